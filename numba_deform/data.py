@@ -1,0 +1,159 @@
+"""Data directories: the operator's inputs as five headerless little-endian files.
+
+    value.bin               float16  (B, S, H, C)
+    spatial_shapes.bin      int64    (L, 2)             (h, w), without the border
+    level_start_index.bin   int64    (L,)               in the layout of value.bin
+    sampling_locations.bin  float16  (B, Q, H, L, P, 2) (x, y), normalised
+    attention_weights.bin   float16  (B, Q, H, L, P)
+
+Nothing in them says their shape, so the caller must, and every byte count is checked. Value may be
+stored with a border of one zero pixel around every level; S tells which.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from .workload import Inputs, interior_rows, level_sizes, level_starts
+
+HALF, INT64 = np.dtype("<f2"), np.dtype("<i8")
+
+
+class DataError(ValueError):
+    """A data directory that cannot be read or written; the message names the file."""
+
+
+def read_directory(
+    path,
+    batch: int,
+    num_query: int,
+    num_heads: int,
+    channels: int,
+    num_levels: int,
+    num_points: int,
+    spatial_size: int,
+    padded: bool | None = None,
+) -> Inputs:
+    """Read the five files; spatial_size is S as stored, padded=None finds out from it.
+
+    Raises DataError for a missing file, a wrong number of bytes, a spatial_size that
+    spatial_shapes.bin contradicts, wrong level starts, or a border that is not zero.
+    """
+    path = Path(path)
+    points = (batch, num_query, num_heads, num_levels, num_points)
+    layout = {
+        "spatial_shapes": (INT64, "L, 2", (num_levels, 2)),
+        "level_start_index": (INT64, "L", (num_levels,)),
+        "value": (HALF, "B, S, H, C", (batch, spatial_size, num_heads, channels)),
+        "sampling_locations": (HALF, "B, Q, H, L, P, 2", (*points, 2)),
+        "attention_weights": (HALF, "B, Q, H, L, P", points),
+    }
+    missing = [f"{name}.bin" for name in layout if not (path / f"{name}.bin").is_file()]
+    if missing:
+        needed = ", ".join(f"{name}.bin" for name in layout)
+        raise DataError(f"{path}: no {', '.join(missing)}; it must hold all five of {needed}")
+
+    arrays = {}
+    for name, (dtype, letters, shape) in layout.items():
+        arrays[name] = _read_file(path / f"{name}.bin", dtype, letters, shape)
+        if name == "spatial_shapes":
+            # Before value.bin: if spatial_size is wrong, this says so better than a byte count.
+            padded = _find_padding(path, arrays[name], spatial_size, padded)
+
+    shapes = arrays["spatial_shapes"]
+    starts = level_starts(shapes, padded)
+    if not np.array_equal(arrays["level_start_index"], starts):
+        raise DataError(
+            f"{path / 'level_start_index.bin'}: holds {arrays['level_start_index'].tolist()} but "
+            f"levels {_text(shapes)}{' with padding' if padded else ''} start at {starts.tolist()}"
+        )
+    if padded:
+        _check_border(path, arrays["value"], shapes)
+    return Inputs(**arrays, padded=padded)
+
+
+def write_directory(path, inputs: Inputs, convert: bool = False) -> None:
+    """Write the five files, creating the directory.
+
+    The format has float16 only: other dtypes raise DataError, unless convert=True rounds them, and
+    even then if a finite number would become infinite. Nothing is written if anything is wrong.
+    """
+    path = Path(path)
+    halves = {}
+    for name in ("value", "sampling_locations", "attention_weights"):
+        array = getattr(inputs, name)
+        if array.dtype != np.float16:
+            if not convert:
+                raise DataError(
+                    f"{path / name}.bin: the format stores float16 but {name} is {array.dtype}; "
+                    "convert=True rounds it"
+                )
+            wide = array.astype(np.float32)  # holds float16 and bfloat16 exactly
+            with np.errstate(over="ignore"):
+                array = wide.astype(np.float16)
+            if np.isinf(array[np.isfinite(wide)]).any():
+                raise DataError(f"{path / name}.bin: {name} exceeds 65504, the largest float16")
+        halves[name] = array.astype(HALF, copy=False)
+
+    path.mkdir(parents=True, exist_ok=True)
+    for name in ("spatial_shapes", "level_start_index"):
+        getattr(inputs, name).astype(INT64).tofile(path / f"{name}.bin")
+    for name, array in halves.items():
+        array.tofile(path / f"{name}.bin")
+
+
+def _read_file(path, dtype, letters, shape) -> np.ndarray:
+    expected = dtype.itemsize * int(np.prod(shape, dtype=object))
+    found = path.stat().st_size
+    if found != expected:
+        raise DataError(
+            f"{path}: expected {expected:,} bytes for ({letters}) = {shape} of "
+            f"{dtype.name}, found {found:,}"
+        )
+    # astype: to the machine's own byte order, free where that is little-endian already.
+    return np.fromfile(path, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def _find_padding(path, shapes, spatial_size, padded) -> bool:
+    """Which layout spatial_size means; DataError if neither, or not the one asked for."""
+    file = path / "spatial_shapes.bin"
+    if (shapes < 1).any():
+        raise DataError(f"{file}: holds {shapes.tolist()}; every (h, w) must be at least 1")
+    plain, grown = (int(level_sizes(shapes, p).sum()) for p in (False, True))
+    if spatial_size not in (plain, grown):
+        raise DataError(
+            f"{file}: spatial_shapes says {plain} positions, or {grown} with one pixel of padding "
+            f"({_text(shapes)}), but spatial_size={spatial_size}"
+        )
+    found = spatial_size == grown
+    if padded is None or bool(padded) == found:
+        return found
+    if found:
+        raise DataError(
+            f"{file}: spatial_shapes says {plain} positions but spatial_size={spatial_size}; "
+            "a data directory with one pixel of padding needs padded=True"
+        )
+    raise DataError(
+        f"{file}: spatial_shapes says {grown} positions with one pixel of padding but "
+        f"spatial_size={spatial_size}; a data directory without padding needs padded=False"
+    )
+
+
+def _check_border(path, value, shapes):
+    """Kernels fetch the border instead of testing for the edge, so it must really be zero."""
+    border = np.ones(value.shape[1], bool)
+    border[interior_rows(shapes, padded=True)] = False
+    wrong = np.argwhere(value[:, border] != 0)
+    if len(wrong):
+        b, row, h, c = wrong[0]
+        position = int(np.flatnonzero(border)[row])
+        raise DataError(
+            f"{path / 'value.bin'}: {len(wrong):,} elements of the border are not zero, "
+            f"the first is value[{b}, {position}, {h}, {c}] = {value[b, position, h, c]}"
+        )
+
+
+def _text(shapes) -> str:
+    return " ".join(f"{h}x{w}" for h, w in shapes)

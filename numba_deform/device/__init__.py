@@ -1,0 +1,1 @@
+"""What a kernel may call: intrinsics, one per PTX function, and the pipeline's bookkeeping."""

@@ -1,0 +1,271 @@
+"""The loader: one ``.func`` in ``ptx/`` becomes one Python name, usable on three engines.
+
+``@intrinsic(signature)`` binds a Python definition to the PTX function of the same name. The object
+it makes
+
+* compiles **inline**: the function's body turns into inline assembly, with no call in SASS;
+* compiles **linked** through ``name.linked``: a real call to the same function, whose file is then
+  handed to the linker (``ptx_file``). It is there to be compared: a call costs a pipeline about 2x;
+* **runs in Python**: calling it executes the definition's body, the model of the CPU engine.
+
+This file and ``compiler.py`` are the only ones that know Numba-CUDA's internals.
+"""
+
+import functools
+import inspect
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenlet import getcurrent
+from llvmlite import ir
+from numba.cuda import cgutils, types
+from numba.cuda.extending import intrinsic as _numba_intrinsic
+
+_NumbaIntrinsic = type(_numba_intrinsic(lambda typingctx, x: (x(x), None)))
+
+u32, i32, u64, f32, void = types.uint32, types.int32, types.uint64, types.float32, types.void
+u32x2, u32x4 = types.UniTuple(u32, 2), types.UniTuple(u32, 4)
+
+# Numba type -> (LLVM type, inline-assembly constraint, PTX parameter type)
+_LOWERED = {
+    u32: (ir.IntType(32), "r", ".b32"),
+    i32: (ir.IntType(32), "r", ".b32"),
+    u64: (ir.IntType(64), "l", ".b64"),
+    f32: (ir.FloatType(), "f", ".b32"),
+}
+
+
+class PtxError(ValueError):
+    """A ``.ptx`` file or a definition breaks a rule of the loader; the text says which and where."""
+
+
+class OutsideKernel(RuntimeError):
+    """An intrinsic that needs a GPU thread was called from ordinary Python."""
+
+
+def cpu():
+    """The CPU engine's thread that is running now; what the models of intrinsics talk to."""
+    thread = getcurrent()
+    if not hasattr(thread, "block"):  # some other greenlet, the main one most of the time
+        raise OutsideKernel(
+            f"{inspect.stack()[1].function} needs a thread of a kernel: launch the kernel on a GPU, "
+            "or run it with numba_deform.sim.simulate"
+        )
+    return thread
+
+
+@dataclass(frozen=True)
+class PtxFunction:
+    """One ``.func``: parameter and result types, and its statements."""
+
+    name: str
+    file: Path
+    parameters: tuple[tuple[str, str], ...]  # (type, name)
+    result: tuple[str, str, int] | None  # (type, name, number of 32-bit words)
+    statements: tuple[str, ...]
+
+    def inline_text(self):
+        """The body as LLVM inline assembly, and its constraint string without clobbers.
+
+        ``ld.param`` and ``st.param`` become moves from and to the operands ``$k``; ptxas removes
+        them. The braces give the registers declared inside a scope of their own.
+        """
+        words = self.result[2] if self.result else 0
+        operand = {name: f"${words + i}" for i, (_, name) in enumerate(self.parameters)}
+        lines = []
+        for statement in self.statements:
+            if statement == "ret":
+                continue
+            load = re.fullmatch(r"ld\.param(\.\w+)\s+(\w+),\s*\[(\w+)\]", statement)
+            store = re.fullmatch(r"st\.param(\.\w+)\s+\[(\w+)(?:\+(\d+))?\],\s*(\w+)", statement)
+            if load:
+                kind, register, name = load.groups()
+                lines.append(f"mov{kind} {register}, {operand[name]};")
+            elif store:
+                kind, _, offset, register = store.groups()
+                lines.append(f"mov{kind} ${int(offset or 0) // 4}, {register};")
+            elif ".param" in statement and not statement.startswith(".reg"):
+                raise PtxError(
+                    f"{self.file.name}: {self.name}: `{statement}` cannot be inlined; write "
+                    "ld.param.TYPE register, [name]; or st.param.TYPE [name+offset], register;"
+                )
+            else:
+                lines.append(statement + ";")
+        return "{ " + " ".join(lines) + " }"
+
+
+def ptx_directory():
+    """Where the ``.ptx`` files are: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for directory in (package / "ptx", package.parent / "ptx"):
+        if (directory / "mbarrier.ptx").exists():
+            return directory
+    raise PtxError(f"no ptx/ directory beside or inside {package}: the installation is incomplete")
+
+
+@functools.cache
+def read_ptx(path):
+    """All functions of one file, by name."""
+    text = re.sub(r"//[^\n]*", "", Path(path).read_text())
+    functions = {}
+    for match in re.finditer(
+        r"\.visible\s+\.func\s*(?:\(([^)]*)\))?\s*(\w+)\s*\(([^)]*)\)\s*\{(.*?)\n\}", text, re.S
+    ):
+        returned, name, declared, body = match.groups()
+        result = None
+        if returned:
+            array = re.fullmatch(
+                r"\.param\s+\.align\s+4\s+\.b8\s+(\w+)\[(\d+)\]", returned.strip()
+            )
+            if array:
+                result = (".b32", array[1], int(array[2]) // 4)
+            else:
+                _, kind, result_name = returned.split()
+                result = (kind, result_name, 1)
+        parameters = tuple(
+            (kind, parameter)
+            for kind, parameter in re.findall(r"\.param\s+(\.\w+)\s+(\w+)", declared)
+        )
+        statements = tuple(" ".join(s.split()) for s in body.split(";") if s.strip())
+        for statement in statements:
+            if statement.startswith(".reg") and re.search(r"%[a-z]+\d+\b", statement):
+                raise PtxError(
+                    f"{Path(path).name}: {name}: `{statement}` would hide a register that the "
+                    "compiler made; give local registers names of their own"
+                )
+        functions[name] = PtxFunction(name, Path(path), parameters, result, statements)
+    return functions
+
+
+class Intrinsic(_NumbaIntrinsic):
+    """A PTX function as Numba and Python see it; made by :func:`intrinsic`."""
+
+    def __init__(self, name, defn, *, model=None, ptx=None, linked_form=False):
+        super().__init__(name, defn)
+        self.model, self.ptx, self.is_linked = model, ptx, linked_form
+        self._linked = None
+
+    def __call__(self, *args):
+        return self.model(*args)
+
+    @property
+    def ptx_file(self):
+        """The file that the linker needs for the linked form."""
+        return self.ptx.file
+
+    @property
+    def linked(self):
+        """The same function as a real call. A kernel that uses it must be linked with the file."""
+        if self._linked is None:
+            self._linked = _make(self.model, self.signature, self.ptx, self.pure, linked_form=True)
+        return self._linked
+
+
+def _make(model, signature, ptx, pure, linked_form):
+    results = signature.return_type
+    lowered = [_LOWERED[t][0] for t in signature.args]
+    if results == void:
+        returned, outputs = ir.VoidType(), []
+    elif isinstance(results, types.UniTuple):
+        element, constraint, _ = _LOWERED[results.dtype]
+        count = results.count
+        returned = (ir.ArrayType if linked_form else _struct)(element, count)
+        outputs = ["=" + constraint] * count
+    else:
+        returned, constraint, _ = _LOWERED[results]
+        outputs = ["=" + constraint]
+    function_type = ir.FunctionType(returned, lowered)
+    constraints = outputs + [_LOWERED[t][1] for t in signature.args]
+    if not pure:
+        constraints.append("~{memory}")
+
+    def codegen(context, builder, _, values):
+        if linked_form:
+            callee = cgutils.get_or_insert_function(builder.module, function_type, ptx.name)
+        else:
+            callee = ir.InlineAsm(
+                function_type, ptx.inline_text(), ",".join(constraints), side_effect=not pure
+            )
+        value = builder.call(callee, values)
+        if results == void:
+            return context.get_dummy_value()
+        if isinstance(results, types.UniTuple):
+            parts = [builder.extract_value(value, i) for i in range(results.count)]
+            return cgutils.pack_array(builder, parts)
+        return value
+
+    # Numba reads the number of arguments off the definition's own signature.
+    names = ", ".join(name for _, name in ptx.parameters)
+    scope = {"signature": signature, "codegen": codegen}
+    exec(f"def defn(typingctx, {names}):\n    return signature, codegen\n", scope)
+    made = Intrinsic(ptx.name, scope["defn"], model=model, ptx=ptx, linked_form=linked_form)
+    functools.update_wrapper(made, model)
+    made.signature, made.pure = signature, pure
+    made._register()
+    return made
+
+
+def _struct(element, count):
+    return ir.LiteralStructType([element] * count)
+
+
+def intrinsic(signature, pure=False):
+    """Decorator: bind a definition to the PTX function of its name in ``ptx/<module>.ptx``.
+
+    ``signature`` is a Numba signature; ``pure`` says that the result depends on the operands alone,
+    so that the compiler may move, merge or drop it. Raises :class:`PtxError` when the file has no
+    such function or its parameters have other names or sizes.
+    """
+
+    def bind(model):
+        module = model.__module__.rpartition(".")[2]
+        path = ptx_directory() / f"{module}.ptx"
+        functions = read_ptx(path)
+        if model.__name__ not in functions:
+            raise PtxError(f"{path.name} has no .func {model.__name__}")
+        ptx = functions[model.__name__]
+        expected = [(_LOWERED[t][2], n) for t, n in zip(
+            signature.args, inspect.signature(model).parameters, strict=True)]
+        if list(ptx.parameters) != expected:
+            raise PtxError(
+                f"{path.name}: {ptx.name} takes {list(ptx.parameters)}, its definition {expected}"
+            )
+        results = signature.return_type
+        count = getattr(results, "count", 1 if results != void else 0)
+        if count != (ptx.result[2] if ptx.result else 0):
+            raise PtxError(f"{path.name}: {ptx.name} and its definition return different sizes")
+        return _make(model, signature, ptx, pure, linked_form=False)
+
+    return bind
+
+
+def _address_intrinsic(name, space, result):
+    """``name(array)``: the address of an array's first element in a state space."""
+
+    @_numba_intrinsic
+    def address(typingctx, array):
+        def codegen(context, builder, signature, values):
+            data = context.make_array(signature.args[0])(context, builder, values[0]).data
+            generic = builder.ptrtoint(data, ir.IntType(64))
+            to64 = ir.FunctionType(ir.IntType(64), [ir.IntType(64)])
+            convert = ir.InlineAsm(to64, f"cvta.to.{space}.u64 $0, $1;", "=l,l")
+            value = builder.call(convert, [generic])
+            return builder.trunc(value, ir.IntType(32)) if result == u32 else value
+
+        return result(array), codegen
+
+    return address
+
+
+def address_intrinsic(space, result):
+    """Decorator for the two intrinsics that take an array: ``cvta.to.<space>.u64``."""
+
+    def bind(model):
+        inner = _address_intrinsic(model.__name__, space, result)
+        made = Intrinsic(model.__name__, inner._defn, model=model)
+        functools.update_wrapper(made, model)
+        made._register()
+        return made
+
+    return bind

@@ -1,0 +1,102 @@
+"""Fences, elections, named barriers, shuffles and clocks (PTX ISA 9.7.13, 9.7.9.6, 10)."""
+
+import numpy as np
+
+from .ptx import cpu, f32, intrinsic, u32, u64, void
+
+
+@intrinsic(void())
+def fence_proxy_async():
+    """``fence.proxy.async.shared::cta``: this thread's ordinary accesses to shared memory so far come
+    before the copy engine's later ones.
+
+    Between ordinary writes and a TMA store that reads them, or between ``mbarrier_init`` and the first
+    load that signals the barrier. Follow it with a barrier when another thread issues the copy.
+    PTX ISA 9.7.13.4.
+    """
+    cpu().fence_proxy_async()
+
+
+@intrinsic(void())
+def fence_mbarrier_init():
+    """``fence.mbarrier_init.release.cluster``: makes earlier ``mbarrier_init`` of this thread visible to
+    the copy engine and the cluster; cheaper than a full proxy fence. PTX ISA 9.7.13.4.
+    """
+    cpu().fence_mbarrier_init()
+
+
+@intrinsic(void())
+def fence_acq_rel_cta():
+    """``fence.acq_rel.cta``: orders this thread's accesses around it, for its block. PTX ISA 9.7.13.4."""
+    cpu().fence_acq_rel()
+
+
+@intrinsic(void())
+def fence_acq_rel_gpu():
+    """``fence.acq_rel.gpu``: orders this thread's accesses around it, for the GPU. PTX ISA 9.7.13.4."""
+    cpu().fence_acq_rel()
+
+
+@intrinsic(u32(u32))
+def elect_sync(mask):
+    """``elect.sync``: 1 in one lane of ``mask``, always the same one, 0 in the others.
+
+    Waits for all lanes of the mask; undefined for a lane outside it. PTX ISA 9.7.13.16.
+    """
+    return cpu().elect(mask)
+
+
+@intrinsic(void(u32, u32))
+def bar_sync(id, threads):
+    """``bar.sync``: wait on named barrier ``id`` (0 .. 15) until ``threads`` threads, a multiple of 32,
+    have arrived by ``bar_sync`` or ``bar_arrive``.
+
+    Arrival is per warp, so every lane of a warp calls it; from one elected lane it is undefined. Orders
+    memory among the block's threads that take part. PTX ISA 9.7.13.1.
+    """
+    cpu().named_barrier(id, threads, wait=True)
+
+
+@intrinsic(void(u32, u32))
+def bar_arrive(id, threads):
+    """``bar.arrive``: arrive at named barrier ``id`` without waiting; see ``bar_sync``.
+
+    PTX ISA 9.7.13.1.
+    """
+    cpu().named_barrier(id, threads, wait=False)
+
+
+@intrinsic(u32(u32, u32, u32))
+def shfl_sync_idx_b32(mask, value, lane):
+    """``shfl.sync.idx``: the ``value`` of lane ``lane`` (0 .. 31). Waits for all lanes of ``mask``; orders
+    no memory. PTX ISA 9.7.9.6.
+    """
+    return cpu().shuffle(mask, int(value) & 0xFFFFFFFF, lane)
+
+
+@intrinsic(f32(u32, f32, u32))
+def shfl_sync_idx_f32(mask, value, lane):
+    """``shfl.sync.idx`` for a float. PTX ISA 9.7.9.6."""
+    return cpu().shuffle(mask, np.float32(value), lane)
+
+
+@intrinsic(f32(u32, f32, u32))
+def shfl_sync_bfly_f32(mask, value, lanes):
+    """``shfl.sync.bfly``: the float of the lane whose number differs in the bits ``lanes``.
+
+    PTX ISA 9.7.9.6.
+    """
+    thread = cpu()
+    return thread.shuffle(mask, np.float32(value), thread.lane ^ lanes)
+
+
+@intrinsic(u64())
+def clock64():
+    """``%clock64``: cycles of this SM; on the CPU engine the thread's virtual cycles. PTX ISA 10.24."""
+    return cpu().clock_cycles()
+
+
+@intrinsic(u64())
+def globaltimer():
+    """``%globaltimer``: nanoseconds of one clock for all SMs, in coarse steps. PTX ISA 10.30."""
+    return cpu().clock_cycles()

@@ -1,0 +1,246 @@
+"""The GPU engine: find the device, move arrays, launch compiled kernels on a stream, time them.
+
+Everything goes through cuda.core and the driver bindings; Numba only compiles. The context is the
+device's primary one, so arrays of PyTorch, CuPy and JAX in this process are at home in it.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..compiler import Kernel
+
+
+class GpuMissing(RuntimeError):
+    """There is no GPU, or none that can run this; the text says what was looked for."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device as the rest of the package sees it."""
+
+    device: object  # cuda.core.Device
+    name: str
+    capability: tuple[int, int]
+    sms: int
+    driver: int
+
+    def describe(self):
+        major, minor = self.capability
+        return f"{self.name} (SM {major}.{minor}, {self.sms} SMs)"
+
+    @property
+    def architecture(self):
+        major, minor = self.capability
+        return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+@functools.cache
+def _find(number):
+    try:
+        from cuda.bindings import driver
+        from cuda.core import Device
+
+        device = Device(number)
+        device.set_current()
+        status, version = driver.cuDriverGetVersion()
+    except Exception as error:  # no driver, no device, or one that cannot be initialised
+        raise GpuMissing(f"no CUDA GPU can be used: {type(error).__name__}: {error}") from None
+    capability = device.compute_capability
+    return Gpu(
+        device,
+        str(device.name),
+        (capability.major, capability.minor),
+        device.properties.multiprocessor_count,
+        version,
+    )
+
+
+def find_gpu(number=0):
+    """The GPU of that number, made current; raises GpuMissing with the reason."""
+    gpu = _find(number)
+    gpu.device.set_current()
+    return gpu
+
+
+def gpu_or_none():
+    """The first GPU, or None."""
+    try:
+        return find_gpu()
+    except GpuMissing:
+        return None
+
+
+def require(gpu, capability, what):
+    """Raise GpuMissing when ``gpu`` is older than ``what`` needs."""
+    if gpu.capability < capability:
+        raise GpuMissing(
+            f"{what} needs a GPU of compute capability {capability[0]}.{capability[1]} or newer, and "
+            f"{gpu.describe()} is older; it can run: "
+            + ", ".join(_runnable(gpu.capability))
+        )
+
+
+def _runnable(capability):
+    from ..variants import VARIANTS
+
+    return [v.name for v in VARIANTS.values() if v.capability <= capability] or ["nothing"]
+
+
+def is_cuda_error(error):
+    """Whether an exception comes from the CUDA packages, which export no base class of theirs."""
+    return type(error).__module__.partition(".")[0] == "cuda"
+
+
+def _check(result):
+    """The value of a driver call; raises RuntimeError with the driver's own words."""
+    from cuda.bindings import driver
+
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, name = driver.cuGetErrorName(status)
+        _, text = driver.cuGetErrorString(status)
+        raise RuntimeError(f"{name.decode()}: {text.decode()}")
+    return values[0] if values else None
+
+
+# --- memory ---------------------------------------------------------------------------------------
+class DeviceArray:
+    """Device memory with a shape: for NumPy callers, tensor maps and level tables."""
+
+    def __init__(self, gpu, shape, dtype):
+        self.gpu, self.shape, self.dtype = gpu, tuple(shape), np.dtype(dtype)
+        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self.buffer = gpu.device.allocate(max(self.nbytes, 1), stream=gpu.device.default_stream)
+        self.address = int(self.buffer.handle)
+
+    @classmethod
+    def of(cls, gpu, array):
+        """A copy of a NumPy array on the GPU."""
+        array = np.ascontiguousarray(array)
+        made = cls(gpu, array.shape, array.dtype)
+        made.copy_from(array)
+        return made
+
+    def copy_from(self, array):
+        from cuda.bindings import driver
+
+        array = np.ascontiguousarray(array)
+        if self.nbytes:
+            _check(driver.cuMemcpyHtoD(self.address, array.ctypes.data, self.nbytes))
+
+    def to_numpy(self):
+        from cuda.bindings import driver
+
+        array = np.empty(self.shape, self.dtype)
+        if self.nbytes:
+            self.gpu.device.sync()
+            _check(driver.cuMemcpyDtoH(array.ctypes.data, self.address, self.nbytes))
+        return array
+
+    def fill(self, byte):
+        """Every byte; 0xFF poisons floats of any kind with NaN."""
+        from cuda.bindings import driver
+
+        _check(driver.cuMemsetD8(self.address, byte, self.nbytes))
+
+
+def copy_to_host(address, shape, dtype):
+    """A NumPy copy of device memory at ``address``."""
+    from cuda.bindings import driver
+
+    array = np.empty(shape, dtype)
+    _check(driver.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes))
+    return array
+
+
+# --- launching ------------------------------------------------------------------------------------
+@functools.cache
+def _loaded(gpu, kernel: Kernel, shared_bytes):
+    """The kernel in the driver, allowed to use ``shared_bytes`` of dynamic shared memory."""
+    from cuda.bindings import driver
+    from cuda.core import ObjectCode
+
+    compiled = kernel.compile(gpu.architecture)
+    code = ObjectCode.from_cubin(compiled.cubin)
+    function = code.get_kernel(compiled.entry)
+    if shared_bytes:
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _check(
+            driver.cuKernelSetAttribute(
+                attribute,
+                shared_bytes,
+                driver.CUkernel(int(function.handle)),
+                driver.CUdevice(gpu.device.device_id),
+            )
+        )
+    return code, function
+
+
+_SCALARS = {"uint64": np.uint64, "int32": np.int32, "uint32": np.uint32, "float32": np.float32}
+
+
+def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None):
+    """Launch ``kernel`` with ``grid`` blocks of its own size, without waiting for it.
+
+    ``args`` are integers (addresses for ``uint64`` parameters), floats or DeviceArrays. ``stream`` is a
+    cuda.core Stream, default the device's default stream.
+    """
+    from cuda.core import LaunchConfig
+    from cuda.core import launch as core_launch
+
+    _, function = _loaded(gpu, kernel, shared_bytes)
+    values = [
+        _SCALARS[str(kind)](arg.address if isinstance(arg, DeviceArray) else arg)
+        for kind, arg in zip(kernel.signature.args, args, strict=True)
+    ]
+    config = LaunchConfig(grid=grid, block=kernel.threads, shmem_size=shared_bytes)
+    core_launch(stream or gpu.device.default_stream, config, function, *values)
+
+
+def stream_from(gpu, stream):
+    """A cuda.core Stream from None, a handle, or an object of CuPy, PyTorch or the stream protocol."""
+    from cuda.core import Stream
+
+    if stream is None:
+        return gpu.device.default_stream
+    if isinstance(stream, Stream):
+        return stream
+    for attribute in ("cuda_stream", "ptr"):
+        if hasattr(stream, attribute):
+            return _foreign_stream(int(getattr(stream, attribute)))
+    if hasattr(stream, "__cuda_stream__"):
+        return _foreign_stream(int(stream.__cuda_stream__()[1]))
+    if isinstance(stream, int):
+        return _foreign_stream(stream)
+    raise TypeError(f"stream={stream!r} is not a CUDA stream")
+
+
+@functools.lru_cache(maxsize=64)
+def _foreign_stream(handle):
+    from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+
+    return Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
+
+
+def time_launches(gpu, run, repeats=10, warm_up=3, between=None):
+    """Milliseconds of each of ``repeats`` calls of ``run()``, by events, after ``warm_up`` calls.
+
+    ``between()`` runs before every timed call, outside the clock: rotating buffers, clearing caches.
+    """
+    from cuda.core import EventOptions
+
+    stream = gpu.device.default_stream
+    for _ in range(warm_up):
+        run()
+    times = []
+    for _ in range(repeats):
+        if between:
+            between()
+        start = stream.record(options=EventOptions(timing_enabled=True))
+        run()
+        end = stream.record(options=EventOptions(timing_enabled=True))
+        end.sync()
+        times.append(end - start)
+    return times

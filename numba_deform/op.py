@@ -1,0 +1,502 @@
+"""``ms_deform_attn``: check the arguments, pick the variant, run it on the GPU or the CPU engine."""
+
+import functools
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+
+from .host.gpu import (
+    DeviceArray,
+    copy_to_host,
+    find_gpu,
+    gpu_or_none,
+    launch,
+    require,
+    stream_from,
+)
+from .host.tensormap import level_maps, make_levels
+from .variants import Constants, Variant, variant
+from .workload import NUMPY_DTYPES
+
+ENGINES = ("auto", "gpu", "cpu")
+
+
+class OperatorError(ValueError):
+    """An argument of the operator is unusable; the text names it, its value and the rule."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The checked shape of one call: everything that does not depend on where the data are."""
+
+    batch: int
+    spatial_size: int
+    heads: int
+    queries: int
+    levels: tuple  # of host.tensormap.Level
+    constants: Constants
+
+    @property
+    def rows(self):
+        return self.batch * self.queries * self.heads
+
+    @property
+    def out_shape(self):
+        return (self.batch, self.queries, self.heads * self.constants.channels)
+
+    @property
+    def samples(self):
+        return self.rows * self.constants.levels * self.constants.points
+
+    @property
+    def level_table(self):
+        """(L, 4) int32: height, width, start, row stride, as the kernels read them."""
+        return np.array(self.levels, np.int32).reshape(-1, 4)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What ``run`` did, beside the output: for the command line and the benchmarks."""
+
+    engine: str  # "gpu" or "cpu"
+    variant: Variant
+    config: object
+    problem: Problem
+    kernel: object
+    report: object = None  # sim.Report on the CPU engine
+
+
+# --- checks ---------------------------------------------------------------------------------------
+def _dtype_name(name, dtype, allowed):
+    text = str(dtype).rpartition(".")[2]
+    if text not in allowed:
+        raise OperatorError(f"{name} has dtype {text}; it must be one of {', '.join(allowed)}")
+    return text
+
+
+def check_problem(
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False
+):
+    """A :class:`Problem` from objects with ``shape`` and ``dtype``; the index arrays are NumPy.
+
+    Raises OperatorError for ranks, types or shapes that do not fit together, and ConfigError for a
+    number of channels that no kernel supports.
+    """
+    arrays = {
+        "value": (value, 4, "(B, S, H, C)"),
+        "sampling_locations": (sampling_locations, 6, "(B, Q, H, L, P, 2)"),
+        "attention_weights": (attention_weights, 5, "(B, Q, H, L, P)"),
+        "spatial_shapes": (spatial_shapes, 2, "(L, 2)"),
+        "level_start_index": (level_start_index, 1, "(L,)"),
+    }
+    for name, (array, rank, letters) in arrays.items():
+        if len(array.shape) != rank:
+            raise OperatorError(
+                f"{name} has shape {tuple(array.shape)}; it must have rank {rank}: {letters}"
+            )
+        if 0 in array.shape:
+            raise OperatorError(f"{name} has shape {tuple(array.shape)}: no dimension may be 0")
+    floats = tuple(NUMPY_DTYPES)
+    dtype = _dtype_name("value", value.dtype, floats)
+    location_dtype = _dtype_name("sampling_locations", sampling_locations.dtype, floats)
+    weight_dtype = _dtype_name("attention_weights", attention_weights.dtype, floats)
+    for name in ("spatial_shapes", "level_start_index"):
+        _dtype_name(name, arrays[name][0].dtype, ("int64", "int32"))
+
+    batch, spatial_size, heads, channels = value.shape
+    _, queries, _, levels, points, two = sampling_locations.shape
+    if two != 2:
+        raise OperatorError(f"sampling_locations ends in {two}; its last dimension is (x, y), size 2")
+    if tuple(attention_weights.shape) != tuple(sampling_locations.shape[:5]):
+        raise OperatorError(
+            f"attention_weights has shape {tuple(attention_weights.shape)}, but sampling_locations asks "
+            f"for {tuple(sampling_locations.shape[:5])}"
+        )
+    for letter, axis, mine, theirs in (("B", 0, batch, 0), ("H", 2, heads, 2)):
+        other = sampling_locations.shape[theirs]
+        if other != mine:
+            raise OperatorError(
+                f"value has {letter}={mine} (dimension {axis}) but sampling_locations has "
+                f"{letter}={other}"
+            )
+    for name, array in (("spatial_shapes", spatial_shapes), ("level_start_index", level_start_index)):
+        if array.shape[0] != levels:
+            raise OperatorError(
+                f"{name} describes {array.shape[0]} levels, sampling_locations has L={levels}"
+            )
+    if spatial_shapes.shape[1] != 2:
+        raise OperatorError(f"spatial_shapes has shape {tuple(spatial_shapes.shape)}; it is (L, 2)")
+
+    border = 2 if padded else 0
+    sizes = [(int(h) + border) * (int(w) + border) for h, w in spatial_shapes]
+    if min(int(n) for n in np.asarray(spatial_shapes).flat) < 1:
+        raise OperatorError(f"spatial_shapes={np.asarray(spatial_shapes).tolist()}: sizes are >= 1")
+    other = sum((int(h) + 2) * (int(w) + 2) for h, w in spatial_shapes)
+    if sum(sizes) != spatial_size:
+        hint = ""
+        if not padded and other == spatial_size:
+            hint = "; a data directory with one pixel of padding needs padded=True"
+        elif padded and sum(int(h) * int(w) for h, w in spatial_shapes) == spatial_size:
+            hint = "; it has no padding, so padded must be False"
+        raise OperatorError(
+            f"spatial_shapes says {sum(sizes)} positions but value has S={spatial_size}{hint}"
+        )
+    starts = [int(s) for s in level_start_index]
+    for i, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        if start < 0 or start + size > spatial_size:
+            raise OperatorError(
+                f"level_start_index[{i}]={start} with {size} positions does not lie inside "
+                f"S={spatial_size}"
+            )
+    constants = Constants(levels, points, channels, dtype, location_dtype, weight_dtype)
+    problem = Problem(
+        batch, spatial_size, heads, queries,
+        make_levels(spatial_shapes, starts, padded), constants,
+    )  # fmt: skip
+    item = np.dtype(NUMPY_DTYPES[dtype]).itemsize
+    if problem.rows > 2**31 - 1 or spatial_size * heads * channels * item > 2**31 - 1:
+        raise OperatorError(
+            f"B*Q*H={problem.rows} and S*H*C*itemsize={spatial_size * heads * channels * item} must "
+            "both stay below 2^31; split the batch"
+        )
+    return problem
+
+
+def check_im2col_step(step, batch):
+    """Other implementations split the batch by it; here it is only checked, then ignored."""
+    if step is None:
+        return
+    if not isinstance(step, int) or step < 1 or batch % min(step, batch):
+        raise OperatorError(f"im2col_step={step}: it must be >= 1 and divide the batch {batch}")
+
+
+# --- the two engines ------------------------------------------------------------------------------
+@dataclass
+class Operands:
+    """One call's operands, as addresses (GPU) or NumPy arrays (CPU engine); kernels pick theirs."""
+
+    problem: Problem
+    value: object
+    locations: object
+    weights: object
+    out: object
+    levels: object
+    make_maps: object
+
+    def maps(self, box, l2_promotion):
+        """One rank-3 tensor map (H*C, w, h) for each (batch, level), its box (height, width)."""
+        return self.make_maps(box, l2_promotion)
+
+    rows = property(lambda self: self.problem.rows)
+    rows_per_batch = property(lambda self: self.problem.queries * self.problem.heads)
+    heads = property(lambda self: self.problem.heads)
+    spatial_size = property(lambda self: self.problem.spatial_size)
+
+
+def blocks_of(problem, config):
+    """Grid size: every row has its ``lanes`` lanes."""
+    per_block = config.threads // config.lanes
+    return -(-problem.rows // per_block)
+
+
+def _maps(problem, value, box, l2_promotion):
+    c = problem.constants
+    return level_maps(
+        value, problem.batch, problem.heads, c.channels, c.dtype, problem.levels,
+        problem.spatial_size, box_hw=box, l2_promotion=l2_promotion,
+    )  # fmt: skip
+
+
+def run_cpu(problem, chosen, config, arrays, out, **options):
+    """Run on the CPU engine into the NumPy array ``out``; ``options`` go to ``sim.simulate``."""
+    from .sim import simulate
+
+    value, locations, weights = arrays
+    operands = Operands(
+        problem, value, locations, weights, out, problem.level_table,
+        lambda *options: _maps(problem, value, *options),
+    )  # fmt: skip
+    kernel = chosen.kernel(config, problem.constants)
+    report = simulate(
+        kernel,
+        blocks_of(problem, config),
+        config.threads,
+        chosen.module.arguments(operands, config),
+        shared_bytes=chosen.dynamic_shared_bytes(config, problem.constants),
+        **options,
+    )
+    return Result("cpu", chosen, config, problem, kernel, report)
+
+
+@functools.lru_cache(maxsize=64)
+def _level_table(gpu, problem_levels):
+    table = np.array(problem_levels, np.int32).reshape(-1, 4)
+    return DeviceArray.of(gpu, table)
+
+
+@functools.lru_cache(maxsize=64)
+def _device_maps(gpu, problem, address, box, l2_promotion):
+    """Encoded tensor maps on the GPU, kept for as long as callers come back with the same value."""
+    return DeviceArray.of(gpu, _maps(problem, address, box, l2_promotion).encode_into_host())
+
+
+def gpu_launcher(
+    gpu, problem, chosen, config, value, locations, weights, out, stream=None, linked=False
+):
+    """A function of no arguments that launches the kernel; all operands are device addresses.
+
+    ``linked`` calls the PTX functions instead of inlining them; see ``Kernel.with_linked_ptx``.
+    """
+    require(gpu, chosen.capability, f"variant {chosen.name}")
+    operands = Operands(
+        problem, value, locations, weights, out, _level_table(gpu, problem.levels).address,
+        lambda *options: _device_maps(gpu, problem, value, *options).address,
+    )  # fmt: skip
+    kernel = chosen.kernel(config, problem.constants)
+    if linked:
+        kernel = kernel.with_linked_ptx()
+    return functools.partial(
+        launch, gpu, kernel, blocks_of(problem, config), chosen.module.arguments(operands, config),
+        chosen.dynamic_shared_bytes(config, problem.constants), stream,
+    )  # fmt: skip
+
+
+# --- the public call ------------------------------------------------------------------------------
+def ms_deform_attn(
+    value,
+    spatial_shapes,
+    level_start_index,
+    sampling_locations,
+    attention_weights,
+    variant="auto",
+    *,
+    engine="auto",
+    padded=False,
+    out=None,
+    stream=None,
+    im2col_step=None,
+    **parameters,
+):
+    """Multi-scale deformable attention (Zhu et al., Deformable DETR, 2021, eq. 2-3).
+
+    value               (B, S, H, C) float16, bfloat16 or float32; C * itemsize a multiple of 16, <= 256
+    spatial_shapes      (L, 2) integers: height and width of each level
+    level_start_index   (L,) integers: where each level starts in S
+    sampling_locations  (B, Q, H, L, P, 2) (x, y) normalised to [0, 1], not clamped
+    attention_weights   (B, Q, H, L, P), after the softmax
+    variant             a name of ``numba-deform variants``, or "auto": the fastest known (direct)
+    engine              "gpu", "cpu" (the CPU engine; NumPy arrays only) or "auto": GPU if there is one
+    padded              value has a border of one zero pixel around every level
+    out                 where to put the result; else it is allocated
+    stream              CUDA stream; default the caller's current one (PyTorch, CuPy) or the default
+    im2col_step         accepted for compatibility, checked, ignored
+    parameters          of the variant's configuration: lanes=, stages=, ...
+
+    Returns (B, Q, H*C) in the type and library of ``value``. NumPy arrays are copied to the GPU and
+    back; arrays on the GPU (DLPack or CUDA array interface: PyTorch, CuPy, JAX) are used where they
+    are, and the call does not wait for the GPU. Values must be finite: a neighbour outside its level
+    has weight 0, which does not undo infinities.
+
+    Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing when the engine or the
+    variant needs a GPU that is not there, SimFault from the CPU engine.
+    """
+    _check_engine(engine)
+    arrays = (value, sampling_locations, attention_weights)
+    if all(isinstance(a, np.ndarray) for a in arrays):
+        result = run_numpy(
+            value, np.asarray(spatial_shapes), np.asarray(level_start_index), sampling_locations,
+            attention_weights, variant, engine, padded, out, im2col_step, **parameters,
+        )  # fmt: skip
+        return result[0]
+    if engine == "cpu":
+        raise OperatorError("engine=cpu takes NumPy arrays; copy the arrays to the host first")
+    return _run_device(
+        value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
+        padded, out, stream, im2col_step, parameters,
+    )  # fmt: skip
+
+
+def _check_engine(engine):
+    if engine not in ENGINES:
+        raise OperatorError(f"engine={engine!r} must be auto, gpu or cpu")
+
+
+def pick_engine(engine, chosen):
+    """The engine for a variant; see ``engine_for``."""
+    return engine_for(engine, chosen.capability, f"variant {chosen.name}")
+
+
+def engine_for(engine, capability, what):
+    """("gpu", Gpu) or ("cpu", None) for engine = auto, gpu, cpu; says why a GPU cannot be used."""
+    _check_engine(engine)
+    if engine == "cpu":
+        return "cpu", None
+    gpu = find_gpu() if engine == "gpu" else gpu_or_none()
+    if gpu is None:
+        return "cpu", None
+    require(gpu, capability, what)
+    return "gpu", gpu
+
+
+def pick_variant(name):
+    """The variant of that name; "auto" is the fastest known."""
+    return variant("direct" if name == "auto" else name)
+
+
+def _check_out(out, shape, dtype):
+    required = f"it must be a writable C-contiguous NumPy array {shape} of {dtype}"
+    if not isinstance(out, np.ndarray):
+        raise OperatorError(f"out is a {type(out).__name__}; {required}")
+    flags = out.flags
+    if out.shape != shape or out.dtype != dtype or not (flags.c_contiguous and flags.writeable):
+        kind = "" if flags.writeable else "read-only "
+        kind += "" if flags.c_contiguous else "non-contiguous "
+        raise OperatorError(f"out is {kind}{out.shape} of {out.dtype}; {required}")
+
+
+def run_numpy(
+    value, spatial_shapes, level_start_index, locations, weights, variant_name="auto", engine="auto",
+    padded=False, out=None, im2col_step=None, simulate_options=None, **parameters,
+):  # fmt: skip
+    """As ``ms_deform_attn`` for NumPy arrays; returns (out, :class:`Result`)."""
+    problem = check_problem(value, spatial_shapes, level_start_index, locations, weights, padded)
+    check_im2col_step(im2col_step, problem.batch)
+    chosen = pick_variant(variant_name)
+    config = chosen.configure(problem.constants, **parameters)
+    kind, gpu = pick_engine(engine, chosen)
+    if out is None:
+        out = np.empty(problem.out_shape, value.dtype)
+    else:
+        _check_out(out, problem.out_shape, value.dtype)
+    arrays = [np.ascontiguousarray(a) for a in (value, locations, weights)]
+    if kind == "cpu":
+        result = run_cpu(problem, chosen, config, arrays, out, **(simulate_options or {}))
+        return out, result
+    on_gpu = [DeviceArray.of(gpu, a) for a in arrays]
+    target = DeviceArray(gpu, out.shape, out.dtype)
+    target.fill(0xFF)
+    gpu_launcher(
+        gpu, problem, chosen, config, *(a.address for a in on_gpu), target.address
+    )()
+    out[...] = target.to_numpy()
+    kernel = chosen.kernel(config, problem.constants)
+    return out, Result("gpu", chosen, config, problem, kernel)
+
+
+def _run_device(
+    value, spatial_shapes, level_start_index, locations, weights, name, padded, out, stream,
+    im2col_step, parameters,
+):  # fmt: skip
+    chosen = pick_variant(name)
+    views = {
+        key: _view(key, array)
+        for key, array in (
+            ("value", value), ("sampling_locations", locations), ("attention_weights", weights),
+        )
+    }  # fmt: skip
+    device = views["value"].device
+    for key, view in views.items():
+        if view.device != device:
+            raise OperatorError(f"value is on GPU {device} but {key} on GPU {view.device}")
+    gpu = find_gpu(device)
+    problem = check_problem(
+        views["value"], _on_host("spatial_shapes", spatial_shapes),
+        _on_host("level_start_index", level_start_index), views["sampling_locations"],
+        views["attention_weights"], padded,
+    )  # fmt: skip
+    check_im2col_step(im2col_step, problem.batch)
+    config = chosen.configure(problem.constants, **parameters)
+    if out is None:
+        out = _empty_like(value, problem.out_shape)
+    target = _view("out", out)
+    if target.shape != problem.out_shape or target.dtype != views["value"].dtype:
+        raise OperatorError(
+            f"out is {target.shape} {target.dtype}; it must be {problem.out_shape} "
+            f"{views['value'].dtype}"
+        )
+    stream = stream_from(gpu, stream if stream is not None else _current_stream(value))
+    gpu_launcher(
+        gpu, problem, chosen, config, views["value"].address, views["sampling_locations"].address,
+        views["attention_weights"].address, target.address, stream,
+    )()  # fmt: skip
+    if _library(value) == "jax":
+        stream.sync()  # JAX has no stream to be ordered on
+    return out
+
+
+# --- arrays of other libraries --------------------------------------------------------------------
+def _library(array):
+    return type(array).__module__.partition(".")[0].removesuffix("lib")
+
+
+def _view(name, array):
+    """Address, shape, dtype and device of an array that is on a GPU and dense."""
+    from cuda.core.utils import StridedMemoryView
+
+    if isinstance(array, np.ndarray):
+        raise OperatorError(
+            f"{name} is a NumPy array and others are not; pass all as NumPy arrays, or all on a GPU"
+        )
+    stream = -1  # the launch goes to the caller's own stream: nothing to synchronise
+    if _library(array) == "jax":
+        array.block_until_ready()
+        stream = 1  # JAX insists on a stream; the legacy default one
+    try:
+        view = StridedMemoryView.from_any_interface(array, stream_ptr=stream)
+    except Exception as error:
+        raise OperatorError(
+            f"{name} ({type(array).__name__}) offers neither DLPack nor the CUDA array interface: {error}"
+        ) from None
+    if not view.is_device_accessible:
+        raise OperatorError(f"{name} is not on a GPU; move it there, or pass NumPy arrays throughout")
+    dense, strides = 1, view.strides
+    for size, stride in zip(reversed(view.shape), reversed(strides or ()), strict=bool(strides)):
+        if size != 1 and stride != dense:
+            raise OperatorError(f"{name} is not contiguous (strides {strides}); make it contiguous")
+        dense *= size
+    dtype = str(array.dtype).rpartition(".")[2]
+    return SimpleNamespace(
+        address=int(view.ptr), shape=tuple(view.shape), dtype=dtype, device=view.device_id
+    )
+
+
+def _on_host(name, array):
+    """A small index array as NumPy, wherever it is."""
+    if isinstance(array, (np.ndarray, list, tuple)):
+        return np.asarray(array)
+    if _library(array) == "torch":
+        return array.cpu().numpy()
+    if hasattr(array, "__cuda_array_interface__"):
+        view = _view(name, array)
+        return copy_to_host(view.address, view.shape, np.dtype(view.dtype))
+    return np.asarray(array)
+
+
+def _empty_like(value, shape):
+    """A new array of the library and on the device of ``value``."""
+    import array_api_compat
+
+    try:
+        library = array_api_compat.array_namespace(value)
+    except TypeError:
+        raise OperatorError(
+            f"cannot allocate the output for a {type(value).__name__}: pass out="
+        ) from None
+    return library.empty(shape, dtype=value.dtype, device=array_api_compat.device(value))
+
+
+def _current_stream(array):
+    """The stream that the caller's library is working on."""
+    library = _library(array)
+    if library == "torch":
+        import torch
+
+        return torch.cuda.current_stream(array.device).cuda_stream
+    if library == "cupy":
+        import cupy
+
+        return cupy.cuda.get_current_stream().ptr
+    return None
+
+

@@ -1,0 +1,12 @@
+"""The CPU engine: runs a kernel's own Python code, thread by thread, and knows the rules.
+
+    from numba_deform.sim import simulate
+    report = simulate(kernel, grid=2, block=256, args=(value, out, 100), schedules=20)
+
+A broken rule ends the run with a subclass of ``SimFault`` that says what happened and where.
+"""
+
+from .engine import Report, simulate
+from .faults import SimFault
+
+__all__ = ["Report", "SimFault", "simulate"]

@@ -1,0 +1,449 @@
+"""Blocks, warps and the scheduler of the CPU engine.
+
+Each CUDA thread is a greenlet; one runs at a time and gives way only where it waits or polls. A
+thread that waits is parked, so when nobody can run and no copy is in flight, that is a deadlock and
+the parked threads say why. Polling threads stand in a queue of their own and run again once all
+others have stopped; when nothing has changed and they come to be where they were, that is a livelock.
+"""
+
+import contextvars
+import functools
+import random
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from greenlet import getcurrent
+
+from . import faults
+from .copies import CopyEngine
+from .mbarrier import Barriers
+from .memory import Copy, SharedMemory
+from .thread import KERNEL, Thread, describe_site, line_of, merged, same_line
+
+LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
+
+
+class Event(NamedTuple):
+    """One entry of a recorded run, in virtual cycles of its block's SM."""
+
+    kind: str  # issue, flight, wait, arrive, complete
+    start: float
+    end: float
+    block: int
+    warp: int
+    lane: int
+    barrier: str
+    phase: int
+    bytes: int
+    address: int  # shared address of a copy's destination
+    line: int
+
+
+class Warp:
+    """32 lanes and the warp-wide operations that wait for all of them."""
+
+    def __init__(self, block, number, lanes):
+        self.block, self.number = block, number
+        self.alive = (1 << lanes) - 1
+        self.pending = {}  # mask -> [kind, site, values by lane, parked threads]
+
+    def collective(self, thread, kind, mask, value):
+        site = thread.site()
+        if not mask >> thread.lane & 1:
+            raise thread.fault(
+                faults.WarpDivergence, f"{kind} with mask {mask:#x}, which leaves out the caller"
+            )
+        entry = self.pending.get(mask)
+        if entry is None:
+            for other, (what, where, values, _) in self.pending.items():
+                if other & mask:
+                    raise thread.fault(
+                        faults.WarpDivergence,
+                        f"{kind} with mask {mask:#x}, while lanes {sorted(values)} wait in {what} at "
+                        f"{describe_site(where)} with mask {other:#x}",
+                    )
+            entry = self.pending[mask] = [kind, site, {}, []]
+        if entry[0] != kind or not same_line(entry[1], site):
+            raise thread.fault(
+                faults.WarpDivergence,
+                f"{kind} with mask {mask:#x}, while lanes {sorted(entry[2])} wait in {entry[0]} at "
+                f"{describe_site(entry[1])}",
+            )
+        values = entry[2]
+        values[thread.lane] = value
+        if self._complete(mask, values):
+            self._finish(mask, entry)
+        else:
+            entry[3].append(thread)
+            thread.park(kind, self, mask)
+        return values
+
+    def _complete(self, mask, values):
+        return len(values) == (mask & self.alive).bit_count()
+
+    def _finish(self, mask, entry):
+        kind, _, values, parked = entry
+        del self.pending[mask]
+        if kind == "syncwarp":
+            self.block.join([self.number * 32 + lane for lane in values])
+        for thread in parked:
+            self.block.wake(thread)
+
+    def lane_exits(self, lane):
+        self.alive &= ~(1 << lane)
+        for mask, entry in list(self.pending.items()):
+            if mask >> lane & 1 and self._complete(mask, entry[2]):
+                self._finish(mask, entry)
+
+
+class Block:
+    """One thread block: its threads, shared memory, barriers and copies in flight."""
+
+    def __init__(self, grid, index, size, shared_bytes):
+        self.grid, self.index, self.size = grid, index, size
+        self.rng = random.Random(f"{grid.seed}/{index}")
+        self.capacity = size + 64
+        self.components = size
+        self.clock_table = np.zeros((size, 2, self.capacity), np.int32)
+        self.shared = SharedMemory(self, shared_bytes)
+        self.globals = grid.globals
+        self.barriers = Barriers(self)
+        self.engine = CopyEngine(self)
+        self.warps = [Warp(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
+        self.named = {}  # id -> [threads wanted, arrived threads, parked threads]
+        self.copies = []
+        self.ready, self.spinning = deque(), []
+        self.live = set()
+        self.progress = self.switches = self.rounds = 0
+        self.last_progress, self.states = -1, set()
+        self.knows_others = False  # whether a thread has acquired from another block
+        self.events = grid.events
+        self.hub = None
+
+    # --- what the other parts of the engine use ---------------------------------------------------
+    def new_component(self):
+        """A new entry in every vector clock of the block."""
+        if self.components == self.capacity:
+            old, self.capacity = self.clock_table, 2 * self.capacity
+            self.clock_table = _widened(old, self.capacity)
+            for thread in self.live:
+                thread.attach()
+            for barrier in self.barriers.live.values():
+                barrier.gathered = _widened(barrier.gathered, self.capacity)
+                barrier.released = _widened(barrier.released, self.capacity)
+        self.components += 1
+        return self.components - 1
+
+    def join(self, tids):
+        """A barrier among these threads: each now knows what all of them knew."""
+        self.clock_table[tids] = self.clock_table[tids].max(axis=0)
+        time = max(self.threads[t].time for t in tids)
+        for t in tids:
+            self.threads[t].tick()
+            self.threads[t].time = time
+        if self.knows_others:
+            foreign = functools.reduce(merged, (self.threads[t].foreign for t in tids))
+            for t in tids:
+                self.threads[t].foreign = foreign
+
+    def wake(self, thread):
+        self.ready.append(thread)
+
+    def chance(self, probability):
+        return self.grid.seed != 0 and self.rng.random() < probability
+
+    def record(self, kind, thread, start, end, barrier, phase=None, size=0, dst=0, site=None):
+        if self.events is not None:
+            site = site or thread.site()
+            phase = barrier.phase if phase is None else phase
+            self.events.append(Event(
+                kind, start, end, self.index, thread.warp, thread.lane, barrier.name, phase, size, dst,
+                line_of(site) if site else 0,
+            ))
+
+    def launch_copy(self, copy, deliver):
+        copy.deliver = deliver
+        self.grid.copies_issued += 1
+        if self.grid.landing == "earliest":
+            self._deliver(copy)
+        else:
+            self.copies.append(copy)
+
+    def land(self, copy=None):
+        """Deliver ``copy``, or the one whose turn it is."""
+        if copy is None:
+            i = self.rng.randrange(len(self.copies)) if self.grid.landing == "random" else 0
+            copy = self.copies[i]
+        self.copies.remove(copy)
+        self.progress += 1
+        self._deliver(copy)
+
+    def _deliver(self, copy):
+        try:
+            copy.deliver()
+        except (ValueError, NotImplementedError) as error:  # what the tensor map has to say
+            thread = self.threads[copy.tid]
+            raise thread.fault_at(faults.BadTensorMap, str(error), copy.site) from error
+
+    # --- barriers over whole warps ----------------------------------------------------------------
+    def named_barrier(self, thread, number, threads, wait):
+        if not 0 <= number <= 15 or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
+            raise thread.fault(
+                faults.NamedBarrierMisuse, f"named barrier {number} with {threads} threads in a block of "
+                f"{self.size}"
+            )
+        self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive")
+
+    def syncthreads(self, thread):
+        site = thread.site()
+        entry = self.named.get(0)
+        if entry:
+            other = entry[3]
+            if not same_line(other, site):
+                raise thread.fault(
+                    faults.DivergentBarrier,
+                    f"calls syncthreads() here while {len(entry[1])} threads wait in the one at "
+                    f"{describe_site(other)}",
+                )
+        self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads")
+
+    def _arrive_named(self, thread, number, wanted, wait, kind):
+        entry = self.named.setdefault(number, [wanted, [], [], thread.site(), kind])
+        if entry[0] != wanted:
+            raise thread.fault(
+                faults.NamedBarrierMisuse,
+                f"named barrier {number} with {wanted} threads, while others wait there with {entry[0]}",
+            )
+        if thread in entry[1]:
+            raise thread.fault(
+                faults.NamedBarrierMisuse,
+                f"arrives at named barrier {number} again before its {wanted} threads have arrived",
+            )
+        entry[1].append(thread)
+        if wait:
+            entry[2].append(thread)
+        if not self._finish_named(number, entry) and wait:
+            thread.park(kind, number, wanted)
+
+    def _finish_named(self, number, entry):
+        wanted, arrived, parked, _, _ = entry
+        # Lanes that have exited, or that the last warp never had, count as arrived with their warp.
+        warps = {t.warp for t in arrived}
+        absent = sum(32 - self.warps[w].alive.bit_count() for w in warps)
+        if wanted == 32 * len(self.warps):  # a full-block barrier: exited warps do not hold it up
+            absent += sum(32 for w in self.warps if not w.alive and w.number not in warps)
+        if len(arrived) + absent < wanted:
+            return False
+        for warp in warps:
+            lanes = sum(t.warp == warp for t in arrived)
+            if lanes < self.warps[warp].alive.bit_count():
+                raise arrived[-1].fault(
+                    faults.NamedBarrierMisuse,
+                    f"named barrier {number} completes although only {lanes} lanes of warp {warp} came",
+                )
+        del self.named[number]
+        self.join([t.tid for t in arrived])
+        self.progress += 1
+        current = getcurrent()
+        for thread in parked:
+            if thread is not current:
+                self.wake(thread)
+        return True
+
+    # --- running ----------------------------------------------------------------------------------
+    def run(self, function, args):
+        """Run the block to its end, or to a SimFault."""
+        self.hub = getcurrent()
+        start = functools.partial(function, *args)
+        self.threads = [Thread(start, self, t) for t in range(self.size)]
+        context = contextvars.copy_context()  # greenlets have contexts of their own: np.errstate
+        for thread in self.threads:
+            thread.gr_context = context
+        self.live = set(self.threads)
+        self.ready.extend(self.threads)
+        launch, in_turn, random_landing = self.grid, not self.grid.seed, self.grid.landing == "random"
+        try:
+            while self.live:
+                if random_landing and self.copies and self.rng.random() < 0.3:
+                    self.land()
+                if self.ready:
+                    thread = self.ready.popleft() if in_turn else self._any_ready()
+                    launch.running = thread
+                    thread.switch()
+                    if thread.dead:
+                        self._exited(thread)
+                elif self.copies:
+                    self.land()
+                    self._unspin()
+                elif self.spinning:
+                    self._check_livelock()
+                    self._unspin()
+                else:
+                    raise self._deadlock()
+            self._check_copies_done()
+        except faults.SimFault:
+            raise
+        except Exception as error:
+            raise self._kernel_error(launch.running, error) from error
+        finally:
+            self._abandon()
+
+    def _any_ready(self):
+        self.ready.rotate(-self.rng.randrange(len(self.ready)))
+        return self.ready.popleft()
+
+    def _unspin(self):
+        self.ready.extend(self.spinning)
+        self.spinning = []
+
+    def _exited(self, thread):
+        self.live.discard(thread)
+        self.progress += 1
+        self.warps[thread.warp].lane_exits(thread.lane)
+        for number, entry in list(self.named.items()):
+            self._finish_named(number, entry)
+
+    def _check_copies_done(self):
+        known = self.clock_table[:, 0].max(axis=0)
+        left = [w for w in dict.fromkeys(self.shared.written) if isinstance(w, Copy)]
+        for copy in [*self.copies, *left]:
+            covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
+            if not covered:
+                self._outlives(copy)
+        for thread in self.threads:
+            groups = thread.bulk
+            if groups and (groups.open or known[groups.read_component] < groups.number - 1):
+                last = groups.open or groups.committed[-1][1]
+                self._outlives(last[-1])
+
+    def _outlives(self, copy):
+        thread = self.threads[copy.tid]
+        raise thread.fault_at(
+            faults.CopyOutlivesBlock,
+            f"all threads have exited, and nobody has waited for the {copy.what} to "
+            f"{self.shared.name_of(copy.address)}",
+            copy.site,
+        )
+
+    def _abandon(self):
+        """After a fault: end the greenlets that still wait, so that nothing of the block stays."""
+        for thread in self.live:
+            if not thread.dead:
+                thread.block = self
+                thread.throw()
+        self.copies.clear()
+
+    def _kernel_error(self, thread, error):
+        site = None
+        entry = error.__traceback__
+        while entry is not None:
+            if KERNEL in entry.tb_frame.f_globals:
+                site = (entry.tb_frame.f_code, entry.tb_lasti)
+            entry = entry.tb_next
+        return thread.fault_at(faults.KernelError, f"{type(error).__name__}: {error}", site)
+
+    # --- no progress ------------------------------------------------------------------------------
+    def _groups(self):
+        """The waiting threads, those that wait alike together: {waiting: [threads]}."""
+        groups = {}
+        for thread in sorted(self.live, key=lambda t: t.tid):
+            groups.setdefault((*thread.waiting, thread.site()), []).append(thread)
+        return groups
+
+    def _deadlock(self):
+        kind, lines, blamed = faults.Deadlock, [], None
+        for (why, what, detail, site), threads in self._groups().items():
+            who = _ranges([t.tid for t in threads])
+            if why == "mbarrier":
+                lines.append(
+                    f"{who} wait at {describe_site(site)} for parity {detail} of {what.state()}: "
+                    + _missing(what)
+                )
+                specific = faults.MissingBytes if not what.pending else faults.MissingArrivals
+                if blamed is None:
+                    kind, blamed = specific, threads[0]
+            elif why in ("syncthreads", "bar.sync"):
+                arrived = len(self.named[what][1])
+                here = {t.warp for t in self.named[what][1]}
+                partial = [
+                    w for w in here
+                    if sum(t.warp == w for t in self.named[what][1]) < self.warps[w].alive.bit_count()
+                ]
+                lines.append(
+                    f"{who} wait at {describe_site(site)} in {why} (barrier {what}): {arrived} of "
+                    f"{detail} threads have arrived"
+                    + (f", of warp {partial[0]} only some lanes" if partial else "")
+                )
+                if blamed is None:
+                    blamed = threads[0]
+                    if why == "bar.sync":
+                        kind = faults.NamedBarrierMisuse if partial else faults.Deadlock
+                    else:
+                        kind = faults.DivergentBarrier
+            else:
+                missing = [
+                    lane for lane in range(32)
+                    if detail >> lane & 1 and lane not in what.pending[detail][2]
+                ]
+                lines.append(
+                    f"{who} wait at {describe_site(site)} in {why} with mask {detail:#x}: lanes "
+                    f"{missing} never come"
+                )
+                if blamed is None:
+                    kind, blamed = faults.WarpDivergence, threads[0]
+        exited = [t.tid for t in self.threads if t.dead]
+        if exited:
+            lines.append(f"{_ranges(exited)} have exited")
+        text = "no thread can run and no copy is in flight\n    " + "\n    ".join(lines)
+        return blamed.fault_at(kind, text, blamed.site())
+
+    def _check_livelock(self):
+        """All who could run are polling. Nothing changed since they last did, too often: give up."""
+        if self.progress != self.last_progress:
+            self.rounds, self.last_progress, self.states = 0, self.progress, set()
+        self.rounds += 1
+        if self.rounds % LIVELOCK_ROUNDS:
+            return
+        # Threads that work through data, or count their attempts, are not stuck: not the same state.
+        state = tuple(thread.state() for thread in self.spinning)
+        if state not in self.states and len(self.states) < LIVELOCK_STATES:
+            self.states.add(state)
+            return
+        lines = []
+        for (why, _, _, site), threads in self._groups().items():
+            verb = "poll" if why == "spin" else f"wait ({why})"
+            lines.append(f"{_ranges([t.tid for t in threads])} {verb} at {describe_site(site)}")
+        thread = self.spinning[0]
+        raise thread.fault_at(
+            faults.Livelock,
+            "the polling threads see no change, and nobody else can run\n    " + "\n    ".join(lines),
+            thread.site(),
+        )
+
+
+def _missing(barrier):
+    parts = []
+    if barrier.pending:
+        parts.append(f"{barrier.pending} arrival{'s' * (barrier.pending > 1)} missing")
+    if barrier.tx:
+        parts.append(f"{barrier.tx} bytes expected that no copy brings")
+    return " and ".join(parts) or "the phase it waits for is past"
+
+
+def _ranges(numbers):
+    """``threads 0-31, 40`` for sorted numbers."""
+    parts, start = [], None
+    for i, n in enumerate(numbers):
+        if start is None:
+            start = n
+        if i + 1 == len(numbers) or numbers[i + 1] != n + 1:
+            parts.append(str(n) if n == start else f"{start}-{n}")
+            start = None
+    return ("thread " if len(numbers) == 1 else "threads ") + ", ".join(parts)
+
+
+def _widened(array, width):
+    wide = np.zeros((*array.shape[:-1], width), np.int32)
+    wide[..., : array.shape[-1]] = array
+    return wide

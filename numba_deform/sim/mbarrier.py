@@ -1,0 +1,224 @@
+"""The mbarrier state machine, with every rule that hardware leaves undefined (PTX ISA 9.7.13.15)."""
+
+import numpy as np
+
+from . import faults
+from .memory import Ended, Live
+from .thread import merged
+
+maximum = np.maximum
+MAX_COUNT = (1 << 20) - 1
+
+
+class MBarrier:
+    """One barrier: integer phase, arrivals, signed tx-count, and what its phases order."""
+
+    def __init__(self, block, address, name, count, thread):
+        self.block, self.address, self.name = block, address, name
+        self.expected = self.pending = count
+        self.tx = self.phase = 0
+        self.component = block.new_component()
+        self.gathered = np.zeros((2, block.capacity), np.int32)  # by this phase's arrivals
+        self.released = np.zeros((2, block.capacity), np.int32)  # by the phase before
+        self.gathered_foreign, self.released_foreign = {}, {}  # the same, of other blocks
+        self.init_epoch = (thread.tid, thread.clock, thread.site())
+        self.fenced = None  # the init's thread's clock at its fence for the copy engine
+        self.delivers, self.last_copy = False, None  # whether copies signal it, and which did last
+        self.known = {thread.tid}
+        self.waiters = []
+        self.arrived, self.last_arrivers = set(), set()  # threads, in this phase and the one before
+        self.time = self.done_time = 0.0
+
+    def state(self):
+        return (
+            f"{self.name}: phase {self.phase}, pending {self.pending} of {self.expected}, "
+            f"tx-count {self.tx}"
+        )
+
+    def expect(self, thread, count):
+        if not 0 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"expects {count} bytes on {self.name}")
+        self._add_bytes(thread, count, thread.site())
+
+    def deliver(self, copy, landing):
+        """``copy`` has landed, at the virtual time ``landing``."""
+        copy.phase, self.last_copy = self.phase, copy
+        copy.landed, copy.owner, copy.clock = True, self.component, self.phase + 1
+        self.time = max(self.time, landing)
+        thread = copy.block.threads[copy.tid]
+        self._add_bytes(thread, -copy.size, copy.site)
+        self.complete_if_done(thread, copy.site)
+
+    def _add_bytes(self, thread, count, site):
+        self.tx += count
+        if abs(self.tx) > MAX_COUNT:
+            raise thread.fault_at(
+                faults.BadCount,
+                f"tx-count of {self.name} becomes {self.tx}, beyond +-{MAX_COUNT}",
+                site,
+            )
+
+    def arrive(self, thread, count):
+        if not 1 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}")
+        if thread.seen[self.component] < self.phase:
+            # Nothing tells this thread that the phase before is over, so it cannot know which phase
+            # its arrival counts in.
+            if thread.tid in self.last_arrivers:
+                raise thread.fault(
+                    faults.UnobservedPhase,
+                    f"arrives on {self.name} in phase {self.phase} without having waited for phase "
+                    f"{self.phase - 1}, directly or through another barrier",
+                )
+            raise thread.fault(
+                faults.TooManyArrivals,
+                f"arrives on {self.name}, whose phase {self.phase - 1} is over without it: the "
+                f"{self.expected} expected arrivals were made by others",
+            )
+        if count > self.pending:
+            raise thread.fault(
+                faults.TooManyArrivals,
+                f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
+                f"{self.expected} arrivals are left",
+            )
+        maximum(self.gathered, thread.clocks, out=self.gathered)
+        if thread.foreign:
+            self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
+        self.arrived.add(thread.tid)
+        thread.clock = thread.seen[thread.tid] = thread.clock + 1  # tick()
+        if thread.time > self.time:
+            self.time = thread.time
+        self.pending -= count
+        self.block.progress += 1
+        if not self.pending:
+            self.complete_if_done(thread)
+
+    def complete_if_done(self, thread, site=None):
+        """``thread`` arrived, or issued, at ``site``, the copy that landed."""
+        if self.pending or self.tx > 0:
+            return
+        if self.tx < 0:
+            raise thread.fault_at(
+                faults.MoreBytesThanExpected,
+                f"{-self.tx} bytes more than expected have landed on {self.name} in phase "
+                f"{self.phase}, and all {self.expected} arrivals are in",
+                site or thread.site(),
+            )
+        self.phase += 1
+        self.pending = self.expected
+        self.arrived, self.last_arrivers = set(), self.arrived
+        self.released, self.gathered = self.gathered, self.released
+        self.gathered.fill(0)
+        self.released_foreign, self.gathered_foreign = self.gathered_foreign, {}
+        self.released[:, self.component] = self.phase
+        self.done_time = self.time
+        self.block.progress += 1
+        if self.block.events is not None:
+            self.block.record(
+                "complete", thread, self.time, self.time, self, phase=self.phase - 1, site=site
+            )
+        waiters, self.waiters = self.waiters, []
+        for waiter, parity in waiters:
+            if self.passes(parity):
+                self.block.wake(waiter)
+            else:
+                self.waiters.append((waiter, parity))
+
+    def passes(self, parity):
+        return (self.phase & 1) != parity
+
+
+class Barriers:
+    """The live barriers of a block, by address."""
+
+    def __init__(self, block):
+        self.block, self.live = block, {}
+
+    def find(self, thread, address):
+        barrier = self.live.get(address)
+        if barrier is not None and thread.tid in barrier.known:
+            return barrier
+        if barrier is None:
+            thread.spin()  # let a late init come, so that the fault can name it
+            barrier = self.live.get(address)
+        if barrier is None:
+            name = self.block.shared.name_of(address)
+            if address % 8:
+                raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8")
+            raise thread.fault(faults.NotABarrier, f"uses {name}, which is not an initialised mbarrier")
+        owner, clock, site = barrier.init_epoch
+        if thread.seen[owner] < clock:
+            raise thread.fault(
+                faults.InitNotOrdered,
+                f"uses {barrier.name}, which thread {owner} initialised at {thread.at(site)}; "
+                "nothing orders the init before this",
+            )
+        barrier.known.add(thread.tid)
+        return barrier
+
+    def for_copy(self, thread, address):
+        """The barrier that a copy is going to signal: its init must have reached the copy engine."""
+        barrier = self.find(thread, address)
+        owner, clock, site = barrier.init_epoch
+        fenced = barrier.fenced is not None and thread.seen[owner] >= barrier.fenced
+        if not fenced and thread.clocks[1, owner] < clock:
+            raise thread.fault(
+                faults.MissingInitFence,
+                f"issues a copy that signals {barrier.name}, initialised at {thread.at(site)} with no "
+                "fence after it",
+            )
+        barrier.delivers = True
+        return barrier
+
+    def init(self, thread, address, count):
+        shared = self.block.shared
+        if address in self.live:
+            barrier = self.live[address]
+            raise thread.fault(
+                faults.LiveBarrierInit,
+                f"initialises {barrier.name} again; it is in use since {thread.at(barrier.init_epoch[2])} "
+                f"(phase {barrier.phase}, pending {barrier.pending} of {barrier.expected})",
+            )
+        name = shared.name_of(address)
+        if address % 8:
+            raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8")
+        if not 1 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"initialises {name} with a count of {count}")
+        barrier = MBarrier(self.block, address, self._index_name(address), count, thread)
+        shared.on_write(thread, address, 8, Live(barrier, thread, thread.site()))
+        self.live[address] = barrier
+
+    def inval(self, thread, address):
+        barrier = self.find(thread, address)
+        if barrier.waiters or any(c.barrier is barrier for c in self.block.copies):
+            who = "a thread waits" if barrier.waiters else "a copy in flight is going to signal it"
+            raise thread.fault(faults.InvalNotOrdered, f"invalidates {barrier.name} while {who}")
+        for other in self.block.threads:
+            wait = other.waits.get(barrier)
+            if wait and other is not thread and thread.seen[other.tid] < wait[3]:
+                raise thread.fault(
+                    faults.InvalNotOrdered,
+                    f"invalidates {barrier.name}, on which thread {other.tid} waited at "
+                    f"{thread.at(wait[1])}; nothing orders that before this",
+                )
+        size = self.block.size  # entries of threads; the rest are phases and groups
+        for arrivals in (barrier.gathered, barrier.released):
+            late = np.flatnonzero(arrivals[0, :size] > thread.clocks[0, :size])
+            if late.size:
+                raise thread.fault(
+                    faults.InvalNotOrdered,
+                    f"invalidates {barrier.name}; nothing orders what thread {late[0]} did before the "
+                    "arrivals on it before this",
+                )
+        del self.live[address]
+        shared = self.block.shared
+        shared.written[address : address + 8] = [Ended(thread, thread.site())] * 8
+        shared.poison(address, 8)
+
+    def _index_name(self, address):
+        for start, stop, name in self.block.shared.ranges:
+            if start <= address < stop:
+                if name and (address - start) % 8 == 0:
+                    return f"{name}[{(address - start) // 8}]"
+                return f"{name}[byte {address - start}]"
+        return f"barrier at {address:#x}"

@@ -1,0 +1,173 @@
+"""Every variant on a real GPU against the float64 reference, and with other libraries' arrays."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from numba_deform import ms_deform_attn, preset, reference, relative_error
+from numba_deform.op import run_numpy
+from numba_deform.reference import TOLERANCE
+from numba_deform.workload import Workload
+
+CONFIGS = [
+    ("direct", {}),
+    ("direct", {"lanes": 4}),
+    ("direct", {"lanes": 32, "arithmetic": "fp32"}),
+    ("tma", {"stages": 1}),
+    ("tma", {"stages": 2}),
+    ("tma", {"stages": 3, "points_per_stage": 3}),
+    ("tma", {"stages": 9, "points_per_stage": 1}),
+    ("tma", {"stages": 3, "threads": 512, "points_per_stage": 1}),
+]
+
+
+def expected(inputs):
+    return reference(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index,
+        inputs.sampling_locations, inputs.attention_weights, padded=inputs.padded,
+    )  # fmt: skip
+
+
+def run(inputs, name, **options):
+    out = np.full(
+        (*inputs.sampling_locations.shape[:2], np.prod(inputs.value.shape[2:])), np.nan,
+        inputs.value.dtype,
+    )
+    return run_numpy(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
+        inputs.attention_weights, name, "gpu", inputs.padded, out=out, **options,
+    )[0]
+
+
+@pytest.mark.parametrize(("name", "parameters"), CONFIGS, ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("padded", [False, True], ids=["dense", "padded"])
+def test_variant_equals_reference(hopper, name, parameters, dtype, padded):
+    workload = Workload(
+        "test", batch=3, levels=((37, 50), (19, 25), (10, 13), (1, 1)), num_query=333, num_heads=3,
+        channels=32, num_points=5, dtype=dtype, padded=padded, outside=0.1,
+    )  # fmt: skip
+    inputs = workload.generate(seed=3)
+    out = run(inputs, name, **parameters)
+    assert relative_error(out, expected(inputs)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("name", ["direct", "tma"])
+@pytest.mark.parametrize(
+    ("channels", "dtype"),
+    [(8, "float16"), (24, "float16"), (64, "bfloat16"), (128, "float16"), (4, "float32"), (64, "float32")],
+)
+def test_channels(hopper, name, channels, dtype):
+    workload = Workload(
+        "test", batch=2, levels=((16, 20), (8, 10)), num_query=100, num_heads=2, channels=channels,
+        num_points=4, dtype=dtype,
+    )  # fmt: skip
+    inputs = workload.generate(seed=4)
+    assert relative_error(run(inputs, name), expected(inputs)) < TOLERANCE[dtype]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_odd_shapes(hopper, data):
+    levels = data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4))
+    workload = Workload(
+        "odd", batch=data.draw(st.integers(1, 3)), levels=tuple(levels),
+        num_query=data.draw(st.integers(1, 40)), num_heads=data.draw(st.integers(1, 3)), channels=32,
+        num_points=data.draw(st.integers(1, 6)), pattern="uniform", outside=0.2,
+    )  # fmt: skip
+    inputs = workload.generate(seed=5)
+    inputs.sampling_locations.reshape(-1)[:: 7] = np.nan
+    inputs.sampling_locations.reshape(-1)[3::11] = np.inf
+    want = expected(inputs)
+    for name, parameters in (("direct", {}), ("tma", {"stages": 3})):
+        out = run(inputs, name, **parameters)
+        assert np.isfinite(out.astype(np.float32)).all()
+        if np.linalg.norm(want):
+            assert relative_error(out, want) < TOLERANCE["float16"]
+        else:
+            assert not out.any()
+
+
+def test_linked_form_is_the_same_function(hopper):
+    from numba_deform.op import check_problem, gpu_launcher
+    from numba_deform.variants import variant
+
+    inputs = preset("tiny").generate(seed=6)
+    out = run(inputs, "tma", stages=2)
+    chosen = variant("tma")
+    problem = check_problem(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
+        inputs.attention_weights,
+    )  # fmt: skip
+    config = chosen.configure(problem.constants, stages=2)
+    from numba_deform.host.gpu import DeviceArray, launch
+
+    arrays = [
+        DeviceArray.of(hopper, a)
+        for a in (inputs.value, inputs.sampling_locations, inputs.attention_weights)
+    ]
+    target = DeviceArray(hopper, out.shape, out.dtype)
+    target.fill(0xFF)
+    planned = gpu_launcher(hopper, problem, chosen, config, *(a.address for a in arrays), target.address)
+    _, _, grid, args, shared, _ = planned.args
+    launch(hopper, chosen.kernel(config, problem.constants).with_linked_ptx(), grid, args, shared)
+    assert np.array_equal(target.to_numpy(), out)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_torch_tensors_on_their_stream(hopper, dtype):
+    torch = pytest.importorskip("torch")
+    inputs = preset("tiny", dtype=dtype).generate(seed=7)
+
+    def tensor(array):
+        if array.dtype == ml_dtypes.bfloat16:
+            return torch.from_numpy(array.view(np.int16)).cuda().view(torch.bfloat16)
+        return torch.from_numpy(array).cuda()
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        # The inputs are made on the stream, behind work that takes a while, so that a launch on
+        # another stream would read them too early.
+        torch.cuda._sleep(50_000_000)
+        value = tensor(inputs.value) * 1
+        out = ms_deform_attn(
+            value, tensor(inputs.spatial_shapes), tensor(inputs.level_start_index),
+            tensor(inputs.sampling_locations) * 1, tensor(inputs.attention_weights) * 1,
+        )  # fmt: skip
+    stream.synchronize()
+    assert isinstance(out, torch.Tensor) and out.dtype == value.dtype
+    assert relative_error(out.double().cpu().numpy(), expected(inputs)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("library", ["cupy", "jax.numpy"])
+def test_other_libraries(hopper, library):
+    xp = pytest.importorskip(library)
+    inputs = preset("tiny", location_dtype="float32").generate(seed=8)
+    arrays = [
+        xp.asarray(a)
+        for a in (
+            inputs.value, inputs.spatial_shapes, inputs.level_start_index,
+            inputs.sampling_locations, inputs.attention_weights,
+        )
+    ]  # fmt: skip
+    out = ms_deform_attn(*arrays, variant="tma")
+    assert type(out) is type(arrays[0])
+    host = out.get() if hasattr(out, "get") else np.asarray(out)
+    assert relative_error(host, expected(inputs)) < TOLERANCE["float16"]
+
+
+def test_value_is_used_where_it_is(hopper):
+    """A second call with changed data at the same address must see them: only maps are cached."""
+    torch = pytest.importorskip("torch")
+    inputs = preset("tiny").generate(seed=9)
+    value = torch.from_numpy(inputs.value).cuda()
+    rest = [
+        torch.from_numpy(a).cuda() for a in (inputs.sampling_locations, inputs.attention_weights)
+    ]
+    call = (inputs.spatial_shapes, inputs.level_start_index, *rest, "tma")
+    first = ms_deform_attn(value, *call).double()
+    value *= 2
+    second = ms_deform_attn(value, *call).double()
+    assert float((second - 2 * first).norm() / first.norm()) < 2e-3

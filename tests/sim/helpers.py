@@ -1,0 +1,63 @@
+"""What the tests of the CPU engine share."""
+
+import numpy as np
+import pytest
+
+from numba_deform.host.tensormap import TensorMap, TensorMapArray
+from numba_deform.sim import SimFault, simulate
+
+LANDINGS = ("late", "random", "earliest")
+
+
+def run(kernel, *args, grid=1, block=32, **options):
+    """``simulate`` in the order in which the tests think of it; 32 threads if not told otherwise."""
+    return simulate(kernel, grid, block, args, **options)
+
+
+def fault_of(kernel, *args, **options):
+    """The fault that the kernel ends in; fails if there is none."""
+    with pytest.raises(SimFault) as caught:
+        run(kernel, *args, **options)
+    fault = caught.value
+    assert str(fault).startswith(f"{type(fault).__name__}: {fault.what}")
+    return fault
+
+
+def expect(kind, kernel, *args, words=(), source=None, **options):
+    """The kernel ends in exactly ``kind``; the text has ``words``; the line blamed has ``source``."""
+    fault = fault_of(kernel, *args, **options)
+    assert type(fault) is kind, fault
+    for word in (words,) if isinstance(words, str) else words:
+        assert word in str(fault), (word, str(fault))
+    if source is not None:
+        assert source in fault.source, (source, str(fault))
+        file, line = fault.where.rsplit(":", 1)
+        with open(file) as text:
+            assert text.read().splitlines()[int(line) - 1].strip() == fault.source
+    return fault
+
+
+def always(kind, kernel, *args, seeds=4, **options):
+    """As ``expect``, for every landing and several seeds: the verdict is no matter of luck."""
+    for landing in LANDINGS:
+        for seed in range(seeds):
+            expect(kind, kernel, *args, seed=seed, landing=landing, **options)
+
+
+def clean(kernel, *args, seeds=4, **options):
+    """The kernel runs without a fault for every landing and several seeds."""
+    for landing in LANDINGS:
+        run(kernel, *args, schedules=seeds, landing=landing, **options)
+
+
+def floats(n, seed=0):
+    return np.random.default_rng(seed).standard_normal(n, dtype=np.float32)
+
+
+def nans(n):
+    return np.full(n, np.nan, np.float32)
+
+
+def maps_of(*arrays, box, **options):
+    """One tensor map for each array, the box innermost dimension first."""
+    return TensorMapArray([TensorMap.of(a, box, **options) for a in arrays])

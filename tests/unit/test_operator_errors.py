@@ -1,0 +1,353 @@
+"""Every kind of bad input of ``ms_deform_attn``: refused with a message, and ``out`` left alone."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from numba_deform import ConfigError, OperatorError, SimFault, ms_deform_attn, op
+from numba_deform.host import gpu as host_gpu
+from numba_deform.host.gpu import Gpu, GpuMissing
+from numba_deform.workload import Workload
+
+WORKLOAD = Workload(
+    "bad", batch=2, levels=((5, 4), (3, 2)), num_query=3, num_heads=2, channels=32, num_points=2
+)
+PADDED = WORKLOAD.replace(padded=True)
+OUT_SHAPE = (2, 3, 64)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    def find(number):
+        raise GpuMissing("no CUDA GPU can be used: no driver")
+
+    monkeypatch.setattr(host_gpu, "_find", find)
+
+
+def arguments(workload=WORKLOAD):
+    """The operator's arguments by name, right as they are."""
+    inputs = workload.generate(seed=1)
+    names = (
+        "value", "spatial_shapes", "level_start_index", "sampling_locations", "attention_weights",
+    )  # fmt: skip
+    return {name: getattr(inputs, name) for name in names} | {"variant": "direct"}
+
+
+def refused(error, message, out=None, **changes):
+    """The call fails with ``error``, its text starts with ``message``, ``out`` keeps its bytes."""
+    given = arguments() | changes
+    if out is None:
+        out = np.full(OUT_SHAPE, 42, np.float16)
+    before = out.copy()
+    with pytest.raises(error) as caught:
+        ms_deform_attn(**given, out=out)
+    assert str(caught.value).startswith(message), str(caught.value)
+    assert np.array_equal(out, before)
+
+
+def cut(name, index):
+    """The right argument, indexed."""
+    return {name: arguments()[name][index]}
+
+
+def test_the_arguments_are_right_before_they_are_spoilt():
+    out = np.full(OUT_SHAPE, np.nan, np.float16)
+    assert ms_deform_attn(**arguments(), threads=32, out=out) is out
+    assert np.isfinite(out).all()
+    assert ms_deform_attn(**arguments(PADDED), threads=32, padded=True).shape == OUT_SHAPE
+
+
+# --- ranks, types, shapes -------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("value", "value has shape (26, 2, 32); it must have rank 4: (B, S, H, C)"),
+        (
+            "sampling_locations",
+            "sampling_locations has shape (3, 2, 2, 2, 2); it must have rank 6: (B, Q, H, L, P, 2)",
+        ),
+        (
+            "attention_weights",
+            "attention_weights has shape (3, 2, 2, 2); it must have rank 5: (B, Q, H, L, P)",
+        ),
+        ("spatial_shapes", "spatial_shapes has shape (2,); it must have rank 2: (L, 2)"),
+        ("level_start_index", "level_start_index has shape (); it must have rank 1: (L,)"),
+    ],
+)
+def test_wrong_rank(name, message):
+    refused(OperatorError, message, **cut(name, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("value", "value has shape (0, 26, 2, 32): no dimension may be 0"),
+        ("sampling_locations", "sampling_locations has shape (0, 3, 2, 2, 2, 2): no dimension"),
+        ("attention_weights", "attention_weights has shape (0, 3, 2, 2, 2): no dimension"),
+        ("spatial_shapes", "spatial_shapes has shape (0, 2): no dimension may be 0"),
+        ("level_start_index", "level_start_index has shape (0,): no dimension may be 0"),
+    ],
+)
+def test_empty(name, message):
+    refused(OperatorError, message, **cut(name, slice(0, 0)))
+
+
+FLOATS = "; it must be one of float16, bfloat16, float32"
+INTEGERS = "; it must be one of int64, int32"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "message"),
+    [
+        ("value", "float64", f"value has dtype float64{FLOATS}"),
+        ("value", "int16", f"value has dtype int16{FLOATS}"),
+        ("value", ">f2", "value has dtype >f2; it must be one of"),
+        ("sampling_locations", "float64", f"sampling_locations has dtype float64{FLOATS}"),
+        ("attention_weights", "int32", f"attention_weights has dtype int32{FLOATS}"),
+        ("spatial_shapes", "float32", f"spatial_shapes has dtype float32{INTEGERS}"),
+        ("level_start_index", "uint8", f"level_start_index has dtype uint8{INTEGERS}"),
+    ],
+)
+def test_wrong_dtype(name, dtype, message):
+    refused(OperatorError, message, **{name: arguments()[name].astype(dtype)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            cut("sampling_locations", (..., slice(0, 1))),
+            "sampling_locations ends in 1; its last dimension is (x, y), size 2",
+        ),
+        (
+            cut("attention_weights", (slice(None), slice(0, 2))),
+            "attention_weights has shape (2, 2, 2, 2, 2), but sampling_locations asks for "
+            "(2, 3, 2, 2, 2)",
+        ),
+        (
+            cut("value", slice(0, 1)),
+            "value has B=1 (dimension 0) but sampling_locations has B=2",
+        ),
+        (
+            cut("value", (slice(None), slice(None), slice(0, 1))),
+            "value has H=1 (dimension 2) but sampling_locations has H=2",
+        ),
+        (
+            cut("spatial_shapes", slice(0, 1)),
+            "spatial_shapes describes 1 levels, sampling_locations has L=2",
+        ),
+        (
+            cut("level_start_index", slice(0, 1)),
+            "level_start_index describes 1 levels, sampling_locations has L=2",
+        ),
+        (
+            {"spatial_shapes": np.ones((2, 3), np.int64)},
+            "spatial_shapes has shape (2, 3); it is (L, 2)",
+        ),
+    ],
+    ids=lambda change: "+".join(change) if isinstance(change, dict) else "",
+)
+def test_shapes_that_disagree(change, message):
+    refused(OperatorError, message, **change)
+
+
+# --- levels ---------------------------------------------------------------------------------------
+def test_spatial_shapes_disagree_with_value():
+    # Without a hint, since padding would not make it right either.
+    shapes = np.array([[5, 4], [3, 3]])
+    with pytest.raises(OperatorError) as caught:
+        ms_deform_attn(**arguments() | {"spatial_shapes": shapes})
+    assert str(caught.value) == "spatial_shapes says 29 positions but value has S=26"
+    refused(OperatorError, "spatial_shapes=[[5, 4], [-3, -2]]: sizes are >= 1",
+            spatial_shapes=np.array([[5, 4], [-3, -2]]))  # fmt: skip
+    refused(OperatorError, "spatial_shapes=[[5, 0], [13, 2]]: sizes are >= 1",
+            spatial_shapes=np.array([[5, 0], [13, 2]]))  # fmt: skip
+
+
+def test_padding_that_was_not_mentioned():
+    refused(
+        OperatorError,
+        "spatial_shapes says 26 positions but value has S=62; a data directory with one pixel of "
+        "padding needs padded=True",
+        **arguments(PADDED),
+    )
+
+
+def test_padding_that_is_not_there():
+    refused(
+        OperatorError,
+        "spatial_shapes says 62 positions but value has S=26; it has no padding, so padded must be "
+        "False",
+        padded=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        ([0, 21], "level_start_index[1]=21 with 6 positions does not lie inside S=26"),
+        ([-1, 20], "level_start_index[0]=-1 with 20 positions does not lie inside S=26"),
+        ([7, 20], "level_start_index[0]=7 with 20 positions does not lie inside S=26"),
+        ([0, 2**40], f"level_start_index[1]={2**40} with 6 positions"),
+    ],
+)
+def test_level_outside_of_value(starts, message):
+    refused(OperatorError, message, level_start_index=np.array(starts))
+
+
+def test_offsets_that_no_kernel_can_count():
+    """Checked on shapes alone: nobody has the memory."""
+    shapes = arguments()
+    value = SimpleNamespace(shape=(1, 2**20, 64, 32), dtype="float16")
+    where = SimpleNamespace(shape=(1, 3, 64, 1, 2, 2), dtype="float16")
+    weights = SimpleNamespace(shape=(1, 3, 64, 1, 2), dtype="float16")
+    levels, starts = np.array([[1024, 1024]]), np.array([0])
+    with pytest.raises(OperatorError, match="must both stay below 2\\^31"):
+        op.check_problem(value, levels, starts, where, weights)
+    value.shape = (2**16, 26, 2, 32)
+    where.shape, weights.shape = (2**16, 2**15, 2, 2, 2, 2), (2**16, 2**15, 2, 2, 2)
+    with pytest.raises(OperatorError, match="B\\*Q\\*H=4294967296"):
+        op.check_problem(
+            value, shapes["spatial_shapes"], shapes["level_start_index"], where, weights
+        )
+
+
+# --- channels, variants, parameters ---------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("channels", "dtype", "found"),
+    [(4, np.float16, 8), (20, np.float16, 40), (30, np.float32, 120), (136, np.float16, 272)],
+)
+def test_channels_that_no_kernel_has(channels, dtype, found):
+    name = np.dtype(dtype).name
+    refused(
+        ConfigError,
+        f"channels={channels}: of {name} are {found} bytes a head; a multiple of 16 from 16 to 256",
+        value=np.zeros((2, 26, 2, channels), dtype),
+        out=np.full((2, 3, 2 * channels), 42, dtype),
+    )
+
+
+def test_unknown_variant():
+    with pytest.raises(ConfigError) as caught:
+        ms_deform_attn(**arguments() | {"variant": "dirct"})
+    assert "variant=dirct: must be one of" in str(caught.value)
+    assert str(caught.value).endswith("did you mean direct?")
+    refused(ConfigError, "variant=cudnn: must be one of", variant="cudnn")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"stage": 2}, "stage=2: direct has the parameters lanes, threads"),
+        ({"lanes": 3}, "lanes=3: must be a power of two from 1 to 32"),
+        ({"threads": 100}, "threads=100: must be a multiple of 32 from 32 to 1024"),
+        ({"min_blocks": 99}, "min_blocks=99"),
+        ({"arithmetic": "fp8"}, "arithmetic=fp8"),
+        ({"variant": "tma", "stages": 0}, "stages=0: must be at least 1"),
+        ({"variant": "tma", "stages": 999}, "stages=999: "),
+    ],
+    ids=str,
+)
+def test_parameters(parameters, message):
+    refused(ConfigError, message, **parameters)
+
+
+@pytest.mark.parametrize("step", [0, -1, 3, 1.0, "2"])
+def test_im2col_step(step):
+    workload = WORKLOAD.replace(batch=4)
+    refused(
+        OperatorError,
+        f"im2col_step={step}: it must be >= 1 and divide the batch 4",
+        out=np.full((4, 3, 64), 42, np.float16),
+        **arguments(workload) | {"im2col_step": step},
+    )
+
+
+# --- out ------------------------------------------------------------------------------------------
+REQUIRED = "it must be a writable C-contiguous NumPy array (2, 3, 64) of float16"
+
+
+def read_only():
+    out = np.zeros(OUT_SHAPE, np.float16)
+    out.flags.writeable = False
+    return out
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: np.zeros((2, 3, 32), np.float16), f"out is (2, 3, 32) of float16; {REQUIRED}"),
+        (lambda: np.zeros((2, 3, 2, 32), np.float16), "out is (2, 3, 2, 32) of float16; "),
+        (lambda: np.zeros(OUT_SHAPE, np.float32), f"out is (2, 3, 64) of float32; {REQUIRED}"),
+        (lambda: np.zeros((64, 3, 2), np.float16).T, "out is non-contiguous (2, 3, 64) of float16"),
+        (read_only, "out is read-only (2, 3, 64) of float16; "),
+    ],
+    ids=["shape", "rank", "dtype", "order", "read-only"],
+)
+def test_unusable_out(make, message):
+    refused(OperatorError, message, out=make())
+
+
+def test_out_that_is_no_array():
+    with pytest.raises(OperatorError) as caught:
+        ms_deform_attn(**arguments(), out=[0.0] * 384)
+    assert str(caught.value) == f"out is a list; {REQUIRED}"
+
+
+# --- engines and libraries ------------------------------------------------------------------------
+def test_unknown_engine():
+    refused(OperatorError, "engine='tpu' must be auto, gpu or cpu", engine="tpu")
+    with pytest.raises(OperatorError, match="engine='tpu'"):  # for arrays of other libraries too
+        ms_deform_attn(**arguments() | {"value": object(), "engine": "tpu"})
+
+
+def test_gpu_is_missing():
+    refused(GpuMissing, "no CUDA GPU can be used: no driver", engine="gpu")
+
+
+@pytest.mark.parametrize("engine", ["auto", "gpu"])
+def test_gpu_is_too_old(monkeypatch, engine):
+    """Nothing falls back: neither to another variant nor to the CPU engine."""
+    device = SimpleNamespace(set_current=lambda: None)
+    old = Gpu(device, "NVIDIA A100", (8, 0), 108, 12080)
+    monkeypatch.setattr(host_gpu, "_find", lambda number: old)
+    refused(
+        GpuMissing,
+        "variant tma needs a GPU of compute capability 9.0 or newer, and NVIDIA A100 (SM 8.0, 108 "
+        "SMs) is older; it can run: direct",
+        variant="tma",
+        engine=engine,
+    )
+    ancient = Gpu(device, "Tesla V100", (7, 0), 80, 12080)
+    monkeypatch.setattr(host_gpu, "_find", lambda number: ancient)
+    message = "variant direct needs a GPU of compute capability 8.0 or newer, and Tesla V100"
+    refused(GpuMissing, message, engine=engine)
+
+
+def test_arrays_of_another_library_need_a_gpu():
+    class Foreign(list):
+        """Something array-like that is no NumPy array."""
+
+    right = arguments()
+    foreign = Foreign(right["value"])
+    refused(
+        OperatorError,
+        "engine=cpu takes NumPy arrays; copy the arrays to the host first",
+        value=foreign,
+        engine="cpu",
+    )
+    refused(OperatorError, "value (Foreign) offers neither DLPack nor", value=foreign)
+    refused(
+        OperatorError,
+        "value is a NumPy array and others are not; pass all as NumPy arrays, or all on a GPU",
+        attention_weights=Foreign(right["attention_weights"]),
+    )
+
+
+def test_a_fault_of_the_cpu_engine_is_passed_on(monkeypatch):
+    def run_cpu(*_, **__):
+        raise SimFault("a thread reads garbage")
+
+    monkeypatch.setattr(op, "run_cpu", run_cpu)
+    refused(SimFault, "SimFault: a thread reads garbage", engine="cpu")
