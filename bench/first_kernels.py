@@ -64,7 +64,12 @@ def float64_reference(inputs):
         sampled = torch.nn.functional.grid_sample(
             plane, grid, mode="bilinear", padding_mode="zeros", align_corners=False
         )
-        w = weights[:, :, :, level].double().permute(0, 2, 1, 3).reshape(batch * heads, 1, queries, -1)
+        w = (
+            weights[:, :, :, level]
+            .double()
+            .permute(0, 2, 1, 3)
+            .reshape(batch * heads, 1, queries, -1)
+        )
         total += (sampled * w).sum(-1)
         del sampled
     return total.reshape(batch, heads * channels, queries).transpose(1, 2)
@@ -83,7 +88,9 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--workload", default="seeds")
     parser.add_argument("--patterns", nargs="*", default=["seed", "uniform", "local(2)"])
-    parser.add_argument("--variants", nargs="*", help="such as direct:lanes=4 tma:stages=2,linked=1")
+    parser.add_argument(
+        "--variants", nargs="*", help="such as direct:lanes=4 tma:stages=2,linked=1"
+    )
     parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()
     chosen_variants = [parse(v) for v in options.variants] if options.variants else VARIANTS
@@ -128,11 +135,16 @@ def main():
         for label, _, error in runs:
             figures = record.spread(times[label])
             seconds = figures["median_ms"] / 1e3
-            rows.append({
-                "pattern": pattern, "variant": label, "error": error, **figures,
-                "gigabytes_per_second": bytes_moved / seconds / 1e9,
-                "gigatiles_per_second": problem.samples / seconds / 1e9,
-            })
+            rows.append(
+                {
+                    "pattern": pattern,
+                    "variant": label,
+                    "error": error,
+                    **figures,
+                    "gigabytes_per_second": bytes_moved / seconds / 1e9,
+                    "gigatiles_per_second": problem.samples / seconds / 1e9,
+                }
+            )
         del reference
     record.write(options.out, gpu, rows, workload=workload.describe())
     show(rows)
@@ -142,8 +154,12 @@ def show(rows):
     table = Table("pattern", "variant", "ms", "min", "error", "Gtiles/s")
     for row in rows:
         table.add_row(
-            row["pattern"], row["variant"], f"{row['median_ms']:.3f}", f"{row['min_ms']:.3f}",
-            f"{row['error']:.1e}", f"{row['gigatiles_per_second']:.1f}",
+            row["pattern"],
+            row["variant"],
+            f"{row['median_ms']:.3f}",
+            f"{row['min_ms']:.3f}",
+            f"{row['error']:.1e}",
+            f"{row['gigatiles_per_second']:.1f}",
         )
     Console(width=110).print(table)
 

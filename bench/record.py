@@ -8,7 +8,15 @@ import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
 
-PACKAGES = ("numba", "numba-cuda", "cuda-core", "cuda-bindings", "numpy", "torch", "nvidia-nvjitlink")
+PACKAGES = (
+    "numba",
+    "numba-cuda",
+    "cuda-core",
+    "cuda-bindings",
+    "numpy",
+    "torch",
+    "nvidia-nvjitlink",
+)
 
 
 def versions():
@@ -24,7 +32,10 @@ def versions():
 def commit():
     try:
         text = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True,
+            ["git", "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            check=True,
             cwd=Path(__file__).parent,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -422,8 +422,10 @@ def _registers(plan):
 
 
 def _error(result):
-    rows = f"all {result.rows:,}" if result.rows_checked == result.rows else (
-        f"{result.rows_checked:,} random ones of {result.rows:,}"
+    rows = (
+        f"all {result.rows:,}"
+        if result.rows_checked == result.rows
+        else (f"{result.rows_checked:,} random ones of {result.rows:,}")
     )
     return (
         f"{result.error:.2e} against float64, must be below {result.tolerance:g} "

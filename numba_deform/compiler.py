@@ -41,6 +41,7 @@ class Kernel:
     def name(self):
         return self.py_func.__name__
 
+    @functools.cache  # noqa: B019
     def with_linked_ptx(self):
         """The same kernel with every intrinsic as a call to the linked ``.ptx`` function."""
         return Kernel(
@@ -86,9 +87,7 @@ def compile_kernel(kernel, architecture=ARCHITECTURE):
         )
     objects = [ObjectCode.from_ptx(ptx.encode())]
     objects += [ObjectCode.from_ptx(path.read_bytes()) for path in files]
-    options = LinkerOptions(
-        arch=architecture, max_register_count=kernel.max_registers or None
-    )
+    options = LinkerOptions(arch=architecture, max_register_count=kernel.max_registers or None)
     cubin = Linker(*objects, options=options).link("cubin").code
     entry = re.search(r"\.visible\s+\.entry\s+(\w+)", ptx)[1]
     return Compiled(kernel, architecture, ptx, bytes(cubin), entry)
@@ -122,5 +121,3 @@ def _linked_form(function):
         return cuda.jit(rebuilt, **dispatcher.targetoptions)
 
     return rebind(function, replace, device_function), sorted(files)
-
-

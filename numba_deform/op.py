@@ -107,7 +107,9 @@ def check_problem(
     batch, spatial_size, heads, channels = value.shape
     _, queries, _, levels, points, two = sampling_locations.shape
     if two != 2:
-        raise OperatorError(f"sampling_locations ends in {two}; its last dimension is (x, y), size 2")
+        raise OperatorError(
+            f"sampling_locations ends in {two}; its last dimension is (x, y), size 2"
+        )
     if tuple(attention_weights.shape) != tuple(sampling_locations.shape[:5]):
         raise OperatorError(
             f"attention_weights has shape {tuple(attention_weights.shape)}, but sampling_locations asks "
@@ -120,7 +122,10 @@ def check_problem(
                 f"value has {letter}={mine} (dimension {axis}) but sampling_locations has "
                 f"{letter}={other}"
             )
-    for name, array in (("spatial_shapes", spatial_shapes), ("level_start_index", level_start_index)):
+    for name, array in (
+        ("spatial_shapes", spatial_shapes),
+        ("level_start_index", level_start_index),
+    ):
         if array.shape[0] != levels:
             raise OperatorError(
                 f"{name} describes {array.shape[0]} levels, sampling_locations has L={levels}"
@@ -155,10 +160,13 @@ def check_problem(
         make_levels(spatial_shapes, starts, padded), constants,
     )  # fmt: skip
     item = np.dtype(NUMPY_DTYPES[dtype]).itemsize
-    if problem.rows > 2**31 - 1 or spatial_size * heads * channels * item > 2**31 - 1:
+    plane = spatial_size * heads * channels * item
+    if problem.rows >= 2**31:
+        raise OperatorError(f"B*Q*H={problem.rows} must stay below 2^31; split the batch")
+    if plane >= 2**31:
         raise OperatorError(
-            f"B*Q*H={problem.rows} and S*H*C*itemsize={spatial_size * heads * channels * item} must "
-            "both stay below 2^31; split the batch"
+            f"one batch of value takes S*H*C*itemsize={plane} bytes; it must stay below 2^31, since "
+            "kernels use 32-bit offsets inside a batch; split the heads"
         )
     return problem
 
@@ -194,12 +202,6 @@ class Operands:
     spatial_size = property(lambda self: self.problem.spatial_size)
 
 
-def blocks_of(problem, config):
-    """Grid size: every row has its ``lanes`` lanes."""
-    per_block = config.threads // config.lanes
-    return -(-problem.rows // per_block)
-
-
 def _maps(problem, value, box, l2_promotion):
     c = problem.constants
     return level_maps(
@@ -220,7 +222,7 @@ def run_cpu(problem, chosen, config, arrays, out, **options):
     kernel = chosen.kernel(config, problem.constants)
     report = simulate(
         kernel,
-        blocks_of(problem, config),
+        chosen.module.blocks(problem, config),
         config.threads,
         chosen.module.arguments(operands, config),
         shared_bytes=chosen.dynamic_shared_bytes(config, problem.constants),
@@ -257,7 +259,7 @@ def gpu_launcher(
     if linked:
         kernel = kernel.with_linked_ptx()
     return functools.partial(
-        launch, gpu, kernel, blocks_of(problem, config), chosen.module.arguments(operands, config),
+        launch, gpu, kernel, chosen.module.blocks(problem, config), chosen.module.arguments(operands, config),
         chosen.dynamic_shared_bytes(config, problem.constants), stream,
     )  # fmt: skip
 
@@ -376,9 +378,7 @@ def run_numpy(
     on_gpu = [DeviceArray.of(gpu, a) for a in arrays]
     target = DeviceArray(gpu, out.shape, out.dtype)
     target.fill(0xFF)
-    gpu_launcher(
-        gpu, problem, chosen, config, *(a.address for a in on_gpu), target.address
-    )()
+    gpu_launcher(gpu, problem, chosen, config, *(a.address for a in on_gpu), target.address)()
     out[...] = target.to_numpy()
     kernel = chosen.kernel(config, problem.constants)
     return out, Result("gpu", chosen, config, problem, kernel)
@@ -449,7 +449,9 @@ def _view(name, array):
             f"{name} ({type(array).__name__}) offers neither DLPack nor the CUDA array interface: {error}"
         ) from None
     if not view.is_device_accessible:
-        raise OperatorError(f"{name} is not on a GPU; move it there, or pass NumPy arrays throughout")
+        raise OperatorError(
+            f"{name} is not on a GPU; move it there, or pass NumPy arrays throughout"
+        )
     dense, strides = 1, view.strides
     for size, stride in zip(reversed(view.shape), reversed(strides or ()), strict=bool(strides)):
         if size != 1 and stride != dense:
@@ -498,5 +500,3 @@ def _current_stream(array):
 
         return cupy.cuda.get_current_stream().ptr
     return None
-
-

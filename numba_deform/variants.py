@@ -72,8 +72,8 @@ class Direct:
     """
 
     lanes: int = 8
-    threads: int = 256
-    min_blocks: int = 3
+    threads: int = 128
+    min_blocks: int = 7
     arithmetic: str = "auto"
 
     def __post_init__(self):
@@ -94,7 +94,9 @@ class Direct:
             kind = "packed" if constants.dtype == "float16" else "fp32"
             config = dataclasses.replace(self, arithmetic=kind)
         if (constants.dtype, config.arithmetic) not in ARITHMETIC:
-            raise ConfigError("arithmetic", self.arithmetic, "packed products exist for float16 only")
+            raise ConfigError(
+                "arithmetic", self.arithmetic, "packed products exist for float16 only"
+            )
         layout = lane_layout(self.lanes, constants)
         if layout.chunks_per_lane > 4:
             raise ConfigError(
@@ -118,13 +120,17 @@ class Tma(Direct):
     points_per_stage  samples of each row that one stage holds: 1, 2, 4 or 8, at most a lane's run
                       (lanes.py); 0 takes 2, or 1 where runs are that short
     l2_promotion      how much L2 fetches for a tile: none, 64B, 128B or 256B
-    tensormap_fence   acquire the maps in every block; off trusts that nothing stale is cached
+    batches_abreast   batches that neighbouring blocks take turns among (>= 1)
+    tensormap_fence   acquire the maps in every block; off trusts that nothing stale is cached,
+                      which the CPU engine refuses
     """
 
-    min_blocks: int = 0
+    threads: int = 256
+    min_blocks: int = 3
     stages: int = 2
     points_per_stage: int = 0
     l2_promotion: str = "128B"
+    batches_abreast: int = 16
     tensormap_fence: bool = True
 
     def __post_init__(self):
@@ -135,6 +141,8 @@ class Tma(Direct):
             raise ConfigError(
                 "l2_promotion", self.l2_promotion, f"must be one of {', '.join(L2_PROMOTIONS)}"
             )
+        if self.batches_abreast < 1:
+            raise ConfigError("batches_abreast", self.batches_abreast, "must be at least 1")
         if self.points_per_stage not in (0, 1, 2, 4, 8):
             raise ConfigError("points_per_stage", self.points_per_stage, "must be 1, 2, 4, 8, or 0")
 
@@ -194,7 +202,7 @@ class Variant:
         return dynamic_bytes(sum(config.shared_bytes(constants)))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _build(variant, config, constants):
     return variant.module.build(config, constants)
 
@@ -203,7 +211,9 @@ VARIANTS = {
     v.name: v
     for v in (
         Variant("direct", "S3", "plain 16-byte loads served by L1", Direct, direct, (8, 0)),
-        Variant("tma", "S5 S6", "a TMA load per 2x2 tile, a ring of stages per warp", Tma, tma, (9, 0)),
+        Variant(
+            "tma", "S5 S6", "a TMA load per 2x2 tile, a ring of stages per warp", Tma, tma, (9, 0)
+        ),
     )
 }
 

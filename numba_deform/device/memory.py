@@ -26,7 +26,6 @@ def global_address(array):
     return cpu().global_address(array)
 
 
-
 STATIC_LIMIT = 48 * 1024  # bytes; beyond, shared memory is dynamic and the launch opts in
 DYNAMIC_SLACK = 128  # bytes that align_up may skip at the start of dynamic shared memory
 
@@ -50,15 +49,13 @@ def align_up(address, alignment):
 
 @intrinsic(u32(u64))
 def ld_global_b32(address):
-    """``ld.global.b32``: 4 bytes. PTX ISA 9.7.9.8.
-    """
+    """``ld.global.b32``: 4 bytes. PTX ISA 9.7.9.8."""
     return cpu().load_global(address, 4, 1)
 
 
 @intrinsic(u32x4(u64))
 def ld_global_v4(address):
-    """``ld.global.v4.b32``: 16 bytes. PTX ISA 9.7.9.8.
-    """
+    """``ld.global.v4.b32``: 16 bytes. PTX ISA 9.7.9.8."""
     return cpu().load_global(address, 16, 4)
 
 
@@ -110,64 +107,55 @@ def ld_global_nc_L1_no_allocate_v4(address):
 
 @intrinsic(void(u64, u32))
 def st_global_b32(address, x):
-    """``st.global.b32``: 4 bytes. PTX ISA 9.7.9.11.
-    """
+    """``st.global.b32``: 4 bytes. PTX ISA 9.7.9.11."""
     cpu().store_global(address, (x,))
 
 
 @intrinsic(void(u64, u32, u32, u32, u32))
 def st_global_v4(address, x, y, z, w):
-    """``st.global.v4.b32``: 16 bytes. PTX ISA 9.7.9.11.
-    """
+    """``st.global.v4.b32``: 16 bytes. PTX ISA 9.7.9.11."""
     cpu().store_global(address, (x, y, z, w))
 
 
 @intrinsic(void(u64, u32, u32, u32, u32))
 def st_global_L1_no_allocate_v4(address, x, y, z, w):
-    """``st.global.L1::no_allocate.v4.b32``: 16 bytes past L1. PTX ISA 9.7.9.11.
-    """
+    """``st.global.L1::no_allocate.v4.b32``: 16 bytes past L1. PTX ISA 9.7.9.11."""
     cpu().store_global(address, (x, y, z, w))
 
 
 @intrinsic(u32(u32))
 def ld_shared_b32(address):
-    """``ld.shared.b32``: 4 bytes. PTX ISA 9.7.9.8.
-    """
+    """``ld.shared.b32``: 4 bytes. PTX ISA 9.7.9.8."""
     return cpu().load_shared(address, 4, 1)
 
 
 @intrinsic(u32x2(u32))
 def ld_shared_v2(address):
-    """``ld.shared.v2.b32``: 8 bytes. PTX ISA 9.7.9.8.
-    """
+    """``ld.shared.v2.b32``: 8 bytes. PTX ISA 9.7.9.8."""
     return cpu().load_shared(address, 8, 2)
 
 
 @intrinsic(u32x4(u32))
 def ld_shared_v4(address):
-    """``ld.shared.v4.b32``: 16 bytes. PTX ISA 9.7.9.8.
-    """
+    """``ld.shared.v4.b32``: 16 bytes. PTX ISA 9.7.9.8."""
     return cpu().load_shared(address, 16, 4)
 
 
 @intrinsic(void(u32, u32))
 def st_shared_b32(address, x):
-    """``st.shared.b32``: 4 bytes. PTX ISA 9.7.9.11.
-    """
+    """``st.shared.b32``: 4 bytes. PTX ISA 9.7.9.11."""
     cpu().store_shared(address, (x,))
 
 
 @intrinsic(void(u32, u32, u32))
 def st_shared_v2(address, x, y):
-    """``st.shared.v2.b32``: 8 bytes. PTX ISA 9.7.9.11.
-    """
+    """``st.shared.v2.b32``: 8 bytes. PTX ISA 9.7.9.11."""
     cpu().store_shared(address, (x, y))
 
 
 @intrinsic(void(u32, u32, u32, u32, u32))
 def st_shared_v4(address, x, y, z, w):
-    """``st.shared.v4.b32``: 16 bytes. PTX ISA 9.7.9.11.
-    """
+    """``st.shared.v4.b32``: 16 bytes. PTX ISA 9.7.9.11."""
     cpu().store_shared(address, (x, y, z, w))
 
 

@@ -115,9 +115,7 @@ def read_ptx(path):
         returned, name, declared, body = match.groups()
         result = None
         if returned:
-            array = re.fullmatch(
-                r"\.param\s+\.align\s+4\s+\.b8\s+(\w+)\[(\d+)\]", returned.strip()
-            )
+            array = re.fullmatch(r"\.param\s+\.align\s+4\s+\.b8\s+(\w+)\[(\d+)\]", returned.strip())
             if array:
                 result = (".b32", array[1], int(array[2]) // 4)
             else:
@@ -225,8 +223,10 @@ def intrinsic(signature, pure=False):
         if model.__name__ not in functions:
             raise PtxError(f"{path.name} has no .func {model.__name__}")
         ptx = functions[model.__name__]
-        expected = [(_LOWERED[t][2], n) for t, n in zip(
-            signature.args, inspect.signature(model).parameters, strict=True)]
+        expected = [
+            (_LOWERED[t][2], n)
+            for t, n in zip(signature.args, inspect.signature(model).parameters, strict=True)
+        ]
         if list(ptx.parameters) != expected:
             raise PtxError(
                 f"{path.name}: {ptx.name} takes {list(ptx.parameters)}, its definition {expected}"

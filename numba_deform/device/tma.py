@@ -9,7 +9,6 @@ complete when its barrier says so, a store when its bulk group has been waited f
 from .ptx import cpu, i32, intrinsic, u32, u64, void
 
 
-
 @intrinsic(void(u32, u64, i32, u32))
 def cp_async_bulk_tensor_1d(dst, map, c0, bar):
     """``cp.async.bulk.tensor.1d.shared::cluster.global``: one box of a rank-1 map into ``dst``.

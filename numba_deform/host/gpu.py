@@ -77,8 +77,7 @@ def require(gpu, capability, what):
     if gpu.capability < capability:
         raise GpuMissing(
             f"{what} needs a GPU of compute capability {capability[0]}.{capability[1]} or newer, and "
-            f"{gpu.describe()} is older; it can run: "
-            + ", ".join(_runnable(gpu.capability))
+            f"{gpu.describe()} is older; it can run: " + ", ".join(_runnable(gpu.capability))
         )
 
 

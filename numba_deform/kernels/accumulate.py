@@ -158,7 +158,9 @@ def _store_f32(address, sums, k):
 
 
 ARITHMETIC = {
-    ("float16", "packed"): Arithmetic(8, _pack_packed, _fetch_packed, _add_packed, _flush_packed, _store_f16),
+    ("float16", "packed"): Arithmetic(
+        8, _pack_packed, _fetch_packed, _add_packed, _flush_packed, _store_f16
+    ),
     ("float16", "fp32"): Arithmetic(8, _pack_f32, _fetch_f32, _add_f16, _no_flush, _store_f16),
     ("bfloat16", "fp32"): Arithmetic(8, _pack_f32, _fetch_f32, _add_bf16, _no_flush, _store_bf16),
     ("float32", "fp32"): Arithmetic(4, _pack_f32, _fetch_f32, _add_f32, _no_flush, _store_f32),

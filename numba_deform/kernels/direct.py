@@ -62,7 +62,9 @@ def build(config, constants):
 
         row = int32(cuda.blockIdx.x) * int32(ROWS_PER_BLOCK) + (tid >> int32(ROW_SHIFT))
         valid = row < rows
-        row = min(row, int32(rows - 1))  # the last block's spare lanes work along, and store nothing
+        row = min(
+            row, int32(rows - 1)
+        )  # the last block's spare lanes work along, and store nothing
         batch = div_u32(row, rows_per_batch)
         pixel_bytes = int32(heads * int32(ROW_BYTES))
         plane = (
@@ -154,3 +156,8 @@ def arguments(operands, config):
         o.value, o.levels, o.locations, o.weights, o.out,
         o.rows, o.rows_per_batch, o.heads, o.spatial_size,
     )  # fmt: skip
+
+
+def blocks(problem, config):
+    """Grid size: every row has its ``lanes`` lanes."""
+    return -(-problem.rows // (config.threads // config.lanes))

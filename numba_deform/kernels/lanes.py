@@ -50,13 +50,12 @@ def lane_layout(lanes, constants):
     chunk_lanes = min(padded, lanes)
     sides = 2 if lanes >= 2 * chunk_lanes else 1
     parts = lanes // (chunk_lanes * sides)
-    run = next(n for n in (8, 4, 2, 1) if constants.points % n == 0)
+    longest = 4 * sides  # a run's numbers stay in registers, for one or both sides
+    run = next(n for n in (8, 4, 2, 1) if n <= longest and constants.points % n == 0)
     while run > 1 and constants.levels * constants.points < run * chunk_lanes * parts:
         run //= 2  # few samples: rather all lanes with short runs
     rounds = -(-constants.levels * constants.points // (run * chunk_lanes * parts))
-    return LaneLayout(
-        lanes, chunks, chunk_lanes, padded // chunk_lanes, sides, parts, run, rounds
-    )
+    return LaneLayout(lanes, chunks, chunk_lanes, padded // chunk_lanes, sides, parts, run, rounds)
 
 
 @cuda.jit(device=True, forceinline=True)

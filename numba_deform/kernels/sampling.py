@@ -115,4 +115,3 @@ def corner_weights(attention, fx, fy, side):
 @cuda.jit(device=True, forceinline=True)
 def clamp(x, low, high):
     return int32(min(max(int32(x), int32(low)), int32(high)))
-

@@ -40,8 +40,12 @@ def build(box, itemsize, stages=4, warps=4):
         column = int32(load - row * tiles_across)
         mbarrier_arrive_expect_tx(full + uint32(stage) * uint32(8), uint32(BYTES))
         cp_async_bulk_tensor_3d(
-            ring + uint32(stage) * uint32(SLOT), source, int32(0), int32(column * WIDTH),
-            int32(row * HEIGHT), full + uint32(stage) * uint32(8),
+            ring + uint32(stage) * uint32(SLOT),
+            source,
+            int32(0),
+            int32(column * WIDTH),
+            int32(row * HEIGHT),
+            full + uint32(stage) * uint32(8),
         )
 
     @kernel(types.void(u64, u64, i32, i32), threads=32 * warps)
@@ -82,7 +86,10 @@ def build(box, itemsize, stages=4, warps=4):
             row = int32(div_u32(tile, tiles_across))
             column = int32(tile - row * tiles_across)
             cp_async_bulk_tensor_3d_store(
-                target, int32(0), int32(column * WIDTH), int32(row * HEIGHT),
+                target,
+                int32(0),
+                int32(column * WIDTH),
+                int32(row * HEIGHT),
                 ring + stage * uint32(SLOT),
             )
             cp_async_bulk_commit_group()

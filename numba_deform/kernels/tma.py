@@ -30,7 +30,6 @@ from .lanes import ITEMSIZE, lane_layout, sum_over_lanes
 from .sampling import corner_weights, load_level, locate, number_loader
 
 
-
 def tile_bytes(constants):
     """Bytes of a 2x2 tile, which is what one load adds to the barrier."""
     return 4 * constants.channels * ITEMSIZE[constants.dtype]
@@ -52,7 +51,7 @@ def build(config, constants):
     """The kernel for a ``variants.Tma`` and ``variants.Constants``.
 
     Arguments: address of the tensor maps, one rank-3 map (H*C, w, h) for each (batch, level) in the
-    order b*L + l, then as ``direct`` from levels on, without S.
+    order b*L + l, then as ``direct`` up to out; B, rows of one batch, heads.
     """
     LEVELS, POINTS, CHANNELS = constants.levels, constants.points, constants.channels
     ROW_BYTES = CHANNELS * ITEMSIZE[constants.dtype]
@@ -82,7 +81,7 @@ def build(config, constants):
     load_weights = number_loader(constants.weight_dtype, RUN)
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    FENCE = config.tensormap_fence
+    FENCE, ABREAST = config.tensormap_fence, config.batches_abreast
 
     u64, i32 = types.uint64, types.int32
 
@@ -115,7 +114,7 @@ def build(config, constants):
         threads=config.threads,
         min_blocks=config.min_blocks,
     )
-    def tma(maps, levels, locations, weights, out, rows, rows_per_batch, heads):
+    def tma(maps, levels, locations, weights, out, batches, rows_per_batch, heads):
         tid = int32(cuda.threadIdx.x)
         lane, warp = tid & int32(31), tid >> int32(5)
         sub = tid & int32(LANES - 1)
@@ -134,29 +133,33 @@ def build(config, constants):
             + uint32(((lane >> int32(ROW_SHIFT)) * int32(PARTS) + part) * int32(STEP * SLOT))
         )
 
-        block_row = int32(cuda.blockIdx.x) * int32(ROWS_PER_BLOCK)
-        row = block_row + (tid >> int32(ROW_SHIFT))
-        valid = row < rows
-        row = min(row, int32(rows - 1))  # spare lanes work along, so that every warp is whole
-        samples = uint64(row) * uint64(SAMPLES)
+        # Which rows: blocks take turns among ABREAST batches, so that the blocks that run together
+        # read different planes. Rows of one plane crowd on few L2 lines where its levels are small.
+        chunks = div_u32(rows_per_batch + int32(ROWS_PER_BLOCK - 1), ROWS_PER_BLOCK)
+        group = div_u32(cuda.blockIdx.x, ABREAST * chunks)
+        inside = uint32(cuda.blockIdx.x - group * (ABREAST * chunks))
+        width = min(int32(ABREAST), int32(batches - group * ABREAST))
+        batch = int32(group * ABREAST + rem_u32(inside, width))
+        row = int32(div_u32(inside, width) * ROWS_PER_BLOCK) + (tid >> int32(ROW_SHIFT))
+        valid = row < rows_per_batch
+        row = min(row, int32(rows_per_batch - 1))  # spare lanes work along: every warp is whole
         channel = int32(rem_u32(row, heads) * uint32(CHANNELS))
+        rows_before = uint64(batch) * uint64(rows_per_batch)
+        samples = (rows_before + uint64(row)) * uint64(SAMPLES)
+        target = out + (rows_before + uint64(row)) * uint64(ROW_BYTES)
+        maps = maps + uint64(128 * LEVELS) * uint64(batch)
 
         if lane == 0:
             for s in range(STAGES):
                 mbarrier_init(full + uint32(8 * s), uint32(1))
             fence_mbarrier_init()  # the copy engine sees the barriers
         if FENCE:
-            # The maps of all batches that the block's rows belong to; once a block is enough, and
-            # each fence costs, since it makes the SM fetch the map again.
-            last_row = min(block_row + int32(ROWS_PER_BLOCK - 1), int32(rows - 1))
-            begin = LEVELS * int32(div_u32(block_row, rows_per_batch))
-            end = LEVELS * int32(div_u32(last_row, rows_per_batch)) + LEVELS
-            for i in range(begin + tid, end, THREADS):
+            # Once a block is enough, and each fence costs: the SM has to fetch the map again.
+            for i in range(tid, LEVELS, THREADS):
                 fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
             cuda.syncthreads()
         else:
             cuda.syncwarp()  # the other lanes see the barriers, which are this warp's own
-        maps = maps + uint64(128 * LEVELS) * uint64(div_u32(row, rows_per_batch))
 
         sums = cuda.local.array(SUMS, float32)
         partial = cuda.local.array(PARTIAL, uint32)
@@ -199,8 +202,19 @@ def build(config, constants):
             for n in range(STAGES - 1):
                 if n // RUN_STEPS < CHUNK_LANES:
                     runs = runs_of(r, n // RUN_STEPS)
-                    issue(ahead.stage, n // RUN_STEPS, n % RUN_STEPS, runs, me, x, y, tiles, full,
-                          tensor_map, channel)
+                    issue(
+                        ahead.stage,
+                        n // RUN_STEPS,
+                        n % RUN_STEPS,
+                        runs,
+                        me,
+                        x,
+                        y,
+                        tiles,
+                        full,
+                        tensor_map,
+                        channel,
+                    )
                     ahead = advance(ahead, STAGES)
 
             for i in range(CHUNK_LANES):
@@ -210,8 +224,19 @@ def build(config, constants):
                     next_owner = int32(i + (n + STAGES - 1) // RUN_STEPS)
                     if next_owner < CHUNK_LANES:
                         runs = runs_of(r, next_owner)
-                        issue(ahead.stage, next_owner, (n + STAGES - 1) % RUN_STEPS, runs, me, x, y,
-                              tiles, full, tensor_map, channel)
+                        issue(
+                            ahead.stage,
+                            next_owner,
+                            (n + STAGES - 1) % RUN_STEPS,
+                            runs,
+                            me,
+                            x,
+                            y,
+                            tiles,
+                            full,
+                            tensor_map,
+                            channel,
+                        )
                         ahead = advance(ahead, STAGES)
 
                     mbarrier_wait(full + uint32(8) * uint32(now.stage), now.parity)
@@ -239,7 +264,7 @@ def build(config, constants):
         for c in range(CHUNKS_PER_LANE):
             own = chunk + int32(c * CHUNK_LANES)
             if valid and side == 0 and part == 0 and own < int32(CHUNKS):
-                store(out + uint64(row) * uint64(ROW_BYTES) + uint64(own * int32(16)), sums, c)
+                store(target + uint64(own * int32(16)), sums, c)
 
     return tma
 
@@ -249,5 +274,11 @@ def arguments(operands, config):
     o = operands
     return (
         o.maps((2, 2), config.l2_promotion), o.levels, o.locations, o.weights, o.out,
-        o.rows, o.rows_per_batch, o.heads,
+        o.problem.batch, o.rows_per_batch, o.heads,
     )  # fmt: skip
+
+
+def blocks(problem, config):
+    """Grid size: every batch has whole blocks of its own, so a block needs one batch's maps."""
+    per_block = config.threads // config.lanes
+    return problem.batch * -(-problem.queries * problem.heads // per_block)

@@ -97,6 +97,31 @@ class Warp:
                 self._finish(mask, entry)
 
 
+class NamedBarrier:
+    """One use of a named barrier (``syncthreads`` is number 0): who has come so far."""
+
+    def __init__(self, number, wanted, site):
+        self.number, self.wanted, self.site = number, wanted, site
+        self.lanes, self.arrived, self.last = {}, 0, None  # warp -> mask; threads in all; the last
+        self.parked = []
+        self.released, self.foreign, self.time = None, {}, 0.0  # of those that do not wait
+
+    def arrive(self, thread):
+        self.lanes[thread.warp] = self.lanes.get(thread.warp, 0) | 1 << thread.lane
+        self.arrived += 1
+        self.last = thread
+
+    def release(self, thread):
+        """bar.arrive: what this thread has done so far, and nothing later, is handed on."""
+        clocks = thread.clocks.copy()
+        if self.released is not None:
+            width = self.released.shape[1]
+            np.maximum(clocks[:, :width], self.released, out=clocks[:, :width])
+        self.released, self.foreign = clocks, merged(self.foreign, thread.foreign)
+        self.time = max(self.time, thread.time)
+        thread.tick()
+
+
 class Block:
     """One thread block: its threads, shared memory, barriers and copies in flight."""
 
@@ -111,7 +136,7 @@ class Block:
         self.barriers = Barriers(self)
         self.engine = CopyEngine(self)
         self.warps = [Warp(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
-        self.named = {}  # id -> [threads wanted, arrived threads, parked threads]
+        self.named = {}  # id -> NamedBarrier
         self.copies = []
         self.ready, self.spinning = deque(), []
         self.live = set()
@@ -135,15 +160,22 @@ class Block:
         self.components += 1
         return self.components - 1
 
-    def join(self, tids):
-        """A barrier among these threads: each now knows what all of them knew."""
-        self.clock_table[tids] = self.clock_table[tids].max(axis=0)
+    def join(self, tids, barrier=None):
+        """A barrier among these threads: each now knows what all of them knew, and what others said
+        who only arrived at ``barrier``."""
+        known = self.clock_table[tids].max(axis=0)
         time = max(self.threads[t].time for t in tids)
+        if barrier and barrier.released is not None:
+            width = barrier.released.shape[1]
+            np.maximum(known[:, :width], barrier.released, out=known[:, :width])
+            time = max(time, barrier.time)
+        self.clock_table[tids] = known
         for t in tids:
             self.threads[t].tick()
             self.threads[t].time = time
         if self.knows_others:
-            foreign = functools.reduce(merged, (self.threads[t].foreign for t in tids))
+            foreign = barrier.foreign if barrier else {}
+            foreign = functools.reduce(merged, (self.threads[t].foreign for t in tids), foreign)
             for t in tids:
                 self.threads[t].foreign = foreign
 
@@ -197,59 +229,67 @@ class Block:
 
     def syncthreads(self, thread):
         site = thread.site()
-        entry = self.named.get(0)
-        if entry:
-            other = entry[3]
-            if not same_line(other, site):
-                raise thread.fault(
-                    faults.DivergentBarrier,
-                    f"calls syncthreads() here while {len(entry[1])} threads wait in the one at "
-                    f"{describe_site(other)}",
-                )
+        barrier = self.named.get(0)
+        if barrier and not same_line(barrier.site, site):
+            raise thread.fault(
+                faults.DivergentBarrier,
+                f"calls syncthreads() here while {barrier.arrived} threads wait in the one at "
+                f"{describe_site(barrier.site)}",
+            )
         self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads")
 
     def _arrive_named(self, thread, number, wanted, wait, kind):
-        entry = self.named.setdefault(number, [wanted, [], [], thread.site(), kind])
-        if entry[0] != wanted:
+        barrier = self.named.get(number)
+        if barrier is None:
+            barrier = self.named[number] = NamedBarrier(number, wanted, thread.site())
+        if barrier.wanted != wanted:
             raise thread.fault(
                 faults.NamedBarrierMisuse,
-                f"named barrier {number} with {wanted} threads, while others wait there with {entry[0]}",
+                f"named barrier {number} with {wanted} threads, while others wait there with "
+                f"{barrier.wanted}",
             )
-        if thread in entry[1]:
+        if barrier.lanes.get(thread.warp, 0) >> thread.lane & 1:
             raise thread.fault(
                 faults.NamedBarrierMisuse,
                 f"arrives at named barrier {number} again before its {wanted} threads have arrived",
             )
-        entry[1].append(thread)
+        barrier.arrive(thread)
         if wait:
-            entry[2].append(thread)
-        if not self._finish_named(number, entry) and wait:
-            thread.park(kind, number, wanted)
+            barrier.parked.append(thread)
+        else:
+            barrier.release(thread)
+        if not self._finish_named(barrier) and wait:
+            thread.park(kind, barrier, wanted)
 
-    def _finish_named(self, number, entry):
-        wanted, arrived, parked, _, _ = entry
+    def _finish_named(self, barrier):
         # Lanes that have exited, or that the last warp never had, count as arrived with their warp.
-        warps = {t.warp for t in arrived}
-        absent = sum(32 - self.warps[w].alive.bit_count() for w in warps)
-        if wanted == 32 * len(self.warps):  # a full-block barrier: exited warps do not hold it up
-            absent += sum(32 for w in self.warps if not w.alive and w.number not in warps)
-        if len(arrived) + absent < wanted:
+        absent = 0
+        for warp, lanes in barrier.lanes.items():
+            absent += 32 - (lanes | self.warps[warp].alive).bit_count()
+        if barrier.wanted == 32 * len(self.warps):  # the full block: exited warps do not hold it up
+            absent += sum(32 for w in self.warps if not w.alive and w.number not in barrier.lanes)
+        if barrier.arrived + absent < barrier.wanted:
             return False
-        for warp in warps:
-            lanes = sum(t.warp == warp for t in arrived)
-            if lanes < self.warps[warp].alive.bit_count():
-                raise arrived[-1].fault(
+        for warp in barrier.lanes:
+            if self.missing_lanes(barrier, warp):
+                raise barrier.last.fault(
                     faults.NamedBarrierMisuse,
-                    f"named barrier {number} completes although only {lanes} lanes of warp {warp} came",
+                    f"named barrier {barrier.number} completes although only "
+                    f"{barrier.lanes[warp].bit_count()} lanes of warp {warp} came",
                 )
-        del self.named[number]
-        self.join([t.tid for t in arrived])
+        del self.named[barrier.number]
         self.progress += 1
+        if barrier.parked:
+            self.join([t.tid for t in barrier.parked], barrier)
         current = getcurrent()
-        for thread in parked:
+        for thread in barrier.parked:
             if thread is not current:
                 self.wake(thread)
         return True
+
+    def missing_lanes(self, barrier, warp):
+        """The living lanes of an arrived warp that have not arrived themselves, as a mask."""
+        return self.warps[warp].alive & ~barrier.lanes[warp]
 
     # --- running ----------------------------------------------------------------------------------
     def run(self, function, args):
@@ -301,8 +341,8 @@ class Block:
         self.live.discard(thread)
         self.progress += 1
         self.warps[thread.warp].lane_exits(thread.lane)
-        for number, entry in list(self.named.items()):
-            self._finish_named(number, entry)
+        for barrier in list(self.named.values()):
+            self._finish_named(barrier)
 
     def _check_copies_done(self):
         known = self.clock_table[:, 0].max(axis=0)
@@ -364,15 +404,10 @@ class Block:
                 if blamed is None:
                     kind, blamed = specific, threads[0]
             elif why in ("syncthreads", "bar.sync"):
-                arrived = len(self.named[what][1])
-                here = {t.warp for t in self.named[what][1]}
-                partial = [
-                    w for w in here
-                    if sum(t.warp == w for t in self.named[what][1]) < self.warps[w].alive.bit_count()
-                ]
+                partial = [w for w in what.lanes if self.missing_lanes(what, w)]
                 lines.append(
-                    f"{who} wait at {describe_site(site)} in {why} (barrier {what}): {arrived} of "
-                    f"{detail} threads have arrived"
+                    f"{who} wait at {describe_site(site)} in {why} (barrier {what.number}): "
+                    f"{what.arrived} of {detail} threads have arrived"
                     + (f", of warp {partial[0]} only some lanes" if partial else "")
                 )
                 if blamed is None:
@@ -406,7 +441,7 @@ class Block:
         if self.rounds % LIVELOCK_ROUNDS:
             return
         # Threads that work through data, or count their attempts, are not stuck: not the same state.
-        state = tuple(thread.state() for thread in self.spinning)
+        state = frozenset(thread.state() for thread in self.spinning)
         if state not in self.states and len(self.states) < LIVELOCK_STATES:
             self.states.add(state)
             return

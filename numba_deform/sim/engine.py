@@ -20,6 +20,7 @@ from .fake_cuda import FakeCuda, cast
 from .memory import ArrayView, GlobalMemory, Rerun, SharedMemory
 from .thread import KERNEL
 
+NAMES = {id(value): name for name, value in vars(cuda).items() if callable(value)}
 LANDINGS = ("late", "random", "earliest")
 
 
@@ -201,7 +202,7 @@ def _prepare(function, fake):
             return casts.setdefault(value, cast(value))
         if isinstance(value, np.integer):
             return int(value)
-        return value
+        return getattr(fake, NAMES.get(id(value), ""), value)  # from numba.cuda import syncthreads
 
     def extra(rebuilt):
         # Helpers of the package are transparent: a fault names the kernel's own line.

@@ -297,8 +297,8 @@ class Thread(greenlet):
         if new is not None and new != old:
             view.data[place] = new
             self.block.progress += 1
-        else:
-            self.reads += 1
+        else:  # more likely than a read to be a poll
+            self.reads += 10
             if self.reads > MANY_READS:
                 self.spin()
         self.time += COST.atomic

@@ -17,7 +17,7 @@ CONFIGS = [
     ("direct", {"lanes": 32, "arithmetic": "fp32"}),
     ("tma", {"stages": 1}),
     ("tma", {"stages": 2}),
-    ("tma", {"stages": 3, "points_per_stage": 3}),
+    ("tma", {"stages": 3, "batches_abreast": 2}),
     ("tma", {"stages": 9, "points_per_stage": 1}),
     ("tma", {"stages": 3, "threads": 512, "points_per_stage": 1}),
 ]
@@ -32,12 +32,21 @@ def expected(inputs):
 
 def run(inputs, name, **options):
     out = np.full(
-        (*inputs.sampling_locations.shape[:2], np.prod(inputs.value.shape[2:])), np.nan,
+        (*inputs.sampling_locations.shape[:2], np.prod(inputs.value.shape[2:])),
+        np.nan,
         inputs.value.dtype,
     )
     return run_numpy(
-        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
-        inputs.attention_weights, name, "gpu", inputs.padded, out=out, **options,
+        inputs.value,
+        inputs.spatial_shapes,
+        inputs.level_start_index,
+        inputs.sampling_locations,
+        inputs.attention_weights,
+        name,
+        "gpu",
+        inputs.padded,
+        out=out,
+        **options,
     )[0]
 
 
@@ -57,7 +66,14 @@ def test_variant_equals_reference(hopper, name, parameters, dtype, padded):
 @pytest.mark.parametrize("name", ["direct", "tma"])
 @pytest.mark.parametrize(
     ("channels", "dtype"),
-    [(8, "float16"), (24, "float16"), (64, "bfloat16"), (128, "float16"), (4, "float32"), (64, "float32")],
+    [
+        (8, "float16"),
+        (24, "float16"),
+        (64, "bfloat16"),
+        (128, "float16"),
+        (4, "float32"),
+        (64, "float32"),
+    ],
 )
 def test_channels(hopper, name, channels, dtype):
     workload = Workload(
@@ -68,17 +84,21 @@ def test_channels(hopper, name, channels, dtype):
     assert relative_error(run(inputs, name), expected(inputs)) < TOLERANCE[dtype]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_odd_shapes(hopper, data):
-    levels = data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4))
+    levels = data.draw(
+        st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4)
+    )
     workload = Workload(
         "odd", batch=data.draw(st.integers(1, 3)), levels=tuple(levels),
         num_query=data.draw(st.integers(1, 40)), num_heads=data.draw(st.integers(1, 3)), channels=32,
         num_points=data.draw(st.integers(1, 6)), pattern="uniform", outside=0.2,
     )  # fmt: skip
     inputs = workload.generate(seed=5)
-    inputs.sampling_locations.reshape(-1)[:: 7] = np.nan
+    inputs.sampling_locations.reshape(-1)[::7] = np.nan
     inputs.sampling_locations.reshape(-1)[3::11] = np.inf
     want = expected(inputs)
     for name, parameters in (("direct", {}), ("tma", {"stages": 3})):
@@ -110,7 +130,9 @@ def test_linked_form_is_the_same_function(hopper):
     ]
     target = DeviceArray(hopper, out.shape, out.dtype)
     target.fill(0xFF)
-    planned = gpu_launcher(hopper, problem, chosen, config, *(a.address for a in arrays), target.address)
+    planned = gpu_launcher(
+        hopper, problem, chosen, config, *(a.address for a in arrays), target.address
+    )
     _, _, grid, args, shared, _ = planned.args
     launch(hopper, chosen.kernel(config, problem.constants).with_linked_ptx(), grid, args, shared)
     assert np.array_equal(target.to_numpy(), out)

@@ -1,0 +1,73 @@
+"""The loader: every .func is an intrinsic, inlined and linked, and bad files are refused."""
+
+import importlib
+
+import pytest
+from numba import cuda
+
+from numba_deform.compiler import Kernel
+from numba_deform.device.ptx import Intrinsic, PtxError, intrinsic, ptx_directory, read_ptx, u32
+
+FILES = sorted(ptx_directory().glob("*.ptx"))
+
+
+def intrinsics():
+    for path in FILES:
+        module = importlib.import_module(f"numba_deform.device.{path.stem}")
+        for name in read_ptx(path):
+            yield getattr(module, name)
+
+
+def test_every_function_is_an_intrinsic():
+    assert len(FILES) == 6
+    found = list(intrinsics())
+    assert all(isinstance(one, Intrinsic) for one in found)
+    assert len(found) > 60
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["inlined", "linked"])
+@pytest.mark.parametrize("one", list(intrinsics()), ids=lambda one: one.ptx.name)
+def test_intrinsic_compiles(one, linked):
+    """A kernel that calls it with its own parameters becomes machine code."""
+    names = ", ".join(f"a{i}" for i in range(len(one.signature.args)))
+    scope = {"f": one}
+    exec(f"def kernel({names}):\n    f({names})\n", scope)
+    signature = cuda.types.void(*one.signature.args)
+    kernel = Kernel(scope["kernel"], signature, 32, linked=linked)
+    compiled = kernel.compile()
+    assert len(compiled.cubin) > 500
+    assert ("call" in compiled.ptx) == linked
+
+
+def test_a_function_that_is_not_there():
+    def nothing(x):
+        """No such .func."""
+
+    nothing.__module__ = "numba_deform.device.sync"
+    with pytest.raises(PtxError, match="sync.ptx has no .func nothing"):
+        intrinsic(u32(u32))(nothing)
+
+
+def test_other_parameters_than_the_file():
+    def elect_sync(lanes):
+        """The file calls it mask."""
+
+    elect_sync.__module__ = "numba_deform.device.sync"
+    with pytest.raises(PtxError, match="elect_sync takes .*mask.* its definition .*lanes"):
+        intrinsic(u32(u32))(elect_sync)
+
+
+def test_a_register_that_would_hide_the_compilers(tmp_path):
+    path = tmp_path / "bad.ptx"
+    path.write_text(".visible .func f(.param .b32 a)\n{\n    .reg .b32 %r1;\n    ret;\n}\n")
+    with pytest.raises(PtxError, match="would hide a register"):
+        read_ptx(path)
+
+
+def test_a_statement_that_cannot_be_inlined(tmp_path):
+    path = tmp_path / "bad.ptx"
+    path.write_text(
+        ".visible .func f(.param .b32 a)\n{\n    .reg .b32 x;\n    ld.param.v2.b32 {x, x}, [a];\n}\n"
+    )
+    with pytest.raises(PtxError, match="cannot be inlined"):
+        read_ptx(path)["f"].inline_text()
