@@ -103,10 +103,12 @@ class NamedBarrier:
     def __init__(self, number, wanted, site):
         self.number, self.wanted, self.site = number, wanted, site
         self.lanes, self.arrived, self.last = {}, 0, None  # warp -> mask; threads in all; the last
+        self.first = {}  # warp -> (its first thread here, clock, site)
         self.parked = []
         self.released, self.foreign, self.time = None, {}, 0.0  # of those that do not wait
 
     def arrive(self, thread):
+        self.first.setdefault(thread.warp, (thread.tid, thread.clock, thread.site()))
         self.lanes[thread.warp] = self.lanes.get(thread.warp, 0) | 1 << thread.lane
         self.arrived += 1
         self.last = thread
@@ -329,6 +331,10 @@ class Block:
         finally:
             self._abandon()
 
+    def summary(self):
+        """(switches, virtual cycles of the longest thread, bytes of static shared memory)"""
+        return self.switches, max(t.time for t in self.threads), self.shared.static_bytes
+
     def _any_ready(self):
         self.ready.rotate(-self.rng.randrange(len(self.ready)))
         return self.ready.popleft()
@@ -342,6 +348,16 @@ class Block:
         self.progress += 1
         self.warps[thread.warp].lane_exits(thread.lane)
         for barrier in list(self.named.values()):
+            first = barrier.first.get(thread.warp)
+            if first and not barrier.lanes[thread.warp] >> thread.lane & 1:
+                tid, clock, site = first
+                if thread.seen[tid] >= clock:  # it was there when the other arrived
+                    raise self.threads[tid].fault_at(
+                        faults.NamedBarrierMisuse,
+                        f"arrives at named barrier {barrier.number}, and thread {thread.tid} of its "
+                        "warp exits without doing so",
+                        site,
+                    )
             self._finish_named(barrier)
 
     def _check_copies_done(self):

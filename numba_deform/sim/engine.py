@@ -131,16 +131,24 @@ def _run(launch, function, signature, names, args, shared_bytes, timeout, report
         for arg, name, kind in zip(args, names, kinds, strict=True)
     ]
     code = _prepare(function, FakeCuda(launch))
-    with _Watchdog(launch, timeout), np.errstate(all="ignore"):  # a GPU does not warn either
-        for index in range(launch.blocks):
-            block = Block(launch, index, launch.threads, shared_bytes)
-            block.run(code, prepared)
-            report.switches += block.switches
-            report.cycles = max(report.cycles, max(t.time for t in block.threads))
-            report.shared_bytes = max(
-                report.shared_bytes, block.shared.static_bytes + shared_bytes
-            )
+    watchdog, blocks = _Watchdog(launch, timeout), []
+    try:
+        try:
+            watchdog.start()
+            with np.errstate(all="ignore"):  # a GPU does not warn either
+                for index in range(launch.blocks):
+                    block = Block(launch, index, launch.threads, shared_bytes)
+                    block.run(code, prepared)
+                    blocks.append(block.summary())
+        finally:
+            watchdog.stop()
+    except _OutOfTime as error:
+        raise watchdog.fault(error) from None
     report.copies += launch.copies_issued
+    for switches, cycles, static_bytes in blocks:
+        report.switches += switches
+        report.cycles = max(report.cycles, cycles)
+        report.shared_bytes = max(report.shared_bytes, static_bytes + shared_bytes)
 
 
 def _check_arguments(function, signature, args):
@@ -220,42 +228,40 @@ class _Watchdog:
 
     def __init__(self, launch, timeout):
         self.launch, self.timeout = launch, timeout
-        self.caller = ctypes.c_ulong(threading.get_ident())
-        self.over, self.lock = threading.Event(), threading.Lock()
+        self.caller, self.over = ctypes.c_ulong(threading.get_ident()), threading.Event()
         self.watch = threading.Thread(target=self._watch, daemon=True)
 
-    def _watch(self):
-        pause = self.timeout
-        while not self.over.wait(pause):
-            with self.lock:
-                if not self.over.is_set():
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        self.caller, ctypes.py_object(_OutOfTime)
-                    )
-            pause = 1.0  # once more, in case that something swallowed it
-
-    def __enter__(self):
+    def start(self):
         self.watch.start()
 
-    def __exit__(self, kind, error, trace):
-        for _ in range(100):  # some turns, so that one still on its way arrives in here
+    def _watch(self):
+        pause = max(0, self.timeout)
+        while not self.over.wait(pause):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(self.caller, ctypes.py_object(_OutOfTime))
+            pause = 1.0  # once more, in case that something swallowed it
+
+    def stop(self):
+        while True:
             try:
-                if not self.over.is_set():
-                    with self.lock:
-                        self.over.set()
+                self.over.set()
+                self.watch.join()
+                for _ in range(100):
+                    pass  # one that is still on its way arrives here
+                return
             except _OutOfTime:
                 pass  # too late: the run has ended
-        if kind is not _OutOfTime:
-            return
-        site, thread = None, self.launch.running
-        while trace is not None:
-            if KERNEL in trace.tb_frame.f_globals:
-                site = (trace.tb_frame.f_code, trace.tb_lasti)
-            trace = trace.tb_next
+
+    def fault(self, error):
+        """What to say of the place where the run was stopped."""
+        site, thread, entry = None, self.launch.running, error.__traceback__
+        while entry is not None:
+            if KERNEL in entry.tb_frame.f_globals:
+                site = (entry.tb_frame.f_code, entry.tb_lasti)
+            entry = entry.tb_next
         what = f"still running after {self.timeout:g} s"
         if thread is None:
-            raise faults.Unfinished(what) from None
-        raise thread.fault_at(faults.Unfinished, what, site) from None
+            return faults.Unfinished(what)
+        return thread.fault_at(faults.Unfinished, what, site)
 
 
 class _OutOfTime(BaseException):

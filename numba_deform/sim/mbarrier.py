@@ -25,7 +25,8 @@ class MBarrier:
         self.fenced = None  # the init's thread's clock at its fence for the copy engine
         self.delivers, self.last_copy = False, None  # whether copies signal it, and which did last
         self.known = {thread.tid}
-        self.waiters = []
+        self.ended = None  # (thread number, site) of its inval
+        self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
         self.arrived, self.last_arrivers = set(), set()  # threads, in this phase and the one before
         self.time = self.done_time = 0.0
 
@@ -117,15 +118,18 @@ class MBarrier:
             self.block.record(
                 "complete", thread, self.time, self.time, self, phase=self.phase - 1, site=site
             )
-        waiters, self.waiters = self.waiters, []
-        for waiter, parity in waiters:
-            if self.passes(parity):
-                self.block.wake(waiter)
-            else:
-                self.waiters.append((waiter, parity))
+        self.block.ready.extend(self.waiters)  # all of them waited for this phase
+        self.waiters = []
 
-    def passes(self, parity):
-        return (self.phase & 1) != parity
+    def inval_fault(self, waiter, site):
+        """The inval is not ordered after the wait of ``waiter`` at ``site``."""
+        tid, where = self.ended
+        return self.block.threads[tid].fault_at(
+            faults.InvalNotOrdered,
+            f"invalidates {self.name}, on which thread {waiter.tid} waits at {waiter.at(site)}; nothing "
+            "orders that before this",
+            where,
+        )
 
 
 class Barriers:
@@ -193,14 +197,11 @@ class Barriers:
         if barrier.waiters or any(c.barrier is barrier for c in self.block.copies):
             who = "a thread waits" if barrier.waiters else "a copy in flight is going to signal it"
             raise thread.fault(faults.InvalNotOrdered, f"invalidates {barrier.name} while {who}")
+        barrier.ended = (thread.tid, thread.site())
         for other in self.block.threads:
             wait = other.waits.get(barrier)
             if wait and other is not thread and thread.seen[other.tid] < wait[3]:
-                raise thread.fault(
-                    faults.InvalNotOrdered,
-                    f"invalidates {barrier.name}, on which thread {other.tid} waited at "
-                    f"{thread.at(wait[1])}; nothing orders that before this",
-                )
+                raise barrier.inval_fault(other, wait[1])
         size = self.block.size  # entries of threads; the rest are phases and groups
         for arrivals in (barrier.gathered, barrier.released):
             late = np.flatnonzero(arrivals[0, :size] > thread.clocks[0, :size])

@@ -96,7 +96,7 @@ class Ended(Write):
     __slots__ = ("ended",)
 
     def __init__(self, thread, site):
-        super().__init__(thread.tid, NEVER, thread.tid, site, thread.block)
+        super().__init__(-1, NEVER, thread.tid, site, thread.block)
         self.ended = thread.clock
 
 
@@ -318,7 +318,7 @@ class Space:
         return thread.fault(kind, f"{head}; its last wait, at {thread.at(site)}, returned {seen}")
 
     def bad_write(self, thread, w, address, size, record):
-        if isinstance(w, Ended) and (w.owner == thread.tid or thread.seen[w.owner] >= w.ended):
+        if isinstance(w, Ended) and thread.seen[w.tid] >= w.ended:
             return
         name = self.name_of(address)
         verb = f"issues a {record.what} into" if isinstance(record, Copy) else "writes"

@@ -343,23 +343,24 @@ class Thread(greenlet):
         barrier = block.barriers.find(self, address)
         if parity != 0 and parity != 1:
             raise self.fault(faults.BadCount, f"waits on {barrier.name} for parity {parity}")
-        site, phase = self.here(), barrier.phase
+        site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
+        # A wait is for the phase after those that this thread knows to be complete: knowing less, it
+        # could pass for an older one of the same parity, or sleep through its own.
+        if known < phase - 1:
+            raise self._missed(barrier, known)
         if phase & 1 == parity:
             # try_wait may give up early: callers loop.
             if not suspend or block.grid.seed and block.chance(0.1):
                 self._poll_failed(barrier, parity, site, phase)
                 return 0
-            barrier.waiters.append((self, parity))
+            barrier.waiters.append(self)
             self.park("mbarrier", barrier, parity)
+            if barrier.ended:
+                raise barrier.inval_fault(self, site)
             if barrier.phase != phase + 1:
                 raise self._missed(barrier, phase)
             phase = barrier.phase
-        known = self.seen[barrier.component]
         if known < phase:
-            # A wait is for the phase after those that this thread knows to be complete: knowing less,
-            # it could have passed for an older one of the same parity.
-            if known < phase - 1:
-                raise self._missed(barrier, known)
             maximum(self.clocks, barrier.released, out=self.clocks)
             if barrier.released_foreign:
                 self.acquire(barrier.released_foreign)

@@ -61,3 +61,11 @@ def nans(n):
 def maps_of(*arrays, box, **options):
     """One tensor map for each array, the box innermost dimension first."""
     return TensorMapArray([TensorMap.of(a, box, **options) for a in arrays])
+
+
+def aligned(array, step=16):
+    """A copy of the array whose address is a multiple of ``step``."""
+    room = np.zeros(array.size + step, array.dtype)
+    room = room[-room.__array_interface__["data"][0] % step // array.itemsize :][: array.size]
+    room[:] = array
+    return room

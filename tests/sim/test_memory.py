@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import LANDINGS, always, clean, expect, fault_of, floats, nans, run
+from helpers import LANDINGS, aligned, always, clean, expect, fault_of, floats, nans, run
 from numba import cuda, float32, int8, int32, int64, uint8, uint16, uint32, uint64
 from numba.cuda import types
 
@@ -15,14 +15,6 @@ from numba_deform.device.sync import bar_arrive, bar_sync, fence_acq_rel_cta, fe
 from numba_deform.sim import faults
 
 u64 = types.uint64
-
-
-def aligned(array, step=16):
-    """A copy of the array whose address is a multiple of ``step``."""
-    room = np.zeros(array.size + step, array.dtype)
-    room = room[-room.__array_interface__["data"][0] % step // array.itemsize :][: array.size]
-    room[:] = array
-    return room
 
 
 def barrier_of_warps(number, threads):

@@ -1,0 +1,978 @@
+"""mbarrier, named barriers and syncthreads; and what is said when nobody gets on."""
+
+import time
+
+import numpy as np
+import pytest
+from helpers import LANDINGS, aligned, always, clean, expect, fault_of, floats, nans, run
+from numba import cuda, float32, int32, uint8, uint32, uint64
+
+from numba_deform.device.mbarrier import (
+    mbarrier_arrive,
+    mbarrier_arrive_count,
+    mbarrier_arrive_expect_tx,
+    mbarrier_expect_tx,
+    mbarrier_init,
+    mbarrier_inval,
+    mbarrier_test_wait_parity,
+    mbarrier_try_wait_parity,
+)
+from numba_deform.device.memory import (
+    global_address,
+    ld_acquire_cta_shared_b32,
+    ld_shared_b32,
+    shared_address,
+    st_shared_b32,
+)
+from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
+from numba_deform.device.tma import cp_async_bulk_load
+from numba_deform.sim import faults
+
+MAX = (1 << 20) - 1
+
+
+@cuda.jit(device=True)
+def one_barrier(count):
+    """The address of a barrier that all threads may use."""
+    bars = cuda.shared.array(1, uint64)
+    bar = shared_address(bars)
+    if cuda.threadIdx.x == 0:
+        mbarrier_init(bar, count)
+    cuda.syncthreads()
+    return bar
+
+
+# --- init and inval -------------------------------------------------------------------------------
+@pytest.mark.parametrize("count", [1, MAX])
+def test_counts_in_range(count):
+    def kernel(out):
+        bar = one_barrier(count)
+        if cuda.threadIdx.x == 0:
+            mbarrier_arrive_count(bar, count)
+            out[0] = mbarrier_test_wait_parity(bar, 0)
+
+    out = nans(1)
+    clean(kernel, out)
+    assert out[0] == 1
+
+
+@pytest.mark.parametrize("count", [0, MAX + 1, -1])
+def test_counts_out_of_range(count):
+    def init():
+        one_barrier(count)
+
+    def arrive():
+        mbarrier_arrive_count(one_barrier(5), count)
+
+    expect(faults.BadCount, init, words=f"initialises bars[byte 0] with a count of {count}")
+    expect(faults.BadCount, arrive, block=1, words=f"arrives {count} times on bars[0]")
+
+
+OPERATIONS = {
+    "arrive": lambda bar: mbarrier_arrive(bar),
+    "arrive_count": lambda bar: mbarrier_arrive_count(bar, 1),
+    "arrive_expect_tx": lambda bar: mbarrier_arrive_expect_tx(bar, 16),
+    "expect_tx": lambda bar: mbarrier_expect_tx(bar, 16),
+    "test_wait": lambda bar: mbarrier_test_wait_parity(bar, 0),
+    "try_wait": lambda bar: mbarrier_try_wait_parity(bar, 0),
+    "inval": lambda bar: mbarrier_inval(bar),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_on_what_is_no_barrier(name):
+    operation = OPERATIONS[name]
+
+    def kernel(at):
+        bars = cuda.shared.array(4, uint64)
+        bar = shared_address(bars)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bar, 1)
+        cuda.syncthreads()
+        operation(bar + at)
+
+    for at, what in ((8, "bars[byte 8]"), (24, "bars[byte 24]"), (32, "shared address")):
+        always(faults.NotABarrier, kernel, at, seeds=2, words=[f"uses {what}", "not an init"])
+    for at in (4, 1, -3):
+        expect(faults.Misaligned, kernel, at, words="not a multiple of 8")
+
+
+def test_a_misaligned_init():
+    def kernel():
+        area = cuda.shared.array(64, uint8, alignment=8)
+        mbarrier_init(shared_address(area) + 4, 1)
+
+    expect(faults.Misaligned, kernel, block=1, words=["mbarrier at area[byte 4]"])
+
+    def beyond():
+        area = cuda.shared.array(16, uint8, alignment=8)
+        mbarrier_init(shared_address(area) + 16, 1)
+
+    expect(faults.OutOfRange, beyond, block=1, words="no array is there")
+
+
+def test_init_of_a_live_barrier():
+    def kernel():
+        bar = one_barrier(3)
+        mbarrier_init(bar, 3)
+
+    always(faults.LiveBarrierInit, kernel, words=["bars[0] again", "phase 0, pending 3 of 3"],
+           source="mbarrier_init(bar, 3)")  # fmt: skip
+
+
+def test_inval_and_reuse():
+    def kernel(out):
+        tid = cuda.threadIdx.x
+        area = cuda.shared.array(64, uint8, alignment=8)
+        bar = shared_address(area)
+        for life in range(3):
+            if tid == 0:
+                mbarrier_init(bar, 32)
+            cuda.syncthreads()
+            mbarrier_arrive(bar)
+            mbarrier_wait(bar, 0)
+            cuda.syncthreads()
+            if tid == 7:
+                mbarrier_inval(bar)
+            cuda.syncthreads()
+            area[tid] = life  # ordinary memory again
+            cuda.syncthreads()
+            out[tid] = area[31 - tid]
+            cuda.syncthreads()
+
+    out = np.zeros(32, np.int32)
+    clean(kernel, out)
+    assert (out == 2).all()
+
+
+def test_after_inval_the_bytes_are_garbage():
+    def kernel(out):
+        bar = one_barrier(1)
+        if cuda.threadIdx.x == 0:
+            mbarrier_inval(bar)
+            out[0] = ld_shared_b32(bar)
+
+    always(faults.UninitialisedRead, kernel, nans(1), words="bars[byte 0]")
+
+
+def test_inval_out_of_order():
+    def waited(out):
+        bar = one_barrier(1)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            mbarrier_arrive(bar)
+        if tid < 2:
+            mbarrier_wait(bar, 0)
+        if tid == 0:
+            mbarrier_inval(bar)
+
+    def waiting(out):
+        bar = one_barrier(1)
+        if cuda.threadIdx.x == 1:
+            mbarrier_wait(bar, 0)
+        elif cuda.threadIdx.x == 0:
+            mbarrier_inval(bar)
+
+    def arrived(out):
+        bar = one_barrier(2)
+        if cuda.threadIdx.x == 1:
+            mbarrier_arrive(bar)
+        elif cuda.threadIdx.x == 0:
+            mbarrier_inval(bar)
+
+    def reused(out):
+        bar = one_barrier(1)
+        if cuda.threadIdx.x == 0:
+            mbarrier_inval(bar)
+        elif cuda.threadIdx.x == 1:
+            st_shared_b32(bar, 1)
+
+    for seed in range(6):
+        for kernel in (waited, waiting, arrived):
+            fault = fault_of(kernel, nans(1), seed=seed)
+            assert type(fault) in (faults.InvalNotOrdered, faults.NotABarrier), fault
+        fault = fault_of(reused, nans(1), seed=seed)
+        assert type(fault) in (faults.DataRace, faults.LiveBarrierAccess), fault
+    words = ["invalidates bars[0]", "thread 1 waits at", "nothing orders that before this"]
+    assert any(
+        all(w in str(fault_of(waited, nans(1), seed=seed)) for w in words) for seed in range(6)
+    )
+
+
+def test_inval_under_a_copy():
+    def kernel(values):
+        bar = one_barrier(1)
+        tile = cuda.shared.array(4, float32, alignment=16)
+        if cuda.threadIdx.x == 0:
+            fence_mbarrier_init()
+            mbarrier_arrive_expect_tx(bar, 16)
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+            mbarrier_inval(bar)
+
+    expect(faults.InvalNotOrdered, kernel, aligned(floats(4)), words="a copy in flight is going to")
+
+
+def test_ordinary_access_to_a_live_barrier():
+    def read(out):
+        out[0] = ld_shared_b32(one_barrier(1) + 4)
+
+    def write(out):
+        st_shared_b32(one_barrier(1), 1)
+
+    def through_an_array(out):
+        bars = cuda.shared.array(1, uint64)
+        mbarrier_init(shared_address(bars), 1)
+        out[0] = bars[0]
+
+    def acquire(out):
+        ld_acquire_cta_shared_b32(one_barrier(1))
+
+    def atomic(out):
+        bars = cuda.shared.array(1, uint64)
+        mbarrier_init(shared_address(bars), 1)
+        cuda.atomic.add(bars, 0, 1)
+
+    for kernel in (read, write, through_an_array, acquire, atomic):
+        always(faults.LiveBarrierAccess, kernel, nans(1), block=1, seeds=2,
+               words="the bytes of live barrier bars[0]")  # fmt: skip
+
+
+def test_use_of_an_init_that_is_not_ordered():
+    def kernel(user):
+        bars = cuda.shared.array(1, uint64)
+        bar = shared_address(bars)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bar, 1)
+        if cuda.threadIdx.x == user:
+            mbarrier_arrive(bar)
+
+    for user in (1, 40):
+        always(faults.InitNotOrdered, kernel, user, block=64,
+               words=["uses bars[0], which thread 0 initialised at", "nothing orders"],
+               source="mbarrier_arrive(bar)")  # fmt: skip
+    clean(kernel, 0, block=64)
+
+
+def test_syncwarp_is_enough_for_a_warps_own_barrier():
+    def kernel(out):
+        tid = cuda.threadIdx.x
+        bars = cuda.shared.array(2, uint64)
+        bar = shared_address(bars) + 8 * (tid // 32)
+        if tid % 32 == 0:
+            mbarrier_init(bar, 32)
+        cuda.syncwarp()
+        mbarrier_arrive(bar)
+        mbarrier_wait(bar, 0)
+        out[tid] = 1
+
+    out = np.zeros(64, np.int32)
+    clean(kernel, out, block=64)
+    assert out.all()
+
+
+# --- arrivals -------------------------------------------------------------------------------------
+def test_an_mbarrier_orders_memory():
+    def kernel(out, skip):
+        tile = cuda.shared.array(64, int32)
+        bar = one_barrier(64 - skip)
+        tid = cuda.threadIdx.x
+        tile[tid] = tid
+        if tid >= skip:
+            mbarrier_arrive(bar)
+        mbarrier_wait(bar, 0)
+        out[tid] = tile[63 - tid]
+
+    out = np.zeros(64, np.int32)
+    clean(kernel, out, 0, block=64)
+    np.testing.assert_array_equal(out, 63 - np.arange(64))
+    for seed in range(4):  # thread 0 does not arrive, so nothing orders what it wrote
+        expect(faults.DataRace, kernel, out, 1, block=64, seed=seed, words="thread 0 wrote")
+
+
+def test_many_phases():
+    def kernel(out):
+        turn = cuda.shared.array(1, int32)
+        bar = one_barrier(32)
+        tid = cuda.threadIdx.x
+        parity = 0
+        for i in range(40):
+            if tid == i % 32:
+                turn[0] = i
+            mbarrier_arrive(bar)
+            mbarrier_wait(bar, parity)
+            parity ^= 1
+            out[i, tid] = turn[0]
+            mbarrier_arrive(bar)
+            mbarrier_wait(bar, parity)
+            parity ^= 1
+
+    out = np.zeros((40, 32), np.int32)
+    clean(kernel, out)
+    assert (out == np.arange(40)[:, None]).all()
+
+
+def test_arrivals_with_a_count():
+    def kernel(counts, out):
+        bar = one_barrier(32)
+        tid = cuda.threadIdx.x
+        if tid < len(counts):
+            mbarrier_arrive_count(bar, counts[tid])
+        if tid == 31:
+            mbarrier_wait(bar, 0)
+            out[0] = 1
+
+    out = np.zeros(1, np.int32)
+    clean(kernel, np.array([10, 20, 2], np.int32), out)
+    assert out[0] == 1
+    expect(faults.MissingArrivals, kernel, np.array([10, 20], np.int32), out,
+           words=["pending 2 of 32", "2 arrivals missing", "thread 31 wait"])  # fmt: skip
+    fault = expect(faults.TooManyArrivals, kernel, np.array([10, 20, 3], np.int32), out)
+    assert "arrives 3x on bars[0] in phase 0, where 2 of 32 arrivals are left" in str(fault)
+
+
+def test_too_many_arrivals_in_any_order():
+    def kernel():
+        bar = one_barrier(31)
+        mbarrier_arrive(bar)
+
+    always(faults.TooManyArrivals, kernel, words=["bars[0]", "31 expected arrivals"])
+
+
+def test_an_arrival_in_a_phase_that_nobody_has_seen_begin():
+    def kernel(observe):
+        bar = one_barrier(1)
+        if cuda.threadIdx.x == 0:
+            mbarrier_arrive(bar)
+            if observe:
+                mbarrier_wait(bar, 0)
+            mbarrier_arrive(bar)
+
+    always(faults.UnobservedPhase, kernel, False,
+           words="arrives on bars[0] in phase 1 without having waited for phase 0")  # fmt: skip
+    clean(kernel, True)
+
+
+def test_knowledge_of_a_phase_may_come_through_another_barrier():
+    def kernel(through):
+        bar = one_barrier(1)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            mbarrier_arrive(bar)
+            mbarrier_wait(bar, 0)
+        if through:
+            cuda.syncthreads()
+        if tid == 1:
+            mbarrier_arrive(bar)
+
+    clean(kernel, True)
+    always(faults.TooManyArrivals, kernel, False)
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+def test_expected_bytes_hold_a_phase_up():
+    def kernel(values, out):
+        bar = one_barrier(1)
+        tile = cuda.shared.array(8, float32, alignment=16)
+        if cuda.threadIdx.x == 0:
+            fence_mbarrier_init()
+            mbarrier_expect_tx(bar, 16)
+            mbarrier_arrive_expect_tx(bar, 16)
+            out[0] = mbarrier_test_wait_parity(bar, 0)
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+            out[1] = mbarrier_test_wait_parity(bar, 0)
+            cp_async_bulk_load(shared_address(tile) + 16, global_address(values), 16, bar)
+        mbarrier_wait(bar, 0)
+        if cuda.threadIdx.x == 0:
+            out[2] = tile[0] + tile[4]
+
+    values = aligned(floats(4))
+    for landing in LANDINGS:
+        out = nans(3)
+        run(kernel, values, out, landing=landing)
+        np.testing.assert_array_equal(out, [0, 0, 2 * values[0]])
+
+
+def test_bytes_may_land_before_they_are_expected():
+    """The tx-count is negative for a while, which is fine as long as an arrival is missing."""
+
+    def kernel(values, out):
+        bar = one_barrier(2)
+        tile = cuda.shared.array(4, float32, alignment=16)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            fence_mbarrier_init()
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+            mbarrier_arrive(bar)
+            mbarrier_expect_tx(bar, 16)
+            mbarrier_arrive(bar)
+        mbarrier_wait(bar, 0)
+        if tid < 4:
+            out[tid] = tile[tid]
+
+    values, out = aligned(floats(4)), nans(4)
+    clean(kernel, values, out)
+    np.testing.assert_array_equal(out, values)
+
+
+def test_bytes_that_nobody_expects():
+    def kernel(values):
+        bar = one_barrier(1)
+        tile = cuda.shared.array(4, float32, alignment=16)
+        if cuda.threadIdx.x == 0:
+            fence_mbarrier_init()
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+            mbarrier_arrive(bar)
+            mbarrier_wait(bar, 0)
+            tile[0]
+
+    values = aligned(floats(4))
+    expect(faults.MoreBytesThanExpected, kernel, values, landing="earliest",
+           words="16 bytes more than expected have landed on bars[0] in phase 0")  # fmt: skip
+    # Late, the phase is over before the bytes land, which the read notices.
+    fault = fault_of(kernel, values)
+    assert isinstance(fault, faults.InFlightRead), fault
+
+
+@pytest.mark.parametrize("count", [-1, MAX + 1, 1 << 30])
+def test_expected_bytes_out_of_range(count):
+    def expect_tx():
+        mbarrier_expect_tx(one_barrier(1), count)
+
+    def arrive_expect_tx():
+        mbarrier_arrive_expect_tx(one_barrier(1), count)
+
+    for kernel in (expect_tx, arrive_expect_tx):
+        expect(faults.BadCount, kernel, block=1, words=f"expects {count} bytes on bars[0]")
+
+
+def test_the_sum_of_expected_bytes_out_of_range():
+    def kernel():
+        bar = one_barrier(1)
+        mbarrier_expect_tx(bar, MAX)
+        mbarrier_expect_tx(bar, 1)
+
+    expect(faults.BadCount, kernel, block=1, words=f"tx-count of bars[0] becomes {MAX + 1}")
+
+
+# --- waiting --------------------------------------------------------------------------------------
+def test_a_fresh_barrier_passes_parity_1():
+    def kernel(out):
+        bar = one_barrier(1)
+        tid = cuda.threadIdx.x
+        out[tid, 0] = mbarrier_test_wait_parity(bar, 1)
+        out[tid, 1] = mbarrier_test_wait_parity(bar, 0)
+        mbarrier_wait(bar, 1)
+        cuda.syncthreads()
+        if tid == 0:
+            mbarrier_arrive(bar)
+        mbarrier_wait(bar, 0)
+        out[tid, 2] = mbarrier_test_wait_parity(bar, 0)
+        out[tid, 3] = mbarrier_test_wait_parity(bar, 1)
+
+    for landing in LANDINGS:
+        for seed in range(3):
+            out = np.full((32, 4), -1, np.int32)
+            run(kernel, out, seed=seed, landing=landing)
+            assert (out == [1, 0, 1, 0]).all()
+
+
+@pytest.mark.parametrize("parity", [2, -1, 3])
+def test_a_parity_is_one_bit(parity):
+    def kernel():
+        mbarrier_test_wait_parity(one_barrier(1), parity)
+
+    expect(faults.BadCount, kernel, block=1, words=f"waits on bars[0] for parity {parity}")
+
+
+def test_test_wait_never_waits():
+    """Even when the only thing left to do is the copy it asks for."""
+
+    def kernel(values, out):
+        bar = one_barrier(1)
+        tile = cuda.shared.array(4, float32, alignment=16)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(bar, 16)
+        cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+        out[0] = mbarrier_test_wait_parity(bar, 0)
+        polls = 0
+        while mbarrier_test_wait_parity(bar, 0) == 0:
+            polls += 1
+        out[1] = tile[0]
+
+    values, out = aligned(floats(4)), nans(2)
+    run(kernel, values, out, block=1)
+    np.testing.assert_array_equal(out, [0, values[0]])
+    run(kernel, values, out, block=1, landing="earliest")
+    np.testing.assert_array_equal(out, [1, values[0]])
+
+
+def test_try_wait_may_come_back_early():
+    def kernel(out):
+        bar = one_barrier(1)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            for i in range(50):
+                cuda.nanosleep(i)
+            mbarrier_arrive(bar)
+        tries = 0
+        while mbarrier_try_wait_parity(bar, 0) == 0:
+            tries += 1
+        out[tid] = tries
+
+    out = np.zeros(32, np.int32)
+    run(kernel, out)
+    assert (out == 0).all()  # in turn: it suspends
+    early = 0
+    for seed in range(1, 5):
+        run(kernel, out, seed=seed)
+        early += out.max() > 0
+    assert early == 4
+
+
+def test_a_try_wait_without_a_loop_is_found():
+    def kernel(out):
+        tile = cuda.shared.array(32, int32)
+        bar = one_barrier(32)
+        tid = cuda.threadIdx.x
+        tile[tid] = tid
+        mbarrier_arrive(bar)
+        mbarrier_try_wait_parity(bar, 0)
+        out[tid] = tile[31 - tid]
+
+    out = np.zeros(32, np.int32)
+    run(kernel, out)
+    caught = 0
+    for seed in range(1, 6):
+        try:
+            run(kernel, out, seed=seed)
+        except faults.DataRace:
+            caught += 1
+    assert caught >= 3
+
+
+def test_a_phase_that_ends_before_its_waiter_looks():
+    """Thread 0 drives the barrier on its own, so the others may miss any phase."""
+
+    def kernel(poll):
+        bar = one_barrier(1)
+        tid = cuda.threadIdx.x
+        parity = 0
+        for _ in range(6):
+            if tid == 0:
+                mbarrier_arrive(bar)
+            if poll:
+                while mbarrier_test_wait_parity(bar, parity) == 0:
+                    pass
+            else:
+                mbarrier_wait(bar, parity)
+            parity ^= 1
+
+    for poll in (False, True):
+        always(faults.MissedPhase, kernel, poll, words=["waits on bars[0] for phase"],
+               source="mbarrier_")  # fmt: skip
+
+
+def test_a_late_thread_skips_phases():
+    def kernel():
+        bar = one_barrier(1)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            for i in range(3):
+                mbarrier_arrive(bar)
+                mbarrier_wait(bar, i & 1)
+            cuda.nanosleep(1)
+        elif tid == 1:
+            for _ in range(5):
+                cuda.nanosleep(1)
+            mbarrier_wait(bar, 0)
+
+    expect(faults.MissedPhase, kernel, words="waits on bars[0] for phase 0")
+
+
+# --- named barriers -------------------------------------------------------------------------------
+def test_producers_and_consumers_by_named_barriers():
+    def kernel(out):
+        tile = cuda.shared.array(32, int32)
+        tid = cuda.threadIdx.x
+        for i in range(4):
+            if tid < 32:
+                tile[tid] = 100 * i + tid
+                bar_arrive(1, 64)  # full
+                bar_sync(2, 64)  # empty
+            elif tid < 64:
+                bar_sync(1, 64)
+                out[i, tid - 32] = tile[tid - 32]
+                bar_arrive(2, 64)
+
+    out = np.zeros((4, 32), np.int32)
+    clean(kernel, out, block=96)
+    np.testing.assert_array_equal(out, 100 * np.arange(4)[:, None] + np.arange(32))
+
+
+@pytest.mark.parametrize("number, threads", [(16, 64), (-1, 64), (1, 0), (1, 48), (1, 96), (1, -32)])
+def test_wrong_numbers_of_a_named_barrier(number, threads):
+    def sync():
+        bar_sync(number, threads)
+
+    def arrive():
+        bar_arrive(number, threads)
+
+    for kernel in (sync, arrive):
+        expect(faults.NamedBarrierMisuse, kernel, block=64,
+               words=f"named barrier {number} with {threads} threads in a block of 64")  # fmt: skip
+
+
+def test_a_named_barrier_from_one_lane():
+    def sync():
+        if cuda.threadIdx.x % 32 == 0:
+            bar_sync(1, 64)
+        cuda.syncwarp()
+
+    def arrive():
+        if cuda.threadIdx.x == 0:
+            bar_arrive(1, 64)
+        elif cuda.threadIdx.x >= 32:
+            bar_sync(1, 64)
+        cuda.syncwarp()
+
+    def many_times():
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            for _ in range(32):
+                bar_arrive(1, 64)
+        elif tid >= 32:
+            bar_sync(1, 64)
+        cuda.syncwarp()
+
+    always(faults.NamedBarrierMisuse, sync, block=64, words="only some lanes", seeds=2)
+    always(faults.NamedBarrierMisuse, arrive, block=64, seeds=2,
+           words="of its warp exits without doing so", source="bar_arrive(1, 64)")  # fmt: skip
+    always(faults.NamedBarrierMisuse, many_times, block=64, words="arrives at named barrier 1 again")
+
+
+def test_mixed_counts():
+    def kernel():
+        bar_sync(3, 64 if cuda.threadIdx.x < 32 else 96)
+
+    always(faults.NamedBarrierMisuse, kernel, block=96, words="named barrier 3 with")
+
+
+def test_syncthreads_and_bar_sync_0_are_one_barrier():
+    def kernel():
+        if cuda.threadIdx.x < 32:
+            bar_sync(0, 64)
+        else:
+            bar_sync(0, 32)
+
+    always(faults.NamedBarrierMisuse, kernel, block=64, words="named barrier 0")
+
+
+def test_a_named_barrier_that_nobody_completes():
+    def kernel():
+        if cuda.threadIdx.x < 32:
+            bar_sync(4, 64)
+
+    always(faults.Deadlock, kernel, block=96, source="bar_sync(4, 64)",
+           words=["threads 0-31 wait at test_barriers.py", "in bar.sync (barrier 4): 32 of 64",
+                  "threads 32-95 have exited"])  # fmt: skip
+
+
+# --- syncthreads ----------------------------------------------------------------------------------
+def test_syncthreads_at_two_places():
+    def kernel():
+        if cuda.threadIdx.x < 40:
+            cuda.syncthreads()
+        else:
+            cuda.syncthreads()
+
+    always(faults.DivergentBarrier, kernel, block=64,
+           words=["calls syncthreads() here while", "threads wait in the one at"])  # fmt: skip
+
+
+def test_syncthreads_that_some_never_reach():
+    def kernel():
+        if cuda.threadIdx.x != 3:
+            cuda.syncthreads()
+        else:
+            cuda.syncwarp(8)
+            bar_sync(1, 64)
+
+    always(faults.DivergentBarrier, kernel, block=64, source="cuda.syncthreads()",
+           words=["threads 0-2, 4-63 wait", "63 of 64 threads", "of warp 0 only some lanes"])  # fmt: skip
+
+
+def test_syncthreads_does_not_wait_for_those_who_left():
+    def kernel(out):
+        tid = cuda.threadIdx.x
+        if tid % 3 == 0 or 32 <= tid < 64:
+            return
+        for _ in range(3):
+            cuda.syncthreads()
+        out[tid] = 1
+
+    out = np.zeros(100, np.int32)
+    clean(kernel, out, block=100)
+    tid = np.arange(100)
+    np.testing.assert_array_equal(out, (tid % 3 != 0) & ~((tid >= 32) & (tid < 64)))
+
+
+def test_syncthreads_in_loops_and_device_functions():
+    @cuda.jit(device=True)
+    def exchange(tile, tid, value):
+        tile[tid] = value
+        cuda.syncthreads()
+        got = tile[tid ^ 1]
+        cuda.syncthreads()
+        return got
+
+    def kernel(out):
+        tile = cuda.shared.array(64, int32)
+        tid = cuda.threadIdx.x
+        value = tid
+        for _ in range(3):
+            value = exchange(tile, tid, value)
+        value = exchange(tile, tid, value + 1)
+        out[tid] = value
+
+    out = np.zeros(64, np.int32)
+    clean(kernel, out, block=64)
+    np.testing.assert_array_equal(out, np.arange(64) + 1)
+
+
+# --- no progress ----------------------------------------------------------------------------------
+def test_a_deadlock_says_who_waits_where_for_what():
+    def kernel():
+        bars = cuda.shared.array(3, uint64)
+        bar = shared_address(bars)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            for i in range(3):
+                mbarrier_init(bar + 8 * i, 2 + i)
+        cuda.syncthreads()
+        if tid < 4:
+            mbarrier_wait(bar, 0)
+        elif tid < 6:
+            mbarrier_arrive(bar + 16)
+            mbarrier_wait(bar + 16, 0)
+        elif tid == 9:
+            mbarrier_wait(bar + 8, 0)
+        elif tid < 32:
+            cuda.syncthreads()
+
+    for seed in range(3):
+        expect(faults.MissingArrivals, kernel, seed=seed, source="mbarrier_wait(bar, 0)", words=[
+            "no thread can run and no copy is in flight",
+            "threads 0-3 wait at test_barriers.py",
+            "for parity 0 of bars[0]: phase 0, pending 2 of 2, tx-count 0: 2 arrivals missing",
+            "threads 4-5 wait",
+            "of bars[2]: phase 0, pending 2 of 4",
+            "thread 9 wait",
+            "of bars[1]: phase 0, pending 3 of 3",
+            "threads 6-8, 10-31 wait",
+            "in syncthreads (barrier 0): 25 of 32 threads have arrived, of warp 0 only some lanes",
+        ])  # fmt: skip
+
+
+def test_a_wait_for_bytes_that_nobody_sends():
+    def kernel():
+        bar = one_barrier(1)
+        if cuda.threadIdx.x == 0:
+            mbarrier_arrive_expect_tx(bar, 512)
+        mbarrier_wait(bar, 0)
+
+    always(faults.MissingBytes, kernel, words=[
+        "threads 0-31 wait", "pending 0 of 1, tx-count 512", "512 bytes expected that no copy brings",
+    ])  # fmt: skip
+
+
+def test_a_wait_for_a_phase_that_is_past():
+    def kernel():
+        bar = one_barrier(1)
+        if cuda.threadIdx.x == 0:
+            mbarrier_arrive(bar)
+            mbarrier_wait(bar, 0)
+            mbarrier_wait(bar, 1)
+
+    always(faults.MissingArrivals, kernel, words=["phase 1, pending 1 of 1", "thread 0 wait"])
+
+
+def test_spinning_on_a_flag_that_nobody_sets():
+    def plain(flags):
+        while flags[0] == 0:
+            pass
+
+    def acquire():
+        flags = cuda.shared.array(1, uint32)
+        flags[0] = 0
+        while ld_acquire_cta_shared_b32(shared_address(flags)) == 0:
+            pass
+
+    def atomic(flags):
+        while cuda.atomic.cas(flags, 0, 1, 2) != 1:
+            pass
+
+    def two_flags(flags):
+        while flags[0] == 0 and flags[1] == 0:
+            pass
+
+    def sleeping(flags):
+        while True:
+            cuda.nanosleep(100)
+
+    for elements in (4, 5000):
+        for kernel in (plain, atomic, two_flags, sleeping):
+            expect(faults.Livelock, kernel, np.zeros(elements, np.int32), block=4, timeout=20,
+                   words=["threads 0-3 poll at", "see no change"])  # fmt: skip
+    for seed in range(3):
+        expect(faults.Livelock, acquire, block=1, seed=seed, source="while ld_acquire")
+        expect(faults.Livelock, atomic, np.zeros(1, np.int32), seed=seed, timeout=20)
+
+
+def test_spinning_on_a_barrier_that_nobody_completes():
+    def kernel():
+        bar = one_barrier(2)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            mbarrier_arrive(bar)
+        if tid % 2:
+            while mbarrier_test_wait_parity(bar, 0) == 0:
+                pass
+        else:
+            mbarrier_wait(bar, 0)
+
+    always(faults.Livelock, kernel, block=4, source="mbarrier_test_wait_parity",
+           words=["threads 1, 3 poll", "threads 0, 2 wait (mbarrier)"])  # fmt: skip
+
+
+def test_a_poll_that_gives_up_is_no_livelock():
+    def kernel(out):
+        bar = one_barrier(1)
+        tries = 0
+        while mbarrier_test_wait_parity(bar, 0) == 0:
+            tries += 1
+            if tries == 3000:
+                break
+        out[cuda.threadIdx.x] = tries
+
+    out = np.zeros(2, np.int32)
+    run(kernel, out, block=2)
+    assert (out == 3000).all()
+
+
+def test_long_work_on_one_value_is_no_livelock():
+    def kernel(values, out):
+        tile = cuda.shared.array(1, float32)
+        tile[0] = float32(1)
+        total = 0.0
+        for _ in range(8000):
+            total += tile[0] + values[0]
+        out[0] = total
+
+    out = nans(1)
+    run(kernel, np.ones(1, np.float32), out, block=1)
+    assert out[0] == 16000
+
+
+def test_an_endless_loop_ends_by_its_timeout():
+    def kernel(out):
+        n = 0
+        while True:
+            n += 1
+
+    def nested(out):
+        for _ in range(1 << 60):
+            inner(3)
+
+    @cuda.jit(device=True)
+    def inner(n):
+        while n:
+            for _ in range(100):
+                n = n + 1
+
+    for code, line in ((kernel, ("while True:", "n += 1")), (nested, ("while n:", "for _", "n = n"))):
+        started = time.perf_counter()
+        fault = expect(faults.Unfinished, code, nans(1), timeout=0.5, words="after 0.5 s")
+        assert 0.4 < time.perf_counter() - started < 5
+        assert fault.source.startswith(line) and fault.thread == 0
+
+
+def test_an_endless_loop_with_barriers_ends_too():
+    def kernel(out):
+        while True:
+            cuda.syncthreads()
+
+    fault = expect(faults.Unfinished, kernel, nans(1), timeout=0.5, words="after 0.5 s")
+    assert fault.thread is not None
+
+
+def test_a_timeout_does_not_reach_the_next_run():
+    def long(out):
+        while out[0] == 0:
+            out[1] = 1
+
+    def short(out):
+        out[0] = 1
+
+    for _ in range(3):
+        expect(faults.Unfinished, long, np.zeros(2, np.int32), block=1, timeout=0.05)
+        out = np.zeros(2, np.int32)
+        for _ in range(20):
+            run(short, out, block=1)
+    # A run that ends just when its time is up: it either ends or says so, and nothing else.
+    for i in range(60):
+        try:
+            run(short, np.zeros(2, np.int32), block=1, timeout=0.0002 * (i % 8))
+        except faults.Unfinished:
+            pass
+
+
+# --- Python's own errors --------------------------------------------------------------------------
+def test_an_exception_in_the_kernel():
+    def kernel(out, zero):
+        if cuda.threadIdx.x == 5:
+            out[0] = 1 // zero
+
+    for seed in range(3):
+        fault = expect(faults.KernelError, kernel, nans(1), 0, seed=seed, source="out[0] = 1 // zero",
+                       words="ZeroDivisionError: integer division")  # fmt: skip
+        assert isinstance(fault.__cause__, ZeroDivisionError) and fault.thread == 5
+
+
+def test_an_exception_in_a_device_function_names_its_line():
+    @cuda.jit(device=True)
+    def divide(x, y):
+        return x // y
+
+    def kernel(out, zero):
+        cuda.syncthreads()
+        out[0] = divide(1, zero)
+
+    expect(faults.KernelError, kernel, nans(1), 0, block=1, source="return x // y")
+
+
+def test_what_the_engine_does_not_know():
+    def attribute(out):
+        cuda.cg.this_grid()
+
+    def variable(out):
+        out[0] = undefined  # noqa: F821
+
+    expect(faults.KernelError, attribute, nans(1), words="cuda.cg is not modelled by the CPU engine")
+    expect(faults.KernelError, variable, nans(1), words="NameError", source="undefined")
+
+
+def test_stopping_early_leaves_the_process_as_it_was():
+    """A kernel that raises what is no Exception still ends all its threads."""
+
+    def kernel(out):
+        if cuda.threadIdx.x == 3:
+            raise KeyboardInterrupt
+        cuda.syncthreads()
+
+    def fine(out):
+        cuda.syncthreads()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(kernel, nans(1))
+    clean(fine, nans(1))

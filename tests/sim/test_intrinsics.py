@@ -1,0 +1,247 @@
+"""Intrinsics: their arithmetic against NumPy, and what every one of them owes its reader."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+from helpers import nans, run
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numba import cuda
+
+import numba_deform.device
+from numba_deform.device import half2 as h
+from numba_deform.device import integer, ptx, sync
+from numba_deform.device.ptx import Intrinsic, OutsideKernel
+
+F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+u16, u32 = st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF)
+many = settings(max_examples=400, deadline=None)
+
+
+def intrinsics():
+    found = {}
+    for module in pkgutil.iter_modules(numba_deform.device.__path__):
+        loaded = importlib.import_module(f"numba_deform.device.{module.name}")
+        for value in vars(loaded).values():
+            if isinstance(value, Intrinsic) and value.model.__module__ == loaded.__name__:
+                found[value.model.__name__] = value
+    return found
+
+
+INTRINSICS = intrinsics()
+
+
+# --- packed 16-bit floats -------------------------------------------------------------------------
+def of_bits(bits, dtype):
+    return np.array([bits], np.uint16).view(dtype)[0]
+
+
+def rounded(exact, dtype):
+    """A Fraction to the nearest number of a 16-bit type, ties to even: by definition, slowly."""
+    info = ml_dtypes.finfo(dtype)
+    if exact == 0:
+        return 0.0
+    exponent = 0
+    while Fraction(2) ** exponent > abs(exact):
+        exponent -= 1
+    while Fraction(2) ** (exponent + 1) <= abs(exact):
+        exponent += 1
+    step = Fraction(2) ** (max(exponent, info.minexp) - info.nmant)
+    multiple = round(exact / step) * step  # Python rounds halves to even
+    if abs(multiple) > Fraction(float(info.max)):
+        return np.copysign(np.inf, float(exact > 0) - 0.5)
+    return float(multiple)
+
+
+def same(got, expected):
+    got, expected = float(got), float(expected)
+    return got == expected or (got != got and expected != expected)
+
+
+OPERATIONS = {  # name -> (intrinsic, dtype, number of operands, exact result)
+    "fma_rn_f16x2": (h.fma_rn_f16x2, F16, 3, lambda a, b, c: a * b + c),
+    "mul_rn_f16x2": (h.mul_rn_f16x2, F16, 2, lambda a, b: a * b),
+    "add_rn_f16x2": (h.add_rn_f16x2, F16, 2, lambda a, b: a + b),
+    "fma_rn_bf16x2": (h.fma_rn_bf16x2, BF16, 3, lambda a, b, c: a * b + c),
+    "mul_rn_bf16x2": (h.mul_rn_bf16x2, BF16, 2, lambda a, b: a * b),
+    "add_rn_bf16x2": (h.add_rn_bf16x2, BF16, 2, lambda a, b: a + b),
+}
+
+
+def check_halves(name, words):
+    operation, dtype, count, exact = OPERATIONS[name]
+    result = operation(*words[:count])
+    assert type(result) is int and 0 <= result < 1 << 32
+    for shift in (0, 16):
+        values = [float(of_bits(w >> shift & 0xFFFF, dtype)) for w in words[:count]]
+        got = of_bits(result >> shift & 0xFFFF, dtype)
+        if all(np.isfinite(values)):
+            expected = rounded(exact(*map(Fraction, values)), dtype)
+        else:
+            with np.errstate(all="ignore"):
+                expected = exact(*map(np.float64, values))
+        assert same(got, expected), (name, [hex(w) for w in words], values, got, expected)
+
+
+@many
+@given(st.sampled_from(sorted(OPERATIONS)), u32, u32, u32)
+@example("fma_rn_bf16x2", 0x3FC03FC0, 0x3F813F81, 0x0D808D80)  # a tie, but for the addend
+@example("add_rn_bf16x2", 0x3F803F81, 0x00013B80, 0)
+@example("mul_rn_f16x2", 0x7BFF0001, 0x40003800, 0)  # overflow; a tie among subnormals
+@example("fma_rn_f16x2", 0x7C007E00, 0x00003C00, 0xFC003C00)  # inf * 0, NaN
+def test_packed_arithmetic(name, x, y, z):
+    check_halves(name, (x, y, z))
+
+
+@many
+@given(st.sampled_from(sorted(OPERATIONS)), st.lists(u16, min_size=3, max_size=3), st.integers(0, 15))
+def test_packed_arithmetic_on_close_exponents(name, bits, shift):
+    """Operands of like size, where ties and cancellation are."""
+    words = [(b & 0x87FF | 0x3800) << 16 | (b >> shift) for b in bits]
+    check_halves(name, words)
+
+
+floats_of_all_kinds = st.floats(width=32) | u32.map(lambda b: float(np.uint32(b).view(np.float32)))
+
+
+@many
+@given(floats_of_all_kinds, floats_of_all_kinds)
+@example(65519.996, 65520.0)
+@example(2.0**-25, -(2.0**-24) * 1.5)
+@example(float("nan"), float("-inf"))
+@example(3.4028234e38, -1e-45)
+def test_conversions_to_16_bits(lo, hi):
+    lo, hi = np.float32(lo), np.float32(hi)
+    for call, dtype in ((h.cvt_rn_f16x2_f32, F16), (h.cvt_rn_bf16x2_f32, BF16)):
+        word = call(lo, hi)
+        with np.errstate(all="ignore"):
+            expected = np.array([lo, hi], np.float32).astype(dtype)
+        for shift, value in ((0, expected[0]), (16, expected[1])):
+            got = of_bits(word >> shift & 0xFFFF, dtype)
+            assert same(got, value), (lo, hi, got, value)
+            assert np.isnan(value) or np.signbit(got) == np.signbit(value)
+
+
+def test_a_double_is_rounded_to_a_float_first():
+    tie = 1 + 2.0**-11  # halfway between two fp16; a little above it as a double, not as a float
+    assert h.cvt_rn_f16x2_f32(tie + 2.0**-40, 1e39) == 0x7C003C00
+    assert h.cvt_rn_bf16x2_f32(1 + 2.0**-8 + 2.0**-40, -1e39) == 0xFF803F80
+    assert h.mov_b32_f32(1e39) == 0x7F800000 and h.mov_b32_f32(0.1) == 0x3DCCCCCD
+
+
+@many
+@given(u32)
+def test_conversions_to_float(word):
+    for shift, half, brain in ((0, h.cvt_f32_f16_lo, h.cvt_f32_bf16_lo),
+                               (16, h.cvt_f32_f16_hi, h.cvt_f32_bf16_hi)):  # fmt: skip
+        bits = word >> shift & 0xFFFF
+        assert same(half(word), of_bits(bits, F16).astype(np.float32))
+        assert type(half(word)) is type(brain(word)) is np.float32
+        assert brain(word).view(np.uint32) == bits << 16
+    assert h.dup_lo_b16x2(word) == (word & 0xFFFF) * 0x10001
+    assert h.dup_hi_b16x2(word) == (word >> 16) * 0x10001
+
+
+@many
+@given(u32)
+@example(0x7F800001)  # a signalling NaN keeps its bits
+@example(0xFFC12345)
+@example(0x80000000)
+def test_bit_casts(word):
+    value = h.mov_f32_b32(word)
+    assert type(value) is np.float32 and value.view(np.uint32) == word
+    assert h.mov_b32_f32(value) == word
+
+
+@many
+@given(u32, st.integers(1, 0xFFFFFFFF))
+def test_unsigned_division(x, y):
+    expected = np.uint32(x) // np.uint32(y), np.uint32(x) % np.uint32(y)
+    assert (integer.div_u32(x, y), integer.rem_u32(x, y)) == expected
+    # An operand is taken as the 32 bits it has in a register.
+    signed = x - (1 << 32)
+    assert (integer.div_u32(signed, y), integer.rem_u32(x + (1 << 32), y)) == expected
+
+
+def test_operands_are_taken_as_32_bits():
+    assert h.mov_f32_b32(-1 << 31).view(np.uint32) == 1 << 31
+    assert h.cvt_f32_bf16_hi((1 << 40) + 0x3F800000) == 1
+    assert h.dup_lo_b16x2(-1) == 0xFFFFFFFF
+    assert h.fma_rn_f16x2(0x3C00 - (1 << 32), 0x3C00, 0) == 0x3C00
+
+
+# --- what needs a thread --------------------------------------------------------------------------
+PURE = {name for name, i in INTRINSICS.items() if i.model.__module__.endswith((".half2", ".integer"))}
+
+
+@pytest.mark.parametrize("name", sorted(INTRINSICS.keys() - PURE))
+def test_outside_a_kernel(name):
+    intrinsic = INTRINSICS[name]
+    count = len(inspect.signature(intrinsic.model).parameters)
+    with pytest.raises(OutsideKernel, match=rf"^{name} needs a thread of a kernel.*simulate"):
+        intrinsic(*[0] * count)
+
+
+def test_outside_a_kernel_but_in_a_greenlet():
+    from greenlet import greenlet
+
+    def work():
+        with pytest.raises(OutsideKernel, match="clock64"):
+            sync.clock64()
+        return "done"
+
+    assert greenlet(work).switch() == "done"
+
+
+def test_pure_ones_need_no_thread():
+    assert len(PURE) >= 18
+    for name in PURE:
+        count = len(inspect.signature(INTRINSICS[name].model).parameters)
+        INTRINSICS[name](*[1] * count)
+
+
+def test_clocks_go_forward():
+    def kernel(out):
+        out[0] = sync.clock64()
+        cuda.syncthreads()
+        out[1] = sync.clock64()
+        out[2] = sync.globaltimer()
+
+    out = nans(3)
+    run(kernel, out, block=1)
+    assert out[0] < out[1] <= out[2]
+
+
+# --- the papers of every intrinsic ----------------------------------------------------------------
+def test_all_are_found():
+    assert len(INTRINSICS) >= 75
+    modules = {i.model.__module__.rpartition(".")[2] for i in INTRINSICS.values()}
+    assert modules == {"half2", "integer", "mbarrier", "memory", "sync", "tma"}
+
+
+@pytest.mark.parametrize("name", sorted(INTRINSICS))
+def test_docstring_and_ptx(name):
+    intrinsic = INTRINSICS[name]
+    document = inspect.getdoc(intrinsic.model)
+    assert re.search(r"PTX ISA (9\.\d+\.\d+(\.\d+)*|10\.\d+)\b", document), document
+    assert intrinsic.__doc__ and intrinsic.__name__ == name
+    parameters = list(inspect.signature(intrinsic.model).parameters)
+    if intrinsic.ptx is None:  # the two that take an array are made in Python
+        assert name in ("shared_address", "global_address") and parameters == ["array"]
+        return
+    assert [parameter for _, parameter in intrinsic.ptx.parameters] == parameters
+    assert intrinsic.ptx.name == name
+    assert intrinsic.ptx_file.stem == intrinsic.model.__module__.rpartition(".")[2]
+    assert len(intrinsic.signature.args) == len(parameters)
+
+
+def test_every_ptx_function_has_a_name_in_python():
+    for path in ptx.ptx_directory().glob("*.ptx"):
+        functions = ptx.read_ptx(path)
+        assert functions and set(functions) <= set(INTRINSICS), path.name
