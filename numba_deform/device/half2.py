@@ -4,7 +4,6 @@
 """
 
 import math
-import operator
 import struct
 
 import numpy as np
@@ -12,28 +11,35 @@ import numpy as np
 from .ptx import f32, intrinsic, u32
 
 WORD = 0xFFFFFFFF
+_U32 = [struct.Struct(f"<{n}I") for n in range(7)]
+_F32 = [struct.Struct(f"<{n}f") for n in range(7)]
+_F16 = [struct.Struct(f"<{2 * n}e") for n in range(4)]
 
 
-def _f16(word):
-    return struct.unpack("<ee", (word & WORD).to_bytes(4, "little"))
+def _f16(*words):
+    """The halves of all words as numbers: lo, hi, lo, hi, .."""
+    n = len(words)
+    return _F16[n].unpack(_U32[n].pack(*[w & WORD for w in words]))
 
 
 def _pack_f16(lo, hi):
     try:
-        return int.from_bytes(struct.pack("<ee", lo, hi), "little")
+        return int.from_bytes(_F16[1].pack(lo, hi), "little")
     except OverflowError:  # struct refuses what the hardware turns into infinity
         with np.errstate(over="ignore"):
             return int(np.array([lo, hi]).astype(np.float16).view(np.uint32)[0])
 
 
-def _bf16(word):
-    return struct.unpack("<ff", struct.pack("<II", (word << 16) & WORD, word & 0xFFFF0000))
+def _bf16(*words):
+    """As ``_f16``."""
+    floats = [f for w in words for f in (w << 16 & WORD, w & 0xFFFF0000)]
+    return _F32[len(floats)].unpack(_U32[len(floats)].pack(*floats))
 
 
 def _pack_bf16(lo, hi):
     """Two float64 to bf16, by way of float32."""
     halfway = _float_bytes(lo, hi)
-    bits, nearest = struct.unpack("<II", halfway), struct.unpack("<ff", halfway)
+    bits, nearest = _U32[2].unpack(halfway), _F32[2].unpack(halfway)
     return _to_bf16(bits[0], nearest[0], lo) | _to_bf16(bits[1], nearest[1], hi) << 16
 
 
@@ -53,13 +59,13 @@ def _as_float32(lo, hi):
     """What the instruction is handed: two numbers rounded to float32."""
     if type(lo) is type(hi) is np.float32:
         return float(lo), float(hi)
-    return struct.unpack("<ff", _float_bytes(lo, hi))
+    return _F32[2].unpack(_float_bytes(lo, hi))
 
 
 def _float_bytes(*values):
     """Numbers as float32 in memory; too large ones are infinite."""
     try:
-        return struct.pack(f"<{len(values)}f", *values)
+        return _F32[len(values)].pack(*values)
     except OverflowError:
         with np.errstate(over="ignore"):
             return np.array(values, np.float64).astype("<f4").tobytes()
@@ -67,7 +73,7 @@ def _float_bytes(*values):
 
 def _float(word):
     """The float32 of these bits."""
-    value = struct.unpack("<f", word.to_bytes(4, "little"))[0]
+    value = _F32[1].unpack(word.to_bytes(4, "little"))[0]
     if value != value:
         return np.uint32(word).view(np.float32)  # a float64 on the way might change a NaN's bits
     return np.float32(value)
@@ -86,32 +92,30 @@ def fused(a, b, c):
     return total
 
 
-def _halves(operation, unpack, pack, *words):
-    """One operation on both halves in float64, where a 16-bit product is exact, rounded once.
-
-    A sum with an fp16 product may be inexact there, but only if the product is too small to matter;
-    bf16 has the exponents of float32, and takes ``fused``.
-    """
-    lo, hi = zip(*(unpack(word) for word in words), strict=True)
-    return pack(operation(*lo), operation(*hi))
+# Each half is computed in float64, where a 16-bit product is exact, and rounded once. A sum with an
+# fp16 product may be inexact there, but only if the product is too small to matter; bf16 has the
+# exponents of float32, and takes ``fused``.
 
 
 @intrinsic(u32(u32, u32, u32), pure=True)
 def fma_rn_f16x2(x, y, z):
     """``fma.rn.f16x2``: ``x * y + z`` for both fp16 halves, rounded once. PTX ISA 9.7.4.4."""
-    return _halves(lambda a, b, c: a * b + c, _f16, _pack_f16, x, y, z)
+    a, a2, b, b2, c, c2 = _f16(x, y, z)
+    return _pack_f16(a * b + c, a2 * b2 + c2)
 
 
 @intrinsic(u32(u32, u32), pure=True)
 def mul_rn_f16x2(x, y):
     """``mul.rn.f16x2``: ``x * y`` for both fp16 halves. PTX ISA 9.7.4.3."""
-    return _halves(operator.mul, _f16, _pack_f16, x, y)
+    a, a2, b, b2 = _f16(x, y)
+    return _pack_f16(a * b, a2 * b2)
 
 
 @intrinsic(u32(u32, u32), pure=True)
 def add_rn_f16x2(x, y):
     """``add.rn.f16x2``: ``x + y`` for both fp16 halves. PTX ISA 9.7.4.1."""
-    return _halves(operator.add, _f16, _pack_f16, x, y)
+    a, a2, b, b2 = _f16(x, y)
+    return _pack_f16(a + b, a2 + b2)
 
 
 @intrinsic(u32(f32, f32), pure=True)
@@ -123,19 +127,22 @@ def cvt_rn_f16x2_f32(lo, hi):
 @intrinsic(u32(u32, u32, u32), pure=True)
 def fma_rn_bf16x2(x, y, z):
     """``fma.rn.bf16x2``: ``x * y + z`` for both bf16 halves, rounded once. PTX ISA 9.7.4.4."""
-    return _halves(fused, _bf16, _pack_bf16, x, y, z)
+    a, a2, b, b2, c, c2 = _bf16(x, y, z)
+    return _pack_bf16(fused(a, b, c), fused(a2, b2, c2))
 
 
 @intrinsic(u32(u32, u32), pure=True)
 def mul_rn_bf16x2(x, y):
     """``mul.rn.bf16x2``: ``x * y`` for both bf16 halves. PTX ISA 9.7.4.3."""
-    return _halves(operator.mul, _bf16, _pack_bf16, x, y)
+    a, a2, b, b2 = _bf16(x, y)
+    return _pack_bf16(a * b, a2 * b2)
 
 
 @intrinsic(u32(u32, u32), pure=True)
 def add_rn_bf16x2(x, y):
     """``add.rn.bf16x2``: ``x + y`` for both bf16 halves. PTX ISA 9.7.4.1."""
-    return _halves(lambda a, b: fused(a, 1.0, b), _bf16, _pack_bf16, x, y)
+    a, a2, b, b2 = _bf16(x, y)
+    return _pack_bf16(fused(a, 1.0, b), fused(a2, 1.0, b2))
 
 
 @intrinsic(u32(f32, f32), pure=True)
@@ -147,13 +154,13 @@ def cvt_rn_bf16x2_f32(lo, hi):
 @intrinsic(f32(u32), pure=True)
 def cvt_f32_f16_lo(x):
     """``cvt.f32.f16`` of the lower half. PTX ISA 9.7.9.21."""
-    return np.float32(_f16(x)[0])
+    return np.float32(_F16[1].unpack(_U32[1].pack(x & WORD))[0])
 
 
 @intrinsic(f32(u32), pure=True)
 def cvt_f32_f16_hi(x):
     """``cvt.f32.f16`` of the upper half. PTX ISA 9.7.9.21."""
-    return np.float32(_f16(x)[1])
+    return np.float32(_F16[1].unpack(_U32[1].pack(x & WORD))[1])
 
 
 @intrinsic(f32(u32), pure=True)

@@ -56,15 +56,9 @@ class Warp:
             )
         entry = self.pending.get(mask)
         if entry is None:
-            for other, (what, where, values, _) in self.pending.items():
-                if other & mask:
-                    raise thread.fault(
-                        faults.WarpDivergence,
-                        f"{kind} with mask {mask:#x}, while lanes {sorted(values)} wait in {what} at "
-                        f"{describe_site(where)} with mask {other:#x}",
-                    )
             entry = self.pending[mask] = [kind, site, {}, []]
-        if entry[0] != kind or not same_line(entry[1], site):
+        # Lanes may meet in syncwarp from different places. To exchange values they have to be at one.
+        if entry[0] != kind or (kind != "syncwarp" and not same_line(entry[1], site)):
             raise thread.fault(
                 faults.WarpDivergence,
                 f"{kind} with mask {mask:#x}, while lanes {sorted(entry[2])} wait in {entry[0]} at "

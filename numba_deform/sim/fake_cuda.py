@@ -5,7 +5,6 @@ Numba-CUDA types it (int64). Floats are NumPy scalars, so that float32 arithmeti
 """
 
 import dis
-import math
 import sys
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ import numpy as np
 from greenlet import getcurrent
 from numba.np.numpy_support import as_dtype
 
+from ..device.half2 import fused
 from .memory import LocalArray, dtype_of, wrap
 
 
@@ -67,6 +67,10 @@ def _assigned_name(code, offset):
     return "shared array"
 
 
+def _fmaf(a, b, c):
+    return np.float32(fused(float(np.float32(a)), float(np.float32(b)), float(np.float32(c))))
+
+
 class FakeCuda:
     """Stands for the module ``numba.cuda`` in one launch."""
 
@@ -93,13 +97,13 @@ class FakeCuda:
             compare_and_swap=lambda view, old, v: self._cas(view, 0, old, v),
         )
         self.libdevice = SimpleNamespace(
-            floorf=lambda x: np.float32(np.floor(x)),
-            fmaf=lambda a, b, c: np.float32(float(a) * float(b) + float(c)),
-            fabsf=lambda x: np.float32(abs(x)),
+            floorf=lambda x: np.floor(np.float32(x)),
+            fmaf=_fmaf,
+            fabsf=lambda x: abs(np.float32(x)),
             fminf=lambda a, b: np.fmin(np.float32(a), np.float32(b)),
             fmaxf=lambda a, b: np.fmax(np.float32(a), np.float32(b)),
-            rsqrtf=lambda x: np.float32(1.0 / math.sqrt(x)),
-            expf=lambda x: np.float32(math.exp(x)),
+            rsqrtf=lambda x: np.float32(1 / np.sqrt(np.float64(np.float32(x)))),
+            expf=lambda x: np.float32(np.exp(np.float64(np.float32(x)))),
         )
 
     def __getattr__(self, name):
@@ -222,7 +226,8 @@ class FakeCuda:
 
     @staticmethod
     def fma(a, b, c):
-        return type(a)(float(a) * float(b) + float(c))
+        """Rounded once for float32; float64 has no such product here."""
+        return _fmaf(a, b, c) if type(a) is type(b) is type(c) is np.float32 else a * b + c
 
     @staticmethod
     def selp(condition, a, b):

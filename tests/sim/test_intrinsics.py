@@ -176,6 +176,38 @@ def test_operands_are_taken_as_32_bits():
     assert h.fma_rn_f16x2(0x3C00 - (1 << 32), 0x3C00, 0) == 0x3C00
 
 
+def test_float_functions_in_a_kernel():
+    def kernel(a, b, c, out):
+        i = cuda.grid(1)
+        out[i, 0] = cuda.fma(a[i], b[i], c[i])
+        out[i, 1] = cuda.libdevice.fmaf(a[i], b[i], c[i])
+        out[i, 2] = cuda.libdevice.floorf(a[i])
+        out[i, 3] = cuda.libdevice.fminf(a[i], b[i])
+        out[i, 4] = cuda.libdevice.fmaxf(a[i], b[i])
+        out[i, 5] = cuda.libdevice.fabsf(a[i])
+        out[i, 6] = cuda.libdevice.rsqrtf(b[i])
+        out[i, 7] = cuda.libdevice.expf(c[i])
+
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal(64).astype(np.float32) for _ in range(3))
+    # A float64 sum rounded twice would lose the tiny addend of the last but one.
+    a[62], b[62], c[62] = 1.5, 1 + 2**-23, 2.0**-60
+    a[63], b[63], c[63] = np.nan, 0, 1000
+    out = np.zeros((64, 8), np.float32)
+    run(kernel, a, b, c, out, grid=2)
+    for i in range(63):
+        exact = Fraction(float(a[i])) * Fraction(float(b[i])) + Fraction(float(c[i]))
+        nearest = np.float32(float(exact))
+        candidates = [np.nextafter(nearest, np.float32(s)) for s in (-np.inf, np.inf)] + [nearest]
+        best = min(abs(Fraction(float(x)) - exact) for x in candidates)
+        assert abs(Fraction(float(out[i, 0])) - exact) == best and out[i, 1] == out[i, 0]
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(out[:, 2:6], np.stack(
+            [np.floor(a), np.fmin(a, b), np.fmax(a, b), np.abs(a)], axis=1))  # fmt: skip
+        np.testing.assert_allclose(out[:, 6], 1 / np.sqrt(b), rtol=2e-7)
+        np.testing.assert_allclose(out[:, 7], np.exp(c), rtol=2e-7)
+
+
 # --- what needs a thread --------------------------------------------------------------------------
 PURE = {name for name, i in INTRINSICS.items() if i.model.__module__.endswith((".half2", ".integer"))}
 
