@@ -6,8 +6,7 @@ python bench/systems.py --out bench/results/systems.json
 import argparse
 import dataclasses
 
-import record
-
+from numba_deform import record
 from numba_deform.host.gpu import find_gpu
 from numba_deform.systems import run_probe, run_tile_copy
 

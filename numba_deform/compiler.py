@@ -6,6 +6,7 @@ where there is no GPU at all. Together with ``device/ptx.py`` this file is all t
 of Numba-CUDA.
 """
 
+import dataclasses
 import functools
 import re
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from unittest import mock
 from numba import cuda
 from numba.cuda.dispatcher import CUDADispatcher
 
+from .cache import cached
 from .device.ptx import Intrinsic
 from .rebind import rebind
 
@@ -26,8 +28,9 @@ class Kernel:
     """A kernel with its signature: what the launcher, the CPU engine and ``inspect`` work on.
 
     ``threads`` is the block size it is written for, ``min_blocks`` how many blocks should fit on an
-    SM (0: no wish), ``max_registers`` a cap for each thread (0: none). Parameters of type ``uint64``
-    take the address of an array.
+    SM (0: no wish), ``max_registers`` a cap for each thread (0: none). ``whole_program`` is for setmaxnreg,
+    which is ignored in code that might be linked with other code. Parameters of type ``uint64`` take the
+    address of an array.
     """
 
     py_func: object
@@ -36,6 +39,7 @@ class Kernel:
     min_blocks: int = 0
     max_registers: int = 0
     linked: bool = False
+    whole_program: bool = False
 
     @property
     def name(self):
@@ -44,9 +48,7 @@ class Kernel:
     @functools.cache  # noqa: B019
     def with_linked_ptx(self):
         """The same kernel with every intrinsic as a call to the linked ``.ptx`` function."""
-        return Kernel(
-            self.py_func, self.signature, self.threads, self.min_blocks, self.max_registers, True
-        )
+        return dataclasses.replace(self, linked=True, whole_program=False)
 
     @functools.cache  # noqa: B019  kernels are few and live as long as their compiled code
     def compile(self, architecture=ARCHITECTURE):
@@ -65,32 +67,54 @@ class Compiled:
     entry: str
 
 
-def kernel(signature, threads, min_blocks=0, max_registers=0):
+def kernel(signature, threads, min_blocks=0, max_registers=0, whole_program=False):
     """Decorator: a plain Python function becomes a :class:`Kernel`."""
 
     def wrap(function):
-        return Kernel(function, signature, threads, min_blocks, max_registers)
+        return Kernel(
+            function, signature, threads, min_blocks, max_registers, whole_program=whole_program
+        )
 
     return wrap
 
 
 def compile_kernel(kernel, architecture=ARCHITECTURE):
-    """Compile and link; see :meth:`Kernel.compile`."""
+    """Compile and link, or take both from disk (cache.py); see :meth:`Kernel.compile`."""
+    parts = cached(kernel, architecture, functools.partial(_compile, kernel, architecture))
+    return Compiled(kernel, architecture, *parts)
+
+
+def _compile(kernel, architecture):
+    """(PTX, cubin, the kernel's name in both)."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     capability = _capability(architecture)
     function, files = _linked_form(kernel.py_func) if kernel.linked else (kernel.py_func, [])
     bounds = (kernel.threads, kernel.min_blocks) if kernel.min_blocks else kernel.threads
-    with _no_driver_needed(capability):
-        ptx, _ = cuda.compile_ptx(
-            function, kernel.signature.args, cc=capability, launch_bounds=bounds
-        )
-    objects = [ObjectCode.from_ptx(ptx.encode())]
-    objects += [ObjectCode.from_ptx(path.read_bytes()) for path in files]
-    options = LinkerOptions(arch=architecture, max_register_count=kernel.max_registers or None)
-    cubin = Linker(*objects, options=options).link("cubin").code
+    arguments = dict(cc=capability, launch_bounds=bounds)
+    limits = dict(arch=architecture, max_register_count=kernel.max_registers or None)
+    if kernel.whole_program:
+        with _no_driver_needed(capability):
+            code, _ = cuda.compile(
+                function,
+                kernel.signature.args,
+                device=False,
+                abi="numba",
+                output="ltoir",
+                **arguments,
+            )
+        objects = [ObjectCode.from_ltoir(bytes(code))]
+        limits["link_time_optimization"] = True
+        asked = LinkerOptions(**limits, ptx=True)
+        ptx = Linker(*objects, options=asked).link("ptx").code.decode().rstrip("\0")
+    else:
+        with _no_driver_needed(capability):
+            ptx, _ = cuda.compile_ptx(function, kernel.signature.args, **arguments)
+        objects = [ObjectCode.from_ptx(ptx.encode())]
+        objects += [ObjectCode.from_ptx(path.read_bytes()) for path in files]
+    cubin = Linker(*objects, options=LinkerOptions(**limits)).link("cubin").code
     entry = re.search(r"\.visible\s+\.entry\s+(\w+)", ptx)[1]
-    return Compiled(kernel, architecture, ptx, bytes(cubin), entry)
+    return ptx, bytes(cubin), entry
 
 
 def _capability(architecture):

@@ -13,9 +13,10 @@ from .host.gpu import (
     gpu_or_none,
     launch,
     require,
+    resident_blocks,
     stream_from,
 )
-from .host.tensormap import level_maps, make_levels
+from .host.tensormap import level_maps, level_maps_rank5, make_levels
 from .variants import Constants, Variant, variant
 from .workload import NUMPY_DTYPES
 
@@ -191,10 +192,13 @@ class Operands:
     out: object
     levels: object
     make_maps: object
+    debug: object = 0  # where the kernel copies the tiles of row ``debug_row``, for ``run debug=1``
+    debug_row: int = -1
 
-    def maps(self, box, l2_promotion):
-        """One rank-3 tensor map (H*C, w, h) for each (batch, level), its box (height, width)."""
-        return self.make_maps(box, l2_promotion)
+    def maps(self, kind, box, l2_promotion):
+        """Tensor maps with boxes of (height, width): kind ``batch``, a rank-3 one (H*C, w, h) for each
+        (batch, level); ``level``, a rank-5 one for each level."""
+        return self.make_maps(kind, box, l2_promotion)
 
     rows = property(lambda self: self.problem.rows)
     rows_per_batch = property(lambda self: self.problem.queries * self.problem.heads)
@@ -202,27 +206,36 @@ class Operands:
     spatial_size = property(lambda self: self.problem.spatial_size)
 
 
-def _maps(problem, value, box, l2_promotion):
+def _maps(problem, value, kind, box, l2_promotion):
     c = problem.constants
-    return level_maps(
+    make = level_maps if kind == "batch" else level_maps_rank5
+    return make(
         value, problem.batch, problem.heads, c.channels, c.dtype, problem.levels,
         problem.spatial_size, box_hw=box, l2_promotion=l2_promotion,
     )  # fmt: skip
 
 
-def run_cpu(problem, chosen, config, arrays, out, **options):
-    """Run on the CPU engine into the NumPy array ``out``; ``options`` go to ``sim.simulate``."""
+CPU_RESIDENT = (
+    2  # blocks of a persistent kernel on the CPU engine: few, so that each goes round often
+)
+
+
+def run_cpu(problem, chosen, config, arrays, out, debug=(0, -1), **options):
+    """Run on the CPU engine into the NumPy array ``out``; ``options`` go to ``sim.simulate``.
+
+    ``debug`` is (array for the tiles, row), for a configuration with debug.
+    """
     from .sim import simulate
 
     value, locations, weights = arrays
     operands = Operands(
         problem, value, locations, weights, out, problem.level_table,
-        lambda *options: _maps(problem, value, *options),
+        lambda *options: _maps(problem, value, *options), *debug,
     )  # fmt: skip
     kernel = chosen.kernel(config, problem.constants)
     report = simulate(
         kernel,
-        chosen.module.blocks(problem, config),
+        chosen.module.blocks(problem, config, lambda: CPU_RESIDENT),
         config.threads,
         chosen.module.arguments(operands, config),
         shared_bytes=chosen.dynamic_shared_bytes(config, problem.constants),
@@ -238,30 +251,33 @@ def _level_table(gpu, problem_levels):
 
 
 @functools.lru_cache(maxsize=64)
-def _device_maps(gpu, problem, address, box, l2_promotion):
+def _device_maps(gpu, problem, address, kind, box, l2_promotion):
     """Encoded tensor maps on the GPU, kept for as long as callers come back with the same value."""
-    return DeviceArray.of(gpu, _maps(problem, address, box, l2_promotion).encode_into_host())
+    return DeviceArray.of(gpu, _maps(problem, address, kind, box, l2_promotion).encode_into_host())
 
 
 def gpu_launcher(
-    gpu, problem, chosen, config, value, locations, weights, out, stream=None, linked=False
-):
+    gpu, problem, chosen, config, value, locations, weights, out, stream=None, linked=False,
+    debug=(0, -1),
+):  # fmt: skip
     """A function of no arguments that launches the kernel; all operands are device addresses.
 
     ``linked`` calls the PTX functions instead of inlining them; see ``Kernel.with_linked_ptx``.
+    ``debug`` is (address for the tiles, row), for a configuration with debug.
     """
     require(gpu, chosen.capability, f"variant {chosen.name}")
     operands = Operands(
         problem, value, locations, weights, out, _level_table(gpu, problem.levels).address,
-        lambda *options: _device_maps(gpu, problem, value, *options).address,
+        lambda *options: _device_maps(gpu, problem, value, *options).address, *debug,
     )  # fmt: skip
     kernel = chosen.kernel(config, problem.constants)
     if linked:
         kernel = kernel.with_linked_ptx()
+    shared = chosen.dynamic_shared_bytes(config, problem.constants)
+    blocks = chosen.module.blocks(problem, config, lambda: resident_blocks(gpu, kernel, shared))
     return functools.partial(
-        launch, gpu, kernel, chosen.module.blocks(problem, config), chosen.module.arguments(operands, config),
-        chosen.dynamic_shared_bytes(config, problem.constants), stream,
-    )  # fmt: skip
+        launch, gpu, kernel, blocks, chosen.module.arguments(operands, config), shared, stream
+    )
 
 
 # --- the public call ------------------------------------------------------------------------------

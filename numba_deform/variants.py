@@ -1,180 +1,45 @@
 """The registry: every kernel that computes the operator, by name, with its configuration.
 
-A variant is a module of ``kernels/`` with ``build(config, constants)`` and ``arguments(operands)``, and
-a frozen dataclass for its parameters. Each (config, constants) is built and compiled once.
+A variant is a module of ``kernels/`` with ``build(config, constants)``, ``arguments(operands, config)``
+and ``blocks(problem, config, resident)``, a frozen dataclass for its parameters (configs.py), and a
+``preset`` of them: most rows of the guide are one kernel with other parameters. Each (kernel, config,
+constants) is built and compiled once.
 """
 
 import dataclasses
 import difflib
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from .configs import (
+    SHARED_LIMIT,
+    ConfigError,
+    Constants,
+    Direct,
+    Persistent,
+    Tile,
+    Tma,
+    WarpSpecialized,
+)
 from .device.memory import dynamic_bytes
-from .host.tensormap import L2_PROMOTIONS
-from .kernels import direct, tma
-from .kernels.accumulate import ARITHMETIC
-from .kernels.lanes import ITEMSIZE, lane_layout
+from .kernels import direct, persistent, tile, tma, warp_specialized
 
-SHARED_LIMIT = 227 * 1024  # bytes a block of an sm_90 can opt in to
+__all__ = ["SHARED_LIMIT", "VARIANTS", "ConfigError", "Constants", "Variant", "variant"]
 
-
-class ConfigError(ValueError):
-    """A configuration breaks a rule; has ``field``, ``value`` and ``rule``."""
-
-    def __init__(self, field, value, rule):
-        self.field, self.value, self.rule = field, value, rule
-        super().__init__(f"{field}={value}: {rule}")
+AMPERE, HOPPER = (8, 0), (9, 0)
 
 
-@dataclass(frozen=True)
-class Constants:
-    """What a kernel is compiled for: levels L, points P, channels C of a head, and the types."""
-
-    levels: int
-    points: int
-    channels: int
-    dtype: str = "float16"
-    location_dtype: str = "float16"
-    weight_dtype: str = "float16"
-
-    def __post_init__(self):
-        for field in ("dtype", "location_dtype", "weight_dtype"):
-            value = getattr(self, field)
-            if value not in ITEMSIZE:
-                raise ConfigError(field, value, f"must be one of {', '.join(ITEMSIZE)}")
-        for field in ("levels", "points"):
-            if getattr(self, field) < 1:
-                raise ConfigError(field, getattr(self, field), "must be at least 1")
-        row = self.channels * ITEMSIZE[self.dtype]
-        if row % 16 or not 16 <= row <= 256:
-            raise ConfigError(
-                "channels",
-                self.channels,
-                f"of {self.dtype} are {row} bytes a head; a multiple of 16 from 16 to 256 is needed, "
-                "for 16-byte loads and TMA boxes",
-            )
-
-
-def _power_of_two(config, field, low, high):
-    value = getattr(config, field)
-    if value not in [1 << i for i in range(11) if low <= 1 << i <= high]:
-        raise ConfigError(field, value, f"must be a power of two from {low} to {high}")
-
-
-@dataclass(frozen=True)
-class Direct:
-    """Parameters of ``direct``.
-
-    lanes       lanes that share a row (1 .. 32)
-    threads     threads of a block, a multiple of 32
-    min_blocks  blocks that should fit on an SM, which caps the registers; 0 leaves it open
-    arithmetic  ``packed`` fp16 products, ``fp32``, or ``auto``: packed for float16
-    """
-
-    lanes: int = 8
-    threads: int = 128
-    min_blocks: int = 7
-    arithmetic: str = "auto"
-
-    def __post_init__(self):
-        _power_of_two(self, "lanes", 1, 32)
-        if self.threads % 32 or not 32 <= self.threads <= 1024:
-            raise ConfigError("threads", self.threads, "must be a multiple of 32 from 32 to 1024")
-        if not 0 <= self.min_blocks <= 32 or self.min_blocks * self.threads > 2048:
-            raise ConfigError(
-                "min_blocks", self.min_blocks, f"blocks of {self.threads} threads: an SM holds 2048"
-            )
-        if self.arithmetic not in ("auto", "packed", "fp32"):
-            raise ConfigError("arithmetic", self.arithmetic, "must be auto, packed or fp32")
-
-    def resolve(self, constants):
-        """The configuration with ``auto`` replaced, checked against what it is compiled for."""
-        config = self
-        if self.arithmetic == "auto":
-            kind = "packed" if constants.dtype == "float16" else "fp32"
-            config = dataclasses.replace(self, arithmetic=kind)
-        if (constants.dtype, config.arithmetic) not in ARITHMETIC:
-            raise ConfigError(
-                "arithmetic", self.arithmetic, "packed products exist for float16 only"
-            )
-        layout = lane_layout(self.lanes, constants)
-        if layout.chunks_per_lane > 4:
-            raise ConfigError(
-                "lanes",
-                self.lanes,
-                f"would give a lane {layout.chunks_per_lane} chunks of 16 bytes, more than its registers "
-                f"hold (4); use at least {layout.chunk_lanes * layout.chunks_per_lane // 4}",
-            )
-        return config
-
-    def shared_bytes(self, constants):
-        """(bytes of tiles, bytes of barriers) of a block."""
-        return 0, 0
-
-
-@dataclass(frozen=True)
-class Tma(Direct):
-    """Parameters of ``tma``, beside those of ``direct``.
-
-    stages            depth of each warp's ring (>= 1); 1 does not overlap
-    points_per_stage  samples of each row that one stage holds: 1, 2, 4 or 8, at most a lane's run
-                      (lanes.py); 0 takes 2, or 1 where runs are that short
-    l2_promotion      how much L2 fetches for a tile: none, 64B, 128B or 256B
-    batches_abreast   batches that neighbouring blocks take turns among (>= 1)
-    tensormap_fence   acquire the maps in every block; off trusts that nothing stale is cached,
-                      which the CPU engine refuses
-    """
-
-    threads: int = 256
-    min_blocks: int = 3
-    stages: int = 2
-    points_per_stage: int = 0
-    l2_promotion: str = "128B"
-    batches_abreast: int = 16
-    tensormap_fence: bool = True
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.stages < 1:
-            raise ConfigError("stages", self.stages, "must be at least 1")
-        if self.l2_promotion not in L2_PROMOTIONS:
-            raise ConfigError(
-                "l2_promotion", self.l2_promotion, f"must be one of {', '.join(L2_PROMOTIONS)}"
-            )
-        if self.batches_abreast < 1:
-            raise ConfigError("batches_abreast", self.batches_abreast, "must be at least 1")
-        if self.points_per_stage not in (0, 1, 2, 4, 8):
-            raise ConfigError("points_per_stage", self.points_per_stage, "must be 1, 2, 4, 8, or 0")
-
-    def resolve(self, constants):
-        config = super().resolve(constants)
-        run = lane_layout(self.lanes, constants).run
-        if self.points_per_stage > run:
-            raise ConfigError(
-                "points_per_stage",
-                self.points_per_stage,
-                f"with {constants.points} points a level a lane prepares {run} samples in a row, and a "
-                "stage holds at most those",
-            )
-        if not self.points_per_stage:
-            config = dataclasses.replace(config, points_per_stage=min(run, 2))
-        total = sum(config.shared_bytes(constants))
-        if dynamic_bytes(total) > SHARED_LIMIT:
-            raise ConfigError(
-                "stages",
-                self.stages,
-                f"with {self.threads} threads and {config.points_per_stage} points a stage takes {total} "
-                f"bytes of shared memory; a block has at most {SHARED_LIMIT}",
-            )
-        return config
-
-    def shared_bytes(self, constants):
-        return tma.shared_bytes(self, constants)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Variant:
-    """One entry: ``capability`` is the oldest GPU that runs it."""
+    """One entry.
+
+    systems     the rows of the original guide that it is (S3 .. S23)
+    summary     what it does, in a line
+    config      dataclass of its parameters; ``preset`` holds those that differ from its defaults
+    module      the kernel's file
+    capability  the oldest GPU that runs it
+    fetch       how a tile reaches the SM: ``l1`` (plain loads) or ``tma`` (an instruction a tile)
+    """
 
     name: str
     systems: str
@@ -182,20 +47,26 @@ class Variant:
     config: type
     module: object
     capability: tuple[int, int]
+    fetch: str
+    preset: dict = field(default_factory=dict)
 
     def configure(self, constants, **parameters):
         """A resolved configuration; raises ConfigError for an unknown or unusable parameter."""
+        return self.unresolved(**parameters).resolve(constants)
+
+    def unresolved(self, **parameters):
+        """The configuration as it was asked for: preset, then ``parameters``."""
         known = [f.name for f in dataclasses.fields(self.config)]
         for key in parameters:
             if key not in known:
                 raise ConfigError(
                     key, parameters[key], f"{self.name} has the parameters {', '.join(known)}"
                 )
-        return self.config(**parameters).resolve(constants)
+        return self.config(**{**self.preset, **parameters})
 
     def kernel(self, config, constants):
         """The built kernel, cached."""
-        return _build(self, config, constants)
+        return _build(self.module, config, constants)
 
     def dynamic_shared_bytes(self, config, constants):
         """The dynamic shared memory to launch with."""
@@ -203,19 +74,97 @@ class Variant:
 
 
 @functools.cache
-def _build(variant, config, constants):
-    return variant.module.build(config, constants)
+def _build(module, config, constants):
+    return module.build(config, constants)
+
+
+_DIRECT = (Direct, direct, AMPERE, "l1")
+_TILE = (Tile, tile, AMPERE, "l1")
+_TMA = (Tma, tma, HOPPER, "tma")
+_PERSISTENT = (Persistent, persistent, HOPPER, "tma")
+_SPECIALIZED = (WarpSpecialized, warp_specialized, HOPPER, "tma")
+
+
+def _phase(number, systems, summary, **preset):
+    return Variant(f"phase{number}", systems, summary, *_SPECIALIZED, preset)
+
+
+def _ratio(producers, consumers):
+    return Variant(
+        f"phase5-{producers}-{consumers}",
+        "S13",
+        f"phase 2 with {producers} producer and {consumers} consumer warps",
+        *_SPECIALIZED,
+        dict(stages=2, metadata="shared", producers=producers, consumers=consumers),
+    )
 
 
 VARIANTS = {
     v.name: v
     for v in (
-        Variant("direct", "S3", "plain 16-byte loads served by L1", Direct, direct, (8, 0)),
+        Variant("direct", "S3", "plain 16-byte loads served by L1", *_DIRECT),
         Variant(
-            "tma", "S5 S6", "a TMA load per 2x2 tile, a ring of stages per warp", Tma, tma, (9, 0)
+            "tile", "S4", "2x2 tiles copied to shared memory by plain loads", *_TILE,
+            dict(copy="plain", stages=1),
+        ),
+        Variant("tile-cp-async", "S4", "the same by cp.async, through a ring of stages", *_TILE),
+        Variant("tma", "S5 S6", "a TMA load per 2x2 tile, a ring of stages per warp", *_TMA),
+        Variant("tma-one-stage", "S5", "one stage: load, wait, compute", *_TMA, dict(stages=1)),
+        Variant(
+            "tma-block-barrier", "S5", "all warps of a block share one barrier a stage", *_TMA,
+            dict(barrier_scope="block"),
+        ),
+        Variant(
+            "tma-prefetch-map", "S5", "prefetch.tensormap at the start of a block", *_TMA,
+            dict(prefetch_maps=True),
+        ),
+        Variant(
+            "tma-rank5", "S5", "one rank-5 map per level instead of one per (batch, level)", *_TMA,
+            dict(maps="level"),
+        ),
+        Variant(
+            "tma-point-barriers", "S7", "a barrier for each step, none used twice", *_TMA,
+            dict(barriers="point"),
+        ),
+        Variant(
+            "tma-ping-pong", "S7", "two barriers for each stage, in turn", *_TMA,
+            dict(barriers="ping_pong"),
+        ),
+        Variant(
+            "tma-drained", "S18", "the ring runs empty at the end of every level", *_TMA,
+            dict(across_levels=False),
+        ),
+        Variant("tma-fp32", "S17", "interpolation in fp32 instead of packed", *_TMA,
+                dict(arithmetic="fp32")),
+        Variant("tma-box-4x4", "S23", "boxes of 4x4 pixels around the tile", *_TMA, dict(box=(4, 4), points_per_stage=1)),
+        Variant("persistent", "S9", "resident blocks; each warp's ring runs on from row to row",
+                *_PERSISTENT, dict(prefetch=False)),
+        Variant("persistent-prefetch", "S9 S16",
+                "the next row's locations and weights are read a row ahead", *_PERSISTENT),
+        _phase(1, "S10", "producer and consumer warps 2:6, full and empty barriers", stages=2),
+        _phase(2, "S11", "producers write the weights to shared memory", stages=2, metadata="shared"),
+        _phase(3, "S12", "flags with release and acquire instead of the empty barrier",
+               stages=2, metadata="shared", sync="flags"),
+        _phase(4, "S14", "four stages, more than 48 KB", stages=4, metadata="shared"),
+        _ratio(1, 7),
+        _ratio(2, 6),
+        _ratio(3, 5),
+        _ratio(4, 4),
+        _phase(6, "S15", "weights by warp shuffle", stages=2, metadata="shuffle"),
+        _phase(7, "S16", "the next locations and weights are read ahead",
+               stages=4, metadata="shared", prefetch=True),
+        _phase(8, "S17", "packed fp16 interpolation", stages=4, metadata="shared", prefetch=True,
+               arithmetic="auto"),
+        _phase(10, "S18", "loads run on into the next level and the next rows", stages=4,
+               metadata="shuffle", prefetch=True),
+        Variant(
+            "warp-specialized", "S10-S18", "4 + 8 warps, registers moved to the consumers",
+            *_SPECIALIZED,
+            dict(stages=3, producers=4, consumers=8, metadata="shared", prefetch=True,
+                 producer_registers=56, consumer_registers=88),
         ),
     )
-}
+}  # fmt: skip
 
 
 def variant(name):

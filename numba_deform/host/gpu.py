@@ -177,6 +177,14 @@ def _loaded(gpu, kernel: Kernel, shared_bytes):
     return code, function
 
 
+@functools.cache
+def resident_blocks(gpu, kernel, shared_bytes=0):
+    """How many blocks of ``kernel`` the whole GPU holds at once, as the driver says."""
+    _, function = _loaded(gpu, kernel, shared_bytes)
+    each = function.occupancy.max_active_blocks_per_multiprocessor(kernel.threads, shared_bytes)
+    return gpu.sms * each
+
+
 _SCALARS = {"uint64": np.uint64, "int32": np.int32, "uint32": np.uint32, "float32": np.float32}
 
 

@@ -6,7 +6,8 @@ every value first. Each kind is an :class:`Arithmetic` of device functions with 
 kernel is written once:
 
     a, b = pack(upper, lower)              two fp32 weights as the words that travel between lanes
-    up, down = fetch(a, b, owner)          the two weights of lane ``owner``, ready for ``add``
+    up, down = unpack(a, b)                the two weights, ready for ``add``
+    up, down = fetch(a, b, owner)          the same from lane ``owner``
     add(sums, partial, k, chunk, weight)   chunk k += weight * 16 bytes
     flush(sums, partial, chunks)           move what is in ``partial`` to the fp32 ``sums``
     store(address, sums, k)                chunk k of the output, rounded to the value type
@@ -34,10 +35,13 @@ from ..device.sync import shfl_sync_idx_b32
 
 
 class Arithmetic(NamedTuple):
-    """Device functions for one (dtype, arithmetic); ``words`` is fp32 sums per 16-byte chunk."""
+    """Device functions for one (dtype, arithmetic); ``words`` is fp32 sums per 16-byte chunk,
+    ``weight_words`` what ``pack`` really fills."""
 
     words: int
+    weight_words: int
     pack: object
+    unpack: object
     fetch: object
     add: object
     flush: object
@@ -53,9 +57,13 @@ def _pack_packed(upper, lower):
 
 
 @cuda.jit(device=True, forceinline=True)
+def _unpack_packed(a, b):
+    return dup_lo_b16x2(a), dup_hi_b16x2(a)
+
+
+@cuda.jit(device=True, forceinline=True)
 def _fetch_packed(a, b, owner):
-    word = shfl_sync_idx_b32(uint32(ALL), a, owner)
-    return dup_lo_b16x2(word), dup_hi_b16x2(word)
+    return _unpack_packed(shfl_sync_idx_b32(uint32(ALL), a, owner), b)
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -64,10 +72,14 @@ def _pack_f32(upper, lower):
 
 
 @cuda.jit(device=True, forceinline=True)
+def _unpack_f32(a, b):
+    return mov_f32_b32(a), mov_f32_b32(b)
+
+
+@cuda.jit(device=True, forceinline=True)
 def _fetch_f32(a, b, owner):
     up = shfl_sync_idx_b32(uint32(ALL), a, owner)
-    down = shfl_sync_idx_b32(uint32(ALL), b, owner)
-    return mov_f32_b32(up), mov_f32_b32(down)
+    return _unpack_f32(up, shfl_sync_idx_b32(uint32(ALL), b, owner))
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -157,11 +169,11 @@ def _store_f32(address, sums, k):
     )
 
 
+_PACKED = (1, _pack_packed, _unpack_packed, _fetch_packed)
+_FP32 = (2, _pack_f32, _unpack_f32, _fetch_f32)
 ARITHMETIC = {
-    ("float16", "packed"): Arithmetic(
-        8, _pack_packed, _fetch_packed, _add_packed, _flush_packed, _store_f16
-    ),
-    ("float16", "fp32"): Arithmetic(8, _pack_f32, _fetch_f32, _add_f16, _no_flush, _store_f16),
-    ("bfloat16", "fp32"): Arithmetic(8, _pack_f32, _fetch_f32, _add_bf16, _no_flush, _store_bf16),
-    ("float32", "fp32"): Arithmetic(4, _pack_f32, _fetch_f32, _add_f32, _no_flush, _store_f32),
+    ("float16", "packed"): Arithmetic(8, *_PACKED, _add_packed, _flush_packed, _store_f16),
+    ("float16", "fp32"): Arithmetic(8, *_FP32, _add_f16, _no_flush, _store_f16),
+    ("bfloat16", "fp32"): Arithmetic(8, *_FP32, _add_bf16, _no_flush, _store_bf16),
+    ("float32", "fp32"): Arithmetic(4, *_FP32, _add_f32, _no_flush, _store_f32),
 }

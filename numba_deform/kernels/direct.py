@@ -13,36 +13,28 @@ from ..device.integer import div_u32, rem_u32
 from ..device.memory import ld_global_nc_L1_evict_last_v4
 from ..device.sync import shfl_sync_idx_b32
 from .accumulate import ALL, ARITHMETIC
-from .lanes import ITEMSIZE, lane_layout, sum_over_lanes
-from .sampling import clamp, corner_weights, load_level, locate, number_loader
+from .lanes import ITEMSIZE, lane_layout
+from .row import Row, row_parts
+from .sampling import clamp, corner_weights, load_level
 
 
 def build(config, constants):
-    """The kernel for a ``variants.Direct`` and ``variants.Constants``.
+    """The kernel for a ``configs.Direct`` and ``configs.Constants``.
 
     Arguments of the kernel: addresses of value (B, S, H, C), levels (L, 4) int32, locations
     (B, Q, H, L, P, 2), weights (B, Q, H, L, P) and out (B, Q, H, C); rows = B*Q*H, rows of one
     batch, heads, S.
     """
-    LEVELS, POINTS, CHANNELS = constants.levels, constants.points, constants.channels
-    ROW_BYTES = CHANNELS * ITEMSIZE[constants.dtype]
+    ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
     layout = lane_layout(config.lanes, constants)
-    LANES, CHUNKS, CHUNK_LANES = layout.lanes, layout.chunks, layout.chunk_lanes
-    CHUNKS_PER_LANE, SIDES, PARTS = layout.chunks_per_lane, layout.sides, layout.parts
+    CHUNKS, CHUNK_LANES, CHUNKS_PER_LANE = (
+        layout.chunks, layout.chunk_lanes, layout.chunks_per_lane,
+    )  # fmt: skip
     SIDES_PER_LANE, RUN, ROUNDS = layout.sides_per_lane, layout.run, layout.rounds
-    SIDE_SHIFT = CHUNK_LANES.bit_length() - 1
-    PART_SHIFT = (CHUNK_LANES * SIDES).bit_length() - 1
-    ROW_SHIFT = LANES.bit_length() - 1
-    SAMPLES, META, COORDINATES = LEVELS * POINTS, RUN * SIDES_PER_LANE, 2 * RUN
+    META, ROWS_PER_BLOCK = RUN * SIDES_PER_LANE, config.threads // layout.lanes
+    place, new_sums, _, new_run, read_run, sample, write_row = row_parts(config, constants)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    pack, fetch, add = arithmetic.pack, arithmetic.fetch, arithmetic.add
-    flush, store = arithmetic.flush, arithmetic.store
-    SUMS, PARTIAL = arithmetic.words * CHUNKS_PER_LANE, 4 * CHUNKS_PER_LANE
-    load_locations = number_loader(constants.location_dtype, COORDINATES)
-    load_weights = number_loader(constants.weight_dtype, RUN)
-    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
-    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    ROWS_PER_BLOCK = config.threads // LANES
+    pack, fetch, add, flush = arithmetic.pack, arithmetic.fetch, arithmetic.add, arithmetic.flush
 
     u64, i32 = types.uint64, types.int32
 
@@ -52,60 +44,38 @@ def build(config, constants):
         min_blocks=config.min_blocks,
     )
     def direct(value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size):
-        tid = int32(cuda.threadIdx.x)
-        lane = tid & int32(31)
-        sub = tid & int32(LANES - 1)
-        chunk = sub & int32(CHUNK_LANES - 1)
-        side = (sub >> int32(SIDE_SHIFT)) & int32(SIDES - 1)
-        part = sub >> int32(PART_SHIFT)
-        first_lane = lane - chunk  # of the lanes that compute for this side and part
-
-        row = int32(cuda.blockIdx.x) * int32(ROWS_PER_BLOCK) + (tid >> int32(ROW_SHIFT))
-        valid = row < rows
-        row = min(
-            row, int32(rows - 1)
-        )  # the last block's spare lanes work along, and store nothing
-        batch = div_u32(row, rows_per_batch)
+        me = place(int32(cuda.threadIdx.x))
+        number = int32(cuda.blockIdx.x) * int32(ROWS_PER_BLOCK) + me.row
+        valid = number < rows
+        # The last block's spare lanes work along, and store nothing.
+        number = min(number, int32(rows - 1))
+        row = Row(
+            int32(div_u32(number, rows_per_batch)), int32(rem_u32(number, heads)), number, valid
+        )
         pixel_bytes = int32(heads * int32(ROW_BYTES))
         plane = (
             value
-            + uint64(batch) * uint64(spatial_size) * uint64(pixel_bytes)
-            + uint64(rem_u32(row, heads) * uint32(ROW_BYTES))
+            + uint64(row.batch) * uint64(spatial_size) * uint64(pixel_bytes)
+            + uint64(row.head * int32(ROW_BYTES))
         )
-        samples = uint64(row) * uint64(SAMPLES)
 
-        sums = cuda.local.array(SUMS, float32)
-        partial = cuda.local.array(PARTIAL, uint32)
-        for i in range(SUMS):
-            sums[i] = float32(0)
-        for i in range(PARTIAL):
-            partial[i] = uint32(0)
-        xy = cuda.local.array(COORDINATES, float32)
-        attention = cuda.local.array(RUN, float32)
+        acc, run = new_sums(), new_run()
         offset = cuda.local.array(META, uint32)
         word_a = cuda.local.array(META, uint32)
         word_b = cuda.local.array(META, uint32)
 
         for r in range(ROUNDS):
             # Prepare this lane's run.
-            first = ((int32(r * PARTS) + part) * int32(CHUNK_LANES) + chunk) * int32(RUN)
-            mine = first < SAMPLES
-            first = min(first, int32(SAMPLES - RUN))
-            load_locations(locations + (samples + uint64(first)) * uint64(LOCATION_BYTES), xy)
-            load_weights(weights + (samples + uint64(first)) * uint64(WEIGHT_BYTES), attention)
-            height, width, start, row_stride = load_level(levels, div_u32(first, POINTS))
+            level, mine = read_run(locations, weights, row, r, me, run)
+            height, width, start, row_stride = load_level(levels, level)
             own_pitch = uint32(row_stride * pixel_bytes) if height > 1 else uint32(0)
             for k in range(RUN):
-                ix, fx, inside_x = locate(xy[2 * k], width)
-                iy, fy, inside_y = locate(xy[2 * k + 1], height)
-                a = attention[k]
-                if not (mine and inside_x and inside_y):
-                    a, fx, fy = float32(0), float32(0), float32(0)
+                ix, fx, iy, fy, attention = sample(run, k, width, height, mine)
                 # Two rows that exist, and their weights: a row outside weighs nothing.
                 top = clamp(iy, 0, max(int32(height - 2), int32(0)))
                 for s in range(SIDES_PER_LANE):
-                    column = ix + side + int32(s)
-                    w_up, w_down = corner_weights(a, fx, fy, side + int32(s))
+                    column = ix + me.side + int32(s)
+                    w_up, w_down = corner_weights(attention, fx, fy, me.side + int32(s))
                     if column < 0 or column >= width:
                         w_up, w_down = float32(0), float32(0)
                     if iy < 0:
@@ -122,29 +92,32 @@ def build(config, constants):
 
             # Go through the runs of all lanes.
             for i in range(CHUNK_LANES):
-                owner = uint32(first_lane + int32(i))
+                owner = uint32(me.first_lane + int32(i))
                 pitch = shfl_sync_idx_b32(uint32(ALL), own_pitch, owner)
                 for k in range(RUN):
                     for s in range(SIDES_PER_LANE):
                         m = k * SIDES_PER_LANE + s
-                        place = shfl_sync_idx_b32(uint32(ALL), offset[m], owner)
+                        offset_here = shfl_sync_idx_b32(uint32(ALL), offset[m], owner)
                         up, down = fetch(word_a[m], word_b[m], owner)
                         for c in range(CHUNKS_PER_LANE):
-                            own = min(chunk + int32(c * CHUNK_LANES), int32(CHUNKS - 1))
-                            address = plane + uint64(place) + uint64(own * int32(16))
-                            add(sums, partial, c, ld_global_nc_L1_evict_last_v4(address), up)
+                            own = min(me.chunk + int32(c * CHUNK_LANES), int32(CHUNKS - 1))
+                            address = plane + uint64(offset_here) + uint64(own * int32(16))
+                            add(
+                                acc.sums, acc.partial, c, ld_global_nc_L1_evict_last_v4(address), up
+                            )
                             address = address + uint64(pitch)
-                            add(sums, partial, c, ld_global_nc_L1_evict_last_v4(address), down)
+                            add(
+                                acc.sums,
+                                acc.partial,
+                                c,
+                                ld_global_nc_L1_evict_last_v4(address),
+                                down,
+                            )
                 if RUN >= 4:
-                    flush(sums, partial, CHUNKS_PER_LANE)
+                    flush(acc.sums, acc.partial, CHUNKS_PER_LANE)
             if RUN < 4:
-                flush(sums, partial, CHUNKS_PER_LANE)
-
-        sum_over_lanes(sums, SUMS, CHUNK_LANES, LANES)
-        for c in range(CHUNKS_PER_LANE):
-            own = chunk + int32(c * CHUNK_LANES)
-            if valid and side == 0 and part == 0 and own < int32(CHUNKS):
-                store(out + uint64(row) * uint64(ROW_BYTES) + uint64(own * int32(16)), sums, c)
+                flush(acc.sums, acc.partial, CHUNKS_PER_LANE)
+        write_row(out, row, me, acc)
 
     return direct
 
@@ -158,6 +131,6 @@ def arguments(operands, config):
     )  # fmt: skip
 
 
-def blocks(problem, config):
+def blocks(problem, config, resident):
     """Grid size: every row has its ``lanes`` lanes."""
     return -(-problem.rows // (config.threads // config.lanes))

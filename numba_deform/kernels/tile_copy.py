@@ -10,9 +10,16 @@ from numba.cuda import types
 
 from ..compiler import kernel
 from ..device.integer import div_u32
-from ..device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ..device.memory import shared_address
-from ..device.pipeline import PipelineState, advance, mbarrier_wait
+from ..device.pipeline import (
+    Ring,
+    commit,
+    first_state,
+    full_barrier,
+    init_barriers,
+    make_advance,
+    wait,
+)
 from ..device.sync import fence_mbarrier_init
 from ..device.tma import (
     cp_async_bulk_commit_group,
@@ -31,21 +38,22 @@ def build(box, itemsize, stages=4, warps=4):
     SLOT = -(-BYTES // 128) * 128
     STAGES, WARPS = stages, warps
     TILES_BYTES, BARRIERS = warps * stages * SLOT, warps * stages
+    advance = make_advance(stages)
     u64, i32 = types.uint64, types.int32
 
     @cuda.jit(device=True, forceinline=True)
-    def issue(load, stage, ring, full, source, tiles_across):
+    def issue(load, ring, state, tiles_address, source, tiles_across):
         """Ask for tile number ``load``."""
         row = int32(div_u32(load, tiles_across))
         column = int32(load - row * tiles_across)
-        mbarrier_arrive_expect_tx(full + uint32(stage) * uint32(8), uint32(BYTES))
+        commit(ring, state, BYTES)
         cp_async_bulk_tensor_3d(
-            ring + uint32(stage) * uint32(SLOT),
+            tiles_address + uint32(state.stage) * uint32(SLOT),
             source,
             int32(0),
             int32(column * WIDTH),
             int32(row * HEIGHT),
-            full + uint32(stage) * uint32(8),
+            full_barrier(ring, state),
         )
 
     @kernel(types.void(u64, u64, i32, i32), threads=32 * warps)
@@ -56,10 +64,10 @@ def build(box, itemsize, stages=4, warps=4):
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.threadIdx.x & 31)
         if lane != 0:
             return
-        full = shared_address(barriers) + uint32(warp * int32(8 * STAGES))
-        ring = shared_address(buffers) + uint32(warp * int32(STAGES * SLOT))
-        for s in range(STAGES):
-            mbarrier_init(full + uint32(8 * s), uint32(1))
+        full = uint32(shared_address(barriers) + uint32(warp * int32(8 * STAGES)))
+        ring = Ring(full, uint32(0))
+        tiles_address = shared_address(buffers) + uint32(warp * int32(STAGES * SLOT))
+        init_barriers(full, STAGES, 1)
         fence_mbarrier_init()
         fence_proxy_tensormap_acquire_sys(source)
         fence_proxy_tensormap_acquire_sys(target)
@@ -67,22 +75,21 @@ def build(box, itemsize, stages=4, warps=4):
         first = int32(cuda.blockIdx.x) * int32(WARPS) + warp
         stride = int32(cuda.gridDim.x) * int32(WARPS)
         # The loads run STAGES - 1 tiles ahead of the stores.
-        ahead, now = PipelineState(int32(0), int32(0)), PipelineState(int32(0), int32(0))
+        ahead = now = first_state()
         load, tile = first, first
         for _ in range(STAGES - 1):
             if load < tiles:
-                issue(load, ahead.stage, ring, full, source, tiles_across)
-                ahead = advance(ahead, STAGES)
+                issue(load, ring, ahead, tiles_address, source, tiles_across)
+                ahead = advance(ahead)
                 load = int32(load + stride)
         while tile < tiles:
             if load < tiles:
                 # The stage ahead was stored from in the last round: that store must have read it.
                 cp_async_bulk_wait_group_read(uint32(0))
-                issue(load, ahead.stage, ring, full, source, tiles_across)
-                ahead = advance(ahead, STAGES)
+                issue(load, ring, ahead, tiles_address, source, tiles_across)
+                ahead = advance(ahead)
                 load = int32(load + stride)
-            stage = uint32(now.stage)
-            mbarrier_wait(full + stage * uint32(8), now.parity)
+            wait(ring, now)
             row = int32(div_u32(tile, tiles_across))
             column = int32(tile - row * tiles_across)
             cp_async_bulk_tensor_3d_store(
@@ -90,10 +97,10 @@ def build(box, itemsize, stages=4, warps=4):
                 int32(0),
                 int32(column * WIDTH),
                 int32(row * HEIGHT),
-                ring + stage * uint32(SLOT),
+                tiles_address + uint32(now.stage) * uint32(SLOT),
             )
             cp_async_bulk_commit_group()
-            now = advance(now, STAGES)
+            now = advance(now)
             tile = int32(tile + stride)
         cp_async_bulk_wait_group(uint32(0))  # shared memory goes away when the block ends
 

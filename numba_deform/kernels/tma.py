@@ -1,8 +1,6 @@
-"""tma (S5, S6): each 2x2 tile arrives by one TMA instruction, through a ring of stages per warp.
+"""tma (S5, S6, S7, S18): each 2x2 tile arrives by one TMA instruction, through a ring of stages per warp.
 
-Every warp runs its own pipeline. A *step* is ``points_per_stage`` samples of each of the warp's rows; a
-*stage* is the shared memory that holds one step's tiles, with one *full* barrier. The loop is the
-guide's:
+The loop is the guide's:
 
     prologue: issue the first STAGES - 1 steps
     for each step:
@@ -11,260 +9,225 @@ guide's:
         add them up
 
 Refilling a stage is safe because the warp has synchronised since it was last read (``syncwarp`` at the
-end of each step), so no empty barrier is needed. The parity of a stage's barrier flips each time the
-ring wraps. Pixels outside the level arrive as zeros, so the border needs no care at all.
+end of each step), so no empty barrier is needed. Pixels outside the level arrive as zeros, so the
+border needs no care at all.
+
+``barriers`` says which full barrier a step uses (device/pipeline.py). With ``barrier_scope=block`` all
+warps share them: each still reads its own tiles only, but waits for everybody's.
 """
 
-from numba import cuda, float32, int32, uint32, uint64
+from collections import namedtuple
+from typing import NamedTuple
+
+from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
 from ..compiler import kernel
-from ..device.integer import div_u32, rem_u32
-from ..device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
-from ..device.memory import align_up, ld_shared_v4, shared_address, static_bytes
-from ..device.pipeline import PipelineState, advance, mbarrier_wait
+from ..device.memory import align_up, shared_address, static_bytes
+from ..device.pipeline import (
+    Ring,
+    barrier_count,
+    commit,
+    first_state,
+    full_barrier,
+    init_barriers,
+    make_advance,
+    wait,
+)
 from ..device.sync import fence_mbarrier_init
-from ..device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
-from .accumulate import ARITHMETIC
-from .lanes import ITEMSIZE, lane_layout, sum_over_lanes
-from .sampling import corner_weights, load_level, locate, number_loader
+from ..device.tma import (
+    cp_async_bulk_tensor_3d,
+    cp_async_bulk_tensor_5d,
+    fence_proxy_tensormap_acquire_sys,
+    prefetch_tensormap,
+)
+from .lanes import lane_layout
+from .row import item_row, items, row_parts
+from .sampling import load_level
+from .tiles import stage_layout, tile_parts, trace_of
+
+# Where a lane's tiles come from: the map of its run's level, head and batch, and whose turn it is when
+# this lane issues (-1: it never does).
+Source = namedtuple("Source", ["map", "head", "batch", "owner"])
 
 
-def tile_bytes(constants):
-    """Bytes of a 2x2 tile, which is what one load adds to the barrier."""
-    return 4 * constants.channels * ITEMSIZE[constants.dtype]
+class TmaParts(NamedTuple):
+    """Device functions, beside those of ``tiles.TileParts``.
+
+    acquire_maps(maps, batches, thread, threads)   maps are seen as the host wrote them, and prefetched
+    aim(maps, levels, row, level, mine, place, run, tiles)
+                                                   -> Source; prepares the tiles of the run that was read
+    load_tile(tile, source, x, y, bar)             one TMA instruction
+    issue(ring, state, i, n, r, place, tiles, source, slots)
+                                                   asks for step n of the run of lane i in round r, into
+                                                   the state's stage
+    """
+
+    acquire_maps: object
+    aim: object
+    load_tile: object
+    issue: object
 
 
-def slot_bytes(constants):
-    """Bytes from one tile to the next in shared memory: TMA wants 128-byte aligned destinations."""
-    return -(-tile_bytes(constants) // 128) * 128
+def tma_parts(config, constants):
+    """:class:`TmaParts` for a ``configs.Tma``."""
+    stage = stage_layout(config, constants)
+    LEVELS, CHANNELS = constants.levels, constants.channels
+    STEP, ROWS_PER_WARP = stage.step, 32 // config.lanes
+    TILE, SLOT, STAGE_BYTES = stage.tile, stage.slot, stage.bytes
+    _, prepare, runs_of, _, _, _, _ = tile_parts(config, constants)
+    PER_BATCH, FENCE, PREFETCH = (
+        config.maps == "batch",
+        config.tensormap_fence,
+        config.prefetch_maps,
+    )
+
+    @cuda.jit(device=True, forceinline=True)
+    def acquire_maps(maps, batches, thread, threads):
+        # Once for each block and map is enough, and each costs: the SM has to fetch the map again.
+        count = LEVELS * batches if PER_BATCH else LEVELS
+        for i in range(thread, count, threads):
+            if FENCE:
+                fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
+            if PREFETCH:
+                prefetch_tensormap(maps + uint64(128) * uint64(i))
+
+    @cuda.jit(device=True, forceinline=True)
+    def aim(maps, levels, row, level, mine, place, run, tiles):
+        height, width, _, _ = load_level(levels, level)
+        prepare(run, width, height, mine, place, tiles)
+        number = row.batch * int32(LEVELS) + level if PER_BATCH else level
+        # A run is issued by one lane: on the left side, and only if it exists.
+        owner = place.chunk if mine and place.side == 0 else int32(-1)
+        return Source(maps + uint64(128) * uint64(number), row.head, row.batch, int32(owner))
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_tile(tile, source, x, y, bar):
+        if PER_BATCH:
+            cp_async_bulk_tensor_3d(tile, source.map, source.head * int32(CHANNELS), x, y, bar)
+        else:
+            cp_async_bulk_tensor_5d(
+                tile, source.map, int32(0), source.head, x, y, source.batch, bar
+            )
+
+    @cuda.jit(device=True, forceinline=True)
+    def issue(ring, state, i, n, r, place, tiles, source, slots):
+        # The owners of the run ask for tiles, lane 0 says how many bytes that is.
+        if place.lane == 0:
+            commit(ring, state, uint32(ROWS_PER_WARP * STEP * TILE) * uint32(runs_of(r, i)))
+        if source.owner == i:
+            for j in range(STEP):
+                tile = uint32(slots + uint32(state.stage) * uint32(STAGE_BYTES) + uint32(j * SLOT))
+                k = n * STEP + j
+                load_tile(tile, source, tiles.x[k], tiles.y[k], full_barrier(ring, state))
+
+    return TmaParts(acquire_maps, aim, load_tile, issue)
+
+
+def ring_barriers(config, constants):
+    """Full barriers of one ring."""
+    return barrier_count(config.barriers, config.stages, stage_layout(config, constants).row_steps)
 
 
 def shared_bytes(config, constants):
     """(bytes of tiles, bytes of barriers) of a block, in this order in shared memory."""
-    parts = lane_layout(config.lanes, constants).parts
-    tiles = config.threads // config.lanes * parts * config.points_per_stage * config.stages
-    return tiles * slot_bytes(constants), config.threads // 32 * config.stages * 8
+    warps = config.threads // 32
+    rings = warps if config.barrier_scope == "warp" else 1
+    tiles = warps * config.stages * stage_layout(config, constants).bytes
+    return tiles, rings * ring_barriers(config, constants) * 8
 
 
 def build(config, constants):
-    """The kernel for a ``variants.Tma`` and ``variants.Constants``.
+    """The kernel for a ``configs.Tma`` and ``configs.Constants``.
 
     Arguments: address of the tensor maps, one rank-3 map (H*C, w, h) for each (batch, level) in the
-    order b*L + l, then as ``direct`` up to out; B, rows of one batch, heads.
+    order b*L + l or one rank-5 map for each level, then as ``direct`` up to out; where the tiles of one
+    row go for debug=1 (L*P tiles), and that row; B, rows of one batch, heads.
     """
-    LEVELS, POINTS, CHANNELS = constants.levels, constants.points, constants.channels
-    ROW_BYTES = CHANNELS * ITEMSIZE[constants.dtype]
-    layout = lane_layout(config.lanes, constants)
-    LANES, CHUNKS, CHUNK_LANES = layout.lanes, layout.chunks, layout.chunk_lanes
-    CHUNKS_PER_LANE, SIDES, PARTS = layout.chunks_per_lane, layout.sides, layout.parts
-    SIDES_PER_LANE, RUN, ROUNDS = layout.sides_per_lane, layout.run, layout.rounds
-    SIDE_SHIFT = CHUNK_LANES.bit_length() - 1
-    PART_SHIFT = (CHUNK_LANES * SIDES).bit_length() - 1
-    ROW_SHIFT = LANES.bit_length() - 1
-    ROWS_PER_WARP, WARPS = 32 // LANES, config.threads // 32
-    THREADS, ROWS_PER_BLOCK = config.threads, config.threads // LANES
-    SAMPLES, META, COORDINATES = LEVELS * POINTS, RUN * SIDES_PER_LANE, 2 * RUN
-
-    STAGES, STEP = config.stages, config.points_per_stage
-    RUN_STEPS = RUN // STEP
-    TILE, SLOT = tile_bytes(constants), slot_bytes(constants)
-    STAGE_BYTES = ROWS_PER_WARP * PARTS * STEP * SLOT
-    TILES_BYTES = WARPS * STAGES * STAGE_BYTES
-    STATIC_BYTES = static_bytes(TILES_BYTES + 8 * WARPS * STAGES)
-
-    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    pack, fetch, add = arithmetic.pack, arithmetic.fetch, arithmetic.add
-    flush, store = arithmetic.flush, arithmetic.store
-    SUMS, PARTIAL = arithmetic.words * CHUNKS_PER_LANE, 4 * CHUNKS_PER_LANE
-    load_locations = number_loader(constants.location_dtype, COORDINATES)
-    load_weights = number_loader(constants.weight_dtype, RUN)
-    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
-    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    FENCE, ABREAST = config.tensormap_fence, config.batches_abreast
+    layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
+    WARPS, THREADS = config.threads // 32, config.threads
+    ROWS_PER_BLOCK, ABREAST = config.threads // config.lanes, config.batches_abreast
+    STAGES, LEAD, STAGE_BYTES = config.stages, config.stages - 1, stage.bytes
+    BARRIERS, PER_WARP = ring_barriers(config, constants), config.barrier_scope == "warp"
+    ARRIVALS = 1 if PER_WARP else WARPS
+    MAPS_BYTES = 128 * constants.levels if config.maps == "batch" else 0  # of one batch
+    TILES_BYTES, BARRIER_BYTES = shared_bytes(config, constants)
+    STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES)
+    ROUNDS, RUN_STEPS, FLUSH_RUNS = layout.rounds, stage.run_steps, stage.flush_runs
+    # The ring runs empty after so many runs: those of a round, or of one level.
+    ROUND_RUNS = layout.chunk_lanes
+    STRETCH = (
+        ROUND_RUNS if config.across_levels else min(constants.points // layout.run, ROUND_RUNS)
+    )
+    STRETCHES = ROUND_RUNS // STRETCH
+    advance = make_advance(STAGES, BARRIERS)
+    place, new_sums, _, new_run, read_run, _, write_row = row_parts(config, constants)
+    new_tiles, _, _, slot_of, _, add_step, flush = tile_parts(config, constants)
+    acquire_maps, aim, _, issue = tma_parts(config, constants)
 
     u64, i32 = types.uint64, types.int32
 
-    @cuda.jit(device=True, forceinline=True)
-    def runs_of(r, owner):
-        """How many parts have a run from lane ``owner`` in round ``r``: all but in the last round."""
-        if ROUNDS * PARTS * CHUNK_LANES * RUN == SAMPLES:
-            return int32(PARTS)
-        left = int32(SAMPLES - (r * PARTS * CHUNK_LANES + owner) * RUN)
-        return int32(min(max((left + CHUNK_LANES * RUN - 1) // (CHUNK_LANES * RUN), 0), PARTS))
-
-    @cuda.jit(device=True, forceinline=True)
-    def issue(stage, owner, step, runs, me, x, y, tiles, full, tensor_map, channel):
-        """Ask for one step's tiles: the lanes that own the run ask, lane 0 says how many bytes come.
-
-        ``runs`` is how many of the warp's parts have a run for this owner; ``me`` = (lane, the owner
-        whose turn it has to be for this lane to issue).
-        """
-        bar = full + uint32(8) * uint32(stage)
-        if me[0] == 0:
-            mbarrier_arrive_expect_tx(bar, uint32(ROWS_PER_WARP * STEP * TILE) * uint32(runs))
-        if me[1] == owner:
-            for j in range(STEP):
-                k = step * STEP + j
-                tile = tiles + uint32(stage) * uint32(STAGE_BYTES) + uint32(j * SLOT)
-                cp_async_bulk_tensor_3d(tile, tensor_map, channel, x[k], y[k], bar)
-
     @kernel(
-        types.void(u64, u64, u64, u64, u64, i32, i32, i32),
+        types.void(u64, u64, u64, u64, u64, u64, i32, i32, i32, i32),
         threads=config.threads,
         min_blocks=config.min_blocks,
     )
-    def tma(maps, levels, locations, weights, out, batches, rows_per_batch, heads):
-        tid = int32(cuda.threadIdx.x)
-        lane, warp = tid & int32(31), tid >> int32(5)
-        sub = tid & int32(LANES - 1)
-        chunk = sub & int32(CHUNK_LANES - 1)
-        side = (sub >> int32(SIDE_SHIFT)) & int32(SIDES - 1)
-        part = sub >> int32(PART_SHIFT)
-        first_lane = lane - chunk  # of the lanes that prepare runs for this side and part
+    def tma(
+        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
+    ):  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        me = place(thread)
+        row = item_row(
+            cuda.blockIdx.x, me.row, batches, rows_per_batch, heads, ROWS_PER_BLOCK, ABREAST
+        )
+        trace = trace_of(debug, debug_row, row)
+        maps_here = maps + uint64(row.batch) * uint64(MAPS_BYTES)
 
         shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
-        ring = align_up(shared_address(shared), uint32(128))
-        full = ring + uint32(TILES_BYTES) + uint32(warp * int32(8 * STAGES))
-        # The tiles of this lane's row and part in stage 0.
-        tiles = (
-            ring
-            + uint32(warp * int32(STAGES * STAGE_BYTES))
-            + uint32(((lane >> int32(ROW_SHIFT)) * int32(PARTS) + part) * int32(STEP * SLOT))
-        )
+        tiles_address = align_up(shared_address(shared), uint32(128))
+        full = tiles_address + uint32(TILES_BYTES)
+        if PER_WARP:
+            full = uint32(full + uint32(me.warp * int32(8 * BARRIERS)))
+        ring = Ring(full, uint32(0))
+        slots = uint32(
+            tiles_address + uint32(me.warp * int32(STAGES * STAGE_BYTES)) + slot_of(me)
+        )  # of this row and part in stage 0
 
-        # Which rows: blocks take turns among ABREAST batches, so that the blocks that run together
-        # read different planes. Rows of one plane crowd on few L2 lines where its levels are small.
-        chunks = div_u32(rows_per_batch + int32(ROWS_PER_BLOCK - 1), ROWS_PER_BLOCK)
-        group = div_u32(cuda.blockIdx.x, ABREAST * chunks)
-        inside = uint32(cuda.blockIdx.x - group * (ABREAST * chunks))
-        width = min(int32(ABREAST), int32(batches - group * ABREAST))
-        batch = int32(group * ABREAST + rem_u32(inside, width))
-        row = int32(div_u32(inside, width) * ROWS_PER_BLOCK) + (tid >> int32(ROW_SHIFT))
-        valid = row < rows_per_batch
-        row = min(row, int32(rows_per_batch - 1))  # spare lanes work along: every warp is whole
-        channel = int32(rem_u32(row, heads) * uint32(CHANNELS))
-        rows_before = uint64(batch) * uint64(rows_per_batch)
-        samples = (rows_before + uint64(row)) * uint64(SAMPLES)
-        target = out + (rows_before + uint64(row)) * uint64(ROW_BYTES)
-        maps = maps + uint64(128 * LEVELS) * uint64(batch)
-
-        if lane == 0:
-            for s in range(STAGES):
-                mbarrier_init(full + uint32(8 * s), uint32(1))
+        if (me.lane if PER_WARP else thread) == 0:
+            init_barriers(full, BARRIERS, ARRIVALS)
             fence_mbarrier_init()  # the copy engine sees the barriers
-        if FENCE:
-            # Once a block is enough, and each fence costs: the SM has to fetch the map again.
-            for i in range(tid, LEVELS, THREADS):
-                fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
-            cuda.syncthreads()
-        else:
-            cuda.syncwarp()  # the other lanes see the barriers, which are this warp's own
+        acquire_maps(maps_here, 1, thread, THREADS)
+        cuda.syncthreads()
 
-        sums = cuda.local.array(SUMS, float32)
-        partial = cuda.local.array(PARTIAL, uint32)
-        for i in range(SUMS):
-            sums[i] = float32(0)
-        for i in range(PARTIAL):
-            partial[i] = uint32(0)
-        xy = cuda.local.array(COORDINATES, float32)
-        attention = cuda.local.array(RUN, float32)
-        x = cuda.local.array(RUN, int32)
-        y = cuda.local.array(RUN, int32)
-        word_a = cuda.local.array(META, uint32)
-        word_b = cuda.local.array(META, uint32)
-        ahead = PipelineState(int32(0), int32(0))  # the stage that is filled next
-        now = PipelineState(int32(0), int32(0))  # the stage that is waited for next
-
+        acc, run, tiles = new_sums(), new_run(), new_tiles()
+        ahead = now = first_state()
         for r in range(ROUNDS):
-            # Prepare this lane's run: the corners of its tiles, and the weights in its column.
-            first = ((int32(r * PARTS) + part) * int32(CHUNK_LANES) + chunk) * int32(RUN)
-            mine = first < SAMPLES
-            first = min(first, int32(SAMPLES - RUN))
-            load_locations(locations + (samples + uint64(first)) * uint64(LOCATION_BYTES), xy)
-            load_weights(weights + (samples + uint64(first)) * uint64(WEIGHT_BYTES), attention)
-            level = div_u32(first, POINTS)
-            height, width, _, _ = load_level(levels, level)
-            tensor_map = maps + uint64(128) * uint64(level)
-            for k in range(RUN):
-                x[k], fx, inside_x = locate(xy[2 * k], width)
-                y[k], fy, inside_y = locate(xy[2 * k + 1], height)
-                a = attention[k]
-                if not (inside_x and inside_y):
-                    a, fx, fy = float32(0), float32(0), float32(0)
-                for s in range(SIDES_PER_LANE):
-                    w_up, w_down = corner_weights(a, fx, fy, side + int32(s))
-                    m = k * SIDES_PER_LANE + s
-                    word_a[m], word_b[m] = pack(w_up, w_down)
-            # A run is issued by one lane: on the left side, and only if it exists.
-            me = (lane, chunk if mine and side == 0 else int32(-1))
-
-            for n in range(STAGES - 1):
-                if n // RUN_STEPS < CHUNK_LANES:
-                    runs = runs_of(r, n // RUN_STEPS)
-                    issue(
-                        ahead.stage,
-                        n // RUN_STEPS,
-                        n % RUN_STEPS,
-                        runs,
-                        me,
-                        x,
-                        y,
-                        tiles,
-                        full,
-                        tensor_map,
-                        channel,
-                    )
-                    ahead = advance(ahead, STAGES)
-
-            for i in range(CHUNK_LANES):
-                owner = uint32(first_lane + int32(i))
-                here = int32(part) < runs_of(r, i)  # this part has a run from this owner
-                for n in range(RUN_STEPS):
-                    next_owner = int32(i + (n + STAGES - 1) // RUN_STEPS)
-                    if next_owner < CHUNK_LANES:
-                        runs = runs_of(r, next_owner)
-                        issue(
-                            ahead.stage,
-                            next_owner,
-                            (n + STAGES - 1) % RUN_STEPS,
-                            runs,
-                            me,
-                            x,
-                            y,
-                            tiles,
-                            full,
-                            tensor_map,
-                            channel,
-                        )
-                        ahead = advance(ahead, STAGES)
-
-                    mbarrier_wait(full + uint32(8) * uint32(now.stage), now.parity)
-                    stage = tiles + uint32(now.stage) * uint32(STAGE_BYTES)
-                    for j in range(STEP):
-                        for s in range(SIDES_PER_LANE):
-                            m = (n * STEP + j) * SIDES_PER_LANE + s
-                            up, down = fetch(word_a[m], word_b[m], owner)
-                            column = (side + int32(s)) * int32(ROW_BYTES)
-                            for c in range(CHUNKS_PER_LANE):
-                                own = min(chunk + int32(c * CHUNK_LANES), int32(CHUNKS - 1))
-                                top = stage + uint32(j * SLOT) + uint32(column + own * int32(16))
-                                bottom = top + uint32(2 * ROW_BYTES)
-                                if here:  # else the tile holds whatever was there
-                                    add(sums, partial, c, ld_shared_v4(top), up)
-                                    add(sums, partial, c, ld_shared_v4(bottom), down)
-                    now = advance(now, STAGES)
-                    cuda.syncwarp()  # all lanes have read the stage: it may be refilled
-                if RUN >= 4:
-                    flush(sums, partial, CHUNKS_PER_LANE)
-            if RUN < 4:
-                flush(sums, partial, CHUNKS_PER_LANE)
-
-        sum_over_lanes(sums, SUMS, CHUNK_LANES, LANES)
-        for c in range(CHUNKS_PER_LANE):
-            own = chunk + int32(c * CHUNK_LANES)
-            if valid and side == 0 and part == 0 and own < int32(CHUNKS):
-                store(target + uint64(own * int32(16)), sums, c)
+            level, mine = read_run(locations, weights, row, r, me, run)
+            origin = aim(maps, levels, row, level, mine, me, run, tiles)
+            for stretch in range(STRETCHES):
+                first = int32(stretch * STRETCH)
+                for n in range(min(LEAD, STRETCH * RUN_STEPS)):
+                    i = first + int32(n // RUN_STEPS)
+                    issue(ring, ahead, i, n % RUN_STEPS, r, me, tiles, origin, slots)
+                    ahead = advance(ahead)
+                for i in range(STRETCH):
+                    for n in range(RUN_STEPS):
+                        next_i = i + (n + LEAD) // RUN_STEPS
+                        if next_i < STRETCH:
+                            next_n = (n + LEAD) % RUN_STEPS
+                            next_i = first + int32(next_i)
+                            issue(ring, ahead, next_i, next_n, r, me, tiles, origin, slots)
+                            ahead = advance(ahead)
+                        wait(ring, now)
+                        here = uint32(slots + uint32(now.stage) * uint32(STAGE_BYTES))
+                        add_step(acc, here, first + int32(i), n, r, me, tiles, trace)
+                        now = advance(now)
+                        cuda.syncwarp()  # all lanes have read the stage: it may be refilled
+                    if FLUSH_RUNS:
+                        flush(acc)
+            if not FLUSH_RUNS:
+                flush(acc)
+        write_row(out, row, me, acc)
 
     return tma
 
@@ -273,12 +236,11 @@ def arguments(operands, config):
     """The kernel's arguments for a call, in order; see ``op.Operands``."""
     o = operands
     return (
-        o.maps((2, 2), config.l2_promotion), o.levels, o.locations, o.weights, o.out,
-        o.problem.batch, o.rows_per_batch, o.heads,
+        o.maps(config.maps, config.box, config.l2_promotion), o.levels, o.locations, o.weights, o.out,
+        o.debug, o.debug_row, o.problem.batch, o.rows_per_batch, o.heads,
     )  # fmt: skip
 
 
-def blocks(problem, config):
-    """Grid size: every batch has whole blocks of its own, so a block needs one batch's maps."""
-    per_block = config.threads // config.lanes
-    return problem.batch * -(-problem.queries * problem.heads // per_block)
+def blocks(problem, config, resident):
+    """Grid size: an item of the problem for every block."""
+    return items(problem, config.threads // config.lanes)

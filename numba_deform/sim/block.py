@@ -133,6 +133,7 @@ class Block:
         self.engine = CopyEngine(self)
         self.warps = [Warp(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
         self.named = {}  # id -> NamedBarrier
+        self.register_counts = {}  # warp -> [(setmaxnreg, site), ..]
         self.copies = []
         self.ready, self.spinning = deque(), []
         self.live = set()
@@ -185,10 +186,21 @@ class Block:
         if self.events is not None:
             site = site or thread.site()
             phase = barrier.phase if phase is None else phase
-            self.events.append(Event(
-                kind, start, end, self.index, thread.warp, thread.lane, barrier.name, phase, size, dst,
-                line_of(site) if site else 0,
-            ))
+            self.events.append(
+                Event(
+                    kind,
+                    start,
+                    end,
+                    self.index,
+                    thread.warp,
+                    thread.lane,
+                    barrier.name,
+                    phase,
+                    size,
+                    dst,
+                    line_of(site) if site else 0,
+                )
+            )
 
     def launch_copy(self, copy, deliver):
         copy.deliver = deliver
@@ -218,8 +230,8 @@ class Block:
     def named_barrier(self, thread, number, threads, wait):
         if not 0 <= number <= 15 or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
             raise thread.fault(
-                faults.NamedBarrierMisuse, f"named barrier {number} with {threads} threads in a block of "
-                f"{self.size}"
+                faults.NamedBarrierMisuse,
+                f"named barrier {number} with {threads} threads in a block of {self.size}",
             )
         self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive")
 
@@ -298,7 +310,11 @@ class Block:
             thread.gr_context = context
         self.live = set(self.threads)
         self.ready.extend(self.threads)
-        launch, in_turn, random_landing = self.grid, not self.grid.seed, self.grid.landing == "random"
+        launch, in_turn, random_landing = (
+            self.grid,
+            not self.grid.seed,
+            self.grid.landing == "random",
+        )
         try:
             while self.live:
                 if random_landing and self.copies and self.rng.random() < 0.3:
@@ -318,6 +334,7 @@ class Block:
                 else:
                     raise self._deadlock()
             self._check_copies_done()
+            self._check_register_counts()
         except faults.SimFault:
             raise
         except Exception as error:
@@ -353,6 +370,20 @@ class Block:
                         site,
                     )
             self._finish_named(barrier)
+
+    def _check_register_counts(self):
+        """A warpgroup is four neighbouring warps, and setmaxnreg is an instruction of all four."""
+        for warp, said in self.register_counts.items():
+            mine = [what for what, _ in said]
+            for other in range(warp & ~3, (warp & ~3) + 4):
+                theirs = [what for what, _ in self.register_counts.get(other, [])]
+                if theirs != mine:
+                    raise self.threads[32 * warp].fault_at(
+                        faults.RegisterMisuse,
+                        f"warp {warp} executed {', '.join(mine)}, and warp {other} of its warpgroup "
+                        f"{', '.join(theirs) or 'nothing of the kind'}",
+                        said[-1][1],
+                    )
 
     def _check_copies_done(self):
         known = self.clock_table[:, 0].max(axis=0)
@@ -428,7 +459,8 @@ class Block:
                         kind = faults.DivergentBarrier
             else:
                 missing = [
-                    lane for lane in range(32)
+                    lane
+                    for lane in range(32)
                     if detail >> lane & 1 and lane not in what.pending[detail][2]
                 ]
                 lines.append(
@@ -462,7 +494,8 @@ class Block:
         thread = self.spinning[0]
         raise thread.fault_at(
             faults.Livelock,
-            "the polling threads see no change, and nobody else can run\n    " + "\n    ".join(lines),
+            "the polling threads see no change, and nobody else can run\n    "
+            + "\n    ".join(lines),
             thread.site(),
         )
 

@@ -70,7 +70,9 @@ class CopyEngine:
         offsets = None
         if tensor.swizzle != "none":
             self._check_aligned(
-                thread, dst, SWIZZLE_REPEATS[tensor.swizzle],
+                thread,
+                dst,
+                SWIZZLE_REPEATS[tensor.swizzle],
                 f"TMA destination with {tensor.swizzle} swizzle",
             )
             offsets = swizzle_offsets(tensor.box_bytes, tensor.swizzle)
@@ -92,7 +94,12 @@ class CopyEngine:
         region = thread.block.globals.find(thread, src, size, "copies")
         offset = src - region.base
         self._load(
-            thread, "bulk load", dst, size, bar, [(region, src, size)],
+            thread,
+            "bulk load",
+            dst,
+            size,
+            bar,
+            [(region, src, size)],
             lambda: region.bytes[offset : offset + size],
         )
 
@@ -174,7 +181,9 @@ class CopyEngine:
         offsets = slice(None)
         if tensor.swizzle != "none":
             self._check_aligned(
-                thread, src, SWIZZLE_REPEATS[tensor.swizzle],
+                thread,
+                src,
+                SWIZZLE_REPEATS[tensor.swizzle],
                 f"TMA source with {tensor.swizzle} swizzle",
             )
             offsets = swizzle_offsets(tensor.box_bytes, tensor.swizzle)
@@ -260,13 +269,17 @@ class CopyEngine:
     def _check_bulk(self, thread, address, size):
         self._check_aligned(thread, address, 16, "bulk copy global address")
         if size <= 0 or size % 16:
-            raise thread.fault(faults.BadCount, f"a bulk copy of {size} bytes, not a multiple of 16")
+            raise thread.fault(
+                faults.BadCount, f"a bulk copy of {size} bytes, not a multiple of 16"
+            )
 
     def _check_proxy(self, thread, address, size, what):
         """Ordinary writes to bytes that a copy touches must have passed fence.proxy.async."""
         shared = self.block.shared
         for w in dict.fromkeys(shared.written[address : address + size]):
-            ordinary = type(w) in (Write, AtomicWrite) or isinstance(w, Copy) and w.what == "cp.async"
+            ordinary = (
+                type(w) in (Write, AtomicWrite) or isinstance(w, Copy) and w.what == "cp.async"
+            )
             if ordinary and thread.seen[w.owner] >= w.clock > thread.clocks[1, w.owner]:
                 raise thread.fault(
                     faults.MissingProxyFence,

@@ -52,7 +52,15 @@ class Launch:
 
 
 def simulate(
-    kernel, grid, block, args, shared_bytes=0, seed=0, schedules=1, landing="late", trace=False,
+    kernel,
+    grid,
+    block,
+    args,
+    shared_bytes=0,
+    seed=0,
+    schedules=1,
+    landing="late",
+    trace=False,
     timeout=60.0,
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
@@ -72,10 +80,17 @@ def simulate(
     """
     if landing not in LANDINGS:
         raise ValueError(f"landing={landing!r} is not one of {', '.join(LANDINGS)}")
-    for name, number in (("grid", grid), ("block", block), ("shared_bytes", shared_bytes),
-                         ("seed", seed), ("schedules", schedules)):
+    for name, number in (
+        ("grid", grid),
+        ("block", block),
+        ("shared_bytes", shared_bytes),
+        ("seed", seed),
+        ("schedules", schedules),
+    ):
         if not isinstance(number, (int, np.integer)):
-            raise ValueError(f"{name}={number!r} must be an integer; the CPU engine has one dimension")
+            raise ValueError(
+                f"{name}={number!r} must be an integer; the CPU engine has one dimension"
+            )
     if schedules < 1:
         raise ValueError(f"schedules={schedules!r} must be at least 1")
     if grid < 1 or not 1 <= block <= 1024:
@@ -160,11 +175,15 @@ def _check_arguments(function, signature, args):
         )
     kinds = signature.args if signature else [None] * len(args)
     if len(kinds) != len(args):
-        raise ValueError(f"{function.__name__} has {len(args)} parameters, its signature {signature}")
+        raise ValueError(
+            f"{function.__name__} has {len(args)} parameters, its signature {signature}"
+        )
     for name, arg, kind in zip(parameters, args, kinds, strict=True):
         if isinstance(arg, np.ndarray):
             if not arg.flags.c_contiguous:
-                raise ValueError(f"argument {name} must be C-contiguous; pass np.ascontiguousarray(...)")
+                raise ValueError(
+                    f"argument {name} must be C-contiguous; pass np.ascontiguousarray(...)"
+                )
             if arg.dtype.hasobject or not arg.dtype.isnative:
                 raise ValueError(f"argument {name} has dtype {arg.dtype}, which no GPU can read")
         elif not isinstance(arg, (int, float, np.number, np.bool_, TensorMapArray)):

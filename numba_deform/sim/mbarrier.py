@@ -149,7 +149,9 @@ class Barriers:
             name = self.block.shared.name_of(address)
             if address % 8:
                 raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8")
-            raise thread.fault(faults.NotABarrier, f"uses {name}, which is not an initialised mbarrier")
+            raise thread.fault(
+                faults.NotABarrier, f"uses {name}, which is not an initialised mbarrier"
+            )
         owner, clock, site = barrier.init_epoch
         if thread.seen[owner] < clock:
             raise thread.fault(

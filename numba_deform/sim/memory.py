@@ -278,12 +278,15 @@ class Space:
     def bad_read(self, thread, w, address, size):
         name = self.name_of(address)
         if w is OUTSIDE:
-            raise thread.fault(faults.OutOfRange, f"reads {size} bytes at {name}: no array is there")
+            raise thread.fault(
+                faults.OutOfRange, f"reads {size} bytes at {name}: no array is there"
+            )
         if w is UNWRITTEN or isinstance(w, Ended):
             raise thread.fault(faults.UninitialisedRead, f"reads {name}, which nothing has written")
         if isinstance(w, Live):
             raise thread.fault(
-                faults.LiveBarrierAccess, f"reads {name}, the bytes of live barrier {w.barrier.name}"
+                faults.LiveBarrierAccess,
+                f"reads {name}, the bytes of live barrier {w.barrier.name}",
             )
         if isinstance(w, Copy):
             raise self.unawaited(thread, w, name)
@@ -323,10 +326,13 @@ class Space:
         name = self.name_of(address)
         verb = f"issues a {record.what} into" if isinstance(record, Copy) else "writes"
         if w is OUTSIDE:
-            raise thread.fault(faults.OutOfRange, f"{verb} {size} bytes at {name}: no array is there")
+            raise thread.fault(
+                faults.OutOfRange, f"{verb} {size} bytes at {name}: no array is there"
+            )
         if isinstance(w, Live):
             raise thread.fault(
-                faults.LiveBarrierAccess, f"{verb} {name}, the bytes of live barrier {w.barrier.name}"
+                faults.LiveBarrierAccess,
+                f"{verb} {name}, the bytes of live barrier {w.barrier.name}",
             )
         if isinstance(w, Copy):
             kind = faults.CopyCollision if isinstance(record, Copy) else faults.DataRace
@@ -601,7 +607,8 @@ class GlobalMemory:
                     f"{region.size}",
                 )
         raise thread.fault(
-            faults.OutOfRange, f"{verb} {size} bytes at {address:#x}: no array of this launch is there"
+            faults.OutOfRange,
+            f"{verb} {size} bytes at {address:#x}: no array of this launch is there",
         )
 
     def overlapping(self, start, stop):
@@ -652,7 +659,9 @@ class ArrayView:
         return self._part(self.data.reshape(*shape))
 
     def _part(self, data):
-        return ArrayView(self.space, self.address + _address(data) - _address(self.data), data, self.name)
+        return ArrayView(
+            self.space, self.address + _address(data) - _address(self.data), data, self.name
+        )
 
     def _locate(self, thread, index):
         """(tuple of ints, byte address) of one element, or (None, None) for a slice."""
@@ -703,7 +712,9 @@ class LocalArray:
         self.shape = shape if isinstance(shape, tuple) else (int(shape),)
         self.dtype = dtype
         self.values = [None] * int(np.prod(self.shape))
-        self.row = len(self.values) if len(self.shape) == 1 else 0  # the short way is for one number
+        self.row = (
+            len(self.values) if len(self.shape) == 1 else 0
+        )  # the short way is for one number
         self.convert = (lambda v: wrap(v, dtype)) if dtype.kind in "iub" else dtype.type
 
     def __repr__(self):
@@ -728,7 +739,9 @@ class LocalArray:
         if type(index) is not tuple:
             index = (index,)
         if len(index) != len(shape) or slice in map(type, index):
-            raise TypeError(f"index {index} of a local array {shape}: one number for each dimension")
+            raise TypeError(
+                f"index {index} of a local array {shape}: one number for each dimension"
+            )
         for i, n in zip(index, shape, strict=True):
             if not -n <= i < n:
                 raise current().fault(faults.OutOfRange, f"index {index} of a local array {shape}")

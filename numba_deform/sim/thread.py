@@ -165,12 +165,16 @@ class Thread(greenlet):
     # --- addresses and plain accesses -----------------------------------------------------------
     def shared_address(self, array):
         if getattr(array, "space", None) is not self.block.shared:
-            raise self.fault(faults.OutOfRange, "shared_address of something that is no shared array")
+            raise self.fault(
+                faults.OutOfRange, "shared_address of something that is no shared array"
+            )
         return array.address
 
     def global_address(self, array):
         if getattr(array, "space", None) is self.block.shared or not hasattr(array, "address"):
-            raise self.fault(faults.OutOfRange, "global_address of something that is no global array")
+            raise self.fault(
+                faults.OutOfRange, "global_address of something that is no global array"
+            )
         return array.address
 
     def _aligned(self, address, size, verb, name):
@@ -438,7 +442,8 @@ class Thread(greenlet):
         source = int(source) & 31
         if source not in values:
             raise self.fault(
-                faults.WarpDivergence, f"shuffles from lane {source}, which is not in mask {mask:#x}"
+                faults.WarpDivergence,
+                f"shuffles from lane {source}, which is not in mask {mask:#x}",
             )
         return values[source]
 
@@ -451,6 +456,16 @@ class Thread(greenlet):
 
     def named_barrier(self, number, threads, wait):
         self.block.named_barrier(self, number, threads, wait)
+
+    def set_max_registers(self, direction, count):
+        """Remembered, and compared with the other warps of the warpgroup when the block ends."""
+        what = f"setmaxnreg.{direction} {count}"
+        if count % 8 or not 24 <= count <= 256:
+            raise self.fault(faults.RegisterMisuse, what)
+        self.collective(what, WORD, None)
+        if self.lane == 0:
+            said = self.block.register_counts.setdefault(self.warp, [])
+            said.append((what, self.site()))
 
     def clock_cycles(self):
         self.time += 1

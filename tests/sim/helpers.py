@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from numba_deform import reference, relative_error
 from numba_deform.host.tensormap import TensorMap, TensorMapArray
+from numba_deform.op import run_numpy
+from numba_deform.reference import TOLERANCE
 from numba_deform.sim import SimFault, simulate
 
 LANDINGS = ("late", "random", "earliest")
@@ -69,3 +72,22 @@ def aligned(array, step=16):
     room = room[-room.__array_interface__["data"][0] % step // array.itemsize :][: array.size]
     room[:] = array
     return room
+
+
+def check(inputs, name, simulate_options=None, **parameters):
+    """Run on a poisoned output; the whole of it must be the reference's."""
+    want = reference(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index,
+        inputs.sampling_locations, inputs.attention_weights, padded=inputs.padded,
+    )  # fmt: skip
+    out = np.full(want.shape, np.nan, inputs.value.dtype)
+    run_numpy(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
+        inputs.attention_weights, name, "cpu", inputs.padded, out=out,
+        simulate_options=simulate_options, **parameters,
+    )  # fmt: skip
+    assert np.isfinite(out.astype(np.float32)).all()
+    if np.linalg.norm(want):
+        assert relative_error(out, want) < TOLERANCE[str(out.dtype)]
+    else:
+        assert not out.any()

@@ -610,7 +610,9 @@ def test_producers_and_consumers_by_named_barriers():
     np.testing.assert_array_equal(out, 100 * np.arange(4)[:, None] + np.arange(32))
 
 
-@pytest.mark.parametrize("number, threads", [(16, 64), (-1, 64), (1, 0), (1, 48), (1, 96), (1, -32)])
+@pytest.mark.parametrize(
+    "number, threads", [(16, 64), (-1, 64), (1, 0), (1, 48), (1, 96), (1, -32)]
+)
 def test_wrong_numbers_of_a_named_barrier(number, threads):
     def sync():
         bar_sync(number, threads)
@@ -648,7 +650,9 @@ def test_a_named_barrier_from_one_lane():
     always(faults.NamedBarrierMisuse, sync, block=64, words="only some lanes", seeds=2)
     always(faults.NamedBarrierMisuse, arrive, block=64, seeds=2,
            words="of its warp exits without doing so", source="bar_arrive(1, 64)")  # fmt: skip
-    always(faults.NamedBarrierMisuse, many_times, block=64, words="arrives at named barrier 1 again")
+    always(
+        faults.NamedBarrierMisuse, many_times, block=64, words="arrives at named barrier 1 again"
+    )
 
 
 def test_mixed_counts():
@@ -890,7 +894,10 @@ def test_an_endless_loop_ends_by_its_timeout():
             for _ in range(100):
                 n = n + 1
 
-    for code, line in ((kernel, ("while True:", "n += 1")), (nested, ("while n:", "for _", "n = n"))):
+    for code, line in (
+        (kernel, ("while True:", "n += 1")),
+        (nested, ("while n:", "for _", "n = n")),
+    ):
         started = time.perf_counter()
         fault = expect(faults.Unfinished, code, nans(1), timeout=0.5, words="after 0.5 s")
         assert 0.4 < time.perf_counter() - started < 5
@@ -958,7 +965,9 @@ def test_what_the_engine_does_not_know():
     def variable(out):
         out[0] = undefined  # noqa: F821
 
-    expect(faults.KernelError, attribute, nans(1), words="cuda.cg is not modelled by the CPU engine")
+    expect(
+        faults.KernelError, attribute, nans(1), words="cuda.cg is not modelled by the CPU engine"
+    )
     expect(faults.KernelError, variable, nans(1), words="NameError", source="undefined")
 
 

@@ -147,7 +147,9 @@ def test_fill_with_nan_and_every_second_element():
     assert np.isnan(got[:, 2:]).all()
 
 
-@pytest.mark.parametrize("mode, width, repeat", [("32B", 32, 256), ("64B", 64, 512), ("128B", 128, 1024)])
+@pytest.mark.parametrize(
+    "mode, width, repeat", [("32B", 32, 256), ("64B", 64, 512), ("128B", 128, 1024)]
+)
 def test_swizzled_loads(mode, width, repeat):
     rows = 16
     array = np.arange(rows * width, dtype=np.uint16).astype(np.uint8).reshape(rows, width)
@@ -162,8 +164,14 @@ def test_swizzled_loads(mode, width, repeat):
     for at in range(0, out.size, 16):
         moved = at ^ ((at >> 7 & bits) << 4)
         np.testing.assert_array_equal(out[moved : moved + 16], array.ravel()[at : at + 16])
-    expect(faults.Misaligned, load_kernel(2, rows * width, alignment=repeat // 2), maps,
-           np.array([0, 0], np.int32), out, words=[f"{mode} swizzle", f"multiple of {repeat}"])
+    expect(
+        faults.Misaligned,
+        load_kernel(2, rows * width, alignment=repeat // 2),
+        maps,
+        np.array([0, 0], np.int32),
+        out,
+        words=[f"{mode} swizzle", f"multiple of {repeat}"],
+    )
 
 
 @pytest.mark.parametrize("alignment", [16, 32, 64])
@@ -282,8 +290,12 @@ def test_copies_that_collide():
         mbarrier_wait(bar, 0)
 
     maps = maps_of(floats(32), box=(32,))
-    always(faults.CopyCollision, kernel, maps, 0, words="issues a bulk load into tile[byte 0], where")
-    always(faults.CopyCollision, kernel, maps, 112, words=["tile[byte 112]", "the TMA load at (0,)"])
+    always(
+        faults.CopyCollision, kernel, maps, 0, words="issues a bulk load into tile[byte 0], where"
+    )
+    always(
+        faults.CopyCollision, kernel, maps, 112, words=["tile[byte 112]", "the TMA load at (0,)"]
+    )
     clean(kernel, maps, 128)
 
 
@@ -576,7 +588,9 @@ def test_tensor_stores(rank):
             np.testing.assert_array_equal(array, expected)
 
 
-@pytest.mark.parametrize("mode, width, repeat", [("32B", 32, 256), ("64B", 64, 512), ("128B", 128, 1024)])
+@pytest.mark.parametrize(
+    "mode, width, repeat", [("32B", 32, 256), ("64B", 64, 512), ("128B", 128, 1024)]
+)
 def test_swizzled_stores_undo_swizzled_loads(mode, width, repeat):
     array = np.zeros((16, width), np.uint8)
     data = np.random.default_rng(1).integers(0, 256, array.size, dtype=np.uint8)
@@ -653,7 +667,9 @@ def test_operands_of_bulk_copies():
         for size in (0, 8, 100, -16):
             expect(faults.BadCount, make(size=size, store=store), array, words="a bulk copy of")
         beyond = {"dst": 128} if store else {"src": 128}
-        expect(faults.OutOfRange, make(**beyond, store=store), array, words="of array, which has 128")
+        expect(
+            faults.OutOfRange, make(**beyond, store=store), array, words="of array, which has 128"
+        )
     expect(faults.OutOfRange, make(dst=224), array, words="no array is there")
     expect(faults.OutOfRange, make(src=256, store=True), array, words="no array is there")
 
@@ -773,7 +789,9 @@ def test_more_than_three_open_groups_count_as_three():
     maps = maps_of(np.zeros((8, 32), np.float32), box=(32, 1))
     always(faults.DataRace, groups_kernel([*stores_of(0, 1), ("wait", 9), ("write", 0)]), maps)
     clean(groups_kernel([*stores_of(0, 1, 2, 3), ("wait", 9), ("write", 0), ("wait", 0)]), maps)
-    always(faults.DataRace, groups_kernel([*stores_of(0, 1, 2, 3), ("wait", 9), ("write", 1)]), maps)
+    always(
+        faults.DataRace, groups_kernel([*stores_of(0, 1, 2, 3), ("wait", 9), ("write", 1)]), maps
+    )
 
 
 def test_a_later_wait_does_not_take_back_an_earlier_one():

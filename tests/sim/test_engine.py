@@ -138,7 +138,9 @@ def test_launch_errors():
             simulate(add_one, 1, 4, args, **options)
         assert str(caught.value).startswith(message)
     for grid, block in ((2, (4, 4)), ((1, 1), 32), (1, 4.0)):
-        with pytest.raises(ValueError, match="must be an integer; the CPU engine has one dimension"):
+        with pytest.raises(
+            ValueError, match="must be an integer; the CPU engine has one dimension"
+        ):
             simulate(add_one, grid, block, args)
     for grid, block in ((0, 4), (-1, 4), (1, 0), (1, 1025), (1, -3)):
         with pytest.raises(faults.BadLaunch) as caught:

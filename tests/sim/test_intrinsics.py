@@ -100,7 +100,9 @@ def test_packed_arithmetic(name, x, y, z):
 
 
 @many
-@given(st.sampled_from(sorted(OPERATIONS)), st.lists(u16, min_size=3, max_size=3), st.integers(0, 15))
+@given(
+    st.sampled_from(sorted(OPERATIONS)), st.lists(u16, min_size=3, max_size=3), st.integers(0, 15)
+)
 def test_packed_arithmetic_on_close_exponents(name, bits, shift):
     """Operands of like size, where ties and cancellation are."""
     words = [(b & 0x87FF | 0x3800) << 16 | (b >> shift) for b in bits]
@@ -209,7 +211,9 @@ def test_float_functions_in_a_kernel():
 
 
 # --- what needs a thread --------------------------------------------------------------------------
-PURE = {name for name, i in INTRINSICS.items() if i.model.__module__.endswith((".half2", ".integer"))}
+PURE = {
+    name for name, i in INTRINSICS.items() if i.model.__module__.endswith((".half2", ".integer"))
+}
 
 
 @pytest.mark.parametrize("name", sorted(INTRINSICS.keys() - PURE))
@@ -254,7 +258,7 @@ def test_clocks_go_forward():
 def test_all_are_found():
     assert len(INTRINSICS) >= 75
     modules = {i.model.__module__.rpartition(".")[2] for i in INTRINSICS.values()}
-    assert modules == {"half2", "integer", "mbarrier", "memory", "sync", "tma"}
+    assert modules == {"half2", "integer", "mbarrier", "memory", "registers", "sync", "tma"}
 
 
 @pytest.mark.parametrize("name", sorted(INTRINSICS))

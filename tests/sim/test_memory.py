@@ -714,7 +714,9 @@ def test_global_races_in_a_block(elements):
     def write_by_address(array):
         m.st_global_b32(m.global_address(array), 0)
 
-    read, write, write_by_address = (cuda.jit(f, device=True) for f in (read, write, write_by_address))
+    read, write, write_by_address = (
+        cuda.jit(f, device=True) for f in (read, write, write_by_address)
+    )
     for pair in ((write, read), (read, write), (write, write_by_address), (write_by_address, read)):
         always(faults.DataRace, make(no_barrier, *pair), floats(elements), block=64,
                words="array[byte 0]", seeds=2)  # fmt: skip
@@ -1063,6 +1065,7 @@ def test_an_acquire_covers_only_what_was_released():
 
 def test_knowledge_passes_on_through_flags_and_barriers():
     """Block 0 -> block 1 -> block 2 by flags, and inside block 2 by every kind of barrier."""
+
     def make(how):
         def kernel(data, flags, out):
             tid, at = cuda.threadIdx.x, m.global_address(flags)

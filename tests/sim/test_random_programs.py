@@ -160,7 +160,13 @@ def test_a_race_is_found_exactly_where_there_is_one(part):
         verdicts[race] += 1
         for seed in range(3):
             try:
-                run(kernel, np.zeros(64, np.int64), block=64, seed=seed, landing=LANDINGS[number % 3])
+                run(
+                    kernel,
+                    np.zeros(64, np.int64),
+                    block=64,
+                    seed=seed,
+                    landing=LANDINGS[number % 3],
+                )
                 found = False
             except faults.DataRace:
                 found = True

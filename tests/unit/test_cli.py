@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from numba_deform import cli, inspect, reference, systems
-from numba_deform.cli import COMMANDS, main
+from numba_deform.cli import COMMANDS, inputs, keys, main
+from numba_deform.cli.budget import expand
 from numba_deform.host import gpu as host_gpu
 from numba_deform.host.gpu import Gpu, GpuMissing
 from numba_deform.host.tensormap import TensorMapError
@@ -48,7 +49,7 @@ def no_registers(monkeypatch):
     def missing(kernel, architecture):
         raise ToolMissing("not in this test")
 
-    monkeypatch.setattr(cli, "inspect_kernel", missing)
+    monkeypatch.setattr(inputs, "inspect_kernel", missing)
 
 
 @pytest.fixture
@@ -127,13 +128,13 @@ def test_run_with(call, no_registers, words, parts):
 
 
 def test_numbers_change_a_preset():
-    workload = cli.make_workload({"workload": "seeds", "num_query": 7, "batch": 2}, "quick")
+    workload = inputs.make_workload({"workload": "seeds", "num_query": 7, "batch": 2}, "quick")
     assert (workload.name, workload.batch, workload.num_query) == ("seeds", 2, 7)
     assert workload.spatial_size == 19560
-    assert cli.make_workload({}, "detr-encoder").name == "detr-encoder"
-    assert cli.make_workload({"num_points": 2}, "detr-encoder").spatial_size == 100
+    assert inputs.make_workload({}, "detr-encoder").name == "detr-encoder"
+    assert inputs.make_workload({"num_points": 2}, "detr-encoder").spatial_size == 100
     both = {"spatial_size": 20522, "padded": True, "batch": 48}
-    assert cli.make_workload(both, "quick").levels[0] == (92, 160)
+    assert inputs.make_workload(both, "quick").levels[0] == (92, 160)
 
 
 def test_data_directory_there_and_back(call, no_registers, tmp_path):
@@ -235,7 +236,7 @@ def test_long_runs_are_refused_unless_forced(call, no_registers, monkeypatch):
         "31,521,792 samples would take about 13 h on the CPU engine",
         "choose num_query=26 or less, workload=quick, engine=gpu, or force=1 to wait",
     )
-    monkeypatch.setattr(cli, "PATIENCE", 0)
+    monkeypatch.setattr(inputs, "PATIENCE", 0)
     refused(call(*SMALL), "72 samples would take about 1 s", "force=1")
     assert call(*SMALL, "force=1")[0] == 0
 
@@ -297,7 +298,7 @@ def test_a_gpu_older_than_hopper_runs_direct(call, no_registers, put_gpu, monkey
     refused(
         call("run", "workload=tiny", "variant=tma"),
         "variant tma needs a GPU of compute capability 9.0 or newer",
-        "NVIDIA A100 (SM 8.0, 132 SMs) is older; it can run: direct; engine=cpu needs no GPU",
+        "NVIDIA A100 (SM 8.0, 132 SMs) is older; it can run: direct, tile, ",
     )
     refused(call("tile-copy"), "tile-copy needs a GPU of compute capability 9.0")
     assert call(*SMALL, "engine=cpu")[0] == 0  # the CPU engine is a way out
@@ -448,8 +449,17 @@ def test_variants(call):
     assert status == 0
     for name in VARIANTS:
         assert name in out
-    for part in ("S3", "lanes=8", "stages=2", "SM 8.0", "SM 9.0"):
+    for part in ("S3", "SM 8.0", "SM 9.0", "tma stages=1", "warp_specialized stages=2", "box=4x4"):
         assert part in out
+    # The parameters of a kernel are told once, however many variants it has.
+    for part, kernels in (("lanes=8", 5), ("copy=cp_async", 1), ("sync=barrier", 1)):
+        assert out.count(part) == kernels
+
+
+def test_shared_memory_of_run_has_metadata_where_there_is_some(call, no_registers):
+    status, out, _ = call("run", "workload=tiny", "batch=1", "num_query=3", "variant=phase2")
+    assert status == 0
+    assert " of barriers + " in out and " of metadata a block (at most 232,448)" in out
 
 
 def test_inspect(call):
@@ -523,11 +533,15 @@ def test_every_example_of_the_help_is_understood():
     for line in lines:
         _, command, *words = line.split()
         words = [word for word in words if "=" in word]
-        keys = cli.KEYS[command]
-        if cli.VARIANT in keys:
+        if command == "budget":
+            _, swept, grid = expand(keys.split_pairs(words), VARIANTS["tma"])
+            assert (swept, len(grid)) == (["stages", "threads"], 8)
+            continue
+        known = cli.KEYS[command]
+        if keys.VARIANT in known:
             name = dict(w.split("=") for w in words).get("variant", "tma")
-            keys += cli.variant_keys(VARIANTS[name])
-        cli.parse_pairs(cli.split_pairs(words), keys, command)
+            known += keys.variant_keys(VARIANTS[name])
+        keys.parse_pairs(keys.split_pairs(words), known, command)
 
 
 def test_a_closed_pipe_is_no_error():
@@ -552,7 +566,10 @@ def test_a_closed_pipe_is_no_error():
         ("run seed=1 seed=2", ["seed is given twice: seed=1 and seed=2"]),
         ("run stagess=1", ["unknown key stagess; did you mean stages?", "num_query", "stages"]),
         ("run --stages=2", ["unknown key --stages; did you mean stages?"]),
-        ("run variant=direct stages=2", ["unknown key stages; it is a parameter of variant tma"]),
+        (
+            "run variant=direct stages=2",
+            ["unknown key stages; it is a parameter of variant tile, tma"],
+        ),
         ("run batch=0", ["batch=0: it must be a whole number of at least 1"]),
         ("run batch=", ["batch=: it must be a whole number of at least 1"]),
         ("run batch=1.5", ["batch=1.5: it must be a whole number"]),

@@ -203,7 +203,9 @@ def test_offsets_that_no_kernel_can_count():
     where = SimpleNamespace(shape=(1, 3, 64, 1, 2, 2), dtype="float16")
     weights = SimpleNamespace(shape=(1, 3, 64, 1, 2), dtype="float16")
     levels, starts = np.array([[1024, 1024]]), np.array([0])
-    with pytest.raises(OperatorError, match="S\\*H\\*C\\*itemsize=4294967296 bytes; it must stay below 2\\^31"):
+    with pytest.raises(
+        OperatorError, match="S\\*H\\*C\\*itemsize=4294967296 bytes; it must stay below 2\\^31"
+    ):
         op.check_problem(value, levels, starts, where, weights)
     value.shape = (2**16, 26, 2, 32)
     where.shape, weights.shape = (2**16, 2**15, 2, 2, 2, 2), (2**16, 2**15, 2, 2, 2)
@@ -239,7 +241,7 @@ def test_unknown_variant():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"stage": 2}, "stage=2: direct has the parameters lanes, threads"),
+        ({"stage": 2}, "stage=2: direct has the parameters lanes, min_blocks, arithmetic, threads"),
         ({"lanes": 3}, "lanes=3: must be a power of two from 1 to 32"),
         ({"threads": 100}, "threads=100: must be a multiple of 32 from 32 to 1024"),
         ({"min_blocks": 99}, "min_blocks=99"),

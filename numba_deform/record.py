@@ -1,7 +1,8 @@
-"""What every result file carries: machine, versions, commit, and the figures of one run."""
+"""What every result file carries: machine, versions, commit, date, and the figures of one run."""
 
 import importlib.metadata
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ PACKAGES = (
 
 
 def versions():
+    """``{package: version}`` of what is installed, and of Python."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -30,6 +32,7 @@ def versions():
 
 
 def commit():
+    """The checkout's commit, with ``-dirty`` if files were changed; None outside one."""
     try:
         text = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
@@ -43,6 +46,11 @@ def commit():
     return text or None
 
 
+def now():
+    """The time in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
 def spread(times):
     """Median, smallest and largest of a list of milliseconds."""
     return {
@@ -53,17 +61,29 @@ def spread(times):
     }
 
 
-def write(path, gpu, rows, **more):
-    """One JSON file: machine and versions once, then ``rows``."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = {
-        "machine": {"gpu": gpu.describe(), "driver": gpu.driver},
+def document(gpu, rows, **more):
+    """Machine and versions once, then ``more``, then ``rows``; ``gpu`` is None on the CPU engine."""
+    machine = {"gpu": gpu.describe(), "driver": gpu.driver} if gpu else {"gpu": None}
+    return {
+        "machine": machine,
         "versions": versions(),
         "commit": commit(),
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": now(),
         **more,
         "rows": rows,
     }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def save(path, content):
+    """Write JSON so that a reader, or the next run after a crash, finds the old file or the new."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(json.dumps(content, indent=1) + "\n")
+    part.replace(path)
     return path
+
+
+def write(path, gpu, rows, **more):
+    """One JSON file with a :func:`document`."""
+    return save(path, document(gpu, rows, **more))

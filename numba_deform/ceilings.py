@@ -1,0 +1,178 @@
+"""Times of the ceilings (kernels/ceilings.py) on a GPU, and which of them a variant is up against.
+
+Each ceiling is tried in several configurations and the fastest counts: a ceiling that a better launch
+would lift is none. Its time is scaled to the tiles, or the bytes, that the workload needs.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .device.memory import dynamic_bytes
+from .host.gpu import DeviceArray, launch, resident_blocks
+from .host.tensormap import level_maps
+from .kernels import ceilings as kernels
+from .kernels.lanes import ITEMSIZE
+from .record import spread
+from .variants import SHARED_LIMIT
+
+COPY_BYTES = 512 << 20  # ten times the L2
+WINDOW_TILES = 16_000_000  # of one launch; enough that its start and end do not show
+TMA_TILES = 4_000_000
+EVERYWHERE = 1 << 16  # pixels: no limit to where a level's tiles are drawn
+
+# What a variant's tiles pass on their way, by Variant.fetch; the copy and the launch concern all.
+PASSES = {"l1": ("l1",), "tma": ("tma", "shared"), "shared": ("shared",)}
+ALWAYS = ("copy", "launch")
+
+# (stages, points, warps, pixels of the region): depths and sizes of the ring, then a region of each
+# level that is small enough to stay in L2.
+TMA_CONFIGURATIONS = (
+    (2, 8, 8, EVERYWHERE),
+    (4, 8, 8, EVERYWHERE),
+    (2, 32, 4, EVERYWHERE),
+    (8, 4, 4, EVERYWHERE),
+    (4, 1, 16, EVERYWHERE),
+    (2, 8, 8, 16),
+    (4, 8, 8, 32),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One configuration of one ceiling: ``run()`` moves ``amount`` ``unit`` (tiles, bytes, launches)."""
+
+    ceiling: str
+    config: str
+    run: object
+    amount: int
+    unit: str
+
+
+def trials(gpu, problem, value):
+    """All trials for a problem whose value (B, S, H, C) is at device address ``value``."""
+    constants = problem.constants
+    row = constants.channels * ITEMSIZE[constants.dtype]
+    return [
+        *_window_trials(gpu, row, problem.heads * row),
+        *_tma_trials(gpu, problem, value, row),
+        *_copy_trials(gpu),
+        _launch_trial(gpu),
+    ]
+
+
+def _window_trials(gpu, row, pixel):
+    window = DeviceArray(gpu, (kernels.window_bytes(row, pixel),), np.uint8)
+    window.fill(0x5A)
+    built = [("l1", unroll, kernels.build_l1(row, pixel, unroll)) for unroll in (2, 4, 8)]
+    built += [("shared", unroll, kernels.build_shared(row, unroll)) for unroll in (2, 4)]
+    for name, unroll, kernel in built:
+        blocks = resident_blocks(gpu, kernel)
+        tiles_at_once = blocks * kernel.threads // kernels.tile_lanes(row) * unroll
+        rounds = max(1, WINDOW_TILES // tiles_at_once)
+        out = DeviceArray(gpu, (blocks * kernel.threads, 4), np.uint32)
+        yield Trial(
+            name,
+            f"unroll={unroll} threads={kernel.threads}",
+            _launcher(gpu, kernel, blocks, (window, out, rounds)),
+            rounds * tiles_at_once,
+            "tiles",
+        )
+
+
+def _tma_trials(gpu, problem, value, row):
+    constants = problem.constants
+    maps = level_maps(
+        value, problem.batch, problem.heads, constants.channels, constants.dtype, problem.levels,
+        problem.spatial_size, box_hw=(2, 2), l2_promotion="128B",
+    )  # fmt: skip
+    maps = DeviceArray.of(gpu, maps.encode_into_host())
+    levels = DeviceArray.of(gpu, problem.level_table)
+    for stages, points, warps, region in TMA_CONFIGURATIONS:
+        shared = kernels.ring_bytes(row, stages, points, warps)
+        if dynamic_bytes(shared) > SHARED_LIMIT:
+            continue
+        kernel = kernels.build_tma(row, constants.channels, constants.levels, stages, points, warps)
+        blocks = resident_blocks(gpu, kernel, dynamic_bytes(shared))
+        out = DeviceArray(gpu, (blocks * kernel.threads, 4), np.uint32)
+        refills = max(64 // points, TMA_TILES // (blocks * warps * points))
+        where = "everywhere" if region == EVERYWHERE else f"{region}x{region} pixels"
+        yield Trial(
+            "tma",
+            f"stages={stages} points={points} warps={warps} {where}",
+            _launcher(
+                gpu, kernel, blocks,
+                (maps, levels, out, problem.batch, problem.heads, region, refills),
+                dynamic_bytes(shared),
+            ),
+            blocks * warps * (refills + stages) * points,
+            "tiles",
+        )  # fmt: skip
+
+
+def _copy_trials(gpu):
+    source, target = (DeviceArray(gpu, (COPY_BYTES,), np.uint8) for _ in range(2))
+    source.fill(0x5A)
+    for unroll, waves in ((4, 1), (4, 4), (8, 1)):
+        kernel = kernels.build_copy(unroll)
+        blocks = waves * resident_blocks(gpu, kernel)
+        yield Trial(
+            "copy",
+            f"unroll={unroll} waves of blocks={waves}",
+            _launcher(gpu, kernel, blocks, (source, target, COPY_BYTES // 16)),
+            2 * COPY_BYTES,
+            "bytes",
+        )
+
+
+def _launch_trial(gpu):
+    return Trial("launch", "", _launcher(gpu, kernels.build_empty(), 1, (0,)), 1, "launches")
+
+
+def _launcher(gpu, kernel, blocks, arguments, shared=0):
+    """A launch that keeps its arrays alive."""
+    return lambda: launch(gpu, kernel, blocks, arguments, shared)
+
+
+# --- figures --------------------------------------------------------------------------------------
+def figures(trial, times, tiles, bytes_moved):
+    """A row for the result file: a trial's ``times`` in ms, scaled to a workload's tiles or bytes."""
+    wanted = {"tiles": tiles, "bytes": bytes_moved, "launches": 1}[trial.unit]
+    measured = spread(times)
+    scale = wanted / trial.amount
+    return {
+        "ceiling": trial.ceiling,
+        "config": trial.config,
+        "measured_ms": measured["median_ms"],
+        "measured_amount": trial.amount,
+        "unit": trial.unit,
+        **{name: measured[name] * scale for name in ("median_ms", "min_ms", "max_ms")},
+        "runs": measured["runs"],
+    }
+
+
+def best(rows):
+    """``{ceiling: ms for the workload}``, each at its fastest configuration; marks it in the row."""
+    found = {}
+    for row in rows:
+        name = row["ceiling"]
+        if name not in found or row["median_ms"] < found[name]["median_ms"]:
+            found[name] = row
+    for row in rows:
+        row["best"] = found[row["ceiling"]] is row
+    return {name: row["median_ms"] for name, row in found.items()}
+
+
+def attribute(milliseconds, fetch, ceilings):
+    """What bounds a kernel of that time: ``{bounds, bounded_by, closeness}``.
+
+    ``fetch`` is the variant's (a key of PASSES), or None where only memory and launch are known to
+    apply; ``ceilings`` as :func:`best` returns them. The ceiling with the longest time among those
+    that apply bounds it; closeness is that time over the kernel's, 1 at the ceiling.
+    """
+    names = (*PASSES.get(fetch, ()), *ALWAYS)
+    bounds = {name: ceilings[name] for name in names if name in ceilings}
+    if not bounds:
+        return {}
+    worst = max(bounds, key=bounds.get)
+    return {"bounds": bounds, "bounded_by": worst, "closeness": bounds[worst] / milliseconds}

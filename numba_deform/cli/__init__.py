@@ -1,0 +1,131 @@
+"""The command line: ``numba-deform COMMAND key=value ...``, with the keys of the original programs.
+
+Every command is a function from its words to an exit status: 0 right, 1 a wrong result, 2 bad input.
+What is computed lives in ``systems.py``; here are parsing and printing. A module of this package has
+``KEYS`` and ``COMMANDS``, both by command.
+"""
+
+import difflib
+import os
+import sys
+
+from ..host.gpu import GpuMissing, is_cuda_error
+from ..host.tensormap import DriverMissing
+from ..inspect import ToolMissing
+from ..sim import SimFault
+from . import bench, budget, run, tools
+from .keys import BAD_INPUT, INTERRUPTED, RIGHT, TEXT, VARIANT, UsageError, verdict
+
+MODULES = (run, tools, budget, bench)
+KEYS = {command: keys for module in MODULES for command, keys in module.KEYS.items()}
+
+USAGE = """\
+Multi-scale deformable attention in Numba CUDA, with TMA and mbarrier; no GPU? On the CPU engine.
+
+numba-deform COMMAND key=value ...
+
+  run         compute the operator with one variant and compare it with the float64 reference
+  probe       send one 2x2x32 box through TMA: the first thing to try
+  tile-copy   copy a tensor tile by tile with TMA, check every bit, measure
+  data        data write dir=PATH writes a data directory; data read dir=PATH checks one
+  variants    list the kernels with their parameters
+  budget      shared memory, registers and resident blocks of a configuration, or of a grid
+  inspect     PTX, machine code, registers and spills of a variant, no GPU needed
+  bench       time variants, peers and ceilings in one run, and say what bounds each
+  sweep       check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable
+  table       the table of a result file of bench or sweep, for the terminal or as Markdown
+  plot        the plot of a result file
+  help        this text;  help COMMAND: its keys
+
+Examples:
+  numba-deform probe
+  numba-deform run
+  numba-deform run variant=tma stages=4 workload=tiny schedules=5 landing=random engine=cpu
+  numba-deform run batch=1 spatial_size=100 num_query=100 num_heads=1 channels=32 num_levels=4 \\
+      num_points=8 im2col_step=1
+  numba-deform run workload=picture picture_out=out.png
+  numba-deform data write dir=/tmp/quick workload=quick
+  numba-deform run dir=/tmp/quick variant=direct lanes=4
+  numba-deform budget variant=tma stages=1,2,3,4 threads=256,512 lanes=4 points_per_stage=1
+  numba-deform inspect variant=tma stages=3 show=sass
+  numba-deform bench variants=direct,tma:stages=3,lanes=4,persistent patterns=seed,'local(2)' peers=1
+"""
+
+
+def help(words):
+    """``numba-deform help`` and ``help COMMAND``."""
+    if not words:
+        print(USAGE, end="")
+        return RIGHT
+    command = _command(words[0])
+    if command == "help":
+        return help([])
+    print(f"numba-deform {command} key=value ...")
+    rows = [
+        (key.name, key.help if key.kind is TEXT else f"{key.help} ({key.kind.accepts})")
+        for key in KEYS[command]
+    ]
+    if VARIANT in KEYS[command]:
+        rows.append(("...", "and the variant's own parameters: see numba-deform variants"))
+    for name, text in rows:
+        print(f"  {name:<15} {text}")
+    return RIGHT
+
+
+# --- the program ----------------------------------------------------------------------------------
+COMMANDS = {command: call for module in MODULES for command, call in module.COMMANDS.items()}
+COMMANDS["help"] = help
+
+
+def _command(word):
+    if word in COMMANDS:
+        return word
+    if "=" in word:
+        raise UsageError(f"there is no command before {word}; try: numba-deform run {word} ...")
+    close = difflib.get_close_matches(word, COMMANDS, 1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise UsageError(f"unknown command {word}{hint} (there are {', '.join(COMMANDS)})")
+
+
+def main(argv=None):
+    """Run one command; returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        words = ["help"]
+    try:
+        status = COMMANDS[_command(words[0])](words[1:])
+        sys.stdout.flush()
+        return status
+    except SimFault as fault:
+        return _report_fault(fault)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return RIGHT
+    except KeyboardInterrupt:
+        print("numba-deform: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except GpuMissing as error:
+        return _refuse(f"{str(error).rstrip('.')}; engine=cpu needs no GPU")
+    except MemoryError as error:
+        return _refuse(f"this does not fit in memory: {error}")
+    except (ValueError, DriverMissing, ToolMissing, ImportError, OSError) as error:
+        return _refuse(error)
+    except Exception as error:
+        if not (isinstance(error, RuntimeError) or is_cuda_error(error)):
+            raise
+        print(f"numba-deform: the GPU or its tools failed: {error}", file=sys.stderr)
+        return verdict(False)
+
+
+def _refuse(error):
+    print(f"numba-deform: {error}", file=sys.stderr)
+    return BAD_INPUT
+
+
+def _report_fault(fault):
+    """The CPU engine has found a broken rule: all of its text, and how to see it again."""
+    print(fault, file=sys.stderr)
+    seed, landing = getattr(fault, "seed", None), getattr(fault, "landing", None)
+    if seed is not None:
+        print(f"  replay schedule_seed={seed} landing={landing}", file=sys.stderr)
+    return verdict(False)

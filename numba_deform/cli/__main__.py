@@ -1,0 +1,7 @@
+"""``python -m numba_deform.cli``."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

@@ -1,0 +1,200 @@
+"""``bench``, ``sweep``, ``table`` and ``plot``."""
+
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from .. import report
+from ..bench import bench, parse_entries, workloads_of
+from ..host.gpu import GpuMissing, find_gpu, gpu_or_none
+from ..peers import PEERS
+from ..record import save
+from ..sweep import WORKLOAD_FIELDS, expand, sweep
+from ..workload import PRESETS
+from .keys import (
+    COUNT,
+    DTYPE,
+    ENGINE_KEY,
+    FLAG,
+    LINKED,
+    RIGHT,
+    TEXT,
+    WHOLE,
+    WRONG,
+    Key,
+    UsageError,
+    console,
+    parse_pairs,
+    say,
+    split_pairs,
+)
+
+CPU_SAMPLES = 50_000  # of one workload on the CPU engine: about a minute for each variant
+
+OUT = Key("out", TEXT, "the JSON file to write")
+REPEATS = Key("repeats", COUNT, "timed rounds, default 10")
+LIMIT = Key("limit", COUNT, "seconds that one configuration may take before it is stopped")
+SEED = Key("seed", WHOLE, "of the random inputs, default 1")
+FILE = Key("file", TEXT, "a JSON file of bench or sweep")
+GRID = (  # these, and the variants' parameters, take lists by commas
+    Key("variant", TEXT, "kernels, or all; default direct"),
+    Key("workload", TEXT, "presets, default seeds"),
+    LINKED,
+    *(Key(name, TEXT, "of the workload") for name in WORKLOAD_FIELDS),
+)
+
+KEYS = {
+    "bench": (
+        Key("variants", TEXT, "direct,tma:stages=3,lanes=4,... or all; linked=1 is a parameter too"),
+        Key("workload", TEXT, f"one or more, by commas, of {', '.join(PRESETS)}; default seeds"),
+        Key("patterns", TEXT, "seed,uniform,local(2),...; default: the workload's own"),
+        Key("dtype", DTYPE, "type of value, weights and output"),
+        REPEATS,
+        Key("warm_up", COUNT, "runs before each timed one, default 1"),
+        Key("peers", TEXT, f"1 for all ({', '.join(PEERS)}), 0, or names and module:function"),
+        SEED, LIMIT, ENGINE_KEY, OUT,
+        Key("markdown", FLAG, "print Markdown instead"),
+    ),
+    "sweep": (
+        OUT, REPEATS, SEED, LIMIT, ENGINE_KEY, Key("retry", FLAG, "again what failed before"),
+        *GRID, Key("...", TEXT, "parameters of the variants: lists too, such as stages=1,2,3"),
+    ),
+    "table": (FILE, Key("markdown", FLAG, "print Markdown instead")),
+    "plot": (
+        FILE,
+        Key("out", TEXT, "the picture to write, .png or .svg"),
+        Key("x", TEXT, "of a sweep: the parameter along the axis, default stages"),
+    ),
+}  # fmt: skip
+
+
+def run_bench(words):
+    """``numba-deform bench``: exit status 1 when a variant failed."""
+    options = parse_pairs(split_pairs(words), KEYS["bench"], "bench")
+    entries = parse_entries(options.get("variants", "direct,tma"))
+    patterns = [p for p in options.get("patterns", "").split(",") if p]
+    fields = {"dtype": options["dtype"]} if "dtype" in options else {}
+    workloads = workloads_of(options.get("workload", "seeds").split(","), patterns, **fields)
+    peers = _peers(options.get("peers", "0"))
+    gpu = _gpu(options, workloads)
+    with _spinner() as progress:
+        document = bench(
+            gpu, workloads, entries, options.get("repeats", 10), peers, options.get("seed", 1),
+            options.get("limit", 300), options.get("warm_up", 1), progress,
+        )  # fmt: skip
+    if "out" in options:
+        save(options["out"], document)
+    _print(document, options.get("markdown"))
+    if "out" in options:
+        say("written", options["out"])
+    failed = [r for r in document["rows"] if r["kind"] == "variant" and "error_text" in r]
+    return WRONG if failed else RIGHT
+
+
+def _peers(text):
+    if text == "0":
+        return ()
+    return tuple(PEERS) if text == "1" else tuple(filter(None, text.split(",")))
+
+
+def _gpu(options, workloads):
+    """The GPU, or None with engine=cpu; says what to do where there is none."""
+    if options.get("engine") == "cpu":
+        for workload in workloads:
+            if workload.samples > CPU_SAMPLES:
+                raise UsageError(
+                    f"{workload.name} has {workload.samples:,} samples, too many for the CPU engine "
+                    f"(at most {CPU_SAMPLES:,}): choose workload=tiny or workload=quick"
+                )
+        return None
+    if gpu_or_none() is None:
+        try:
+            find_gpu()
+        except GpuMissing as error:
+            raise UsageError(
+                f"times need a GPU: {str(error).rstrip('.')}; engine=cpu workload=tiny gives the CPU "
+                "engine's virtual cycles instead, which are not measured"
+            ) from None
+    return find_gpu()
+
+
+@contextmanager
+def _spinner():
+    with console().status("") as status:
+        yield lambda text: status.update(escape(text))
+
+
+def _print(document, as_markdown):
+    if as_markdown:
+        print(report.markdown(document), end="")
+        return
+    for table in report.tables(document):
+        console().print(table)
+
+
+def run_sweep(words):
+    """``numba-deform sweep``: every key that is not its own is a list of the grid."""
+    pairs = split_pairs(words)
+    own = {key.name for key in KEYS["sweep"] if key not in GRID}
+    options = parse_pairs({k: v for k, v in pairs.items() if k in own}, KEYS["sweep"], "sweep")
+    if "out" not in options:
+        raise UsageError("out=FILE.json is needed: the sweep is written there, and resumed from it")
+    points = expand({k: v.split(",") for k, v in pairs.items() if k not in own})
+    gpu = _gpu(options, [point.workload for point in points])
+    with _bar() as progress:
+        document = sweep(
+            points, options["out"], gpu, options.get("repeats", 10), options.get("seed", 1),
+            options.get("limit", 120), options.get("retry", False), progress=progress,
+        )  # fmt: skip
+    _print(document, False)
+    say("written", options["out"])
+    return RIGHT
+
+
+@contextmanager
+def _bar():
+    columns = (
+        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )  # fmt: skip
+    with Progress(*columns, console=console()) as bar:
+        task = bar.add_task("")
+
+        def progress(done, total, label):
+            bar.update(task, completed=done, total=total, description=escape(label))
+
+        yield progress
+
+
+def _file(options, command):
+    if "file" not in options:
+        raise UsageError(f"file=RESULT.json is needed: numba-deform {command} file=...")
+    return report.load(options["file"])
+
+
+def run_table(words):
+    """``numba-deform table``."""
+    options = parse_pairs(split_pairs(words), KEYS["table"], "table")
+    _print(_file(options, "table"), options.get("markdown"))
+    return RIGHT
+
+
+def run_plot(words):
+    """``numba-deform plot``."""
+    options = parse_pairs(split_pairs(words), KEYS["plot"], "plot")
+    document = _file(options, "plot")
+    out = options.get("out", str(Path(options["file"]).with_suffix(".png")))
+    say("written", report.plot(document, out, options.get("x")))
+    return RIGHT
+
+
+COMMANDS = {"bench": run_bench, "sweep": run_sweep, "table": run_table, "plot": run_plot}

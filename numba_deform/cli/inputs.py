@@ -1,0 +1,175 @@
+"""Where the inputs of a command come from, and the checks before they are made."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .. import picture
+from ..data import read_directory
+from ..inspect import inspect_kernel
+from ..kernels.lanes import ITEMSIZE
+from ..variants import Constants
+from ..workload import level_sizes, levels_for, preset
+from .keys import NUMBERS, UsageError
+
+SECONDS_PER_SAMPLE = 1.5e-3  # of the CPU engine, roughly, for 32 channels
+PATIENCE = 60  # seconds on the CPU engine beyond which force=1 has to be given
+
+
+@dataclass(frozen=True)
+class Source:
+    """Inputs described before they are made; ``numbers`` holds the shape keys' seven."""
+
+    text: str
+    numbers: dict
+    constants: Constants
+    load: Callable[[], object]
+    workload: object = None
+
+    @property
+    def samples(self):
+        n = self.numbers
+        return n["batch"] * n["num_query"] * n["num_heads"] * n["num_levels"] * n["num_points"]
+
+    @property
+    def nbytes(self):
+        """Of value, locations and weights."""
+        n, c = self.numbers, self.constants
+        item, location_item = ITEMSIZE[c.dtype], ITEMSIZE[c.location_dtype]
+        value = n["batch"] * n["spatial_size"] * n["num_heads"] * n["channels"] * item
+        return value + self.samples * (2 * location_item + item)
+
+    def seconds(self, options):
+        """Estimate for the CPU engine."""
+        return self.samples * SECONDS_PER_SAMPLE * options.get("schedules", 1)
+
+
+def choose_source(options, engine):
+    """A data directory, a picture, a preset with changes, or the seeds' quick test with changes."""
+    if "dir" in options:
+        return _directory_source(options)
+    if options.get("workload") == "picture":
+        return _picture_source(options, engine)
+    if "image" in options:
+        raise UsageError("image goes with workload=picture; add it")
+    workload = make_workload(options, "quick" if engine == "cpu" else "detr-encoder")
+    return _workload_source(workload, options.get("seed", 0))
+
+
+def _workload_source(workload, seed, load=None):
+    numbers = {name: getattr(workload, name) for name in NUMBERS}
+    constants = Constants(
+        workload.num_levels, workload.num_points, workload.channels, workload.dtype,
+        workload.location_dtype, workload.dtype,
+    )  # fmt: skip
+    load = load or (lambda: workload.generate(seed))
+    return Source(workload.describe(), numbers, constants, load, workload)
+
+
+def make_workload(options, default):
+    """The preset asked for (else ``default``, or quick if there are shape keys), changed."""
+    shape = {k: options[k] for k in NUMBERS if k in options}
+    base = preset(options.get("workload") or ("quick" if shape else default))
+    changes = {k: options[k] for k in ("dtype", "location_dtype", "pattern", "outside", "padded")
+               if k in options}  # fmt: skip
+    size, levels = shape.pop("spatial_size", None), shape.pop("num_levels", None)
+    if size or levels:
+        padded = options.get("padded", base.padded)
+        size = size or int(level_sizes(base.levels, padded).sum())
+        changes["levels"] = levels_for(size, levels or base.num_levels, padded)
+    changes.update(shape)
+    if changes and "workload" not in options:
+        changes["name"] = "custom"
+    return base.replace(**changes)
+
+
+def _directory_source(options):
+    for key in ("dtype", "location_dtype", "pattern", "outside", "seed", "image"):
+        if key in options:
+            raise UsageError(f"{key} does not go with dir: the files say it (float16)")
+    base = preset(options.get("workload", "quick"))
+    numbers = {name: options.get(name, getattr(base, name)) for name in NUMBERS}
+    padded = options.get("padded")
+    if padded is not None and "spatial_size" not in options:
+        numbers["spatial_size"] = int(level_sizes(base.levels, padded).sum())
+    text = f"{options['dir']}: " + " ".join(f"{k}={v}" for k, v in numbers.items())
+    constants = Constants(numbers["num_levels"], numbers["num_points"], numbers["channels"])
+    return Source(
+        text, numbers, constants, lambda: read_directory(options["dir"], **numbers, padded=padded)
+    )
+
+
+def _picture_source(options, engine):
+    for key in ("batch", "spatial_size", "padded", "pattern", "outside", "location_dtype"):
+        if key in options:
+            raise UsageError(f"{key} does not go with workload=picture")
+    taken = ("num_heads", "channels", "num_levels", "num_points", "dtype", "image", "seed")
+    settings = {key: options[key] for key in taken if key in options}
+    queries = options.get("num_query")
+    if engine == "cpu":  # one head and a coarse grid show as much, in a quarter of a minute
+        settings.setdefault("num_heads", 1)
+        each = settings["num_heads"] * settings.get("num_levels", 3) * settings.get("num_points", 4)
+        queries = queries or max(1, 10_000 // each)
+    workload, inputs = picture.picture_workload(queries=queries, **settings)
+    return _workload_source(workload, None, lambda: inputs)
+
+
+# --- checks ---------------------------------------------------------------------------------------
+def check_duration(source, options):
+    """Refuse what would take the CPU engine longer than ``PATIENCE``, unless force=1."""
+    seconds = source.seconds(options)
+    if seconds <= PATIENCE or options.get("force"):
+        return
+    fitting = int(source.numbers["num_query"] * PATIENCE / seconds)
+    fewer = f"num_query={fitting} or less, " if fitting and "dir" not in options else ""
+    raise UsageError(
+        f"{source.samples:,} samples would take about {duration(seconds)} on the CPU engine: "
+        f"choose {fewer}workload=quick, engine=gpu, or force=1 to wait"
+    )
+
+
+def check_memory(source):
+    """Refuse what cannot fit: the system may promise any amount, and kill the process later."""
+    needed = source.nbytes
+    if hasattr(os, "sysconf") and needed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise UsageError(
+            f"the inputs would take {needed / 2**30:,.0f} GiB, more than this machine's memory: "
+            "choose a smaller batch, num_query or spatial_size"
+        )
+
+
+def duration(seconds):
+    """Seconds as a person says them."""
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:,.0f} h"
+
+
+# --- what a kernel is compiled for ----------------------------------------------------------------
+def make_constants(options):
+    """The Constants that the keys ``COMPILED_FOR`` describe."""
+    dtype = options.get("dtype", "float16")
+    location_dtype = options.get("location_dtype", "float16" if dtype == "float16" else "float32")
+    return Constants(
+        options.get("levels", 4), options.get("points", 8), options.get("channels", 32), dtype,
+        location_dtype, dtype,
+    )  # fmt: skip
+
+
+def try_inspect(kernel, architecture):
+    """(an Inspection, ""), or (None, why) on a machine without the compiler or the tools."""
+    try:
+        return inspect_kernel(kernel, architecture), ""
+    except Exception as error:  # the compiler's packages share no base class
+        return None, str(error).partition("\n")[0]
+
+
+def check_architecture(architecture, chosen):
+    """Refuse a text that is no architecture, or one that the variant does not run on."""
+    match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
+    if not match:
+        raise UsageError(f"arch={architecture}: it must be of the form sm_90 or sm_90a")
+    if (int(match[1]), int(match[2])) < chosen.capability:
+        oldest = "sm_{}{}".format(*chosen.capability)
+        raise UsageError(f"arch={architecture}: variant {chosen.name} needs {oldest} or newer")

@@ -1,0 +1,212 @@
+"""``numba-deform run``: the operator on either engine, compared with the float64 reference."""
+
+from pathlib import Path
+
+from rich.table import Table
+
+from .. import picture
+from ..debug import check_tiles
+from ..host.gpu import gpu_or_none
+from ..op import pick_engine, pick_variant
+from ..systems import HOPPER, describe, plan_operator, run_plan
+from ..variants import SHARED_LIMIT
+from .inputs import (
+    SECONDS_PER_SAMPLE,
+    check_duration,
+    check_memory,
+    choose_source,
+    duration,
+    try_inspect,
+)
+from .keys import (
+    DIRECTORY,
+    DRAW,
+    ENGINE_KEY,
+    FLAG,
+    LINKED,
+    SHAPE,
+    SIMULATION,
+    TEXT,
+    VARIANT,
+    Key,
+    Kind,
+    UsageError,
+    console,
+    say,
+    say_parameters,
+    split_pairs,
+    variant_options,
+    verdict,
+)
+
+ROWS = Kind("row numbers such as 0 or 3,17", lambda text: tuple(map(int, text.split(","))))
+KEYS = {
+    "run": (
+        *SHAPE, *DRAW, DIRECTORY, ENGINE_KEY, VARIANT, LINKED, *SIMULATION,
+        Key("picture_out", TEXT, "for workload=picture: write the output as a PNG"),
+        Key("debug_rows", ROWS, "with debug=1: whose tiles to compare, (b * Q + q) * H + h, default 0"),
+        Key("force", FLAG, "run on the CPU engine however long it takes"),
+    ),
+}  # fmt: skip
+
+
+def run(words):
+    """``numba-deform run``."""
+    pairs = split_pairs(words)
+    name, note = _default_variant(pairs)
+    chosen = pick_variant(name)
+    options, parameters = variant_options(pairs, KEYS["run"], "run", chosen)
+    engine, gpu = pick_engine(options.get("engine", "auto"), chosen)
+    _check_engine_keys(options, engine)
+    _check_picture_out(options)
+    _check_debug(options, parameters)
+    source = choose_source(options, engine)
+    if engine == "cpu":
+        check_duration(source, options)
+    # Again inside plan_operator, but before the arrays are made, which can take a while.
+    chosen.configure(source.constants, **parameters)
+    check_memory(source)
+    inputs = source.load()
+    plan = plan_operator(
+        inputs, name, engine, options.get("linked", False), options.get("im2col_step"), **parameters
+    )
+
+    say("device", describe(gpu, options.get("engine", "auto")))
+    if note:
+        say("note", note)
+    say("workload", source.text)
+    say("variant", f"{chosen.name}: {chosen.summary}{' (linked PTX)' if plan.linked else ''}")
+    say_parameters("configuration", vars(plan.config))
+    say("shared memory", _shared_memory(plan))
+    say("registers", _registers(plan))
+    if engine == "cpu":
+        say("running", f"about {duration(source.seconds(options))}, thread by thread ...")
+    result = run_plan(plan, simulate_options=_simulate_options(source, options))
+    say("error", _error(result))
+    if result.unwritten:
+        say("unwritten", f"{result.unwritten:,} of {result.out.size:,} elements are NaN")
+    _say_time(plan, result)
+    if "picture_out" in options:
+        picture.write_picture(options["picture_out"], result.out, source.workload)
+        say("picture", options["picture_out"])
+    matched = True
+    if getattr(plan.config, "debug", False):
+        for row in options.get("debug_rows", (0,)):
+            matched &= _say_tiles(check_tiles(plan, row, _simulate_options(source, options)))
+    return verdict(result.passed and matched)
+
+
+def _say_tiles(checks):
+    """A table of one row's tiles; whether all of them match."""
+    table = Table(
+        "level", "point", "tile at x,y", "delivered to shared memory", "plain loads", "match",
+        title=f"row {checks[0].row}: first 4 channels of each tile's upper left pixel",
+    )  # fmt: skip
+    for check in checks:
+        table.add_row(
+            str(check.level), str(check.point), "{},{}".format(*check.corner),
+            *(" ".join(f"{float(v):.4f}" for v in t[0, 0, :4]) for t in (check.delivered, check.plain)),
+            "yes" if check.match else "NO",
+        )  # fmt: skip
+    console().print(table)
+    wrong = sum(not check.match for check in checks)
+    say("tiles", f"{len(checks) - wrong} of {len(checks)} match in every bit")
+    return not wrong
+
+
+def _check_debug(options, parameters):
+    if "debug_rows" in options and not parameters.get("debug"):
+        raise UsageError("debug_rows says what debug=1 compares; add debug=1")
+
+
+def _default_variant(pairs):
+    """(name, a note or ""): tma, unless the GPU that is going to be used is too old for it."""
+    if "variant" in pairs:
+        return pairs["variant"], ""
+    gpu = gpu_or_none() if pairs.get("engine", "auto") in ("auto", "gpu") else None
+    if gpu and gpu.capability < HOPPER:
+        return "direct", (
+            f"{gpu.name} is older than Hopper and has no TMA, so direct runs; engine=cpu runs tma"
+        )
+    return "tma", ""
+
+
+def _check_engine_keys(options, engine):
+    if engine == "gpu":
+        for key in SIMULATION:
+            if key.name in options:
+                raise UsageError(f"{key.name} is for the CPU engine; add engine=cpu")
+    elif options.get("linked"):
+        raise UsageError(
+            "linked=1 is another form of the GPU's code, and the CPU engine runs neither; "
+            "'numba-deform inspect linked=1' shows it without a GPU"
+        )
+
+
+def _check_picture_out(options):
+    if "picture_out" not in options:
+        return
+    if options.get("workload") != "picture":
+        raise UsageError("picture_out draws the output of workload=picture only; add it")
+    parent = Path(options["picture_out"]).absolute().parent
+    if not parent.is_dir():
+        raise UsageError(f"picture_out={options['picture_out']}: there is no directory {parent}")
+
+
+def _simulate_options(source, options):
+    once = source.samples * SECONDS_PER_SAMPLE
+    return {
+        "schedules": options.get("schedules", 1),
+        "seed": options.get("schedule_seed", 0),
+        "landing": options.get("landing", "late"),
+        "timeout": max(60.0, 20 * once),  # slow machines exist; a hang ends all the same
+    }
+
+
+def _shared_memory(plan):
+    shared = plan.config.shared_bytes(plan.problem.constants)
+    if not sum(shared):
+        return "none"
+    metadata = f" + {shared.metadata:,} of metadata" if shared.metadata else ""
+    return (
+        f"{shared.tiles:,} bytes of tiles + {shared.barriers:,} of barriers{metadata} a block "
+        f"(at most {SHARED_LIMIT:,})"
+    )
+
+
+def _registers(plan):
+    architecture = plan.gpu.architecture if plan.gpu else "sm_90a"
+    found, why = try_inspect(plan.kernel, architecture)
+    if not found:  # only information: the CPU engine runs all the same
+        return f"not known: {why}"
+    spills = f"{found.spill_loads} spill loads" if found.spill_loads else "no spills"
+    return f"{found.registers} a thread, {spills} ({architecture})"
+
+
+def _error(result):
+    rows = (
+        f"all {result.rows:,}"
+        if result.rows_checked == result.rows
+        else (f"{result.rows_checked:,} random ones of {result.rows:,}")
+    )
+    return (
+        f"{result.error:.2e} against float64, must be below {result.tolerance:g} "
+        f"(output rows compared: {rows})"
+    )
+
+
+def _say_time(plan, result):
+    if result.report:
+        r = result.report
+        plural = "s" if r.schedules > 1 else ""
+        say("CPU engine", f"{r.seconds:.1f} s, {r.schedules} schedule{plural} without a fault")
+        say("virtual time", f"{r.cycles:,.0f} cycles of the longest thread, nothing measured")
+        say("events", f"{r.copies:,} TMA copies, {r.switches:,} switches between threads")
+        return
+    ms = result.milliseconds
+    say("time", f"{ms:.4f} ms (median of 10 after 3 warm-ups; for orientation: use bench)")
+    say("throughput", f"{result.bytes_moved / ms / 1e6:,.0f} GB/s of compulsory traffic, "
+         f"{plan.problem.samples / ms / 1e6:.2f} G samples (tiles)/s")  # fmt: skip
+
+
+COMMANDS = {"run": run}

@@ -1,0 +1,255 @@
+"""The smaller commands: probe, tile-copy, data, variants, inspect."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from ..data import write_directory
+from ..inspect import ToolMissing, inspect_kernel
+from ..op import pick_variant
+from ..systems import run_probe, run_tile_copy
+from ..variants import VARIANTS
+from .inputs import check_architecture, check_memory, choose_source, make_constants
+from .keys import (
+    BAD_INPUT,
+    COMPILED_FOR,
+    COUNT,
+    DIRECTORY,
+    DRAW,
+    DTYPE,
+    ENGINE_KEY,
+    FLAG,
+    LINKED,
+    RIGHT,
+    SHAPE,
+    VARIANT,
+    Key,
+    Kind,
+    UsageError,
+    console,
+    families,
+    numbers,
+    one_of,
+    parse_pairs,
+    say,
+    say_parameters,
+    show,
+    split_pairs,
+    variant_options,
+    verdict,
+)
+
+SIZES = Kind("three sizes HxWxC such as 2x2x32", numbers("x", 3))
+KEYS = {
+    "probe": (
+        ENGINE_KEY,
+        Key("corner", Kind("two whole numbers x,y", numbers(",", 2)), "where the box starts"),
+    ),
+    "tile-copy": (
+        ENGINE_KEY,
+        Key("shape", SIZES, "the tensor, default 100x100x32"),
+        Key("box", SIZES, "the tile, default 2x2x32"),
+        Key("dtype", DTYPE, "default float16"),
+        Key("stages", COUNT, "tiles in flight for each warp, default 4"),
+        Key("warps", COUNT, "warps of a block, default 4"),
+        Key("repeats", COUNT, "timed runs on a GPU, default 10"),
+    ),
+    "data": (*SHAPE, *DRAW, DIRECTORY, Key("force", FLAG, "overwrite files that are there")),
+    "variants": (),
+    "inspect": (
+        VARIANT, *COMPILED_FOR, LINKED,
+        Key("show", one_of("summary", "ptx", "sass"), "what to print"),
+    ),
+}  # fmt: skip
+
+
+# --- probe and tile-copy --------------------------------------------------------------------------
+def probe(words):
+    """``numba-deform probe``: prints what the original program printed."""
+    result = run_probe(**parse_pairs(split_pairs(words), KEYS["probe"], "probe"))
+    say("Device:", result.device)
+    say("Tensor:", "100x100x32 float32, element i holds i/100")
+    say("Tile:", "2x2x32")
+    if result.first is not None:
+        print("First 8 values: ", *(f"{v:.2f}" for v in result.first))
+        print("Expected values:", *(f"{v:.2f}" for v in result.expected))
+    if result.reason:
+        say("Reason:", result.reason)
+    status = verdict(result.passed)
+    return BAD_INPUT if result.first is None else status
+
+
+def tile_copy(words):
+    """``numba-deform tile-copy``."""
+    result = run_tile_copy(**parse_pairs(split_pairs(words), KEYS["tile-copy"], "tile-copy"))
+    say("device", result.device)
+    say("tensor", f"{show(result.shape)} {result.dtype}, {result.bytes_moved // 2:,} bytes")
+    say("tiles", f"{result.tiles:,} of {show(result.box)}")
+    say("launch", f"{result.blocks} blocks of {result.warps} warps, {result.stages} stages each")
+    if result.milliseconds is None:
+        say("virtual time", f"{result.cycles:,.0f} cycles of the longest thread, nothing measured")
+    else:
+        say("time", f"{result.milliseconds:.4f} ms (median, for orientation: use bench)")
+        say("bandwidth", f"{result.gigabytes_per_second:,.1f} GB/s, read and written")
+        say("throughput", f"{result.million_tiles_per_second:,.1f} M tiles/s")
+    say("check", result.reason or "every element of the copy is right")
+    return verdict(result.passed)
+
+
+# --- data -----------------------------------------------------------------------------------------
+def data(words):
+    """``numba-deform data read`` and ``data write``."""
+    actions = {"read": data_read, "write": data_write}
+    if not words or words[0] not in actions:
+        given = f"not {words[0]!r}" if words else "and then dir=PATH"
+        raise UsageError(f"data must be followed by read or write, {given}")
+    options = parse_pairs(split_pairs(words[1:]), KEYS["data"], "data")
+    if "dir" not in options:
+        raise UsageError(f"data {words[0]} needs dir=PATH")
+    return actions[words[0]](options)
+
+
+def data_write(options):
+    """Write a directory that ``run dir=`` and the original programs read."""
+    path = Path(options.pop("dir"))
+    files = [file.name for file in path.glob("*.bin")] if path.is_dir() else []
+    if files and not options.get("force"):
+        raise UsageError(f"{path} holds {', '.join(sorted(files))}; force=1 overwrites them")
+    source = choose_source(options, "cpu")
+    if {source.constants.dtype, source.constants.location_dtype} != {"float16"}:
+        raise UsageError("data directories hold float16 only: use dtype=float16")
+    check_memory(source)
+    inputs = source.load()
+    write_directory(path, inputs)
+    say("written", path)
+    say("workload", source.text)
+    keys = " ".join(f"{name}={value}" for name, value in source.numbers.items())
+    say("run it", f"numba-deform run dir={path} {keys}")
+    return RIGHT
+
+
+def data_read(options):
+    """Check a directory against its shape keys, and describe it."""
+    source = choose_source(options, "cpu")
+    inputs = source.load()
+    say("directory", options["dir"])
+    shapes = " ".join(f"{h}x{w}" for h, w in inputs.spatial_shapes)
+    say("levels", shapes + (" padded" if inputs.padded else ""))
+    say("samples", f"{source.samples:,}")
+    table = Table("array", "shape", "type", "smallest", "largest", "mean", "not finite")
+    for name in ("value", "sampling_locations", "attention_weights"):
+        array = getattr(inputs, name)
+        finite = np.isfinite(array)
+        some = array[finite].astype(np.float64)
+        figures = (some.min(), some.max(), some.mean()) if some.size else (np.nan,) * 3
+        table.add_row(
+            name, show(array.shape), str(array.dtype), *(f"{n:.4g}" for n in figures),
+            f"{array.size - some.size:,}",
+        )  # fmt: skip
+    console().print(table)
+    where = inputs.sampling_locations
+    outside = ~((where >= 0) & (where <= 1)).all(axis=-1)
+    say("outside", f"{100 * outside.mean():.2f} % of the samples are not in [0, 1]")
+    sums = inputs.attention_weights.astype(np.float64).sum(axis=(-2, -1))
+    say("weights", f"of a query and head they sum to {sums.min():.4f} .. {sums.max():.4f}")
+    return RIGHT
+
+
+# --- variants and inspect -------------------------------------------------------------------------
+def variants(words):
+    """``numba-deform variants``: the registry, then the parameters of each kernel."""
+    parse_pairs(split_pairs(words), KEYS["variants"], "variants")
+    table = Table("variant", "systems", "what it does", "kernel and preset", "oldest GPU")
+    for v in VARIANTS.values():
+        preset = " ".join(f"{name}={show(value)}" for name, value in v.preset.items())
+        oldest = "SM {}.{}".format(*v.capability)
+        table.add_row(v.name, v.systems, v.summary, f"{_file(v)} {preset}", oldest)
+    console().print(table)
+    table = Table("kernel", "parameters and their defaults, where a preset says nothing else")
+    for config, members in families().items():
+        fields = dataclasses.fields(config)
+        parameters = " ".join(f"{field.name}={show(field.default)}" for field in fields)
+        table.add_row(_file(members[0]), parameters)
+    console().print(table)
+    return RIGHT
+
+
+def _file(variant):
+    """The name of the kernel's file, which variants of one family share."""
+    return variant.module.__name__.rpartition(".")[2]
+
+
+NOTABLE = {
+    "UTMALDG": "TMA loads",
+    "UTMASTG": "TMA stores",
+    "UBLKCP": "bulk copies",
+    "SYNCS": "mbarrier operations",
+    "LDGSTS": "cp.async",
+    "LDG": "loads from global memory",
+    "STG": "stores to global memory",
+    "LDS": "loads from shared memory",
+    "STS": "stores to shared memory",
+    "LDL": "loads of spilled registers or local arrays",
+    "STL": "stores of spilled registers or local arrays",
+    "SHFL": "warp shuffles",
+    "BAR": "block barriers",
+    "WARPSYNC": "warp barriers",
+    "HFMA2": "packed fp16 multiply-adds",
+    "FFMA": "fp32 multiply-adds",
+    "CALL": "calls of functions",
+}
+
+
+def inspect(words):
+    """``numba-deform inspect``: what a variant became, without a GPU."""
+    pairs = split_pairs(words)
+    chosen = pick_variant(pairs.get("variant", "tma"))
+    options, parameters = variant_options(pairs, KEYS["inspect"], "inspect", chosen)
+    constants = make_constants(options)
+    config = chosen.configure(constants, **parameters)
+    kernel = chosen.kernel(config, constants)
+    if options.get("linked"):
+        kernel = kernel.with_linked_ptx()
+    architecture = options.get("arch", "sm_90a")
+    check_architecture(architecture, chosen)
+    try:
+        found = inspect_kernel(kernel, architecture)
+    except (ToolMissing, ValueError):
+        raise
+    except Exception as error:  # the compiler's packages share no base class
+        if "arch" not in options:
+            raise
+        raise UsageError(f"arch={architecture}: {str(error).partition(chr(10))[0]}") from None
+    wanted = options.get("show", "summary")
+    if wanted != "summary":
+        print({"ptx": found.ptx, "sass": found.sass}[wanted])
+        return RIGHT
+    say("variant", f"{chosen.name} for {architecture}" + (", linked PTX" if kernel.linked else ""))
+    say_parameters("constants", vars(constants))
+    say_parameters("configuration", vars(config))
+    say("registers", f"{found.registers} a thread")
+    say("stack", f"{found.stack} bytes a thread")
+    say("spills", f"{found.spill_loads} loads, {found.spill_stores} stores")
+    dynamic = chosen.dynamic_shared_bytes(config, constants)
+    say("shared memory", f"{found.shared:,} bytes static + {dynamic:,} dynamic a block")
+    table = Table("instruction", "count", "what it is")
+    counts = found.instructions
+    for opcode, meaning in NOTABLE.items():
+        if opcode in counts:
+            table.add_row(opcode, str(counts[opcode]), meaning)
+    rest = sum(count for opcode, count in counts.items() if opcode not in NOTABLE)
+    table.add_row("others", str(rest), "address and index arithmetic, branches, conversions, ...")
+    table.add_row("all", str(sum(counts.values())), "")
+    console().print(table)
+    return RIGHT
+
+
+COMMANDS = {
+    "probe": probe,
+    "tile-copy": tile_copy,
+    "data": data,
+    "variants": variants,
+    "inspect": inspect,
+}

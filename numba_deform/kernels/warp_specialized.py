@@ -1,0 +1,430 @@
+"""warp_specialized (S10 to S16): some warps only load, the others only compute.
+
+P producer and C consumer warps share one ring per block. A stage holds one step's tiles of all the
+consumers' rows; it is full when every producer has arrived and all its bytes are there, and empty
+when every consumer has released it:
+
+    producer: for each step of each row:          consumer: for each step of each row:
+                  acquire the stage                              wait for the stage
+                  issue its tiles                                add up its tiles
+                  commit                                         release it
+
+The block is persistent: both sides go on to the next rows, at their own pace.
+
+metadata: how a consumer knows what a sample weighs
+    recompute   every lane reads location and weight again and computes for itself (phase 1)
+    shared      the producers write the weights of each tile's sides beside the tile (phase 2)
+    shuffle     each lane prepares a run of samples, the others fetch by shuffle, as in ``tma`` (phase 6)
+sync: what says that a stage is empty, and that its metadata are written
+    barrier     the empty barrier; the arrival on the full one
+    flags       one 32-bit flag for each stage and warp, store-release and load-acquire (phase 3). The bytes
+                still need the full barrier: only an mbarrier can count what TMA has delivered
+"""
+
+from collections import namedtuple
+
+from numba import cuda, float32, int32, uint32, uint64
+from numba.cuda import types
+
+from ..compiler import kernel
+from ..device.integer import div_u32
+from ..device.memory import (
+    align_up,
+    ld_shared_b32,
+    ld_shared_v2,
+    shared_address,
+    st_release_cta_shared_b32,
+    st_shared_b32,
+    st_shared_v2,
+    static_bytes,
+)
+from ..device.pipeline import (
+    Ring,
+    acquire,
+    commit,
+    first_state,
+    flag_wait,
+    full_barrier,
+    init_barriers,
+    make_advance,
+    release,
+    wait,
+)
+from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
+from ..device.sync import fence_mbarrier_init
+from .accumulate import ALL, ARITHMETIC
+from .lanes import ITEMSIZE, lane_layout
+from .row import Run, item_count, item_row, items, row_parts
+from .sampling import corner_weights, load_level, number_loader
+from .tiles import stage_layout, tile_parts, trace_of
+from .tma import Source, tma_parts
+from .tma import arguments as arguments
+
+# What a producer lane knows of the rows that its slots belong to.
+Slots = namedtuple("Slots", ["number", "head", "batch"])
+# Shared addresses of the flags of sync=flags.
+Flags = namedtuple("Flags", ["empty", "ready"])
+
+
+def metadata_bytes(constants, arithmetic):
+    """Bytes of one tile's weights in shared memory: of its left and of its right side."""
+    return 2 * 4 * ARITHMETIC[constants.dtype, arithmetic].weight_words
+
+
+def shared_bytes(config, constants):
+    """(bytes of tiles, of barriers and flags, of metadata) of a block."""
+    stage = stage_layout(config, constants)
+    slots = config.stages * config.consumers * stage.slots
+    barriers = config.stages * 16
+    if config.sync == "flags":
+        barriers = config.stages * (8 + 4 * (config.producers + config.consumers))
+    metadata = metadata_bytes(constants, config.arithmetic) if config.metadata == "shared" else 0
+    return slots * stage.slot, barriers, slots * metadata
+
+
+def build(config, constants):
+    """The kernel for a ``configs.WarpSpecialized``; its arguments are those of ``tma``."""
+    layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
+    PRODUCERS, CONSUMERS, THREADS = config.producers, config.consumers, config.threads
+    LEVELS, POINTS, SAMPLES = (
+        constants.levels,
+        constants.points,
+        constants.levels * constants.points,
+    )
+    PARTS, SIDES_PER_LANE, ROUNDS = layout.parts, layout.sides_per_lane, layout.rounds
+    STEP, RUN_STEPS, ROUND_RUNS = stage.step, stage.run_steps, layout.chunk_lanes
+    ROUND_STEPS, ROW_STEPS, FLUSH_RUNS = stage.round_steps, stage.row_steps, stage.flush_runs
+    TILE, SLOT = stage.tile, stage.slot
+    ROWS_PER_BLOCK, ABREAST = CONSUMERS * 32 // config.lanes, config.batches_abreast
+    # One stage has SLOTS tiles; producer lanes take them in turn.
+    SLOTS, PRODUCER_LANES = CONSUMERS * stage.slots, 32 * PRODUCERS
+    SLOTS_PER_LANE = -(-SLOTS // PRODUCER_LANES)
+    STEP_SHIFT, ROW_SHIFT = STEP.bit_length() - 1, (PARTS * STEP).bit_length() - 1
+    STAGES = config.stages
+    SHARED_META, SHUFFLE = config.metadata == "shared", config.metadata == "shuffle"
+    FLAGS, PREFETCH, PER_BATCH = config.sync == "flags", config.prefetch, config.maps == "batch"
+    GIVE, TAKE = config.producer_registers, config.consumer_registers
+    TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
+    STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
+    META = metadata_bytes(constants, config.arithmetic)
+    DEBUG, TRACE_BYTES = config.debug, 4 * constants.channels * ITEMSIZE[constants.dtype]
+    TWO_WORDS, FLAG_COUNT = META == 16, STAGES * (PRODUCERS + CONSUMERS)
+    RAW_XY = 2 * SLOTS_PER_LANE
+    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
+    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    load_location = number_loader(constants.location_dtype, 2)
+    load_weight = number_loader(constants.weight_dtype, 1)
+    advance = make_advance(STAGES)
+    place, new_sums, clear, new_run, read_run, sample, write_row = row_parts(config, constants)
+    new_tiles, prepare, _, _, add_tile, add_step, flush = tile_parts(config, constants)
+    acquire_maps, _, load_tile, _ = tma_parts(config, constants)
+    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
+    pack, unpack = arithmetic.pack, arithmetic.unpack
+
+    # --- what both roles say to each other ----------------------------------------------------------
+    @cuda.jit(device=True, forceinline=True)
+    def flag_of(first, state, count, number):
+        """The flag of warp ``number`` of a role with ``count`` warps, for the state's stage."""
+        return uint32(first + uint32(4) * uint32(state.stage * int32(count) + number))
+
+    @cuda.jit(device=True, forceinline=True)
+    def wait_empty(ring, flags, state, turn, lane):
+        """All consumers have released the stage: each has set its flag as often as the ring went round."""
+        if FLAGS:
+            if lane < CONSUMERS:
+                flag_wait(flag_of(flags.empty, state, CONSUMERS, lane), turn)
+            cuda.syncwarp()
+        else:
+            acquire(ring, state)
+
+    @cuda.jit(device=True, forceinline=True)
+    def announce(ring, flags, state, turn, producer, bytes):
+        """One lane, after the warp's loads and weights."""
+        commit(ring, state, bytes)
+        if FLAGS and SHARED_META:
+            flag = flag_of(flags.ready, state, PRODUCERS, producer)
+            st_release_cta_shared_b32(flag, uint32(turn + 1))
+
+    @cuda.jit(device=True, forceinline=True)
+    def wait_full(ring, flags, state, turn, lane):
+        """The stage's weights are written and its tiles have arrived."""
+        if FLAGS and SHARED_META:
+            if lane < PRODUCERS:
+                flag_wait(flag_of(flags.ready, state, PRODUCERS, lane), turn + 1)
+            cuda.syncwarp()
+        wait(ring, state)
+
+    @cuda.jit(device=True, forceinline=True)
+    def give_back(ring, flags, state, turn, consumer):
+        """One lane, after the warp has read the stage."""
+        if FLAGS:
+            flag = flag_of(flags.empty, state, CONSUMERS, consumer)
+            st_release_cta_shared_b32(flag, uint32(turn + 1))
+        else:
+            release(ring, state)
+
+    # --- producer -----------------------------------------------------------------------------------
+    @cuda.jit(device=True, inline="always")
+    def new_slots():
+        number = cuda.local.array(SLOTS_PER_LANE, int32)
+        head = cuda.local.array(SLOTS_PER_LANE, int32)
+        batch = cuda.local.array(SLOTS_PER_LANE, int32)
+        return Slots(number, head, batch)
+
+    @cuda.jit(device=True, inline="always")
+    def new_raw():
+        xy = cuda.local.array(RAW_XY, float32)
+        attention = cuda.local.array(SLOTS_PER_LANE, float32)
+        return Run(xy, attention)
+
+    @cuda.jit(device=True, forceinline=True)
+    def find_rows(item, thread, slots, batches, rows_per_batch, heads):
+        """The rows of this lane's slots in an item."""
+        for i in range(SLOTS_PER_LANE):
+            slot = min(thread + int32(i * PRODUCER_LANES), int32(SLOTS - 1))
+            row = item_row(
+                item, int32(slot >> int32(ROW_SHIFT)), batches, rows_per_batch, heads,
+                ROWS_PER_BLOCK, ABREAST,
+            )  # fmt: skip
+            slots.number[i], slots.head[i], slots.batch[i] = row.number, row.head, row.batch
+
+    @cuda.jit(device=True, forceinline=True)
+    def sample_of(step, part, j):
+        """Which of a row's samples a part's tile ``j`` of a step holds."""
+        r = int32(step // ROUND_STEPS)
+        t = int32(step % ROUND_STEPS)
+        return int32(((r * int32(PARTS) + part) * int32(ROUND_STEPS) + t) * int32(STEP) + j)
+
+    @cuda.jit(device=True, forceinline=True)
+    def slot_sample(step, thread, i):
+        slot = thread + int32(i * PRODUCER_LANES)
+        part = int32(slot >> int32(STEP_SHIFT)) & int32(PARTS - 1)
+        return sample_of(step, part, int32(slot & int32(STEP - 1)))
+
+    @cuda.jit(device=True, forceinline=True)
+    def read_slots(step, thread, slots, locations, weights, raw):
+        """Locations of this lane's tiles in a step, and weights if the consumers want to be told."""
+        xy = cuda.local.array(2, float32)
+        attention = cuda.local.array(1, float32)
+        for i in range(SLOTS_PER_LANE):
+            k = min(slot_sample(step, thread, i), int32(SAMPLES - 1))
+            k = uint64(slots.number[i]) * uint64(SAMPLES) + uint64(k)
+            load_location(locations + k * uint64(LOCATION_BYTES), xy)
+            attention[0] = float32(0)
+            if SHARED_META:
+                load_weight(weights + k * uint64(WEIGHT_BYTES), attention)
+            raw.xy[2 * i], raw.xy[2 * i + 1], raw.attention[i] = xy[0], xy[1], attention[0]
+
+    @cuda.jit(device=True, forceinline=True)
+    def write_weights(address, attention, fx, fy):
+        """Both sides' weights of a tile, as ``pack`` makes them."""
+        left_a, left_b = pack(*corner_weights(attention, fx, fy, int32(0)))
+        right_a, right_b = pack(*corner_weights(attention, fx, fy, int32(1)))
+        if TWO_WORDS:
+            st_shared_v2(address, left_a, left_b)
+            st_shared_v2(uint32(address + uint32(8)), right_a, right_b)
+        else:
+            st_shared_b32(address, left_a)
+            st_shared_b32(uint32(address + uint32(4)), right_a)
+
+    # --- consumer -----------------------------------------------------------------------------------
+    @cuda.jit(device=True, forceinline=True)
+    def read_weights(address, side):
+        if TWO_WORDS:
+            words = ld_shared_v2(uint32(address + uint32(8) * uint32(side)))
+            return unpack(words[0], words[1])
+        return unpack(ld_shared_b32(uint32(address + uint32(4) * uint32(side))), uint32(0))
+
+    @cuda.jit(device=True, forceinline=True)
+    def compute_weights(locations, weights, levels, row, k, one, side):
+        """Read a sample again, and weigh one side of its tile."""
+        number = uint64(row.number) * uint64(SAMPLES) + uint64(k)
+        load_location(locations + number * uint64(LOCATION_BYTES), one.xy)
+        load_weight(weights + number * uint64(WEIGHT_BYTES), one.attention)
+        height, width, _, _ = load_level(levels, int32(div_u32(k, POINTS)))
+        _, fx, _, fy, attention = sample(one, 0, width, height, True)
+        a, b = pack(*corner_weights(attention, fx, fy, side))
+        return unpack(a, b)
+
+    @cuda.jit(device=True, inline="always")
+    def new_one():
+        xy = cuda.local.array(2, float32)
+        attention = cuda.local.array(1, float32)
+        return Run(xy, attention)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_sample(acc, tile, told, k, me, row, one, locations, weights, levels, trace):
+        """Sample k of a row, its weights told by the producer or computed again."""
+        if k < SAMPLES:  # else nothing was loaded
+            if DEBUG and trace != 0:
+                trace = trace + uint64(k) * uint64(TRACE_BYTES)
+            for s in range(SIDES_PER_LANE):
+                side = me.side + int32(s)
+                if SHARED_META:
+                    up, down = read_weights(told, side)
+                else:
+                    up, down = compute_weights(locations, weights, levels, row, k, one, side)
+                add_tile(acc, tile, me, s, up, down, trace)
+
+    u64, i32 = types.uint64, types.int32
+
+    @kernel(
+        types.void(u64, u64, u64, u64, u64, u64, i32, i32, i32, i32),
+        threads=config.threads,
+        min_blocks=config.min_blocks,
+        whole_program=bool(GIVE),
+    )
+    def warp_specialized(
+        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
+    ):  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        lane, warp = int32(thread & int32(31)), int32(thread >> int32(5))
+        items = item_count(batches, rows_per_batch, ROWS_PER_BLOCK)
+        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+
+        shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
+        tiles_address = align_up(shared_address(shared), uint32(128))
+        weights_address = uint32(tiles_address + uint32(TILES_BYTES))
+        full = uint32(weights_address + uint32(META_BYTES))
+        ring = Ring(full, uint32(full + uint32(8 * STAGES)))
+        # In place of the empty barriers: empty[stage][consumer], ready[stage][producer].
+        flags = Flags(ring.empty, uint32(ring.empty + uint32(4 * STAGES * CONSUMERS)))
+        if thread == 0:
+            init_barriers(ring.full, STAGES, PRODUCERS)
+            if not FLAGS:
+                init_barriers(ring.empty, STAGES, CONSUMERS)
+            fence_mbarrier_init()  # the copy engine sees the barriers
+        if FLAGS:
+            for i in range(thread, FLAG_COUNT, THREADS):
+                st_shared_b32(uint32(flags.empty + uint32(4) * uint32(i)), uint32(0))
+        acquire_maps(maps, batches, thread, THREADS)
+        cuda.syncthreads()
+
+        state, turn = first_state(), int32(0)  # turn: how often the ring has wrapped
+        if warp < PRODUCERS:
+            if GIVE:
+                setmaxnreg_dec(uint32(GIVE))
+            slots, raw = new_slots(), new_raw()
+            tile_source = cuda.local.array(SLOTS_PER_LANE, uint64)
+            head = cuda.local.array(SLOTS_PER_LANE, int32)
+            batch = cuda.local.array(SLOTS_PER_LANE, int32)
+            x = cuda.local.array(SLOTS_PER_LANE, int32)
+            y = cuda.local.array(SLOTS_PER_LANE, int32)
+            fx = cuda.local.array(SLOTS_PER_LANE, float32)
+            fy = cuda.local.array(SLOTS_PER_LANE, float32)
+            attention = cuda.local.array(SLOTS_PER_LANE, float32)
+            step = int32(0)
+            if item < items:
+                find_rows(item, thread, slots, batches, rows_per_batch, heads)
+                if PREFETCH:
+                    read_slots(step, thread, slots, locations, weights, raw)
+            while item < items:
+                if not PREFETCH:
+                    read_slots(step, thread, slots, locations, weights, raw)
+                bytes_to_come = uint32(0)
+                for i in range(SLOTS_PER_LANE):
+                    k = slot_sample(step, thread, i)
+                    exists = k < SAMPLES and thread + int32(i * PRODUCER_LANES) < SLOTS
+                    level = int32(div_u32(min(k, int32(SAMPLES - 1)), POINTS))
+                    height, width, _, _ = load_level(levels, level)
+                    x[i], fx[i], y[i], fy[i], attention[i] = sample(raw, i, width, height, True)
+                    number = slots.batch[i] * int32(LEVELS) + level if PER_BATCH else level
+                    tile_source[i] = maps + uint64(128) * uint64(number) if exists else uint64(0)
+                    head[i], batch[i] = slots.head[i], slots.batch[i]
+                    voters = cuda.popc(cuda.ballot_sync(ALL, exists))
+                    bytes_to_come = uint32(bytes_to_come + uint32(TILE) * uint32(voters))
+                step = int32(step + 1)
+                if step == ROW_STEPS:
+                    step, item = int32(0), int32(item + stride)
+                    if item < items:
+                        find_rows(item, thread, slots, batches, rows_per_batch, heads)
+                if PREFETCH:
+                    if item < items:
+                        read_slots(step, thread, slots, locations, weights, raw)
+
+                wait_empty(ring, flags, state, turn, lane)
+                for i in range(SLOTS_PER_LANE):
+                    if tile_source[i] != 0:
+                        slot = uint32(
+                            state.stage * int32(SLOTS) + thread + int32(i * PRODUCER_LANES)
+                        )
+                        origin = Source(tile_source[i], head[i], batch[i], int32(0))
+                        tile = uint32(tiles_address + uint32(SLOT) * slot)
+                        load_tile(tile, origin, x[i], y[i], full_barrier(ring, state))
+                        if SHARED_META:
+                            address = uint32(weights_address + uint32(META) * slot)
+                            write_weights(address, attention[i], fx[i], fy[i])
+                cuda.syncwarp()  # all lanes' weights are written
+                if lane == 0:
+                    announce(ring, flags, state, turn, warp, bytes_to_come)
+                state = advance(state)
+                if state.stage == 0:
+                    turn = int32(turn + 1)
+        else:
+            if TAKE:
+                setmaxnreg_inc(uint32(TAKE))
+            consumer = int32(warp - int32(PRODUCERS))
+            me = place(int32(thread - int32(PRODUCER_LANES)))
+            acc, run, tiles, one = new_sums(), new_run(), new_tiles(), new_one()
+            own_slot = int32((me.row * int32(PARTS) + me.part) * int32(STEP))
+            row = item_row(
+                min(item, int32(items - 1)), me.row, batches, rows_per_batch, heads,
+                ROWS_PER_BLOCK, ABREAST,
+            )  # fmt: skip
+            level, mine = int32(0), False
+            if SHUFFLE and PREFETCH:
+                level, mine = read_run(locations, weights, row, int32(0), me, run)
+            while item < items:
+                trace = trace_of(debug, debug_row, row)
+                item = int32(item + stride)
+                next_row = item_row(
+                    min(item, int32(items - 1)), me.row, batches, rows_per_batch, heads,
+                    ROWS_PER_BLOCK, ABREAST,
+                )  # fmt: skip
+                for r in range(ROUNDS):
+                    if SHUFFLE:
+                        if not PREFETCH:
+                            level, mine = read_run(locations, weights, row, r, me, run)
+                        height, width, _, _ = load_level(levels, level)
+                        prepare(run, width, height, mine, me, tiles)
+                        if PREFETCH:
+                            if r + 1 < ROUNDS:
+                                level, mine = read_run(locations, weights, row, r + 1, me, run)
+                            else:
+                                level, mine = read_run(locations, weights, next_row, 0, me, run)
+                    for i in range(ROUND_RUNS):
+                        for n in range(RUN_STEPS):
+                            wait_full(ring, flags, state, turn, lane)
+                            first_slot = uint32(state.stage * int32(SLOTS) + own_slot)
+                            here = uint32(tiles_address + uint32(SLOT) * first_slot)
+                            if SHUFFLE:
+                                add_step(acc, here, i, n, r, me, tiles, trace)
+                            else:
+                                told = uint32(weights_address + uint32(META) * first_slot)
+                                k = sample_of((r * ROUND_RUNS + i) * RUN_STEPS + n, me.part, 0)
+                                for j in range(STEP):
+                                    add_sample(
+                                        acc, uint32(here + uint32(j * SLOT)),
+                                        uint32(told + uint32(j * META)), int32(k + int32(j)),
+                                        me, row, one, locations, weights, levels, trace,
+                                    )  # fmt: skip
+                            cuda.syncwarp()  # all lanes have read the stage
+                            if lane == 0:
+                                give_back(ring, flags, state, turn, consumer)
+                            state = advance(state)
+                            if state.stage == 0:
+                                turn = int32(turn + 1)
+                        if FLUSH_RUNS:
+                            flush(acc)
+                    if not FLUSH_RUNS:
+                        flush(acc)
+                write_row(out, row, me, acc)
+                clear(acc)
+                row = next_row
+
+    return warp_specialized
+
+
+def blocks(problem, config, resident):
+    """Grid size: the blocks that are resident at once, unless there are fewer rows."""
+    return min(resident(), items(problem, config.consumers * 32 // config.lanes))

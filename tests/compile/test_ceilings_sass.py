@@ -1,0 +1,38 @@
+"""The ceilings' kernels down to SASS: nothing spilled, called or left out."""
+
+import pytest
+
+from numba_deform.inspect import inspect_kernel
+from numba_deform.kernels import ceilings
+
+
+def inlined(kernel):
+    found = inspect_kernel(kernel)
+    assert found.spill_loads == found.spill_stores == found.stack == 0
+    assert found.instructions.get("CALL", 0) == 0
+    return found.instructions
+
+
+@pytest.mark.parametrize("row_bytes", [48, 64, 256])
+@pytest.mark.parametrize("unroll", [2, 8])
+def test_l1_keeps_its_loads(row_bytes, unroll):
+    counts = inlined(ceilings.build_l1(row_bytes, row_bytes, unroll))
+    assert counts["LDG"] >= 2 * unroll and counts["LDG"] % (2 * unroll) == 0
+
+
+@pytest.mark.parametrize("row_bytes", [48, 64, 256])
+def test_shared_keeps_its_loads(row_bytes):
+    assert inlined(ceilings.build_shared(row_bytes, 4))["LDS"] == 8
+
+
+@pytest.mark.parametrize(("stages", "points", "warps"), [(2, 8, 8), (4, 32, 4), (8, 1, 16)])
+def test_tma(stages, points, warps):
+    counts = inlined(ceilings.build_tma(64, 32, 4, stages, points, warps))
+    assert counts["UTMALDG"] > 0 and counts["SYNCS"] > 0
+
+
+def test_copy_empty_delay():
+    counts = inlined(ceilings.build_copy())
+    assert counts["LDG"] >= 4 and counts["STG"] >= 4
+    assert sum(inlined(ceilings.build_empty()).values()) < 10
+    assert "CS2R" in inlined(ceilings.build_delay())  # reads the clock

@@ -1,0 +1,74 @@
+"""The ceilings' kernels and a small bench and sweep on a real GPU."""
+
+import numpy as np
+import pytest
+
+from numba_deform import report
+from numba_deform.bench import bench, parse_entries
+from numba_deform.host.gpu import DeviceArray, launch
+from numba_deform.kernels import ceilings
+from numba_deform.sim import simulate
+from numba_deform.sweep import expand, sweep
+from numba_deform.workload import preset
+
+
+def test_copy_copies(hopper):
+    data = np.random.default_rng(1).integers(0, 2**32, 4 * 100_003, np.uint32)
+    source, target = DeviceArray.of(hopper, data), DeviceArray(hopper, data.shape, data.dtype)
+    target.fill(0)
+    launch(hopper, ceilings.build_copy(), 64, (source, target, len(data) // 4))
+    assert np.array_equal(target.to_numpy(), data)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: ceilings.build_l1(64, 64, threads=64), lambda: ceilings.build_shared(64, threads=64)],
+    ids=["l1", "shared"],
+)
+def test_window_equals_the_cpu_engine(hopper, build):
+    window = np.random.default_rng(2).integers(0, 256, ceilings.window_bytes(64, 64), np.uint8)
+    want = np.zeros((128, 4), np.uint32)
+    simulate(build(), 2, 64, (window, want, 3))
+    source, out = DeviceArray.of(hopper, window), DeviceArray(hopper, want.shape, want.dtype)
+    launch(hopper, build(), 2, (source, out, 3))
+    assert np.array_equal(out.to_numpy(), want)
+
+
+def test_bench(hopper, tmp_path):
+    workload = preset("detr-decoder")
+    entries = parse_entries("direct,tma:stages=3,direct:lanes=3")
+    document = bench(hopper, [workload], entries, repeats=3, peer_names=("no_such_module:f",))
+    direct, tma, refused, absent = document["rows"]
+    for row in (direct, tma):
+        assert row["error"] < 1e-3 and 0 < row["min_ms"] <= row["median_ms"] <= row["max_ms"]
+        assert row["runs"] == 3 and row["bounded_by"] in row["bounds"]
+    assert "lanes=3" in refused["error_text"]
+    assert "not installed" in absent["error_text"]
+    best = {row["ceiling"]: row for row in document["ceilings"] if row["best"]}
+    assert set(best) == {"l1", "shared", "tma", "copy", "launch"}
+    # The SM's data path moves 128 bytes a cycle, so 2 cycles for a tile of 256; TMA needs more.
+    assert 1.8 < best["shared"]["cycles_per_tile"] < 6
+    assert 1.8 < best["l1"]["cycles_per_tile"] < 8
+    assert 4 < best["tma"]["cycles_per_tile"] < 30
+    assert "tiles through L1" in report.markdown(document)
+
+
+def test_bench_with_torch(hopper):
+    pytest.importorskip("torch")
+    document = bench(
+        hopper, [preset("detr-decoder")], parse_entries("direct"), repeats=2,
+        peer_names=("torch grid_sample",),
+    )  # fmt: skip
+    direct, eager = document["rows"]
+    assert eager["error"] < 0.05 and eager["median_ms"] > direct["median_ms"]
+
+
+def test_sweep(hopper, tmp_path):
+    points = expand(
+        {"variant": ["tma"], "workload": ["detr-decoder"], "stages": ["1", "2", "4000"]}
+    )
+    document = sweep(points, tmp_path / "sweep.json", hopper, repeats=3)
+    one, two, refused = document["rows"]
+    assert one["median_ms"] > 0 and two["cycles_per_tile"] > 0
+    assert refused["refused"]
+    report.plot(document, tmp_path / "sweep.png")

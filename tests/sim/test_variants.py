@@ -1,0 +1,43 @@
+"""Every variant of the registry over many schedules, on problems at the edges of its pipeline."""
+
+import dataclasses
+
+import pytest
+from helpers import check
+
+from numba_deform.sim.engine import LANDINGS
+from numba_deform.variants import VARIANTS
+from numba_deform.workload import Workload
+
+SEEDS = 5
+# (workload, stages where the variant has them). The last block is never full; in the first problem
+# the persistent kernels, of which the CPU engine holds two blocks, go round more than once.
+PROBLEMS = {
+    "tail": (dict(batch=1, levels=((4, 3),), num_query=59, num_points=4), None),
+    "more stages than points": (
+        dict(batch=2, levels=((3, 4), (1, 2)), num_query=2, num_points=2),
+        5,
+    ),
+    "fewer points than stages": (dict(batch=1, levels=((2, 3),), num_query=5, num_points=1), 4),
+}
+
+
+def parameters(variant, stages):
+    """The variant's own configuration in a small block, with another number of stages."""
+    names = {f.name for f in dataclasses.fields(variant.config)}
+    changed = {}
+    if "threads" in names:
+        changed = {"threads": 64, "min_blocks": 0}
+    if stages and "stages" in names and variant.preset.get("copy") != "plain":
+        changed["stages"] = stages
+    return changed
+
+
+@pytest.mark.parametrize("landing", LANDINGS)
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_right_and_silent(name, problem, landing):
+    shape, stages = PROBLEMS[problem]
+    workload = Workload("edge", num_heads=1, channels=32, pattern="uniform", outside=0.15, **shape)
+    options = {"schedules": SEEDS, "landing": landing}
+    check(workload.generate(seed=len(name)), name, options, **parameters(VARIANTS[name], stages))

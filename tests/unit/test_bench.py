@@ -1,0 +1,511 @@
+"""Entries, bounds, tables, sweeps and the cache of compiled kernels; nothing here needs a GPU."""
+
+import json
+import os
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import cuda, int32, uint32
+from numba.cuda import types as cuda_types
+
+from numba_deform import bench as library
+from numba_deform import cache, ceilings, peers, record, report
+from numba_deform.bench import Case, Entry, bench, bytes_of, parse_entries, rates, workloads_of
+from numba_deform.cli.bench import COMMANDS
+from numba_deform.cli.keys import UsageError
+from numba_deform.compiler import kernel
+from numba_deform.host.gpu import gpu_or_none
+from numba_deform.sweep import expand, sweep
+from numba_deform.variants import VARIANTS, ConfigError
+from numba_deform.worker import Worker
+from numba_deform.workload import WorkloadError, preset
+
+no_gpu = pytest.mark.skipif(gpu_or_none() is not None, reason="what it says without a GPU")
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """Children import the stand-ins by name."""
+    here = str(Path(__file__).parent)
+    monkeypatch.syspath_prepend(here)
+    monkeypatch.setenv("PYTHONPATH", here, prepend=os.pathsep)
+
+
+# --- entries --------------------------------------------------------------------------------------
+def test_entries():
+    assert parse_entries("direct,tma:stages=3,lanes=4,persistent") == [
+        Entry("direct"), Entry("tma", (("stages", 3), ("lanes", 4))), Entry("persistent"),
+    ]  # fmt: skip
+    assert parse_entries("tma:linked=1,tensormap_fence=0") == [
+        Entry("tma", (("tensormap_fence", False),), linked=True)
+    ]
+    assert [e.variant for e in parse_entries("all")] == list(VARIANTS)
+    assert parse_entries("tma:box=4x4")[0].label == "tma box=4x4"
+    assert parse_entries("tma:stages=2,linked=1")[0].label == "tma stages=2 linked"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", "at least one"),
+        ("stages=3,tma", "no variant before stages=3"),
+        ("dirct", "did you mean direct"),
+        ("direct:stages=3", "stages=3: direct has the parameters"),
+        ("tma:stages=three", "stages=three: must be written like"),
+        ("tma:linked=maybe", "linked=maybe"),
+    ],
+)
+def test_entries_that_are_wrong(text, names):
+    with pytest.raises(ConfigError, match=names):
+        parse_entries(text)
+
+
+def test_workloads():
+    found = workloads_of(["tiny", "quick"], ["seed", "local(8)"], dtype="float32")
+    assert [(w.name, w.pattern, w.sigma) for w in found][1::2] == [
+        ("tiny", "local", 8.0), ("quick", "local", 8.0),
+    ]  # fmt: skip
+    assert {w.dtype for w in found} == {"float32"}
+    assert workloads_of(["tiny"], [])[0] == preset("tiny")
+    with pytest.raises(WorkloadError, match="did you mean"):
+        workloads_of(["tinny"], [])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_compulsory_bytes(dtype, padded):
+    workload = preset("tiny", dtype=dtype, padded=padded)
+    case = Case(None, workload, 0)
+    out = workload.batch * workload.num_query * workload.num_heads * workload.channels
+    assert bytes_of(workload) == sum(a.nbytes for a in case.arrays) + out * case.arrays[0].itemsize
+
+
+# --- figures --------------------------------------------------------------------------------------
+def test_spread_and_rates():
+    assert record.spread([3.0, 1.0, 2.0, 10.0]) == {
+        "median_ms": 2.5, "min_ms": 1.0, "max_ms": 10.0, "runs": 4,
+    }  # fmt: skip
+    found = rates(1.0, 10**6, 2 * 10**6, sms=100, ghz=2.0)
+    assert found["gigatiles_per_second"] == pytest.approx(1.0)
+    assert found["gigabytes_per_second"] == pytest.approx(2.0)
+    assert found["cycles_per_tile"] == pytest.approx(200.0)
+
+
+def test_ceiling_figures_scale():
+    trial = ceilings.Trial("l1", "unroll=4", None, 4000, "tiles")
+    row = ceilings.figures(trial, [2.0, 1.0, 3.0], tiles=8000, bytes_moved=0)
+    assert (row["median_ms"], row["min_ms"], row["max_ms"]) == (4.0, 2.0, 6.0)
+    assert row["measured_ms"] == 2.0
+    launch = ceilings.Trial("launch", "", None, 1, "launches")
+    assert ceilings.figures(launch, [0.003], 8000, 9)["median_ms"] == 0.003
+
+
+def test_best_ceiling():
+    rows = [{"ceiling": c, "median_ms": t} for c, t in (("l1", 3), ("l1", 2), ("tma", 9))]
+    assert ceilings.best(rows) == {"l1": 2, "tma": 9}
+    assert [row["best"] for row in rows] == [False, True, True]
+
+
+def test_what_bounds():
+    found = {"l1": 0.4, "shared": 0.3, "tma": 1.2, "copy": 0.1, "launch": 0.01}
+    direct = ceilings.attribute(0.5, "l1", found)
+    assert (direct["bounded_by"], direct["closeness"]) == ("l1", 0.8)
+    assert set(direct["bounds"]) == {"l1", "copy", "launch"}
+    assert ceilings.attribute(1.5, "tma", found)["bounded_by"] == "tma"
+    assert ceilings.attribute(0.5, "l1", found | {"copy": 0.45})["bounded_by"] == "copy"
+    assert ceilings.attribute(12.0, None, found)["bounded_by"] == "copy"
+    assert ceilings.attribute(1.0, "l1", {}) == {}
+
+
+def test_every_fetch_has_ceilings():
+    assert {v.fetch for v in VARIANTS.values()} <= set(ceilings.PASSES)
+
+
+# --- the worker -----------------------------------------------------------------------------------
+def task(stages):
+    return {"entry": Entry("tma", (("stages", stages),))}
+
+
+def test_worker_survives():
+    with Worker("fake_measures:by_stages", limit=6) as worker:
+        first = worker.call(task(2))
+        assert worker.call(task(2))["pid"] == first["pid"]
+        assert "exit status 7" in worker.call(task(1))["error_text"]
+        second = worker.call(task(2))
+        assert second["pid"] != first["pid"]
+        assert "no answer within 6 s" in worker.call(task(3))["error_text"]
+        raised = worker.call(task(4))["error_text"]
+        assert raised == "RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access"
+        third = worker.call(task(2))
+        assert third["pid"] != second["pid"]  # a CUDA error spoils the context
+        assert worker.call(task(5)) == {"error_text": "ValueError: refused"}
+        assert worker.call(task(2))["pid"] == third["pid"]  # a refusal does not
+
+
+# --- sweeps ---------------------------------------------------------------------------------------
+def test_grid():
+    points = expand({"variant": ["direct", "tma"], "stages": ["1", "2"], "lanes": ["4", "8"],
+                     "workload": ["tiny"]})  # fmt: skip
+    labels = [p.entry.label for p in points]
+    assert labels == [
+        "direct lanes=4", "direct lanes=8", "tma stages=1 lanes=4", "tma stages=1 lanes=8",
+        "tma stages=2 lanes=4", "tma stages=2 lanes=8",
+    ]  # fmt: skip
+    assert not any(p.refused for p in points)
+    patterns = expand({"workload": ["tiny"], "pattern": ["seed", "uniform"], "padded": ["1"]})
+    assert [p.workload.pattern for p in patterns] == ["seed", "uniform"]
+    assert all(p.workload.padded is True for p in patterns)
+
+
+def test_grid_names_duplicates_and_refusals():
+    # 8 lanes are the default, so both spellings are one configuration.
+    assert len(expand({"workload": ["tiny"], "lanes": ["8", "8"]})) == 1
+    refused = expand({"variant": ["tma"], "workload": ["tiny"], "stages": ["2", "4000"]})
+    assert [bool(p.refused) for p in refused] == [False, True]
+    assert "shared memory" in refused[1].refused
+    with pytest.raises(ConfigError, match="stagez=1: is a parameter of none of direct"):
+        expand({"stagez": ["1"]})
+
+
+def grid(*stages):
+    return expand({"variant": ["tma"], "workload": ["tiny"], "stages": [str(s) for s in stages]})
+
+
+def test_sweep_survives_and_resumes(tmp_path):
+    path, seen = tmp_path / "sweep.json", []
+
+    def progress(done, total, label):
+        seen.append((done, total, label))
+
+    options = {"measure": "fake_measures:by_stages", "limit": 6}
+    sweep(grid(2, 1, 4000), path, progress=progress, **options)
+    assert seen[-1] == (3, 3, "done")
+    rows = json.loads(path.read_text())["rows"]
+    assert rows[0]["median_ms"] == 1.0 and rows[0]["parameters"] == {"stages": 2}
+    assert "exit status 7" in rows[1]["error_text"]
+    assert rows[2]["refused"] and "shared memory" in rows[2]["error_text"]
+
+    seen.clear()
+    more = sweep(grid(2, 1, 3, 6), path, progress=progress, **options)
+    assert [label for _, _, label in seen] == ["tma stages=3", "tma stages=6", "done"]
+    assert len(more["rows"]) == 5
+    assert more["rows"][0] == rows[0]  # not measured again
+    assert "no answer" in more["rows"][3]["error_text"]
+
+    seen.clear()
+    sweep(grid(2, 1, 6), path, progress=progress, retry=True, **options)
+    assert [label for _, _, label in seen] == ["tma stages=1", "done"]
+
+
+def test_sweep_keeps_to_its_file(tmp_path):
+    path = tmp_path / "other.json"
+    record.save(path, {"kind": "bench", "machine": {"gpu": "H200"}, "rows": []})
+    with pytest.raises(ValueError, match="choose another file"):
+        sweep([], path)
+
+
+def test_sweep_on_the_cpu_engine(tmp_path):
+    points = expand({"variant": ["direct"], "workload": ["tiny"], "num_query": ["3"]})
+    (row,) = sweep(points, tmp_path / "cpu.json")["rows"]
+    assert row["virtual_cycles"] > 0 and row["measured"] is False and row["error"] < 1e-3
+    assert "median_ms" not in row
+
+
+# --- the bench with a GPU that is only pretended ---------------------------------------------------
+class PretendArray:
+    def __init__(self, gpu, shape, dtype):
+        self.shape, self.dtype, self.address = tuple(shape), np.dtype(dtype), 1 << 20
+
+    @classmethod
+    def of(cls, gpu, array):
+        return cls(gpu, array.shape, array.dtype)
+
+    def fill(self, byte):
+        pass
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """A GPU on which every launch is recorded and takes as many ms as were launched before it."""
+    launched = []
+    gpu = types.SimpleNamespace(
+        sms=132, driver=13000, capability=(9, 0), architecture="sm_90a", describe=lambda: "a GPU",
+        device=types.SimpleNamespace(properties=types.SimpleNamespace(clock_rate=1_980_000)),
+    )  # fmt: skip
+
+    def pretend_launch(gpu, kernel, blocks, arguments, shared=0):
+        assert len(arguments) == len(kernel.signature.args) and blocks > 0
+        launched.append(kernel.name)
+
+    def pretend_times(gpu, run, repeats, warm_up, between):
+        between()
+        run()
+        return [float(len(launched))]
+
+    def pretend_launcher(gpu, problem, chosen, config, *addresses, linked=False):
+        assert len(addresses) == 4
+        return lambda: launched.append(chosen.name)
+
+    def pretend_answer(self, task):
+        if dict(task["entry"].parameters).get("lanes") == 4:
+            return {"error_text": "the process died with exit status -11"}
+        return {"error": 1e-4, "config": {}}
+
+    maps = types.SimpleNamespace(encode_into_host=lambda: np.zeros((8, 128), np.uint8))
+    for module in (library, ceilings):
+        monkeypatch.setattr(module, "DeviceArray", PretendArray)
+        monkeypatch.setattr(module, "launch", pretend_launch)
+    monkeypatch.setattr(ceilings, "resident_blocks", lambda gpu, kernel, shared=0: 4 * gpu.sms)
+    monkeypatch.setattr(ceilings, "level_maps", lambda *args, **options: maps)
+    monkeypatch.setattr(library, "time_launches", pretend_times)
+    monkeypatch.setattr(library, "gpu_launcher", pretend_launcher)
+    monkeypatch.setattr(library, "compile_ahead", lambda tasks, architecture: None)
+    monkeypatch.setattr(Worker, "call", pretend_answer)
+    return gpu, launched
+
+
+def test_bench_interleaves_and_attributes(pretended):
+    gpu, launched = pretended
+    entries = parse_entries("direct,tma:stages=3,direct:lanes=4")
+    document = bench(gpu, [preset("tiny")], entries, repeats=2, peer_names=("absent_peer:f",))
+    direct, tma, died, absent = document["rows"]
+    assert "exit status -11" in died["error_text"] and absent["absent"]
+    timed = [name for name in launched if name != "delay"]
+    trials = len(document["ceilings"])
+    assert len(launched) == 2 * len(timed) and len(timed) == 2 * (2 + trials)
+    assert timed[:2] == timed[2 + trials : 4 + trials] == ["direct", "tma"]  # round by round
+    assert direct["runs"] == 2 and direct["min_ms"] < direct["median_ms"] < direct["max_ms"]
+    assert set(direct["bounds"]) == {"l1", "copy", "launch"}
+    assert set(tma["bounds"]) == {"tma", "shared", "copy", "launch"}
+    for row in (direct, tma):
+        assert row["closeness"] == row["bounds"][row["bounded_by"]] / row["median_ms"]
+    json.dumps(document)
+    assert "tiles from shared memory" in report.markdown(document)
+
+
+def test_bench_goes_on_when_timing_fails(pretended, monkeypatch):
+    gpu, _ = pretended
+
+    def fail(*args, **options):
+        raise RuntimeError("CUDA_ERROR_LAUNCH_FAILED")
+
+    monkeypatch.setattr(library, "time_launches", fail)
+    document = bench(gpu, [preset("tiny"), preset("quick")], parse_entries("direct,direct:lanes=4"))
+    texts = [row["error_text"] for row in document["rows"]]
+    assert len(texts) == 4
+    assert texts[0] == texts[2] == "while timing: RuntimeError: CUDA_ERROR_LAUNCH_FAILED"
+
+
+# --- the bench on the CPU engine ------------------------------------------------------------------
+def test_bench_on_the_cpu_engine():
+    workload = preset("tiny", num_query=3)
+    document = bench(None, [workload], parse_entries("direct,direct:lanes=3,direct:linked=1"))
+    right, refused, linked = document["rows"]
+    assert right["error"] < 1e-3 and right["measured"] is False
+    assert "lanes=3" in refused["error_text"]
+    assert "linked" in linked["error_text"]
+    assert "not measured" in report.markdown(document)
+
+
+@no_gpu
+def test_commands_without_a_gpu(tmp_path, capsys):
+    for command, words in (("bench", []), ("sweep", [f"out={tmp_path / 'a.json'}"])):
+        with pytest.raises(UsageError, match="times need a GPU: .*engine=cpu workload=tiny"):
+            COMMANDS[command](words)
+    with pytest.raises(UsageError, match="too many for the CPU engine"):
+        COMMANDS["bench"](["engine=cpu"])
+    with pytest.raises(UsageError, match="out=FILE.json"):
+        COMMANDS["sweep"](["engine=cpu"])
+    with pytest.raises(UsageError, match="file=RESULT.json"):
+        COMMANDS["table"]([])
+    with pytest.raises(UsageError, match="unknown key varants; did you mean variants"):
+        COMMANDS["bench"](["varants=tma"])
+
+
+def test_commands_on_the_cpu_engine(tmp_path, capsys):
+    out = tmp_path / "bench.json"
+    words = ["engine=cpu", "workload=tiny", "variants=direct", f"out={out}"]
+    assert COMMANDS["bench"](words) == 0
+    assert "virtual cycles" in capsys.readouterr().out
+    assert COMMANDS["table"]([f"file={out}", "markdown=1"]) == 0
+    assert "| tiny uniform | direct |" in capsys.readouterr().out
+
+
+# --- tables and plots -----------------------------------------------------------------------------
+def document(kind="bench"):
+    def row(variant, time, **more):
+        return {
+            "workload": "seeds", "pattern": "seed", "dtype": "float16", "kind": "variant",
+            "variant": variant, "name": "tma", "error": 6e-4, "median_ms": time,
+            "min_ms": 0.9 * time, "max_ms": 1.1 * time, "runs": 10, "gigatiles_per_second": 31.5 / time,
+            "cycles_per_tile": 8 * time, "bounded_by": "tma", "closeness": 0.8, **more,
+        }  # fmt: skip
+
+    def ceiling(name, time, best=True):
+        return {
+            "workload": "seeds", "pattern": "seed", "dtype": "float16", "ceiling": name,
+            "config": "unroll=4", "median_ms": time, "best": best,
+        }  # fmt: skip
+
+    return {
+        "kind": kind,
+        "machine": {"gpu": "NVIDIA H200", "driver": 13000},
+        "clock": {"ghz": 1.98, "source": "a test"},
+        "settings": {"repeats": 10},
+        "rows": [
+            row("tma stages=3", 1.2, parameters={"stages": 3, "lanes": 8}),
+            row("tma stages=2", 1.1, parameters={"stages": 2, "lanes": 8}),
+            row("a | peer", 12.0, kind="peer"),
+            {**row("broken", 1.0), "error_text": "wrong result"},
+        ],
+        "ceilings": [ceiling("l1", 0.4), ceiling("l1", 0.5, best=False), ceiling("tma", 0.9)],
+    }
+
+
+def test_markdown():
+    lines = report.markdown(document()).splitlines()
+    assert lines[0] == "NVIDIA H200, driver 13000, medians of 10, cycles at 1.98 GHz"
+    assert lines[4] == (
+        "| seeds seed | tma stages=2 | 1.100 | 0.990 .. 1.210 | 6.0e-04 | 28.6 | 8.8 | "
+        "a TMA instruction per tile | 80% |"
+    )
+    assert "a \\| peer" in lines[6]
+    assert sum("tiles through L1" in line for line in lines) == 1  # the best only
+    assert lines[-1] == "| seeds seed | broken | wrong result |"
+
+
+def test_rich_tables(capsys):
+    from rich.console import Console
+
+    for table in report.tables(document()):
+        Console(width=160).print(table)
+    text = capsys.readouterr().out
+    assert "tma stages=2" in text and "wrong result" in text and "tiles through L1" in text
+
+
+@pytest.mark.parametrize("kind", ["bench", "sweep"])
+def test_plot(kind, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = report.plot(document(kind), tmp_path / "plot.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_of_nothing(tmp_path):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ValueError, match="nothing to plot"):
+        report.plot({**document(), "rows": []}, tmp_path / "plot.png")
+    with pytest.raises(ValueError, match="x=warps"):
+        report.plot(document("sweep"), tmp_path / "plot.png", x="warps")
+
+
+def test_load_refuses_other_files(tmp_path):
+    path = record.save(tmp_path / "other.json", {"rows": []})
+    with pytest.raises(ValueError, match="no result of bench or sweep"):
+        report.load(path)
+
+
+# --- peers ----------------------------------------------------------------------------------------
+def test_absent_peers_say_so():
+    inputs = types.SimpleNamespace(padded=False)
+    if "torch" in sys.modules:
+        pytest.skip("PyTorch is installed")
+    for name in peers.PEERS:
+        with pytest.raises(peers.NotInstalled, match="not installed"):
+            peers.prepare(name, inputs, ())
+    with pytest.raises(ValueError, match="padded"):
+        peers.prepare("mmcv", types.SimpleNamespace(padded=True), ())
+
+
+# --- the cache of compiled kernels ----------------------------------------------------------------
+SCALE = 3
+
+
+def build(constant, threads=32, helper_constant=5, value=None):
+    @cuda.jit(device=True)
+    def helper(x):
+        return int32(x + helper_constant)
+
+    @kernel(cuda_types.void(cuda_types.int32), threads=threads)
+    def example(x):
+        y = helper(int32(x + constant)) * SCALE
+        if value is not None:
+            y = y + len(value)
+
+    return example
+
+
+def key(made, architecture="sm_90a"):
+    return cache.kernel_key(made, architecture)
+
+
+def test_key_is_stable_and_tells_kernels_apart(monkeypatch):
+    same = key(build(1))
+    assert key(build(1)) == same
+    different = [
+        key(build(2)), key(build(1.0)), key(build(True)), key(build((1,))), key(build(uint32)),
+        key(build(1, threads=64)), key(build(1, helper_constant=6)), key(build(1), "sm_100a"),
+        key(build(1).with_linked_ptx()),
+    ]  # fmt: skip
+    monkeypatch.setitem(globals(), "SCALE", 4)
+    different.append(key(build(1)))
+    monkeypatch.undo()
+    cache._surroundings.cache_clear()
+    monkeypatch.setenv("NUMBA_OPT", "1")
+    different.append(key(build(1)))
+    cache._surroundings.cache_clear()
+    assert len({same, *different}) == len(different) + 1
+
+
+def test_unknown_values_are_not_cached(tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    made = build(1, value={"a": 1})
+    with pytest.raises(cache.Uncacheable, match="dict"):
+        key(made)
+    assert cache.cached(made, "sm_90a", lambda: "compiled") == "compiled"
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_variant_is_cacheable():
+    from numba_deform.variants import Constants
+
+    constants, keys = Constants(4, 8, 32), {}
+    for name, variant in VARIANTS.items():
+        config = variant.configure(constants)
+        keys[name, config] = key(variant.kernel(config, constants))
+    assert len(set(keys.values())) >= len({(VARIANTS[n].module, c) for n, c in keys})
+
+
+def test_cache_returns_what_was_compiled(tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    parts, calls = ("ptx text", b"\x7fELF\x00\xff", "entry"), []
+
+    def compile():
+        calls.append(1)
+        return parts
+
+    assert cache.cached(build(1), "sm_90a", compile) == parts
+    assert cache.cached(build(1), "sm_90a", compile) == parts
+    assert len(calls) == 1
+    (file,) = tmp_path.iterdir()
+    stored = json.loads(file.read_text())
+    file.write_text(json.dumps({**stored, "cubin": "AAAA"}))  # damaged
+    assert cache.cached(build(1), "sm_90a", compile) == parts
+    file.write_text("{")
+    assert cache.cached(build(1), "sm_90a", compile) == parts
+    assert len(calls) == 3
+    monkeypatch.delenv(cache.VARIABLE)
+    cache.cached(build(1), "sm_90a", compile)
+    assert len(calls) == 4
+
+
+def test_compiled_kernel_from_disk_is_the_same(tmp_path, monkeypatch):
+    from numba_deform.kernels.ceilings import build_copy
+
+    plain = build_copy().compile()
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    first, second = build_copy().compile(), build_copy().compile()
+    assert first.cubin == second.cubin and first.ptx == second.ptx
+    assert second.entry == first.entry and len(first.cubin) == len(plain.cubin)
