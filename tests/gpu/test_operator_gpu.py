@@ -7,8 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numba_deform import ms_deform_attn, preset, reference, relative_error
+from numba_deform.configs import Constants
+from numba_deform.debug import check_tiles
+from numba_deform.host import gpu
+from numba_deform.host.budget import Budget, limits_of
 from numba_deform.op import run_numpy
 from numba_deform.reference import TOLERANCE
+from numba_deform.systems import plan_operator
+from numba_deform.variants import VARIANTS
 from numba_deform.workload import Workload
 
 CONFIGS = [
@@ -20,7 +26,19 @@ CONFIGS = [
     ("tma", {"stages": 3, "batches_abreast": 2}),
     ("tma", {"stages": 9, "points_per_stage": 1}),
     ("tma", {"stages": 3, "threads": 512, "points_per_stage": 1}),
+    ("tile-cp-async", {"stages": 5}),
+    ("persistent", {"stages": 4, "barriers": "point"}),
+    ("phase1", {"producers": 5, "consumers": 2, "min_blocks": 1}),
+    ("phase3", {"stages": 3, "arithmetic": "fp32"}),
+    ("phase6", {"lanes": 4, "maps": "level"}),
 ]
+EDGES = {  # shapes at which a persistent pipeline may never end
+    "one row": dict(batch=1, levels=((5, 7),), num_query=1, num_heads=1, num_points=1),
+    "half a block": dict(
+        batch=3, levels=((9, 7), (4, 3)), num_query=1001, num_heads=1, num_points=8
+    ),
+    "many rows": dict(batch=2, levels=((9, 7), (4, 3)), num_query=15391, num_heads=2, num_points=4),
+}
 
 
 def expected(inputs):
@@ -63,7 +81,47 @@ def test_variant_equals_reference(hopper, name, parameters, dtype, padded):
     assert relative_error(out, expected(inputs)) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("name", ["direct", "tma"])
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("edge", EDGES)
+def test_every_variant_ends(hopper, name, edge):
+    workload = Workload("edge", channels=32, pattern="uniform", outside=0.1, **EDGES[edge])
+    inputs = workload.generate(seed=6)
+    assert relative_error(run(inputs, name), expected(inputs)) < TOLERANCE["float16"]
+
+
+@pytest.mark.parametrize("name", [n for n, v in VARIANTS.items() if n != "direct"])
+def test_tiles_are_what_plain_loads_find(hopper, name):
+    workload = Workload(
+        "edge", channels=32, pattern="uniform", outside=0.2, **EDGES["half a block"]
+    )
+    inputs = workload.generate(seed=7)
+    plan = plan_operator(inputs, name, "gpu", debug=True)
+    for row in (0, 1000, 3002):
+        assert all(check.match for check in check_tiles(plan, row))
+
+
+def test_resident_blocks_are_what_the_budget_says(hopper):
+    """The formulas of host/budget.py against the driver."""
+    constants = Constants(4, 8, 32)
+    for name in VARIANTS:
+        chosen = VARIANTS[name]
+        config = chosen.configure(constants)
+        kernel, shared = (
+            chosen.kernel(config, constants),
+            chosen.dynamic_shared_bytes(config, constants),
+        )
+        limits = limits_of(hopper.architecture)
+        _, function = gpu._loaded(hopper, kernel, shared)
+        registers = function.attributes.num_regs
+        budget = Budget.of(config, constants, limits, registers)
+        assert budget.occupancy.blocks * hopper.sms == gpu.resident_blocks(
+            hopper, kernel, shared
+        ), name
+
+
+@pytest.mark.parametrize(
+    "name", ["direct", "tile-cp-async", "tma", "persistent-prefetch", "phase2"]
+)
 @pytest.mark.parametrize(
     ("channels", "dtype"),
     [
@@ -101,7 +159,10 @@ def test_odd_shapes(hopper, data):
     inputs.sampling_locations.reshape(-1)[::7] = np.nan
     inputs.sampling_locations.reshape(-1)[3::11] = np.inf
     want = expected(inputs)
-    for name, parameters in (("direct", {}), ("tma", {"stages": 3})):
+    for name, parameters in (
+        ("direct", {}), ("tile-cp-async", {}), ("tma", {"stages": 3}), ("persistent-prefetch", {}),
+        ("phase2", {}), ("phase6", {}),
+    ):  # fmt: skip
         out = run(inputs, name, **parameters)
         assert np.isfinite(out.astype(np.float32)).all()
         if np.linalg.norm(want):
