@@ -420,7 +420,7 @@ def _time_all(case, entry_rows, peer_names, repeats, warm_up, progress):
         peer_rows.append(row)
         if run:
             jobs.append((row, run))
-    tried = ceilings.trials(gpu, case.problem, case.operands[0].address)
+    tried = ceilings.trials(gpu, case.problem, [a.address for a in (*case.operands, case.target)])
     progress(f"{workload.name}: timing {len(jobs)} kernels and {len(tried)} ceilings")
     runs = [run for _, run in jobs] + [trial.run for trial in tried]
     times = time_round_by_round(gpu, runs, repeats, warm_up)

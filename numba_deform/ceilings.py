@@ -4,6 +4,8 @@ Each ceiling is tried in several configurations and the fastest counts: a ceilin
 would lift is none. Its time is scaled to the tiles, or the bytes, that the workload needs.
 """
 
+import dataclasses
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +14,11 @@ from .device.memory import dynamic_bytes
 from .host.gpu import DeviceArray, launch, resident_blocks
 from .host.tensormap import level_maps
 from .kernels import ceilings as kernels
+from .kernels import tma
 from .kernels.lanes import ITEMSIZE
+from .op import gpu_launcher
 from .record import spread
-from .variants import SHARED_LIMIT
+from .variants import SHARED_LIMIT, ConfigError, variant
 
 COPY_BYTES = 512 << 20  # ten times the L2
 WINDOW_TILES = 16_000_000  # of one launch; enough that its start and end do not show
@@ -25,16 +29,36 @@ EVERYWHERE = 1 << 16  # pixels: no limit to where a level's tiles are drawn
 PASSES = {"l1": ("l1",), "tma": ("tma", "shared"), "shared": ("shared",)}
 ALWAYS = ("copy", "launch")
 
-# (stages, points, warps, pixels of the region): depths and sizes of the ring, then a region of each
-# level that is small enough to stay in L2.
+# (stages, points, warps, pixels of the region, whose map, whose barrier): depths and sizes of the ring; a
+# region of each level that is small enough to stay in L2; as many maps at once as there are warps; barriers
+# shared by a block.
 TMA_CONFIGURATIONS = (
-    (2, 8, 8, EVERYWHERE),
-    (4, 8, 8, EVERYWHERE),
-    (2, 32, 4, EVERYWHERE),
-    (8, 4, 4, EVERYWHERE),
-    (4, 1, 16, EVERYWHERE),
-    (2, 8, 8, 16),
-    (4, 8, 8, 32),
+    (2, 8, 8, EVERYWHERE, "sm", "warp"),
+    (4, 8, 8, EVERYWHERE, "sm", "warp"),
+    (2, 4, 8, EVERYWHERE, "sm", "warp"),
+    (2, 2, 16, EVERYWHERE, "sm", "warp"),
+    (4, 1, 16, EVERYWHERE, "sm", "warp"),
+    (2, 16, 8, EVERYWHERE, "sm", "warp"),
+    (2, 16, 4, EVERYWHERE, "sm", "warp"),
+    (2, 8, 8, 64, "sm", "warp"),
+    (2, 8, 8, EVERYWHERE, "warp", "warp"),
+    (2, 8, 8, EVERYWHERE, "sm", "block"),
+    (2, 4, 8, EVERYWHERE, "sm", "block"),
+    (2, 2, 16, EVERYWHERE, "sm", "block"),
+    (4, 1, 16, EVERYWHERE, "sm", "block"),
+)
+
+
+# And the workload's own tiles, by the kernel of variant tma that adds nothing up.
+OWN_TILES = (
+    dict(),
+    dict(points_per_stage=4),
+    dict(barrier_scope="block", points_per_stage=2),
+    dict(barrier_scope="block", points_per_stage=4, batches_abreast=48),
+    dict(barrier_scope="block", points_per_stage=4, batches_abreast=48, prefetch_maps=True),
+    dict(
+        barrier_scope="block", stages=1, points_per_stage=4, batches_abreast=48, prefetch_maps=True
+    ),
 )
 
 
@@ -49,13 +73,15 @@ class Trial:
     unit: str
 
 
-def trials(gpu, problem, value):
-    """All trials for a problem whose value (B, S, H, C) is at device address ``value``."""
+def trials(gpu, problem, operands):
+    """All trials for a problem whose value, locations, weights and out are at these device addresses."""
     constants = problem.constants
+    value = operands[0]
     row = constants.channels * ITEMSIZE[constants.dtype]
     return [
         *_window_trials(gpu, row, problem.heads * row),
         *_tma_trials(gpu, problem, value, row),
+        *_own_tile_trials(gpu, problem, operands),
         *_copy_trials(gpu),
         _launch_trial(gpu),
     ]
@@ -88,26 +114,66 @@ def _tma_trials(gpu, problem, value, row):
     )  # fmt: skip
     maps = DeviceArray.of(gpu, maps.encode_into_host())
     levels = DeviceArray.of(gpu, problem.level_table)
-    for stages, points, warps, region in TMA_CONFIGURATIONS:
+    for stages, points, warps, region, maps_of, barrier_of in TMA_CONFIGURATIONS:
         shared = kernels.ring_bytes(row, stages, points, warps)
         if dynamic_bytes(shared) > SHARED_LIMIT:
             continue
-        kernel = kernels.build_tma(row, constants.channels, constants.levels, stages, points, warps)
+        kernel = kernels.build_tma(
+            row,
+            constants.channels,
+            constants.levels,
+            stages,
+            points,
+            warps,
+            maps_of,
+            barrier_of,
+        )
         blocks = resident_blocks(gpu, kernel, dynamic_bytes(shared))
         out = DeviceArray(gpu, (blocks * kernel.threads, 4), np.uint32)
         refills = max(64 // points, TMA_TILES // (blocks * warps * points))
         where = "everywhere" if region == EVERYWHERE else f"{region}x{region} pixels"
+        whose = f"a map per {maps_of}, a barrier per {barrier_of}"
         yield Trial(
             "tma",
-            f"stages={stages} points={points} warps={warps} {where}",
+            f"stages={stages} points={points} warps={warps} {where}, {whose}",
             _launcher(
                 gpu, kernel, blocks,
-                (maps, levels, out, problem.batch, problem.heads, region, refills),
+                (maps, levels, out, problem.batch, problem.heads, region, refills, gpu.sms),
                 dynamic_bytes(shared),
             ),
             blocks * warps * (refills + stages) * points,
             "tiles",
         )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _FetchOnly:
+    """``kernels.tma`` as a module whose kernel adds nothing up."""
+
+    arguments = staticmethod(tma.arguments)
+    blocks = staticmethod(tma.blocks)
+
+    @staticmethod
+    @functools.cache
+    def build(config, constants):
+        return tma.build(config, constants, add=False)
+
+
+def _own_tile_trials(gpu, problem, operands):
+    chosen = dataclasses.replace(variant("tma"), name="tma, tiles only", module=_FetchOnly())
+    for parameters in OWN_TILES:
+        try:
+            config = chosen.configure(problem.constants, **parameters)
+        except ConfigError:
+            continue
+        shown = " ".join(f"{k}={v}" for k, v in parameters.items())
+        yield Trial(
+            "tma",
+            f"own tiles {shown}".strip(),
+            gpu_launcher(gpu, problem, chosen, config, *operands),
+            problem.samples,
+            "tiles",
+        )
 
 
 def _copy_trials(gpu):

@@ -7,7 +7,8 @@ can be left out and NumPy can say what the result must be.
 
     l1      16-byte global loads of a window that stays in L1
     shared  16-byte shared loads of a window that was copied in before, free of bank conflicts
-    tma     one TMA instruction per tile through a ring of stages per warp; nothing reads the tiles
+    tma     one TMA instruction per tile, drawn at random, through a ring of stages per warp; nothing
+            reads them. The workload's own tiles are fetched by ``tma.build(.., add=False)``
     copy    global memory to global memory, every byte read once and written once
     empty   no work: what a launch costs
     delay   one thread that spins, which keeps a GPU busy while work is queued behind it
@@ -20,7 +21,7 @@ from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
 from ..compiler import kernel
-from ..device.integer import rem_u32
+from ..device.integer import div_u32, rem_u32
 from ..device.memory import (
     align_up,
     ld_global_nc_L1_evict_last_v4,
@@ -171,12 +172,19 @@ def tile_slot(row_bytes):
     return -(-4 * row_bytes // 128) * 128
 
 
-def build_tma(row_bytes, channels, levels, stages=2, points=8, warps=8):
+def build_tma(
+    row_bytes, channels, levels, stages=2, points=8, warps=8, maps_of="sm", barrier_of="warp"
+):
     """``tma``: each warp keeps ``stages`` stages of ``points`` tiles in flight, one lane a tile.
+
+    ``maps_of``: all blocks of an SM load from one map (``sm``), or every block from its own batch and every
+    warp from its own level (``warp``): a TMA unit that goes from map to map has to fetch them.
+    ``barrier_of``: every ``warp`` has its own full barriers, or the warps of a ``block`` share them: going from
+    barrier to barrier costs the unit as well.
 
     Arguments: address of the maps, one rank-3 map (H*C, w, h) with a box of (C, 2, 2) for each (batch,
     level) in the order b*L + l; levels (L, 4) int32; out (threads of the grid, 4) uint32; B, H; the
-    most pixels of a level's sides that corners are drawn from; refills of each warp. Every warp loads
+    most pixels of a level's sides that corners are drawn from; refills of each warp; SMs. Every warp loads
     ``(refills + stages) * points`` tiles. What the last stages hold is combined into out at the end.
     """
     LEVELS, CHANNELS, STAGES, POINTS, WARPS = levels, channels, stages, points, warps
@@ -184,6 +192,8 @@ def build_tma(row_bytes, channels, levels, stages=2, points=8, warps=8):
     STAGE_BYTES = POINTS * SLOT
     TILES_BYTES = WARPS * STAGES * STAGE_BYTES
     STATIC_BYTES = static_bytes(ring_bytes(row_bytes, stages, points, warps))
+    PER_WARP, OWN_BARRIERS = maps_of == "warp", barrier_of == "warp"
+    ARRIVALS = 1 if OWN_BARRIERS else WARPS
     advance = make_advance(STAGES)
 
     @cuda.jit(device=True, forceinline=True)
@@ -200,27 +210,30 @@ def build_tma(row_bytes, channels, levels, stages=2, points=8, warps=8):
             cp_async_bulk_tensor_3d(tile, source, channel, x, y, full_barrier(ring, now))
         return down
 
-    @kernel(types.void(u64, u64, u64, i32, i32, i32, i32), threads=THREADS)
-    def tma(maps, levels, out, batches, heads, region, refills):
+    @kernel(types.void(u64, u64, u64, i32, i32, i32, i32, i32), threads=THREADS)
+    def tma(maps, levels, out, batches, heads, region, refills, sms):
         tid = int32(cuda.threadIdx.x)
         lane, warp = tid & int32(31), tid >> int32(5)
         thread = int32(cuda.blockIdx.x * cuda.blockDim.x + tid)
         shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
         base = align_up(shared_address(shared), uint32(128))
-        full = uint32(base + uint32(TILES_BYTES) + uint32(warp * int32(8 * STAGES)))
+        full = uint32(base + uint32(TILES_BYTES))
+        if OWN_BARRIERS:
+            full = uint32(full + uint32(warp * int32(8 * STAGES)))
         ring = Ring(full, uint32(0))
         tiles = uint32(base + uint32(warp * int32(STAGES * STAGE_BYTES)))
-        # Blocks have different batches, lanes different levels: all of them are loaded from.
-        batch = rem_u32(cuda.blockIdx.x, batches)
-        level = int32(rem_u32(lane + warp, LEVELS))
+        sm = int32(rem_u32(cuda.blockIdx.x, sms))  # blocks are dealt out in turn
+        level, batch = int32(rem_u32(sm, LEVELS)), int32(rem_u32(div_u32(sm, LEVELS), batches))
+        if PER_WARP:
+            level, batch = int32(rem_u32(warp, LEVELS)), int32(rem_u32(cuda.blockIdx.x, batches))
         channel = int32(rem_u32(thread, heads)) * int32(CHANNELS)
         maps = maps + uint64(128 * LEVELS) * uint64(batch)
         source = maps + uint64(128) * uint64(level)
         height, width, _, _ = load_level(levels, level)
         height, width = min(height, region), min(width, region)
 
-        if lane == 0:
-            init_barriers(full, STAGES, 1)
+        if (lane if OWN_BARRIERS else tid) == 0:
+            init_barriers(full, STAGES, ARRIVALS)
             fence_mbarrier_init()
         for i in range(tid, LEVELS, THREADS):
             fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))

@@ -56,7 +56,10 @@ def test_shared(row_bytes, unroll):
     assert np.array_equal(out, window_result(window, 64, 3 * unroll, row_bytes, row_bytes))
 
 
-def tma_result(value, shapes, threads, stages, points, refills, region):
+SMS = 2  # of the pretended GPU
+
+
+def tma_result(value, shapes, threads, stages, points, refills, region, maps_of):
     """(threads, 4) uint32: XOR of what the last ``stages`` stages of every warp hold."""
     batches, heads = value.shape[0], value.shape[2]
     out = np.zeros((len(range(threads)), 4), np.uint32)
@@ -66,7 +69,10 @@ def tma_result(value, shapes, threads, stages, points, refills, region):
         lane, warp, block = thread % 32, thread % 64 // 32, thread // 64
         if lane >= points:
             continue
-        level, batch = (lane + warp) % len(shapes), block % batches
+        sm = block % SMS
+        level, batch = sm % len(shapes), sm // len(shapes) % batches
+        if maps_of == "warp":
+            level, batch = warp % len(shapes), block % batches
         height, width = shapes[level]
         plane = value[batch, starts[level] : starts[level + 1], thread % heads]
         plane = np.pad(plane.reshape(height, width, -1), ((0, 1), (0, 1), (0, 0)))
@@ -85,24 +91,27 @@ def tma_result(value, shapes, threads, stages, points, refills, region):
     ("stages", "points", "refills", "region", "heads"),
     [(2, 8, 3, 10**6, 1), (1, 3, 2, 10**6, 2), (3, 32, 4, 2, 1)],
 )
+@pytest.mark.parametrize(("maps_of", "barrier_of"), [("sm", "warp"), ("warp", "block")])
 @pytest.mark.parametrize("landing", ["late", "random"])
-def test_tma(stages, points, refills, region, heads, landing):
+def test_tma(stages, points, refills, region, heads, landing, maps_of, barrier_of):
     shapes, channels, batches, blocks, warps = ((5, 7), (3, 2), (1, 1)), 32, 2, 3, 2
     spatial = sum(h * w for h, w in shapes)
     value = np.random.default_rng(2).standard_normal((batches, spatial, heads, channels))
     value = value.astype(np.float16)
     levels = make_levels(shapes)
     maps = level_maps(value, batches, heads, channels, "float16", levels, spatial)
-    kernel = ceilings.build_tma(2 * channels, channels, len(shapes), stages, points, warps)
+    kernel = ceilings.build_tma(
+        2 * channels, channels, len(shapes), stages, points, warps, maps_of, barrier_of
+    )
     out = np.zeros((blocks * 32 * warps, 4), np.uint32)
     report = simulate(
         kernel, blocks, kernel.threads,
-        (maps, np.array(levels, np.int32), out, batches, heads, region, refills),
+        (maps, np.array(levels, np.int32), out, batches, heads, region, refills, SMS),
         shared_bytes=dynamic_bytes(ceilings.ring_bytes(2 * channels, stages, points, warps)),
         schedules=3, landing=landing,
     )  # fmt: skip
     assert report.copies == 3 * blocks * warps * (refills + stages) * points
-    want = tma_result(value, shapes, len(out), stages, points, refills, region)
+    want = tma_result(value, shapes, len(out), stages, points, refills, region, maps_of)
     assert np.array_equal(out, want)
 
 
