@@ -160,13 +160,13 @@ class Staged(Rows):
     """Parameters of every kernel that stages tiles in shared memory.
 
     stages            depth of the ring (>= 1); 1 does not overlap
-    points_per_stage  samples of each row that one stage holds: 1, 2, 4 or 8, at most a lane's run
-                      (lanes.py); 0 takes 2, or 1 where runs are that short
+    points_per_stage  how many samples of each row one stage holds: 1, 2, 4 or 8, or as many as a lane
+                      prepares (its run, lanes.py), if they are fewer
     debug             the kernel copies one row's tiles as they arrive, for ``run debug=1``
     """
 
     stages: int = 2
-    points_per_stage: int = 0
+    points_per_stage: int = 2
     debug: bool = False
 
     box = (2, 2)  # what one copy brings; TMA can bring more
@@ -174,20 +174,12 @@ class Staged(Rows):
     def __post_init__(self):
         super().__post_init__()
         _at_least_one(self, "stages")
-        if self.points_per_stage not in (0, 1, 2, 4, 8):
-            raise ConfigError("points_per_stage", self.points_per_stage, "must be 1, 2, 4, 8, or 0")
+        _power_of_two(self, "points_per_stage", 1, 8)
 
     def complete(self, constants):
         config = super().complete(constants)
         run = lane_layout(self.lanes, constants).run
-        if self.points_per_stage > run:
-            raise ConfigError(
-                "points_per_stage",
-                self.points_per_stage,
-                f"with {constants.points} points a level a lane prepares {run} samples in a row, and a "
-                "stage holds at most those",
-            )
-        return dataclasses.replace(config, points_per_stage=self.points_per_stage or min(run, 2))
+        return dataclasses.replace(config, points_per_stage=min(self.points_per_stage, run))
 
 
 @dataclass(frozen=True)
@@ -231,7 +223,8 @@ class Boxes(Staged):
                       which the CPU engine refuses
     prefetch_maps     prefetch.tensormap at the start of every block
     l2_promotion      how much L2 fetches for a tile: none, 64B, 128B or 256B
-    batches_abreast   batches that neighbouring items take turns among (>= 1)
+    batches_abreast   batches that neighbouring items take turns among (>= 1). A divisor of the number of SMs
+                      (132) leaves the blocks of an SM with one batch, and its TMA unit with few maps
     """
 
     box: tuple[int, int] = (2, 2)
@@ -239,7 +232,7 @@ class Boxes(Staged):
     tensormap_fence: bool = True
     prefetch_maps: bool = False
     l2_promotion: str = "128B"
-    batches_abreast: int = 16
+    batches_abreast: int = 12
 
     def __post_init__(self):
         super().__post_init__()
@@ -303,6 +296,7 @@ class Persistent(Boxes):
 
     threads: int = 256
     min_blocks: int = 2
+    points_per_stage: int = 4
     barriers: str = "parity"
     prefetch: bool = True
 

@@ -39,6 +39,7 @@ class Variant:
     module      the kernel's file
     capability  the oldest GPU that runs it
     fetch       how a tile reaches the SM: ``l1`` (plain loads) or ``tma`` (an instruction a tile)
+    why         where it is slower than the fastest: what the measurements say (bench/NOTES.md)
     """
 
     name: str
@@ -49,6 +50,7 @@ class Variant:
     capability: tuple[int, int]
     fetch: str
     preset: dict = field(default_factory=dict)
+    why: str = ""
 
     def configure(self, constants, **parameters):
         """A resolved configuration; raises ConfigError for an unknown or unusable parameter."""
@@ -86,6 +88,8 @@ _SPECIALIZED = (WarpSpecialized, warp_specialized, HOPPER, "tma")
 
 
 def _phase(number, systems, summary, **preset):
+    """A phase of the guide: up to 7 they interpolate in fp32, phase 8 is packed."""
+    preset = {"stages": 2, "arithmetic": "fp32", **preset}
     return Variant(f"phase{number}", systems, summary, *_SPECIALIZED, preset)
 
 
@@ -95,12 +99,53 @@ def _ratio(producers, consumers):
         "S13",
         f"phase 2 with {producers} producer and {consumers} consumer warps",
         *_SPECIALIZED,
-        dict(stages=2, metadata="shared", producers=producers, consumers=consumers),
+        dict(
+            stages=2, arithmetic="fp32", metadata="shared", producers=producers, consumers=consumers
+        ),
     )
 
 
+# What costs them time, by name; measured on an H200 (bench/NOTES.md).
+_UNIT = "an SM's TMA unit takes a tile about every 8 to 9 cycles, L1 serves one in 4"
+_WHY = {
+    "tile": "every tile crosses the shared-memory data path three times, and its addresses are computed",
+    "tile-cp-async": "as tile; the copies overlap, but the data path and the address arithmetic stay",
+    "tma": _UNIT + "; each warp's own barrier costs the unit 10 % more",
+    "tma-one-stage": "as tma, and a warp computes only when nothing of its own is under way",
+    "tma-block-barrier": _UNIT,
+    "tma-prefetch-map": "as tma; the map is there when the first load needs it",
+    "tma-rank5": "as tma; a rank-5 load keeps the unit longer than a rank-3 one",
+    "tma-point-barriers": "as tma; eight times the barriers, used in turn",
+    "tma-ping-pong": "as tma; twice the barriers, used in turn",
+    "tma-fastest": _UNIT,
+    "tma-fp32": "as tma; twice the arithmetic",
+    "tma-box-4x4": "four times the bytes from L2, of which a quarter is used",
+    "persistent": "as tma; two rows in registers, so two blocks on an SM and not three",
+    "persistent-prefetch": "as persistent; locations are read a row ahead",
+    "phase10": "as tma",
+    "tma-drained": "as tma; the ring fills anew at every level",
+    **dict.fromkeys(
+        [
+            "phase1",
+            "phase2",
+            "phase3",
+            "phase4",
+            "phase5-1-7",
+            "phase5-2-6",
+            "phase5-3-5",
+            "phase5-4-4",
+            "phase6",
+            "phase7",
+            "phase8",
+            "warp-specialized",
+            "warp-specialized-registers",
+        ],
+        "a stage of a whole block waits for its slowest tile and its slowest warp; the TMA unit idles",
+    ),
+}
+
 VARIANTS = {
-    v.name: v
+    v.name: dataclasses.replace(v, why=_WHY.get(v.name, ""))
     for v in (
         Variant("direct", "S3", "plain 16-byte loads served by L1", *_DIRECT),
         Variant(
@@ -112,7 +157,7 @@ VARIANTS = {
         Variant("tma-one-stage", "S5", "one stage: load, wait, compute", *_TMA, dict(stages=1)),
         Variant(
             "tma-block-barrier", "S5", "all warps of a block share one barrier a stage", *_TMA,
-            dict(barrier_scope="block"),
+            dict(barrier_scope="block", points_per_stage=4, batches_abreast=48),
         ),
         Variant(
             "tma-prefetch-map", "S5", "prefetch.tensormap at the start of a block", *_TMA,
@@ -131,36 +176,45 @@ VARIANTS = {
             dict(barriers="ping_pong"),
         ),
         Variant(
-            "tma-drained", "S18", "the ring runs empty at the end of every level", *_TMA,
-            dict(across_levels=False),
+            "tma-fastest", "S5 S6",
+            "the fastest of these: one barrier a block, prefetched maps, larger stages", *_TMA,
+            dict(barrier_scope="block", points_per_stage=4, prefetch_maps=True, batches_abreast=48),
         ),
         Variant("tma-fp32", "S17", "interpolation in fp32 instead of packed", *_TMA,
                 dict(arithmetic="fp32")),
-        Variant("tma-box-4x4", "S23", "boxes of 4x4 pixels around the tile", *_TMA, dict(box=(4, 4), points_per_stage=1)),
+        Variant("tma-box-4x4", "S23", "boxes of 4x4 pixels around the tile", *_TMA,
+                dict(box=(4, 4), points_per_stage=1)),
         Variant("persistent", "S9", "resident blocks; each warp's ring runs on from row to row",
                 *_PERSISTENT, dict(prefetch=False)),
         Variant("persistent-prefetch", "S9 S16",
                 "the next row's locations and weights are read a row ahead", *_PERSISTENT),
-        _phase(1, "S10", "producer and consumer warps 2:6, full and empty barriers", stages=2),
-        _phase(2, "S11", "producers write the weights to shared memory", stages=2, metadata="shared"),
+        _phase(1, "S10", "producer and consumer warps 2:6, full and empty barriers"),
+        _phase(2, "S11", "producers write the weights to shared memory", metadata="shared"),
         _phase(3, "S12", "flags with release and acquire instead of the empty barrier",
-               stages=2, metadata="shared", sync="flags"),
-        _phase(4, "S14", "four stages, more than 48 KB", stages=4, metadata="shared"),
+               metadata="shared", sync="flags"),
+        _phase(4, "S14", "four stages, more than 48 KB", metadata="shared", stages=4),
         _ratio(1, 7),
         _ratio(2, 6),
         _ratio(3, 5),
         _ratio(4, 4),
-        _phase(6, "S15", "weights by warp shuffle", stages=2, metadata="shuffle"),
+        _phase(6, "S15", "weights by warp shuffle", metadata="shuffle"),
         _phase(7, "S16", "the next locations and weights are read ahead",
-               stages=4, metadata="shared", prefetch=True),
-        _phase(8, "S17", "packed fp16 interpolation", stages=4, metadata="shared", prefetch=True,
-               arithmetic="auto"),
-        _phase(10, "S18", "loads run on into the next level and the next rows", stages=4,
-               metadata="shuffle", prefetch=True),
+               metadata="shared", prefetch=True),
+        _phase(8, "S17", "packed fp16 interpolation where the type allows it",
+               metadata="shared", prefetch=True, arithmetic="auto"),
+        Variant("phase10", "S18", "the next level's loads are issued while this level computes",
+                *_TMA, dict(stages=4)),
+        Variant("tma-drained", "S18", "the same, but the ring runs empty at the end of every level",
+                *_TMA, dict(stages=4, across_levels=False)),
         Variant(
-            "warp-specialized", "S10-S18", "4 + 8 warps, registers moved to the consumers",
+            "warp-specialized", "S10 S11 S14", "the fastest of these: 4 + 8 warps, larger stages",
             *_SPECIALIZED,
-            dict(stages=3, producers=4, consumers=8, metadata="shared", prefetch=True,
+            dict(stages=2, points_per_stage=4, producers=4, consumers=8, metadata="shared"),
+        ),
+        Variant(
+            "warp-specialized-registers", "S10", "the same, registers moved to the consumers",
+            *_SPECIALIZED,
+            dict(stages=2, points_per_stage=4, producers=4, consumers=8, metadata="shared",
                  producer_registers=56, consumer_registers=88),
         ),
     )

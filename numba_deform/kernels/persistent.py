@@ -34,7 +34,7 @@ __all__ = ["arguments", "blocks", "build", "shared_bytes"]
 def build(config, constants):
     """The kernel for a ``configs.Persistent``; its arguments are those of ``tma``."""
     layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
-    WARPS, THREADS, ROWS_PER_WARP = config.threads // 32, config.threads, 32 // config.lanes
+    THREADS, ROWS_PER_BLOCK = config.threads, config.threads // config.lanes
     ABREAST, PREFETCH = config.batches_abreast, config.prefetch
     STAGES, LEAD, STAGE_BYTES = config.stages, config.stages - 1, stage.bytes
     BARRIERS = ring_barriers(config, constants)
@@ -78,10 +78,8 @@ def build(config, constants):
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         me = place(thread)
-        my_row = int32(me.row & int32(ROWS_PER_WARP - 1))
-        items = item_count(batches, rows_per_batch, ROWS_PER_WARP)
-        item = int32(int32(cuda.blockIdx.x) * int32(WARPS) + me.warp)
-        stride = int32(int32(cuda.gridDim.x) * int32(WARPS))
+        items = item_count(batches, rows_per_batch, ROWS_PER_BLOCK)
+        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
 
         shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
         tiles_address = align_up(shared_address(shared), uint32(128))
@@ -101,11 +99,11 @@ def build(config, constants):
         r = int32(0)
         row = item_row(
             min(item, int32(items - 1)),
-            my_row,
+            me.row,
             batches,
             rows_per_batch,
             heads,
-            ROWS_PER_WARP,
+            ROWS_PER_BLOCK,
             ABREAST,
         )
         level, mine = read_run(locations, weights, row, r, me, run)
@@ -120,8 +118,8 @@ def build(config, constants):
             if next_r == ROUNDS:
                 next_item, next_r = int32(item + stride), int32(0)
             next_row = item_row(
-                min(next_item, int32(items - 1)), my_row, batches, rows_per_batch, heads,
-                ROWS_PER_WARP, ABREAST,
+                min(next_item, int32(items - 1)), me.row, batches, rows_per_batch, heads,
+                ROWS_PER_BLOCK, ABREAST,
             )  # fmt: skip
             trace = trace_of(debug, debug_row, row)
             if PREFETCH:
@@ -174,5 +172,4 @@ def build(config, constants):
 
 def blocks(problem, config, resident):
     """Grid size: the blocks that are resident at once, unless there are fewer rows."""
-    per_block = config.threads // 32
-    return min(resident(), -(-items(problem, 32 // config.lanes) // per_block))
+    return min(resident(), items(problem, config.threads // config.lanes))

@@ -76,11 +76,8 @@ def tma_parts(config, constants):
     STEP, ROWS_PER_WARP = stage.step, 32 // config.lanes
     TILE, SLOT, STAGE_BYTES = stage.tile, stage.slot, stage.bytes
     _, prepare, runs_of, _, _, _, _ = tile_parts(config, constants)
-    PER_BATCH, FENCE, PREFETCH = (
-        config.maps == "batch",
-        config.tensormap_fence,
-        config.prefetch_maps,
-    )
+    PER_BATCH = config.maps == "batch"
+    FENCE, PREFETCH = config.tensormap_fence, config.prefetch_maps
 
     @cuda.jit(device=True, forceinline=True)
     def acquire_maps(maps, batches, thread, threads):
@@ -137,8 +134,8 @@ def shared_bytes(config, constants):
     return tiles, rings * ring_barriers(config, constants) * 8
 
 
-def build(config, constants):
-    """The kernel for a ``configs.Tma`` and ``configs.Constants``.
+def build(config, constants, add=True):
+    """The kernel for a ``configs.Tma`` and ``configs.Constants``; without ``add`` it only fetches tiles.
 
     Arguments: address of the tensor maps, one rank-3 map (H*C, w, h) for each (batch, level) in the
     order b*L + l or one rank-5 map for each level, then as ``direct`` up to out; where the tiles of one
@@ -160,6 +157,7 @@ def build(config, constants):
         ROUND_RUNS if config.across_levels else min(constants.points // layout.run, ROUND_RUNS)
     )
     STRETCHES = ROUND_RUNS // STRETCH
+    ADD = add
     advance = make_advance(STAGES, BARRIERS)
     place, new_sums, _, new_run, read_run, _, write_row = row_parts(config, constants)
     new_tiles, _, _, slot_of, _, add_step, flush = tile_parts(config, constants)
@@ -220,7 +218,8 @@ def build(config, constants):
                             ahead = advance(ahead)
                         wait(ring, now)
                         here = uint32(slots + uint32(now.stage) * uint32(STAGE_BYTES))
-                        add_step(acc, here, first + int32(i), n, r, me, tiles, trace)
+                        if ADD:
+                            add_step(acc, here, first + int32(i), n, r, me, tiles, trace)
                         now = advance(now)
                         cuda.syncwarp()  # all lanes have read the stage: it may be refilled
                     if FLUSH_RUNS:

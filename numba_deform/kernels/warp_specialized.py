@@ -62,6 +62,8 @@ from .tma import arguments as arguments
 
 # What a producer lane knows of the rows that its slots belong to.
 Slots = namedtuple("Slots", ["number", "head", "batch"])
+# Where each of them is to start in a step and what it weighs; ``lanes``: which lanes have one at all.
+Aims = namedtuple("Aims", ["x", "y", "fx", "fy", "attention", "level", "head", "batch", "lanes"])
 # Shared addresses of the flags of sync=flags.
 Flags = namedtuple("Flags", ["empty", "ready"])
 
@@ -96,7 +98,7 @@ def build(config, constants):
     ROUND_STEPS, ROW_STEPS, FLUSH_RUNS = stage.round_steps, stage.row_steps, stage.flush_runs
     TILE, SLOT = stage.tile, stage.slot
     ROWS_PER_BLOCK, ABREAST = CONSUMERS * 32 // config.lanes, config.batches_abreast
-    # One stage has SLOTS tiles; producer lanes take them in turn.
+    # One stage has SLOTS tiles; the producer lanes take them in turn, warp by warp.
     SLOTS, PRODUCER_LANES = CONSUMERS * stage.slots, 32 * PRODUCERS
     SLOTS_PER_LANE = -(-SLOTS // PRODUCER_LANES)
     STEP_SHIFT, ROW_SHIFT = STEP.bit_length() - 1, (PARTS * STEP).bit_length() - 1
@@ -178,10 +180,10 @@ def build(config, constants):
         return Run(xy, attention)
 
     @cuda.jit(device=True, forceinline=True)
-    def find_rows(item, thread, slots, batches, rows_per_batch, heads):
+    def find_rows(item, first, slots, batches, rows_per_batch, heads):
         """The rows of this lane's slots in an item."""
         for i in range(SLOTS_PER_LANE):
-            slot = min(thread + int32(i * PRODUCER_LANES), int32(SLOTS - 1))
+            slot = min(first + int32(i * PRODUCER_LANES), int32(SLOTS - 1))
             row = item_row(
                 item, int32(slot >> int32(ROW_SHIFT)), batches, rows_per_batch, heads,
                 ROWS_PER_BLOCK, ABREAST,
@@ -196,18 +198,18 @@ def build(config, constants):
         return int32(((r * int32(PARTS) + part) * int32(ROUND_STEPS) + t) * int32(STEP) + j)
 
     @cuda.jit(device=True, forceinline=True)
-    def slot_sample(step, thread, i):
-        slot = thread + int32(i * PRODUCER_LANES)
+    def slot_sample(step, first, i):
+        slot = first + int32(i * PRODUCER_LANES)
         part = int32(slot >> int32(STEP_SHIFT)) & int32(PARTS - 1)
         return sample_of(step, part, int32(slot & int32(STEP - 1)))
 
     @cuda.jit(device=True, forceinline=True)
-    def read_slots(step, thread, slots, locations, weights, raw):
+    def read_slots(step, first, slots, locations, weights, raw):
         """Locations of this lane's tiles in a step, and weights if the consumers want to be told."""
         xy = cuda.local.array(2, float32)
         attention = cuda.local.array(1, float32)
         for i in range(SLOTS_PER_LANE):
-            k = min(slot_sample(step, thread, i), int32(SAMPLES - 1))
+            k = min(slot_sample(step, first, i), int32(SAMPLES - 1))
             k = uint64(slots.number[i]) * uint64(SAMPLES) + uint64(k)
             load_location(locations + k * uint64(LOCATION_BYTES), xy)
             attention[0] = float32(0)
@@ -215,17 +217,65 @@ def build(config, constants):
                 load_weight(weights + k * uint64(WEIGHT_BYTES), attention)
             raw.xy[2 * i], raw.xy[2 * i + 1], raw.attention[i] = xy[0], xy[1], attention[0]
 
+    @cuda.jit(device=True, inline="always")
+    def new_aims():
+        x, y = cuda.local.array(SLOTS_PER_LANE, int32), cuda.local.array(SLOTS_PER_LANE, int32)
+        fx, fy = (
+            cuda.local.array(SLOTS_PER_LANE, float32),
+            cuda.local.array(SLOTS_PER_LANE, float32),
+        )
+        attention = cuda.local.array(SLOTS_PER_LANE, float32)
+        level = cuda.local.array(SLOTS_PER_LANE, int32)
+        head = cuda.local.array(SLOTS_PER_LANE, int32)
+        batch = cuda.local.array(SLOTS_PER_LANE, int32)
+        lanes = cuda.local.array(SLOTS_PER_LANE, uint32)
+        return Aims(x, y, fx, fy, attention, level, head, batch, lanes)
+
     @cuda.jit(device=True, forceinline=True)
-    def write_weights(address, attention, fx, fy):
-        """Both sides' weights of a tile, as ``pack`` makes them."""
-        left_a, left_b = pack(*corner_weights(attention, fx, fy, int32(0)))
-        right_a, right_b = pack(*corner_weights(attention, fx, fy, int32(1)))
-        if TWO_WORDS:
-            st_shared_v2(address, left_a, left_b)
-            st_shared_v2(uint32(address + uint32(8)), right_a, right_b)
-        else:
-            st_shared_b32(address, left_a)
-            st_shared_b32(uint32(address + uint32(4)), right_a)
+    def aim_slots(step, first, slots, levels, raw, aims):
+        """From what was read to tiles; returns the bytes that this warp's tiles will bring."""
+        tiles = int32(0)
+        for i in range(SLOTS_PER_LANE):
+            k = slot_sample(step, first, i)
+            exists = k < SAMPLES and first + int32(i * PRODUCER_LANES) < SLOTS
+            level = int32(div_u32(min(k, int32(SAMPLES - 1)), POINTS))
+            height, width, _, _ = load_level(levels, level)
+            x, fx, y, fy, attention = sample(raw, i, width, height, True)
+            aims.x[i], aims.y[i], aims.fx[i], aims.fy[i] = x, y, fx, fy
+            aims.attention[i], aims.level[i] = attention, level
+            aims.head[i], aims.batch[i] = slots.head[i], slots.batch[i]
+            aims.lanes[i] = uint32(cuda.ballot_sync(ALL, exists))
+            tiles = int32(tiles + int32(cuda.popc(aims.lanes[i])))
+        return uint32(tiles * int32(TILE))
+
+    @cuda.jit(device=True, forceinline=True)
+    def issue_slots(ring, state, lane, first, maps, tiles_address, aims):
+        """Every lane asks for its own tiles."""
+        for i in range(SLOTS_PER_LANE):
+            if aims.lanes[i] >> uint32(lane) & uint32(1) != 0:
+                slot = state.stage * int32(SLOTS) + first + int32(i * PRODUCER_LANES)
+                level, batch = aims.level[i], aims.batch[i]
+                number = batch * int32(LEVELS) + level if PER_BATCH else level
+                origin = Source(maps + uint64(128) * uint64(number), aims.head[i], batch, int32(0))
+                tile = uint32(tiles_address + uint32(SLOT) * uint32(slot))
+                load_tile(tile, origin, aims.x[i], aims.y[i], full_barrier(ring, state))
+
+    @cuda.jit(device=True, forceinline=True)
+    def write_slots(state, first, lane, weights_address, aims):
+        """Both sides' weights of this lane's tiles, as ``pack`` makes them."""
+        for i in range(SLOTS_PER_LANE):
+            if aims.lanes[i] >> uint32(lane) & uint32(1) != 0:
+                slot = state.stage * int32(SLOTS) + first + int32(i * PRODUCER_LANES)
+                address = uint32(weights_address + uint32(META) * uint32(slot))
+                attention, fx, fy = aims.attention[i], aims.fx[i], aims.fy[i]
+                left_a, left_b = pack(*corner_weights(attention, fx, fy, int32(0)))
+                right_a, right_b = pack(*corner_weights(attention, fx, fy, int32(1)))
+                if TWO_WORDS:
+                    st_shared_v2(address, left_a, left_b)
+                    st_shared_v2(uint32(address + uint32(8)), right_a, right_b)
+                else:
+                    st_shared_b32(address, left_a)
+                    st_shared_b32(uint32(address + uint32(4)), right_a)
 
     # --- consumer -----------------------------------------------------------------------------------
     @cuda.jit(device=True, forceinline=True)
@@ -304,56 +354,30 @@ def build(config, constants):
         if warp < PRODUCERS:
             if GIVE:
                 setmaxnreg_dec(uint32(GIVE))
-            slots, raw = new_slots(), new_raw()
-            tile_source = cuda.local.array(SLOTS_PER_LANE, uint64)
-            head = cuda.local.array(SLOTS_PER_LANE, int32)
-            batch = cuda.local.array(SLOTS_PER_LANE, int32)
-            x = cuda.local.array(SLOTS_PER_LANE, int32)
-            y = cuda.local.array(SLOTS_PER_LANE, int32)
-            fx = cuda.local.array(SLOTS_PER_LANE, float32)
-            fy = cuda.local.array(SLOTS_PER_LANE, float32)
-            attention = cuda.local.array(SLOTS_PER_LANE, float32)
+            slots, raw, aims = new_slots(), new_raw(), new_aims()
+            first = int32(lane * int32(PRODUCERS) + warp)  # of this lane's slots
             step = int32(0)
             if item < items:
-                find_rows(item, thread, slots, batches, rows_per_batch, heads)
+                find_rows(item, first, slots, batches, rows_per_batch, heads)
                 if PREFETCH:
-                    read_slots(step, thread, slots, locations, weights, raw)
+                    read_slots(step, first, slots, locations, weights, raw)
             while item < items:
                 if not PREFETCH:
-                    read_slots(step, thread, slots, locations, weights, raw)
-                bytes_to_come = uint32(0)
-                for i in range(SLOTS_PER_LANE):
-                    k = slot_sample(step, thread, i)
-                    exists = k < SAMPLES and thread + int32(i * PRODUCER_LANES) < SLOTS
-                    level = int32(div_u32(min(k, int32(SAMPLES - 1)), POINTS))
-                    height, width, _, _ = load_level(levels, level)
-                    x[i], fx[i], y[i], fy[i], attention[i] = sample(raw, i, width, height, True)
-                    number = slots.batch[i] * int32(LEVELS) + level if PER_BATCH else level
-                    tile_source[i] = maps + uint64(128) * uint64(number) if exists else uint64(0)
-                    head[i], batch[i] = slots.head[i], slots.batch[i]
-                    voters = cuda.popc(cuda.ballot_sync(ALL, exists))
-                    bytes_to_come = uint32(bytes_to_come + uint32(TILE) * uint32(voters))
+                    read_slots(step, first, slots, locations, weights, raw)
+                bytes_to_come = aim_slots(step, first, slots, levels, raw, aims)
                 step = int32(step + 1)
                 if step == ROW_STEPS:
                     step, item = int32(0), int32(item + stride)
                     if item < items:
-                        find_rows(item, thread, slots, batches, rows_per_batch, heads)
+                        find_rows(item, first, slots, batches, rows_per_batch, heads)
                 if PREFETCH:
                     if item < items:
-                        read_slots(step, thread, slots, locations, weights, raw)
+                        read_slots(step, first, slots, locations, weights, raw)
 
                 wait_empty(ring, flags, state, turn, lane)
-                for i in range(SLOTS_PER_LANE):
-                    if tile_source[i] != 0:
-                        slot = uint32(
-                            state.stage * int32(SLOTS) + thread + int32(i * PRODUCER_LANES)
-                        )
-                        origin = Source(tile_source[i], head[i], batch[i], int32(0))
-                        tile = uint32(tiles_address + uint32(SLOT) * slot)
-                        load_tile(tile, origin, x[i], y[i], full_barrier(ring, state))
-                        if SHARED_META:
-                            address = uint32(weights_address + uint32(META) * slot)
-                            write_weights(address, attention[i], fx[i], fy[i])
+                issue_slots(ring, state, lane, first, maps, tiles_address, aims)
+                if SHARED_META:
+                    write_slots(state, first, lane, weights_address, aims)
                 cuda.syncwarp()  # all lanes' weights are written
                 if lane == 0:
                     announce(ring, flags, state, turn, warp, bytes_to_come)
