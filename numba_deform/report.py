@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from .bench import show
+from .variants import VARIANTS
 
 # Okabe and Ito's colours, which people with colour-blind eyes can tell apart; markers and dashes say
 # the same once more.
@@ -87,12 +88,39 @@ def caption(document):
     return text + (f", cycles at {clock['ghz']:.2f} GHz" if clock else "")
 
 
-def tables(document):
-    """rich tables: the rows, and the ceilings if there are any."""
+def summary(documents):
+    """(title, headings, rows of texts): variants against the workloads of all documents, times in ms and
+    what costs them. In brackets, how many times as long as ``direct`` each takes.
+    """
+    measured = [row for document in documents for row in _having(document, "median_ms")]
+    places = list(dict.fromkeys(_where(row) for row in measured))
+    times = {(row["variant"], _where(row)): row["median_ms"] for row in measured}
+    listed = [row["variant"] for document in documents for row in document["rows"]]
+    rows = []
+    for name in dict.fromkeys(listed):
+        errors = [row["error"] for row in measured if row["variant"] == name]
+        if errors:
+            known = VARIANTS.get(name.split(" ")[0])  # a peer is none
+            cells = [_against(times, name, place) for place in places]
+            told = (known.systems, known.why) if known else ("", "")
+            rows.append((name, told[0], *cells, f"{max(errors):.1e}", told[1]))
+    headings = ("variant", "rows", *places, "error", "what costs it time")
+    return caption(documents[0]), headings, rows
+
+
+def _against(times, name, place):
+    ms, base = times.get((name, place)), times.get(("direct", place))
+    if ms is None:
+        return ""
+    return f"{ms:.3f} ({ms / base:.2f})" if base else f"{ms:.3f}"
+
+
+def tables(document, parts=None):
+    """rich tables: the rows, and the ceilings if there are any; or other ``parts``, such as a summary."""
     from rich.table import Table
 
     made = []
-    for title, headings, rows in _parts(document):
+    for title, headings, rows in parts or _parts(document):
         table = Table(title=title, title_justify="left")
         for heading in headings:
             table.add_column(heading, overflow="fold")
@@ -106,10 +134,10 @@ def tables(document):
     return made
 
 
-def markdown(document):
+def markdown(document, parts=None):
     """The same as Markdown."""
     texts = []
-    for title, headings, rows in _parts(document):
+    for title, headings, rows in parts or _parts(document):
         lines = [title, "", _line(headings), _line(["---"] * len(headings))]
         texts.append("\n".join(lines + [_line(row) for row in rows]))
     return "\n\n".join(texts) + "\n"

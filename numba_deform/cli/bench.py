@@ -68,7 +68,10 @@ KEYS = {
         OUT, REPEATS, SEED, LIMIT, ENGINE_KEY, Key("retry", FLAG, "again what failed before"),
         *GRID, Key("...", TEXT, "parameters of the variants: lists too, such as stages=1,2,3"),
     ),
-    "table": (FILE, Key("markdown", FLAG, "print Markdown instead")),
+    "table": (
+        FILE, Key("markdown", FLAG, "print Markdown instead"),
+        Key("summary", FLAG, "variants against workloads, and what costs each of them time"),
+    ),
     "plot": (
         FILE,
         Key("out", TEXT, "the picture to write, .png or .svg"),
@@ -133,11 +136,11 @@ def _spinner():
         yield lambda text: status.update(escape(text))
 
 
-def _print(document, as_markdown):
+def _print(document, as_markdown, parts=None):
     if as_markdown:
-        print(report.markdown(document), end="")
+        print(report.markdown(document, parts), end="")
         return
-    for table in report.tables(document):
+    for table in report.tables(document, parts):
         console().print(table)
 
 
@@ -175,23 +178,26 @@ def _bar():
         yield progress
 
 
-def _file(options, command):
-    if "file" not in options:
-        raise UsageError(f"file=RESULT.json is needed: numba-deform {command} file=...")
-    return report.load(options["file"])
-
-
 def run_table(words):
     """``numba-deform table``."""
     options = parse_pairs(split_pairs(words), KEYS["table"], "table")
-    _print(_file(options, "table"), options.get("markdown"))
+    if "file" not in options:
+        raise UsageError("file=RESULT.json is needed; with summary=1 several, by commas")
+    documents = [report.load(name) for name in options["file"].split(",")]
+    if options.get("summary"):
+        _print(documents[0], options.get("markdown"), [report.summary(documents)])
+    else:
+        for document in documents:
+            _print(document, options.get("markdown"))
     return RIGHT
 
 
 def run_plot(words):
     """``numba-deform plot``."""
     options = parse_pairs(split_pairs(words), KEYS["plot"], "plot")
-    document = _file(options, "plot")
+    if "file" not in options:
+        raise UsageError("file=RESULT.json is needed")
+    document = report.load(options["file"])
     out = options.get("out", str(Path(options["file"]).with_suffix(".png")))
     say("written", report.plot(document, out, options.get("x")))
     return RIGHT

@@ -261,7 +261,8 @@ def pretended(monkeypatch):
     monkeypatch.setattr(ceilings, "resident_blocks", lambda gpu, kernel, shared=0: 4 * gpu.sms)
     monkeypatch.setattr(ceilings, "level_maps", lambda *args, **options: maps)
     monkeypatch.setattr(library, "time_launches", pretend_times)
-    monkeypatch.setattr(library, "gpu_launcher", pretend_launcher)
+    for module in (library, ceilings):
+        monkeypatch.setattr(module, "gpu_launcher", pretend_launcher)
     monkeypatch.setattr(library, "compile_ahead", lambda tasks, architecture: None)
     monkeypatch.setattr(Worker, "call", pretend_answer)
     return gpu, launched
@@ -375,6 +376,22 @@ def test_markdown():
     assert "a \\| peer" in lines[6]
     assert sum("tiles through L1" in line for line in lines) == 1  # the best only
     assert lines[-1] == "| seeds seed | broken | wrong result |"
+
+
+def test_summary_of_several_files():
+    """A column for each workload, what direct takes as the measure, and what costs a variant time."""
+    one, other = document(), document()
+    for number, doc in enumerate((one, other)):
+        for row in doc["rows"]:
+            row["pattern"] = ("seed", "uniform")[number]
+    one["rows"].append({**one["rows"][0], "variant": "direct", "median_ms": 0.55, "error": 1e-4})
+    title, headings, rows = report.summary([one, other])
+    assert title.startswith("NVIDIA H200") and headings[2:4] == ("seeds seed", "seeds uniform")
+    cells = {row[0]: row for row in rows}
+    assert cells["direct"][2:4] == ("0.550 (1.00)", "")
+    assert cells["tma stages=2"][1:4] == ("S5 S6", "1.100 (2.00)", "1.100")
+    assert cells["tma stages=2"][-1] == VARIANTS["tma"].why != ""
+    assert "broken" not in cells
 
 
 def test_rich_tables(capsys):
