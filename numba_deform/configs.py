@@ -163,11 +163,13 @@ class Staged(Rows):
     points_per_stage  how many samples of each row one stage holds: 1, 2, 4 or 8, or as many as a lane
                       prepares (its run, lanes.py), if they are fewer
     debug             the kernel copies one row's tiles as they arrive, for ``run debug=1``
+    trace             the kernel writes down what its warps do when, for ``timeline``
     """
 
     stages: int = 2
     points_per_stage: int = 2
     debug: bool = False
+    trace: bool = False
 
     box = (2, 2)  # what one copy brings; TMA can bring more
 
@@ -175,6 +177,8 @@ class Staged(Rows):
         super().__post_init__()
         _at_least_one(self, "stages")
         _power_of_two(self, "points_per_stage", 1, 8)
+        if self.debug and self.trace:
+            raise ConfigError("trace", 1, "and debug=1 write to one buffer; choose one of them")
 
     def complete(self, constants):
         config = super().complete(constants)

@@ -32,7 +32,7 @@ def build(config, constants):
     )  # fmt: skip
     SIDES_PER_LANE, RUN, ROUNDS = layout.sides_per_lane, layout.run, layout.rounds
     META, ROWS_PER_BLOCK = RUN * SIDES_PER_LANE, config.threads // layout.lanes
-    place, new_sums, _, new_run, read_run, sample, write_row = row_parts(config, constants)
+    place, new_sums, _, new_raw, read_run, unpack, sample, write_row = row_parts(config, constants)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     pack, fetch, add, flush = arithmetic.pack, arithmetic.fetch, arithmetic.add, arithmetic.flush
 
@@ -59,14 +59,15 @@ def build(config, constants):
             + uint64(row.head * int32(ROW_BYTES))
         )
 
-        acc, run = new_sums(), new_run()
+        acc, raw = new_sums(), new_raw()
         offset = cuda.local.array(META, uint32)
         word_a = cuda.local.array(META, uint32)
         word_b = cuda.local.array(META, uint32)
 
         for r in range(ROUNDS):
             # Prepare this lane's run.
-            level, mine = read_run(locations, weights, row, r, me, run)
+            level, mine = read_run(locations, weights, row, r, me, raw)
+            run = unpack(raw)
             height, width, start, row_stride = load_level(levels, level)
             own_pitch = uint32(row_stride * pixel_bytes) if height > 1 else uint32(0)
             for k in range(RUN):

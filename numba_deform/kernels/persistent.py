@@ -20,6 +20,7 @@ from numba import cuda, int32, uint32
 from numba.cuda import types
 
 from ..compiler import kernel
+from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import align_up, shared_address, static_bytes
 from ..device.pipeline import Ring, first_state, init_barriers, make_advance, wait
 from ..device.sync import fence_mbarrier_init
@@ -46,9 +47,10 @@ def build(config, constants):
     PREPARE_RUN = (stage.round_steps - max(LEAD, 1)) // RUN_STEPS
     RUN, META = layout.run, layout.run * layout.sides_per_lane
     advance = make_advance(STAGES, BARRIERS)
-    place, new_sums, clear, new_run, read_run, _, write_row = row_parts(config, constants)
+    place, new_sums, clear, new_raw, read_run, _, _, write_row = row_parts(config, constants)
     new_tiles, _, _, slot_of, _, add_step, flush = tile_parts(config, constants)
     acquire_maps, aim, _, issue = tma_parts(config, constants)
+    open_marks, mark = make_marks(config.trace)
 
     u64, i32 = types.uint64, types.int32
 
@@ -60,13 +62,24 @@ def build(config, constants):
             old.word_a[m], old.word_b[m] = new.word_a[m], new.word_b[m]
 
     @cuda.jit(device=True, forceinline=True)
-    def take_step(ring, now, i, n, r, place, tiles, slots, acc, trace):
+    def take_step(ring, now, i, n, r, place, tiles, slots, acc, trace, marks):
         """Wait for a step, add it up, free its stage; returns the state of the next one."""
+        mark(marks, WAIT, now)
         wait(ring, now)
+        mark(marks, COMPUTE, now)
         here = uint32(slots + uint32(now.stage) * uint32(STAGE_BYTES))
         add_step(acc, here, i, n, r, place, tiles, trace)
         cuda.syncwarp()  # all lanes have read the stage: it may be refilled
+        mark(marks, RELEASE, now)
         return advance(now)
+
+    @cuda.jit(device=True, forceinline=True)
+    def issue_step(ring, ahead, i, n, r, place, tiles, origin, slots, marks):
+        """Ask for a step; returns the state of the next one."""
+        mark(marks, ISSUE, ahead)
+        issue(ring, ahead, i, n, r, place, tiles, origin, slots)
+        mark(marks, COMMIT, ahead)
+        return advance(ahead)
 
     @kernel(
         types.void(u64, u64, u64, u64, u64, u64, i32, i32, i32, i32),
@@ -94,7 +107,8 @@ def build(config, constants):
         acquire_maps(maps, batches, thread, THREADS)
         cuda.syncthreads()
 
-        acc, run, tiles, next_tiles = new_sums(), new_run(), new_tiles(), new_tiles()
+        marks = open_marks(debug, debug_row, me.warp, me.lane)
+        acc, raw, tiles, next_tiles = new_sums(), new_raw(), new_tiles(), new_tiles()
         ahead = now = first_state()
         r = int32(0)
         row = item_row(
@@ -106,12 +120,13 @@ def build(config, constants):
             ROWS_PER_BLOCK,
             ABREAST,
         )
-        level, mine = read_run(locations, weights, row, r, me, run)
-        origin = next_origin = aim(maps, levels, row, level, mine, me, run, tiles)
+        level, mine = read_run(locations, weights, row, r, me, raw)
+        origin = next_origin = aim(maps, levels, row, level, mine, me, raw, tiles)
         if item < items:
             for n in range(LEAD):
-                issue(ring, ahead, n // RUN_STEPS, n % RUN_STEPS, r, me, tiles, origin, slots)
-                ahead = advance(ahead)
+                ahead = issue_step(
+                    ring, ahead, n // RUN_STEPS, n % RUN_STEPS, r, me, tiles, origin, slots, marks
+                )
 
         while item < items:
             next_item, next_r = item, int32(r + 1)
@@ -123,28 +138,30 @@ def build(config, constants):
             )  # fmt: skip
             trace = trace_of(debug, debug_row, row)
             if PREFETCH:
-                level, mine = read_run(locations, weights, next_row, next_r, me, run)
+                level, mine = read_run(locations, weights, next_row, next_r, me, raw)
 
             for i in range(PREPARE_RUN):
                 for n in range(RUN_STEPS):
                     ahead_i, ahead_n = i + (n + LEAD) // RUN_STEPS, (n + LEAD) % RUN_STEPS
-                    issue(ring, ahead, ahead_i, ahead_n, r, me, tiles, origin, slots)
-                    ahead = advance(ahead)
-                    now = take_step(ring, now, i, n, r, me, tiles, slots, acc, trace)
+                    ahead = issue_step(
+                        ring, ahead, ahead_i, ahead_n, r, me, tiles, origin, slots, marks
+                    )
+                    now = take_step(ring, now, i, n, r, me, tiles, slots, acc, trace, marks)
                 if FLUSH_RUNS:
                     flush(acc)
             if not PREFETCH:
-                level, mine = read_run(locations, weights, next_row, next_r, me, run)
-            next_origin = aim(maps, levels, next_row, level, mine, me, run, next_tiles)
+                level, mine = read_run(locations, weights, next_row, next_r, me, raw)
+            next_origin = aim(maps, levels, next_row, level, mine, me, raw, next_tiles)
             for i in range(PREPARE_RUN, ROUND_RUNS):
                 for n in range(RUN_STEPS):
                     ahead_i, ahead_n = i + (n + LEAD) // RUN_STEPS, (n + LEAD) % RUN_STEPS
                     if ahead_i < ROUND_RUNS:
-                        issue(ring, ahead, ahead_i, ahead_n, r, me, tiles, origin, slots)
-                        ahead = advance(ahead)
+                        ahead = issue_step(
+                            ring, ahead, ahead_i, ahead_n, r, me, tiles, origin, slots, marks
+                        )
                     elif next_item < items:
                         ahead_i = ahead_i - ROUND_RUNS
-                        issue(
+                        ahead = issue_step(
                             ring,
                             ahead,
                             ahead_i,
@@ -154,9 +171,9 @@ def build(config, constants):
                             next_tiles,
                             next_origin,
                             slots,
+                            marks,
                         )
-                        ahead = advance(ahead)
-                    now = take_step(ring, now, i, n, r, me, tiles, slots, acc, trace)
+                    now = take_step(ring, now, i, n, r, me, tiles, slots, acc, trace, marks)
                 if FLUSH_RUNS:
                     flush(acc)
             if not FLUSH_RUNS:

@@ -24,7 +24,7 @@ def build(constants):
     CHUNKS = PIXEL // 16
     CHUNKS_OF_ALL = SAMPLES * 4 * CHUNKS
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
-    load_location = number_loader(constants.location_dtype, 2)
+    WORDS, load_location, convert = number_loader(constants.location_dtype, 2)
     u64, i32 = types.uint64, types.int32
 
     @kernel(types.void(u64, u64, u64, u64, u64, i32, i32, i32, i32), threads=THREADS)
@@ -36,13 +36,15 @@ def build(constants):
         plane = uint64(batch) * uint64(spatial_size) * uint64(heads) + uint64(
             head
         )  # in pixels of a head
+        words = cuda.local.array(WORDS, uint32)
         xy = cuda.local.array(2, float32)
         for e in range(int32(cuda.threadIdx.x), CHUNKS_OF_ALL, THREADS):
             pixel = int32(div_u32(e, CHUNKS))
             chunk = int32(e - pixel * CHUNKS)
             k, corner = int32(pixel >> 2), int32(pixel & 3)
             number = uint64(row) * uint64(SAMPLES) + uint64(k)
-            load_location(locations + number * uint64(LOCATION_BYTES), xy)
+            load_location(locations + number * uint64(LOCATION_BYTES), words)
+            convert(words, xy)
             height, width, start, row_stride = load_level(levels, int32(div_u32(k, POINTS)))
             left, _, _ = locate(xy[0], width)
             top, _, _ = locate(xy[1], height)

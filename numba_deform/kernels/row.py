@@ -16,7 +16,9 @@ from .sampling import locate, number_loader
 # Where a thread stands: lane and warp, its row in the block, and its part of that row (lanes.py);
 # ``first_lane`` is the first of the lanes that prepare runs for this side and part.
 Place = namedtuple("Place", ["lane", "warp", "row", "chunk", "side", "part", "first_lane"])
-# A run as it was read: interleaved x, y and the attention weights, in registers.
+# A run as it was read, in 32-bit words of its type; and the numbers in it: interleaved x, y and the
+# attention weights.
+Raw = namedtuple("Raw", ["xy", "attention"])
 Run = namedtuple("Run", ["xy", "attention"])
 # fp32 sums of a lane's channels, and packed ones that are flushed into them.
 Sums = namedtuple("Sums", ["sums", "partial"])
@@ -30,10 +32,11 @@ class RowParts(NamedTuple):
     place(thread)                               -> Place
     new_sums()                                  -> Sums, all zero
     clear(sums)                                 zero again
-    new_run()                                   -> Run, empty
-    read_run(locations, weights, row, r, place, run)
+    new_raw()                                   -> Raw, empty
+    read_run(locations, weights, row, r, place, raw)
                                                 -> (level, mine): reads this lane's run of round r; not
                                                    ``mine``: all samples are through, weights are 0
+    unpack(raw)                                 -> Run; waits for what was read
     sample(run, k, width, height, mine)         -> (x, fx, y, fy, attention) of the run's sample k
     write_row(out, row, place, sums)
     """
@@ -41,8 +44,9 @@ class RowParts(NamedTuple):
     place: object
     new_sums: object
     clear: object
-    new_run: object
+    new_raw: object
     read_run: object
+    unpack: object
     sample: object
     write_row: object
 
@@ -62,8 +66,10 @@ def row_parts(config, constants):
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
     COORDINATES = 2 * RUN
-    load_locations = number_loader(constants.location_dtype, COORDINATES)
-    load_weights = number_loader(constants.weight_dtype, RUN)
+    XY_WORDS, load_locations, convert_locations = number_loader(
+        constants.location_dtype, COORDINATES
+    )
+    ATTENTION_WORDS, load_weights, convert_weights = number_loader(constants.weight_dtype, RUN)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     store = arithmetic.store
     SUMS, PARTIAL = arithmetic.words * CHUNKS_PER_LANE, 4 * CHUNKS_PER_LANE
@@ -97,21 +103,29 @@ def row_parts(config, constants):
         zero(sums.sums, sums.partial)
 
     @cuda.jit(device=True, inline="always")
-    def new_run():
+    def new_raw():
+        xy = cuda.local.array(XY_WORDS, uint32)
+        attention = cuda.local.array(ATTENTION_WORDS, uint32)
+        return Raw(xy, attention)
+
+    @cuda.jit(device=True, inline="always")
+    def unpack(raw):
         xy = cuda.local.array(COORDINATES, float32)
         attention = cuda.local.array(RUN, float32)
+        convert_locations(raw.xy, xy)
+        convert_weights(raw.attention, attention)
         return Run(xy, attention)
 
     @cuda.jit(device=True, forceinline=True)
-    def read_run(locations, weights, row, r, place, run):
+    def read_run(locations, weights, row, r, place, raw):
         first = int32(
             ((int32(r * PARTS) + place.part) * int32(CHUNK_LANES) + place.chunk) * int32(RUN)
         )
         mine = first < SAMPLES
         first = min(first, int32(SAMPLES - RUN))
         sample = uint64(row.number) * uint64(SAMPLES) + uint64(first)
-        load_locations(locations + sample * uint64(LOCATION_BYTES), run.xy)
-        load_weights(weights + sample * uint64(WEIGHT_BYTES), run.attention)
+        load_locations(locations + sample * uint64(LOCATION_BYTES), raw.xy)
+        load_weights(weights + sample * uint64(WEIGHT_BYTES), raw.attention)
         return int32(div_u32(first, POINTS)), mine
 
     @cuda.jit(device=True, forceinline=True)
@@ -131,7 +145,7 @@ def row_parts(config, constants):
             if row.valid and place.side == 0 and place.part == 0 and own < int32(CHUNKS):
                 store(target + uint64(own * int32(16)), sums.sums, c)
 
-    return RowParts(place, new_sums, clear, new_run, read_run, sample, write_row)
+    return RowParts(place, new_sums, clear, new_raw, read_run, unpack, sample, write_row)
 
 
 @cuda.jit(device=True, inline="always")

@@ -6,8 +6,9 @@ weighs nothing, and a sample that has no neighbour inside, or is not a number, c
 """
 
 import functools
+from typing import NamedTuple
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, uint64
 
 from ..device.half2 import (
     cvt_f32_bf16_hi,
@@ -49,25 +50,41 @@ _CONVERT = {"float16": _f16_words, "bfloat16": _bf16_words, "float32": _f32_word
 _CONVERT_ONE = {"float16": cvt_f32_f16_lo, "bfloat16": cvt_f32_bf16_lo}
 
 
+class NumberLoader(NamedTuple):
+    """Reading ``count`` neighbouring numbers in two halves, so that other work can go on in between: a
+    conversion waits for the load.
+
+    words                     32-bit registers of what was loaded
+    load(address, words)      with as few loads as there can be; the address is aligned to all of them
+    convert(words, numbers)   to fp32
+    """
+
+    words: int
+    load: object
+    convert: object
+
+
 @functools.cache
 def number_loader(dtype, count):
-    """A device function ``load(address, numbers)``: ``count`` (1, 2, 4, ..) neighbouring numbers of
-    ``dtype`` from an address aligned to all of them, as fp32, with as few loads as there can be."""
+    """The :class:`NumberLoader` for ``count`` (1, 2, 4, ..) numbers of ``dtype``."""
     if count == 1 and dtype != "float32":
         convert_one = _CONVERT_ONE[dtype]
 
         @cuda.jit(device=True, forceinline=True)
-        def load_one(address, numbers):
-            numbers[0] = convert_one(ld_global_nc_u16(address))
+        def load_one(address, words):
+            words[0] = ld_global_nc_u16(address)
 
-        return load_one
+        @cuda.jit(device=True, forceinline=True)
+        def convert_first(words, numbers):
+            numbers[0] = convert_one(words[0])
+
+        return NumberLoader(1, load_one, convert_first)
 
     WORDS = count * (4 if dtype == "float32" else 2) // 4
-    convert = _CONVERT[dtype]
+    convert_words = _CONVERT[dtype]
 
     @cuda.jit(device=True, forceinline=True)
-    def load(address, numbers):
-        words = cuda.local.array(WORDS, uint32)
+    def load(address, words):
         if WORDS == 1:
             words[0] = ld_global_nc_b32(address)
         elif WORDS == 2:
@@ -78,9 +95,12 @@ def number_loader(dtype, count):
                 four = ld_global_nc_L1_no_allocate_v4(address + uint64(4 * i))
                 words[i], words[i + 1] = four[0], four[1]
                 words[i + 2], words[i + 3] = four[2], four[3]
-        convert(words, numbers, count)
 
-    return load
+    @cuda.jit(device=True, forceinline=True)
+    def convert(words, numbers):
+        convert_words(words, numbers, count)
+
+    return NumberLoader(WORDS, load, convert)
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -17,6 +17,7 @@ from numba.cuda import types
 
 from ..compiler import kernel
 from ..device.integer import div_u32
+from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import (
     align_up,
     cp_async_cg_16,
@@ -63,7 +64,8 @@ def build(config, constants):
     ROUND_RUNS, FLUSH_RUNS = CHUNK_LANES, stage.flush_runs
     ASYNC = config.copy == "cp_async"
     advance = make_advance(STAGES)
-    place, new_sums, _, new_run, read_run, _, write_row = row_parts(config, constants)
+    open_marks, mark = make_marks(config.trace)
+    place, new_sums, _, new_raw, read_run, _, _, write_row = row_parts(config, constants)
     new_tiles, prepare, _, slot_of, _, add_step, flush = tile_parts(config, constants)
 
     @cuda.jit(device=True, forceinline=True)
@@ -126,6 +128,7 @@ def build(config, constants):
         me = place(int32(cuda.threadIdx.x))
         row = item_row(cuda.blockIdx.x, me.row, batches, rows_per_batch, heads, ROWS_PER_BLOCK, 1)
         trace = trace_of(debug, debug_row, row)
+        marks = open_marks(debug, debug_row, me.warp, me.lane)
         pixel_bytes = int32(heads * int32(ROW_BYTES))
         plane = (
             value
@@ -138,30 +141,37 @@ def build(config, constants):
             tiles_address + uint32(me.warp * int32(STAGES * STAGE_BYTES)) + slot_of(me)
         )  # of this row and part in stage 0
 
-        acc, run, tiles = new_sums(), new_run(), new_tiles()
+        acc, raw, tiles = new_sums(), new_raw(), new_tiles()
         ahead = now = first_state()
         for r in range(ROUNDS):
-            level, mine = read_run(locations, weights, row, r, me, run)
+            level, mine = read_run(locations, weights, row, r, me, raw)
             height, width, _, _ = load_level(levels, level)
-            prepare(run, width, height, mine, me, tiles)
+            prepare(raw, width, height, mine, me, tiles)
             for n in range(LEAD):
                 i = n // RUN_STEPS
+                mark(marks, ISSUE, ahead)
                 copy_step(slots, ahead, i, n % RUN_STEPS, r, me, tiles, levels, plane, pixel_bytes)
+                mark(marks, COMMIT, ahead)
                 ahead = advance(ahead)
             for i in range(ROUND_RUNS):
                 for n in range(RUN_STEPS):
                     next_i, next_n = i + (n + LEAD) // RUN_STEPS, (n + LEAD) % RUN_STEPS
+                    mark(marks, ISSUE, ahead)
                     copy_step(
                         slots, ahead, next_i, next_n, r, me, tiles, levels, plane, pixel_bytes
                     )
+                    mark(marks, COMMIT, ahead)
                     ahead = advance(ahead)
+                    mark(marks, WAIT, now)
                     if ASYNC:
                         cp_async_wait_group(uint32(LEAD))  # all but the last LEAD have arrived
                     cuda.syncwarp()  # other lanes' copies have arrived too
+                    mark(marks, COMPUTE, now)
                     here = uint32(slots + uint32(now.stage) * uint32(STAGE_BYTES))
                     add_step(acc, here, i, n, r, me, tiles, trace)
-                    now = advance(now)
                     cuda.syncwarp()  # all lanes have read the stage: it may be refilled
+                    mark(marks, RELEASE, now)
+                    now = advance(now)
                 if FLUSH_RUNS:
                     flush(acc)
             if not FLUSH_RUNS:

@@ -59,7 +59,7 @@ class TileParts(NamedTuple):
     """Device functions, beside those of ``row.RowParts``.
 
     new_tiles()                                -> Tiles, empty
-    prepare(run, width, height, mine, place, tiles)
+    prepare(raw, width, height, mine, place, tiles)
                                                turns what ``read_run`` read into Tiles
     runs_of(r, owner)                          -> how many parts have a run from lane ``owner`` in round r
     slot_of(place)                             -> bytes from a warp's stage to this row's and part's tiles
@@ -94,7 +94,7 @@ def tile_parts(config, constants):
     ROW_MASK = 32 // config.lanes - 1
     META, SAMPLES = RUN * SIDES_PER_LANE, constants.levels * constants.points
     ROW_BYTES, DEBUG = constants.channels * ITEMSIZE[constants.dtype], config.debug
-    sample = row_parts(config, constants).sample
+    _, _, _, _, _, unpack, sample, _ = row_parts(config, constants)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     pack, fetch, add, flush_sums = (
         arithmetic.pack, arithmetic.fetch, arithmetic.add, arithmetic.flush,
@@ -109,7 +109,8 @@ def tile_parts(config, constants):
         return Tiles(x, y, word_a, word_b)
 
     @cuda.jit(device=True, forceinline=True)
-    def prepare(run, width, height, mine, place, tiles):
+    def prepare(raw, width, height, mine, place, tiles):
+        run = unpack(raw)
         for k in range(RUN):
             x, fx, y, fy, attention = sample(run, k, width, height, mine)
             tiles.x[k], tiles.y[k] = x, y

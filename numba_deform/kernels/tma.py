@@ -23,6 +23,7 @@ from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
 from ..compiler import kernel
+from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import align_up, shared_address, static_bytes
 from ..device.pipeline import (
     Ring,
@@ -55,7 +56,7 @@ class TmaParts(NamedTuple):
     """Device functions, beside those of ``tiles.TileParts``.
 
     acquire_maps(maps, batches, thread, threads)   maps are seen as the host wrote them, and prefetched
-    aim(maps, levels, row, level, mine, place, run, tiles)
+    aim(maps, levels, row, level, mine, place, raw, tiles)
                                                    -> Source; prepares the tiles of the run that was read
     load_tile(tile, source, x, y, bar)             one TMA instruction
     issue(ring, state, i, n, r, place, tiles, source, slots)
@@ -90,9 +91,9 @@ def tma_parts(config, constants):
                 prefetch_tensormap(maps + uint64(128) * uint64(i))
 
     @cuda.jit(device=True, forceinline=True)
-    def aim(maps, levels, row, level, mine, place, run, tiles):
+    def aim(maps, levels, row, level, mine, place, raw, tiles):
         height, width, _, _ = load_level(levels, level)
-        prepare(run, width, height, mine, place, tiles)
+        prepare(raw, width, height, mine, place, tiles)
         number = row.batch * int32(LEVELS) + level if PER_BATCH else level
         # A run is issued by one lane: on the left side, and only if it exists.
         owner = place.chunk if mine and place.side == 0 else int32(-1)
@@ -159,9 +160,10 @@ def build(config, constants, add=True):
     STRETCHES = ROUND_RUNS // STRETCH
     ADD = add
     advance = make_advance(STAGES, BARRIERS)
-    place, new_sums, _, new_run, read_run, _, write_row = row_parts(config, constants)
+    place, new_sums, _, new_raw, read_run, _, _, write_row = row_parts(config, constants)
     new_tiles, _, _, slot_of, _, add_step, flush = tile_parts(config, constants)
     acquire_maps, aim, _, issue = tma_parts(config, constants)
+    open_marks, mark = make_marks(config.trace)
 
     u64, i32 = types.uint64, types.int32
 
@@ -179,6 +181,7 @@ def build(config, constants, add=True):
             cuda.blockIdx.x, me.row, batches, rows_per_batch, heads, ROWS_PER_BLOCK, ABREAST
         )
         trace = trace_of(debug, debug_row, row)
+        marks = open_marks(debug, debug_row, me.warp, me.lane)
         maps_here = maps + uint64(row.batch) * uint64(MAPS_BYTES)
 
         shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
@@ -197,16 +200,18 @@ def build(config, constants, add=True):
         acquire_maps(maps_here, 1, thread, THREADS)
         cuda.syncthreads()
 
-        acc, run, tiles = new_sums(), new_run(), new_tiles()
+        acc, raw, tiles = new_sums(), new_raw(), new_tiles()
         ahead = now = first_state()
         for r in range(ROUNDS):
-            level, mine = read_run(locations, weights, row, r, me, run)
-            origin = aim(maps, levels, row, level, mine, me, run, tiles)
+            level, mine = read_run(locations, weights, row, r, me, raw)
+            origin = aim(maps, levels, row, level, mine, me, raw, tiles)
             for stretch in range(STRETCHES):
                 first = int32(stretch * STRETCH)
                 for n in range(min(LEAD, STRETCH * RUN_STEPS)):
                     i = first + int32(n // RUN_STEPS)
+                    mark(marks, ISSUE, ahead)
                     issue(ring, ahead, i, n % RUN_STEPS, r, me, tiles, origin, slots)
+                    mark(marks, COMMIT, ahead)
                     ahead = advance(ahead)
                 for i in range(STRETCH):
                     for n in range(RUN_STEPS):
@@ -214,14 +219,19 @@ def build(config, constants, add=True):
                         if next_i < STRETCH:
                             next_n = (n + LEAD) % RUN_STEPS
                             next_i = first + int32(next_i)
+                            mark(marks, ISSUE, ahead)
                             issue(ring, ahead, next_i, next_n, r, me, tiles, origin, slots)
+                            mark(marks, COMMIT, ahead)
                             ahead = advance(ahead)
+                        mark(marks, WAIT, now)
                         wait(ring, now)
+                        mark(marks, COMPUTE, now)
                         here = uint32(slots + uint32(now.stage) * uint32(STAGE_BYTES))
                         if ADD:
                             add_step(acc, here, first + int32(i), n, r, me, tiles, trace)
-                        now = advance(now)
                         cuda.syncwarp()  # all lanes have read the stage: it may be refilled
+                        mark(marks, RELEASE, now)
+                        now = advance(now)
                     if FLUSH_RUNS:
                         flush(acc)
             if not FLUSH_RUNS:

@@ -28,6 +28,7 @@ from numba.cuda import types
 
 from ..compiler import kernel
 from ..device.integer import div_u32
+from ..device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import (
     align_up,
     ld_shared_b32,
@@ -54,7 +55,7 @@ from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
 from ..device.sync import fence_mbarrier_init
 from .accumulate import ALL, ARITHMETIC
 from .lanes import ITEMSIZE, lane_layout
-from .row import Run, item_count, item_row, items, row_parts
+from .row import Raw, Run, item_count, item_row, items, row_parts
 from .sampling import corner_weights, load_level, number_loader
 from .tiles import stage_layout, tile_parts, trace_of
 from .tma import Source, tma_parts
@@ -111,17 +112,24 @@ def build(config, constants):
     META = metadata_bytes(constants, config.arithmetic)
     DEBUG, TRACE_BYTES = config.debug, 4 * constants.channels * ITEMSIZE[constants.dtype]
     TWO_WORDS, FLAG_COUNT = META == 16, STAGES * (PRODUCERS + CONSUMERS)
-    RAW_XY = 2 * SLOTS_PER_LANE
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    load_location = number_loader(constants.location_dtype, 2)
-    load_weight = number_loader(constants.weight_dtype, 1)
+    WORDS, load_location, convert_location = number_loader(constants.location_dtype, 2)
+    _, load_weight, convert_weight = number_loader(constants.weight_dtype, 1)
+    SLOT_WORDS = WORDS * SLOTS_PER_LANE
     advance = make_advance(STAGES)
-    place, new_sums, clear, new_run, read_run, sample, write_row = row_parts(config, constants)
+    place, new_sums, clear, new_raw, read_run, _, sample, write_row = row_parts(config, constants)
     new_tiles, prepare, _, _, add_tile, add_step, flush = tile_parts(config, constants)
     acquire_maps, _, load_tile, _ = tma_parts(config, constants)
+    open_marks, mark = make_marks(config.trace)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     pack, unpack = arithmetic.pack, arithmetic.unpack
+
+    @cuda.jit(device=True, inline="always")
+    def new_one():
+        xy = cuda.local.array(2, float32)
+        attention = cuda.local.array(1, float32)
+        return Run(xy, attention)
 
     # --- what both roles say to each other ----------------------------------------------------------
     @cuda.jit(device=True, forceinline=True)
@@ -174,10 +182,10 @@ def build(config, constants):
         return Slots(number, head, batch)
 
     @cuda.jit(device=True, inline="always")
-    def new_raw():
-        xy = cuda.local.array(RAW_XY, float32)
-        attention = cuda.local.array(SLOTS_PER_LANE, float32)
-        return Run(xy, attention)
+    def new_slot_words():
+        xy = cuda.local.array(SLOT_WORDS, uint32)
+        attention = cuda.local.array(SLOTS_PER_LANE, uint32)
+        return Raw(xy, attention)
 
     @cuda.jit(device=True, forceinline=True)
     def find_rows(item, first, slots, batches, rows_per_batch, heads):
@@ -206,16 +214,18 @@ def build(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def read_slots(step, first, slots, locations, weights, raw):
         """Locations of this lane's tiles in a step, and weights if the consumers want to be told."""
-        xy = cuda.local.array(2, float32)
-        attention = cuda.local.array(1, float32)
+        words = cuda.local.array(WORDS, uint32)
+        attention = cuda.local.array(1, uint32)
         for i in range(SLOTS_PER_LANE):
             k = min(slot_sample(step, first, i), int32(SAMPLES - 1))
             k = uint64(slots.number[i]) * uint64(SAMPLES) + uint64(k)
-            load_location(locations + k * uint64(LOCATION_BYTES), xy)
-            attention[0] = float32(0)
+            load_location(locations + k * uint64(LOCATION_BYTES), words)
+            attention[0] = uint32(0)
             if SHARED_META:
                 load_weight(weights + k * uint64(WEIGHT_BYTES), attention)
-            raw.xy[2 * i], raw.xy[2 * i + 1], raw.attention[i] = xy[0], xy[1], attention[0]
+            for w in range(WORDS):
+                raw.xy[i * WORDS + w] = words[w]
+            raw.attention[i] = attention[0]
 
     @cuda.jit(device=True, inline="always")
     def new_aims():
@@ -234,13 +244,20 @@ def build(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def aim_slots(step, first, slots, levels, raw, aims):
         """From what was read to tiles; returns the bytes that this warp's tiles will bring."""
-        tiles = int32(0)
+        tiles, one = int32(0), new_one()
+        words = cuda.local.array(WORDS, uint32)
+        attention_word = cuda.local.array(1, uint32)
         for i in range(SLOTS_PER_LANE):
+            for w in range(WORDS):
+                words[w] = raw.xy[i * WORDS + w]
+            attention_word[0] = raw.attention[i]
+            convert_location(words, one.xy)
+            convert_weight(attention_word, one.attention)
             k = slot_sample(step, first, i)
             exists = k < SAMPLES and first + int32(i * PRODUCER_LANES) < SLOTS
             level = int32(div_u32(min(k, int32(SAMPLES - 1)), POINTS))
             height, width, _, _ = load_level(levels, level)
-            x, fx, y, fy, attention = sample(raw, i, width, height, True)
+            x, fx, y, fy, attention = sample(one, 0, width, height, True)
             aims.x[i], aims.y[i], aims.fx[i], aims.fy[i] = x, y, fx, fy
             aims.attention[i], aims.level[i] = attention, level
             aims.head[i], aims.batch[i] = slots.head[i], slots.batch[i]
@@ -289,18 +306,16 @@ def build(config, constants):
     def compute_weights(locations, weights, levels, row, k, one, side):
         """Read a sample again, and weigh one side of its tile."""
         number = uint64(row.number) * uint64(SAMPLES) + uint64(k)
-        load_location(locations + number * uint64(LOCATION_BYTES), one.xy)
-        load_weight(weights + number * uint64(WEIGHT_BYTES), one.attention)
+        words = cuda.local.array(WORDS, uint32)
+        attention_word = cuda.local.array(1, uint32)
+        load_location(locations + number * uint64(LOCATION_BYTES), words)
+        load_weight(weights + number * uint64(WEIGHT_BYTES), attention_word)
+        convert_location(words, one.xy)
+        convert_weight(attention_word, one.attention)
         height, width, _, _ = load_level(levels, int32(div_u32(k, POINTS)))
         _, fx, _, fy, attention = sample(one, 0, width, height, True)
         a, b = pack(*corner_weights(attention, fx, fy, side))
         return unpack(a, b)
-
-    @cuda.jit(device=True, inline="always")
-    def new_one():
-        xy = cuda.local.array(2, float32)
-        attention = cuda.local.array(1, float32)
-        return Run(xy, attention)
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, tile, told, k, me, row, one, locations, weights, levels, trace):
@@ -350,11 +365,12 @@ def build(config, constants):
         acquire_maps(maps, batches, thread, THREADS)
         cuda.syncthreads()
 
+        marks = open_marks(debug, debug_row, warp, lane)
         state, turn = first_state(), int32(0)  # turn: how often the ring has wrapped
         if warp < PRODUCERS:
             if GIVE:
                 setmaxnreg_dec(uint32(GIVE))
-            slots, raw, aims = new_slots(), new_raw(), new_aims()
+            slots, raw, aims = new_slots(), new_slot_words(), new_aims()
             first = int32(lane * int32(PRODUCERS) + warp)  # of this lane's slots
             step = int32(0)
             if item < items:
@@ -374,13 +390,16 @@ def build(config, constants):
                     if item < items:
                         read_slots(step, first, slots, locations, weights, raw)
 
+                mark(marks, ACQUIRE, state)
                 wait_empty(ring, flags, state, turn, lane)
+                mark(marks, ISSUE, state)
                 issue_slots(ring, state, lane, first, maps, tiles_address, aims)
                 if SHARED_META:
                     write_slots(state, first, lane, weights_address, aims)
                 cuda.syncwarp()  # all lanes' weights are written
                 if lane == 0:
                     announce(ring, flags, state, turn, warp, bytes_to_come)
+                mark(marks, COMMIT, state)
                 state = advance(state)
                 if state.stage == 0:
                     turn = int32(turn + 1)
@@ -389,7 +408,7 @@ def build(config, constants):
                 setmaxnreg_inc(uint32(TAKE))
             consumer = int32(warp - int32(PRODUCERS))
             me = place(int32(thread - int32(PRODUCER_LANES)))
-            acc, run, tiles, one = new_sums(), new_run(), new_tiles(), new_one()
+            acc, raw, tiles, one = new_sums(), new_raw(), new_tiles(), new_one()
             own_slot = int32((me.row * int32(PARTS) + me.part) * int32(STEP))
             row = item_row(
                 min(item, int32(items - 1)), me.row, batches, rows_per_batch, heads,
@@ -397,7 +416,7 @@ def build(config, constants):
             )  # fmt: skip
             level, mine = int32(0), False
             if SHUFFLE and PREFETCH:
-                level, mine = read_run(locations, weights, row, int32(0), me, run)
+                level, mine = read_run(locations, weights, row, int32(0), me, raw)
             while item < items:
                 trace = trace_of(debug, debug_row, row)
                 item = int32(item + stride)
@@ -408,17 +427,19 @@ def build(config, constants):
                 for r in range(ROUNDS):
                     if SHUFFLE:
                         if not PREFETCH:
-                            level, mine = read_run(locations, weights, row, r, me, run)
+                            level, mine = read_run(locations, weights, row, r, me, raw)
                         height, width, _, _ = load_level(levels, level)
-                        prepare(run, width, height, mine, me, tiles)
+                        prepare(raw, width, height, mine, me, tiles)
                         if PREFETCH:
                             if r + 1 < ROUNDS:
-                                level, mine = read_run(locations, weights, row, r + 1, me, run)
+                                level, mine = read_run(locations, weights, row, r + 1, me, raw)
                             else:
-                                level, mine = read_run(locations, weights, next_row, 0, me, run)
+                                level, mine = read_run(locations, weights, next_row, 0, me, raw)
                     for i in range(ROUND_RUNS):
                         for n in range(RUN_STEPS):
+                            mark(marks, WAIT, state)
                             wait_full(ring, flags, state, turn, lane)
+                            mark(marks, COMPUTE, state)
                             first_slot = uint32(state.stage * int32(SLOTS) + own_slot)
                             here = uint32(tiles_address + uint32(SLOT) * first_slot)
                             if SHUFFLE:
@@ -435,6 +456,7 @@ def build(config, constants):
                             cuda.syncwarp()  # all lanes have read the stage
                             if lane == 0:
                                 give_back(ring, flags, state, turn, consumer)
+                            mark(marks, RELEASE, state)
                             state = advance(state)
                             if state.stage == 0:
                                 turn = int32(turn + 1)

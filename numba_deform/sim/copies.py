@@ -132,8 +132,9 @@ class CopyEngine:
         self._check_proxy(thread, dst, size, what)
         block.shared.on_write(thread, dst, size, copy)
         block.shared.poison(dst, size)
+        # The unit takes one copy after the other, and whoever issues waits for his turn.
         start = max(thread.time, self.free_at)
-        thread.time += 1
+        thread.time = start + 1
         self.free_at = start + max(COST.tma_issue, size / COST.tma_bytes_per_cycle)
         landing = start + COST.tma_latency + size / COST.tma_bytes_per_cycle
         block.record("issue", thread, start, start, barrier, size=size, dst=dst)

@@ -1,6 +1,7 @@
 """Every kernel down to SASS with no GPU: no spills, no stack, the instructions that belong there."""
 
 import pytest
+from numba import cuda
 
 from numba_deform.inspect import inspect_kernel
 from numba_deform.kernels.probe import probe
@@ -86,7 +87,7 @@ def test_variant_linked(name):
 
 def test_registers_move():
     """setmaxnreg survives only in code that is compiled as a whole program."""
-    sass = inspect_kernel(kernel("warp-specialized", "float16", "seeds", {})).sass
+    sass = inspect_kernel(kernel("warp-specialized-registers", "float16", "seeds", {})).sass
     assert "USETMAXREG.DEALLOC" in sass and "USETMAXREG.TRY_ALLOC" in sass
     off = {"producer_registers": 0, "consumer_registers": 0}
     assert (
@@ -114,3 +115,28 @@ def test_before_hopper(name):
     """What needs nothing of Hopper links for an sm_80 too."""
     code = inspect_kernel(kernel(name, "float16", "seeds", {}), "sm_80")
     assert code.instructions["LDG"] + code.instructions.get("LDGSTS", 0) > 8
+
+
+@pytest.mark.parametrize("name", ["tile-cp-async", "tma", "persistent-prefetch", "phase2"])
+def test_marks_cost_nothing_when_off(name, monkeypatch):
+    """The same machine code as if the marks were not written in the source at all."""
+    constants, chosen = Constants(*SHAPES["seeds"]), VARIANTS[name]
+    config = chosen.configure(constants)
+    off = inspect_kernel(chosen.module.build(config, constants))
+
+    @cuda.jit(device=True, inline="always")
+    def open_nothing(buffer, block, warp, lane):
+        return 0
+
+    @cuda.jit(device=True, inline="always")
+    def no_mark(marks, kind, state):
+        pass
+
+    monkeypatch.setattr(chosen.module, "make_marks", lambda on: (open_nothing, no_mark))
+    without = inspect_kernel(chosen.module.build(config, constants))
+    assert off.instructions == without.instructions
+    assert (off.registers, off.stack) == (without.registers, without.stack)
+    assert "SR_CLOCK" not in off.sass
+    monkeypatch.undo()
+    traced = inspect_kernel(chosen.module.build(chosen.configure(constants, trace=True), constants))
+    assert "SR_CLOCK" in traced.sass

@@ -1,0 +1,156 @@
+"""Timelines: marks of every pipeline on the CPU engine, their format and their files."""
+
+import json
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from numba_deform import timeline
+from numba_deform.cli import main
+from numba_deform.device import marks as device
+from numba_deform.systems import plan_operator
+from numba_deform.variants import ConfigError
+from numba_deform.workload import Workload
+
+FAMILIES = {  # variant, parameters, (warps that issue, warps that compute)
+    "tile-cp-async": ({"threads": 64, "stages": 3}, (2, 2)),
+    "tma": ({"threads": 64, "stages": 3}, (2, 2)),
+    "persistent-prefetch": ({"threads": 64, "stages": 2}, (2, 2)),
+    "phase2": ({"producers": 1, "consumers": 2, "stages": 3}, (1, 2)),
+    "phase3": ({"producers": 2, "consumers": 1, "stages": 2}, (2, 1)),
+}
+SMALL = Workload("small", batch=1, levels=((5, 4), (2, 3)), num_query=35, num_heads=1, channels=32,
+                 num_points=4, pattern="uniform")  # fmt: skip
+
+
+def plan(name, **parameters):
+    parameters = {**FAMILIES[name][0], "min_blocks": 0, "trace": True, **parameters}
+    return plan_operator(SMALL.generate(seed=1), name, "cpu", **parameters)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def recorded(request):
+    return request.param, timeline.record(plan(request.param))
+
+
+def of(made, activity):
+    return [span for span in made.spans if span.activity == activity]
+
+
+def test_every_step_is_there(recorded):
+    """As many steps are issued as computed by each warp; spans follow each other without a gap."""
+    name, made = recorded
+    issuers, computers = FAMILIES[name][1]
+    issued = {w: len(list(g)) for w, g in groupby(of(made, "issue"), lambda s: s.warp)}
+    computed = {w: len(list(g)) for w, g in groupby(of(made, "compute"), lambda s: s.warp)}
+    assert len(issued) == issuers and len(computed) == computers
+    assert len(set(computed.values())) == 1
+    if name != "tile-cp-async":  # which also marks the empty groups past the end
+        assert set(issued.values()) == set(computed.values())
+    for _, group in groupby(made.spans, lambda span: span.warp):
+        spans = list(group)
+        assert all(a.end == b.start for a, b in zip(spans, spans[1:], strict=False))
+        assert all(span.start <= span.end for span in spans)
+    assert min(span.start for span in made.spans) == 0 and not made.lost
+
+
+def test_stages_and_parity_go_round(recorded):
+    """Use n is of stage n mod S, and its parity flips with every round of the ring."""
+    name, made = recorded
+    stages = FAMILIES[name][0]["stages"]
+    if name == "tile-cp-async":
+        pytest.skip("its ring starts anew in every round")
+    for activity in ("issue", "wait", "compute"):
+        for span in of(made, activity):
+            assert (span.stage, span.parity) == (span.use % stages, span.use // stages % 2)
+
+
+def test_nothing_is_computed_before_it_was_issued(recorded):
+    _, made = recorded
+    issued = {}
+    for span in of(made, "issue"):
+        issued[span.use] = min(span.start, issued.get(span.use, span.start))
+    for span in of(made, "compute"):
+        assert span.start > issued[span.use]
+    for flight in made.flights:
+        assert flight.end > flight.start and flight.activity == "flight"
+
+
+def test_a_deeper_ring_waits_less():
+    """What the timeline is for: with more stages a warp waits for less of its time."""
+    waits = []
+    for stages in (1, 4):
+        shares = timeline.shares(timeline.record(plan("tma", stages=stages, points_per_stage=1)))
+        waits.append(shares[0]["wait"])
+    assert waits[1] < waits[0]
+
+
+def test_recording_changes_nothing():
+    made = plan("phase2")
+    marks = np.zeros((3, device.CAPACITY, 4), np.uint32)
+    assert timeline.record(made).spans == timeline.record(made).spans
+    assert marks.shape[2] * 4 == device.MARK_BYTES
+
+
+def marks_of(*rows):
+    made = np.zeros((1, device.CAPACITY, 4), np.uint32)
+    for n, (clock, kind, stage, parity) in enumerate(rows):
+        made[0, n] = clock & 0xFFFFFFFF, clock >> 32, kind | stage << 8 | parity << 16, 1
+    return made
+
+
+def test_decode():
+    """A clock above 2^32, whose lower word wraps on the way."""
+    base = (5 << 32) - 10
+    made = timeline.decode(
+        marks_of((base, device.ISSUE, 2, 1), (base + 4, device.COMMIT, 2, 1),
+                 (base + 5, device.WAIT, 2, 1), (base + 30, device.COMPUTE, 2, 1),
+                 (base + 41, device.RELEASE, 2, 1)), "t", "e",
+    )  # fmt: skip
+    assert [(s.activity, s.start, s.end) for s in made.spans] == [
+        ("issue", 0, 4), ("prepare", 4, 5), ("wait", 5, 30), ("compute", 30, 41),
+    ]  # fmt: skip
+    assert all((s.stage, s.parity, s.use) == (2, 1, 0) for s in made.spans)
+    (flight,) = made.flights
+    assert (flight.start, flight.end, flight.stage) == (4, 30, 2)
+    assert timeline.shares(made)[0]["wait"] == 25 / 41
+
+
+def test_more_marks_than_fit(monkeypatch):
+    made = timeline.decode(
+        marks_of(*((n, device.WAIT, 0, 0) for n in range(device.CAPACITY))), "", ""
+    )
+    assert made.lost == 1
+
+
+def test_files(tmp_path):
+    pytest.importorskip("matplotlib")
+    made = timeline.record(plan("phase2"))
+    for name in ("a.png", "a.svg"):
+        assert timeline.save([made, made], tmp_path / name, end=2000).stat().st_size > 5000
+    events = json.loads(timeline.save([made], tmp_path / "a.json").read_text())["traceEvents"]
+    drawn = [event for event in events if event["ph"] == "X"]
+    assert len(drawn) == len(made.spans) + len(made.flights)
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert {(e["pid"], e["tid"]) for e in drawn} <= named
+    with pytest.raises(timeline.TimelineError, match="a.txt"):
+        timeline.save([made], tmp_path / "a.txt")
+
+
+def test_refused():
+    with pytest.raises(timeline.TimelineError, match="trace=1"):
+        timeline.record(plan("tma", trace=False))
+    with pytest.raises(timeline.TimelineError, match="block 99"):
+        timeline.record(plan("tma"), block=99)
+    with pytest.raises(ConfigError, match="one buffer"):
+        plan("tma", debug=True)
+
+
+def test_command(tmp_path, capsys):
+    out = tmp_path / "t.json"
+    words = ["variant=tma", "threads=64", "min_blocks=0", "engine=cpu", "num_query=8", f"out={out}"]
+    assert main(["timeline", *words]) == 0
+    text = capsys.readouterr().out
+    assert "compute" in text and "virtual cycles" in text and out.exists()
+    assert main(["timeline", "variant=direct", "engine=cpu"]) == 2
