@@ -13,10 +13,10 @@ from ..host.gpu import GpuMissing, is_cuda_error
 from ..host.tensormap import DriverMissing
 from ..inspect import ToolMissing
 from ..sim import SimFault
-from . import bench, budget, run, timeline, tools
+from . import bench, budget, bugs, run, timeline, tools
 from .keys import BAD_INPUT, INTERRUPTED, RIGHT, TEXT, VARIANT, UsageError, verdict
 
-MODULES = (run, tools, budget, timeline, bench)
+MODULES = (run, tools, budget, timeline, bugs, bench)
 KEYS = {command: keys for module in MODULES for command, keys in module.KEYS.items()}
 
 USAGE = """\
@@ -31,6 +31,7 @@ numba-deform COMMAND key=value ...
   variants    list the kernels with their parameters
   budget      shared memory, registers and resident blocks of a configuration, or of a grid
   timeline    what each warp of a block does when, drawn for either engine or for both
+  bugs        planted faults: bugs lists them, bugs NAME tells the story and shows the report
   inspect     PTX, machine code, registers and spills of a variant, no GPU needed
   bench       time variants, peers and ceilings in one run, and say what bounds each
   sweep       check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable
@@ -49,6 +50,7 @@ Examples:
   numba-deform run dir=/tmp/quick variant=direct lanes=4
   numba-deform budget variant=tma stages=1,2,3,4 threads=256,512 lanes=4 points_per_stage=1
   numba-deform timeline variant=phase2 stages=3 engine=cpu out=timeline.png
+  numba-deform bugs parity_inverted
   numba-deform inspect variant=tma stages=3 show=sass
   numba-deform bench variants=direct,tma:stages=3,lanes=4,persistent patterns=seed,'local(2)' peers=1
 """

@@ -47,6 +47,16 @@ def mbarrier_arrive_count(bar, count):
     cpu().mbarrier_arrive(bar, count)
 
 
+@intrinsic(void(u32))
+def mbarrier_arrive_drop(bar):
+    """``mbarrier.arrive_drop.release.cta``: expected count of the coming phases less one, then one arrival.
+
+    For a thread that leaves for good. It resets nothing, and undefined where nobody would be left to
+    arrive: the expected count stays at least 1. PTX ISA 9.7.13.15.14.
+    """
+    cpu().mbarrier_arrive_drop(bar)
+
+
 @intrinsic(void(u32, u32))
 def mbarrier_arrive_expect_tx(bar, bytes):
     """``mbarrier.arrive.expect_tx``: tx-count plus ``bytes``, then one arrival (release).

@@ -85,6 +85,13 @@ class StaleWait(InFlightRead):
     cure = "Track one parity bit per stage and flip it whenever the stage index wraps to 0."
 
 
+class ReadAfterRelease(InFlightRead):
+    """The thread waited for the stage and gave it back, and reads it after that."""
+
+    rule = "A thread reads a stage only between its wait on full and its release."
+    cure = "Release after the last read of the stage; for its next use, wait on full again."
+
+
 class FreshBarrierPassed(StaleWait):
     """The wait named parity 1 of a barrier no phase of which had completed."""
 
@@ -183,6 +190,11 @@ class TooManyArrivals(BarrierFault):
         "Initialise with the number of arrivals that each phase gets; a producer waits on empty before "
         "it arms a stage again."
     )
+
+
+class NobodyLeft(BarrierFault):
+    rule = "mbarrier.arrive_drop leaves an expected count of at least 1 (PTX 9.7.13.15.14)."
+    cure = "Arrive without dropping out. A barrier needs no reset: its next phase begins by itself."
 
 
 class UnobservedPhase(BarrierFault):

@@ -27,7 +27,8 @@ class MBarrier:
         self.known = {thread.tid}
         self.ended = None  # (thread number, site) of its inval
         self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
-        self.arrived, self.last_arrivers = set(), set()  # threads, in this phase and the one before
+        # {thread: its clock at its arrival} in this phase and in the one before
+        self.arrived, self.last_arrivers = {}, {}
         self.time = self.done_time = 0.0
 
     def state(self):
@@ -85,7 +86,7 @@ class MBarrier:
         maximum(self.gathered, thread.clocks, out=self.gathered)
         if thread.foreign:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
-        self.arrived.add(thread.tid)
+        self.arrived[thread.tid] = thread.clock
         thread.clock = thread.seen[thread.tid] = thread.clock + 1  # tick()
         if thread.time > self.time:
             self.time = thread.time
@@ -93,6 +94,16 @@ class MBarrier:
         self.block.progress += 1
         if not self.pending:
             self.complete_if_done(thread)
+
+    def drop(self, thread):
+        """The coming phases expect one arrival less."""
+        if self.expected == 1:
+            raise thread.fault(
+                faults.NobodyLeft,
+                f"drops out of {self.name}, which expects its arrival only (phase {self.phase}, "
+                f"pending {self.pending})",
+            )
+        self.expected -= 1
 
     def complete_if_done(self, thread, site=None):
         """``thread`` arrived, or issued, at ``site``, the copy that landed."""
@@ -107,7 +118,7 @@ class MBarrier:
             )
         self.phase += 1
         self.pending = self.expected
-        self.arrived, self.last_arrivers = set(), self.arrived
+        self.arrived, self.last_arrivers = {}, self.arrived
         self.released, self.gathered = self.gathered, self.released
         self.gathered.fill(0)
         self.released_foreign, self.gathered_foreign = self.gathered_foreign, {}

@@ -316,6 +316,8 @@ class Space:
             # Nobody told the issuing thread that this one is past its wait: the refill came too
             # early, whichever of the two happened to run first.
             return too_early(thread, copy, phase, site)
+        elif released(copy, thread.tid):
+            return thread.fault(faults.ReadAfterRelease, f"{head}; {release_of(copy, thread)}")
         else:
             kind, seen = faults.StaleWait, f"for phase {phase}"
         return thread.fault(kind, f"{head}; its last wait, at {thread.at(site)}, returned {seen}")
@@ -366,11 +368,38 @@ class Space:
                 f"writes {name}, which {who} read at {thread.at(r[SITE])}; nothing orders the read "
                 "before the write",
             )
+        if released(record, r[TID]):
+            reader = thread.block.threads[r[TID]]
+            raise reader.fault_at(
+                faults.ReadAfterRelease,
+                f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
+                f"{thread.at(record.site)}; {release_of(record, reader)}",
+                r[SITE],
+            )
         head = (
             f"{verb} {name}, which {who} read at {thread.at(r[SITE])}; nothing says that the read is "
             "over"
         )
         raise refill_fault(thread, record, head, r[TID])
+
+
+def released(copy, reader):
+    """Whether thread number ``reader`` has given the stage back since its last wait on the copy's
+    barrier, to the thread that issued ``copy`` into it."""
+    waited = copy.block.threads[reader].waits.get(copy.barrier)
+    if waited is None or copy.last_wait is None:
+        return False
+    barrier, phase, _ = copy.last_wait
+    return phase == barrier.phase - 1 and barrier.last_arrivers.get(reader, -1) >= waited[3]
+
+
+def release_of(copy, reader):
+    """What :func:`released` has found, in words."""
+    phase, site, _, _ = reader.waits[copy.barrier]
+    return (
+        f"after its wait for phase {phase} of {copy.barrier.name}, at {reader.at(site)}, it has arrived "
+        f"on {copy.last_wait[0].name}, which gave the stage back"
+    )
 
 
 def too_early(thread, copy, phase, site):
@@ -394,7 +423,10 @@ def refill_fault(issuer, copy, what, reader):
         barrier, phase, site = copy.last_wait
         if reader in barrier.arrived | barrier.last_arrivers or barrier.pending < barrier.expected:
             seen = f"for phase {phase}" if phase >= 0 else "before any phase was complete"
-            kind = faults.StaleRefill
+            if phase == barrier.phase - 1 >= 0 and reader not in barrier.last_arrivers:
+                seen += f", in which thread {reader} did not arrive"
+            else:
+                kind = faults.StaleRefill
             what += f"; its last wait on {barrier.name}, at {issuer.at(site)}, returned {seen}"
     return issuer.fault_at(kind, what, copy.site)
 

@@ -337,6 +337,10 @@ class Thread(greenlet):
             self.block.record("arrive", self, self.time, self.time, barrier)
         barrier.arrive(self, count)
 
+    def mbarrier_arrive_drop(self, address):
+        self.block.barriers.find(self, address).drop(self)
+        self.mbarrier_arrive(address, 1)
+
     def mbarrier_expect_tx(self, address, count):
         barrier = self.block.barriers.find(self, address)
         barrier.expect(self, count)

@@ -1,0 +1,42 @@
+"""What a GPU does with every planted fault, beside what the CPU engine says of it.
+
+    python bench/bugs.py --out bench/results/bugs.json
+
+Each is launched once in a child process of its own, and stopped after 5 s.
+"""
+
+import argparse
+
+from numba_deform import SimFault, record, simulate
+from numba_deform.bugs import BUGS
+from numba_deform.bugs.gpu import run_on_gpu
+from numba_deform.host.gpu import find_gpu
+
+
+def on_cpu(bug):
+    """The fault's class, or what became of the numbers."""
+    planned = bug.arguments()
+    try:
+        kernel = bug.kernel(True)
+        simulate(kernel, planned.grid, kernel.threads, planned.args, planned.shared_bytes)
+    except SimFault as fault:
+        return type(fault).__name__
+    return f"{planned.wrong()} of {planned.out.size} elements are wrong"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", required=True)
+    options = parser.parse_args()
+    rows = []
+    for bug in BUGS.values():
+        seen = run_on_gpu(bug)
+        rows.append(
+            {"bug": bug.name, "gpu": seen.kind, "text": seen.text, "cpu_engine": on_cpu(bug)}
+        )
+        print(rows[-1], flush=True)
+    record.write(options.out, find_gpu(), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""What every planted fault is made of: the arguments of its kernel, and its description."""
+
+import ast
+import functools
+import inspect
+import textwrap
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """One launch of a planted fault's kernel, on the block size it is compiled for.
+
+    args          in order: NumPy arrays, TensorMapArray, numbers; an array goes in as its address
+    out           the one of these arrays that the kernel writes, or the array behind a tensor map
+    expected      what the right twin leaves in ``out``
+    tolerance     largest difference allowed, relative to the largest expected value; 0: exact
+    shared_bytes  dynamic shared memory
+    """
+
+    args: tuple
+    out: np.ndarray
+    expected: np.ndarray
+    tolerance: float = 0.0
+    grid: int = 1
+    shared_bytes: int = 0
+
+    def wrong(self, out=None):
+        """How many elements of ``out`` (default: this launch's own) are not as expected."""
+        got = np.asarray(self.out if out is None else out, np.float64)
+        expected = np.asarray(self.expected, np.float64)
+        limit = self.tolerance * np.abs(expected).max()
+        return int(np.count_nonzero(~(np.abs(got - expected) <= limit)))
+
+
+@dataclass(frozen=True, eq=False)
+class Bug:
+    """One planted fault. A module of this package is one; its docstring is title and story.
+
+    ``met`` says where it was met. ``faults`` maps each fault that the CPU engine may report to the
+    source lines that it may name; empty where no rule is broken and only the numbers are wrong.
+    ``hangs``: whether the kernel may hang on a GPU.
+    """
+
+    name: str
+    module: object
+
+    @property
+    def title(self):
+        return inspect.getdoc(self.module).partition("\n")[0].rstrip(".")
+
+    @property
+    def story(self):
+        """The paragraphs of the docstring after its first line."""
+        return inspect.getdoc(self.module).partition("\n")[2].strip()
+
+    @property
+    def met(self):
+        return self.module.MET
+
+    @property
+    def faults(self):
+        """``{fault class: (source line, ..)}``."""
+        faults = self.module.FAULTS
+        return {kind: (at,) if isinstance(at, str) else at for kind, at in faults.items()}
+
+    @property
+    def cure(self):
+        return self.module.CURE
+
+    @property
+    def hangs(self):
+        return self.module.HANGS
+
+    @property
+    def file(self):
+        return self.module.__file__
+
+    def kernel(self, bug=True):
+        """The ``compiler.Kernel`` with the fault, or its right twin; each is built once."""
+        return _build(self.module, bool(bug))
+
+    def arguments(self, seed=0):
+        """A fresh :class:`Launch` on random data."""
+        return self.module.arguments(seed)
+
+    def reports(self, fault):
+        """Whether ``fault`` is one that is expected, at a line that is expected."""
+        code = (fault.source or "").partition("#")[0].strip()
+        return code in self.faults.get(type(fault), ())
+
+    def lines(self):
+        """((first line number, the wrong text), (first line number, the right text)).
+
+        The text is "" where the fault is a line too many or too few.
+        """
+        source = inspect.getsource(self.module)
+        (choice,) = (n for n in ast.walk(ast.parse(source)) if _chooses(n))
+        first, second = _text(source, choice.body), _text(source, choice.orelse)
+        return (second, first) if isinstance(choice.test, ast.UnaryOp) else (first, second)
+
+
+@functools.cache
+def _build(module, bug):
+    return module.build(bug)
+
+
+def _chooses(node):
+    """Whether an AST node is ``if BUG`` or ``if not BUG``."""
+    if not isinstance(node, ast.If):
+        return False
+    test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
+    return isinstance(test, ast.Name) and test.id == "BUG"
+
+
+def _text(source, statements):
+    if not statements:
+        return 0, ""
+    first, last = statements[0].lineno, statements[-1].end_lineno
+    return first, textwrap.dedent("\n".join(source.splitlines()[first - 1 : last]))
+
+
+def random_words(*shape, seed=0):
+    """Random uint32 numbers below 2^16, so that sums of them are exact."""
+    return np.random.default_rng(seed).integers(1, 1 << 16, shape, dtype=np.uint32)
+
+
+def poison(*shape, dtype=np.uint32):
+    """An output that nothing has written: every bit set, NaN for floats."""
+    out = np.empty(shape, dtype)
+    out.view(np.uint8).fill(0xFF)
+    return out

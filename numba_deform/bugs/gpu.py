@@ -1,0 +1,90 @@
+"""What the hardware does with a planted fault: a launch in a child process, which may hang or die."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..host.gpu import DeviceArray, find_gpu, launch, require
+from ..host.tensormap import TensorMap, TensorMapArray
+from ..worker import Worker
+from . import BUGS
+
+PREPARE_LIMIT, LIMIT = 120.0, 5.0  # seconds: compiling and starting CUDA; the launch itself
+CAPABILITY = (9, 0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``kind``: right, wrong, hang or error; ``text`` says it in words."""
+
+    device: str
+    kind: str
+    text: str
+
+
+def run_on_gpu(bug, fixed=False, limit=LIMIT):
+    """Launch a :class:`base.Bug`, or its right twin, once; returns an :class:`Outcome`.
+
+    The child process is killed after ``limit`` seconds. Raises GpuMissing without a Hopper GPU.
+    """
+    require(find_gpu(), CAPABILITY, "a planted fault")
+    task = {"name": bug.name, "fixed": bool(fixed)}
+    with Worker(f"{__name__}:serve", PREPARE_LIMIT) as worker:
+        ready = worker.call({**task, "step": "prepare"})
+        if "error_text" in ready:
+            raise RuntimeError(f"{bug.name} was not launched: {ready['error_text']}")
+        worker.limit = limit
+        return outcome(ready["device"], worker.call({**task, "step": "launch"}), limit)
+
+
+def outcome(device, answer, limit):
+    """The :class:`Outcome` for a worker's answer to a launch."""
+    error = answer.get("error_text")
+    if error is None:
+        wrong, size = answer["wrong"], answer["size"]
+        if wrong:
+            return Outcome(device, "wrong", f"{wrong} of {size} elements are wrong")
+        return Outcome(device, "right", f"all {size} elements are right")
+    if error.startswith("no answer"):
+        return Outcome(device, "hang", f"still running after {limit:g} s: stopped")
+    return Outcome(device, "error", error)
+
+
+def serve(task):
+    """The child's side: one step of :func:`run_on_gpu`."""
+    gpu, bug = find_gpu(), BUGS[task["name"]]
+    kernel = bug.kernel(not task["fixed"])
+    if task["step"] == "prepare":
+        kernel.compile(gpu.architecture)
+        return {"device": gpu.describe()}
+    planned = bug.arguments()
+    out = _launch(gpu, kernel, planned)
+    return {"wrong": planned.wrong(out), "size": int(planned.out.size)}
+
+
+def _launch(gpu, kernel, planned):
+    """Run ``planned`` and return its ``out`` from the GPU."""
+    copies = {}
+
+    def on_gpu(arg):
+        if id(arg) not in copies:
+            is_map = isinstance(arg, TensorMapArray)
+            copies[id(arg)] = DeviceArray.of(gpu, _maps_on_gpu(arg, on_gpu) if is_map else arg)
+        return copies[id(arg)]
+
+    arrays = (np.ndarray, TensorMapArray)
+    args = [on_gpu(arg) if isinstance(arg, arrays) else arg for arg in planned.args]
+    launch(gpu, kernel, planned.grid, args, planned.shared_bytes)
+    return on_gpu(planned.out).to_numpy()
+
+
+def _maps_on_gpu(maps, on_gpu):
+    """The encoded slots of the same maps of the arrays' copies."""
+    return TensorMapArray(
+        TensorMap(
+            on_gpu(m.array).address, m.dtype, m.dims, m.strides, m.box,
+            element_strides=m.element_strides, interleave=m.interleave, swizzle=m.swizzle,
+            l2_promotion=m.l2_promotion, fill=m.fill,
+        )
+        for m in maps
+    ).encode_into_host()  # fmt: skip

@@ -1,0 +1,145 @@
+"""``numba-deform bugs``: the planted faults, their stories, and what either engine says of them."""
+
+import difflib
+from pathlib import Path
+
+from rich.table import Table
+
+from ..bugs import BUGS
+from ..bugs.gpu import run_on_gpu
+from ..sim import SimFault, simulate
+from .keys import (
+    FLAG,
+    RIGHT,
+    SIMULATION,
+    Key,
+    UsageError,
+    console,
+    one_of,
+    parse_pairs,
+    say,
+    split_pairs,
+    verdict,
+)
+
+KEYS = {
+    "bugs": (
+        Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
+        Key("fixed", FLAG, "run the right twin instead"),
+        *SIMULATION,
+    )
+}
+WRONG_NUMBERS = "nothing: only the numbers are wrong"
+
+
+def bugs(words):
+    """``numba-deform bugs`` lists them; ``bugs NAME`` tells one's story and runs it."""
+    if not words:
+        return _list()
+    if "=" in words[0]:
+        raise UsageError(f"bugs takes a name before {words[0]}; numba-deform bugs lists them")
+    bug = _find(words[0])
+    options = parse_pairs(split_pairs(words[1:]), KEYS["bugs"], "bugs")
+    fixed = options.pop("fixed", False)
+    engine = options.pop("engine", "cpu")
+    if engine == "gpu" and options:
+        raise UsageError(f"{next(iter(options))} is for the CPU engine, not for engine=gpu")
+    _tell(bug)
+    if engine == "gpu":
+        return _on_gpu(bug, fixed)
+    return _twin_on_cpu(bug, options) if fixed else _on_cpu(bug, options)
+
+
+def _list():
+    table = Table("name", "what is wrong", "met in", "the CPU engine says")
+    for bug in BUGS.values():
+        table.add_row(bug.name, bug.title, bug.met, _expected(bug))
+    console().print(table)
+    print("numba-deform bugs NAME tells the story and runs it; fixed=1 runs the right twin.")
+    return RIGHT
+
+
+def _find(name):
+    bug = BUGS.get(name.replace("-", "_"))
+    if bug is None:
+        close = difflib.get_close_matches(name, BUGS, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise UsageError(f"there is no planted fault {name}{hint} (numba-deform bugs lists them)")
+    return bug
+
+
+def _expected(bug):
+    return ", ".join(kind.__name__ for kind in bug.faults) or WRONG_NUMBERS
+
+
+def _tell(bug):
+    say("fault", bug.title)
+    say("met in", bug.met)
+    say("expected", _expected(bug))
+    print(f"\n{bug.story}\n")
+    for label, (line, text) in zip(("wrong", "right"), bug.lines(), strict=True):
+        say(label, f"{Path(bug.file).name}:{line}" if text else "without the line")
+        for code in text.splitlines():
+            print(f"    {code}")
+    say("cure", bug.cure)
+    say(
+        "on a GPU",
+        "it may hang" if bug.hangs else "it ends, with wrong numbers or an error, or by luck right",
+    )
+    print()
+
+
+# --- the CPU engine -------------------------------------------------------------------------------
+def _simulate(bug, with_fault, options):
+    """Run it; returns (report, launch) or raises the SimFault."""
+    kernel, launch = bug.kernel(with_fault), bug.arguments()
+    report = simulate(
+        kernel,
+        launch.grid,
+        kernel.threads,
+        launch.args,
+        launch.shared_bytes,
+        seed=options.get("schedule_seed", 0),
+        schedules=options.get("schedules", 1),
+        landing=options.get("landing", "late"),
+    )
+    return report, launch
+
+
+def _on_cpu(bug, options):
+    try:
+        report, launch = _simulate(bug, True, options)
+    except SimFault as fault:
+        print(fault)
+        print(f"  replay schedule_seed={fault.seed} landing={fault.landing}")
+        if not bug.reports(fault):
+            say("unexpected", "this fault, or its line, is not the expected one")
+        return verdict(bug.reports(fault))
+    wrong = launch.wrong()
+    say("rules", f"none was broken in {report.schedules} schedules")
+    say("result", f"{wrong} of {launch.out.size} elements are wrong")
+    return verdict(not bug.faults and wrong > 0)
+
+
+def _twin_on_cpu(bug, options):
+    report, launch = _simulate(bug, False, options)
+    say("rules", f"none was broken in {report.schedules} schedules")
+    wrong = launch.wrong()
+    say("result", f"{wrong} of {launch.out.size} elements are wrong" if wrong else "right")
+    return verdict(not wrong)
+
+
+# --- the GPU --------------------------------------------------------------------------------------
+def _on_gpu(bug, fixed):
+    """The twin has to be right; a planted fault may do anything, and what it did is shown."""
+    outcome = run_on_gpu(bug, fixed)
+    say("device", outcome.device)
+    say(outcome.kind, outcome.text)
+    if fixed:
+        return verdict(outcome.kind == "right")
+    if outcome.kind == "right":
+        say("note", "right by luck: the fault is still there")
+    return RIGHT
+
+
+COMMANDS = {"bugs": bugs}

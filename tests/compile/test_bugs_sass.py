@@ -1,0 +1,15 @@
+"""Every planted fault and its twin become machine code, different from each other, with no GPU."""
+
+import pytest
+
+from numba_deform.bugs import BUGS
+from numba_deform.inspect import inspect_kernel
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_both_compile(name):
+    bug = BUGS[name]
+    found = inspect_kernel(bug.kernel())
+    assert found.instructions["EXIT"] and "CALL" not in found.instructions
+    assert found.stack == 0
+    assert bug.kernel(False).compile().ptx != bug.kernel().compile().ptx

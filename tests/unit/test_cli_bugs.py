@@ -1,0 +1,229 @@
+"""``numba-deform bugs`` on the CPU engine, and the GPU's side of it with the GPU left out."""
+
+import time
+
+import numpy as np
+import pytest
+
+from numba_deform import cli
+from numba_deform.bugs import BUGS, gpu
+from numba_deform.cli import bugs, main
+from numba_deform.host import gpu as host_gpu
+from numba_deform.host.gpu import GpuMissing
+from numba_deform.host.tensormap import TensorMapArray
+from numba_deform.worker import Worker
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    def find(number):
+        raise GpuMissing("no CUDA GPU can be used: no driver.")
+
+    monkeypatch.setattr(host_gpu, "_find", find)
+    monkeypatch.setitem(cli.KEYS, "bugs", bugs.KEYS["bugs"])
+    monkeypatch.setitem(cli.COMMANDS, "bugs", bugs.COMMANDS["bugs"])
+
+
+@pytest.fixture
+def call(capsys):
+    """``call(words)`` -> (exit status, stdout, stderr)."""
+
+    def run(*words):
+        status = main(["bugs", *words])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return status, captured.out, captured.err
+
+    return run
+
+
+def test_the_list(call):
+    status, out, _ = call()
+    assert status == 0
+    for name in BUGS:
+        assert f" {name} " in out
+    assert "FreshBarrierPassed" in out and "seed 002" in out
+
+
+def test_a_story_its_lines_and_the_report(call):
+    status, out, _ = call("parity_inverted")
+    assert status == 0
+    assert BUGS["parity_inverted"].story in out
+    for text in (
+        "seed 001", "parity_inverted.py:", "mbarrier_wait(full + 8 * stage, parity ^ 1)  # the fault",
+        "mbarrier_wait(full + 8 * stage, parity)  # the cure", "FreshBarrierPassed: reads tile",
+        "total += tile[stage, lane]", "replay schedule_seed=0 landing=late", "PASS",
+    ):  # fmt: skip
+        assert text in out, text
+
+
+def test_dashes_schedules_and_landings(call):
+    status, out, _ = call("init-again", "schedules=3", "schedule_seed=5", "landing=random")
+    assert status == 0 and "replay schedule_seed=5 landing=random" in out
+    assert "without the line" in out
+
+
+def test_the_twin(call):
+    status, out, _ = call("no_full_wait", "fixed=1", "schedules=4")
+    assert status == 0
+    assert "none was broken in 4 schedules" in out and out.rstrip().endswith("PASS")
+
+
+def test_wrong_numbers_are_the_report_where_no_rule_is_broken(call):
+    status, out, _ = call("map_dims_order")
+    assert status == 0 and "32 of 32 elements are wrong" in out
+    assert call("map_dims_order", "fixed=1")[0] == 0
+
+
+def test_another_report_than_the_expected_one_fails(call, monkeypatch):
+    monkeypatch.setattr(BUGS["no_full_wait"].module, "FAULTS", {})
+    status, out, _ = call("no_full_wait")
+    assert status == 1
+    assert "not the expected one" in out and out.rstrip().endswith("FAIL")
+    monkeypatch.setattr(BUGS["map_dims_order"].module, "FAULTS", {ValueError: "x"})
+    assert call("map_dims_order")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (
+            ("parity_inverter",),
+            "there is no planted fault parity_inverter; did you mean parity_inv",
+        ),
+        (("xyz",), "there is no planted fault xyz (numba-deform bugs lists them)"),
+        (("engine=gpu",), "bugs takes a name before engine=gpu"),
+        (("no_full_wait", "engine=tpu"), "engine=tpu: it must be one of cpu, gpu"),
+        (("no_full_wait", "seed=1"), "unknown key seed"),
+        (("no_full_wait", "engine=gpu", "landing=late"), "landing is for the CPU engine"),
+        (
+            ("no_full_wait", "engine=gpu"),
+            "no CUDA GPU can be used: no driver; engine=cpu needs no GPU",
+        ),
+    ],
+)
+def test_bad_input(call, words, message):
+    status, _, err = call(*words)
+    assert status == 2 and message in err
+
+
+# --- engine=gpu -----------------------------------------------------------------------------------
+def answers(monkeypatch, *given):
+    """A worker that gives these answers, and the list of (task, limit) it was called with."""
+    calls, left = [], list(given)
+
+    class FakeWorker:
+        def __init__(self, function, limit):
+            assert function == "numba_deform.bugs.gpu:serve"
+            self.limit = limit
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def call(self, task):
+            calls.append((task, self.limit))
+            return left.pop(0)
+
+    monkeypatch.setattr(gpu, "Worker", FakeWorker)
+    monkeypatch.setattr(gpu, "find_gpu", lambda: None)
+    monkeypatch.setattr(gpu, "require", lambda *_: None)
+    return calls
+
+
+HANG = {"error_text": "no answer within 5 s: stopped"}
+ERROR = {"error_text": "CUDAError: CUDA_ERROR_MISALIGNED_ADDRESS: misaligned address"}
+WRONG, RIGHT = {"wrong": 3, "size": 32}, {"wrong": 0, "size": 32}
+
+
+@pytest.mark.parametrize(
+    "answer, fixed, status, text",
+    [
+        (HANG, 0, 0, "hang          still running after 5 s: stopped"),
+        (ERROR, 0, 0, "error         CUDAError: CUDA_ERROR_MISALIGNED_ADDRESS"),
+        (WRONG, 0, 0, "wrong         3 of 32 elements are wrong"),
+        (RIGHT, 0, 0, "right by luck"),
+        (RIGHT, 1, 0, "PASS"),
+        (WRONG, 1, 1, "FAIL"),
+        (HANG, 1, 1, "FAIL"),
+    ],
+)
+def test_what_the_hardware_does_is_told(call, monkeypatch, answer, fixed, status, text):
+    calls = answers(monkeypatch, {"device": "NVIDIA Test"}, answer)
+    result = call("no_full_wait", "engine=gpu", f"fixed={fixed}")
+    assert result[0] == status and text in result[1]
+    task = {"name": "no_full_wait", "fixed": bool(fixed)}
+    assert calls == [({**task, "step": "prepare"}, 120.0), ({**task, "step": "launch"}, 5.0)]
+
+
+def serve(task):
+    """A child that prepares, and hangs in the launch."""
+    if task["step"] == "launch":
+        time.sleep(60)
+    return {"device": "NVIDIA Test"}
+
+
+def test_a_child_that_hangs_is_stopped_for_real(monkeypatch):
+    monkeypatch.setattr(gpu, "find_gpu", lambda: None)
+    monkeypatch.setattr(gpu, "require", lambda *_: None)
+    started = []
+
+    def worker(function, limit):
+        started.append(Worker(f"{__name__}:serve", limit))
+        return started[0]
+
+    monkeypatch.setattr(gpu, "Worker", worker)
+    begin = time.perf_counter()
+    outcome = gpu.run_on_gpu(BUGS["no_full_wait"], limit=0.5)
+    assert (outcome.kind, outcome.text) == ("hang", "still running after 0.5 s: stopped")
+    assert time.perf_counter() - begin < 40
+    assert started[0].process is None
+
+
+def test_the_child_says_what_it_lacks():
+    with Worker(f"{gpu.__name__}:serve", 60) as worker:
+        answer = worker.call({"name": "no_full_wait", "fixed": False, "step": "prepare"})
+    assert "GpuMissing" in answer.get("error_text", "GpuMissing")  # or there is a GPU
+
+
+def test_a_child_that_cannot_even_prepare(call, monkeypatch):
+    answers(monkeypatch, {"error_text": "the process died with exit status -9"})
+    status, _, err = call("no_full_wait", "engine=gpu")
+    assert status == 1 and "no_full_wait was not launched: the process died" in err
+
+
+@pytest.mark.parametrize("name", ["no_full_wait", "map_dims_order", "metadata_unwritten"])
+def test_arguments_move_to_the_gpu_once_each(monkeypatch, name):
+    moved, launched = [], []
+
+    class FakeArray:
+        def __init__(self, array):
+            self.array, self.address = np.array(array), 4096 * (len(moved) + 1)
+            moved.append(self)
+
+        @classmethod
+        def of(cls, gpu, array):
+            return cls(array)
+
+        def to_numpy(self):
+            return self.array
+
+    def encode(maps):
+        assert all(m.array is None and m.address % 4096 == 0 for m in maps)
+        return maps.host
+
+    monkeypatch.setattr(gpu, "DeviceArray", FakeArray)
+    monkeypatch.setattr(gpu, "launch", lambda *args: launched.append(args))
+    monkeypatch.setattr(TensorMapArray, "encode_into_host", encode)
+    bug = BUGS[name]
+    planned = bug.arguments()
+    out = gpu._launch(None, bug.kernel(), planned)
+    assert planned.wrong(out) == planned.out.size  # nothing has run
+    _, kernel, grid, args, shared_bytes = launched[0]
+    assert (kernel, grid, shared_bytes) == (bug.kernel(), planned.grid, planned.shared_bytes)
+    assert len(args) == len(planned.args) == len(bug.kernel().signature.args)
+    assert all(isinstance(arg, FakeArray) for arg in args)
+    behind = {id(m.array) for a in planned.args if isinstance(a, TensorMapArray) for m in a}
+    assert len(moved) == len(planned.args) + len(behind)
