@@ -36,15 +36,15 @@ def build(constants):
         plane = uint64(batch) * uint64(spatial_size) * uint64(heads) + uint64(
             head
         )  # in pixels of a head
-        words = cuda.local.array(WORDS, uint32)
+        raw = cuda.local.array(WORDS, uint32)
         xy = cuda.local.array(2, float32)
         for e in range(int32(cuda.threadIdx.x), CHUNKS_OF_ALL, THREADS):
             pixel = int32(div_u32(e, CHUNKS))
             chunk = int32(e - pixel * CHUNKS)
             k, corner = int32(pixel >> 2), int32(pixel & 3)
             number = uint64(row) * uint64(SAMPLES) + uint64(k)
-            load_location(locations + number * uint64(LOCATION_BYTES), words)
-            convert(words, xy)
+            load_location(locations + number * uint64(LOCATION_BYTES), raw)
+            convert(raw, xy)
             height, width, start, row_stride = load_level(levels, int32(div_u32(k, POINTS)))
             left, _, _ = locate(xy[0], width)
             top, _, _ = locate(xy[1], height)

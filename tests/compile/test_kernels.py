@@ -4,6 +4,7 @@ import pytest
 from numba import cuda
 
 from numba_deform.inspect import inspect_kernel
+from numba_deform.kernels.plain_tiles import build as build_plain_tiles
 from numba_deform.kernels.probe import probe
 from numba_deform.kernels.tile_copy import build as build_tile_copy
 from numba_deform.variants import VARIANTS, Constants
@@ -99,6 +100,15 @@ def test_prefetch_of_maps():
     assert "UTMAPF" in inspect_kernel(kernel("tma-prefetch-map", "float16", "seeds", {})).sass or (
         "UTMACCTL" in inspect_kernel(kernel("tma-prefetch-map", "float16", "seeds", {})).sass
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_plain_tiles(dtype):
+    location = "float16" if dtype == "float16" else "float32"
+    for shape in SHAPES.values():
+        check_inlined(
+            inspect_kernel(build_plain_tiles(Constants(*shape, dtype, location, dtype))), False
+        )
 
 
 def test_probe_and_tile_copy():
