@@ -71,7 +71,8 @@ def main():
     rows = [check(tool, options.limit) for tool in options.tools]
     for row in rows:
         print(row)
-    record.save(options.out, record.document(find_gpu(), rows, workload=PROBLEM.describe()))
+    if options.out:
+        record.write(options.out, find_gpu(), rows, workload=PROBLEM.describe())
 
 
 if __name__ == "__main__":

@@ -49,10 +49,7 @@ def check_tiles(plan, row, simulate_options=None):
         raise DebugError(f"row {row} does not exist: B*Q*H={problem.rows}")
     c, inputs = problem.constants, plan.inputs
     samples = c.levels * c.points
-    arrays = [
-        np.ascontiguousarray(a)
-        for a in (inputs.value, inputs.sampling_locations, inputs.attention_weights)
-    ]
+    arrays = plan.arrays
     shape = (samples, 2, 2, c.channels)
     delivered, plain = (np.full(shape, np.nan, inputs.value.dtype) for _ in range(2))
     corners = np.zeros((samples, 2), np.int32)

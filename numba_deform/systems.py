@@ -293,6 +293,14 @@ class Plan:
         made = self.variant.kernel(self.config, self.problem.constants)
         return made.with_linked_ptx() if self.linked else made
 
+    @property
+    def arrays(self):
+        """Contiguous value, locations and weights, as the engines take them."""
+        i = self.inputs
+        return [
+            np.ascontiguousarray(a) for a in (i.value, i.sampling_locations, i.attention_weights)
+        ]
+
 
 @dataclass(frozen=True, eq=False)
 class OperatorResult:
@@ -335,10 +343,7 @@ def plan_operator(
 def run_plan(plan, repeats=10, simulate_options=None):
     """Run into a poisoned output, compare with the reference; on a GPU also take the time."""
     inputs = plan.inputs
-    arrays = [
-        np.ascontiguousarray(a)
-        for a in (inputs.value, inputs.sampling_locations, inputs.attention_weights)
-    ]
+    arrays = plan.arrays
     milliseconds = report = None
     if plan.gpu:
         out, times = _operator_on_gpu(plan, arrays, repeats)

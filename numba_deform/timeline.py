@@ -76,11 +76,7 @@ def record(plan, block=0, simulate_options=None):
         raise TimelineError(
             f"variant {plan.variant.name} was not built with trace=1, or has no marks"
         )
-    inputs, problem, warps = plan.inputs, plan.problem, plan.config.threads // 32
-    arrays = [
-        np.ascontiguousarray(a)
-        for a in (inputs.value, inputs.sampling_locations, inputs.attention_weights)
-    ]
+    problem, arrays, warps = plan.problem, plan.arrays, plan.config.threads // 32
     marks = np.zeros((warps, CAPACITY, MARK_BYTES // 4), np.uint32)
     if plan.gpu:
         operands = [DeviceArray.of(plan.gpu, a) for a in arrays]

@@ -110,7 +110,7 @@ _UNIT = "an SM's TMA unit takes a tile about every 8 to 9 cycles, L1 serves one 
 _WHY = {
     "tile": "every tile crosses the shared-memory data path three times, and its addresses are computed",
     "tile-cp-async": "as tile; the copies overlap, but the data path and the address arithmetic stay",
-    "tma": _UNIT + "; each warp's own barrier costs the unit 10 % more",
+    "tma": _UNIT + "; each warp's own barrier costs the unit 5 % more",
     "tma-one-stage": "as tma, and a warp computes only when nothing of its own is under way",
     "tma-block-barrier": _UNIT,
     "tma-prefetch-map": "as tma; the map is there when the first load needs it",
@@ -140,7 +140,7 @@ _WHY = {
             "warp-specialized",
             "warp-specialized-registers",
         ],
-        "few warps issue, at some 90 cycles a tile each: the TMA unit idles, and consumers wait 70 %",
+        "few warps issue, at some 80 cycles a tile each: the TMA unit idles, and consumers wait 70 %",
     ),
 }
 

@@ -26,7 +26,7 @@ from ..device.pipeline import Ring, first_state, init_barriers, make_advance, wa
 from ..device.sync import fence_mbarrier_init
 from .lanes import lane_layout
 from .row import item_count, item_row, items, row_parts
-from .tiles import stage_layout, tile_parts, trace_of
+from .tiles import dump_of, stage_layout, tile_parts
 from .tma import arguments, ring_barriers, shared_bytes, tma_parts
 
 __all__ = ["arguments", "blocks", "build", "shared_bytes"]
@@ -62,13 +62,13 @@ def build(config, constants):
             old.word_a[m], old.word_b[m] = new.word_a[m], new.word_b[m]
 
     @cuda.jit(device=True, forceinline=True)
-    def take_step(ring, now, i, n, r, place, tiles, slots, acc, trace, marks):
+    def take_step(ring, now, i, n, r, place, tiles, slots, acc, dump, marks):
         """Wait for a step, add it up, free its stage; returns the state of the next one."""
         mark(marks, WAIT, now)
         wait(ring, now)
         mark(marks, COMPUTE, now)
         here = uint32(slots + uint32(now.stage) * uint32(STAGE_BYTES))
-        add_step(acc, here, i, n, r, place, tiles, trace)
+        add_step(acc, here, i, n, r, place, tiles, dump)
         cuda.syncwarp()  # all lanes have read the stage: it may be refilled
         mark(marks, RELEASE, now)
         return advance(now)
@@ -136,7 +136,7 @@ def build(config, constants):
                 min(next_item, int32(items - 1)), me.row, batches, rows_per_batch, heads,
                 ROWS_PER_BLOCK, ABREAST,
             )  # fmt: skip
-            trace = trace_of(debug, debug_row, row)
+            dump = dump_of(debug, debug_row, row)
             if PREFETCH:
                 level, mine = read_run(locations, weights, next_row, next_r, me, raw)
 
@@ -146,7 +146,7 @@ def build(config, constants):
                     ahead = issue_step(
                         ring, ahead, ahead_i, ahead_n, r, me, tiles, origin, slots, marks
                     )
-                    now = take_step(ring, now, i, n, r, me, tiles, slots, acc, trace, marks)
+                    now = take_step(ring, now, i, n, r, me, tiles, slots, acc, dump, marks)
                 if FLUSH_RUNS:
                     flush(acc)
             if not PREFETCH:
@@ -173,7 +173,7 @@ def build(config, constants):
                             slots,
                             marks,
                         )
-                    now = take_step(ring, now, i, n, r, me, tiles, slots, acc, trace, marks)
+                    now = take_step(ring, now, i, n, r, me, tiles, slots, acc, dump, marks)
                 if FLUSH_RUNS:
                     flush(acc)
             if not FLUSH_RUNS:

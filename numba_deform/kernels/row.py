@@ -3,6 +3,7 @@
 ``row_parts`` makes these as device functions for one configuration; a kernel is the loop between them.
 """
 
+import functools
 from collections import namedtuple
 from typing import NamedTuple
 
@@ -51,6 +52,7 @@ class RowParts(NamedTuple):
     write_row: object
 
 
+@functools.cache
 def row_parts(config, constants):
     """:class:`RowParts` for a configuration and the ``Constants`` it is compiled for."""
     layout = lane_layout(config.lanes, constants)

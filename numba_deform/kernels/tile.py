@@ -34,7 +34,7 @@ from .accumulate import ALL
 from .lanes import ITEMSIZE, lane_layout
 from .row import item_row, items, row_parts
 from .sampling import load_level
-from .tiles import stage_layout, tile_parts, trace_of
+from .tiles import dump_of, stage_layout, tile_parts
 
 
 def shared_bytes(config, constants):
@@ -127,7 +127,7 @@ def build(config, constants):
     ):  # fmt: skip
         me = place(int32(cuda.threadIdx.x))
         row = item_row(cuda.blockIdx.x, me.row, batches, rows_per_batch, heads, ROWS_PER_BLOCK, 1)
-        trace = trace_of(debug, debug_row, row)
+        dump = dump_of(debug, debug_row, row)
         marks = open_marks(debug, debug_row, me.warp, me.lane)
         pixel_bytes = int32(heads * int32(ROW_BYTES))
         plane = (
@@ -168,7 +168,7 @@ def build(config, constants):
                     cuda.syncwarp()  # other lanes' copies have arrived too
                     mark(marks, COMPUTE, now)
                     here = uint32(slots + uint32(now.stage) * uint32(STAGE_BYTES))
-                    add_step(acc, here, i, n, r, me, tiles, trace)
+                    add_step(acc, here, i, n, r, me, tiles, dump)
                     cuda.syncwarp()  # all lanes have read the stage: it may be refilled
                     mark(marks, RELEASE, now)
                     now = advance(now)

@@ -5,6 +5,7 @@ A *step* is ``points_per_stage`` samples of each row and part of a warp; a *stag
 one step's tiles. A row goes through its steps in the order of the runs of its lanes (lanes.py).
 """
 
+import functools
 from collections import namedtuple
 from typing import NamedTuple
 
@@ -63,13 +64,13 @@ class TileParts(NamedTuple):
                                                turns what ``read_run`` read into Tiles
     runs_of(r, owner)                          -> how many parts have a run from lane ``owner`` in round r
     slot_of(place)                             -> bytes from a warp's stage to this row's and part's tiles
-    add_tile(sums, tile, place, s, up, down, trace)
+    add_tile(sums, tile, place, s, up, down, dump)
                                                adds side ``s`` of a tile, its rows weighed
-    add_step(sums, slot, i, n, r, place, tiles, trace)
+    add_step(sums, slot, i, n, r, place, tiles, dump)
                                                adds step n of the run of lane i, which has the weights
     flush(sums)                                packed sums to fp32
 
-    ``trace`` is where this row's tiles are to be copied as they arrived, or 0 (only with debug=1).
+    ``dump`` is where this row's tiles are to be copied as they arrived, or 0 (only with debug=1).
     """
 
     new_tiles: object
@@ -81,6 +82,7 @@ class TileParts(NamedTuple):
     flush: object
 
 
+@functools.cache
 def tile_parts(config, constants):
     """:class:`TileParts` for a ``configs.Staged``."""
     layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
@@ -132,7 +134,7 @@ def tile_parts(config, constants):
         return uint32((row * int32(PARTS) + place.part) * int32(STEP * SLOT))
 
     @cuda.jit(device=True, forceinline=True)
-    def add_tile(sums, tile, place, s, up, down, trace):
+    def add_tile(sums, tile, place, s, up, down, dump):
         column = int32((place.side + int32(s)) * int32(ROW_BYTES))
         for c in range(CHUNKS_PER_LANE):
             own = min(place.chunk + int32(c * CHUNK_LANES), int32(CHUNKS - 1))
@@ -142,14 +144,14 @@ def tile_parts(config, constants):
             lower = ld_shared_v4(uint32(top + uint32(PITCH)))
             add(sums.sums, sums.partial, c, lower, down)
             if DEBUG:
-                if trace != 0:
-                    here = trace + uint64(column + own * int32(16))
+                if dump != 0:
+                    here = dump + uint64(column + own * int32(16))
                     st_global_v4(here, upper[0], upper[1], upper[2], upper[3])
                     here = here + uint64(2 * ROW_BYTES)
                     st_global_v4(here, lower[0], lower[1], lower[2], lower[3])
 
     @cuda.jit(device=True, forceinline=True)
-    def add_step(sums, slot, i, n, r, place, tiles, trace):
+    def add_step(sums, slot, i, n, r, place, tiles, dump):
         owner = uint32(place.first_lane + int32(i))
         here = place.part < runs_of(r, i)  # else nothing was loaded
         for j in range(STEP):
@@ -157,15 +159,13 @@ def tile_parts(config, constants):
                 m = (n * STEP + j) * SIDES_PER_LANE + s
                 up, down = fetch(tiles.word_a[m], tiles.word_b[m], owner)
                 if here:
-                    place_of_trace = trace
+                    dump_here = dump
                     if DEBUG:
-                        if trace != 0:
+                        if dump != 0:
                             run = (int32(r * PARTS) + place.part) * int32(CHUNK_LANES) + int32(i)
                             k = run * int32(RUN) + int32(n * STEP + j)
-                            place_of_trace = trace + uint64(k) * uint64(4 * ROW_BYTES)
-                    add_tile(
-                        sums, uint32(slot + uint32(j * SLOT)), place, s, up, down, place_of_trace
-                    )
+                            dump_here = dump + uint64(k) * uint64(4 * ROW_BYTES)
+                    add_tile(sums, uint32(slot + uint32(j * SLOT)), place, s, up, down, dump_here)
 
     @cuda.jit(device=True, forceinline=True)
     def flush(sums):
@@ -175,7 +175,7 @@ def tile_parts(config, constants):
 
 
 @cuda.jit(device=True, inline="always")
-def trace_of(debug, debug_row, row):
+def dump_of(debug, debug_row, row):
     """Where the tiles of ``row`` go for debug=1: ``debug`` if it is the row that was asked for, else 0."""
     if row.valid and row.number == debug_row:
         return uint64(debug)

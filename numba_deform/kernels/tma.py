@@ -16,6 +16,7 @@ border needs no care at all.
 warps share them: each still reads its own tiles only, but waits for everybody's.
 """
 
+import functools
 from collections import namedtuple
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ from ..device.tma import (
 from .lanes import lane_layout
 from .row import item_row, items, row_parts
 from .sampling import load_level
-from .tiles import stage_layout, tile_parts, trace_of
+from .tiles import dump_of, stage_layout, tile_parts
 
 # Where a lane's tiles come from: the map of its run's level, head and batch, and whose turn it is when
 # this lane issues (-1: it never does).
@@ -70,6 +71,7 @@ class TmaParts(NamedTuple):
     issue: object
 
 
+@functools.cache
 def tma_parts(config, constants):
     """:class:`TmaParts` for a ``configs.Tma``."""
     stage = stage_layout(config, constants)
@@ -180,7 +182,7 @@ def build(config, constants, add=True):
         row = item_row(
             cuda.blockIdx.x, me.row, batches, rows_per_batch, heads, ROWS_PER_BLOCK, ABREAST
         )
-        trace = trace_of(debug, debug_row, row)
+        dump = dump_of(debug, debug_row, row)
         marks = open_marks(debug, debug_row, me.warp, me.lane)
         maps_here = maps + uint64(row.batch) * uint64(MAPS_BYTES)
 
@@ -228,7 +230,7 @@ def build(config, constants, add=True):
                         mark(marks, COMPUTE, now)
                         here = uint32(slots + uint32(now.stage) * uint32(STAGE_BYTES))
                         if ADD:
-                            add_step(acc, here, first + int32(i), n, r, me, tiles, trace)
+                            add_step(acc, here, first + int32(i), n, r, me, tiles, dump)
                         cuda.syncwarp()  # all lanes have read the stage: it may be refilled
                         mark(marks, RELEASE, now)
                         now = advance(now)

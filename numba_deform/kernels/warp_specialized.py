@@ -57,7 +57,7 @@ from .accumulate import ALL, ARITHMETIC
 from .lanes import ITEMSIZE, lane_layout
 from .row import Raw, Run, item_count, item_row, items, row_parts
 from .sampling import corner_weights, load_level, number_loader
-from .tiles import stage_layout, tile_parts, trace_of
+from .tiles import dump_of, stage_layout, tile_parts
 from .tma import Source, tma_parts
 from .tma import arguments as arguments
 
@@ -110,7 +110,7 @@ def build(config, constants):
     TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
     STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
     META = metadata_bytes(constants, config.arithmetic)
-    DEBUG, TRACE_BYTES = config.debug, 4 * constants.channels * ITEMSIZE[constants.dtype]
+    DEBUG, DUMP_BYTES = config.debug, 4 * constants.channels * ITEMSIZE[constants.dtype]
     TWO_WORDS, FLAG_COUNT = META == 16, STAGES * (PRODUCERS + CONSUMERS)
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
@@ -318,18 +318,18 @@ def build(config, constants):
         return unpack(a, b)
 
     @cuda.jit(device=True, forceinline=True)
-    def add_sample(acc, tile, told, k, me, row, one, locations, weights, levels, trace):
+    def add_sample(acc, tile, told, k, me, row, one, locations, weights, levels, dump):
         """Sample k of a row, its weights told by the producer or computed again."""
         if k < SAMPLES:  # else nothing was loaded
-            if DEBUG and trace != 0:
-                trace = trace + uint64(k) * uint64(TRACE_BYTES)
+            if DEBUG and dump != 0:
+                dump = dump + uint64(k) * uint64(DUMP_BYTES)
             for s in range(SIDES_PER_LANE):
                 side = me.side + int32(s)
                 if SHARED_META:
                     up, down = read_weights(told, side)
                 else:
                     up, down = compute_weights(locations, weights, levels, row, k, one, side)
-                add_tile(acc, tile, me, s, up, down, trace)
+                add_tile(acc, tile, me, s, up, down, dump)
 
     u64, i32 = types.uint64, types.int32
 
@@ -418,7 +418,7 @@ def build(config, constants):
             if SHUFFLE and PREFETCH:
                 level, mine = read_run(locations, weights, row, int32(0), me, raw)
             while item < items:
-                trace = trace_of(debug, debug_row, row)
+                dump = dump_of(debug, debug_row, row)
                 item = int32(item + stride)
                 next_row = item_row(
                     min(item, int32(items - 1)), me.row, batches, rows_per_batch, heads,
@@ -443,7 +443,7 @@ def build(config, constants):
                             first_slot = uint32(state.stage * int32(SLOTS) + own_slot)
                             here = uint32(tiles_address + uint32(SLOT) * first_slot)
                             if SHUFFLE:
-                                add_step(acc, here, i, n, r, me, tiles, trace)
+                                add_step(acc, here, i, n, r, me, tiles, dump)
                             else:
                                 told = uint32(weights_address + uint32(META) * first_slot)
                                 k = sample_of((r * ROUND_RUNS + i) * RUN_STEPS + n, me.part, 0)
@@ -451,7 +451,7 @@ def build(config, constants):
                                     add_sample(
                                         acc, uint32(here + uint32(j * SLOT)),
                                         uint32(told + uint32(j * META)), int32(k + int32(j)),
-                                        me, row, one, locations, weights, levels, trace,
+                                        me, row, one, locations, weights, levels, dump,
                                     )  # fmt: skip
                             cuda.syncwarp()  # all lanes have read the stage
                             if lane == 0:
