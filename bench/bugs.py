@@ -2,10 +2,12 @@
 
     python bench/bugs.py --out bench/results/bugs.json
 
-Each is launched once in a child process of its own, and stopped after 5 s.
+Each is launched twice in a child process of its own: as it is, stopped after 5 s, and in its guarded form,
+whose waits are bounded, so that a hang ends in a report.
 """
 
 import argparse
+import time
 
 from numba_deform import SimFault, record, simulate
 from numba_deform.bugs import BUGS
@@ -31,9 +33,17 @@ def main():
     rows = []
     for bug in BUGS.values():
         seen = run_on_gpu(bug)
-        rows.append(
-            {"bug": bug.name, "gpu": seen.kind, "text": seen.text, "cpu_engine": on_cpu(bug)}
-        )
+        row = {"bug": bug.name, "gpu": seen.kind, "text": seen.text, "cpu_engine": on_cpu(bug)}
+        started = time.perf_counter()
+        guarded = run_on_gpu(bug, debug=True)
+        row |= {"debug": guarded.kind, "debug_s": round(time.perf_counter() - started, 2)}
+        if guarded.fault:
+            row |= {
+                "report": type(guarded.fault).__name__, "line": guarded.fault.where.rpartition("/")[2],
+                "source": guarded.fault.source, "usable_afterwards": guarded.usable,
+            }  # fmt: skip
+        row["debug_text"] = guarded.text
+        rows.append(row)
         print(rows[-1], flush=True)
     record.write(options.out, find_gpu(), rows)
 

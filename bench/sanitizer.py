@@ -1,19 +1,25 @@
-"""compute-sanitizer over every variant: memcheck, racecheck, synccheck.
+"""compute-sanitizer over every variant, and over every planted fault.
 
     python bench/sanitizer.py --out bench/results/sanitizer.json
+    python bench/sanitizer.py --bugs --out bench/results/sanitizer_bugs.json
 
 Each tool runs one child process that computes all variants on a small problem and compares them with
-the reference. What the tool says in all goes into the file, with its summary line.
+the reference, or launches one fault; those that hang run in their guarded form, which ends. What the tool says
+in all goes into the file, with its summary line, beside what the CPU engine says of a fault.
 """
 
 import argparse
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+from bugs import on_cpu
 
 from numba_deform import record, reference, relative_error
+from numba_deform.bugs import BUGS
+from numba_deform.bugs.gpu import serve
 from numba_deform.host.gpu import find_gpu
 from numba_deform.op import run_numpy
 from numba_deform.reference import TOLERANCE
@@ -40,18 +46,23 @@ def compute_all():
         print(f"variant {name}: {'right' if right else 'WRONG'}", flush=True)
 
 
+def under(tool, arguments, limit):
+    """(exit status, what a run of this file under the tool printed); raises subprocess.TimeoutExpired."""
+    command = ["compute-sanitizer", "--tool", tool, sys.executable, __file__, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    return done.returncode, done.stdout + done.stderr
+
+
 def check(tool, limit):
-    """A row of the result file."""
-    command = ["compute-sanitizer", "--tool", tool, sys.executable, __file__, "--compute"]
+    """A row of the result file: all variants."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+        status, text = under(tool, ["--compute"], limit)
     except subprocess.TimeoutExpired:
         return {"tool": tool, "error_text": f"stopped after {limit} s"}
-    text = done.stdout + done.stderr
     said = re.findall(r"=========\s+(.*SUMMARY.*)", text)
     return {
         "tool": tool,
-        "status": done.returncode,
+        "status": status,
         "right": len(re.findall(r"^variant .*: right", text, re.M)),
         "wrong": len(re.findall(r"^variant .*: WRONG", text, re.M)),
         "summary": said[-1].strip() if said else text[-400:],
@@ -59,20 +70,48 @@ def check(tool, limit):
     }
 
 
+def check_bug(name, tools, limit):
+    """A row of the result file: one planted fault under every tool."""
+    row = {"bug": name, "cpu_engine": on_cpu(BUGS[name])}
+    for tool in tools:
+        try:
+            _, text = under(tool, ["--launch", name], limit)
+        except subprocess.TimeoutExpired:
+            row[tool] = f"no end within {limit} s"
+            continue
+        said = [line.strip() for line in re.findall(r"=========\s(.*)", text)]
+        told = [
+            line for line in said if line and not re.match(r"COMPUTE-SANITIZER|.*SUMMARY", line)
+        ]
+        row[tool] = told[0] if told else "nothing"
+    return row
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out")
     parser.add_argument("--limit", type=int, default=150, help="seconds for each tool")
     parser.add_argument("--tools", nargs="*", default=TOOLS)
+    parser.add_argument("--bugs", action="store_true", help="the planted faults, not the variants")
     parser.add_argument("--compute", action="store_true", help="what runs under the tool")
+    parser.add_argument("--launch", help="what runs under the tool: this planted fault")
     options = parser.parse_args()
     if options.compute:
         return compute_all()
-    rows = [check(tool, options.limit) for tool in options.tools]
+    if options.launch:
+        bug = BUGS[options.launch]
+        print(serve({"name": bug.name, "fixed": False, "step": "launch", "debug": bug.hangs}))
+        return
+    if options.bugs:
+        with ThreadPoolExecutor(8) as pool:
+            rows = list(pool.map(lambda name: check_bug(name, options.tools, options.limit), BUGS))
+    else:
+        rows = [check(tool, options.limit) for tool in options.tools]
     for row in rows:
         print(row)
     if options.out:
-        record.write(options.out, find_gpu(), rows, workload=PROBLEM.describe())
+        more = {} if options.bugs else {"workload": PROBLEM.describe()}
+        record.write(options.out, find_gpu(), rows, **more)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,8 @@ def _surroundings():
     """Sources, versions and settings: the same for all kernels of a process."""
     package = Path(__file__).parent
     files = [*package.glob("device/*.py"), *package.glob("kernels/*.py")]
-    files += [package / "compiler.py", package / "rebind.py", *ptx_directory().glob("*.ptx")]
+    files += [package / name for name in ("compiler.py", "guarded.py", "rebind.py")]
+    files += ptx_directory().glob("*.ptx")
     parts = [platform.python_version(), platform.machine()]
     for file in sorted(files):
         parts.append(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}")

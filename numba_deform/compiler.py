@@ -17,7 +17,8 @@ from numba import cuda
 from numba.cuda.dispatcher import CUDADispatcher
 
 from .cache import cached
-from .device.ptx import Intrinsic
+from .device.ptx import Intrinsic, ptx_directory, read_ptx
+from .guarded import guarded
 from .rebind import rebind
 
 ARCHITECTURE = "sm_90a"
@@ -29,8 +30,8 @@ class Kernel:
 
     ``threads`` is the block size it is written for, ``min_blocks`` how many blocks should fit on an
     SM (0: no wish), ``max_registers`` a cap for each thread (0: none). ``whole_program`` is for setmaxnreg,
-    which is ignored in code that might be linked with other code. Parameters of type ``uint64`` take the
-    address of an array.
+    which is ignored in code that might be linked with other code. ``linked`` and ``guarded`` are forms of a
+    kernel, see the methods. Parameters of type ``uint64`` take the address of an array.
     """
 
     py_func: object
@@ -40,6 +41,7 @@ class Kernel:
     max_registers: int = 0
     linked: bool = False
     whole_program: bool = False
+    guarded: bool = False
 
     @property
     def name(self):
@@ -49,6 +51,11 @@ class Kernel:
     def with_linked_ptx(self):
         """The same kernel with every intrinsic as a call to the linked ``.ptx`` function."""
         return dataclasses.replace(self, linked=True, whole_program=False)
+
+    @functools.cache  # noqa: B019
+    def with_bounded_waits(self):
+        """The same kernel in its guarded form, which never hangs (guarded.py); without setmaxnreg."""
+        return dataclasses.replace(self, guarded=True, whole_program=False)
 
     @functools.cache  # noqa: B019  kernels are few and live as long as their compiled code
     def compile(self, architecture=ARCHITECTURE):
@@ -89,7 +96,11 @@ def _compile(kernel, architecture):
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     capability = _capability(architecture)
-    function, files = _linked_form(kernel.py_func) if kernel.linked else (kernel.py_func, [])
+    function = kernel.py_func
+    if kernel.guarded:
+        function, _ = guarded(function)
+    elif kernel.linked:
+        function = _linked_form(function)
     bounds = (kernel.threads, kernel.min_blocks) if kernel.min_blocks else kernel.threads
     arguments = dict(cc=capability, launch_bounds=bounds)
     limits = dict(arch=architecture, max_register_count=kernel.max_registers or None)
@@ -111,7 +122,7 @@ def _compile(kernel, architecture):
         with _no_driver_needed(capability):
             ptx, _ = cuda.compile_ptx(function, kernel.signature.args, **arguments)
         objects = [ObjectCode.from_ptx(ptx.encode())]
-        objects += [ObjectCode.from_ptx(path.read_bytes()) for path in files]
+        objects += [ObjectCode.from_ptx(path.read_bytes()) for path in _files_to_link(ptx)]
     cubin = Linker(*objects, options=LinkerOptions(**limits)).link("cubin").code
     entry = re.search(r"\.visible\s+\.entry\s+(\w+)", ptx)[1]
     return ptx, bytes(cubin), entry
@@ -131,17 +142,19 @@ def _no_driver_needed(capability):
     return mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device)
 
 
+def _files_to_link(ptx):
+    """The files of ``ptx/`` whose functions the text calls."""
+    called = set(re.findall(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?(\w+)", ptx))
+    return [path for path in sorted(ptx_directory().glob("*.ptx")) if called & set(read_ptx(path))]
+
+
 def _linked_form(function):
-    """The kernel's code with calls instead of inline assembly, and the files to link."""
-    files = set()
+    """The kernel's code with calls instead of inline assembly."""
 
     def replace(value):
-        if isinstance(value, Intrinsic) and value.ptx is not None:
-            files.add(value.ptx_file)
-            return value.linked
-        return value
+        return value.linked if isinstance(value, Intrinsic) and value.ptx is not None else value
 
     def device_function(dispatcher: CUDADispatcher, rebuilt):
         return cuda.jit(rebuilt, **dispatcher.targetoptions)
 
-    return rebind(function, replace, device_function), sorted(files)
+    return rebind(function, replace, device_function)

@@ -162,7 +162,8 @@ class Staged(Rows):
     stages            depth of the ring (>= 1); 1 does not overlap
     points_per_stage  how many samples of each row one stage holds: 1, 2, 4 or 8, or as many as a lane
                       prepares (its run, lanes.py), if they are fewer
-    debug             the kernel copies one row's tiles as they arrive, for ``run debug=1``
+    debug             the kernel copies one row's tiles as they arrive, for ``run debug=1``, and on a GPU
+                      its waits are bounded: a hang ends in a report
     trace             the kernel writes down what its warps do when, for ``timeline``
     """
 

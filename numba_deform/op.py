@@ -16,6 +16,7 @@ from .host.gpu import (
     resident_blocks,
     stream_from,
 )
+from .host.guard import guarded_launcher
 from .host.tensormap import level_maps, level_maps_rank5, make_levels
 from .variants import Constants, Variant, variant
 from .workload import NUMPY_DTYPES
@@ -263,7 +264,8 @@ def gpu_launcher(
     """A function of no arguments that launches the kernel; all operands are device addresses.
 
     ``linked`` calls the PTX functions instead of inlining them; see ``Kernel.with_linked_ptx``.
-    ``debug`` is (address for the tiles, row), for a configuration with debug.
+    ``debug`` is (address for the tiles, row), for a configuration with debug; such a launch waits for
+    its end, and instead of a hang the function raises what ``host.guard.launch_guarded`` does.
     """
     require(gpu, chosen.capability, f"variant {chosen.name}")
     operands = Operands(
@@ -275,9 +277,10 @@ def gpu_launcher(
         kernel = kernel.with_linked_ptx()
     shared = chosen.dynamic_shared_bytes(config, problem.constants)
     blocks = chosen.module.blocks(problem, config, lambda: resident_blocks(gpu, kernel, shared))
-    return functools.partial(
-        launch, gpu, kernel, blocks, chosen.module.arguments(operands, config), shared, stream
-    )
+    what = (gpu, kernel, blocks, chosen.module.arguments(operands, config), shared, stream)
+    if getattr(config, "debug", False):
+        return guarded_launcher(*what)
+    return functools.partial(launch, *what)
 
 
 # --- the public call ------------------------------------------------------------------------------

@@ -10,12 +10,15 @@ import types
 from numba.cuda.dispatcher import CUDADispatcher
 
 
-def rebind(function, replace, device_function, extra_globals=None, _memo=None):
+def rebind(
+    function, replace, device_function, extra_globals=None, rewrite=lambda f: f.__code__, _memo=None
+):
     """A copy of the Python ``function`` whose globals and closure went through ``replace(value)``.
 
     ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)``
     function whose Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)``
-    returns names to add. Modules are left alone: kernels name what they use.
+    returns names to add, ``rewrite(function)`` its code object or another one in its place. Modules are left
+    alone: kernels name what they use.
     """
     memo = {} if _memo is None else _memo
     if function in memo:
@@ -23,14 +26,13 @@ def rebind(function, replace, device_function, extra_globals=None, _memo=None):
 
     def swap(value):
         if isinstance(value, CUDADispatcher):
-            inner = rebind(value.py_func, replace, device_function, extra_globals, memo)
+            inner = rebind(value.py_func, replace, device_function, extra_globals, rewrite, memo)
             return device_function(value, inner)
         return replace(value)
 
-    code = function.__code__
-    scope = dict(function.__globals__)
+    code, scope = rewrite(function), dict(function.__globals__)
     rebuilt = types.FunctionType(
-        code, scope, function.__name__, function.__defaults__, _cells(function.__closure__)
+        code, scope, function.__name__, function.__defaults__, _cells(function, code)
     )
     memo[function] = rebuilt
     for name in _global_names(code):
@@ -43,8 +45,10 @@ def rebind(function, replace, device_function, extra_globals=None, _memo=None):
     return rebuilt
 
 
-def _cells(closure):
-    return tuple(types.CellType(cell.cell_contents) for cell in closure or ()) or None
+def _cells(function, code):
+    """New cells with the contents of the function's own, in the order of ``code``."""
+    own = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return tuple(types.CellType(own[name].cell_contents) for name in code.co_freevars) or None
 
 
 def _global_names(code):

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..host.gpu import DeviceArray, find_gpu, launch, require
+from ..host.guard import launch_guarded
 from ..host.tensormap import TensorMap, TensorMapArray
+from ..sim import SimFault
 from ..worker import Worker
 from . import BUGS
 
@@ -15,20 +17,26 @@ CAPABILITY = (9, 0)
 
 @dataclass(frozen=True)
 class Outcome:
-    """``kind``: right, wrong, hang or error; ``text`` says it in words."""
+    """``kind``: right, wrong, hang, report or error; ``text`` says it in words.
+
+    ``fault`` is the report of a guarded launch, ``usable`` whether its process could use the GPU after it.
+    """
 
     device: str
     kind: str
     text: str
+    fault: SimFault | None = None
+    usable: bool | None = None
 
 
-def run_on_gpu(bug, fixed=False, limit=LIMIT):
+def run_on_gpu(bug, fixed=False, limit=LIMIT, debug=False):
     """Launch a :class:`base.Bug`, or its right twin, once; returns an :class:`Outcome`.
 
-    The child process is killed after ``limit`` seconds. Raises GpuMissing without a Hopper GPU.
+    ``debug`` launches the guarded form, whose waits are bounded. The child process is killed after ``limit``
+    seconds. Raises GpuMissing without a Hopper GPU.
     """
     require(find_gpu(), CAPABILITY, "a planted fault")
-    task = {"name": bug.name, "fixed": bool(fixed)}
+    task = {"name": bug.name, "fixed": bool(fixed), "debug": bool(debug)}
     with Worker(f"{__name__}:serve", PREPARE_LIMIT) as worker:
         ready = worker.call({**task, "step": "prepare"})
         if "error_text" in ready:
@@ -39,7 +47,9 @@ def run_on_gpu(bug, fixed=False, limit=LIMIT):
 
 def outcome(device, answer, limit):
     """The :class:`Outcome` for a worker's answer to a launch."""
-    error = answer.get("error_text")
+    error, fault = answer.get("error_text"), answer.get("fault")
+    if fault:
+        return Outcome(device, "report", str(fault), fault, answer["usable"])
     if error is None:
         wrong, size = answer["wrong"], answer["size"]
         if wrong:
@@ -55,15 +65,20 @@ def serve(task):
     gpu, bug = find_gpu(), BUGS[task["name"]]
     kernel = bug.kernel(not task["fixed"])
     if task["step"] == "prepare":
-        kernel.compile(gpu.architecture)
+        (kernel.with_bounded_waits() if task["debug"] else kernel).compile(gpu.architecture)
         return {"device": gpu.describe()}
     planned = bug.arguments()
-    out = _launch(gpu, kernel, planned)
+    try:
+        out = _launch(gpu, kernel, planned, launch_guarded if task["debug"] else launch)
+    except SimFault as fault:
+        planned = bug.arguments()  # the twin says whether the GPU still works
+        right = not planned.wrong(_launch(gpu, bug.kernel(False), planned, launch))
+        return {"fault": fault, "usable": right}
     return {"wrong": planned.wrong(out), "size": int(planned.out.size)}
 
 
-def _launch(gpu, kernel, planned):
-    """Run ``planned`` and return its ``out`` from the GPU."""
+def _launch(gpu, kernel, planned, launch):
+    """Run ``planned`` by ``launch`` and return its ``out`` from the GPU."""
     copies = {}
 
     def on_gpu(arg):

@@ -7,6 +7,8 @@ What is computed lives in ``systems.py``; here are parsing and printing. A modul
 
 import difflib
 import os
+import signal
+import subprocess
 import sys
 
 from ..host.gpu import GpuMissing, is_cuda_error
@@ -14,15 +16,29 @@ from ..host.tensormap import DriverMissing
 from ..inspect import ToolMissing
 from ..sim import SimFault
 from . import bench, budget, bugs, run, timeline, tools
-from .keys import BAD_INPUT, INTERRUPTED, RIGHT, TEXT, VARIANT, UsageError, verdict
+from .keys import (
+    BAD_INPUT,
+    INTERRUPTED,
+    REAL,
+    RIGHT,
+    TEXT,
+    VARIANT,
+    Key,
+    UsageError,
+    parse_pairs,
+    split_pairs,
+    verdict,
+)
 
 MODULES = (run, tools, budget, timeline, bugs, bench)
+TIME_LIMIT = Key("time_limit", REAL, "seconds")
 KEYS = {command: keys for module in MODULES for command, keys in module.KEYS.items()}
 
 USAGE = """\
 Multi-scale deformable attention in Numba CUDA, with TMA and mbarrier; no GPU? On the CPU engine.
 
 numba-deform COMMAND key=value ...
+numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, which is killed if it takes longer
 
   run         compute the operator with one variant and compare it with the float64 reference
   probe       send one 2x2x32 box through TMA: the first thing to try
@@ -97,6 +113,8 @@ def main(argv=None):
     if not words or words[0] in ("-h", "--help"):
         words = ["help"]
     try:
+        if words[0].startswith("time_limit="):
+            return _limited(words)
         status = COMMANDS[_command(words[0])](words[1:])
         sys.stdout.flush()
         return status
@@ -119,6 +137,24 @@ def main(argv=None):
             raise
         print(f"numba-deform: the GPU or its tools failed: {error}", file=sys.stderr)
         return verdict(False)
+
+
+def _limited(words):
+    """Run the rest of the words in a process group of its own, and end all of it after the time."""
+    (seconds,) = parse_pairs(split_pairs(words[:1]), [TIME_LIMIT], "numba-deform").values()
+    if seconds <= 0 or len(words) == 1:
+        raise UsageError(f"{words[0]}: more than 0 seconds, and then a command")
+    _command(words[1])
+    child = subprocess.Popen([sys.executable, "-m", __name__, *words[1:]], start_new_session=True)
+    try:
+        return child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        print(f"numba-deform: still running after {seconds:g} s: stopped", file=sys.stderr)
+        return verdict(False)
+    finally:
+        if child.returncode is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
 
 def _refuse(error):

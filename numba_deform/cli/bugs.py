@@ -26,6 +26,7 @@ KEYS = {
     "bugs": (
         Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
         Key("fixed", FLAG, "run the right twin instead"),
+        Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
         *SIMULATION,
     )
 }
@@ -42,11 +43,14 @@ def bugs(words):
     options = parse_pairs(split_pairs(words[1:]), KEYS["bugs"], "bugs")
     fixed = options.pop("fixed", False)
     engine = options.pop("engine", "cpu")
+    debug = options.pop("debug", False)
+    if debug and engine == "cpu":
+        raise UsageError("debug=1 bounds the waits of a GPU; add engine=gpu")
     if engine == "gpu" and options:
         raise UsageError(f"{next(iter(options))} is for the CPU engine, not for engine=gpu")
     _tell(bug)
     if engine == "gpu":
-        return _on_gpu(bug, fixed)
+        return _on_gpu(bug, fixed, debug)
     return _twin_on_cpu(bug, options) if fixed else _on_cpu(bug, options)
 
 
@@ -130,11 +134,13 @@ def _twin_on_cpu(bug, options):
 
 
 # --- the GPU --------------------------------------------------------------------------------------
-def _on_gpu(bug, fixed):
+def _on_gpu(bug, fixed, debug):
     """The twin has to be right; a planted fault may do anything, and what it did is shown."""
-    outcome = run_on_gpu(bug, fixed)
+    outcome = run_on_gpu(bug, fixed, debug=debug)
     say("device", outcome.device)
     say(outcome.kind, outcome.text)
+    if outcome.usable is not None:
+        say("afterwards", "the GPU works" if outcome.usable else "the GPU does not work")
     if fixed:
         return verdict(outcome.kind == "right")
     if outcome.kind == "right":

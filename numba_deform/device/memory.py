@@ -185,6 +185,24 @@ def st_release_gpu_global_b32(address, x):
     cpu().store_release("global", address, x)
 
 
+@intrinsic(u32(u64, u32))
+def atom_add_gpu_global_u32(address, x):
+    """``atom.relaxed.gpu.global.add.u32``: adds ``x`` (modulo 2^32) and returns what was there.
+
+    Orders nothing by itself; with a fence before and after it, it does. PTX ISA 9.7.13.8.
+    """
+    return cpu().atomic_word(address, lambda old: old + int(x))
+
+
+@intrinsic(u32(u64, u32, u32))
+def atom_cas_gpu_global_b32(address, compare, x):
+    """``atom.relaxed.gpu.global.cas.b32``: writes ``x`` where ``compare`` stands; returns what was there.
+
+    PTX ISA 9.7.13.8.
+    """
+    return cpu().atomic_word(address, lambda old: int(x) if old == int(compare) else None)
+
+
 @intrinsic(void(u32, u64, u32))
 def cp_async_cg_16(dst, src, bytes):
     """``cp.async.cg.shared.global``: 16 bytes to ``dst``; ``bytes`` (0 .. 16) come from ``src``, the

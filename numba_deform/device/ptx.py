@@ -5,7 +5,7 @@ it makes
 
 * compiles **inline**: the function's body turns into inline assembly, with no call in SASS;
 * compiles **linked** through ``name.linked``: a real call to the same function, whose file is then
-  handed to the linker (``ptx_file``). It is there to be compared: a call costs a pipeline about 2x;
+  handed to the linker. It is there to be compared: a call costs a pipeline about 2x;
 * **runs in Python**: calling it executes the definition's body, the model of the CPU engine.
 
 This file and ``compiler.py`` are the only ones that know Numba-CUDA's internals.
@@ -64,6 +64,7 @@ class PtxFunction:
     parameters: tuple[tuple[str, str], ...]  # (type, name)
     result: tuple[str, str, int] | None  # (type, name, number of 32-bit words)
     statements: tuple[str, ...]
+    linked_only: bool = False  # it uses a variable of its file
 
     def inline_text(self):
         """The body as LLVM inline assembly, and its constraint string without clobbers.
@@ -108,6 +109,7 @@ def ptx_directory():
 def read_ptx(path):
     """All functions of one file, by name."""
     text = re.sub(r"//[^\n]*", "", Path(path).read_text())
+    variables = re.findall(r"\.visible\s+\.global\b.*?(\w+)(?:\[\w*\])?\s*;", text)
     functions = {}
     for match in re.finditer(
         r"\.visible\s+\.func\s*(?:\(([^)]*)\))?\s*(\w+)\s*\(([^)]*)\)\s*\{(.*?)\n\}", text, re.S
@@ -132,7 +134,8 @@ def read_ptx(path):
                     f"{Path(path).name}: {name}: `{statement}` would hide a register that the "
                     "compiler made; give local registers names of their own"
                 )
-        functions[name] = PtxFunction(name, Path(path), parameters, result, statements)
+        linked_only = any(re.search(rf"\b{v}\b", s) for v in variables for s in statements)
+        functions[name] = PtxFunction(name, Path(path), parameters, result, statements, linked_only)
     return functions
 
 
@@ -148,13 +151,10 @@ class Intrinsic(_NumbaIntrinsic):
         return self.model(*args)
 
     @property
-    def ptx_file(self):
-        """The file that the linker needs for the linked form."""
-        return self.ptx.file
-
-    @property
     def linked(self):
         """The same function as a real call. A kernel that uses it must be linked with the file."""
+        if self.is_linked:
+            return self
         if self._linked is None:
             self._linked = _make(self.model, self.signature, self.ptx, self.pure, linked_form=True)
         return self._linked
@@ -235,7 +235,7 @@ def intrinsic(signature, pure=False):
         count = getattr(results, "count", 1 if results != void else 0)
         if count != (ptx.result[2] if ptx.result else 0):
             raise PtxError(f"{path.name}: {ptx.name} and its definition return different sizes")
-        return _make(model, signature, ptx, pure, linked_form=False)
+        return _make(model, signature, ptx, pure, linked_form=ptx.linked_only)
 
     return bind
 

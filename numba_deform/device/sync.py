@@ -100,3 +100,9 @@ def clock64():
 def globaltimer():
     """``%globaltimer``: nanoseconds of one clock for all SMs, in coarse steps. PTX ISA 10.30."""
     return cpu().clock_cycles()
+
+
+@intrinsic(void())
+def thread_exit():
+    """``exit``: the thread ends here, in whatever function it is. PTX ISA 9.7.12.6."""
+    cpu().exit()

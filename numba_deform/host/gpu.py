@@ -101,7 +101,7 @@ def _check(result):
         _, name = driver.cuGetErrorName(status)
         _, text = driver.cuGetErrorString(status)
         raise RuntimeError(f"{name.decode()}: {text.decode()}")
-    return values[0] if values else None
+    return values[0] if len(values) == 1 else values
 
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -175,6 +175,19 @@ def _loaded(gpu, kernel: Kernel, shared_bytes):
             )
         )
     return code, function
+
+
+def set_variable(gpu, kernel, shared_bytes, name, value):
+    """Write the 64-bit ``value`` to the variable ``name`` of the kernel's module."""
+    from cuda.bindings import driver
+
+    code, _ = _loaded(gpu, kernel, shared_bytes)
+    address, size = _check(
+        driver.cuLibraryGetGlobal(driver.CUlibrary(int(code.handle)), name.encode())
+    )
+    word = np.array([value], np.uint64)
+    assert size == word.nbytes
+    _check(driver.cuMemcpyHtoD(address, word.ctypes.data, size))
 
 
 @functools.cache

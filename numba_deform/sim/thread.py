@@ -9,7 +9,7 @@ import math
 import sys
 
 import numpy as np
-from greenlet import greenlet
+from greenlet import GreenletExit, greenlet
 
 from . import faults
 from .costs import COST
@@ -285,7 +285,22 @@ class Thread(greenlet):
         place, address = view._locate(self, index)
         if place is None:
             raise self.fault(faults.KernelError, f"atomic on a slice of {view.name}")
-        space, size = view.space, view.itemsize
+        old = self._atomic(view.space, address, view.data, place, change, reads)
+        return old.item() if view.integer else old
+
+    def atomic_word(self, address, change):
+        """Read-modify-write of the 32-bit word at a global address; returns the old value."""
+        region, data, address = self._flag("global", address)
+        word = np.frombuffer(data, np.uint32, 1, address - region.base)
+
+        def changed(old):
+            new = change(int(old))
+            return None if new is None else np.uint32(new & WORD)
+
+        return int(self._atomic(region, address, word, 0, changed, True))
+
+    def _atomic(self, space, address, data, place, change, reads):
+        size = data.itemsize
         if reads:
             # The value read must be there; an atomic one races with ordinary writes only.
             space.on_acquire(self, address, size)
@@ -296,17 +311,17 @@ class Thread(greenlet):
             self.acquired = merged(self.acquired, knowledge)
         if self.published:
             space.flags[address] = merged(knowledge, self.published)
-        old = view.data[place]
+        old = data[place]
         new = change(old)
         if new is not None and new != old:
-            view.data[place] = new
+            data[place] = new
             self.block.progress += 1
         else:  # more likely than a read to be a poll
             self.reads += 10
             if self.reads > MANY_READS:
                 self.spin()
         self.time += COST.atomic
-        return old.item() if view.integer else old
+        return old
 
     def fence_proxy_async(self):
         np.copyto(self.clocks[1], self.clocks[0])
@@ -345,6 +360,9 @@ class Thread(greenlet):
         barrier = self.block.barriers.find(self, address)
         barrier.expect(self, count)
         barrier.complete_if_done(self)
+
+    def mbarrier_pending(self, address):
+        return self.block.barriers.find(self, address).pending
 
     def mbarrier_wait(self, address, parity, suspend):
         block, start = self.block, self.time
@@ -470,6 +488,10 @@ class Thread(greenlet):
         if self.lane == 0:
             said = self.block.register_counts.setdefault(self.warp, [])
             said.append((what, self.site()))
+
+    @staticmethod
+    def exit():
+        raise GreenletExit
 
     def clock_cycles(self):
         self.time += 1

@@ -273,7 +273,7 @@ def test_docstring_and_ptx(name):
         return
     assert [parameter for _, parameter in intrinsic.ptx.parameters] == parameters
     assert intrinsic.ptx.name == name
-    assert intrinsic.ptx_file.stem == intrinsic.model.__module__.rpartition(".")[2]
+    assert intrinsic.ptx.file.stem == intrinsic.model.__module__.rpartition(".")[2]
     assert len(intrinsic.signature.args) == len(parameters)
 
 

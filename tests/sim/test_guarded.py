@@ -1,0 +1,186 @@
+"""The guarded form of a kernel: which lines it bounds, and that it computes the same."""
+
+import inspect
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers import nans, run
+from numba import cuda, int32, uint32, uint64
+from numba.cuda import types
+
+from numba_deform.bugs import BUGS
+from numba_deform.compiler import Kernel
+from numba_deform.device import guard
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init, mbarrier_try_wait_parity
+from numba_deform.device.memory import shared_address
+from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import bar_arrive, bar_sync
+from numba_deform.guarded import guarded
+from numba_deform.host.guard import RECORD, read_record
+from numba_deform.sim import SimFault, faults
+
+
+@pytest.fixture
+def record(monkeypatch):
+    """A launch's record for 4 blocks, which guarded kernels find as their first argument."""
+    size = guard.BLOCKS_OFFSET + 4 * guard.BARRIERS * guard.COUNTER_BYTES
+    made = np.zeros(size, np.uint8)
+    made[8:12].view(np.uint32)[0] = 1 << 11
+    address = made.__array_interface__["data"][0]
+    monkeypatch.setattr(guard.guard_address, "model", lambda: address)
+    return made
+
+
+def waiting(record, out):
+    """Uses a barrier in a helper of the library, one by hand, and both kinds of barriers of threads."""
+    bars = cuda.shared.array(1, uint64)
+    words = cuda.shared.array(64, uint32)
+    bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
+    if tid == 0:
+        mbarrier_init(bar, 64)
+    cuda.syncthreads()
+    words[tid] = tid
+    mbarrier_arrive(bar)
+    mbarrier_wait(bar, 0)
+    total = words[63 - tid]
+    mbarrier_arrive(bar)
+    while mbarrier_try_wait_parity(bar, 1) == 0:
+        pass
+    if tid < 32:
+        words[tid] = total
+        bar_arrive(1, 64)
+        out[tid] = total
+        return
+    bar_sync(1, 64)
+    out[tid] = words[tid - 32]
+
+
+def line_of(function, text):
+    lines, first = inspect.getsourcelines(function)
+    return next(first + i for i, line in enumerate(lines) if text in line)
+
+
+def test_every_line_that_waits_is_a_site():
+    _, sites = guarded(waiting)
+    texts = ["cuda.syncthreads()", "mbarrier_wait(bar, 0)", "mbarrier_try_wait_parity(bar, 1)",
+             "bar_arrive(1, 64)", "bar_sync(1, 64)"]  # fmt: skip
+    assert [site.call for site in sites] == texts
+    for site, text in zip(sites, texts, strict=True):
+        assert (site.file, site.line) == (__file__, line_of(waiting, text))
+        assert text in site.source
+
+
+def test_line_numbers_stay():
+    code, rebuilt = waiting.__code__, guarded(waiting)[0].__code__
+    assert rebuilt.co_filename == code.co_filename
+    lines = [{line for *_, line in c.co_lines() if line} for c in (code, rebuilt)]
+    assert lines[0] - {code.co_firstlineno} <= lines[1]
+
+
+def test_it_computes_the_same(record):
+    want = nans(64)
+    run(waiting, record, want, block=64)
+    for seed in range(4):
+        out = nans(64)
+        run(guarded(waiting)[0], record, out, block=64, seed=seed)
+        assert (out == want).all()
+        counters = record[guard.BLOCKS_OFFSET :].view(np.uint32)
+        assert counters[1] == 1 and counters[5] == 1  # generations of syncthreads and of barrier 1
+        record[guard.BLOCKS_OFFSET :] = 0
+    assert not record[:8].any()  # nobody stopped
+
+
+def test_syncthreads_does_not_wait_for_threads_that_have_left(record):
+    def kernel(record, out):
+        tid = cuda.threadIdx.x
+        if tid >= 40:
+            return
+        cuda.syncthreads()
+        out[tid] = tid
+
+    out = nans(64)
+    run(guarded(kernel)[0], record, out, block=64, seed=3)
+    assert (out[:40] == np.arange(40)).all()
+
+
+def test_a_second_syncthreads_elsewhere_is_noticed(record):
+    def kernel(record, out):
+        if cuda.threadIdx.x < 32:
+            cuda.syncthreads()
+        else:
+            cuda.syncthreads()  # the other one
+        out[cuda.threadIdx.x] = 1
+
+    try:
+        run(guarded(kernel)[0], record, nans(64), block=64)
+    except SimFault as fault:  # who waits for the threads that have been ended polls for ever
+        assert isinstance(fault, faults.Livelock)
+    fault = read_record(SimpleNamespace(py_func=kernel), record[: guard.BLOCKS_OFFSET])
+    assert type(fault) is faults.DivergentBarrier
+    assert fault.source == "cuda.syncthreads()  # the other one" and fault.block == 0
+    assert f"{line_of(kernel, 'syncthreads')}" in str(fault)
+
+
+def test_what_needs_no_bounds_stays_as_it_is():
+    def kernel(out):
+        i = 0
+        while i < 4:
+            out[i] = i
+            i += 1
+
+    assert guarded(kernel)[1] == ()
+    out = nans(4)
+    assert BUGS["fp16_coordinates"].kernel(False).with_bounded_waits().guarded
+    run(kernel, out, block=1)
+    assert (out == np.arange(4)).all()
+
+
+def test_without_source_it_says_so():
+    scope = {}
+    exec("def kernel(out):\n    out[0] = 1\n", scope)
+    with pytest.raises(ValueError, match="guarded form of kernel needs its source"):
+        guarded(scope["kernel"])
+
+
+def written(rows, thread, **fields):
+    for name, value in fields.items():
+        rows[thread][name] = value
+    rows[thread]["written"] = 1
+
+
+def test_a_record_becomes_a_report():
+    """Thread 0 waits for bytes, threads 32 to 63 for an arrival; others came after the stop."""
+    bug = BUGS["parity_inverted"]
+    kernel = bug.kernel()
+    _, sites = guarded(kernel.py_func)
+    number = {site.call: i for i, site in enumerate(sites)}
+    record = np.zeros(guard.BLOCKS_OFFSET, np.uint8)
+    header, rows = (
+        record[: guard.HEADER_BYTES].view(np.uint32),
+        record[guard.HEADER_BYTES :].view(RECORD),
+    )
+    header[:5] = 8, 3, 100, 0xFFFF_FFFF, 1  # block 7; 3 threads of others
+    full, empty = sorted(call for call in number if call.startswith("mbarrier_wait"))[-2:][::-1][:2]
+    written(
+        rows, 0, kind=guard.MBARRIER, site=number[full], address=0x400, detail=1, a=2, b=1, since=50
+    )
+    for thread in range(32, 64):
+        written(
+            rows, thread, kind=guard.MBARRIER, site=number[empty], address=0x408, a=0, b=2, since=40
+        )
+    written(rows, 70, kind=guard.MBARRIER, site=number[empty], address=0x408, since=(2 << 32))
+    fault = read_record(kernel, record, limit=0.5)
+    assert type(fault) is faults.MissingBytes and fault.block == 7 and fault.thread == 32
+    assert fault.where == sites[number[empty]].where and fault.source == sites[number[empty]].source
+    text = str(fault)
+    for words in ("a wait took more than 0.5 s", "3 threads of other blocks", "threads 32-63",
+                  "2 arrivals missing", "in a phase of parity 1, pending 2", "at 0x400"):  # fmt: skip
+        assert words in text, words
+    assert "70" not in text
+    assert {wait.threads for wait in fault.waits} == {(0,), tuple(range(32, 64))}
+
+
+def test_a_kernel_in_its_guarded_form_keeps_its_signature():
+    kernel = Kernel(waiting, types.void(types.uint8[::1], types.float32[::1]), 64)
+    assert kernel.with_bounded_waits().compile().cubin != kernel.compile().cubin
