@@ -9,6 +9,7 @@ others have stopped; when nothing has changed and they come to be where they wer
 import contextvars
 import functools
 import random
+import textwrap
 from collections import deque
 from typing import NamedTuple
 
@@ -18,8 +19,9 @@ from greenlet import getcurrent
 from . import faults
 from .copies import CopyEngine
 from .mbarrier import Barriers
-from .memory import Copy, SharedMemory
-from .thread import KERNEL, Thread, describe_site, line_of, merged, same_line
+from .memory import Copy, SharedMemory, Space
+from .thread import KERNEL, Thread, describe_site, line_of, merged, place, same_line
+from .waiting import Wait, blame, draw, have, ranges
 
 LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
 
@@ -84,6 +86,21 @@ class Warp:
         for thread in parked:
             self.block.wake(thread)
 
+    def waited(self, kind, mask):
+        """What those who wait for the lanes of ``mask`` wait for: fields of a ``Wait``."""
+        here = self.pending[mask][2]
+        late = [i for i in range(32) if (mask & self.alive) >> i & 1 and i not in here]
+        return {
+            "on": f"{kind} with mask {mask:#x}",
+            "state": f"{ranges(sorted(here), 'lane')} of warp {self.number} {have(here)} come",
+            "missing": f"{ranges(late, 'lane')} never {'comes' if len(late) == 1 else 'come'}",
+            "by": tuple(32 * self.number + i for i in late),
+            "why": "not at this place",
+        }
+
+    def deadlock(self, kind):
+        return faults.WarpDivergence
+
     def lane_exits(self, lane):
         self.alive &= ~(1 << lane)
         for mask, entry in list(self.pending.items()):
@@ -94,8 +111,9 @@ class Warp:
 class NamedBarrier:
     """One use of a named barrier (``syncthreads`` is number 0): who has come so far."""
 
-    def __init__(self, number, wanted, site):
-        self.number, self.wanted, self.site = number, wanted, site
+    def __init__(self, block, number, wanted, site):
+        self.block, self.number, self.wanted, self.site = block, number, wanted, site
+        self.name = f"named barrier {number}" if number else "barrier 0 (syncthreads)"
         self.lanes, self.arrived, self.last = {}, 0, None  # warp -> mask; threads in all; the last
         self.first = {}  # warp -> (its first thread here, clock, site)
         self.parked = []
@@ -116,6 +134,52 @@ class NamedBarrier:
         self.released, self.foreign = clocks, merged(self.foreign, thread.foreign)
         self.time = max(self.time, thread.time)
         thread.tick()
+
+    def partial(self):
+        """The arrived warps of which lanes have neither arrived nor exited: {warp: mask of these}."""
+        warps = self.block.warps
+        late = {w: warps[w].alive & ~lanes for w, lanes in self.lanes.items()}
+        return {w: mask for w, mask in late.items() if mask}
+
+    def short(self):
+        """How many arrivals are missing."""
+        warps, absent = self.block.warps, 0
+        # Lanes that have exited, or that the last warp never had, count as arrived with their warp.
+        for warp, lanes in self.lanes.items():
+            absent += 32 - (lanes | warps[warp].alive).bit_count()
+        if self.whole():  # exited warps do not hold it up
+            absent += sum(32 for w in warps if not w.alive and w.number not in self.lanes)
+        return self.wanted - self.arrived - absent
+
+    def whole(self):
+        """Whether it is for all threads of the block."""
+        return self.wanted == 32 * len(self.block.warps)
+
+    def state(self):
+        """Its state in words."""
+        some = f", of warp {min(self.partial())} only some lanes" if self.partial() else ""
+        return f"{self.arrived} of {self.wanted} threads have arrived{some}"
+
+    def waited(self, kind, wanted):
+        """What those who wait here wait for: fields of a ``Wait``."""
+        partial, short = self.partial(), self.short()
+        late = [t for t in self.block.threads if partial.get(t.warp, 0) >> t.lane & 1]
+        if short > len(late):  # whole warps are missing; which ones is known if all should come
+            others = [t for t in self.block.threads if t.warp not in self.lanes]
+            gone = not self.whole()
+            late += [t for t in others if not t.dead or gone and not self.block.warps[t.warp].alive]
+        return {
+            "on": f"{kind} (barrier {self.number})",
+            "state": self.state(),
+            "missing": f"{short} thread{'s' * (short > 1)} missing",
+            "by": tuple(sorted(t.tid for t in late)),
+            "why": "not at this barrier",
+        }
+
+    def deadlock(self, kind):
+        if kind == "syncthreads":
+            return faults.DivergentBarrier
+        return faults.NamedBarrierMisuse if self.partial() else faults.Deadlock
 
 
 class Block:
@@ -232,6 +296,7 @@ class Block:
             raise thread.fault(
                 faults.NamedBarrierMisuse,
                 f"named barrier {number} with {threads} threads in a block of {self.size}",
+                f"named barrier {number}",
             )
         self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive")
 
@@ -243,23 +308,26 @@ class Block:
                 faults.DivergentBarrier,
                 f"calls syncthreads() here while {barrier.arrived} threads wait in the one at "
                 f"{describe_site(barrier.site)}",
+                barrier,
             )
         self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads")
 
     def _arrive_named(self, thread, number, wanted, wait, kind):
         barrier = self.named.get(number)
         if barrier is None:
-            barrier = self.named[number] = NamedBarrier(number, wanted, thread.site())
+            barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site())
         if barrier.wanted != wanted:
             raise thread.fault(
                 faults.NamedBarrierMisuse,
                 f"named barrier {number} with {wanted} threads, while others wait there with "
                 f"{barrier.wanted}",
+                barrier,
             )
         if barrier.lanes.get(thread.warp, 0) >> thread.lane & 1:
             raise thread.fault(
                 faults.NamedBarrierMisuse,
                 f"arrives at named barrier {number} again before its {wanted} threads have arrived",
+                barrier,
             )
         barrier.arrive(thread)
         if wait:
@@ -270,21 +338,15 @@ class Block:
             thread.park(kind, barrier, wanted)
 
     def _finish_named(self, barrier):
-        # Lanes that have exited, or that the last warp never had, count as arrived with their warp.
-        absent = 0
-        for warp, lanes in barrier.lanes.items():
-            absent += 32 - (lanes | self.warps[warp].alive).bit_count()
-        if barrier.wanted == 32 * len(self.warps):  # the full block: exited warps do not hold it up
-            absent += sum(32 for w in self.warps if not w.alive and w.number not in barrier.lanes)
-        if barrier.arrived + absent < barrier.wanted:
+        if barrier.short() > 0:
             return False
-        for warp in barrier.lanes:
-            if self.missing_lanes(barrier, warp):
-                raise barrier.last.fault(
-                    faults.NamedBarrierMisuse,
-                    f"named barrier {barrier.number} completes although only "
-                    f"{barrier.lanes[warp].bit_count()} lanes of warp {warp} came",
-                )
+        for warp in barrier.partial():
+            raise barrier.last.fault(
+                faults.NamedBarrierMisuse,
+                f"named barrier {barrier.number} completes although only "
+                f"{barrier.lanes[warp].bit_count()} lanes of warp {warp} came",
+                barrier,
+            )
         del self.named[barrier.number]
         self.progress += 1
         if barrier.parked:
@@ -294,10 +356,6 @@ class Block:
             if thread is not current:
                 self.wake(thread)
         return True
-
-    def missing_lanes(self, barrier, warp):
-        """The living lanes of an arrived warp that have not arrived themselves, as a mask."""
-        return self.warps[warp].alive & ~barrier.lanes[warp]
 
     # --- running ----------------------------------------------------------------------------------
     def run(self, function, args):
@@ -368,6 +426,7 @@ class Block:
                         f"arrives at named barrier {barrier.number}, and thread {thread.tid} of its "
                         "warp exits without doing so",
                         site,
+                        barrier,
                     )
             self._finish_named(barrier)
 
@@ -400,11 +459,12 @@ class Block:
 
     def _outlives(self, copy):
         thread = self.threads[copy.tid]
+        name = self.shared.name_of(copy.address)
         raise thread.fault_at(
             faults.CopyOutlivesBlock,
-            f"all threads have exited, and nobody has waited for the {copy.what} to "
-            f"{self.shared.name_of(copy.address)}",
+            f"all threads have exited, and nobody has waited for the {copy.what} to {name}",
             copy.site,
+            copy.barrier or name,
         )
 
     def _abandon(self):
@@ -425,55 +485,45 @@ class Block:
         return thread.fault_at(faults.KernelError, f"{type(error).__name__}: {error}", site)
 
     # --- no progress ------------------------------------------------------------------------------
-    def _groups(self):
-        """The waiting threads, those that wait alike together: {waiting: [threads]}."""
+    def _waits(self):
+        """Who waits for what, those that wait alike together: {Wait: (the threads, on what)}."""
         groups = {}
         for thread in sorted(self.live, key=lambda t: t.tid):
-            groups.setdefault((*thread.waiting, thread.site()), []).append(thread)
-        return groups
+            kind, what, detail = thread.waiting
+            alike = None if isinstance(what, Space) else detail  # each may poll a place of its own
+            groups.setdefault((kind, what, alike, thread.site()), []).append(thread)
+        waits = {}
+        for (kind, what, detail, site), threads in groups.items():
+            if isinstance(what, Space):
+                fields = what.polled(self, kind, sorted({t.waiting[2] for t in threads}))
+            elif what is None:
+                fields = {"on": "what its loop tests", "why": "it is no barrier and no flag"}
+            else:
+                fields = what.waited(kind, detail)
+            where, source = place(site)
+            wait = Wait(tuple(t.tid for t in threads), where, source, kind, **fields)
+            waits[wait] = threads, what
+        return waits
+
+    def _no_progress(self, head, waits, blamed, kind):
+        """The fault ``kind`` of the threads of ``blamed``, with a drawing of all ``waits``."""
+        threads, what = waits[blamed]
+        about = blamed.on if isinstance(what, Space) else what
+        drawing = draw(list(waits), [t.tid for t in self.threads if t.dead])
+        return threads[0].fault_at(
+            kind,
+            textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip(),
+            threads[0].site(),
+            None if isinstance(about, Warp) else about,
+            blamed.threads,
+            waits,
+        )
 
     def _deadlock(self):
-        kind, lines, blamed = faults.Deadlock, [], None
-        for (why, what, detail, site), threads in self._groups().items():
-            who = _ranges([t.tid for t in threads])
-            if why == "mbarrier":
-                lines.append(
-                    f"{who} wait at {describe_site(site)} for parity {detail} of {what.state()}: "
-                    + _missing(what)
-                )
-                specific = faults.MissingBytes if not what.pending else faults.MissingArrivals
-                if blamed is None:
-                    kind, blamed = specific, threads[0]
-            elif why in ("syncthreads", "bar.sync"):
-                partial = [w for w in what.lanes if self.missing_lanes(what, w)]
-                lines.append(
-                    f"{who} wait at {describe_site(site)} in {why} (barrier {what.number}): "
-                    f"{what.arrived} of {detail} threads have arrived"
-                    + (f", of warp {partial[0]} only some lanes" if partial else "")
-                )
-                if blamed is None:
-                    blamed = threads[0]
-                    if why == "bar.sync":
-                        kind = faults.NamedBarrierMisuse if partial else faults.Deadlock
-                    else:
-                        kind = faults.DivergentBarrier
-            else:
-                missing = [
-                    lane
-                    for lane in range(32)
-                    if detail >> lane & 1 and lane not in what.pending[detail][2]
-                ]
-                lines.append(
-                    f"{who} wait at {describe_site(site)} in {why} with mask {detail:#x}: lanes "
-                    f"{missing} never come"
-                )
-                if blamed is None:
-                    kind, blamed = faults.WarpDivergence, threads[0]
-        exited = [t.tid for t in self.threads if t.dead]
-        if exited:
-            lines.append(f"{_ranges(exited)} have exited")
-        text = "no thread can run and no copy is in flight\n    " + "\n    ".join(lines)
-        return blamed.fault_at(kind, text, blamed.site())
+        waits = self._waits()
+        blamed = blame(waits)
+        kind = waits[blamed][1].deadlock(blamed.kind)
+        return self._no_progress("no thread can run and no copy is in flight", waits, blamed, kind)
 
     def _check_livelock(self):
         """All who could run are polling. Nothing changed since they last did, too often: give up."""
@@ -487,38 +537,10 @@ class Block:
         if state not in self.states and len(self.states) < LIVELOCK_STATES:
             self.states.add(state)
             return
-        lines = []
-        for (why, _, _, site), threads in self._groups().items():
-            verb = "poll" if why == "spin" else f"wait ({why})"
-            lines.append(f"{_ranges([t.tid for t in threads])} {verb} at {describe_site(site)}")
-        thread = self.spinning[0]
-        raise thread.fault_at(
-            faults.Livelock,
-            "the polling threads see no change, and nobody else can run\n    "
-            + "\n    ".join(lines),
-            thread.site(),
-        )
-
-
-def _missing(barrier):
-    parts = []
-    if barrier.pending:
-        parts.append(f"{barrier.pending} arrival{'s' * (barrier.pending > 1)} missing")
-    if barrier.tx:
-        parts.append(f"{barrier.tx} bytes expected that no copy brings")
-    return " and ".join(parts) or "the phase it waits for is past"
-
-
-def _ranges(numbers):
-    """``threads 0-31, 40`` for sorted numbers."""
-    parts, start = [], None
-    for i, n in enumerate(numbers):
-        if start is None:
-            start = n
-        if i + 1 == len(numbers) or numbers[i + 1] != n + 1:
-            parts.append(str(n) if n == start else f"{start}-{n}")
-            start = None
-    return ("thread " if len(numbers) == 1 else "threads ") + ", ".join(parts)
+        waits, spinning = self._waits(), set(self.spinning)
+        polls = [wait for wait, (threads, _) in waits.items() if not spinning.isdisjoint(threads)]
+        head = "the polling threads see no change, and nobody else can run"
+        raise self._no_progress(head, waits, blame(polls), faults.Livelock)
 
 
 def _widened(array, width):

@@ -41,6 +41,7 @@ class CopyEngine:
             raise thread.fault(
                 faults.BadTensorMap,
                 f"{int(address):#x} is not the address of a tensor map of this launch",
+                f"{int(address):#x}",
             )
         return tensor
 
@@ -150,7 +151,7 @@ class CopyEngine:
 
     def cp_async(self, thread, dst, src, size):
         self._check_aligned(thread, dst, 16, "cp.async destination")
-        self._check_aligned(thread, src, 16, "cp.async source")
+        self._check_aligned(thread, src, 16, "cp.async source", self.block.globals)
         if not 0 <= size <= 16:
             raise thread.fault(faults.BadCount, f"cp.async of {size} bytes, not 0..16")
         block, region, groups = self.block, None, self._groups(thread, "cp.async")
@@ -260,15 +261,17 @@ class CopyEngine:
         thread.seen[component] = max(thread.seen[component], number)
 
     # --- checks ---------------------------------------------------------------------------------
-    def _check_aligned(self, thread, address, size, what):
+    def _check_aligned(self, thread, address, size, what, space=None):
         if address % size:
+            name = (space or self.block.shared).name_of(address)
             raise thread.fault(
                 faults.Misaligned,
-                f"{what} {self.block.shared.name_of(address)}: {address:#x} is not a multiple of {size}",
+                f"{what} {name}: {address:#x} is not a multiple of {size}",
+                name,
             )
 
     def _check_bulk(self, thread, address, size):
-        self._check_aligned(thread, address, 16, "bulk copy global address")
+        self._check_aligned(thread, address, 16, "bulk copy global address", self.block.globals)
         if size <= 0 or size % 16:
             raise thread.fault(
                 faults.BadCount, f"a bulk copy of {size} bytes, not a multiple of 16"
@@ -286,6 +289,7 @@ class CopyEngine:
                     faults.MissingProxyFence,
                     f"issues a {what} on {shared.name_of(address)}, which {thread.describe(w)} wrote at "
                     f"{thread.at(w.site)} with no fence.proxy.async since",
+                    shared.name_of(address),
                 )
 
 

@@ -1,9 +1,22 @@
 """What the CPU engine says when a kernel breaks a rule: one class per rule.
 
-Every fault carries ``rule`` (what must hold, with its source), ``what`` (what happened here),
-``cure`` (what usually mends it), ``where`` (``file:line`` in the kernel), ``source`` (that line),
-``block`` and ``thread``. Its text is all of them.
+Every fault carries
+
+    rule     what must hold, with its source
+    what     what happened here
+    cure     what usually mends it
+    where    ``file:line`` in the kernel; ``source`` is that line
+    block    the block's number
+    threads  those of its threads that the report is about; ``thread`` is the first of them
+    barrier  the Python name of the barrier, array element or address it is about: ``bars[0]``
+    state    the state of that barrier, in words
+    waits    who waits for whom, where nobody gets on: ``waiting.Wait`` records
+
+and has None (``threads`` and ``waits`` are empty) where there is nothing to say. Its text is all of
+them. Faults can be pickled.
 """
+
+from .waiting import ranges
 
 
 class SimFault(Exception):
@@ -13,20 +26,37 @@ class SimFault(Exception):
     cure = ""
     seed = landing = None  # of the schedule that met it: simulate(..., seed=, landing=) replays it
 
-    def __init__(self, what, *, thread=None, block=None, where=None, source=None):
-        self.what, self.thread, self.block = what, thread, block
+    def __init__(
+        self,
+        what,
+        *,
+        threads=(),
+        block=None,
+        where=None,
+        source=None,
+        barrier=None,
+        state=None,
+        waits=(),
+    ):
+        self.what, self.threads, self.block = what, tuple(threads), block
+        self.thread = self.threads[0] if threads else None
         self.where, self.source = where, source
-        super().__init__(str(self))
+        self.barrier, self.state, self.waits = barrier, state, tuple(waits)
+        super().__init__(what)
 
     def __str__(self):
         lines = [f"{type(self).__name__}: {self.what}"]
-        if self.thread is not None:
+        if len(self.threads) > 1:
+            lines.append(f"  by     block {self.block}, {ranges(self.threads)}")
+        elif self.threads:
             lines.append(
                 f"  by     block {self.block}, thread {self.thread} "
                 f"(warp {self.thread // 32}, lane {self.thread % 32})"
             )
         if self.where:
             lines.append(f"  at     {self.where}    {self.source or ''}".rstrip())
+        if self.state:
+            lines.append(f"  state  {self.barrier}: {self.state}")
         if self.rule:
             lines.append(f"  rule   {self.rule}")
         if self.cure:

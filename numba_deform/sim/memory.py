@@ -155,7 +155,7 @@ class Space:
     def on_read(self, thread, address, size):
         thread.reads += 1
         if thread.reads > MANY_READS:
-            thread.spin()
+            thread.spin("spin", self, address)
         a = address - self.base
         tid = thread.tid
         records = self.written[a : a + size]
@@ -274,19 +274,45 @@ class Space:
         else:
             self.read_by[a : a + size] = [ManyReads([*readers(entry), mine], a, a + size)] * size
 
+    def polled(self, block, kind, addresses):
+        """What those who poll these addresses wait for: fields of a ``Wait``."""
+        writers = {}
+        for address in addresses:
+            a = address - self.base
+            for w in self.written[a : a + 1]:
+                for each in w.by.values() if w.atomic else (w,):
+                    if each.block is block:
+                        writers[each.tid] = each.site
+        if not writers:
+            why = "no thread of the block has written it"
+        else:
+            lines = sorted({block.threads[t].at(site) for t, site in writers.items()})
+            why = f"wrote it before, at {lines[0]}{' and elsewhere' * (len(lines) > 1)}"
+        more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+        value = unpack(self.bytes, addresses[0] - self.base, 4, 1) if kind == "flag" else ""
+        return {
+            "on": self.name_of(addresses[0]) + more,
+            "state": f"holds {value}" if kind == "flag" else "",
+            "by": tuple(sorted(writers)),
+            "why": why,
+        }
+
     # What is wrong, in words: the slow path.
     def bad_read(self, thread, w, address, size):
         name = self.name_of(address)
         if w is OUTSIDE:
             raise thread.fault(
-                faults.OutOfRange, f"reads {size} bytes at {name}: no array is there"
+                faults.OutOfRange, f"reads {size} bytes at {name}: no array is there", name
             )
         if w is UNWRITTEN or isinstance(w, Ended):
-            raise thread.fault(faults.UninitialisedRead, f"reads {name}, which nothing has written")
+            raise thread.fault(
+                faults.UninitialisedRead, f"reads {name}, which nothing has written", name
+            )
         if isinstance(w, Live):
             raise thread.fault(
                 faults.LiveBarrierAccess,
                 f"reads {name}, the bytes of live barrier {w.barrier.name}",
+                w.barrier,
             )
         if isinstance(w, Copy):
             raise self.unawaited(thread, w, name)
@@ -294,6 +320,7 @@ class Space:
             faults.DataRace,
             f"reads {name}, which {thread.describe(w)} wrote at {thread.at(w.site)}; nothing orders "
             "the write before the read",
+            name,
         )
 
     def unawaited(self, thread, copy, name):
@@ -304,11 +331,11 @@ class Space:
             f"{thread.at(copy.site)} {state}, and this thread has not waited for it"
         )
         if copy.barrier is None:
-            return thread.fault(faults.InFlightRead, head + " (its group is not waited for)")
+            return thread.fault(faults.InFlightRead, head + " (its group is not waited for)", name)
         waited = thread.waits.get(copy.barrier)
         head += f" (it completes phase {copy.phase} of {copy.barrier.name})"
         if waited is None:
-            return thread.fault(faults.InFlightRead, head)
+            return thread.fault(faults.InFlightRead, head, copy.barrier)
         phase, site, first, _ = waited
         if phase < 0:
             kind, seen = faults.FreshBarrierPassed, "before any phase was complete"
@@ -317,10 +344,12 @@ class Space:
             # early, whichever of the two happened to run first.
             return too_early(thread, copy, phase, site)
         elif released(copy, thread.tid):
-            return thread.fault(faults.ReadAfterRelease, f"{head}; {release_of(copy, thread)}")
+            why = release_of(copy, thread)
+            return thread.fault(faults.ReadAfterRelease, f"{head}; {why}", copy.barrier)
         else:
             kind, seen = faults.StaleWait, f"for phase {phase}"
-        return thread.fault(kind, f"{head}; its last wait, at {thread.at(site)}, returned {seen}")
+        head += f"; its last wait, at {thread.at(site)}, returned {seen}"
+        return thread.fault(kind, head, copy.barrier)
 
     def bad_write(self, thread, w, address, size, record):
         if isinstance(w, Ended) and thread.seen[w.tid] >= w.ended:
@@ -329,12 +358,13 @@ class Space:
         verb = f"issues a {record.what} into" if isinstance(record, Copy) else "writes"
         if w is OUTSIDE:
             raise thread.fault(
-                faults.OutOfRange, f"{verb} {size} bytes at {name}: no array is there"
+                faults.OutOfRange, f"{verb} {size} bytes at {name}: no array is there", name
             )
         if isinstance(w, Live):
             raise thread.fault(
                 faults.LiveBarrierAccess,
                 f"{verb} {name}, the bytes of live barrier {w.barrier.name}",
+                w.barrier,
             )
         if isinstance(w, Copy):
             kind = faults.CopyCollision if isinstance(record, Copy) else faults.DataRace
@@ -343,12 +373,14 @@ class Space:
                 kind,
                 f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
                 f"{thread.at(w.site)} is {state}",
+                w.barrier or name,
             )
         done = "used as a barrier until" if isinstance(w, Ended) else "wrote at"
         raise thread.fault(
             faults.DataRace,
             f"{verb} {name}, which {thread.describe(w)} {done} {thread.at(w.site)}; nothing orders "
             "the two writes",
+            name,
         )
 
     def bad_overwrite(self, thread, r, others, address, size, record):
@@ -361,12 +393,14 @@ class Space:
                 faults.RefillRace if isinstance(record, Copy) else faults.DataRace,
                 f"{verb} {name}, which the copy that {thread.describe_tid(r[BLOCK], r[TID])} issued at "
                 f"{thread.at(r[SITE])} may still be reading",
+                name,
             )
         if not isinstance(record, Copy):
             raise thread.fault(
                 faults.DataRace,
                 f"writes {name}, which {who} read at {thread.at(r[SITE])}; nothing orders the read "
                 "before the write",
+                name,
             )
         if released(record, r[TID]):
             reader = thread.block.threads[r[TID]]
@@ -375,6 +409,7 @@ class Space:
                 f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
                 f"{thread.at(record.site)}; {release_of(record, reader)}",
                 r[SITE],
+                record.barrier,
             )
         head = (
             f"{verb} {name}, which {who} read at {thread.at(r[SITE])}; nothing says that the read is "
@@ -428,7 +463,8 @@ def refill_fault(issuer, copy, what, reader):
             else:
                 kind = faults.StaleRefill
             what += f"; its last wait on {barrier.name}, at {issuer.at(site)}, returned {seen}"
-    return issuer.fault_at(kind, what, copy.site)
+    about = copy.barrier or copy.block.shared.name_of(copy.address)
+    return issuer.fault_at(kind, what, copy.site, about)
 
 
 class Rerun(BaseException):
@@ -456,6 +492,7 @@ class SharedMemory(Space):
         self.ranges = []  # (start, stop, name)
         # Poison: NaN as a float of any kind. The size is fixed, since views of it are handed out.
         self.data = bytearray(b"\xff" * (self.dynamic_start + dynamic_bytes))
+        self.bytes = memoryview(self.data)
 
     def _grow(self, stop):
         more = stop - len(self.written)
@@ -558,11 +595,12 @@ class Region(Space):
             self.was_read = True
             thread.reads += 1
             if thread.reads > MANY_READS:
-                thread.spin()
+                thread.spin("spin", self, address)
 
     def on_write(self, thread, address, size, record):
         if self.bytes.readonly:
-            raise thread.fault(faults.ReadOnlyWrite, f"writes {self.name_of(address)}")
+            name = self.name_of(address)
+            raise thread.fault(faults.ReadOnlyWrite, f"writes {name}", name)
         if not self.traced:
             self._trace()
         super().on_write(thread, address, size, record)
@@ -588,6 +626,7 @@ class Region(Space):
                         faults.NotReadOnly,
                         f"reads {self.name_of(address)} through the read-only path; "
                         f"{thread.describe(w)} wrote it at {thread.at(w.site)}",
+                        self.name_of(address),
                     )
 
     def _sees(self, thread, w):
@@ -637,11 +676,17 @@ class GlobalMemory:
                     faults.OutOfRange,
                     f"{verb} {size} bytes at byte {address - region.base} of {region.name}, which has "
                     f"{region.size}",
+                    region.name_of(address),
                 )
         raise thread.fault(
             faults.OutOfRange,
             f"{verb} {size} bytes at {address:#x}: no array of this launch is there",
+            f"{address:#x}",
         )
+
+    def name_of(self, address):
+        regions = self.overlapping(address, address + 1)
+        return regions[0].name_of(address) if regions else f"global address {address:#x}"
 
     def overlapping(self, start, stop):
         """The regions that share bytes with [start, stop)."""
@@ -711,7 +756,10 @@ class ArrayView:
         return index, int(address)
 
     def _outside(self, thread, index):
-        return thread.fault(faults.OutOfRange, f"index {index} of {self.name}{self.shape}")
+        at = ", ".join(map(str, index if type(index) is tuple else (index,)))
+        return thread.fault(
+            faults.OutOfRange, f"index {index} of {self.name}{self.shape}", f"{self.name}[{at}]"
+        )
 
     def __getitem__(self, index):
         thread = current()

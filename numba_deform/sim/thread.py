@@ -39,6 +39,14 @@ def describe_site(site):
     return f"{site[0].co_filename.rpartition('/')[2]}:{line_of(site)}"
 
 
+def place(site):
+    """(``file:line`` with the full path, that source line) of a call site; (None, None) of None."""
+    if site is None:
+        return None, None
+    file, line = site[0].co_filename, line_of(site)
+    return f"{file}:{line}", linecache.getline(file, line).strip()
+
+
 def merged(a, b):
     """The union of two *knowledges*: {block: clocks}, what an acquire may make visible."""
     if not a or a is b:
@@ -69,7 +77,7 @@ class Thread(greenlet):
         self.warp, self.lane = tid >> 5, tid & 31
         self.clock = 1
         self.time = 0.0
-        self.waiting = None  # (kind, object, parity or mask) of the last wait
+        self.waiting = None  # (kind, object, parity, mask or address) of the last wait
         # barrier -> (phase, site) of the last successful wait, and this thread's clock at its first
         # wait for that phase and at its last
         self.waits = {}
@@ -121,15 +129,22 @@ class Thread(greenlet):
             frame = frame.f_back
         return tuple(values)
 
-    def fault(self, kind, what):
-        return self.fault_at(kind, what, self.site())
+    def fault(self, kind, what, about=None):
+        return self.fault_at(kind, what, self.site(), about)
 
-    def fault_at(self, kind, what, site):
-        where = source = None
-        if site:
-            file, line = site[0].co_filename, line_of(site)
-            where, source = f"{file}:{line}", linecache.getline(file, line).strip()
-        return kind(what, thread=self.tid, block=self.block.index, where=where, source=source)
+    def fault_at(self, kind, what, site, about=None, threads=None, waits=()):
+        """``about`` is the barrier that the fault is about, or the name of an address."""
+        where, source = place(site)
+        return kind(
+            what,
+            threads=threads or (self.tid,),
+            block=self.block.index,
+            where=where,
+            source=source,
+            barrier=getattr(about, "name", about),
+            state=about.state() if hasattr(about, "state") else None,
+            waits=waits,
+        )
 
     @staticmethod
     def at(site):
@@ -154,9 +169,9 @@ class Thread(greenlet):
         block.switches += 1
         block.hub.switch()
 
-    def spin(self):
+    def spin(self, kind="spin", what=None, detail=None):
         """Give way because this thread polls; it runs again when something may have changed."""
-        self.waiting = ("spin", None, None)
+        self.waiting = (kind, what, detail)
         self.reads = 0
         self.block.spinning.append(self)
         self.block.switches += 1
@@ -180,7 +195,7 @@ class Thread(greenlet):
     def _aligned(self, address, size, verb, name):
         if address % size:
             raise self.fault(
-                faults.Misaligned, f"{verb} {size} bytes at {name}, not a multiple of {size}"
+                faults.Misaligned, f"{verb} {size} bytes at {name}, not a multiple of {size}", name
             )
 
     def load_shared(self, address, size, words):
@@ -225,31 +240,30 @@ class Thread(greenlet):
     # --- flags and fences -----------------------------------------------------------------------
     def _flag(self, space, address):
         if space == "shared":
-            region, data, address = self.block.shared, self.block.shared.data, address & WORD
+            region, address = self.block.shared, address & WORD
         else:
             address = int(address)
             region = self.block.globals.find(self, address, 4, "touches the flag of")
-            data = region.bytes
         if address % 4:
             self._aligned(address, 4, "touches", region.name_of(address))
-        return region, data, address
+        return region, address
 
     def load_acquire(self, space, address):
-        self.spin()
-        region, data, address = self._flag(space, address)
+        region, address = self._flag(space, address)
+        self.spin("flag", region, address)
         region.on_acquire(self, address, 4)
         self.acquire(region.flags.get(address))
         self.time += COST.shared_load
-        return unpack(data, address - region.base, 4, 1)
+        return unpack(region.bytes, address - region.base, 4, 1)
 
     def store_release(self, space, address, value):
-        region, data, address = self._flag(space, address)
+        region, address = self._flag(space, address)
         region.on_write(self, address, 4, self.atomic_record((address, 4)))
         region.flags[address] = self.knowledge()
         self.tick()
         self.block.progress += 1
         offset = address - region.base
-        data[offset : offset + 4] = _bytes((value,))
+        region.bytes[offset : offset + 4] = _bytes((value,))
 
     def atomic_record(self, extent):
         return AtomicWrite(self.tid, self.clock, self.tid, self.here(), self.block, extent)
@@ -319,7 +333,7 @@ class Thread(greenlet):
         else:  # more likely than a read to be a poll
             self.reads += 10
             if self.reads > MANY_READS:
-                self.spin()
+                self.spin("atomic", space, address)
         self.time += COST.atomic
         return old
 
@@ -368,7 +382,9 @@ class Thread(greenlet):
         block, start = self.block, self.time
         barrier = block.barriers.find(self, address)
         if parity != 0 and parity != 1:
-            raise self.fault(faults.BadCount, f"waits on {barrier.name} for parity {parity}")
+            raise self.fault(
+                faults.BadCount, f"waits on {barrier.name} for parity {parity}", barrier
+            )
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
         # A wait is for the phase after those that this thread knows to be complete: knowing less, it
         # could pass for an older one of the same parity, or sleep through its own.
@@ -397,7 +413,7 @@ class Thread(greenlet):
         if last is not None and last[0] == phase:
             first = last[2]
         self.waits[barrier] = (phase, site, first, self.clock)
-        if not barrier.delivers:
+        if not barrier.issuers:
             self.last_wait = (barrier, phase, site)
         self.polled = None
         if block.events is not None:
@@ -410,18 +426,19 @@ class Thread(greenlet):
         if last and last[:3] == (barrier, parity, site) and last[3] != phase:
             raise self._missed(barrier, last[3])
         self.polled = (barrier, parity, site, phase)
-        self.spin()
+        self.spin("mbarrier", barrier, parity)
 
     def _missed(self, barrier, phase):
         """This thread waits for ``phase``; before it came to look, the next was complete as well."""
         copy = barrier.last_copy
-        if copy is not None and copy.phase > phase and copy.tid != self.tid:
-            # A copy completed it, into memory that this thread was going to read.
+        if copy is not None and copy.tid != self.tid and barrier.refilled(phase):
+            # The bytes of the phase it waits for have been replaced before it could read them.
             return too_early(self, copy, phase, self.site())
         return self.fault(
             faults.MissedPhase,
             f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, "
             f"but the barrier is in phase {barrier.phase}, where a parity means another",
+            barrier,
         )
 
     # --- copies ---------------------------------------------------------------------------------

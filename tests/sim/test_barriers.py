@@ -326,7 +326,7 @@ def test_arrivals_with_a_count():
     clean(kernel, np.array([10, 20, 2], np.int32), out)
     assert out[0] == 1
     expect(faults.MissingArrivals, kernel, np.array([10, 20], np.int32), out,
-           words=["pending 2 of 32", "2 arrivals missing", "thread 31 wait"])  # fmt: skip
+           words=["pending 2 of 32", "2 arrivals missing", "A  thread 31 (warp 0)"])  # fmt: skip
     fault = expect(faults.TooManyArrivals, kernel, np.array([10, 20, 3], np.int32), out)
     assert "arrives 3x on bars[0] in phase 0, where 2 of 32 arrivals are left" in str(fault)
 
@@ -678,7 +678,7 @@ def test_a_named_barrier_that_nobody_completes():
             bar_sync(4, 64)
 
     always(faults.Deadlock, kernel, block=96, source="bar_sync(4, 64)",
-           words=["threads 0-31 wait at test_barriers.py", "in bar.sync (barrier 4): 32 of 64",
+           words=["A  threads 0-31 (warp 0)", "waits on bar.sync (barrier 4): 32 of 64",
                   "threads 32-95 have exited"])  # fmt: skip
 
 
@@ -703,7 +703,8 @@ def test_syncthreads_that_some_never_reach():
             bar_sync(1, 64)
 
     always(faults.DivergentBarrier, kernel, block=64, source="cuda.syncthreads()",
-           words=["threads 0-2, 4-63 wait", "63 of 64 threads", "of warp 0 only some lanes"])  # fmt: skip
+           words=["A  threads 0-2, 4-63 (warps 0-1)", "63 of 64 threads", "of warp 0 only some lanes",
+                  "-> B (thread 3)"])  # fmt: skip
 
 
 def test_syncthreads_does_not_wait_for_those_who_left():
@@ -767,14 +768,15 @@ def test_a_deadlock_says_who_waits_where_for_what():
     for seed in range(3):
         expect(faults.MissingArrivals, kernel, seed=seed, source="mbarrier_wait(bar, 0)", words=[
             "no thread can run and no copy is in flight",
-            "threads 0-3 wait at test_barriers.py",
-            "for parity 0 of bars[0]: phase 0, pending 2 of 2, tx-count 0: 2 arrivals missing",
-            "threads 4-5 wait",
-            "of bars[2]: phase 0, pending 2 of 4",
-            "thread 9 wait",
-            "of bars[1]: phase 0, pending 3 of 3",
-            "threads 6-8, 10-31 wait",
-            "in syncthreads (barrier 0): 25 of 32 threads have arrived, of warp 0 only some lanes",
+            "A  threads 0-3 (warp 0)",
+            "waits on bars[0], parity 0: phase 0, pending 2 of 2, tx-count 0",
+            "2 arrivals missing",
+            "B  threads 4-5 (warp 0)",
+            "bars[2], parity 0: phase 0, pending 2 of 4",
+            "thread 9 (warp 0)",
+            "bars[1], parity 0: phase 0, pending 3 of 3",
+            "threads 6-8, 10-31 (warp 0)",
+            "on syncthreads (barrier 0): 25 of 32 threads have arrived, of warp 0 only some lanes",
         ])  # fmt: skip
 
 
@@ -786,7 +788,7 @@ def test_a_wait_for_bytes_that_nobody_sends():
         mbarrier_wait(bar, 0)
 
     always(faults.MissingBytes, kernel, words=[
-        "threads 0-31 wait", "pending 0 of 1, tx-count 512", "512 bytes expected that no copy brings",
+        "A  threads 0-31", "pending 0 of 1, tx-count 512", "512 bytes expected that no copy brings",
     ])  # fmt: skip
 
 
@@ -798,7 +800,7 @@ def test_a_wait_for_a_phase_that_is_past():
             mbarrier_wait(bar, 0)
             mbarrier_wait(bar, 1)
 
-    always(faults.MissingArrivals, kernel, words=["phase 1, pending 1 of 1", "thread 0 wait"])
+    always(faults.MissingArrivals, kernel, words=["phase 1, pending 1 of 1", "A  thread 0"])
 
 
 def test_spinning_on_a_flag_that_nobody_sets():
@@ -827,7 +829,7 @@ def test_spinning_on_a_flag_that_nobody_sets():
     for elements in (4, 5000):
         for kernel in (plain, atomic, two_flags, sleeping):
             expect(faults.Livelock, kernel, np.zeros(elements, np.int32), block=4, timeout=20,
-                   words=["threads 0-3 poll at", "see no change"])  # fmt: skip
+                   words=["A  threads 0-3", "see no change"])  # fmt: skip
     for seed in range(3):
         expect(faults.Livelock, acquire, block=1, seed=seed, source="while ld_acquire")
         expect(faults.Livelock, atomic, np.zeros(1, np.int32), seed=seed, timeout=20)
@@ -846,7 +848,7 @@ def test_spinning_on_a_barrier_that_nobody_completes():
             mbarrier_wait(bar, 0)
 
     always(faults.Livelock, kernel, block=4, source="mbarrier_test_wait_parity",
-           words=["threads 1, 3 poll", "threads 0, 2 wait (mbarrier)"])  # fmt: skip
+           words=["A  threads 0, 2", "B  threads 1, 3"])  # fmt: skip
 
 
 def test_a_poll_that_gives_up_is_no_livelock():

@@ -30,8 +30,8 @@ def test_short_and_odd_lengths():
 FAULTS = {
     "too many bytes expected": (
         {"bytes": 2048}, faults.MissingBytes,
-        ["parity 0 of bars[0]: phase 0, pending 0 of 1, tx-count 1024", "1024 bytes expected that no",
-         "threads 0-255 wait"],
+        ["bars[0], parity 0: phase 0, pending 0 of 1, tx-count 1024", "1024 bytes expected that no",
+         "A  threads 0-255", "A itself (thread 0): issued copies here before"],
         "mbarrier_wait(full + 8 * s, parity)",
     ),
     "too few bytes expected": (
@@ -46,8 +46,8 @@ FAULTS = {
     ),
     "one arrival too many expected": (
         {"empty_count": THREADS + 1}, faults.MissingArrivals,
-        ["thread 0 wait at ring.py", "phase 0, pending 1 of 257", "1 arrival missing",
-         "threads 1-255 wait"],
+        ["A  thread 0", "phase 0, pending 1 of 257", "1 arrival missing", "nobody is left who could",
+         "B  threads 1-255", "A (thread 0): arrived here before"],
         "mbarrier_wait(empty + 8 * s, parity)",
     ),
     "initialised twice": (

@@ -330,8 +330,8 @@ def test_masks_that_do_not_match():
         cuda.syncthreads()
 
     always(faults.WarpDivergence, kernel, nans(1), block=3, source="cuda.syncwarp(0x3 if",
-           words=["thread 0 wait", "in syncwarp with mask 0x3: lanes [1] never come",
-                  "threads 1-2 wait"])  # fmt: skip
+           words=["A  thread 0", "on syncwarp with mask 0x3: lane 0 of warp 0 has come",
+                  "lane 1 never comes", "-> B (thread 1)", "B  threads 1-2"])  # fmt: skip
 
 
 def test_a_lane_that_never_comes():
@@ -343,8 +343,8 @@ def test_a_lane_that_never_comes():
             cuda.syncwarp()
 
     always(faults.WarpDivergence, kernel, nans(1), source="cuda.syncwarp()",
-           words=["threads 0-4, 6-31 wait", "in syncwarp with mask 0xffffffff: lanes [5] never come",
-                  "thread 5 wait", "in syncthreads"])  # fmt: skip
+           words=["A  threads 0-4, 6-31", "on syncwarp with mask 0xffffffff", "lane 5 never comes",
+                  "B  thread 5", "on syncthreads"])  # fmt: skip
 
 
 def test_a_lane_in_an_earlier_round_of_a_loop():

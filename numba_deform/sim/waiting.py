@@ -1,0 +1,156 @@
+"""Who waits for whom: what is known of waiting threads, and a drawing of it in text.
+
+A :class:`Wait` says of some threads where they wait, on what, and which threads could end it. The
+threads of one wait are a *group*, named A, B, C.. in the drawing. Whatever stopped the threads may
+build them: this module knows neither engine.
+"""
+
+import textwrap
+from dataclasses import dataclass
+
+WIDTH, PARTS, GROUPS = 96, 8, 26  # of a line; ranges in one line; groups that are drawn
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Threads of a block that wait alike.
+
+    threads  in order, at least one
+    where    file:line, with the file's full path
+    source   that source line, stripped
+    kind     mbarrier, flag, syncthreads, bar.sync, syncwarp, shfl, .., spin
+    on       what they wait on, by its Python name: ``full[0]``, ``syncthreads (barrier 0)``
+    state    of what they wait on, in words
+    missing  what would end the wait, in words
+    by       the threads that could end it, as far as is known
+    why      how that is known of these threads: "arrived here before"; without any, why nobody is known
+    root     whether the cause is here for sure, whatever the threads of ``by`` may wait for
+    """
+
+    threads: tuple[int, ...]
+    where: str
+    source: str
+    kind: str
+    on: str
+    state: str = ""
+    missing: str = ""
+    by: tuple[int, ...] = ()
+    why: str = ""
+    root: bool = False
+
+
+def ranges(numbers, noun="thread"):
+    """``threads 0-31, 40`` for sorted numbers."""
+    parts, start = [], None
+    for i, n in enumerate(numbers):
+        if start is None:
+            start = n
+        if i + 1 == len(numbers) or numbers[i + 1] != n + 1:
+            parts.append((start, n))
+            start = None
+    words = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:PARTS]]
+    more = sum(b - a + 1 for a, b in parts[PARTS:])
+    text = ", ".join(words) + (f" and {more} more" if more else "")
+    return f"{noun}{'s' * (len(numbers) != 1)} {text}"
+
+
+def have(numbers):
+    """The verb for so many."""
+    return "has" if len(numbers) == 1 else "have"
+
+
+def _letter(i):
+    """A to Z, then A1 to Z1 and so on."""
+    return chr(ord("A") + i % 26) + (str(i // 26) if i >= 26 else "")
+
+
+def draw(waits, exited=()):
+    """Who waits for whom, as text: a paragraph for each wait, then the circles that they close."""
+    group_of = {t: i for i, wait in enumerate(waits) for t in wait.threads}
+    exited, lines = set(exited), []
+    for i, wait in enumerate(waits[:GROUPS]):
+        warps = ranges(sorted({t // 32 for t in wait.threads}), "warp")
+        lines += _row(f"{_letter(i):<3}", f"{ranges(wait.threads)} ({warps})")
+        lines.append(f"   at    {wait.where.rpartition('/')[2]}  {wait.source}"[:WIDTH])
+        lines += _row("   waits ", f"on {wait.on}" + (f": {wait.state}" if wait.state else ""))
+        if wait.missing:
+            lines += _row("         ", wait.missing)
+        for arrow in _arrows(i, wait, group_of, exited):
+            lines += _row("   -> ", arrow)
+    if len(waits) > GROUPS:
+        lines.append(f"and {len(waits) - GROUPS} groups more")
+    for circle in circles(waits):
+        names = [_letter(i) for i in circle]
+        lines += _row("circle: ", " -> ".join([*names, names[0]]))
+    if exited:
+        lines.append(f"{ranges(sorted(exited))} {have(exited)} exited")
+    return "\n".join(lines)
+
+
+def _row(head, text):
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
+    )
+
+
+def _arrows(i, wait, group_of, exited):
+    """What stands behind the arrows of group ``i``: who could end its wait, and where they are."""
+    if not wait.by:
+        yield f"nobody is known who could: {wait.why}" if wait.why else "nobody is left who could"
+        return
+    others = [t for t in wait.by if group_of.get(t, i) != i]
+    own = [t for t in wait.by if group_of.get(t) == i]
+    gone = [t for t in wait.by if t in exited]
+    rest = [t for t in wait.by if t not in group_of and t not in exited]
+    why = f": {wait.why}" if wait.why else ""
+    if others:
+        names = [_letter(j) for j in sorted({group_of[t] for t in others})]
+        names = names[:PARTS] + [".."] * (len(names) > PARTS)
+        yield f"{', '.join(names)} ({ranges(others)}){why}"
+    if own:
+        yield f"{_letter(i)} itself ({ranges(own)}){why}"
+    if gone:
+        why_gone = f" ({wait.why})" if wait.why else ""
+        yield f"{ranges(gone)} could{why_gone}, but {have(gone)} exited"
+    if rest:
+        yield f"{ranges(rest)}{why}; not known to wait"
+
+
+def _edges(waits):
+    """For each wait the set of waits whose threads could end it."""
+    group_of = {t: i for i, wait in enumerate(waits) for t in wait.threads}
+    return [{group_of[t] for t in wait.by if t in group_of} for wait in waits]
+
+
+def _circle_from(edges, start):
+    """The shortest way from ``start`` back to it, as a list of waits; None without one."""
+    ways, seen = [[start]], set()
+    for way in ways:  # grows
+        for i in sorted(edges[way[-1]]):
+            if i == start:
+                return way
+            if i not in seen:
+                seen.add(i)
+                ways.append([*way, i])
+    return None
+
+
+def circles(waits):
+    """Circles of waits of which each could be ended by the next only; no two share a wait."""
+    found, covered, edges = [], set(), _edges(waits)
+    for start in range(len(waits)):
+        circle = _circle_from(edges, start)
+        if circle and len(circle) > 1 and not covered.intersection(circle):
+            found.append(circle)
+            covered.update(circle)
+    return found
+
+
+def blame(waits):
+    """The wait to report: one that no other wait holds up, else one of a circle. Of several the one
+    with the lowest thread."""
+    edges = _edges(waits)
+    roots = [w for i, w in enumerate(waits) if w.root or not edges[i] - {i}]
+    if not roots:
+        roots = [w for i, w in enumerate(waits) if _circle_from(edges, i)]
+    return min(roots, key=lambda wait: wait.threads[0])
