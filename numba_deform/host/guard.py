@@ -22,6 +22,7 @@ from ..sim.waiting import Wait, draw
 from .gpu import DeviceArray, copy_to_host, launch, set_variable
 
 NAMES = {MBARRIER: "mbarrier", FLAG: "flag", SPIN: "spin", BARRIER: "barrier", DIVERGENT: "barrier"}
+WHY = "a GPU does not tell who has arrived"
 LIMIT = 1.0  # seconds that one wait may take
 CYCLES_PER_SECOND = 1.98e9  # of an H200 at its highest clock; lower ones only make the limit longer
 RECORD = np.dtype([
@@ -80,15 +81,15 @@ def read_record(kernel, record, limit=LIMIT):
     longest = min(groups, key=lambda g: (g[0] != DIVERGENT, int(rows["since"][groups[g]].min())))
     kind, site = _kind(longest), sites[longest[1]]
     others = f", and {header[1]} threads of other blocks" if header[1] else ""
-    ended = "a thread came to another barrier than the rest" if longest[0] == DIVERGENT else (
-        f"a wait took more than {limit:g} s"
-    )  # fmt: skip
+    ended = f"a wait took more than {limit:g} s"
+    if kind is faults.DivergentBarrier and longest[0] == DIVERGENT:
+        ended = "a thread came to another barrier than the rest of its block"
     what = (
         f"{ended}; the grid was stopped. Waiting in block {header[0] - 1}{others}:\n{draw(waits)}"
     )
     return kind(
-        what, thread=groups[longest][0], block=int(header[0]) - 1, where=site.where,
-        source=site.source, waits=tuple(waits),
+        what, threads=groups[longest], block=int(header[0]) - 1, where=site.where,
+        source=site.source, barrier=site.call, waits=waits,
     )  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def _wait(group, threads, sites):
         missing = (
             f"not all of {detail} threads have come" if detail else "not all threads have come"
         )
-    return Wait(threads, site.where, site.source, name, on, state, missing)
+    return Wait(threads, site.where, site.source, name, on, state, missing, why=WHY)
 
 
 assert MAX_THREADS * RECORD_BYTES + HEADER_BYTES == BLOCKS_OFFSET

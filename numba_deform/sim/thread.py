@@ -304,8 +304,8 @@ class Thread(greenlet):
 
     def atomic_word(self, address, change):
         """Read-modify-write of the 32-bit word at a global address; returns the old value."""
-        region, data, address = self._flag("global", address)
-        word = np.frombuffer(data, np.uint32, 1, address - region.base)
+        region, address = self._flag("global", address)
+        word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
         def changed(old):
             new = change(int(old))
