@@ -390,7 +390,7 @@ class Block:
                     self._check_livelock()
                     self._unspin()
                 else:
-                    raise self._deadlock()
+                    raise self._no_progress("no thread can run and no copy is in flight")
             self._check_copies_done()
             self._check_register_counts()
         except faults.SimFault:
@@ -505,9 +505,14 @@ class Block:
             waits[wait] = threads, what
         return waits
 
-    def _no_progress(self, head, waits, blamed, kind):
-        """The fault ``kind`` of the threads of ``blamed``, with a drawing of all ``waits``."""
+    def _no_progress(self, head, polling=()):
+        """The fault of those at the root of it, or of those of ``polling``, with a drawing of all."""
+        waits, polling = self._waits(), set(polling)
+        blamed = blame(
+            [w for w, (threads, _) in waits.items() if not polling or polling & {*threads}]
+        )
         threads, what = waits[blamed]
+        kind = faults.Livelock if polling else what.deadlock(blamed.kind)
         about = blamed.on if isinstance(what, Space) else what
         drawing = draw(list(waits), [t.tid for t in self.threads if t.dead])
         return threads[0].fault_at(
@@ -518,12 +523,6 @@ class Block:
             blamed.threads,
             waits,
         )
-
-    def _deadlock(self):
-        waits = self._waits()
-        blamed = blame(waits)
-        kind = waits[blamed][1].deadlock(blamed.kind)
-        return self._no_progress("no thread can run and no copy is in flight", waits, blamed, kind)
 
     def _check_livelock(self):
         """All who could run are polling. Nothing changed since they last did, too often: give up."""
@@ -537,10 +536,8 @@ class Block:
         if state not in self.states and len(self.states) < LIVELOCK_STATES:
             self.states.add(state)
             return
-        waits, spinning = self._waits(), set(self.spinning)
-        polls = [wait for wait, (threads, _) in waits.items() if not spinning.isdisjoint(threads)]
         head = "the polling threads see no change, and nobody else can run"
-        raise self._no_progress(head, waits, blame(polls), faults.Livelock)
+        raise self._no_progress(head, self.spinning)
 
 
 def _widened(array, width):

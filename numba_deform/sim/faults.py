@@ -20,7 +20,7 @@ from .waiting import ranges
 
 
 class SimFault(Exception):
-    """Base of all faults. ``thread`` is None where no single thread is to blame."""
+    """Base of all faults. ``thread`` is None where no thread is to blame."""
 
     rule = ""
     cure = ""
@@ -30,6 +30,7 @@ class SimFault(Exception):
         self,
         what,
         *,
+        thread=None,
         threads=(),
         block=None,
         where=None,
@@ -38,8 +39,9 @@ class SimFault(Exception):
         state=None,
         waits=(),
     ):
-        self.what, self.threads, self.block = what, tuple(threads), block
-        self.thread = self.threads[0] if threads else None
+        one = () if thread is None else (thread,)
+        self.what, self.threads, self.block = what, tuple(threads) or one, block
+        self.thread = self.threads[0] if self.threads else None
         self.where, self.source = where, source
         self.barrier, self.state, self.waits = barrier, state, tuple(waits)
         super().__init__(what)

@@ -30,10 +30,8 @@ class MBarrier:
         self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
         # {thread: its clock at its arrival} in this phase and in the one before
         self.arrived, self.last_arrivers = {}, {}
-        self.arrivers, self.dropped = (
-            set(),
-            set(),
-        )  # in the phases that are complete; by arrive_drop
+        self.arrivers = set()  # in any phase that is complete
+        self.dropped = set()  # by arrive_drop
         self.time = self.done_time = 0.0
 
     def state(self):
@@ -42,14 +40,14 @@ class MBarrier:
 
     def waited(self, kind, parity):
         """What those who wait for the current phase wait for: fields of a ``Wait``."""
-        threads, missing = self.block.threads, []
-        done = self.arrived.keys() | self.dropped
+        missing = []
         if self.pending:
             missing.append(f"{self.pending} arrival{'s' * (self.pending > 1)} missing")
         if self.tx > 0:
             missing.append(f"{self.tx} bytes expected that no copy brings")
         elif self.tx < 0:
             missing.append(f"{-self.tx} bytes have landed that nobody has expected")
+        threads, done = self.block.threads, self.arrived.keys() | self.dropped
         if not self.pending:
             by, root = self.issuers, True
             why = "issued copies here before" if by else "no thread has issued a copy here"

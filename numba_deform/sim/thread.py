@@ -132,12 +132,14 @@ class Thread(greenlet):
     def fault(self, kind, what, about=None):
         return self.fault_at(kind, what, self.site(), about)
 
-    def fault_at(self, kind, what, site, about=None, threads=None, waits=()):
-        """``about`` is the barrier that the fault is about, or the name of an address."""
+    def fault_at(self, kind, what, site, about=None, threads=(), waits=()):
+        """``about`` is the barrier that the fault is about, or the name of an address; ``threads``
+        stand at ``site``, if not this one only."""
         where, source = place(site)
         return kind(
             what,
-            threads=threads or (self.tid,),
+            thread=self.tid,
+            threads=threads,
             block=self.block.index,
             where=where,
             source=source,
