@@ -23,7 +23,7 @@ from .base import Launch, poison, random_words
 MET = "seed 001"
 FAULTS = {faults.LiveBarrierInit: "mbarrier_init(bar, 1)"}
 CURE = "Initialise once; wait for parity 0, 1, 0, 1 ... as the stage is used again and again."
-HANGS = False
+HANGS = True
 
 LANES, STAGES, ITEMS = 32, 2, 6
 BYTES = 4 * LANES

@@ -24,7 +24,7 @@ from .base import Launch, poison, random_words
 MET = "seed 002"
 FAULTS = {faults.InFlightRead: "total += tile[stage, lane]"}
 CURE = "Wait on the stage's full barrier before the first read."
-HANGS = False
+HANGS = True
 
 LANES, STAGES, ITEMS = 32, 2, 6
 BYTES, BARRIERS = 4 * LANES, 2 * STAGES

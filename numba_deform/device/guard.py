@@ -16,7 +16,7 @@ The record is an array of bytes in global memory, zeroed before the launch:
 
 from numba import cuda, int32, uint32, uint64
 
-from .mbarrier import mbarrier_pending_count, mbarrier_test_wait_parity
+from .mbarrier import mbarrier_test_wait_parity
 from .memory import (
     atom_add_gpu_global_u32,
     atom_cas_gpu_global_b32,
@@ -54,22 +54,22 @@ def guard_start():
 
 @cuda.jit(device=True)
 def guard_write(record, kind, site, address, detail, since):
-    """One thread's record: kind, call site, address, detail (parity, expected value or threads); then, for
-    an mbarrier, its pending arrivals and whether the phases of parity 0 and 1 are over, for a flag its
-    value; then the clock at the wait's start and now."""
-    a, b = uint32(0), uint32(0)
+    """One thread's record: kind, call site, address, detail (parity, expected value or threads); then the
+    parity of the phase that an mbarrier is in, or a flag's value; then the clock at the wait's start and now.
+
+    What the phase lacks cannot be read: a barrier's word is opaque, and lags behind the arrivals."""
+    value = uint32(0)
     if kind == MBARRIER:
-        a = mbarrier_pending_count(address)
-        b = uint32(mbarrier_test_wait_parity(address, uint32(0)))
-        b = uint32(b | mbarrier_test_wait_parity(address, uint32(1)) << uint32(1))
+        value = mbarrier_test_wait_parity(address, uint32(0))
     if kind == FLAG:
-        a = ld_acquire_cta_shared_b32(address)
+        value = ld_acquire_cta_shared_b32(address)
     here = record + uint64(HEADER_BYTES) + uint64(RECORD_BYTES) * uint64(cuda.threadIdx.x)
     now = clock64()
     st_global_v4(here, uint32(kind), uint32(site), address, detail)
     st_global_v4(
-        here + uint64(16), a, b, uint32(since & uint64(0xFFFFFFFF)), uint32(since >> uint64(32))
-    )
+        here + uint64(16), value, uint32(0), uint32(since & uint64(0xFFFFFFFF)),
+        uint32(since >> uint64(32)),
+    )  # fmt: skip
     st_global_v4(
         here + uint64(32), uint32(now & uint64(0xFFFFFFFF)), uint32(now >> uint64(32)),
         uint32(0), uint32(1),

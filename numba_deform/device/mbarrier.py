@@ -97,13 +97,3 @@ def mbarrier_try_wait_parity(bar, parity):
     PTX ISA 9.7.13.15.16.
     """
     return cpu().mbarrier_wait(bar, parity, suspend=True)
-
-
-@intrinsic(u32(u32))
-def mbarrier_pending_count(bar):
-    """``mbarrier.pending_count`` of the barrier's word: arrivals that its phase still lacks.
-
-    For reports: PTX defines it for a state that an arrival returned, and the word is opaque.
-    PTX ISA 9.7.13.15.17.
-    """
-    return cpu().mbarrier_pending(bar)

@@ -123,11 +123,16 @@ class DeviceArray:
         return made
 
     def copy_from(self, array):
+        """Overwrite it from its start on; raises ValueError for an array that is larger."""
         from cuda.bindings import driver
 
         array = np.ascontiguousarray(array)
-        if self.nbytes:
-            _check(driver.cuMemcpyHtoD(self.address, array.ctypes.data, self.nbytes))
+        if array.nbytes > self.nbytes:
+            raise ValueError(
+                f"{array.nbytes} bytes do not fit into the {self.nbytes} of a DeviceArray"
+            )
+        if array.nbytes:
+            _check(driver.cuMemcpyHtoD(self.address, array.ctypes.data, array.nbytes))
 
     def to_numpy(self):
         from cuda.bindings import driver

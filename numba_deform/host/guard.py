@@ -26,8 +26,9 @@ WHY = "a GPU does not tell who has arrived"
 LIMIT = 1.0  # seconds that one wait may take
 CYCLES_PER_SECOND = 1.98e9  # of an H200 at its highest clock; lower ones only make the limit longer
 RECORD = np.dtype([
-    ("kind", "u4"), ("site", "u4"), ("address", "u4"), ("detail", "u4"), ("a", "u4"), ("b", "u4"),
-    ("since", "u8"), ("now", "u8"), ("unused", "u4"), ("written", "u4"),
+    ("kind", "u4"), ("site", "u4"), ("address", "u4"), ("detail", "u4"), ("value", "u4"),
+    ("unused", "u4"),
+    ("since", "u8"), ("now", "u8"), ("unused_too", "u4"), ("written", "u4"),
 ])  # fmt: skip
 assert RECORD.itemsize == RECORD_BYTES
 
@@ -36,8 +37,8 @@ def launch_guarded(gpu, kernel, grid, args, shared_bytes=0, stream=None, limit=L
     """Launch the guarded form of ``kernel`` and wait for its end; arguments as ``gpu.launch``.
 
     A wait of more than ``limit`` seconds ends the whole grid; outputs are then as the kernel left them, and the
-    GPU goes on working. Raises the SimFault that tells of it: MissingArrivals, MissingBytes, DivergentBarrier,
-    Deadlock or Livelock, with ``waits`` of the block that stopped first.
+    GPU goes on working. Raises the SimFault that tells of it: IncompletePhase, DivergentBarrier, Deadlock or
+    Livelock, with ``waits`` of the block that stopped first.
     """
     guarded_launcher(gpu, kernel, grid, args, shared_bytes, stream, limit)()
 
@@ -73,9 +74,7 @@ def read_record(kernel, record, limit=LIMIT):
         row = rows[thread]
         # Who began to wait after the stop came there only because others had been ended.
         if row["since"] <= stop:
-            alike = tuple(
-                int(row[name]) for name in ("kind", "site", "address", "detail", "a", "b")
-            )
+            alike = tuple(int(row[name]) for name in ("kind", "site", "address", "detail", "value"))
             groups.setdefault(alike, []).append(int(thread))
     waits = [_wait(alike, tuple(threads), sites) for alike, threads in groups.items()]
     longest = min(groups, key=lambda g: (g[0] != DIVERGENT, int(rows["since"][groups[g]].min())))
@@ -94,36 +93,31 @@ def read_record(kernel, record, limit=LIMIT):
 
 
 def _kind(group):
-    kind, _, _, detail, pending, _ = group
+    kind, _, _, detail, _ = group
     if kind == MBARRIER:
-        return faults.MissingArrivals if pending else faults.MissingBytes
+        return faults.IncompletePhase
     if kind == DIVERGENT or kind == BARRIER and not detail:
         return faults.DivergentBarrier
     return faults.Deadlock if kind == BARRIER else faults.Livelock
 
 
 def _wait(group, threads, sites):
-    kind, site, address, detail, a, b = group
+    kind, site, address, detail, value = group
     site = sites[site]
-    name = NAMES[kind]
     on, state, missing = site.call, "", ""
     if kind == MBARRIER:
-        over = [parity for parity in (0, 1) if b >> parity & 1]
-        phase = "?" if len(over) != 1 else str(1 - over[0])
-        state = f"barrier at {address:#x}: in a phase of parity {phase}, pending {a}"
-        missing = (
-            f"{a} arrival{'s' * (a > 1)} missing" if a else "bytes expected that no copy brings"
-        )
-        on = f"{site.call}, parity {detail}"
+        on = f"the phase of parity {detail} of the barrier at {address:#x}"
+        state, missing = f"it is in a phase of parity {value}", "arrivals, or bytes of copies"
     elif kind == FLAG:
-        state, missing = f"flag at {address:#x} holds {a}", f"nobody writes {detail}"
+        on, state = f"the flag at {address:#x}", f"it holds {value}"
+        missing = f"nobody writes {detail}"
     elif kind == DIVERGENT:
         missing = f"other threads are in {sites[detail].where.rpartition('/')[2]}"
     elif kind == BARRIER:
         missing = (
             f"not all of {detail} threads have come" if detail else "not all threads have come"
         )
-    return Wait(threads, site.where, site.source, name, on, state, missing, why=WHY)
+    return Wait(threads, site.where, site.source, NAMES[kind], on, state, missing, why=WHY)
 
 
 assert MAX_THREADS * RECORD_BYTES + HEADER_BYTES == BLOCKS_OFFSET

@@ -252,12 +252,19 @@ class Deadlock(SimFault):
     cure = "Compare the arrivals that are made with those that the barrier expects."
 
 
-class MissingArrivals(Deadlock):
+class IncompletePhase(Deadlock):
+    """What a GPU can tell of a wait that never ends; the CPU engine knows what is missing."""
+
+    rule = "A phase completes when all expected arrivals are in and all expected bytes have landed."
+    cure = "Run the kernel on the CPU engine: it counts both, and knows who waits for whom."
+
+
+class MissingArrivals(IncompletePhase):
     rule = "A phase completes when all expected arrivals are in."
     cure = "Initialise with the arrivals really made: one per arriving thread, tails and roles included."
 
 
-class MissingBytes(Deadlock):
+class MissingBytes(IncompletePhase):
     rule = "A phase completes when all expected bytes have landed."
     cure = "Expect what the copies of this phase deliver, and issue every copy that is expected."
 

@@ -377,9 +377,6 @@ class Thread(greenlet):
         barrier.expect(self, count)
         barrier.complete_if_done(self)
 
-    def mbarrier_pending(self, address):
-        return self.block.barriers.find(self, address).pending
-
     def mbarrier_wait(self, address, parity, suspend):
         block, start = self.block, self.time
         barrier = block.barriers.find(self, address)

@@ -150,32 +150,30 @@ def written(rows, thread, **fields):
 
 
 def test_a_record_becomes_a_report():
-    """Thread 0 waits for bytes, threads 32 to 63 for an arrival; others came after the stop."""
-    bug = BUGS["parity_inverted"]
-    kernel = bug.kernel()
+    """Thread 0 waits on one barrier, threads 32 to 63 for longer on another; 70 came after the stop."""
+    kernel = BUGS["parity_inverted"].kernel()
     _, sites = guarded(kernel.py_func)
-    number = {site.call: i for i, site in enumerate(sites)}
     record = np.zeros(guard.BLOCKS_OFFSET, np.uint8)
     header, rows = (
         record[: guard.HEADER_BYTES].view(np.uint32),
         record[guard.HEADER_BYTES :].view(RECORD),
     )
     header[:5] = 8, 3, 100, 0xFFFF_FFFF, 1  # block 7; 3 threads of others
-    full, empty = sorted(call for call in number if call.startswith("mbarrier_wait"))[-2:][::-1][:2]
-    written(
-        rows, 0, kind=guard.MBARRIER, site=number[full], address=0x400, detail=1, a=2, b=1, since=50
+    producer, consumer = (
+        next(i for i, site in enumerate(sites) if site.call.startswith(f"mbarrier_wait({name}"))
+        for name in ("empty", "full")
     )
+    bar = {"kind": guard.MBARRIER, "address": 0x408}
+    written(rows, 0, **{**bar, "address": 0x400}, site=producer, detail=1, value=1, since=50)
     for thread in range(32, 64):
-        written(
-            rows, thread, kind=guard.MBARRIER, site=number[empty], address=0x408, a=0, b=2, since=40
-        )
-    written(rows, 70, kind=guard.MBARRIER, site=number[empty], address=0x408, since=(2 << 32))
+        written(rows, thread, **bar, site=consumer, since=40)
+    written(rows, 70, **bar, site=consumer, since=2 << 32)
     fault = read_record(kernel, record, limit=0.5)
-    assert type(fault) is faults.MissingBytes and fault.block == 7 and fault.thread == 32
-    assert fault.where == sites[number[empty]].where and fault.source == sites[number[empty]].source
+    assert type(fault) is faults.IncompletePhase and fault.block == 7 and fault.thread == 32
+    assert fault.where == sites[consumer].where and fault.source == sites[consumer].source
     text = " ".join(str(fault).split())
     for words in ("a wait took more than 0.5 s", "3 threads of other blocks", "threads 32-63",
-                  "2 arrivals missing", "in a phase of parity 1, pending 2", "at 0x400"):  # fmt: skip
+                  "the phase of parity 1 of the barrier at 0x400: it is in a phase of parity 1"):  # fmt: skip
         assert words in text, words
     assert "70" not in text
     assert {wait.threads for wait in fault.waits} == {(0,), tuple(range(32, 64))}

@@ -512,6 +512,43 @@ def test_inspect_finds_tools_on_the_path(monkeypatch):
     assert inspect._tool("nvdisasm") == "/opt/nvdisasm"
 
 
+# --- a time limit for any command -----------------------------------------------------------------
+def run_program(*words):
+    """The command line in a process of its own: its child writes to the real standard output."""
+    return subprocess.run(
+        [sys.executable, "-m", "numba_deform.cli", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_command_within_its_time_is_as_it_would_be():
+    done, plain = run_program("time_limit=60", "help", "probe"), run_program("help", "probe")
+    assert (done.returncode, done.stdout) == (0, plain.stdout)
+    assert run_program("time_limit=60", "run", "workload=nothing").returncode == 2
+
+
+def test_a_command_that_takes_longer_is_killed_with_its_children():
+    done = run_program("time_limit=2", "run", "engine=cpu", "workload=quick", "schedules=1000")
+    assert done.returncode == 1 and "still running after 2 s: stopped" in done.stderr
+    assert "FAIL" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words, text",
+    [
+        (["time_limit=fast", "probe"], "time_limit=fast: it must be a number"),
+        (["time_limit=0", "probe"], "time_limit=0: more than 0 seconds, and then a command"),
+        (["time_limit=5"], "time_limit=5: more than 0 seconds, and then a command"),
+        (["time_limit=5", "prob"], "unknown command prob; did you mean probe?"),
+    ],
+)
+def test_a_time_limit_that_makes_no_sense(call, words, text):
+    status, _, err = call(*words)
+    assert status == 2 and text in err
+
+
 @pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"], ["help", "help"]])
 def test_help(call, words):
     status, out, _ = call(*words)

@@ -11,6 +11,7 @@ from numba_deform.cli import bugs, main
 from numba_deform.host import gpu as host_gpu
 from numba_deform.host.gpu import GpuMissing
 from numba_deform.host.tensormap import TensorMapArray
+from numba_deform.sim import faults
 from numba_deform.worker import Worker
 
 
@@ -154,8 +155,21 @@ def test_what_the_hardware_does_is_told(call, monkeypatch, answer, fixed, status
     calls = answers(monkeypatch, {"device": "NVIDIA Test"}, answer)
     result = call("no_full_wait", "engine=gpu", f"fixed={fixed}")
     assert result[0] == status and text in result[1]
-    task = {"name": "no_full_wait", "fixed": bool(fixed)}
+    task = {"name": "no_full_wait", "fixed": bool(fixed), "debug": False}
     assert calls == [({**task, "step": "prepare"}, 120.0), ({**task, "step": "launch"}, 5.0)]
+
+
+def test_a_bounded_hang_is_told_with_its_report(call, monkeypatch):
+    fault = faults.IncompletePhase(
+        "a wait took more than 1 s", threads=(0,), block=2, where="f.py:3"
+    )
+    calls = answers(monkeypatch, {"device": "NVIDIA Test"}, {"fault": fault, "usable": True})
+    status, out, _ = call("no_full_wait", "engine=gpu", "debug=1")
+    assert status == 0 and calls[1][0]["debug"]
+    for words in ("report        IncompletePhase: a wait took", "at     f.py:3", "the GPU works"):
+        assert words in out
+    status, _, err = call("no_full_wait", "debug=1")
+    assert status == 2 and "debug=1 bounds the waits of a GPU; add engine=gpu" in err
 
 
 def serve(task):
@@ -184,7 +198,9 @@ def test_a_child_that_hangs_is_stopped_for_real(monkeypatch):
 
 def test_the_child_says_what_it_lacks():
     with Worker(f"{gpu.__name__}:serve", 60) as worker:
-        answer = worker.call({"name": "no_full_wait", "fixed": False, "step": "prepare"})
+        answer = worker.call(
+            {"name": "no_full_wait", "fixed": False, "debug": False, "step": "prepare"}
+        )
     assert "GpuMissing" in answer.get("error_text", "GpuMissing")  # or there is a GPU
 
 
@@ -219,7 +235,7 @@ def test_arguments_move_to_the_gpu_once_each(monkeypatch, name):
     monkeypatch.setattr(TensorMapArray, "encode_into_host", encode)
     bug = BUGS[name]
     planned = bug.arguments()
-    out = gpu._launch(None, bug.kernel(), planned)
+    out = gpu._launch(None, bug.kernel(), planned, gpu.launch)
     assert planned.wrong(out) == planned.out.size  # nothing has run
     _, kernel, grid, args, shared_bytes = launched[0]
     assert (kernel, grid, shared_bytes) == (bug.kernel(), planned.grid, planned.shared_bytes)
