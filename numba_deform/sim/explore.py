@@ -30,6 +30,7 @@ class Exploration:
     longest    steps of the longest schedule; a step is one operation of a warp's lanes, or one landing
     choices    steps of one schedule, at most, where several actors could go on
     blocks, warps, by_thread   what was explored; with ``by_thread`` each thread steps on its own
+    results    different contents in which the arrays were left
     seconds    wall-clock time
     """
 
@@ -43,6 +44,7 @@ class Exploration:
     complete: bool = False
     longest: int = 0
     choices: int = 0
+    results: int = 0
     seconds: float = 0.0
 
     def __str__(self):
@@ -55,6 +57,8 @@ class Exploration:
             head = f"complete: every order of {events}: {tried}"
         else:
             head = f"not complete: the first {tried} (limit={self.limit:,}) of {events}"
+        if self.results > 1:
+            head += f", {self.results:,} different results"
         lanes = "" if self.by_thread else "the lanes of a warp go in step, "
         return (
             f"{head}; orders of independent events count once, {lanes}and a try_wait that waits does "
@@ -72,7 +76,7 @@ def explore(
     lanes of a warp go in step from one event to the next; ``by_thread`` lets each thread go on its
     own, which is for a handful of threads. Blocks run one after the other, so each one's orders are
     tried with the first of the others. At most ``limit`` runs are made; the result says whether that
-    was all. ``timeout`` is in seconds, for one schedule. The arrays are left as the last schedule
+    was all. ``timeout`` is in seconds, for one schedule. The arrays are left as one of the schedules
     leaves them.
 
     Not covered: lanes of a warp out of step, a ``try_wait`` that comes back before its phase is
@@ -88,9 +92,14 @@ def explore(
     started = time.perf_counter()
     grid = Grid(kernel, grid, block, args, shared_bytes, timeout)
     result = Exploration(grid.blocks, -(-grid.threads // 32), grid.threads, by_thread, limit)
+    contents = set()
     for _, fault in outcomes(grid, result):
         if fault:
             raise fault
+        contents.add(grid.contents())
+    result.results = len(contents)
+    if result.repeated:  # one of these may have been the last, and was not run to its end
+        grid.run(Schedule(0, by_thread), "late", False, Report())
     result.seconds = time.perf_counter() - started
     return result
 
@@ -110,11 +119,12 @@ def outcomes(grid, result, reduced=True):
                 grid.run(search, "late", False, Report())
             except _Repeated:
                 result.repeated += 1
+                search.stopped()
                 search.next()
                 continue
             except SimFault as error:
                 fault = error
-                search.failed()
+                search.stopped()
             result.schedules += 1
             result.longest = max(result.longest, len(search.steps))
             result.choices = max(result.choices, len(search.made))
@@ -173,11 +183,11 @@ class _Search(Schedule):
         super().__init__(block, by_thread)
         self.reduced, self.path, self.left = reduced, [], True
         self.new = 0  # steps from here on are new
-        self.begin()
+        self.begin(None)
 
-    def begin(self):
-        super().begin()
-        self.steps = []
+    def begin(self, block):
+        super().begin(block)
+        self.running, self.steps = block, []
         self.pasts = []  # the steps that happen before each step, as bits
         self.before = {}  # actor -> the steps that happen before its next one
         self.touched = {}  # thing -> [(number of a step, touch)]
@@ -217,12 +227,7 @@ class _Search(Schedule):
         self.steps.append(step)
         if not self.reduced:
             return
-        past = self.before.get(step.actor, 0)
-        races = []
-        for other in self._conflicting(touches, number):
-            if not past >> other & 1:
-                races.append(other)
-                past |= self.pasts[other] | 1 << other
+        past, cover, races = self._races(step.actor, touches, step.awaited)
         self.pasts.append(past)
         known = past | 1 << number
         self.before[step.actor] = known
@@ -239,21 +244,44 @@ class _Search(Schedule):
                 self.before[actor] = self.before.get(actor, 0) | learned
         if number >= self.new:
             for other in races:
-                if not self._needed(other, step):
-                    self._reverse(other, number)
+                self._reverse(other, step.actor, cover)
 
-    def failed(self):
-        """The run ended with a fault."""
+    def stopped(self):
+        """The run ended before all threads had: with a fault, or because it repeats another."""
         if len(self.steps) < len(self.path):  # in the middle of a step
             node = self.path[len(self.steps)]
             self.happened(Step(node.actor), None)
             node.todo.update(node.actors)
+        if self.reduced and self.running:
+            # A wait that is blocked may have passed earlier, for another phase of the same parity.
+            for actor, touches, awaited in self.running.blocked_waits():
+                _, cover, races = self._races(actor, touches, awaited)
+                for other in races:
+                    self._reverse(other, actor, cover)
 
     # --- races ------------------------------------------------------------------------------------
-    def _conflicting(self, touches, number):
+    def _races(self, actor, touches, awaited):
+        """(past, cover, races) of a step of ``actor`` that comes now: the steps before it, as bits;
+        the same without those that completed the phase it ``awaited``; and the steps of ``cover``
+        whose order with it nothing else decides.
+
+        The steps that completed the phase have one order with the wait only. Those before them need
+        not have: it may pass for an earlier phase of the same parity.
+        """
+        past = cover = self.before.get(actor, 0)
+        races = []
+        for other in self._conflicting(touches):
+            behind = self.pasts[other] | 1 << other
+            past |= behind
+            if not cover >> other & 1 and not self._needed(other, awaited):
+                races.append(other)
+                cover |= behind
+        return past, cover, races
+
+    def _conflicting(self, touches):
         """The numbers of earlier steps that conflict with ``touches``, the latest first."""
         if touches is None:
-            return range(number - 1, -1, -1)
+            return range(len(self.pasts) - 1, -1, -1)
         found = set()
         for touch in touches:
             for other, earlier in self.touched.get(touch.thing, ()):
@@ -261,24 +289,25 @@ class _Search(Schedule):
                     found.add(other)
         return sorted(found, reverse=True)
 
-    def _needed(self, other, step):
-        """Whether step number ``other`` helped complete the phase that ``step`` waited for, and
-        nothing else: then they have one order only."""
-        if not step.awaited:
+    def _needed(self, other, awaited):
+        """Whether step number ``other`` helped complete the phase ``awaited``."""
+        if not awaited:
             return False
-        thing, phase = step.awaited
+        thing, phase = awaited
         return any(
             t.thing == thing and t.phase == phase and t.kind in ("arrive", "land", "expect")
             for t in self.steps[other].touches
         )
 
-    def _reverse(self, first, second):
-        """Have the race of two steps tried in the other order, unless a first step that leads there
-        is going to be tried already."""
-        node = self.path[first]
-        rest = [k for k in range(first + 1, second) if not self.pasts[k] >> first & 1] + [second]
+    def _reverse(self, first, actor, past):
+        """Have the race of step number ``first`` and the latest step, of ``actor`` with ``past``,
+        tried in the other order, unless a first step that leads there is going to be tried already."""
+        node, last = self.path[first], len(self.pasts)
+        rest = [k for k in range(first + 1, last) if not self.pasts[k] >> first & 1]
         bits = sum(1 << k for k in rest)
         initials = [self.steps[k].actor for k in rest if not self.pasts[k] & bits]
+        if not past & bits:
+            initials.append(actor)
         if node.todo.intersection(initials):
             return
         able = [actor for actor in initials if actor in node.actors]

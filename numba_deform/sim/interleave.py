@@ -56,8 +56,8 @@ class Schedule:
         digits = "".join(DIGITS[i] if i < len(DIGITS) else f"({i})" for i in made)
         return f"x{'t' * self.by_thread}:{self.block}:{digits}"
 
-    def begin(self):
-        """The block is about to start."""
+    def begin(self, block):
+        """``block`` is about to start."""
         self.made = []
 
     def choose(self, actors):
@@ -302,7 +302,7 @@ class SteppedBlock(Block):
         return barrier.phase if barrier else 0
 
     def _run_threads(self):
-        self.schedule.begin()
+        self.schedule.begin(self)
         for thread in self.threads:
             self.threads_of.setdefault(self.actor_of(thread), []).append(thread)
         self._settle()
@@ -390,6 +390,15 @@ class SteppedBlock(Block):
             barrier = self.barriers.live.get(thing[1])
             return barrier and (barrier.component, barrier.phase)
         return self.changes.get(thing, 0)
+
+    def blocked_waits(self):
+        """(actor, touches, what it waits for) of each thread that waits and has not come back."""
+        for thread in self.threads:
+            operation = thread.operation
+            if operation is not None and operation.parity is not None:
+                touches = operation.touches()
+                awaited = (touches[0].thing, self.phase_of(operation.address))
+                yield self.actor_of(thread), touches, awaited
 
     def _seen_while_blocked(self, thread):
         if thread.operation is not None:
