@@ -3,7 +3,8 @@
     from numba_deform.sim import simulate
     report = simulate(kernel, grid=2, block=256, args=(value, out, 100), schedules=20)
 
-``simulate`` tries schedules by chance, ``explore`` all that a small kernel has. A broken rule ends the run with a subclass of ``SimFault`` that says what happened and where.
+``simulate`` runs schedules by chance, ``explore`` all that a small kernel has. A broken rule ends the
+run with a subclass of ``SimFault`` that says what happened and where.
 """
 
 from .engine import Report, simulate

@@ -66,9 +66,7 @@ class Exploration:
         )
 
 
-def explore(
-    kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=False, timeout=60.0
-):
+def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=False, timeout=60.0):
     """Run ``kernel`` under every order of its barrier, flag and copy events; an :class:`Exploration`.
 
     The arguments are those of ``simulate``. An *event* is one operation on an mbarrier, a named

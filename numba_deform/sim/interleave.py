@@ -156,7 +156,9 @@ def _on_barrier(kind):
 
 
 def _wait(thread, address, parity, suspend):
-    thread.block.barriers.find(thread, address)  # no order of steps makes a difference to its faults
+    thread.block.barriers.find(
+        thread, address
+    )  # no order of steps makes a difference to its faults
     touches = [Touch(("mbarrier", address), "read")]
     if suspend:
         return Operation(lambda: touches, address, parity)
@@ -239,7 +241,8 @@ class SteppedThread(Thread):
         "load_acquire", lambda thread, space, at: _words("read", _flag(space, at), 4, True)
     )
     store_release = _visible(
-        "store_release", lambda thread, space, at, value: _words("write", _flag(space, at), 4, False)
+        "store_release",
+        lambda thread, space, at, value: _words("write", _flag(space, at), 4, False),
     )
     atomic = _visible("atomic", _atomic)
 
