@@ -43,7 +43,7 @@ class Schedule:
         match = re.fullmatch(r"x(t?):(\d+):((?:[0-9a-z]|\(\d+\))*)", text)
         if not match:
             raise ValueError(
-                f"seed={text!r} is no schedule: it must be an integer, or x:BLOCK:CHOICES such as x:0:0210"
+                f"seed={text!r} must be an integer, or a schedule x:BLOCK:CHOICES such as x:0:0210"
             )
         parts = re.findall(r"[0-9a-z]|\(\d+\)", match[3])
         choices = [int(p[1:-1]) if p[0] == "(" else DIGITS.index(p) for p in parts]
