@@ -81,7 +81,8 @@ def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=Fa
     complete, blocks at the same time, values of the clocks, and weak memory beyond what the race
     rules forbid.
 
-    Raises the first :class:`SimFault` met; its ``seed`` is a text that ``simulate(..., seed=)`` runs
+    If any order covered breaks a rule, this raises; where several could be broken, not each of them is
+    met. Raises the first :class:`SimFault`; its ``seed`` is a text that ``simulate(..., seed=)`` runs
     again. ``ValueError`` as ``simulate``.
     """
     check_integers(limit=limit)
