@@ -7,12 +7,15 @@ from rich.table import Table
 
 from ..bugs import BUGS
 from ..bugs.gpu import run_on_gpu
-from ..sim import SimFault, simulate
+from ..sim import SimFault, explore, simulate
+from ..sim.explore import LIMIT
 from .keys import (
+    COUNT,
     FLAG,
     RIGHT,
     SIMULATION,
     Key,
+    Kind,
     UsageError,
     console,
     one_of,
@@ -22,12 +25,17 @@ from .keys import (
     verdict,
 )
 
+SCHEDULES = Kind(
+    f"{COUNT.accepts}, or all", lambda text: text if text == "all" else COUNT.parse(text)
+)
 KEYS = {
     "bugs": (
         Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
         Key("fixed", FLAG, "run the right twin instead"),
         Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
-        *SIMULATION,
+        Key("schedules", SCHEDULES, "CPU engine: try that many orders of the threads, or all"),
+        Key("limit", COUNT, f"CPU engine: with schedules=all, at most that many, default {LIMIT}"),
+        *SIMULATION[1:],
     )
 }
 WRONG_NUMBERS = "nothing: only the numbers are wrong"
@@ -48,6 +56,7 @@ def bugs(words):
         raise UsageError("debug=1 bounds the waits of a GPU; add engine=gpu")
     if engine == "gpu" and options:
         raise UsageError(f"{next(iter(options))} is for the CPU engine, not for engine=gpu")
+    _check_all(options)
     _tell(bug)
     if engine == "gpu":
         return _on_gpu(bug, fixed, debug)
@@ -94,25 +103,34 @@ def _tell(bug):
 
 
 # --- the CPU engine -------------------------------------------------------------------------------
+def _check_all(options):
+    if options.get("schedules") != "all":
+        if "limit" in options:
+            raise UsageError("limit goes with schedules=all; add it")
+        return
+    for key in ("schedule_seed", "landing"):
+        if key in options:
+            raise UsageError(f"{key} does not go with schedules=all, which tries all of them")
+
+
 def _simulate(bug, with_fault, options):
-    """Run it; returns (report, launch) or raises the SimFault."""
+    """Run it; returns (what was covered, launch) or raises the SimFault."""
     kernel, launch = bug.kernel(with_fault), bug.arguments()
+    what = (kernel, launch.grid, kernel.threads, launch.args, launch.shared_bytes)
+    if options.get("schedules") == "all":
+        return f"; {explore(*what, limit=options.get('limit', LIMIT))}", launch
     report = simulate(
-        kernel,
-        launch.grid,
-        kernel.threads,
-        launch.args,
-        launch.shared_bytes,
+        *what,
         seed=options.get("schedule_seed", 0),
         schedules=options.get("schedules", 1),
         landing=options.get("landing", "late"),
     )
-    return report, launch
+    return f" in {report.schedules} schedules", launch
 
 
 def _on_cpu(bug, options):
     try:
-        report, launch = _simulate(bug, True, options)
+        covered, launch = _simulate(bug, True, options)
     except SimFault as fault:
         print(fault)
         print(f"  replay schedule_seed={fault.seed} landing={fault.landing}")
@@ -120,14 +138,14 @@ def _on_cpu(bug, options):
             say("unexpected", "this fault, or its line, is not the expected one")
         return verdict(bug.reports(fault))
     wrong = launch.wrong()
-    say("rules", f"none was broken in {report.schedules} schedules")
+    say("rules", f"none was broken{covered}")
     say("result", f"{wrong} of {launch.out.size} elements are wrong")
     return verdict(not bug.faults and wrong > 0)
 
 
 def _twin_on_cpu(bug, options):
-    report, launch = _simulate(bug, False, options)
-    say("rules", f"none was broken in {report.schedules} schedules")
+    covered, launch = _simulate(bug, False, options)
+    say("rules", f"none was broken{covered}")
     wrong = launch.wrong()
     say("result", f"{wrong} of {launch.out.size} elements are wrong" if wrong else "right")
     return verdict(not wrong)

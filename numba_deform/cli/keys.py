@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..op import ENGINES
 from ..sim.engine import LANDINGS
+from ..sim.interleave import Schedule
 from ..variants import VARIANTS
 from ..workload import NUMPY_DTYPES, PRESETS
 
@@ -58,6 +59,13 @@ def _text(text):
     return text
 
 
+def _seed(text):
+    if not text.startswith("x"):
+        return WHOLE.parse(text)
+    Schedule.parse(text)
+    return text
+
+
 def numbers(separator, count):
     """The parser of ``2x2x32`` or ``-1,99``: ``count`` whole numbers."""
 
@@ -75,6 +83,7 @@ COUNT, WHOLE = at_least(1), at_least(0)
 INTEGER, REAL = Kind("a whole number", int), Kind("a number", float)
 FLAG = Kind("1 or 0", lambda text: _FLAGS[text.lower()])
 TEXT = Kind("a text", _text)
+SEED = Kind("a whole number of at least 0, or a schedule such as x:0:0210", _seed)
 DTYPE, ENGINE = one_of(*NUMPY_DTYPES), one_of(*ENGINES)
 
 
@@ -115,7 +124,7 @@ VARIANT = Key("variant", TEXT, "kernel: see numba-deform variants; auto is the f
 LINKED = Key("linked", FLAG, "call the PTX functions instead of inlining them")
 SIMULATION = (
     Key("schedules", COUNT, "CPU engine: try that many orders of the threads"),
-    Key("schedule_seed", WHOLE, "CPU engine: the first order to try; 0 is in turn"),
+    Key("schedule_seed", SEED, "CPU engine: the first order to try; 0 is in turn"),
     Key("landing", one_of(*LANDINGS), "CPU engine: when TMA copies arrive"),
 )
 COMPILED_FOR = (

@@ -64,8 +64,7 @@ def mbarrier_arrive_expect_tx(bar, bytes):
     The usual way to arm a full barrier: the producer arrives once and names the bytes its copies
     will deliver. tx-count stays within +-(2^20-1). PTX ISA 9.7.13.15.13.
     """
-    cpu().mbarrier_expect_tx(bar, bytes)
-    cpu().mbarrier_arrive(bar, 1)
+    cpu().mbarrier_arrive_expect_tx(bar, bytes)
 
 
 @intrinsic(void(u32, u32))

@@ -3,10 +3,12 @@
     from numba_deform.sim import simulate
     report = simulate(kernel, grid=2, block=256, args=(value, out, 100), schedules=20)
 
-A broken rule ends the run with a subclass of ``SimFault`` that says what happened and where.
+``simulate`` runs schedules by chance, ``explore`` all that a small kernel has. A broken rule ends the
+run with a subclass of ``SimFault`` that says what happened and where.
 """
 
 from .engine import Report, simulate
+from .explore import Exploration, explore
 from .faults import SimFault
 
-__all__ = ["Report", "SimFault", "simulate"]
+__all__ = ["Exploration", "Report", "SimFault", "explore", "simulate"]

@@ -185,6 +185,8 @@ class NamedBarrier:
 class Block:
     """One thread block: its threads, shared memory, barriers and copies in flight."""
 
+    thread_type = Thread
+
     def __init__(self, grid, index, size, shared_bytes):
         self.grid, self.index, self.size = grid, index, size
         self.rng = random.Random(f"{grid.seed}/{index}")
@@ -362,43 +364,43 @@ class Block:
         """Run the block to its end, or to a SimFault."""
         self.hub = getcurrent()
         start = functools.partial(function, *args)
-        self.threads = [Thread(start, self, t) for t in range(self.size)]
+        self.threads = [self.thread_type(start, self, t) for t in range(self.size)]
         context = contextvars.copy_context()  # greenlets have contexts of their own: np.errstate
         for thread in self.threads:
             thread.gr_context = context
         self.live = set(self.threads)
         self.ready.extend(self.threads)
-        launch, in_turn, random_landing = (
-            self.grid,
-            not self.grid.seed,
-            self.grid.landing == "random",
-        )
         try:
-            while self.live:
-                if random_landing and self.copies and self.rng.random() < 0.3:
-                    self.land()
-                if self.ready:
-                    thread = self.ready.popleft() if in_turn else self._any_ready()
-                    launch.running = thread
-                    thread.switch()
-                    if thread.dead:
-                        self._exited(thread)
-                elif self.copies:
-                    self.land()
-                    self._unspin()
-                elif self.spinning:
-                    self._check_livelock()
-                    self._unspin()
-                else:
-                    raise self._no_progress("no thread can run and no copy is in flight")
+            self._run_threads()
             self._check_copies_done()
             self._check_register_counts()
         except faults.SimFault:
             raise
         except Exception as error:
-            raise self._kernel_error(launch.running, error) from error
+            raise self._kernel_error(self.grid.running, error) from error
         finally:
             self._abandon()
+
+    def _run_threads(self):
+        launch, in_turn = self.grid, not self.grid.seed
+        random_landing = launch.landing == "random"
+        while self.live:
+            if random_landing and self.copies and self.rng.random() < 0.3:
+                self.land()
+            if self.ready:
+                thread = self.ready.popleft() if in_turn else self._any_ready()
+                launch.running = thread
+                thread.switch()
+                if thread.dead:
+                    self._exited(thread)
+            elif self.copies:
+                self.land()
+                self._unspin()
+            elif self.spinning:
+                self._check_livelock()
+                self._unspin()
+            else:
+                raise self._no_progress("no thread can run and no copy is in flight")
 
     def summary(self):
         """(switches, virtual cycles of the longest thread, bytes of static shared memory)"""

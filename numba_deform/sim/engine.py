@@ -17,6 +17,7 @@ from ..rebind import rebind
 from . import faults
 from .block import Block
 from .fake_cuda import FakeCuda, cast
+from .interleave import BadSchedule, Schedule, SteppedBlock
 from .memory import ArrayView, GlobalMemory, Rerun, SharedMemory
 from .thread import KERNEL
 
@@ -44,11 +45,16 @@ class Launch:
 
     def __init__(self, blocks, threads, seed, landing, trace, traces):
         self.blocks, self.threads, self.seed, self.landing = blocks, threads, seed, landing
+        self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
         self.traces, self.globals = traces, None
         self.tensor_maps = {}  # address of a slot -> TensorMap
         self.events = [] if trace else None
         self.copies_issued = 0
         self.running = None
+
+    def seed_text(self):
+        """What ``simulate(seed=)`` takes to run this schedule again."""
+        return str(self.seed) if isinstance(self.seed, Schedule) else self.seed
 
 
 def simulate(
@@ -71,58 +77,91 @@ def simulate(
     ``uint64``, else as an array. ``shared_bytes`` is the dynamic shared memory.
 
     Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs
-    seeds ``seed .. seed+N-1``, each on the arguments as they were. ``landing`` says when copies arrive:
+    seeds ``seed .. seed+N-1``, each on the arguments as they were. A seed may also be the text of one
+    schedule of ``explore``, such as ``"x:0:0210"``; copies then land as it says, and ``landing`` is not
+    used. ``landing`` says when copies arrive:
     ``late`` (when nothing else can run), ``random`` or ``earliest`` (at issue). ``trace`` records
     events. ``timeout`` is in seconds, for one schedule.
 
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it, and
-    ``ValueError`` for arguments that cannot be launched.
+    ``ValueError`` for arguments that cannot be launched, and for a schedule of some other kernel.
     """
     if landing not in LANDINGS:
         raise ValueError(f"landing={landing!r} is not one of {', '.join(LANDINGS)}")
-    for name, number in (
-        ("grid", grid),
-        ("block", block),
-        ("shared_bytes", shared_bytes),
-        ("seed", seed),
-        ("schedules", schedules),
-    ):
+    check_integers(schedules=schedules)
+    if schedules < 1:
+        raise ValueError(f"schedules={schedules!r} must be at least 1")
+    schedule = Schedule.parse(seed) if isinstance(seed, str) else None
+    if schedule is None:
+        check_integers(seed=seed)
+    elif schedules > 1:
+        raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
+    grid = Grid(kernel, grid, block, args, shared_bytes, timeout)
+    report = Report(blocks=grid.blocks, threads=grid.threads, schedules=schedules)
+    started = time.perf_counter()
+    for number in [schedule] if schedule else range(seed, seed + schedules):
+        launch = grid.run(number, landing, trace, report)
+    report.seconds = time.perf_counter() - started
+    report.events = launch.events or []
+    return report
+
+
+def check_integers(**numbers):
+    """Refuse what is not a whole number."""
+    for name, number in numbers.items():
         if not isinstance(number, (int, np.integer)):
             raise ValueError(
                 f"{name}={number!r} must be an integer; the CPU engine has one dimension"
             )
-    if schedules < 1:
-        raise ValueError(f"schedules={schedules!r} must be at least 1")
-    if grid < 1 or not 1 <= block <= 1024:
-        raise faults.BadLaunch(f"grid={grid}, block={block}")
-    if block > getattr(kernel, "threads", block):
-        raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
-    if not 0 <= shared_bytes <= SharedMemory.LIMIT:
-        raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
-    function = getattr(kernel, "py_func", kernel)
-    if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
-        raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
-    signature = getattr(kernel, "signature", None)
-    names = _check_arguments(function, signature, args)
-    saved = [(array, array.copy()) for array in _writeable(args)]
-    report, started = Report(blocks=grid, threads=block, schedules=schedules), time.perf_counter()
-    traces, number, again = set(), seed, False
-    while number < seed + schedules:
-        if again:
-            for array, before in saved:
-                array[...] = before
-        launch, again = Launch(int(grid), int(block), number, landing, trace, traces), True
-        try:
-            _run(launch, function, signature, names, args, int(shared_bytes), timeout, report)
-        except Rerun:
-            continue
-        except faults.SimFault as fault:
-            fault.seed, fault.landing = number, landing
-            raise
-        number += 1
-    report.seconds = time.perf_counter() - started
-    report.events = launch.events or []
-    return report
+
+
+class Grid:
+    """A kernel with all that it is launched on, checked: the same again for every schedule."""
+
+    def __init__(self, kernel, grid, block, args, shared_bytes, timeout):
+        check_integers(grid=grid, block=block, shared_bytes=shared_bytes)
+        if grid < 1 or not 1 <= block <= 1024:
+            raise faults.BadLaunch(f"grid={grid}, block={block}")
+        if block > getattr(kernel, "threads", block):
+            raise faults.BadLaunch(
+                f"block={block}, and the kernel is compiled for {kernel.threads}"
+            )
+        if not 0 <= shared_bytes <= SharedMemory.LIMIT:
+            raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
+        function = getattr(kernel, "py_func", kernel)
+        if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
+            raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
+        self.blocks, self.threads = int(grid), int(block)
+        signature = getattr(kernel, "signature", None)
+        names = _check_arguments(function, signature, args)
+        self.what = function, signature, names, args, int(shared_bytes), timeout
+        self.saved = [(array, array.copy()) for array in _writeable(args)]
+        self.traces, self.again = set(), False
+
+    def contents(self):
+        """A digest of what the kernel's writeable arrays hold."""
+        return hash(tuple(array.tobytes() for array, _ in self.saved))
+
+    def run(self, seed, landing, trace, report):
+        """One schedule, on the arguments as they were; adds to ``report``, returns the Launch."""
+        if isinstance(seed, Schedule) and seed.block >= self.blocks:
+            raise ValueError(f"seed={str(seed)!r} is of block {seed.block}, and grid={self.blocks}")
+        while True:
+            if self.again:
+                for array, before in self.saved:
+                    array[...] = before
+            self.again = True
+            launch = Launch(self.blocks, self.threads, seed, landing, trace, self.traces)
+            try:
+                _run(launch, *self.what, report)
+            except Rerun:
+                continue
+            except BadSchedule as error:
+                raise ValueError(str(error)) from None
+            except faults.SimFault as fault:
+                fault.seed, fault.landing = launch.seed_text(), landing
+                raise
+            return launch
 
 
 def _writeable(args):
@@ -152,7 +191,7 @@ def _run(launch, function, signature, names, args, shared_bytes, timeout, report
             watchdog.start()
             with np.errstate(all="ignore"):  # a GPU does not warn either
                 for index in range(launch.blocks):
-                    block = Block(launch, index, launch.threads, shared_bytes)
+                    block = launch.block_type(launch, index, launch.threads, shared_bytes)
                     block.run(code, prepared)
                     blocks.append(block.summary())
         finally:

@@ -159,7 +159,7 @@ class FakeCuda:
     threadfence_block = threadfence_system = threadfence
 
     def nanosleep(self, nanoseconds):
-        getcurrent().spin()
+        getcurrent().poll()
 
     # --- shuffles and votes
     def shfl_sync(self, mask, value, source):

@@ -63,6 +63,8 @@ class SimFault(Exception):
             lines.append(f"  rule   {self.rule}")
         if self.cure:
             lines.append(f"  cure   {self.cure}")
+        if self.seed is not None:
+            lines.append(f"  seed   {self.seed!r}, landing {self.landing}")
         return "\n".join(lines)
 
 

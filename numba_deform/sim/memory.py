@@ -155,7 +155,7 @@ class Space:
     def on_read(self, thread, address, size):
         thread.reads += 1
         if thread.reads > MANY_READS:
-            thread.spin("spin", self, address)
+            thread.many_reads("spin", self, address)
         a = address - self.base
         tid = thread.tid
         records = self.written[a : a + size]
@@ -223,7 +223,7 @@ class Space:
         """An atomic read: it does not race with atomic writes, but does with ordinary ones."""
         a = address - self.base
         if UNWRITTEN in self.written[a : a + size]:
-            thread.spin()  # as in _check_read
+            thread.poll()  # as in _check_read
         records = self.written[a : a + size]
         for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
             if not w.atomic and not self._sees(thread, w):
@@ -595,7 +595,7 @@ class Region(Space):
             self.was_read = True
             thread.reads += 1
             if thread.reads > MANY_READS:
-                thread.spin("spin", self, address)
+                thread.many_reads("spin", self, address)
 
     def on_write(self, thread, address, size, record):
         if self.bytes.readonly:

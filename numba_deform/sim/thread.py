@@ -120,9 +120,9 @@ class Thread(greenlet):
         return None
 
     def state(self):
-        """Where a parked thread stands and what its variables hold: if that comes again and nobody
-        has changed anything, it is going to come forever."""
-        frame, values = self.gr_frame, [self.tid]
+        """Where a thread stands and what its variables hold: if that comes again and nobody has
+        changed anything, it is going to come forever."""
+        frame, values = self.gr_frame or sys._getframe(1), [self.tid]
         while frame is not None:
             if KERNEL in frame.f_globals:
                 values += [frame.f_lasti, *map(repr, dict(frame.f_locals).items())]
@@ -178,6 +178,9 @@ class Thread(greenlet):
         self.block.spinning.append(self)
         self.block.switches += 1
         self.block.hub.switch()
+
+    # Giving way for other reasons: after (or before) a look at a flag or barrier, and after many reads.
+    poll = many_reads = spin
 
     # --- addresses and plain accesses -----------------------------------------------------------
     def shared_address(self, array):
@@ -252,7 +255,7 @@ class Thread(greenlet):
 
     def load_acquire(self, space, address):
         region, address = self._flag(space, address)
-        self.spin("flag", region, address)
+        self.poll("flag", region, address)
         region.on_acquire(self, address, 4)
         self.acquire(region.flags.get(address))
         self.time += COST.shared_load
@@ -335,7 +338,7 @@ class Thread(greenlet):
         else:  # more likely than a read to be a poll
             self.reads += 10
             if self.reads > MANY_READS:
-                self.spin("atomic", space, address)
+                self.poll("atomic", space, address)
         self.time += COST.atomic
         return old
 
@@ -376,6 +379,10 @@ class Thread(greenlet):
         barrier = self.block.barriers.find(self, address)
         barrier.expect(self, count)
         barrier.complete_if_done(self)
+
+    def mbarrier_arrive_expect_tx(self, address, count):
+        self.mbarrier_expect_tx(address, count)
+        self.mbarrier_arrive(address, 1)
 
     def mbarrier_wait(self, address, parity, suspend):
         block, start = self.block, self.time
@@ -425,7 +432,7 @@ class Thread(greenlet):
         if last and last[:3] == (barrier, parity, site) and last[3] != phase:
             raise self._missed(barrier, last[3])
         self.polled = (barrier, parity, site, phase)
-        self.spin("mbarrier", barrier, parity)
+        self.poll("mbarrier", barrier, parity)
 
     def _missed(self, barrier, phase):
         """This thread waits for ``phase``; before it came to look, the next was complete as well."""

@@ -64,6 +64,18 @@ def test_dashes_schedules_and_landings(call):
     assert "without the line" in out
 
 
+def test_all_schedules(call):
+    status, out, _ = call("expect_too_many", "fixed=1", "schedules=all")
+    assert status == 0 and out.rstrip().endswith("PASS")
+    assert "none was broken; complete: every order of up to 8 barrier, flag and copy events" in out
+    status, out, _ = call("no_empty_wait", "fixed=1", "schedules=all", "limit=3")
+    assert status == 0 and "not complete: the first 3 schedules (limit=3)" in out
+    status, out, _ = call("expect_too_many", "schedules=all")
+    assert status == 0 and "  seed   'x:0:'" in out and "replay schedule_seed=x:0: " in out
+    status, again, _ = call("expect_too_many", "schedule_seed=x:0:")
+    assert status == 0 and again == out
+
+
 def test_the_twin(call):
     status, out, _ = call("no_full_wait", "fixed=1", "schedules=4")
     assert status == 0
@@ -96,6 +108,14 @@ def test_another_report_than_the_expected_one_fails(call, monkeypatch):
         (("engine=gpu",), "bugs takes a name before engine=gpu"),
         (("no_full_wait", "engine=tpu"), "engine=tpu: it must be one of cpu, gpu"),
         (("no_full_wait", "seed=1"), "unknown key seed"),
+        (("no_full_wait", "schedules=some"), "must be a whole number of at least 1, or all"),
+        (("no_full_wait", "schedule_seed=x:1"), "or a schedule such as x:0:0210"),
+        (("no_full_wait", "schedule_seed=x:1:"), "is of block 1, and grid=1"),
+        (("no_full_wait", "limit=5"), "limit goes with schedules=all; add it"),
+        (
+            ("no_full_wait", "schedules=all", "landing=late"),
+            "landing does not go with schedules=all",
+        ),
         (("no_full_wait", "engine=gpu", "landing=late"), "landing is for the CPU engine"),
         (
             ("no_full_wait", "engine=gpu"),
