@@ -1,0 +1,475 @@
+"""window: a TMA instruction brings a large box of a level, and many nearby queries sample from it.
+
+Queries are grouped into *cells* (windows.py): those whose reference points lie in one rectangle of the finest
+level. Around each cell, every level has a *window*, a box that holds the pixels that nearly all of the cell's
+samples need. One warp loads the windows of cell after cell into a ring of stages; the others take the rows of
+a cell in groups of a warp:
+
+    producer: for each item (batch, head, cell):     consumer: for each item:
+                  acquire the stage                                wait for the stage
+                  ask for one box per level                        for its groups of rows: add up all samples
+                                                                   release it
+
+Inside a window nothing is checked: what lies outside the level arrived as zeros. A sample whose tile is not in
+its window is loaded from global memory instead.
+
+A row's lanes each take 16 bytes of a pixel. With pixels of 64 bytes two rows share the 128 bytes that shared
+memory delivers at once, and would meet in the same banks half of the time: so even rows read a tile's
+even column first, odd rows its odd one. Where a sample lies and what it weighs is prepared by one lane, and goes
+through shared memory to the row's others: all of them read one address, which is free.
+"""
+
+import functools
+from collections import namedtuple
+
+from numba import cuda, float32, int32, uint32, uint64
+from numba.cuda import types
+
+from ..compiler import kernel
+from ..device.integer import div_u32
+from ..device.memory import (
+    align_up,
+    ld_global_nc_b32,
+    ld_global_nc_v2,
+    ld_global_nc_v4,
+    ld_shared_v2,
+    ld_shared_v4,
+    shared_address,
+    st_shared_v2,
+    st_shared_v4,
+    static_bytes,
+)
+from ..device.pipeline import (
+    Ring,
+    acquire,
+    commit,
+    first_state,
+    full_barrier,
+    init_barriers,
+    make_advance,
+    release,
+    wait,
+)
+from ..device.sync import fence_mbarrier_init, shfl_sync_idx_b32, shfl_sync_idx_f32
+from ..device.tma import (
+    cp_async_bulk_tensor_3d,
+    fence_proxy_tensormap_acquire_sys,
+    prefetch_tensormap,
+)
+from .accumulate import ALL, ARITHMETIC
+from .lanes import ITEMSIZE
+from .row import Raw, Run, Sums
+from .sampling import corner_weights, load_level, locate, number_loader
+
+# A consumer thread, and where it reads: its row and chunk, the shared addresses of its warp's prepared samples and
+# of its chunk of the stage; for samples outside, the plane's address and the bytes of a pixel in it.
+Reader = namedtuple("Reader", ["row", "chunk", "meta", "base", "plane", "pixel_bytes"])
+# The level of a lane's run, and its window: corner, size, and offset in the stage.
+Window = namedtuple(
+    "Window",
+    ["level", "mine", "height", "width", "left", "top", "box_height", "box_width", "offset"],
+)
+ENTRY = 8  # samples of a row that are prepared at a time
+
+
+@functools.cache
+def layout(constants):
+    """(lanes of a row, samples that a lane reads at once, rounds until a row is through)."""
+    lanes = constants.channels * ITEMSIZE[constants.dtype] // 16
+    samples = constants.levels * constants.points
+    runs = [n for n in (8, 4, 2, 1) if constants.points % n == 0 and n >= ENTRY // lanes]
+    run = min(runs, key=lambda n: (-(-samples // (n * lanes)) * n, -n))
+    return lanes, run, -(-samples // (run * lanes))
+
+
+def sample_words(constants, arithmetic):
+    """32-bit words of one prepared sample: two offsets, two columns' weights."""
+    return 4 if ARITHMETIC[constants.dtype, arithmetic].weight_words == 1 else 8
+
+
+def window_bytes(boxes, constants):
+    """Bytes of each level's window; each starts on 128 bytes."""
+    pixel = constants.channels * ITEMSIZE[constants.dtype]
+    return [-(-height * width * pixel // 128) * 128 for height, width in boxes]
+
+
+def shared_bytes(config, constants):
+    """(bytes of windows, of barriers, of prepared samples) of a block."""
+    lanes, _, _ = layout(constants)
+    windows = config.stages * sum(window_bytes(config.boxes, constants))
+    entry = 4 * sample_words(constants, config.arithmetic) * ENTRY * (32 // lanes)
+    return windows, 16 * config.stages, config.consumers * entry
+
+
+@functools.cache
+def choice(values):
+    """A device function that returns ``values[i]``, folded to a constant where i is one."""
+    (last,) = values[-1:]
+
+    @cuda.jit(device=True, forceinline=True)
+    def only(i):
+        return int32(last)
+
+    chosen = only
+    for number in reversed(range(len(values) - 1)):
+        chosen = _either(number, values[number], chosen)
+    return chosen
+
+
+def _either(number, value, other):
+    @cuda.jit(device=True, forceinline=True)
+    def either(i):
+        if i == number:
+            return int32(value)
+        return other(i)
+
+    return either
+
+
+def in_turn(functions):
+    """A device function that calls ``functions``, all of 6 arguments, one after the other: loops as long as this
+    the compiler does not unroll, and numbers in registers have no address."""
+    if len(functions) == 1:
+        return functions[0]
+    middle = len(functions) // 2
+    before, after = in_turn(functions[:middle]), in_turn(functions[middle:])
+
+    @cuda.jit(device=True, forceinline=True)
+    def both(a, b, c, d, e, f):
+        before(a, b, c, d, e, f)
+        after(a, b, c, d, e, f)
+
+    return both
+
+
+def build(config, constants):
+    """The kernel for a ``configs.Window`` with boxes, and ``configs.Constants``.
+
+    Arguments: address of the tensor maps (rank 3, one for each (batch, level)), value, levels (L, 4) int32,
+    cells (cells, 2 + 2L) int32: queries in it, 0, then x and y of each level's window; shifts (H, L, 2) int32: what a
+    head adds to them; order (cells, slots) int32: the queries of each cell; items int32: plane * cells + cell in the order in which
+    the blocks take them; locations, weights, out; cells, slots,
+    B, Q, heads, S.
+    """
+    LANES, RUN, ROUNDS = layout(constants)
+    ROWS, ROW_SHIFT = 32 // LANES, LANES.bit_length() - 1
+    EACH = ENTRY // LANES  # samples that a lane prepares at a time
+    LEVELS, POINTS, CHANNELS = constants.levels, constants.points, constants.channels
+    SAMPLES, PARTS, COORDINATES = LEVELS * POINTS, RUN // EACH, 2 * RUN
+    EVEN = ROUNDS * LANES * RUN == SAMPLES  # no lane without a run
+    PIXEL = CHANNELS * ITEMSIZE[constants.dtype]
+    PIXEL_SHIFT, SPLIT = PIXEL.bit_length() - 1, PIXEL == 64
+    CONSUMERS, STAGES = config.consumers, config.stages
+    sizes = window_bytes(config.boxes, constants)
+    WINDOW_BYTES = sum(sizes)
+    BOX_BYTES = sum(h * w * PIXEL for h, w in config.boxes)
+    offset_of = choice(tuple(sum(sizes[:i]) for i in range(LEVELS)))
+    pitch_of = choice(tuple(w * PIXEL for _, w in config.boxes))
+    width_of = choice(tuple(w for _, w in config.boxes))
+    height_of = choice(tuple(h for h, _ in config.boxes))
+    WORDS = sample_words(constants, config.arithmetic)
+    WIDE = WORDS == 8
+    TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
+    META = META_BYTES // CONSUMERS
+    STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
+    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
+    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    CELL_BYTES, ORDER_BYTES = 4 * (2 + 2 * LEVELS), 4
+    XY_WORDS, load_locations, convert_locations = number_loader(constants.location_dtype, 2 * RUN)
+    ATTENTION_WORDS, load_weights, convert_weights = number_loader(constants.weight_dtype, RUN)
+    ONE_WORDS, load_one, convert_one = number_loader(constants.location_dtype, 2)
+    _, load_one_weight, convert_one_weight = number_loader(constants.weight_dtype, 1)
+    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
+    pack, unpack, add = arithmetic.pack, arithmetic.unpack, arithmetic.add
+    flush_sums, store, SUMS = arithmetic.flush, arithmetic.store, arithmetic.words
+    advance = make_advance(STAGES)
+
+    @cuda.jit(device=True, inline="always")
+    def new_sums():
+        sums, partial = cuda.local.array(SUMS, float32), cuda.local.array(4, uint32)
+        for i in range(SUMS):
+            sums[i] = float32(0)
+        for i in range(4):
+            partial[i] = uint32(0)
+        return Sums(sums, partial)
+
+    @cuda.jit(device=True, inline="always")
+    def new_raw():
+        xy = cuda.local.array(XY_WORDS, uint32)
+        attention = cuda.local.array(ATTENTION_WORDS, uint32)
+        return Raw(xy, attention)
+
+    @cuda.jit(device=True, inline="always")
+    def unpack_run(raw):
+        xy = cuda.local.array(COORDINATES, float32)
+        attention = cuda.local.array(RUN, float32)
+        convert_locations(raw.xy, xy)
+        convert_weights(raw.attention, attention)
+        return Run(xy, attention)
+
+    @cuda.jit(device=True, forceinline=True)
+    def entry(meta, s, row):
+        """Where sample s of a row's ENTRY is: lanes that write at once reach different banks."""
+        swizzled = row ^ int32((s // EACH * 2) & (ROWS - 1))
+        return uint32(meta + uint32(4 * WORDS) * uint32(int32(s * ROWS) + swizzled))
+
+    @cuda.jit(device=True, forceinline=True)
+    def put(meta, s, row, first, second, a, b, c, d):
+        here = entry(meta, s, row)
+        if WIDE:
+            st_shared_v2(here, first, second)
+            st_shared_v4(uint32(here + uint32(16)), a, b, c, d)
+        else:
+            st_shared_v4(here, first, second, a, c)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_sample(acc, meta, s, row, base, pitch):
+        """One sample of each row, its tile's columns in the row's own order."""
+        here = entry(meta, s, row)
+        if WIDE:
+            offsets = ld_shared_v2(here)
+            words = ld_shared_v4(uint32(here + uint32(16)))
+            up, down = unpack(words[0], words[1])
+            other_up, other_down = unpack(words[2], words[3])
+            first, second = offsets[0], offsets[1]
+        else:
+            words = ld_shared_v4(here)
+            up, down = unpack(words[2], uint32(0))
+            other_up, other_down = unpack(words[3], uint32(0))
+            first, second = words[0], words[1]
+        first, second = uint32(first + base), uint32(second + base)
+        add(acc.sums, acc.partial, 0, ld_shared_v4(first), up)
+        add(acc.sums, acc.partial, 0, ld_shared_v4(second), other_up)
+        add(acc.sums, acc.partial, 0, ld_shared_v4(uint32(first + uint32(pitch))), down)
+        add(acc.sums, acc.partial, 0, ld_shared_v4(uint32(second + uint32(pitch))), other_down)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_pixel(acc, plane, level_start, row_stride, pixel_bytes, x, y, width, height, weight):
+        if 0 <= x and x < width and 0 <= y and y < height:
+            pixel = level_start + y * row_stride + x
+            chunk = ld_global_nc_v4(plane + uint64(uint32(pixel)) * uint64(pixel_bytes))
+            up, _ = unpack(*pack(weight, weight))
+            add(acc.sums, acc.partial, 0, chunk, up)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_outside(acc, me, at, levels, locations, weights, lost, first):
+        """Samples that no window holds, one after the other, from global memory; ``lost`` has a bit for each
+        sample of this lane's run, which starts with number ``first`` among all samples."""
+        one_xy, one_weight = cuda.local.array(2, float32), cuda.local.array(1, float32)
+        words, weight_word = cuda.local.array(ONE_WORDS, uint32), cuda.local.array(1, uint32)
+        lanes = uint32(cuda.ballot_sync(ALL, lost != 0))
+        while lanes != 0:
+            owner = uint32(cuda.ffs(int32(lanes)) - 1)
+            lanes = uint32(lanes & uint32(lanes - uint32(1)))
+            bits = uint32(shfl_sync_idx_b32(uint32(ALL), uint32(lost), owner))
+            level = int32(shfl_sync_idx_b32(uint32(ALL), uint32(at.level), owner))
+            low = shfl_sync_idx_b32(uint32(ALL), uint32(first & uint64(0xFFFFFFFF)), owner)
+            high = shfl_sync_idx_b32(uint32(ALL), uint32(first >> uint64(32)), owner)
+            height, width, start, stride = load_level(levels, level)
+            mine = me.row == int32(owner >> uint32(ROW_SHIFT))
+            while bits != 0:
+                k = uint64(cuda.ffs(int32(bits)) - 1)
+                bits = uint32(bits & uint32(bits - uint32(1)))
+                sample = uint64((uint64(high) << uint64(32) | uint64(low)) + k)
+                load_one(locations + sample * uint64(LOCATION_BYTES), words)
+                load_one_weight(weights + sample * uint64(WEIGHT_BYTES), weight_word)
+                convert_one(words, one_xy)
+                convert_one_weight(weight_word, one_weight)
+                x, fx, _ = locate(one_xy[0], width)
+                y, fy, _ = locate(one_xy[1], height)
+                if mine:
+                    for side in range(2):
+                        up, down = corner_weights(one_weight[0], fx, fy, int32(side))
+                        column, line = int32(x + int32(side)), int32(y + int32(1))
+                        add_pixel(
+                            acc, me.plane, start, stride, me.pixel_bytes, column, y, width, height,
+                            up,
+                        )  # fmt: skip
+                        add_pixel(
+                            acc, me.plane, start, stride, me.pixel_bytes, column, line, width, height,
+                            down,
+                        )  # fmt: skip
+        flush_sums(acc.sums, acc.partial, 1)
+
+    def make_prepare(k):
+        """Sample k of a lane's run, into shared memory; bit k of ``lost`` if its window does not hold it."""
+        S, BIT = k % EACH, 1 << k
+
+        @cuda.jit(device=True, forceinline=True)
+        def prepare(acc, run, me, at, lost, first_run):
+            x, fx, inside_x = locate(run.xy[2 * k], at.width)
+            y, fy, inside_y = locate(run.xy[2 * k + 1], at.height)
+            attention = run.attention[k]
+            if not (at.mine and inside_x and inside_y):
+                attention = float32(0)
+            at_x, at_y = int32(x - at.left), int32(y - at.top)
+            here = at_x >= 0 and at_y >= 0 and at_x < at.box_width - 1 and at_y < at.box_height - 1
+            inner, tile = float32(0), int32(0)
+            if here:
+                inner = attention
+                tile = int32((at_y * at.box_width + at_x) << int32(PIXEL_SHIFT))
+            tile = uint32(tile + at.offset)
+            swap = int32(0)  # which column this row reads first
+            if SPLIT:
+                swap = int32(((tile >> uint32(PIXEL_SHIFT)) ^ uint32(me.row)) & uint32(1))
+            a, b = pack(*corner_weights(inner, fx, fy, swap))
+            c, d = pack(*corner_weights(inner, fx, fy, int32(1 - swap)))
+            one = uint32(tile + uint32(swap * int32(PIXEL)))
+            two = uint32(tile + uint32(int32(1 - swap) * int32(PIXEL)))
+            put(me.meta, me.chunk * int32(EACH) + int32(S), me.row, one, two, a, b, c, d)
+            if attention != float32(0) and not here:
+                lost[0] = uint32(lost[0] | uint32(BIT))
+
+        return prepare
+
+    def make_add(s):
+        """Sample s of the ENTRY that are prepared."""
+        LANE_RUNS = s // EACH  # it is of the run of this lane
+
+        @cuda.jit(device=True, forceinline=True)
+        def add_one(acc, run, me, at, lost, first_run):
+            level = int32(div_u32((first_run + int32(LANE_RUNS)) * int32(RUN), POINTS))
+            pitch = pitch_of(min(level, int32(LEVELS - 1)))
+            add_sample(acc, me.meta, s, me.row, me.base, pitch)
+
+        return add_one
+
+    @cuda.jit(device=True, forceinline=True)
+    def prepared(acc, run, me, at, lost, first_run):
+        cuda.syncwarp()  # the samples are prepared
+
+    @cuda.jit(device=True, forceinline=True)
+    def used(acc, run, me, at, lost, first_run):
+        flush_sums(acc.sums, acc.partial, 1)
+        cuda.syncwarp()  # and may be overwritten
+
+    program = []
+    for part in range(PARTS):
+        program += [make_prepare(part * EACH + e) for e in range(EACH)] + [prepared]
+        program += [make_add(s) for s in range(ENTRY)] + [used]
+    add_round = in_turn(program)
+
+    @cuda.jit(device=True, forceinline=True)
+    def origin(cells, shifts, cell, head, level):
+        """Where an item's window of a level starts, in pixels of the level."""
+        xy = ld_global_nc_v2(
+            cells + uint64(cell) * uint64(CELL_BYTES) + uint64(8) + uint64(8) * uint64(level)
+        )
+        more = ld_global_nc_v2(shifts + uint64(8) * uint64(head * int32(LEVELS) + level))
+        return int32(int32(xy[0]) + int32(more[0])), int32(int32(xy[1]) + int32(more[1]))
+
+    u64, i32 = types.uint64, types.int32
+
+    @kernel(
+        types.void(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, i32, i32, i32, i32, i32, i32),
+        threads=config.threads,
+        min_blocks=1,
+    )
+    def window(
+        maps, value, levels, cells, shifts, order, schedule, locations, weights, out, cell_count, slots,
+        batches, queries, heads, spatial_size,
+    ):  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        lane, warp = int32(thread & int32(31)), int32(thread >> int32(5))
+        items = int32(cell_count * batches * heads)
+        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+
+        shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
+        windows = align_up(shared_address(shared), uint32(128))
+        full = uint32(windows + uint32(TILES_BYTES))
+        ring = Ring(full, uint32(full + uint32(8 * STAGES)))
+        if thread == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, CONSUMERS)
+            fence_mbarrier_init()  # the copy engine sees the barriers
+        for i in range(thread, LEVELS * batches, 32 * (CONSUMERS + 1)):
+            fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
+            prefetch_tensormap(maps + uint64(128) * uint64(i))
+        cuda.syncthreads()
+
+        state = first_state()
+        if warp == CONSUMERS:
+            if lane == 0:
+                while item < items:
+                    code = int32(ld_global_nc_b32(schedule + uint64(4) * uint64(item)))
+                    plane_number = int32(div_u32(code, cell_count))
+                    cell = int32(code - plane_number * cell_count)
+                    batch = int32(div_u32(plane_number, heads))
+                    head = int32(plane_number - batch * heads)
+                    acquire(ring, state)
+                    commit(ring, state, uint32(BOX_BYTES))
+                    stage = uint32(windows + uint32(state.stage) * uint32(WINDOW_BYTES))
+                    for level in range(LEVELS):
+                        x, y = origin(cells, shifts, cell, head, int32(level))
+                        cp_async_bulk_tensor_3d(
+                            uint32(stage + uint32(offset_of(level))),
+                            maps + uint64(128) * uint64(batch * int32(LEVELS) + int32(level)),
+                            head * int32(CHANNELS), x, y, full_barrier(ring, state),
+                        )  # fmt: skip
+                    state = advance(state)
+                    item = int32(item + stride)
+        else:
+            meta = uint32(full + uint32(BARRIER_BYTES) + uint32(warp * int32(META)))
+            row, chunk = int32(lane >> int32(ROW_SHIFT)), int32(lane & int32(LANES - 1))
+            group = warp  # this warp's next one among the groups of the item
+            while item < items:
+                code = int32(ld_global_nc_b32(schedule + uint64(4) * uint64(item)))
+                plane_number = int32(div_u32(code, cell_count))
+                cell = int32(code - plane_number * cell_count)
+                batch = int32(div_u32(plane_number, heads))
+                head = int32(plane_number - batch * heads)
+                pixel_bytes = int32(heads * int32(PIXEL))
+                plane = (
+                    value
+                    + uint64(batch) * uint64(spatial_size) * uint64(pixel_bytes)
+                    + uint64(head * int32(PIXEL) + chunk * int32(16))
+                )
+                count = int32(ld_global_nc_b32(cells + uint64(cell) * uint64(CELL_BYTES)))
+                groups = int32(div_u32(count + int32(ROWS - 1), ROWS))
+                stage = uint32(windows + uint32(state.stage) * uint32(WINDOW_BYTES))
+                base = uint32(stage + uint32(chunk * int32(16)))
+                me = Reader(row, chunk, meta, base, plane, pixel_bytes)
+                wait(ring, state)
+                while group < groups:
+                    slot = int32(group * int32(ROWS) + row)
+                    place = min(slot, int32(count - 1))
+                    query = int32(
+                        ld_global_nc_b32(order + uint64(ORDER_BYTES) * uint64(cell * slots + place))
+                    )
+                    number = int32((batch * queries + query) * heads + head)
+                    acc, raw, lost = new_sums(), new_raw(), cuda.local.array(1, uint32)
+                    for r in range(ROUNDS):
+                        first = int32((r * LANES + chunk) * int32(RUN))
+                        mine = True
+                        if not EVEN:
+                            mine = first < SAMPLES
+                            first = min(first, int32(SAMPLES - RUN))
+                        sample = uint64(number) * uint64(SAMPLES) + uint64(first)
+                        load_locations(locations + sample * uint64(LOCATION_BYTES), raw.xy)
+                        load_weights(weights + sample * uint64(WEIGHT_BYTES), raw.attention)
+                        level = int32(div_u32(first, POINTS))
+                        height, width, _, _ = load_level(levels, level)
+                        left, top = origin(cells, shifts, cell, head, level)
+                        at = Window(
+                            level, mine, height, width, left, top, height_of(level),
+                            width_of(level), offset_of(level),
+                        )  # fmt: skip
+                        run = unpack_run(raw)
+                        lost[0] = uint32(0)
+                        add_round(acc, run, me, at, lost, int32(r * LANES))
+                        if cuda.any_sync(ALL, lost[0] != 0):
+                            add_outside(acc, me, at, levels, locations, weights, lost[0], sample)
+                    if slot < count:
+                        store(
+                            out + uint64(number) * uint64(PIXEL) + uint64(chunk * int32(16)),
+                            acc.sums, 0,
+                        )  # fmt: skip
+                    group = int32(group + CONSUMERS)
+                group = int32(group - groups)
+                cuda.syncwarp()  # all lanes have read the stage
+                if lane == 0:
+                    release(ring, state)
+                state = advance(state)
+                item = int32(item + stride)
+
+    return window
