@@ -1209,4 +1209,6 @@ def test_a_flag_polled_before_its_first_store_is_garbage():
             m.st_release_cta_shared_b32(at, 1)
 
     for landing in LANDINGS:
-        expect(faults.UninitialisedRead, kernel, nans(1), landing=landing, words="nothing has written")
+        expect(
+            faults.UninitialisedRead, kernel, nans(1), landing=landing, words="nothing has written"
+        )
