@@ -249,6 +249,17 @@ def _foreign_stream(handle):
     return Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
 
 
+def profile_launch(gpu, run):
+    """Call ``run()`` as what a profiler counts that was started off (``--profile-from-start off``)."""
+    from cuda.bindings import driver
+
+    gpu.device.sync()
+    _check(driver.cuProfilerStart())
+    run()
+    gpu.device.sync()
+    _check(driver.cuProfilerStop())
+
+
 def time_launches(gpu, run, repeats=10, warm_up=3, between=None):
     """Milliseconds of each of ``repeats`` calls of ``run()``, by events, after ``warm_up`` calls.
 
