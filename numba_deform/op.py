@@ -479,8 +479,6 @@ def library_of(array):
 
 def view_of(name, array):
     """Address, shape, dtype and device of an array that is on a GPU and dense."""
-    from cuda.core.utils import StridedMemoryView
-
     if isinstance(array, DeviceArray):
         return SimpleNamespace(
             address=array.address, shape=array.shape, dtype=str(array.dtype),
@@ -490,6 +488,8 @@ def view_of(name, array):
         raise OperatorError(
             f"{name} is a NumPy array and others are not; pass all as NumPy arrays, or all on a GPU"
         )
+    from cuda.core.utils import StridedMemoryView
+
     stream = -1  # the launch goes to the caller's own stream: nothing to synchronise
     if library_of(array) == "jax":
         array.block_until_ready()

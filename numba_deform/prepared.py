@@ -17,6 +17,7 @@ import numpy as np
 from .host.gpu import (
     ArgumentBlock,
     DeviceArray,
+    device_of,
     is_capturing,
     ready_launch,
     stream_from,
@@ -113,6 +114,14 @@ def _read_numpy(name, array):
     return array.ctypes.data, (array.shape, _name_of(array.dtype), None, array.flags.c_contiguous)
 
 
+def _read_interface(name, array):
+    interface = array.__cuda_array_interface__
+    if interface.get("strides"):  # contiguous, perhaps
+        return _read_any(name, array)
+    address = interface["data"][0]
+    return address, (interface["shape"], _name_of(array.dtype), device_of(address), True)
+
+
 def _read_any(name, array):
     view = view_of(name, array)
     return view.address, (view.shape, view.dtype, view.device, True)
@@ -124,7 +133,11 @@ def _reader(kind):
         return _read_torch
     if issubclass(kind, np.ndarray):
         return _read_numpy
-    return _read_cupy if kind.__module__.partition(".")[0] == "cupy" else _read_any
+    library = kind.__module__.partition(".")[0]
+    if library == "cupy":
+        return _read_cupy
+    by_interface = hasattr(kind, "__cuda_array_interface__") and not library.startswith("jax")
+    return _read_interface if by_interface else _read_any
 
 
 def _in_words(shape, dtype, device, contiguous):

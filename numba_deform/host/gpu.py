@@ -95,10 +95,10 @@ def is_cuda_error(error):
 
 def _check(result):
     """The value of a driver call; raises RuntimeError with the driver's own words."""
-    from cuda.bindings import driver
-
     status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
+    if status != 0:
+        from cuda.bindings import driver
+
         _, name = driver.cuGetErrorName(status)
         _, text = driver.cuGetErrorString(status)
         raise RuntimeError(f"{name.decode()}: {text.decode()}")
@@ -151,6 +151,14 @@ class DeviceArray:
         from cuda.bindings import driver
 
         _check(driver.cuMemsetD8(self.address, byte, self.nbytes))
+
+
+def device_of(address):
+    """The number of the GPU whose memory lies at ``address``; RuntimeError if it is none's."""
+    from cuda.bindings import driver
+
+    ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(_check(driver.cuPointerGetAttribute(ordinal, address)))
 
 
 def copy_to_host(address, shape, dtype):
@@ -265,20 +273,18 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
     _check(driver.cuKernelGetFunction(function))  # loads it now: a capture is no time for that
     gpu.device.set_current()
     context = _check(driver.cuCtxGetCurrent())
-    threads, success = kernel.threads, driver.CUresult.CUDA_SUCCESS
+    threads = kernel.threads
     push, call, pop = driver.cuCtxPushCurrent, driver.cuLaunchKernel, driver.cuCtxPopCurrent
 
     def run(stream):
         # A default stream belongs to the current context, which may be another GPU's, or none.
-        pushed = push(context)
-        if pushed[0] != success:
-            _check(pushed)
+        _check(push(context))
         try:
-            done = call(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, block.address, 0)
+            _check(
+                call(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, block.address, 0)
+            )
         finally:
             pop()
-        if done[0] != success:
-            _check(done)
 
     return run
 
@@ -300,8 +306,7 @@ def is_capturing(handle):
     """Whether the stream of that handle is being captured into a graph."""
     from cuda.bindings import driver
 
-    idle = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
-    return _check(driver.cuStreamIsCapturing(handle)) != idle
+    return _check(driver.cuStreamIsCapturing(handle)) != 0
 
 
 def stream_from(gpu, stream):

@@ -358,8 +358,21 @@ def cupy_array(array):
     return made
 
 
-@pytest.mark.parametrize("wrap", [Tensor, cupy_array])
-def test_other_libraries(pretended, wrap):
+class Foreign:
+    """An array with the CUDA array interface and nothing else."""
+
+    def __init__(self, array):
+        self.dtype = array.dtype
+        self.interface = {"shape": array.shape, "data": (array.address, False), "strides": None}
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.interface
+
+
+@pytest.mark.parametrize("wrap", [Tensor, cupy_array, Foreign])
+def test_other_libraries(pretended, wrap, monkeypatch):
+    monkeypatch.setattr(prepared, "device_of", lambda address: 0)
     arrays = on_gpu(pretended, arguments())
     plan = prepare(*arrays, "direct")
     out = wrap(new_out(pretended))
@@ -368,7 +381,7 @@ def test_other_libraries(pretended, wrap):
     assert pretended.launches[0].stream == 9
 
 
-def test_tensors_that_are_refused(pretended):
+def test_tensors_that_are_refused(pretended, monkeypatch):
     arrays = on_gpu(pretended, arguments())
     plan = prepare(*arrays, "direct")
     value, rest = arrays[0], operands(arrays)[1:]
@@ -379,6 +392,9 @@ def test_tensors_that_are_refused(pretended):
         plan(Tensor(value, device=1), *rest, out=out)
     with pytest.raises(OperatorError, match="^value is non-contiguous"):
         plan(Tensor(value, contiguous=False), *rest, out=out)
+    monkeypatch.setattr(prepared, "device_of", lambda address: 1)
+    with pytest.raises(OperatorError, match="^value is contiguous .* on GPU 1; .* on GPU 0$"):
+        plan(Foreign(value), *rest, out=out)
     learning = Tensor(value)
     learning.requires_grad = True
     with pytest.raises(OperatorError, match="value requires a gradient, .*; pass value.detach()"):
