@@ -1,6 +1,7 @@
 """Multi-scale deformable attention on Hopper, in Numba CUDA Python, with TMA and mbarrier."""
 
 from .op import OperatorError, ms_deform_attn
+from .prepared import Prepared, prepare
 from .reference import reference, relative_error
 from .sim import SimFault, simulate
 from .variants import VARIANTS, ConfigError
@@ -11,9 +12,11 @@ __all__ = [
     "VARIANTS",
     "ConfigError",
     "OperatorError",
+    "Prepared",
     "SimFault",
     "Workload",
     "ms_deform_attn",
+    "prepare",
     "preset",
     "reference",
     "relative_error",

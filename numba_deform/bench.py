@@ -7,6 +7,7 @@ What is right is then timed here, in turn, round after round, so that a drift hi
 
 import dataclasses
 import functools
+import itertools
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import ceilings, peers, record
+from . import ceilings, peers, profile, record
 from .cache import shared_directory
 from .host.gpu import DeviceArray, find_gpu, launch, time_launches
 from .kernels.ceilings import build_delay
@@ -24,7 +25,7 @@ from .op import check_problem, gpu_launcher, run_cpu
 from .reference import TOLERANCE, reference, relative_error
 from .variants import VARIANTS, ConfigError, Constants, variant
 from .worker import Worker, explain
-from .workload import preset
+from .workload import PRESETS, preset
 
 CHECKED_ROWS = 2048  # of the output, where there is no PyTorch to check all of them
 DELAY_CYCLES = 600_000  # 0.3 ms: longer than Python takes to queue a launch
@@ -288,9 +289,10 @@ def clock(gpu):
 
 
 def rates(milliseconds, samples, bytes_moved, sms, ghz):
-    """Tiles and bytes per second, and cycles of an SM per tile, at the clock ``ghz``."""
+    """Compulsory bytes; tiles and bytes per second; cycles of an SM per tile, at the clock ``ghz``."""
     seconds = milliseconds / 1e3
     return {
+        "compulsory_bytes": bytes_moved,
         "gigatiles_per_second": samples / seconds / 1e9,
         "gigabytes_per_second": bytes_moved / seconds / 1e9,
         "cycles_per_tile": seconds * ghz * 1e9 * sms / samples,
@@ -334,14 +336,19 @@ def constants_of(workload):
 # --- the whole ------------------------------------------------------------------------------------
 def bench(
     gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1,
-    progress=lambda text: None,
+    progress=lambda text: None, counters=False,
 ):  # fmt: skip
     """A JSON document: rows of all entries, peers and ceilings, for each of ``workloads``.
 
     ``limit`` is how many seconds the check of one entry may take, its compilation included;
     ``progress(text)`` is told what goes on. With ``gpu`` None the CPU engine runs the entries and its
     virtual time stands in the rows, marked as not measured.
+
+    With ``counters``, what :func:`profile.count` says of an entry stands in its row as ``profile``. Raises
+    ToolMissing at once where there is no Nsight Compute.
     """
+    if counters:
+        profile.find_ncu()
     rows, ceiling_rows, engine = [], [], "gpu" if gpu else "cpu"
     with shared_directory():
         if gpu:
@@ -357,6 +364,8 @@ def bench(
                 )
                 rows += more
                 ceiling_rows += found
+                if counters:
+                    _count_all(workload, entry_rows, seed, limit, progress)
     settings = {"repeats": repeats, "warm_up": warm_up, "seed": seed}
     return record.document(
         gpu, rows, kind="bench", clock=clock(gpu) if gpu else None, settings=settings,
@@ -373,14 +382,24 @@ def bytes_of(workload):
 
 
 def describe(workload):
-    """A workload in the document: the columns that its rows share, and its text."""
-    return {**_columns(workload), "text": workload.describe(), "samples": workload.samples}
+    """A workload in the document: the columns that its rows share, its text, samples and bytes."""
+    return {
+        **columns(workload),
+        "text": workload.describe(),
+        "samples": workload.samples,
+        "compulsory_bytes": bytes_of(workload),
+    }
 
 
-def _columns(workload):
+def columns(workload):
+    """What every row says of its workload."""
     local = workload.pattern == "local"
-    pattern = f"local({workload.sigma:g})" if local else workload.pattern
-    return {"workload": workload.name, "pattern": pattern, "dtype": workload.dtype}
+    return {
+        "workload": workload.name,
+        "pattern": f"local({workload.sigma:g})" if local else workload.pattern,
+        "dtype": workload.dtype,
+        "num_query": workload.num_query,
+    }
 
 
 def _check_all(workload, entries, seed, engine, limit, progress):
@@ -389,7 +408,7 @@ def _check_all(workload, entries, seed, engine, limit, progress):
     with Worker("numba_deform.bench:measure", limit) as worker:
         for entry in entries:
             progress(f"{workload.name}: {entry.label}")
-            row = {**_columns(workload), "kind": "variant", "variant": entry.label}
+            row = {**columns(workload), "kind": "variant", "variant": entry.label}
             row["fetch"] = variant(entry.variant).fetch
             found.append((entry, row | worker.call(task_of(entry, workload, seed, engine))))
     return found
@@ -427,7 +446,7 @@ def _time_all(case, entry_rows, peer_names, repeats, warm_up, progress):
 
     samples, ghz = case.problem.samples, clock(gpu)["ghz"]
     found = [
-        {**_columns(workload), **ceilings.figures(trial, own, samples, case.bytes_moved)}
+        {**columns(workload), **ceilings.figures(trial, own, samples, case.bytes_moved)}
         for trial, own in zip(tried, times[len(jobs) :], strict=True)
     ]
     for row in found:
@@ -441,9 +460,20 @@ def _time_all(case, entry_rows, peer_names, repeats, warm_up, progress):
     return peer_rows, found
 
 
+def _count_all(workload, entry_rows, seed, limit, progress):
+    """``profile`` into the rows that have a time."""
+    denied = {}  # without permission no other entry has any either
+    for entry, row in entry_rows:
+        if "error_text" not in row:
+            progress(f"{workload.name}: counters of {entry.label}")
+            row["profile"] = denied or profile.count(task_of(entry, workload, seed), limit)
+            if row["profile"].get("error_text") == profile.DENIED:
+                denied = row["profile"]
+
+
 def _prepare_peer(case, name):
     """(row, function or None): absent peers and failing ones get ``error_text``."""
-    row = {**_columns(case.workload), "kind": "peer", "variant": name}
+    row = {**columns(case.workload), "kind": "peer", "variant": name}
     try:
         run = peers.prepare(name, case.inputs, case.operands)
         row["error"] = case.tensor_error(run())
@@ -456,11 +486,14 @@ def _prepare_peer(case, name):
     return row, run
 
 
-def workloads_of(names, patterns, **fields):
-    """Presets with every one of ``patterns`` (None: the preset's own); raises WorkloadError."""
+def workloads_of(names, patterns=(), dtypes=()):
+    """Presets (``["all"]``: every one) in all of ``dtypes`` and ``patterns``; raises WorkloadError.
+
+    Where one of these is empty, the preset's own counts.
+    """
+    names = list(PRESETS) if names == ["all"] else names
     found = []
-    for name in names:
-        for pattern in patterns or (None,):
-            chosen = preset(name, **fields)
-            found.append(chosen if pattern is None else chosen.replace(pattern=pattern))
+    for name, dtype, pattern in itertools.product(names, dtypes or ("",), patterns or ("",)):
+        changes = {"dtype": dtype, "pattern": pattern}
+        found.append(preset(name, **{k: text for k, text in changes.items() if text}))
     return found

@@ -16,7 +16,7 @@ RESERVED_SHARED = 1024
 
 
 class ToolMissing(RuntimeError):
-    """cuobjdump or nvdisasm is not installed."""
+    """A tool of NVIDIA's is not installed; the text says how to get it."""
 
 
 @dataclass(frozen=True, eq=False)

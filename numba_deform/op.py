@@ -251,10 +251,31 @@ def _level_table(gpu, problem_levels):
     return DeviceArray.of(gpu, table)
 
 
-@functools.lru_cache(maxsize=64)
-def _device_maps(gpu, problem, address, kind, box, l2_promotion):
-    """Encoded tensor maps on the GPU, kept for as long as callers come back with the same value."""
+def device_maps(gpu, problem, address, kind, box, l2_promotion):
+    """A DeviceArray of the encoded tensor maps of a value at ``address``; see :meth:`Operands.maps`."""
     return DeviceArray.of(gpu, _maps(problem, address, kind, box, l2_promotion).encode_into_host())
+
+
+# Kept for as long as callers come back with the same value.
+_kept_maps = functools.lru_cache(maxsize=64)(device_maps)
+
+
+def gpu_operands(gpu, problem, value, locations, weights, out, make_maps, debug=(0, -1)):
+    """:class:`Operands` of a launch; tables are DeviceArrays, which live as long as the arguments do."""
+    return Operands(
+        problem, value, locations, weights, out, _level_table(gpu, problem.levels), make_maps, *debug
+    )  # fmt: skip
+
+
+def launch_shape(gpu, problem, chosen, config, linked=False):
+    """(kernel, number of blocks, bytes of dynamic shared memory) for ``gpu``; GpuMissing if too old."""
+    require(gpu, chosen.capability, f"variant {chosen.name}")
+    kernel = chosen.kernel(config, problem.constants)
+    if linked:
+        kernel = kernel.with_linked_ptx()
+    shared = chosen.dynamic_shared_bytes(config, problem.constants)
+    blocks = chosen.module.blocks(problem, config, lambda: resident_blocks(gpu, kernel, shared))
+    return kernel, blocks, shared
 
 
 def gpu_launcher(
@@ -267,16 +288,11 @@ def gpu_launcher(
     ``debug`` is (address for the tiles, row), for a configuration with debug; such a launch waits for
     its end, and instead of a hang the function raises what ``host.guard.launch_guarded`` does.
     """
-    require(gpu, chosen.capability, f"variant {chosen.name}")
-    operands = Operands(
-        problem, value, locations, weights, out, _level_table(gpu, problem.levels).address,
-        lambda *options: _device_maps(gpu, problem, value, *options).address, *debug,
+    kernel, blocks, shared = launch_shape(gpu, problem, chosen, config, linked)
+    operands = gpu_operands(
+        gpu, problem, value, locations, weights, out,
+        lambda *options: _kept_maps(gpu, problem, value, *options), debug,
     )  # fmt: skip
-    kernel = chosen.kernel(config, problem.constants)
-    if linked:
-        kernel = kernel.with_linked_ptx()
-    shared = chosen.dynamic_shared_bytes(config, problem.constants)
-    blocks = chosen.module.blocks(problem, config, lambda: resident_blocks(gpu, kernel, shared))
     what = (gpu, kernel, blocks, chosen.module.arguments(operands, config), shared, stream)
     if getattr(config, "debug", False):
         return guarded_launcher(*what)
@@ -322,16 +338,12 @@ def ms_deform_attn(
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing when the engine or the
     variant needs a GPU that is not there, SimFault from the CPU engine.
     """
-    _check_engine(engine)
-    arrays = (value, sampling_locations, attention_weights)
-    if all(isinstance(a, np.ndarray) for a in arrays):
+    if all_numpy((value, sampling_locations, attention_weights), engine):
         result = run_numpy(
             value, np.asarray(spatial_shapes), np.asarray(level_start_index), sampling_locations,
             attention_weights, variant, engine, padded, out, im2col_step, **parameters,
         )  # fmt: skip
         return result[0]
-    if engine == "cpu":
-        raise OperatorError("engine=cpu takes NumPy arrays; copy the arrays to the host first")
     return _run_device(
         value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
         padded, out, stream, im2col_step, parameters,
@@ -341,6 +353,16 @@ def ms_deform_attn(
 def _check_engine(engine):
     if engine not in ENGINES:
         raise OperatorError(f"engine={engine!r} must be auto, gpu or cpu")
+
+
+def all_numpy(arrays, engine):
+    """Whether all arrays are NumPy's; raises OperatorError for an engine that cannot take them."""
+    _check_engine(engine)
+    if all(isinstance(a, np.ndarray) for a in arrays):
+        return True
+    if engine == "cpu":
+        raise OperatorError("engine=cpu takes NumPy arrays; copy the arrays to the host first")
+    return False
 
 
 def pick_engine(engine, chosen):
@@ -365,7 +387,7 @@ def pick_variant(name):
     return variant("direct" if name == "auto" else name)
 
 
-def _check_out(out, shape, dtype):
+def check_out(out, shape, dtype):
     required = f"it must be a writable C-contiguous NumPy array {shape} of {dtype}"
     if not isinstance(out, np.ndarray):
         raise OperatorError(f"out is a {type(out).__name__}; {required}")
@@ -389,7 +411,7 @@ def run_numpy(
     if out is None:
         out = np.empty(problem.out_shape, value.dtype)
     else:
-        _check_out(out, problem.out_shape, value.dtype)
+        check_out(out, problem.out_shape, value.dtype)
     arrays = [np.ascontiguousarray(a) for a in (value, locations, weights)]
     if kind == "cpu":
         result = run_cpu(problem, chosen, config, arrays, out, **(simulate_options or {}))
@@ -403,13 +425,10 @@ def run_numpy(
     return out, Result("gpu", chosen, config, problem, kernel)
 
 
-def _run_device(
-    value, spatial_shapes, level_start_index, locations, weights, name, padded, out, stream,
-    im2col_step, parameters,
-):  # fmt: skip
-    chosen = pick_variant(name)
+def check_on_device(value, spatial_shapes, level_start_index, locations, weights, padded):
+    """(Gpu, :class:`Problem`, views of value, locations and weights) of arrays that are on one GPU."""
     views = {
-        key: _view(key, array)
+        key: view_of(key, array)
         for key, array in (
             ("value", value), ("sampling_locations", locations), ("attention_weights", weights),
         )
@@ -424,41 +443,55 @@ def _run_device(
         _on_host("level_start_index", level_start_index), views["sampling_locations"],
         views["attention_weights"], padded,
     )  # fmt: skip
+    return gpu, problem, tuple(views.values())
+
+
+def _run_device(
+    value, spatial_shapes, level_start_index, locations, weights, name, padded, out, stream,
+    im2col_step, parameters,
+):  # fmt: skip
+    chosen = pick_variant(name)
+    gpu, problem, views = check_on_device(
+        value, spatial_shapes, level_start_index, locations, weights, padded
+    )
     check_im2col_step(im2col_step, problem.batch)
     config = chosen.configure(problem.constants, **parameters)
     if out is None:
-        out = _empty_like(value, problem.out_shape)
-    target = _view("out", out)
-    if target.shape != problem.out_shape or target.dtype != views["value"].dtype:
+        out = empty_like(value, problem.out_shape)
+    target = view_of("out", out)
+    if target.shape != problem.out_shape or target.dtype != views[0].dtype:
         raise OperatorError(
-            f"out is {target.shape} {target.dtype}; it must be {problem.out_shape} "
-            f"{views['value'].dtype}"
+            f"out is {target.shape} {target.dtype}; it must be {problem.out_shape} {views[0].dtype}"
         )
-    stream = stream_from(gpu, stream if stream is not None else _current_stream(value))
-    gpu_launcher(
-        gpu, problem, chosen, config, views["value"].address, views["sampling_locations"].address,
-        views["attention_weights"].address, target.address, stream,
-    )()  # fmt: skip
-    if _library(value) == "jax":
+    stream = stream_from(gpu, stream if stream is not None else current_stream(value))
+    addresses = (view.address for view in (*views, target))
+    gpu_launcher(gpu, problem, chosen, config, *addresses, stream)()
+    if library_of(value) == "jax":
         stream.sync()  # JAX has no stream to be ordered on
     return out
 
 
 # --- arrays of other libraries --------------------------------------------------------------------
-def _library(array):
+def library_of(array):
+    """The name of the library an array comes from: torch, cupy, jax, numpy, ..."""
     return type(array).__module__.partition(".")[0].removesuffix("lib")
 
 
-def _view(name, array):
+def view_of(name, array):
     """Address, shape, dtype and device of an array that is on a GPU and dense."""
-    from cuda.core.utils import StridedMemoryView
-
+    if isinstance(array, DeviceArray):
+        return SimpleNamespace(
+            address=array.address, shape=array.shape, dtype=str(array.dtype),
+            device=array.gpu.device.device_id,
+        )  # fmt: skip
     if isinstance(array, np.ndarray):
         raise OperatorError(
             f"{name} is a NumPy array and others are not; pass all as NumPy arrays, or all on a GPU"
         )
+    from cuda.core.utils import StridedMemoryView
+
     stream = -1  # the launch goes to the caller's own stream: nothing to synchronise
-    if _library(array) == "jax":
+    if library_of(array) == "jax":
         array.block_until_ready()
         stream = 1  # JAX insists on a stream; the legacy default one
     try:
@@ -486,15 +519,15 @@ def _on_host(name, array):
     """A small index array as NumPy, wherever it is."""
     if isinstance(array, (np.ndarray, list, tuple)):
         return np.asarray(array)
-    if _library(array) == "torch":
+    if library_of(array) == "torch":
         return array.cpu().numpy()
     if hasattr(array, "__cuda_array_interface__"):
-        view = _view(name, array)
+        view = view_of(name, array)
         return copy_to_host(view.address, view.shape, np.dtype(view.dtype))
     return np.asarray(array)
 
 
-def _empty_like(value, shape):
+def empty_like(value, shape):
     """A new array of the library and on the device of ``value``."""
     import array_api_compat
 
@@ -507,9 +540,9 @@ def _empty_like(value, shape):
     return library.empty(shape, dtype=value.dtype, device=array_api_compat.device(value))
 
 
-def _current_stream(array):
+def current_stream(array):
     """The stream that the caller's library is working on."""
-    library = _library(array)
+    library = library_of(array)
     if library == "torch":
         import torch
 

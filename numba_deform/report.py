@@ -1,10 +1,12 @@
 """Tables and plots from the JSON of ``bench`` and ``sweep``."""
 
 import json
+import re
 from pathlib import Path
 
 from .bench import show
 from .variants import VARIANTS
+from .workload import PRESETS
 
 # Okabe and Ito's colours, which people with colour-blind eyes can tell apart; markers and dashes say
 # the same once more.
@@ -13,11 +15,28 @@ MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")
 
 HEADINGS = (
-    "workload", "variant", "ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "bounded by",
-    "closeness",
+    "workload", "variant", "ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB", "GB/s",
+    "reached",
 )  # fmt: skip
 VIRTUAL_HEADINGS = ("workload", "variant", "virtual cycles", "error")
 FAILED_HEADINGS = ("workload", "variant", "why there is no time")
+COUNTER_HEADINGS = (
+    "workload", "variant", "ms", "wavefronts/tile", "of peak", "issue slots", "warps", "L1 hits",
+    "L2 MB", "DRAM MB", "instr./tile", "conflicts/tile",
+)  # fmt: skip
+COUNTERS = (  # name in the row's profile, in what unit, written how
+    ("duration_ns", 1e6, ".3f"),
+    ("wavefronts_per_sample", 1, ".2f"),
+    ("wavefronts_percent", 100, ".0%"),
+    ("issue_percent", 100, ".0%"),
+    ("warps_percent", 100, ".0%"),
+    ("l1_hit_percent", 100, ".0%"),
+    ("l2_bytes", 1e6, ",.0f"),
+    ("dram_bytes", 1e6, ",.0f"),
+    ("instructions_per_sample", 1, ".1f"),
+    ("bank_conflicts_per_sample", 1, ".2f"),
+)
+UNCOUNTED_HEADINGS = ("workload", "variant", "why there are no counters")
 CEILING_HEADINGS = ("workload", "ceiling", "ms", "cycles/tile", "configuration")
 CEILING_NAMES = {
     "l1": "tiles through L1",
@@ -26,6 +45,7 @@ CEILING_NAMES = {
     "copy": "copy bandwidth",
     "launch": "an empty launch",
 }
+LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "launch": "launch"}
 
 
 def load(path):
@@ -38,8 +58,14 @@ def load(path):
 
 # --- tables ---------------------------------------------------------------------------------------
 def _where(row):
-    text = f"{row['workload']} {row['pattern']}"
-    return text if row["dtype"] == "float16" else f"{text} {row['dtype']}"
+    """The row's workload: its name, pattern, and what is unusual about it."""
+    words = [row["workload"], row["pattern"]]
+    if row["dtype"] != "float16":
+        words.append(row["dtype"])
+    usual = PRESETS.get(row["workload"])
+    if usual and row.get("num_query") not in (None, usual.num_query):
+        words.append(f"Q={row['num_query']}")
+    return " ".join(words)
 
 
 def _having(document, name):
@@ -49,13 +75,25 @@ def _having(document, name):
 
 
 def _measured(row):
-    closeness = f"{row['closeness']:.0%}" if "closeness" in row else ""
+    reached = f"{row['closeness']:.0%} of {LIMITS[row['bounded_by']]}" if "closeness" in row else ""
     return (
         _where(row), row["variant"], f"{row['median_ms']:.3f}",
         f"{row['min_ms']:.3f} .. {row['max_ms']:.3f}", f"{row['error']:.1e}",
         f"{row['gigatiles_per_second']:.1f}", f"{row['cycles_per_tile']:.1f}",
-        CEILING_NAMES.get(row.get("bounded_by"), ""), closeness,
+        f"{row['gigabytes_per_second'] * row['median_ms']:,.0f}",  # older files lack the bytes
+        f"{row['gigabytes_per_second']:,.0f}",
+        reached,
     )  # fmt: skip
+
+
+def _counted(row):
+    found = row["profile"]
+    cells = [format(found[key] / unit, how) if key in found else "" for key, unit, how in COUNTERS]
+    return _where(row), row["variant"], *cells
+
+
+def _uncounted(row):
+    return _where(row), row["variant"], row["profile"]["error_text"]
 
 
 def _virtual(row):
@@ -150,6 +188,9 @@ def _line(row):
 def _parts(document):
     """(title, headings, rows of texts) of each table that has rows."""
     failed = [row for row in document["rows"] if "error_text" in row]
+    profiled = [row for row in _having(document, "median_ms") if "profile" in row]
+    counted = [row for row in profiled if "error_text" not in row["profile"]]
+    uncounted = [row for row in profiled if "error_text" in row["profile"]]
     for title, headings, rows in (
         (caption(document), HEADINGS, [_measured(r) for r in _having(document, "median_ms")]),
         (
@@ -160,6 +201,11 @@ def _parts(document):
             "ceilings, for the same number of tiles or bytes", CEILING_HEADINGS,
             ceiling_cells(document),
         ),
+        (
+            "counters of one launch, by Nsight Compute", COUNTER_HEADINGS,
+            [_counted(row) for row in counted],
+        ),
+        ("without counters", UNCOUNTED_HEADINGS, [_uncounted(row) for row in uncounted]),
         ("without a time", FAILED_HEADINGS, [_failed(row) for row in failed]),
     ):  # fmt: skip
         if rows:
@@ -167,13 +213,17 @@ def _parts(document):
 
 
 # --- plots ----------------------------------------------------------------------------------------
+PANELS_ABREAST = 3
+
+
 def plot(document, path, x=None):
     """Draw ``document`` into a file, PNG or SVG by its name. Needs the extra ``plot``.
 
-    bench   time by variant, a panel for each workload, its ceilings as lines
-    sweep   time against parameter ``x`` (default stages), a line for every combination of the others
+    With ``x``, time against it, a line for each variant and workload: ``sigma`` in pixels, of the pattern
+    local(sigma); ``queries``; or a parameter of the variants, such as ``stages``, which is the default for
+    a sweep. Without, a bench is time by variant, a panel for each workload, its ceilings as lines.
 
-    Raises ValueError when nothing was measured or no row has parameter ``x``, ImportError without
+    Raises ValueError when nothing was measured or no two rows differ in ``x`` alone, ImportError without
     matplotlib.
     """
     from matplotlib.figure import Figure
@@ -181,19 +231,25 @@ def plot(document, path, x=None):
     rows = _having(document, "median_ms")
     if not rows:
         raise ValueError("there is nothing to plot: no row has a measured time")
-    if document["kind"] == "bench":
-        figure = _plot_bench(Figure, document, rows)
+    if document["kind"] == "bench" and x is None:
+        figure = _plot_bars(Figure, document, rows)
     else:
-        figure = _plot_sweep(Figure, rows, x or "stages")
+        figure = _plot_lines(Figure, rows, x or "stages")
+    figure.suptitle(caption(document), fontsize="small")
     figure.savefig(path, dpi=150, bbox_inches="tight")
     return path
 
 
-def _plot_bench(make, document, rows):
+def _plot_bars(make, document, rows):
     places = list(dict.fromkeys(map(_where, rows)))
     most = max(sum(_where(row) == place for row in rows) for place in places)
-    figure = make(figsize=(7 * len(places), 1.5 + 0.3 * most), layout="constrained")
-    for axes, place in zip(figure.subplots(1, len(places), squeeze=False)[0], places, strict=True):
+    across = min(PANELS_ABREAST, len(places))
+    down = -(-len(places) // across)
+    figure = make(figsize=(7 * across, (1.5 + 0.3 * most) * down), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for axes in panels[len(places) :]:
+        axes.set_axis_off()
+    for axes, place in zip(panels, places, strict=False):
         mine = sorted((r for r in rows if _where(r) == place), key=lambda r: -r["median_ms"])
         times = [row["median_ms"] for row in mine]
         spreads = [
@@ -208,36 +264,74 @@ def _plot_bench(make, document, rows):
                 row["median_ms"], color=COLOURS[2 + number], linestyle=DASHES[number % 4],
                 label=CEILING_NAMES[row["ceiling"]],
             )  # fmt: skip
-        if max(times) > 8 * min(times):
+        if _wide(times):
             axes.set_xscale("log")
         axes.set_title(place)
         axes.set_xlabel("ms")
-        axes.legend(fontsize="small")
-    figure.suptitle(caption(document), fontsize="small")
+        if shown:
+            axes.legend(fontsize="small")
     return figure
 
 
-def _plot_sweep(make, rows, x):
+def _plot_lines(make, rows, x):
     lines = {}
     for row in rows:
-        if x in row.get("parameters", {}):
-            rest = {k: v for k, v in row["parameters"].items() if k != x}
-            words = [_where(row), row["name"], *(f"{k}={show(v)}" for k, v in rest.items())]
-            point = (row["parameters"][x], row["median_ms"])
-            lines.setdefault(" ".join(words), []).append(point)
+        tick = _tick(row, x)
+        if tick is not None:
+            lines.setdefault(_line_of(row, x), {})[tick] = row["median_ms"]
+    lines = {name: points for name, points in lines.items() if len(points) > 1}
     if not lines:
-        raise ValueError(f"x={x}: no row that was measured has this parameter")
+        raise ValueError(f"x={x}: no two rows that were measured differ in it alone")
     figure = make(figsize=(8, 5))
     axes = figure.subplots()
-    for number, (label, points) in enumerate(lines.items()):
-        across, times = zip(*sorted(points), strict=True)
+    places, variants = (list(dict.fromkeys(names)) for names in zip(*lines, strict=True))
+    for (place, variant), points in lines.items():
+        number = variants.index(variant)
         axes.plot(
-            across, times, label=label, color=COLOURS[number % 8], marker=MARKERS[number % 8],
-            linestyle=DASHES[number // 8 % 4],
-        )  # fmt: skip
-    axes.set_xticks(list(dict.fromkeys(place for points in lines.values() for place, _ in points)))
-    axes.set_xlabel(x)
+            *zip(*sorted(points.items()), strict=True),
+            label=variant if len(places) == 1 else f"{variant}, {place}",
+            color=COLOURS[number % 8],
+            marker=MARKERS[(number + number // 8) % 8],  # other pairs when the colours come again
+            linestyle=DASHES[places.index(place) % 4],
+        )
+    if len(places) == 1:
+        axes.set_title(*places)
+    ticks = sorted({tick for points in lines.values() for tick in points})
+    if not isinstance(ticks[0], str):
+        if _wide(ticks):
+            axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+    axes.set_xlabel({"sigma": "sigma of local(sigma), pixels"}.get(x, x))
     axes.set_ylabel("ms")
-    axes.set_ylim(0, 1.05 * max(row["median_ms"] for row in rows))
+    times = [time for points in lines.values() for time in points.values()]
+    if _wide(times):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, 1.05 * max(times))
     axes.legend(fontsize="small", bbox_to_anchor=(1.02, 1), loc="upper left")
     return figure
+
+
+def _wide(values):
+    """Whether an axis with these is better a logarithmic one."""
+    return 0 < 8 * min(values) < max(values)
+
+
+def _tick(row, x):
+    """The row's number (or text) on the axis ``x``; None if it has none."""
+    if x == "sigma":
+        local = re.fullmatch(r"local\((.+)\)", row["pattern"])
+        return float(local[1]) if local else None
+    if x == "queries":
+        return row.get("num_query")
+    value = {**row.get("config", {}), **row.get("parameters", {})}.get(x)
+    return value if value is None or isinstance(value, (int, float)) else show(value)
+
+
+def _line_of(row, x):
+    """(workload, variant), without what ``x`` says: the name of the line that a row is a point of."""
+    hidden = {"sigma": {"pattern": "local"}, "queries": {"num_query": None}}.get(x, {})
+    return _where(row | hidden), " ".join(
+        w for w in row["variant"].split(" ") if not w.startswith(f"{x}=")
+    )

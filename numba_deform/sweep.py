@@ -14,9 +14,9 @@ from .bench import (
     Entry,
     bytes_of,
     clock,
+    columns,
     compile_ahead,
     constants_of,
-    describe,
     parse_value,
     rates,
     task_of,
@@ -165,10 +165,9 @@ def _open(path, gpu, repeats, seed):
 
 def _row(point, result, gpu):
     workload = point.workload
-    shared = describe(workload)
     row = {
         "key": point.key,
-        **{name: shared[name] for name in ("workload", "pattern", "dtype")},
+        **columns(workload),
         "kind": "variant",
         "variant": point.entry.label,
         "name": point.entry.variant,

@@ -6,6 +6,9 @@ never returns. Both happen while tuning, so tasks that may do it run here.
 
 import importlib
 import multiprocessing
+import os
+import signal
+import subprocess
 
 
 def find_function(path):
@@ -79,6 +82,21 @@ def _serve(pipe, path):
         except Exception as error:
             answer = {"error_text": explain(error)}, isinstance(error, ValueError)
         pipe.send(answer)
+
+
+def run_program(command, limit, **options):
+    """The CompletedProcess of a program with at most ``limit`` seconds.
+
+    It has a process group of its own, and all of that is killed before TimeoutExpired, or anything
+    else, is raised. ``options`` are those of subprocess.Popen.
+    """
+    with subprocess.Popen(command, start_new_session=True, **options) as child:
+        try:
+            out, err = child.communicate(timeout=limit)
+        finally:
+            if child.returncode is None:
+                os.killpg(child.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
 def explain(error):

@@ -7,7 +7,6 @@ What is computed lives in ``systems.py``; here are parsing and printing. A modul
 
 import difflib
 import os
-import signal
 import subprocess
 import sys
 
@@ -15,6 +14,7 @@ from ..host.gpu import GpuMissing, is_cuda_error
 from ..host.tensormap import DriverMissing
 from ..inspect import ToolMissing
 from ..sim import SimFault
+from ..worker import run_program
 from . import bench, budget, bugs, run, timeline, tools
 from .keys import (
     BAD_INPUT,
@@ -52,7 +52,7 @@ numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, wh
   bench       time variants, peers and ceilings in one run, and say what bounds each
   sweep       check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable
   table       the table of a result file of bench or sweep, for the terminal or as Markdown
-  plot        the plot of a result file
+  plot        the plot of a result file, or time against x=sigma, queries, stages, ...
   help        this text;  help COMMAND: its keys
 
 Examples:
@@ -69,6 +69,9 @@ Examples:
   numba-deform bugs parity_inverted
   numba-deform inspect variant=tma stages=3 show=sass
   numba-deform bench variants=direct,tma:stages=3,lanes=4,persistent patterns=seed,'local(2)' peers=1
+  numba-deform bench workload=seeds,detr-encoder dtype=float16,float32 profile=1 out=bench.json
+  numba-deform sweep variant=direct,tma-fastest patterns='local(0.5),local(2),local(8)' out=spread.json
+  numba-deform plot file=spread.json x=sigma out=spread.png
 """
 
 
@@ -145,16 +148,11 @@ def _limited(words):
     if seconds <= 0 or len(words) == 1:
         raise UsageError(f"{words[0]}: more than 0 seconds, and then a command")
     _command(words[1])
-    child = subprocess.Popen([sys.executable, "-m", __name__, *words[1:]], start_new_session=True)
     try:
-        return child.wait(seconds)
+        return run_program([sys.executable, "-m", __name__, *words[1:]], seconds).returncode
     except subprocess.TimeoutExpired:
         print(f"numba-deform: still running after {seconds:g} s: stopped", file=sys.stderr)
         return verdict(False)
-    finally:
-        if child.returncode is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
 
 
 def _refuse(error):

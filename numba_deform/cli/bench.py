@@ -19,10 +19,9 @@ from ..host.gpu import GpuMissing, find_gpu, gpu_or_none
 from ..peers import PEERS
 from ..record import save
 from ..sweep import WORKLOAD_FIELDS, expand, sweep
-from ..workload import PRESETS
+from ..workload import NUMPY_DTYPES, PRESETS
 from .keys import (
     COUNT,
-    DTYPE,
     ENGINE_KEY,
     FLAG,
     LINKED,
@@ -50,16 +49,18 @@ GRID = (  # these, and the variants' parameters, take lists by commas
     Key("workload", TEXT, "presets, default seeds"),
     LINKED,
     *(Key(name, TEXT, "of the workload") for name in WORKLOAD_FIELDS),
+    Key("patterns", TEXT, "another name of pattern"),
 )
 
 KEYS = {
     "bench": (
         Key("variants", TEXT, "direct,tma:stages=3,lanes=4,... or all; linked=1 is a parameter too"),
-        Key("workload", TEXT, f"one or more, by commas, of {', '.join(PRESETS)}; default seeds"),
+        Key("workload", TEXT, f"all, or some by commas of {', '.join(PRESETS)}; default seeds"),
         Key("patterns", TEXT, "seed,uniform,local(2),...; default: the workload's own"),
-        Key("dtype", DTYPE, "type of value, weights and output"),
+        Key("dtype", TEXT, f"of value, weights and output: one or more of {','.join(NUMPY_DTYPES)}"),
         REPEATS,
         Key("warm_up", COUNT, "runs before each timed one, default 1"),
+        Key("profile", FLAG, "counters by Nsight Compute, if it is installed; also --profile"),
         Key("peers", TEXT, f"1 for all ({', '.join(PEERS)}), 0, or names and module:function"),
         SEED, LIMIT, ENGINE_KEY, OUT,
         Key("markdown", FLAG, "print Markdown instead"),
@@ -75,24 +76,30 @@ KEYS = {
     "plot": (
         FILE,
         Key("out", TEXT, "the picture to write, .png or .svg"),
-        Key("x", TEXT, "of a sweep: the parameter along the axis, default stages"),
+        Key("x", TEXT, "time against sigma of local(...), queries, or a parameter; a sweep's: stages"),
     ),
 }  # fmt: skip
 
 
 def run_bench(words):
     """``numba-deform bench``: exit status 1 when a variant failed."""
+    words = ["profile=1" if word == "--profile" else word for word in words]
     options = parse_pairs(split_pairs(words), KEYS["bench"], "bench")
     entries = parse_entries(options.get("variants", "direct,tma"))
-    patterns = [p for p in options.get("patterns", "").split(",") if p]
-    fields = {"dtype": options["dtype"]} if "dtype" in options else {}
-    workloads = workloads_of(options.get("workload", "seeds").split(","), patterns, **fields)
+    names, patterns, dtypes = (
+        [text for text in options.get(key, default).split(",") if text]
+        for key, default in (("workload", "seeds"), ("patterns", ""), ("dtype", ""))
+    )
+    workloads = workloads_of(names, patterns, dtypes)
     peers = _peers(options.get("peers", "0"))
     gpu = _gpu(options, workloads)
+    counters = options.get("profile", False)
+    if counters and not gpu:
+        raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
     with _spinner() as progress:
         document = bench(
             gpu, workloads, entries, options.get("repeats", 10), peers, options.get("seed", 1),
-            options.get("limit", 300), options.get("warm_up", 1), progress,
+            options.get("limit", 300), options.get("warm_up", 1), progress, counters,
         )  # fmt: skip
     if "out" in options:
         save(options["out"], document)
@@ -151,7 +158,12 @@ def run_sweep(words):
     options = parse_pairs({k: v for k, v in pairs.items() if k in own}, KEYS["sweep"], "sweep")
     if "out" not in options:
         raise UsageError("out=FILE.json is needed: the sweep is written there, and resumed from it")
-    points = expand({k: v.split(",") for k, v in pairs.items() if k not in own})
+    grid = {key: text.split(",") for key, text in pairs.items() if key not in own}
+    if "patterns" in grid:
+        if "pattern" in grid:
+            raise UsageError("pattern and patterns are the same: give one of them")
+        grid["pattern"] = grid.pop("patterns")
+    points = expand(grid)
     gpu = _gpu(options, [point.workload for point in points])
     with _bar() as progress:
         document = sweep(

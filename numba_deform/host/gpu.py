@@ -4,6 +4,7 @@ Everything goes through cuda.core and the driver bindings; Numba only compiles. 
 device's primary one, so arrays of PyTorch, CuPy and JAX in this process are at home in it.
 """
 
+import ctypes
 import functools
 from dataclasses import dataclass
 
@@ -94,10 +95,10 @@ def is_cuda_error(error):
 
 def _check(result):
     """The value of a driver call; raises RuntimeError with the driver's own words."""
-    from cuda.bindings import driver
-
     status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
+    if status != 0:
+        from cuda.bindings import driver
+
         _, name = driver.cuGetErrorName(status)
         _, text = driver.cuGetErrorString(status)
         raise RuntimeError(f"{name.decode()}: {text.decode()}")
@@ -120,6 +121,8 @@ class DeviceArray:
         array = np.ascontiguousarray(array)
         made = cls(gpu, array.shape, array.dtype)
         made.copy_from(array)
+        # The driver may return while the last bytes are on their way, and other streams do not wait.
+        gpu.device.default_stream.sync()
         return made
 
     def copy_from(self, array):
@@ -148,6 +151,14 @@ class DeviceArray:
         from cuda.bindings import driver
 
         _check(driver.cuMemsetD8(self.address, byte, self.nbytes))
+
+
+def device_of(address):
+    """The number of the GPU whose memory lies at ``address``; RuntimeError if it is none's."""
+    from cuda.bindings import driver
+
+    ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(_check(driver.cuPointerGetAttribute(ordinal, address)))
 
 
 def copy_to_host(address, shape, dtype):
@@ -206,6 +217,10 @@ def resident_blocks(gpu, kernel, shared_bytes=0):
 _SCALARS = {"uint64": np.uint64, "int32": np.int32, "uint32": np.uint32, "float32": np.float32}
 
 
+def _scalar(kind, arg):
+    return _SCALARS[str(kind)](arg.address if isinstance(arg, DeviceArray) else arg)
+
+
 def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None):
     """Launch ``kernel`` with ``grid`` blocks of its own size, without waiting for it.
 
@@ -216,30 +231,91 @@ def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None):
     from cuda.core import launch as core_launch
 
     _, function = _loaded(gpu, kernel, shared_bytes)
-    values = [
-        _SCALARS[str(kind)](arg.address if isinstance(arg, DeviceArray) else arg)
-        for kind, arg in zip(kernel.signature.args, args, strict=True)
-    ]
+    values = [_scalar(*pair) for pair in zip(kernel.signature.args, args, strict=True)]
     config = LaunchConfig(grid=grid, block=kernel.threads, shmem_size=shared_bytes)
     core_launch(stream or gpu.device.default_stream, config, function, *values)
 
 
+class ArgumentBlock:
+    """A kernel's arguments as cuLaunchKernel reads them: at ``address``, pointers to the values.
+
+    ``args`` are as for :func:`launch`. One that is a ``ctypes.c_uint64`` stays the caller's: what is
+    written to its ``value`` is what the next launch gets, wherever among the arguments it stands.
+    """
+
+    def __init__(self, kernel, args):
+        self._keep = tuple(args)  # DeviceArrays live as long as launches may read them
+        self._values = [
+            self._in_memory(*pair) for pair in zip(kernel.signature.args, args, strict=True)
+        ]
+        places = map(ctypes.addressof, self._values)
+        self._pointers = (ctypes.c_void_p * len(self._values))(*places)
+        self.address = ctypes.addressof(self._pointers)
+
+    @staticmethod
+    def _in_memory(kind, arg):
+        if isinstance(arg, ctypes.c_uint64):
+            assert str(kind) == "uint64"
+            return arg
+        scalar = _scalar(kind, arg)
+        return np.ctypeslib.as_ctypes_type(scalar.dtype)(scalar.item())
+
+
+def ready_launch(gpu, kernel, grid, shared_bytes, block):
+    """A function ``run(stream)``, a stream's handle, that launches with what the ArgumentBlock holds.
+
+    It calls the driver and nothing else, so it costs the host a few microseconds, and may be captured.
+    """
+    from cuda.bindings import driver
+
+    _, function = _loaded(gpu, kernel, shared_bytes)
+    function = driver.CUkernel(int(function.handle))
+    _check(driver.cuKernelGetFunction(function))  # loads it now: a capture is no time for that
+    gpu.device.set_current()
+    context = _check(driver.cuCtxGetCurrent())
+    threads = kernel.threads
+    push, call, pop = driver.cuCtxPushCurrent, driver.cuLaunchKernel, driver.cuCtxPopCurrent
+
+    def run(stream):
+        # A default stream belongs to the current context, which may be another GPU's, or none.
+        _check(push(context))
+        try:
+            _check(
+                call(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, block.address, 0)
+            )
+        finally:
+            pop()
+
+    return run
+
+
+# --- streams --------------------------------------------------------------------------------------
+def stream_handle(stream):
+    """The driver's handle of a stream: from a handle, or an object of CuPy, PyTorch or the protocol."""
+    if isinstance(stream, int):
+        return stream
+    for attribute in ("cuda_stream", "ptr"):
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    raise TypeError(f"stream={stream!r} is not a CUDA stream")
+
+
+def is_capturing(handle):
+    """Whether the stream of that handle is being captured into a graph."""
+    from cuda.bindings import driver
+
+    return _check(driver.cuStreamIsCapturing(handle)) != 0
+
+
 def stream_from(gpu, stream):
-    """A cuda.core Stream from None, a handle, or an object of CuPy, PyTorch or the stream protocol."""
+    """A cuda.core Stream from None (the default one), or what :func:`stream_handle` takes."""
     from cuda.core import Stream
 
     if stream is None:
         return gpu.device.default_stream
-    if isinstance(stream, Stream):
-        return stream
-    for attribute in ("cuda_stream", "ptr"):
-        if hasattr(stream, attribute):
-            return _foreign_stream(int(getattr(stream, attribute)))
-    if hasattr(stream, "__cuda_stream__"):
-        return _foreign_stream(int(stream.__cuda_stream__()[1]))
-    if isinstance(stream, int):
-        return _foreign_stream(stream)
-    raise TypeError(f"stream={stream!r} is not a CUDA stream")
+    return stream if isinstance(stream, Stream) else _foreign_stream(stream_handle(stream))
 
 
 @functools.lru_cache(maxsize=64)
@@ -247,6 +323,17 @@ def _foreign_stream(handle):
     from cuda.core import LEGACY_DEFAULT_STREAM, Stream
 
     return Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
+
+
+def profile_launch(gpu, run):
+    """Call ``run()`` as what a profiler counts that was started off (``--profile-from-start off``)."""
+    from cuda.bindings import driver
+
+    gpu.device.sync()
+    _check(driver.cuProfilerStart())
+    run()
+    gpu.device.sync()
+    _check(driver.cuProfilerStop())
 
 
 def time_launches(gpu, run, repeats=10, warm_up=3, between=None):

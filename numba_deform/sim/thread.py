@@ -13,7 +13,7 @@ from greenlet import GreenletExit, greenlet
 
 from . import faults
 from .costs import COST
-from .memory import MANY_READS, AtomicWrite, Write, too_early, unpack
+from .memory import MANY_READS, UNWRITTEN, AtomicWrite, Write, too_early, unpack
 
 WORD = 0xFFFFFFFF
 maximum = np.maximum
@@ -255,11 +255,15 @@ class Thread(greenlet):
 
     def load_acquire(self, space, address):
         region, address = self._flag(space, address)
+        offset = address - region.base
+        too_soon = UNWRITTEN in region.written[offset : offset + 4]
         self.poll("flag", region, address)
         region.on_acquire(self, address, 4)
+        if too_soon:  # whoever has written it since then might as well have been later
+            region.bad_read(self, UNWRITTEN, address, 4)
         self.acquire(region.flags.get(address))
         self.time += COST.shared_load
-        return unpack(region.bytes, address - region.base, 4, 1)
+        return unpack(region.bytes, offset, 4, 1)
 
     def store_release(self, space, address, value):
         region, address = self._flag(space, address)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from numba_deform import report
-from numba_deform.bench import bench, parse_entries
+from numba_deform import profile, report
+from numba_deform.bench import Entry, bench, bytes_of, parse_entries, task_of
 from numba_deform.host.gpu import DeviceArray, launch
+from numba_deform.inspect import ToolMissing
 from numba_deform.kernels import ceilings
 from numba_deform.sim import simulate
 from numba_deform.sweep import expand, sweep
@@ -72,3 +73,20 @@ def test_sweep(hopper, tmp_path):
     assert one["median_ms"] > 0 and two["cycles_per_tile"] > 0
     assert refused["refused"]
     report.plot(document, tmp_path / "sweep.png")
+
+
+def test_counters(hopper):
+    """Nsight Compute counts what a launch of ``direct`` must do at least."""
+    try:
+        profile.find_ncu()
+    except ToolMissing as error:
+        pytest.skip(str(error))
+    workload = preset("detr-encoder")
+    found = profile.count(task_of(Entry("direct"), workload, 1))
+    if found.get("error_text") == profile.DENIED:
+        pytest.skip(profile.DENIED)
+    assert set(found) >= set(profile.METRICS), found
+    assert 0.02e6 < found["duration_ns"] < 1e6
+    assert found["l2_bytes"] > bytes_of(workload) / 2
+    assert 2 < found["wavefronts_per_sample"] < 20 and 4 < found["instructions_per_sample"] < 100
+    assert all(0 <= found[name] <= 100 for name in found if name.endswith("_percent"))

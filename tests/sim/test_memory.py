@@ -1193,3 +1193,22 @@ def test_sixty_four_bit_and_two_byte_elements():
     clean(kernel, wide, narrow)
     assert (wide == 1 << 40).all()
     np.testing.assert_array_equal(narrow, np.arange(32) * 100000 % 65536)
+
+
+def test_a_flag_polled_before_its_first_store_is_garbage():
+    """In this order the store comes first; on another day the poll does."""
+
+    def kernel(out):
+        flags = cuda.shared.array(1, uint32)
+        at = m.shared_address(flags)
+        if cuda.threadIdx.x == 0:
+            while m.ld_acquire_cta_shared_b32(at) != 1:
+                pass
+            out[0] = 1.0
+        elif cuda.threadIdx.x == 1:
+            m.st_release_cta_shared_b32(at, 1)
+
+    for landing in LANDINGS:
+        expect(
+            faults.UninitialisedRead, kernel, nans(1), landing=landing, words="nothing has written"
+        )

@@ -12,16 +12,17 @@ from numba import cuda, int32, uint32
 from numba.cuda import types as cuda_types
 
 from numba_deform import bench as library
-from numba_deform import cache, ceilings, peers, record, report
+from numba_deform import cache, ceilings, peers, profile, record, report
 from numba_deform.bench import Case, Entry, bench, bytes_of, parse_entries, rates, workloads_of
 from numba_deform.cli.bench import COMMANDS
 from numba_deform.cli.keys import UsageError
 from numba_deform.compiler import kernel
 from numba_deform.host.gpu import gpu_or_none
+from numba_deform.inspect import ToolMissing
 from numba_deform.sweep import expand, sweep
 from numba_deform.variants import VARIANTS, ConfigError
 from numba_deform.worker import Worker
-from numba_deform.workload import WorkloadError, preset
+from numba_deform.workload import PRESETS, WorkloadError, preset
 
 no_gpu = pytest.mark.skipif(gpu_or_none() is not None, reason="what it says without a GPU")
 
@@ -64,14 +65,20 @@ def test_entries_that_are_wrong(text, names):
 
 
 def test_workloads():
-    found = workloads_of(["tiny", "quick"], ["seed", "local(8)"], dtype="float32")
+    found = workloads_of(["tiny", "quick"], ["seed", "local(8)"], ["float32"])
     assert [(w.name, w.pattern, w.sigma) for w in found][1::2] == [
         ("tiny", "local", 8.0), ("quick", "local", 8.0),
     ]  # fmt: skip
     assert {w.dtype for w in found} == {"float32"}
-    assert workloads_of(["tiny"], [])[0] == preset("tiny")
+    assert workloads_of(["tiny"])[0] == preset("tiny")
+    assert workloads_of(["all"]) == list(PRESETS.values())
+    dtypes = ["float16", "bfloat16", "float32"]
+    assert [w.dtype for w in workloads_of(["tiny"], dtypes=dtypes)] == dtypes
+    assert workloads_of(["tiny"], dtypes=["float32"])[0].location_dtype == "float32"
     with pytest.raises(WorkloadError, match="did you mean"):
-        workloads_of(["tinny"], [])
+        workloads_of(["tinny"])
+    with pytest.raises(WorkloadError, match="dtype='float8'"):
+        workloads_of(["tiny"], dtypes=["float8"])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -287,6 +294,41 @@ def test_bench_interleaves_and_attributes(pretended):
     assert "tiles from shared memory" in report.markdown(document)
 
 
+def test_bench_with_counters(pretended, monkeypatch):
+    gpu, _ = pretended
+    found = [
+        {"duration_ns": 464_000.0, "wavefronts_per_sample": 3.46, "l1_hit_percent": 92.0},
+        {"error_text": "no counters within 300 s: stopped"},
+        {"error_text": profile.DENIED},
+    ]
+    asked, answers = [], iter(found)
+
+    def count(task, limit):
+        asked.append(task["entry"].label)
+        return next(answers)
+
+    monkeypatch.setattr(profile, "find_ncu", lambda: "ncu")
+    monkeypatch.setattr(profile, "count", count)
+    entries = parse_entries("direct,direct:lanes=4,tma,tma:stages=3,persistent")
+    document = bench(gpu, [preset("tiny")], entries, repeats=1, counters=True)
+    direct, died, tma, denied, persistent = document["rows"]
+    assert asked == ["direct", "tma", "tma stages=3"]  # not what failed, nor after the refusal
+    assert "profile" not in died and direct["profile"] == found[0]
+    assert denied["profile"] == persistent["profile"] == {"error_text": profile.DENIED}
+    text = report.markdown(document)
+    assert "| tiny uniform | direct | 0.464 | 3.46 |  |  |  | 92% |  |  |  |  |" in text
+    assert "| tiny uniform | tma | no counters within 300 s: stopped |" in text
+    json.dumps(document)
+
+
+def test_bench_without_ncu_says_so_first(pretended, monkeypatch):
+    gpu, launched = pretended
+    monkeypatch.setattr(profile.shutil, "which", lambda *args, **options: None)
+    with pytest.raises(ToolMissing, match="no ncu on PATH"):
+        bench(gpu, [preset("tiny")], parse_entries("direct"), counters=True)
+    assert not launched
+
+
 def test_bench_goes_on_when_timing_fails(pretended, monkeypatch):
     gpu, _ = pretended
 
@@ -318,6 +360,11 @@ def test_commands_without_a_gpu(tmp_path, capsys):
             COMMANDS[command](words)
     with pytest.raises(UsageError, match="too many for the CPU engine"):
         COMMANDS["bench"](["engine=cpu"])
+    for word in ("profile=1", "--profile"):
+        with pytest.raises(UsageError, match="profile=1 needs a GPU"):
+            COMMANDS["bench"](["engine=cpu", "workload=tiny", word])
+    with pytest.raises(UsageError, match="give one of them"):
+        COMMANDS["sweep"](["engine=cpu", "out=x.json", "pattern=seed", "patterns=seed"])
     with pytest.raises(UsageError, match="out=FILE.json"):
         COMMANDS["sweep"](["engine=cpu"])
     with pytest.raises(UsageError, match="file=RESULT.json"):
@@ -329,10 +376,24 @@ def test_commands_without_a_gpu(tmp_path, capsys):
 def test_commands_on_the_cpu_engine(tmp_path, capsys):
     out = tmp_path / "bench.json"
     words = ["engine=cpu", "workload=tiny", "variants=direct", f"out={out}"]
-    assert COMMANDS["bench"](words) == 0
+    assert COMMANDS["bench"]([*words, "dtype=float16,float32"]) == 0
     assert "virtual cycles" in capsys.readouterr().out
     assert COMMANDS["table"]([f"file={out}", "markdown=1"]) == 0
-    assert "| tiny uniform | direct |" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "| tiny uniform | direct |" in text and "| tiny uniform float32 | direct |" in text
+    (half, single) = json.loads(out.read_text())["workloads"]
+    assert half["compulsory_bytes"] < single["compulsory_bytes"] and half["num_query"] == 23
+
+
+def test_sweep_over_patterns_and_queries(tmp_path, capsys):
+    out = tmp_path / "sweep.json"
+    words = ["engine=cpu", "workload=tiny", f"out={out}", "num_query=1,2", "patterns=local(1),seed"]
+    assert COMMANDS["sweep"](words) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["num_query"], row["pattern"]) for row in rows] == [
+        (1, "local(1)"), (1, "seed"), (2, "local(1)"), (2, "seed"),
+    ]  # fmt: skip
+    assert "tiny seed Q=2" in capsys.readouterr().out
 
 
 # --- tables and plots -----------------------------------------------------------------------------
@@ -342,7 +403,8 @@ def document(kind="bench"):
             "workload": "seeds", "pattern": "seed", "dtype": "float16", "kind": "variant",
             "variant": variant, "name": "tma", "error": 6e-4, "median_ms": time,
             "min_ms": 0.9 * time, "max_ms": 1.1 * time, "runs": 10, "gigatiles_per_second": 31.5 / time,
-            "cycles_per_tile": 8 * time, "bounded_by": "tma", "closeness": 0.8, **more,
+            "gigabytes_per_second": 200 / time, "cycles_per_tile": 8 * time, "bounded_by": "tma",
+            "closeness": 0.8, **more,
         }  # fmt: skip
 
     def ceiling(name, time, best=True):
@@ -370,8 +432,8 @@ def test_markdown():
     lines = report.markdown(document()).splitlines()
     assert lines[0] == "NVIDIA H200, driver 13000, medians of 10, cycles at 1.98 GHz"
     assert lines[4] == (
-        "| seeds seed | tma stages=2 | 1.100 | 0.990 .. 1.210 | 6.0e-04 | 28.6 | 8.8 | "
-        "a TMA instruction per tile | 80% |"
+        "| seeds seed | tma stages=2 | 1.100 | 0.990 .. 1.210 | 6.0e-04 | 28.6 | 8.8 | 200 | 182 | "
+        "80% of TMA |"
     )
     assert "a \\| peer" in lines[6]
     assert sum("tiles through L1" in line for line in lines) == 1  # the best only
@@ -416,6 +478,64 @@ def test_plot_of_nothing(tmp_path):
         report.plot({**document(), "rows": []}, tmp_path / "plot.png")
     with pytest.raises(ValueError, match="x=warps"):
         report.plot(document("sweep"), tmp_path / "plot.png", x="warps")
+    with pytest.raises(ValueError, match="x=sigma: no two rows"):
+        report.plot(document(), tmp_path / "plot.png", x="sigma")
+
+
+def lines_of(rows, x, monkeypatch, tmp_path):
+    """{label: points} of the plot that rows make."""
+    figure = pytest.importorskip("matplotlib.figure")
+    drawn = []
+    save = figure.Figure.savefig
+    monkeypatch.setattr(
+        figure.Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k))
+    )
+    report.plot({**document(), "rows": rows}, tmp_path / "plot.png", x)
+    (axes,) = drawn[0].axes
+    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    return points, axes
+
+
+def test_plot_against_the_spread(monkeypatch, tmp_path):
+    tma = document()["rows"][1]
+    rows = [
+        {**tma, "pattern": pattern, "variant": variant, "median_ms": time}
+        for variant, base in (("direct", 0.5), ("tma stages=2", 1.0))
+        for pattern, time in (("local(8)", base + 0.1), ("local(0.5)", base), ("seed", 9.0))
+    ]
+    found, axes = lines_of(rows, "sigma", monkeypatch, tmp_path)
+    assert found == {
+        "direct": [[0.5, 0.5], [8.0, 0.6]], "tma stages=2": [[0.5, 1.0], [8.0, 1.1]],
+    }  # fmt: skip
+    assert axes.get_title() == "seeds local" and axes.get_xscale() == "log"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.5", "8"]
+
+
+def test_plot_against_queries_and_stages(monkeypatch, tmp_path):
+    tma = document()["rows"][1]
+    rows = [
+        {**tma, "pattern": pattern, "num_query": queries, "median_ms": queries / 1e3}
+        for pattern in ("seed", "uniform")
+        for queries in (300, 900, 20522)
+    ]
+    found, axes = lines_of(rows, "queries", monkeypatch, tmp_path)
+    assert list(found) == ["tma stages=2, seeds seed", "tma stages=2, seeds uniform"]
+    assert found["tma stages=2, seeds seed"][0] == [300, 0.3] and axes.get_yscale() == "log"
+    # In a bench the configuration says how many stages an entry has that does not name them.
+    rows = [
+        {**tma, "parameters": {}, "config": {"stages": stages}, "variant": variant}
+        for variant, stages in (("tma", 2), ("tma stages=3", 3), ("phase2", 2), ("direct", None))
+    ]
+    found, _ = lines_of(rows, "stages", monkeypatch, tmp_path)
+    assert found == {"tma": [[2, 1.1], [3, 1.1]]}
+
+
+def test_plot_of_many_panels(tmp_path):
+    pytest.importorskip("matplotlib")
+    bench_document = document()
+    row = bench_document["rows"][0]
+    bench_document["rows"] = [{**row, "pattern": f"local({n})"} for n in range(1, 5)]
+    assert report.plot(bench_document, tmp_path / "plot.png").stat().st_size > 0
 
 
 def test_load_refuses_other_files(tmp_path):

@@ -530,7 +530,9 @@ def test_a_command_within_its_time_is_as_it_would_be():
 
 
 def test_a_command_that_takes_longer_is_killed_with_its_children():
-    done = run_program("time_limit=2", "run", "engine=cpu", "workload=quick", "schedules=1000")
+    done = run_program(
+        "time_limit=2", "run", "engine=cpu", "workload=quick", "schedules=1000", "force=1"
+    )
     assert done.returncode == 1 and "still running after 2 s: stopped" in done.stderr
     assert "FAIL" in done.stdout
 

@@ -1,0 +1,537 @@
+"""Mutants of the pipelined kernels: one change on one line about barriers, fences, waits or copies.
+
+The list is generated from the source: ``MUTANTS`` maps an id to a :class:`Mutant`. A mutant is run on
+the CPU engine by *killers*, small problems with a configuration each, until one of them notices: by a
+fault, an exception, wrong numbers or numbers that were never written.
+
+    python tests/sim/mutants.py            prints how many were noticed in which way (mutants.json)
+    python tests/sim/mutants.py TEXT       runs those with TEXT in their ids, and says who noticed what
+    python tests/sim/mutants.py --write    runs all and writes mutants.json, in some minutes
+"""
+
+import ast
+import builtins
+import collections
+import copy
+import functools
+import importlib
+import importlib.util
+import json
+import sys
+import types
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from numba_deform import reference, relative_error
+from numba_deform.device.memory import dynamic_bytes
+from numba_deform.op import check_problem, run_cpu
+from numba_deform.reference import TOLERANCE
+from numba_deform.sim import SimFault
+from numba_deform.variants import Variant, variant
+from numba_deform.workload import Workload
+
+KERNELS = ("tma", "persistent", "warp_specialized")
+# The files that are mutated, so that each comes after those it imports from; and the kernels they are in.
+FILES = {
+    "numba_deform.device.pipeline": KERNELS,
+    "numba_deform.kernels.tiles": KERNELS,
+    "numba_deform.kernels.tma": KERNELS,
+    "numba_deform.kernels.persistent": ("persistent",),
+    "numba_deform.kernels.warp_specialized": ("warp_specialized",),
+}
+TABLE = Path(__file__).with_name("mutants.json")
+
+# --- which lines ----------------------------------------------------------------------------------
+# A line belongs to the pipeline if it calls one of these,
+CALLS = """
+    mbarrier_init init_barriers fence_mbarrier_init fence_proxy_tensormap_acquire_sys prefetch_tensormap
+    acquire_maps syncthreads syncwarp
+    mbarrier_arrive mbarrier_arrive_expect_tx mbarrier_try_wait_parity mbarrier_wait
+    acquire commit wait release first_state advance advance_both make_advance full_barrier
+    ld_acquire_cta_shared_b32 st_release_cta_shared_b32 flag_wait flag_of
+    wait_empty wait_full announce give_back
+    cp_async_bulk_tensor_3d cp_async_bulk_tensor_5d load_tile issue issue_step take_step
+    issue_slots write_slots PipelineState Ring Flags Source runs_of slot_of
+""".split()
+# or computes one of these: stages, parities, counts, bytes, addresses of barriers, flags and tiles,
+OPERANDS = """
+    state now ahead stage barrier parity turn step
+    STAGES LEAD BARRIERS ARRIVALS PER_WARP STRETCH STRETCHES PREPARE_RUN FLAG_COUNT
+    TILE SLOT STAGE_BYTES SLOTS PRODUCER_LANES SLOTS_PER_LANE STEP_SHIFT MAPS_BYTES
+    full ring flags flag maps_here number owner
+    tiles_address weights_address slots slot own_slot first_slot first tile here told
+    lanes exists bytes_to_come
+    next_i next_n ahead_i ahead_n next_item next_r item
+""".split()
+# or stands in one of these functions, which do nothing else.
+FUNCTIONS = """
+    barrier_count advance full_barrier runs_of slot_of flag_of ring_barriers shared_bytes
+    sample_of slot_sample
+""".split()
+# In tiles.py only what tells the copies where and how much.
+ONLY = {"numba_deform.kernels.tiles": ("bytes", "stage_layout", "runs_of", "slot_of")}
+
+ALL_LANES = "ALL"  # the mask of a whole warp, where a line names it
+
+
+def _targets(node):
+    """The names and attributes that an assignment sets."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.id
+        elif isinstance(part, ast.Attribute) and not isinstance(part.value, ast.Attribute):
+            yield part.attr
+
+
+def _head(statement):
+    """The expressions of a statement that are on its own lines: not the body of a loop or branch."""
+    if isinstance(statement, (ast.If, ast.While)):
+        return [statement.test]
+    if isinstance(statement, ast.For):
+        return [statement.iter]
+    return [statement]
+
+
+def _calls(statement):
+    for part in _head(statement):
+        for node in ast.walk(part):
+            if isinstance(node, ast.Call):
+                yield getattr(node.func, "id", getattr(node.func, "attr", None))
+
+
+def _about_pipeline(statement, function):
+    if function in FUNCTIONS or not set(CALLS).isdisjoint(_calls(statement)):
+        return True
+    if isinstance(statement, (ast.Assign, ast.AugAssign)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return any(name in OPERANDS for target in targets for name in _targets(target))
+    return False
+
+
+def _lines(body, function, only):
+    """(function, statement) for the statements about the pipeline, and the conditions and loops around."""
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            yield from _lines(statement.body, statement.name, only)
+            continue
+        inner = [*getattr(statement, "body", ()), *getattr(statement, "orelse", ())]
+        inside = list(_lines(inner, function, only))
+        wanted = only is None or function in only
+        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if function and wanted and not is_text:
+            if inside or _about_pipeline(statement, function):
+                yield function, statement
+        yield from inside
+
+
+# --- which changes --------------------------------------------------------------------------------
+SWAPPED = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+}  # fmt: skip
+
+
+def _negated(test):
+    if isinstance(test, ast.Compare) and type(test.ops[0]) in (ast.Eq, ast.NotEq):
+        return ast.Compare(test.left, [SWAPPED[type(test.ops[0])]()], test.comparators)
+    return ast.UnaryOp(ast.Not(), test)
+
+
+def _changes(node):
+    """{what: the node that takes its place} for one expression."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        n = node.value
+        return {f"{n} to {m}": ast.Constant(m) for m in (n + 1, n - 1)}
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPPED:
+        new = ast.Compare(node.left, [SWAPPED[type(node.ops[0])]()], node.comparators)
+        return {"swap " + ast.unparse(node): new}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
+        return {"no xor": node.left}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return {f"without {ast.unparse(node.right)}": node.left}
+    if isinstance(node, ast.BoolOp):
+        return {f"only {ast.unparse(part)}": part for part in node.values}
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("min", "max"):
+        return {f"only {ast.unparse(part)}": part for part in node.args}
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "range":
+        changes, end = {}, min(1, len(node.args) - 1)
+        for what, op in (("one more", ast.Add()), ("one less", ast.Sub())):
+            bounds = list(node.args)
+            bounds[end] = ast.BinOp(bounds[end], op, ast.Constant(1))
+            changes[what] = ast.Call(node.func, bounds, [])
+        return changes
+    if isinstance(node, ast.IfExp):
+        return {
+            f"not {ast.unparse(node.test)}": ast.IfExp(node.test, node.orelse, node.body),
+            f"{ast.unparse(node.test)} is True": node.body,
+        }
+    if isinstance(node, ast.Name) and node.id == ALL_LANES:
+        return {"one lane less": ast.Constant(0x7FFFFFFF)}
+    return {}
+
+
+def _bound_elsewhere(statement, function):
+    """Whether a name that the statement assigns has a value without it (else a drop is just an error)."""
+    count = collections.Counter(
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    count.update(a.arg for a in function.args.args)
+    names = [t for target in statement.targets for t in _targets(target)]
+    return all(count[name] > 1 or "." in ast.unparse(statement.targets[0]) for name in names)
+
+
+def _statement_changes(statement, function):
+    """The same for what a whole statement can suffer."""
+    if isinstance(statement, ast.Expr):
+        return {"drop": ast.Pass()}
+    if isinstance(statement, ast.Assign) and _bound_elsewhere(statement, function):
+        return {"drop": ast.Pass()}
+    if isinstance(statement, (ast.If, ast.While)):
+        changes = {}
+        for what, test in (("negate", _negated(statement.test)), ("True", ast.Constant(True))):
+            changes[what] = type(statement)(test, statement.body, statement.orelse)
+        return changes
+    return {}
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, old, new):
+        self.old, self.new = old, new
+
+    def visit(self, node):
+        return ast.copy_location(self.new, node) if node is self.old else self.generic_visit(node)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: of node number ``index`` (in the order of ``ast.walk``) of a module's source."""
+
+    module: str
+    index: int
+    what: str
+
+    def tree(self):
+        """The changed module."""
+        tree = ast.parse(source_of(self.module))
+        nodes = list(ast.walk(tree))
+        old = nodes[self.index]
+        if isinstance(old, ast.stmt):
+            changes = _statement_changes(old, _function_of(tree, old))
+        else:
+            changes = _changes(old)
+        # A change may hold what it replaces.
+        return ast.fix_missing_locations(_Replace(old, copy.copy(changes[self.what])).visit(tree))
+
+
+@functools.cache
+def _file(module):
+    return Path(importlib.util.find_spec(module).origin)
+
+
+@functools.cache
+def source_of(module):
+    return _file(module).read_text()
+
+
+def _function_of(tree, statement):
+    """The innermost function around a statement."""
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and any(n is statement for n in ast.walk(node))
+    ][-1]
+
+
+def _mutants_of(module):
+    tree = ast.parse(source_of(module))
+    number = {id(node): i for i, node in enumerate(ast.walk(tree))}
+    seen = collections.Counter()
+    for function, statement in _lines(tree.body, None, ONLY.get(module)):
+        text = " ".join(ast.unparse(statement).partition("\n")[0].split())
+        texts = {text}  # a negated == and a swapped one are the same
+        nodes = [statement] + [n for part in _head(statement) for n in ast.walk(part)]
+        for node in dict.fromkeys(nodes):
+            whole = node is statement
+            changes = (
+                _statement_changes(node, _function_of(tree, node)) if whole else _changes(node)
+            )
+            for what, new in changes.items():
+                after = _after(statement, node, new)
+                if after in texts:
+                    continue
+                texts.add(after)
+                short = text if len(text) <= 80 else text[:77] + "..."
+                name = f"{_file(module).name}:{function}:{short}:{what}"
+                seen[name] += 1
+                if seen[name] > 1:
+                    name += f" #{seen[name]}"
+                yield name, Mutant(module, number[id(node)], what)
+
+
+def _after(statement, node, new):
+    """The changed statement as text."""
+    if node is statement:
+        return ast.unparse(ast.fix_missing_locations(new)).partition("\n")[0]
+    memo = {id(node): new}  # where the copy comes to ``node``, it takes ``new``
+    return ast.unparse(ast.fix_missing_locations(copy.deepcopy(statement, memo)))
+
+
+MUTANTS = {name: mutant for module in FILES for name, mutant in _mutants_of(module)}
+
+
+# --- making a kernel of one -----------------------------------------------------------------------
+def load(mutant):
+    """{module name: fresh module}: the mutated one, and those that import from it, the real ones aside.
+
+    Nothing goes to ``sys.modules``, and builders that cache what they built are new as well.
+    """
+    fresh = {}
+
+    def import_fresh(name, globals=None, locals=None, fromlist=(), level=0):
+        if level:
+            full = importlib.util.resolve_name("." * level + name, globals["__package__"])
+            if full in fresh:
+                return fresh[full]
+        return builtins.__import__(name, globals, locals, fromlist, level)
+
+    for name in list(FILES)[list(FILES).index(mutant.module) :]:
+        module = types.ModuleType(name)
+        module.__package__, module.__file__ = name.rpartition(".")[0], str(_file(name))
+        module.__builtins__ = {**vars(builtins), "__import__": import_fresh}
+        code = mutant.tree() if name == mutant.module else ast.parse(source_of(name))
+        exec(compile(code, module.__file__, "exec"), vars(module))
+        fresh[name] = module
+    return fresh
+
+
+@dataclass(frozen=True, eq=False)
+class Mutated(Variant):
+    """A variant whose module is a fresh one: built anew each time, and sized by its own module."""
+
+    def kernel(self, config, constants):
+        return self.module.build(config, constants)
+
+    def dynamic_shared_bytes(self, config, constants):
+        return dynamic_bytes(sum(self.module.shared_bytes(config, constants)))
+
+
+# --- killers --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Killer:
+    """A problem, a variant with parameters, and a schedule."""
+
+    variant: str
+    parameters: dict = field(hash=False)
+    problem: dict = field(hash=False)
+    landing: str = "late"
+    seed: int = 0
+
+    @property
+    def kernel(self):
+        """The kernel's name."""
+        return variant(self.variant).module.__name__.rpartition(".")[2]
+
+
+@functools.cache
+def _inputs(problem):
+    """(inputs, right answer) of a problem."""
+    shape = dict(
+        batch=1, levels=((3, 4), (2, 2)), num_query=3, num_heads=1, channels=32, num_points=2,
+        pattern="uniform", outside=0.15,
+    )  # fmt: skip
+    inputs = Workload("mutants", **{**shape, **dict(problem)}).generate(seed=1)
+    want = reference(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index,
+        inputs.sampling_locations, inputs.attention_weights,
+    )  # fmt: skip
+    return inputs, want
+
+
+def verdict(killer, modules=None, timeout=60.0):
+    """How the run ends: the name of a fault or exception, "wrong numbers", "unwritten", or None.
+
+    ``modules`` are those of ``load``; None runs the real kernel.
+    """
+    inputs, want = _inputs(tuple(killer.problem.items()))
+    problem = check_problem(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index,
+        inputs.sampling_locations, inputs.attention_weights,
+    )  # fmt: skip
+    chosen = variant(killer.variant)
+    config = chosen.configure(problem.constants, **{"min_blocks": 0, **killer.parameters})
+    if modules:
+        chosen = Mutated(**{**vars(chosen), "module": modules[chosen.module.__name__]})
+    out = np.full(problem.out_shape, np.nan, inputs.value.dtype)
+    arrays = [inputs.value, inputs.sampling_locations, inputs.attention_weights]
+    try:
+        run_cpu(
+            problem, chosen, config, arrays, out, landing=killer.landing, seed=killer.seed,
+            timeout=timeout,
+        )  # fmt: skip
+    except SimFault as fault:
+        return type(fault).__name__
+    except Exception as error:  # the mutant cannot even be built or launched
+        return f"{type(error).__name__} at build"
+    if np.isnan(out.astype(np.float32)).any():
+        return "unwritten"
+    if relative_error(out, want) > TOLERANCE[str(out.dtype)]:
+        return "wrong numbers"
+    return None
+
+
+def _killers():
+    """All of them, the cheapest of each kernel first."""
+    many = []
+
+    def add(name, parameters, problem=None, **schedule):
+        many.append(Killer(name, parameters, problem or {}, **schedule))
+
+    long = dict(num_points=4)  # two samples in a lane's run
+    rounds = dict(levels=((3, 4), (2, 2), (1, 1)), num_points=3)  # the last round is not full
+    # tma
+    one = dict(threads=32)
+    add("tma", {**one, "stages": 2})
+    add("tma", {**one, "stages": 1})
+    add("tma", {**one, "stages": 2, "prefetch_maps": True}, long)
+    add("tma", {**one, "stages": 3, "points_per_stage": 1}, long)
+    add("tma", {"threads": 64, "stages": 2, "barrier_scope": "block"}, dict(num_query=7))
+    add("tma", {"threads": 64, "stages": 2, "maps": "level"}, dict(batch=2, num_heads=2))
+    add("tma", {**one, "stages": 2, "batches_abreast": 1}, dict(batch=2))
+    add("tma", {**one, "stages": 3, "barriers": "ping_pong", "points_per_stage": 1}, long)
+    add("tma", {**one, "stages": 2, "barriers": "point", "points_per_stage": 1}, long)
+    add("tma", {**one, "stages": 4, "across_levels": False, "points_per_stage": 1}, long)
+    add("tma", {**one, "stages": 2, "across_levels": False, "lanes": 2},
+        dict(channels=8, num_points=3))  # fmt: skip
+    add("tma", {**one, "stages": 6, "lanes": 32}, rounds)
+    add("tma", {**one, "stages": 2, "lanes": 4}, rounds)
+    add("tma", {**one, "stages": 6, "lanes": 4}, rounds)
+    add("tma", {**one, "stages": 2, "lanes": 16}, rounds)
+    odd = dict(channels=8, levels=((3, 4), (2, 2), (1, 1)), num_points=1)  # three steps
+    add("tma", {**one, "stages": 2, "barriers": "point", "lanes": 2}, odd)
+    # persistent
+    laps = dict(num_query=9)  # three items for two blocks
+    add("persistent", {**one, "stages": 2}, laps)
+    add("persistent-prefetch", {**one, "stages": 2}, laps)
+    add("persistent", {**one, "stages": 1}, laps)
+    add("persistent", {**one, "stages": 2}, {**laps, **long})
+    add("persistent", {"threads": 64, "stages": 2}, dict(num_query=17))
+    add("persistent", {**one, "stages": 2, "lanes": 2}, {**odd, "num_query": 33})
+    add("persistent", {**one, "stages": 2, "points_per_stage": 1, "barriers": "ping_pong"},
+        {**laps, **long})  # fmt: skip
+    add("persistent", {**one, "stages": 5, "barriers": "point"}, laps)
+    add("persistent", {**one, "stages": 3, "lanes": 4}, {**rounds, "num_query": 19})
+    add("persistent", {**one, "stages": 2, "lanes": 32, "maps": "level"},
+        {**rounds, "batch": 2, "num_query": 3})  # fmt: skip
+    # warp-specialized
+    pair = dict(producers=1, consumers=1)
+    add("phase1", {**pair, "stages": 2}, laps)
+    add("phase2", {**pair, "stages": 2}, laps)
+    add("phase3", {**pair, "stages": 2}, laps)
+    add("phase6", {**pair, "stages": 2}, laps)
+    add("phase6", {**pair, "stages": 2, "prefetch": True}, laps)
+    add("phase7", {**pair, "stages": 3}, laps)
+    add("phase2", {**pair, "stages": 2}, {**laps, **long})
+    add("phase3", {"producers": 2, "consumers": 2, "stages": 3}, {**laps, "num_query": 17})
+    add("phase1", {"producers": 2, "consumers": 2, "stages": 1, "maps": "level"},
+        {"batch": 2, "num_query": 9})  # fmt: skip
+    add("phase2", {"producers": 1, "consumers": 2, "stages": 2, "lanes": 32}, rounds)
+    add("phase1", {**pair, "stages": 2, "points_per_stage": 1, "sync": "flags"},
+        {**long, "num_query": 5})  # fmt: skip
+    add(
+        "phase2",
+        {"producers": 1, "consumers": 3, "lanes": 4, "stages": 2},
+        {**odd, "num_query": 26},
+    )
+    add("phase2", {**pair, "stages": 2, "lanes": 4}, {**rounds, "num_query": 9})
+    # Races and phases are judged by what is ordered, so the schedule seldom matters: one of each kernel.
+    for number in (4, 17, 27, 33):
+        killer = many[number]
+        many.append(Killer(killer.variant, killer.parameters, killer.problem, "random", 1))
+        many.append(Killer(killer.variant, killer.parameters, killer.problem, "earliest", 2))
+    # More than 48 KB: dynamic shared memory, which starts on no more than 16 bytes.
+    large = dict(box=(8, 8), stages=4)
+    add("tma", {**one, **large})
+    add("persistent", {**one, **large})
+    add("phase2", {**pair, **large})
+    # A row with more tiles in a stage than a producer warp has lanes.
+    add("phase2", {**pair, "stages": 2, "lanes": 32, "points_per_stage": 4},
+        dict(channels=8, levels=((3, 4),), num_points=64, num_query=2))  # fmt: skip
+    return many
+
+
+KILLERS = _killers()
+
+
+def killers_of(mutant, of_each=None):
+    """The numbers of those that run the mutant's file; or the first ``of_each`` of each kernel."""
+    return [
+        number
+        for kernel in FILES[mutant.module]
+        for number in [i for i, killer in enumerate(KILLERS) if killer.kernel == kernel][:of_each]
+    ]
+
+
+def judge(name, timeout=15.0):
+    """(number of the killer, verdict) of the first that notices, or None; tries the one of last time first."""
+    mutant = MUTANTS[name]
+    modules, numbers = load(mutant), killers_of(mutant)
+    before = killed().get(name, (None,))[0]
+    for number in sorted(numbers, key=lambda number: number != before):
+        if how := verdict(KILLERS[number], modules, timeout):
+            return number, how
+    return None
+
+
+@functools.cache
+def killed():
+    """mutants.json: {id: (number of the killer, verdict)}."""
+    return json.loads(TABLE.read_text()) if TABLE.exists() else {}
+
+
+def run_all(names):
+    """{id: what ``judge`` says}; prints each as it comes."""
+    judged = {}
+    with ProcessPoolExecutor() as pool:
+        for name, found in zip(names, pool.map(judge, names), strict=True):
+            judged[name] = found
+            print(*(found or ("survives",)), name, flush=True)
+    return judged
+
+
+def write(judged):
+    """The table, one mutant on a line."""
+    lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in judged.items() if found]
+    TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    killed.cache_clear()
+
+
+def totals():
+    """{way of being noticed: {file: mutants}}, by the table; those that survive are equivalent."""
+    counts = collections.defaultdict(collections.Counter)
+    for name in MUTANTS:
+        way = killed().get(name, (None, "equivalent"))[1]
+        counts[way][name.partition(":")[0]] += 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1].total()))
+
+
+def _print_totals():
+    files = list(dict.fromkeys(name.partition(":")[0] for name in MUTANTS))
+    print(" " * 24 + "".join(f"{file:>22}" for file in [*files, "all"]))
+    rows = totals()
+    rows["mutants"] = sum(rows.values(), collections.Counter())
+    for way, counts in rows.items():
+        numbers = [*(counts[file] for file in files), counts.total()]
+        print(f"{way:24}" + "".join(f"{n:22}" for n in numbers))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        write(run_all(MUTANTS))
+    elif sys.argv[1:]:
+        run_all([name for name in MUTANTS if sys.argv[1] in name])
+    _print_totals()
