@@ -119,12 +119,13 @@ def head_shifts(offsets):
     return np.floor(offsets.low).astype(np.int32)
 
 
-def make_schedule(cells, planes, blocks, rows_at_once):
-    """All items, ``plane * cells + cell``, in an order that gives ``blocks`` blocks, which take them in turn,
-    about the same work: large items first, and every other round from behind. int32."""
-    groups = -(-cells.table[:, 0] // rows_at_once)
-    items = np.arange(planes * len(groups), dtype=np.int32)
-    items = items[np.argsort(-np.tile(groups, planes), kind="stable")]
+def make_schedule(cells, batches, heads, blocks, rows_at_once):
+    """All items (batch, head, cell, queries of the cell) int32, in an order that gives ``blocks`` blocks, which
+    take them in turn, about the same work: large items first, and every other round from behind."""
+    counts = cells.table[:, 0]
+    grid = np.indices((batches, heads, len(counts)), np.int32).reshape(3, -1)
+    items = np.concatenate([grid, np.tile(counts, batches * heads)[None]]).T
+    items = items[np.argsort(-(-(-items[:, 3] // rows_at_once)), kind="stable")]
     for first in range(blocks, len(items) - blocks + 1, 2 * blocks):
         items[first : first + blocks] = items[first : first + blocks][::-1].copy()
-    return items
+    return np.ascontiguousarray(items, np.int32)

@@ -26,6 +26,7 @@ from numba import cuda, float32, int32, uint32, uint64
 from numba.cuda import types
 
 from ..compiler import kernel
+from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
 from ..device.integer import div_u32
 from ..device.memory import (
     align_up,
@@ -50,7 +51,7 @@ from ..device.pipeline import (
     release,
     wait,
 )
-from ..device.sync import fence_mbarrier_init, shfl_sync_idx_b32, shfl_sync_idx_f32
+from ..device.sync import fence_mbarrier_init, shfl_sync_idx_b32
 from ..device.tma import (
     cp_async_bulk_tensor_3d,
     fence_proxy_tensormap_acquire_sys,
@@ -64,11 +65,16 @@ from .sampling import corner_weights, load_level, locate, number_loader
 # A consumer thread, and where it reads: its row and chunk, the shared addresses of its warp's prepared samples and
 # of its chunk of the stage; for samples outside, the plane's address and the bytes of a pixel in it.
 Reader = namedtuple("Reader", ["row", "chunk", "meta", "base", "plane", "pixel_bytes"])
-# The level of a lane's run, and its window: corner, size, and offset in the stage.
+# The level of a lane's run, and its window: corner, size, and the pixels before it in the stage.
 Window = namedtuple(
     "Window",
     ["level", "mine", "height", "width", "left", "top", "box_height", "box_width", "offset"],
 )
+# What the schedule says of an item, and a warp's share of it: a group of rows, and which round of their samples.
+Item = namedtuple("Item", ["batch", "head", "cell", "count"])
+Job = namedtuple("Job", ["item", "group", "round", "what"])
+RUNS = (8, 4, 2, 1)
+MINUS_ONES = 0xBC00BC00  # two fp16 numbers
 ENTRY = 8  # samples of a row that are prepared at a time
 
 
@@ -77,14 +83,14 @@ def layout(constants):
     """(lanes of a row, samples that a lane reads at once, rounds until a row is through)."""
     lanes = constants.channels * ITEMSIZE[constants.dtype] // 16
     samples = constants.levels * constants.points
-    runs = [n for n in (8, 4, 2, 1) if constants.points % n == 0 and n >= ENTRY // lanes]
+    runs = [n for n in RUNS if constants.points % n == 0 and n >= ENTRY // lanes]
     run = min(runs, key=lambda n: (-(-samples // (n * lanes)) * n, -n))
     return lanes, run, -(-samples // (run * lanes))
 
 
 def sample_words(constants, arithmetic):
-    """32-bit words of one prepared sample: two offsets, two columns' weights."""
-    return 4 if ARITHMETIC[constants.dtype, arithmetic].weight_words == 1 else 8
+    """32-bit words of one prepared sample."""
+    return 2 if ARITHMETIC[constants.dtype, arithmetic].weight_words == 1 else 4
 
 
 def window_bytes(boxes, constants):
@@ -158,17 +164,18 @@ def build(config, constants):
     SAMPLES, PARTS, COORDINATES = LEVELS * POINTS, RUN // EACH, 2 * RUN
     EVEN = ROUNDS * LANES * RUN == SAMPLES  # no lane without a run
     PIXEL = CHANNELS * ITEMSIZE[constants.dtype]
-    PIXEL_SHIFT, SPLIT = PIXEL.bit_length() - 1, PIXEL == 64
+    SPLIT = PIXEL == 64
     CONSUMERS, STAGES = config.consumers, config.stages
     sizes = window_bytes(config.boxes, constants)
     WINDOW_BYTES = sum(sizes)
     BOX_BYTES = sum(h * w * PIXEL for h, w in config.boxes)
-    offset_of = choice(tuple(sum(sizes[:i]) for i in range(LEVELS)))
+    bytes_before = choice(tuple(sum(sizes[:i]) for i in range(LEVELS)))
+    pixels_before = choice(tuple(sum(sizes[:i]) // PIXEL for i in range(LEVELS)))
     pitch_of = choice(tuple(w * PIXEL for _, w in config.boxes))
     width_of = choice(tuple(w for _, w in config.boxes))
     height_of = choice(tuple(h for h, _ in config.boxes))
     WORDS = sample_words(constants, config.arithmetic)
-    WIDE = WORDS == 8
+    WIDE = WORDS == 4
     TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
     META = META_BYTES // CONSUMERS
     STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
@@ -184,14 +191,19 @@ def build(config, constants):
     flush_sums, store, SUMS = arithmetic.flush, arithmetic.store, arithmetic.words
     advance = make_advance(STAGES)
 
+    @cuda.jit(device=True, forceinline=True)
+    def clear(acc):
+        for i in range(SUMS):
+            acc.sums[i] = float32(0)
+        for i in range(4):
+            acc.partial[i] = uint32(0)
+
     @cuda.jit(device=True, inline="always")
     def new_sums():
         sums, partial = cuda.local.array(SUMS, float32), cuda.local.array(4, uint32)
-        for i in range(SUMS):
-            sums[i] = float32(0)
-        for i in range(4):
-            partial[i] = uint32(0)
-        return Sums(sums, partial)
+        acc = Sums(sums, partial)
+        clear(acc)
+        return acc
 
     @cuda.jit(device=True, inline="always")
     def new_raw():
@@ -214,34 +226,43 @@ def build(config, constants):
         return uint32(meta + uint32(4 * WORDS) * uint32(int32(s * ROWS) + swizzled))
 
     @cuda.jit(device=True, forceinline=True)
-    def put(meta, s, row, first, second, a, b, c, d):
+    def put(meta, s, row, code, across, up, down):
+        """One prepared sample: where its tile is, how much of it weighs the column that is read second, and
+        what its two lines weigh."""
         here = entry(meta, s, row)
         if WIDE:
-            st_shared_v2(here, first, second)
-            st_shared_v4(uint32(here + uint32(16)), a, b, c, d)
+            st_shared_v4(here, code, mov_b32_f32(across), mov_b32_f32(up), mov_b32_f32(down))
         else:
-            st_shared_v4(here, first, second, a, c)
+            negative = cvt_rn_f16x2_f32(float32(0), float32(-across))
+            st_shared_v2(here, uint32(code | negative), cvt_rn_f16x2_f32(up, down))
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, meta, s, row, base, pitch):
         """One sample of each row, its tile's columns in the row's own order."""
         here = entry(meta, s, row)
         if WIDE:
-            offsets = ld_shared_v2(here)
-            words = ld_shared_v4(uint32(here + uint32(16)))
-            up, down = unpack(words[0], words[1])
-            other_up, other_down = unpack(words[2], words[3])
-            first, second = offsets[0], offsets[1]
-        else:
             words = ld_shared_v4(here)
-            up, down = unpack(words[2], uint32(0))
-            other_up, other_down = unpack(words[3], uint32(0))
-            first, second = words[0], words[1]
-        first, second = uint32(first + base), uint32(second + base)
+            across = mov_f32_b32(words[1])
+            line, other_line = mov_f32_b32(words[2]), mov_f32_b32(words[3])
+            later, other_later = float32(line * across), float32(other_line * across)
+            up, down = float32(line - later), float32(other_line - other_later)
+            code = words[0]
+        else:
+            words = ld_shared_v2(here)
+            lines = words[1]
+            earlier = fma_rn_f16x2(lines, dup_hi_b16x2(words[0]), lines)
+            rest = fma_rn_f16x2(earlier, uint32(MINUS_ONES), lines)
+            up, down = unpack(earlier, uint32(0))
+            later, other_later = unpack(rest, uint32(0))
+            code = uint32(words[0] & uint32(0xFFFF))
+        first = uint32(base + (code >> uint32(1)) * uint32(PIXEL))
+        second = uint32(first + uint32(PIXEL))
+        if SPLIT:
+            second = uint32(second - (code & uint32(1)) * uint32(2 * PIXEL))
         add(acc.sums, acc.partial, 0, ld_shared_v4(first), up)
-        add(acc.sums, acc.partial, 0, ld_shared_v4(second), other_up)
+        add(acc.sums, acc.partial, 0, ld_shared_v4(second), later)
         add(acc.sums, acc.partial, 0, ld_shared_v4(uint32(first + uint32(pitch))), down)
-        add(acc.sums, acc.partial, 0, ld_shared_v4(uint32(second + uint32(pitch))), other_down)
+        add(acc.sums, acc.partial, 0, ld_shared_v4(uint32(second + uint32(pitch))), other_later)
 
     @cuda.jit(device=True, forceinline=True)
     def add_pixel(acc, plane, level_start, row_stride, pixel_bytes, x, y, width, height, weight):
@@ -296,7 +317,7 @@ def build(config, constants):
         S, BIT = k % EACH, 1 << k
 
         @cuda.jit(device=True, forceinline=True)
-        def prepare(acc, run, me, at, lost, first_run):
+        def prepare(acc, run, me, at, lost, r):
             x, fx, inside_x = locate(run.xy[2 * k], at.width)
             y, fy, inside_y = locate(run.xy[2 * k + 1], at.height)
             attention = run.attention[k]
@@ -306,17 +327,20 @@ def build(config, constants):
             here = at_x >= 0 and at_y >= 0 and at_x < at.box_width - 1 and at_y < at.box_height - 1
             inner, tile = float32(0), int32(0)
             if here:
-                inner = attention
-                tile = int32((at_y * at.box_width + at_x) << int32(PIXEL_SHIFT))
-            tile = uint32(tile + at.offset)
-            swap = int32(0)  # which column this row reads first
+                inner, tile = attention, int32(at_y * at.box_width + at_x)
+            tile = int32(tile + at.offset)
+            swap = int32(0)  # whether this row reads the right column first
+            across = fx
             if SPLIT:
-                swap = int32(((tile >> uint32(PIXEL_SHIFT)) ^ uint32(me.row)) & uint32(1))
-            a, b = pack(*corner_weights(inner, fx, fy, swap))
-            c, d = pack(*corner_weights(inner, fx, fy, int32(1 - swap)))
-            one = uint32(tile + uint32(swap * int32(PIXEL)))
-            two = uint32(tile + uint32(int32(1 - swap) * int32(PIXEL)))
-            put(me.meta, me.chunk * int32(EACH) + int32(S), me.row, one, two, a, b, c, d)
+                swap = int32((tile ^ me.row) & int32(1))
+                if swap == 1:
+                    across = float32(float32(1) - fx)
+            down = float32(inner * fy)
+            code = uint32(int32((tile + swap) << int32(1)) | swap)
+            put(
+                me.meta, me.chunk * int32(EACH) + int32(S), me.row, code, across,
+                float32(inner - down), down,
+            )  # fmt: skip
             if attention != float32(0) and not here:
                 lost[0] = uint32(lost[0] | uint32(BIT))
 
@@ -327,19 +351,19 @@ def build(config, constants):
         LANE_RUNS = s // EACH  # it is of the run of this lane
 
         @cuda.jit(device=True, forceinline=True)
-        def add_one(acc, run, me, at, lost, first_run):
-            level = int32(div_u32((first_run + int32(LANE_RUNS)) * int32(RUN), POINTS))
+        def add_one(acc, run, me, at, lost, r):
+            level = int32(div_u32((r * int32(LANES) + int32(LANE_RUNS)) * int32(RUN), POINTS))
             pitch = pitch_of(min(level, int32(LEVELS - 1)))
             add_sample(acc, me.meta, s, me.row, me.base, pitch)
 
         return add_one
 
     @cuda.jit(device=True, forceinline=True)
-    def prepared(acc, run, me, at, lost, first_run):
+    def prepared(acc, run, me, at, lost, r):
         cuda.syncwarp()  # the samples are prepared
 
     @cuda.jit(device=True, forceinline=True)
-    def used(acc, run, me, at, lost, first_run):
+    def used(acc, run, me, at, lost, r):
         flush_sums(acc.sums, acc.partial, 1)
         cuda.syncwarp()  # and may be overwritten
 
@@ -347,7 +371,47 @@ def build(config, constants):
     for part in range(PARTS):
         program += [make_prepare(part * EACH + e) for e in range(EACH)] + [prepared]
         program += [make_add(s) for s in range(ENTRY)] + [used]
-    add_round = in_turn(program)
+    half = len(program) // 2
+    add_first, add_rest = in_turn(program[:half]), in_turn(program[half:])
+
+    @cuda.jit(device=True, forceinline=True)
+    def read_item(schedule, item):
+        words = ld_global_nc_v4(schedule + uint64(16) * uint64(item))
+        return Item(int32(words[0]), int32(words[1]), int32(words[2]), int32(words[3]))
+
+    @cuda.jit(device=True, forceinline=True)
+    def settle(schedule, job, items, stride):
+        """The job itself, or the first of a later item if the item has no such group."""
+        item, group, what = job.item, job.group, job.what
+        while item < items and group * int32(ROWS) >= what.count:
+            group = int32(group - int32(div_u32(what.count + int32(ROWS - 1), ROWS)))
+            item = int32(item + stride)
+            if item < items:
+                what = read_item(schedule, item)
+        return Job(item, group, job.round, what)
+
+    @cuda.jit(device=True, forceinline=True)
+    def after(job):
+        if job.round + 1 < ROUNDS:
+            return Job(job.item, job.group, int32(job.round + 1), job.what)
+        return Job(job.item, int32(job.group + CONSUMERS), int32(0), job.what)
+
+    @cuda.jit(device=True, forceinline=True)
+    def query_of(order, slots, job, row, queries, heads):
+        """The number of this lane's row among all rows."""
+        what = job.what
+        place = min(int32(job.group * int32(ROWS) + row), int32(what.count - 1))
+        query = ld_global_nc_b32(
+            order + uint64(ORDER_BYTES) * uint64(what.cell * slots + max(place, int32(0)))
+        )
+        return int32((what.batch * queries + int32(query)) * heads + what.head)
+
+    @cuda.jit(device=True, forceinline=True)
+    def read_run(locations, weights, number, r, chunk, raw):
+        first = min(int32((r * int32(LANES) + chunk) * int32(RUN)), int32(SAMPLES - RUN))
+        sample = uint64(number) * uint64(SAMPLES) + uint64(first)
+        load_locations(locations + sample * uint64(LOCATION_BYTES), raw.xy)
+        load_weights(weights + sample * uint64(WEIGHT_BYTES), raw.attention)
 
     @cuda.jit(device=True, forceinline=True)
     def origin(cells, shifts, cell, head, level):
@@ -366,12 +430,11 @@ def build(config, constants):
         min_blocks=1,
     )
     def window(
-        maps, value, levels, cells, shifts, order, schedule, locations, weights, out, cell_count, slots,
+        maps, value, levels, cells, shifts, order, schedule, locations, weights, out, items, slots,
         batches, queries, heads, spatial_size,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(thread & int32(31)), int32(thread >> int32(5))
-        items = int32(cell_count * batches * heads)
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
 
         shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
@@ -391,82 +454,81 @@ def build(config, constants):
         if warp == CONSUMERS:
             if lane == 0:
                 while item < items:
-                    code = int32(ld_global_nc_b32(schedule + uint64(4) * uint64(item)))
-                    plane_number = int32(div_u32(code, cell_count))
-                    cell = int32(code - plane_number * cell_count)
-                    batch = int32(div_u32(plane_number, heads))
-                    head = int32(plane_number - batch * heads)
+                    what = read_item(schedule, item)
                     acquire(ring, state)
                     commit(ring, state, uint32(BOX_BYTES))
                     stage = uint32(windows + uint32(state.stage) * uint32(WINDOW_BYTES))
                     for level in range(LEVELS):
-                        x, y = origin(cells, shifts, cell, head, int32(level))
+                        x, y = origin(cells, shifts, what.cell, what.head, int32(level))
                         cp_async_bulk_tensor_3d(
-                            uint32(stage + uint32(offset_of(level))),
-                            maps + uint64(128) * uint64(batch * int32(LEVELS) + int32(level)),
-                            head * int32(CHANNELS), x, y, full_barrier(ring, state),
+                            uint32(stage + uint32(bytes_before(level))),
+                            maps + uint64(128) * uint64(what.batch * int32(LEVELS) + int32(level)),
+                            what.head * int32(CHANNELS), x, y, full_barrier(ring, state),
                         )  # fmt: skip
                     state = advance(state)
                     item = int32(item + stride)
         else:
             meta = uint32(full + uint32(BARRIER_BYTES) + uint32(warp * int32(META)))
             row, chunk = int32(lane >> int32(ROW_SHIFT)), int32(lane & int32(LANES - 1))
-            group = warp  # this warp's next one among the groups of the item
-            while item < items:
-                code = int32(ld_global_nc_b32(schedule + uint64(4) * uint64(item)))
-                plane_number = int32(div_u32(code, cell_count))
-                cell = int32(code - plane_number * cell_count)
-                batch = int32(div_u32(plane_number, heads))
-                head = int32(plane_number - batch * heads)
-                pixel_bytes = int32(heads * int32(PIXEL))
+            pixel_bytes = int32(heads * int32(PIXEL))
+            acc, raw, lost = new_sums(), new_raw(), cuda.local.array(1, uint32)
+            job = settle(
+                schedule, Job(item, warp, int32(0), read_item(schedule, item)), items, stride
+            )
+            number = query_of(order, slots, job, row, queries, heads)
+            read_run(locations, weights, number, job.round, chunk, raw)
+            while job.item < items:
+                while item != job.item:  # stages of items that this warp is through with
+                    wait(ring, state)
+                    cuda.syncwarp()  # all lanes have read the stage
+                    if lane == 0:
+                        release(ring, state)
+                    state = advance(state)
+                    item = int32(item + stride)
+                wait(ring, state)
+                what, run = job.what, unpack_run(raw)
                 plane = (
                     value
-                    + uint64(batch) * uint64(spatial_size) * uint64(pixel_bytes)
-                    + uint64(head * int32(PIXEL) + chunk * int32(16))
+                    + uint64(what.batch) * uint64(spatial_size) * uint64(pixel_bytes)
+                    + uint64(what.head * int32(PIXEL) + chunk * int32(16))
                 )
-                count = int32(ld_global_nc_b32(cells + uint64(cell) * uint64(CELL_BYTES)))
-                groups = int32(div_u32(count + int32(ROWS - 1), ROWS))
                 stage = uint32(windows + uint32(state.stage) * uint32(WINDOW_BYTES))
-                base = uint32(stage + uint32(chunk * int32(16)))
-                me = Reader(row, chunk, meta, base, plane, pixel_bytes)
-                wait(ring, state)
-                while group < groups:
-                    slot = int32(group * int32(ROWS) + row)
-                    place = min(slot, int32(count - 1))
-                    query = int32(
-                        ld_global_nc_b32(order + uint64(ORDER_BYTES) * uint64(cell * slots + place))
-                    )
-                    number = int32((batch * queries + query) * heads + head)
-                    acc, raw, lost = new_sums(), new_raw(), cuda.local.array(1, uint32)
-                    for r in range(ROUNDS):
-                        first = int32((r * LANES + chunk) * int32(RUN))
-                        mine = True
-                        if not EVEN:
-                            mine = first < SAMPLES
-                            first = min(first, int32(SAMPLES - RUN))
-                        sample = uint64(number) * uint64(SAMPLES) + uint64(first)
-                        load_locations(locations + sample * uint64(LOCATION_BYTES), raw.xy)
-                        load_weights(weights + sample * uint64(WEIGHT_BYTES), raw.attention)
-                        level = int32(div_u32(first, POINTS))
-                        height, width, _, _ = load_level(levels, level)
-                        left, top = origin(cells, shifts, cell, head, level)
-                        at = Window(
-                            level, mine, height, width, left, top, height_of(level),
-                            width_of(level), offset_of(level),
-                        )  # fmt: skip
-                        run = unpack_run(raw)
-                        lost[0] = uint32(0)
-                        add_round(acc, run, me, at, lost, int32(r * LANES))
-                        if cuda.any_sync(ALL, lost[0] != 0):
-                            add_outside(acc, me, at, levels, locations, weights, lost[0], sample)
-                    if slot < count:
+                me = Reader(
+                    row, chunk, meta, uint32(stage + uint32(chunk * int32(16))), plane, pixel_bytes
+                )
+                first = int32((job.round * int32(LANES) + chunk) * int32(RUN))
+                mine = True
+                if not EVEN:
+                    mine = first < SAMPLES
+                    first = min(first, int32(SAMPLES - RUN))
+                level = int32(div_u32(first, POINTS))
+                height, width, _, _ = load_level(levels, level)
+                left, top = origin(cells, shifts, what.cell, what.head, level)
+                at = Window(
+                    level, mine, height, width, left, top, height_of(level), width_of(level),
+                    pixels_before(level),
+                )  # fmt: skip
+                # The next job's locations are read while this one is added up.
+                coming = settle(schedule, after(job), items, stride)
+                next_number = query_of(order, slots, coming, row, queries, heads)
+                lost[0] = uint32(0)
+                add_first(acc, run, me, at, lost, job.round)
+                read_run(locations, weights, next_number, coming.round, chunk, raw)
+                add_rest(acc, run, me, at, lost, job.round)
+                if cuda.any_sync(ALL, lost[0] != 0):
+                    sample = uint64(number) * uint64(SAMPLES) + uint64(first)
+                    add_outside(acc, me, at, levels, locations, weights, lost[0], sample)
+                if job.round == ROUNDS - 1:
+                    if job.group * int32(ROWS) + row < what.count:
                         store(
                             out + uint64(number) * uint64(PIXEL) + uint64(chunk * int32(16)),
                             acc.sums, 0,
                         )  # fmt: skip
-                    group = int32(group + CONSUMERS)
-                group = int32(group - groups)
-                cuda.syncwarp()  # all lanes have read the stage
+                    clear(acc)
+                job, number = coming, next_number
+            while item < items:
+                wait(ring, state)
+                cuda.syncwarp()
                 if lane == 0:
                     release(ring, state)
                 state = advance(state)
