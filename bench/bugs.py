@@ -8,6 +8,7 @@ whose waits are bounded, so that a hang ends in a report.
 
 import argparse
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from numba_deform import SimFault, record, simulate
 from numba_deform.bugs import BUGS
@@ -26,25 +27,31 @@ def on_cpu(bug):
     return f"{planned.wrong()} of {planned.out.size} elements are wrong"
 
 
+def on_gpu(bug):
+    """A row of the result file."""
+    seen = run_on_gpu(bug)
+    row = {"bug": bug.name, "gpu": seen.kind, "text": seen.text, "cpu_engine": on_cpu(bug)}
+    started = time.perf_counter()
+    guarded = run_on_gpu(bug, debug=True)
+    row |= {"debug": guarded.kind, "debug_s": round(time.perf_counter() - started, 2)}
+    if guarded.fault:
+        row |= {
+            "report": type(guarded.fault).__name__,
+            "line": guarded.fault.where.rpartition("/")[2],
+            "source": guarded.fault.source,
+            "usable_afterwards": guarded.usable,
+        }
+    return row | {"debug_text": guarded.text}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
-    rows = []
-    for bug in BUGS.values():
-        seen = run_on_gpu(bug)
-        row = {"bug": bug.name, "gpu": seen.kind, "text": seen.text, "cpu_engine": on_cpu(bug)}
-        started = time.perf_counter()
-        guarded = run_on_gpu(bug, debug=True)
-        row |= {"debug": guarded.kind, "debug_s": round(time.perf_counter() - started, 2)}
-        if guarded.fault:
-            row |= {
-                "report": type(guarded.fault).__name__, "line": guarded.fault.where.rpartition("/")[2],
-                "source": guarded.fault.source, "usable_afterwards": guarded.usable,
-            }  # fmt: skip
-        row["debug_text"] = guarded.text
-        rows.append(row)
-        print(rows[-1], flush=True)
+    with ThreadPoolExecutor(6) as pool:
+        rows = list(pool.map(on_gpu, BUGS.values()))
+    for row in rows:
+        print(row, flush=True)
     record.write(options.out, find_gpu(), rows)
 
 

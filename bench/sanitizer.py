@@ -103,7 +103,7 @@ def main():
         print(serve({"name": bug.name, "fixed": False, "step": "launch", "debug": bug.hangs}))
         return
     if options.bugs:
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(12) as pool:
             rows = list(pool.map(lambda name: check_bug(name, options.tools, options.limit), BUGS))
     else:
         rows = [check(tool, options.limit) for tool in options.tools]
