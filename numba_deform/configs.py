@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .device.memory import dynamic_bytes
 from .device.pipeline import BARRIER_POLICIES
 from .host.tensormap import L2_PROMOTIONS
-from .kernels import tile, tma, warp_specialized
+from .kernels import tile, tma, warp_specialized, window
 from .kernels.accumulate import ARITHMETIC
 from .kernels.lanes import ITEMSIZE, lane_layout
 from .kernels.tiles import stage_layout
@@ -83,6 +83,16 @@ def _at_least_one(config, field):
         raise ConfigError(field, getattr(config, field), "must be at least 1")
 
 
+def _with_arithmetic(config, constants):
+    """The configuration with its arithmetic chosen, which must exist for the type."""
+    kind = config.arithmetic
+    if kind == "auto":
+        kind = "packed" if constants.dtype == "float16" else "fp32"
+    if (constants.dtype, kind) not in ARITHMETIC:
+        raise ConfigError("arithmetic", kind, "packed products exist for float16 only")
+    return dataclasses.replace(config, arithmetic=kind)
+
+
 @dataclass(frozen=True)
 class Rows:
     """Parameters of every kernel.
@@ -108,14 +118,7 @@ class Rows:
 
     def complete(self, constants):
         """The configuration with nothing left open; its shared memory may still be too large."""
-        config = self
-        if self.arithmetic == "auto":
-            kind = "packed" if constants.dtype == "float16" else "fp32"
-            config = dataclasses.replace(self, arithmetic=kind)
-        if (constants.dtype, config.arithmetic) not in ARITHMETIC:
-            raise ConfigError(
-                "arithmetic", self.arithmetic, "packed products exist for float16 only"
-            )
+        config = _with_arithmetic(self, constants)
         layout = lane_layout(self.lanes, constants)
         if layout.chunks_per_lane > 4:
             raise ConfigError(
@@ -401,3 +404,81 @@ class WarpSpecialized(Boxes):
 
     def shared_bytes(self, constants):
         return SharedBytes(*warp_specialized.shared_bytes(self, constants))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Parameters of ``window``.
+
+    consumers     warps that add up; one more loads
+    stages        depth of the ring (>= 1): cells whose windows are in shared memory at once
+    cell          height x width of a cell in pixels of the finest level
+    arithmetic    as everywhere
+    l2_promotion  how much L2 fetches for a window: none, 64B, 128B or 256B
+    """
+
+    consumers: int = 15
+    stages: int = 2
+    cell: tuple[int, int] = (12, 12)
+    arithmetic: str = "auto"
+    l2_promotion: str = "128B"
+
+    @property
+    def threads(self):
+        """Threads of a block."""
+        return 32 * (self.consumers + 1)
+
+    def __post_init__(self):
+        for field in ("consumers", "stages"):
+            _at_least_one(self, field)
+        if self.consumers > 31:
+            raise ConfigError(
+                "consumers", self.consumers, "with the producer, a block has 32 warps"
+            )
+        if len(self.cell) != 2 or min(self.cell) < 1:
+            shown = "x".join(map(str, self.cell))
+            raise ConfigError("cell", shown, "must be a height and a width of at least 1")
+        _one_of(self, "arithmetic", ("auto", "packed", "fp32"))
+        _one_of(self, "l2_promotion", L2_PROMOTIONS)
+
+    def resolve(self, constants):
+        """The configuration with nothing left open, checked against what it is compiled for."""
+        row = constants.channels * ITEMSIZE[constants.dtype]
+        if row not in (64, 128):
+            raise ConfigError(
+                "variant", "window", f"a head's pixel has {row} bytes here; windows need 64 or 128"
+            )
+        config = _with_arithmetic(self, constants)
+        if config.smallest_shared(constants) > SHARED_LIMIT:
+            raise ConfigError(
+                "stages", self.stages, f"with {self.consumers} consumers does not fit into the "
+                f"{SHARED_LIMIT} bytes of a block"
+            )  # fmt: skip
+        return config
+
+    complete = resolve
+
+    def smallest_shared(self, constants):
+        """Dynamic shared memory of a block with the smallest windows there are."""
+        least = FittedWindow(**vars(self), boxes=((2, 2),) * constants.levels)
+        return dynamic_bytes(sum(least.shared_bytes(constants)))
+
+    def level_boxes(self, levels):
+        """((height, width), ..) of each level's window: typical ones, until a problem is known."""
+        return tuple(TYPICAL_BOXES[min(n, len(TYPICAL_BOXES) - 1)] for n in range(levels))
+
+    def shared_bytes(self, constants):
+        return SharedBytes(*window.shared_bytes(self, constants))
+
+
+TYPICAL_BOXES = ((12, 16), (10, 12), (8, 10), (8, 8))
+
+
+@dataclass(frozen=True)
+class FittedWindow(Window):
+    """A :class:`Window` for one problem; ``boxes``: (height, width) of each level's window."""
+
+    boxes: tuple = ()
+
+    def level_boxes(self, levels):
+        return self.boxes

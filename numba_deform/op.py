@@ -193,6 +193,7 @@ class Operands:
     out: object
     levels: object
     make_maps: object
+    tables: object = None  # of a kernel that is fitted to its problem
     debug: object = 0  # where the kernel copies the tiles of row ``debug_row``, for ``run debug=1``
     debug_row: int = -1
 
@@ -229,14 +230,16 @@ def run_cpu(problem, chosen, config, arrays, out, debug=(0, -1), **options):
     from .sim import simulate
 
     value, locations, weights = arrays
+    config, make_tables = chosen.fit(problem, config, locations)
+    blocks = chosen.module.blocks(problem, config, lambda: CPU_RESIDENT)
     operands = Operands(
         problem, value, locations, weights, out, problem.level_table,
-        lambda *options: _maps(problem, value, *options), *debug,
+        lambda *options: _maps(problem, value, *options), make_tables and make_tables(blocks), *debug,
     )  # fmt: skip
     kernel = chosen.kernel(config, problem.constants)
     report = simulate(
         kernel,
-        chosen.module.blocks(problem, config, lambda: CPU_RESIDENT),
+        blocks,
         config.threads,
         chosen.module.arguments(operands, config),
         shared_bytes=chosen.dynamic_shared_bytes(config, problem.constants),
@@ -260,22 +263,76 @@ def device_maps(gpu, problem, address, kind, box, l2_promotion):
 _kept_maps = functools.lru_cache(maxsize=64)(device_maps)
 
 
-def gpu_operands(gpu, problem, value, locations, weights, out, make_maps, debug=(0, -1)):
+def gpu_operands(problem, ready, value, locations, weights, out, make_maps, debug=(0, -1)):
     """:class:`Operands` of a launch; tables are DeviceArrays, which live as long as the arguments do."""
     return Operands(
-        problem, value, locations, weights, out, _level_table(gpu, problem.levels), make_maps, *debug
+        problem, value, locations, weights, out, _level_table(ready.gpu, problem.levels), make_maps,
+        ready.tables, *debug,
     )  # fmt: skip
 
 
-def launch_shape(gpu, problem, chosen, config, linked=False):
-    """(kernel, number of blocks, bytes of dynamic shared memory) for ``gpu``; GpuMissing if too old."""
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """All about a launch that does not depend on where the operands are; ``shared`` is in bytes."""
+
+    gpu: object
+    config: object  # as fitted
+    kernel: object
+    blocks: int
+    shared: int
+    tables: object  # DeviceArrays, or None
+
+
+def make_ready(gpu, problem, chosen, config, locations, linked=False):
+    """The :class:`Ready` of a variant; GpuMissing if the GPU is too old.
+
+    A kernel that is fitted to locations is fitted to those at the address ``locations`` the first time, and
+    keeps that for later calls of the same shape.
+    """
     require(gpu, chosen.capability, f"variant {chosen.name}")
+    key = (gpu, problem, chosen.name, config)
+    if key not in _FITS:
+        while len(_FITS) >= KEPT_FITS:
+            del _FITS[next(iter(_FITS))]
+        _FITS[key] = chosen.fit(problem, config, _HostCopy(gpu, problem, locations))
+    config, make_tables = _FITS[key]
     kernel = chosen.kernel(config, problem.constants)
     if linked:
         kernel = kernel.with_linked_ptx()
     shared = chosen.dynamic_shared_bytes(config, problem.constants)
     blocks = chosen.module.blocks(problem, config, lambda: resident_blocks(gpu, kernel, shared))
-    return kernel, blocks, shared
+    tables = make_tables and _tables_on_gpu(gpu, make_tables, blocks)
+    return Ready(gpu, config, kernel, blocks, shared, tables)
+
+
+KEPT_FITS = 64
+_FITS = {}  # (gpu, problem, variant's name, configuration) -> what Variant.fit has returned
+
+
+@functools.lru_cache(maxsize=KEPT_FITS)
+def _tables_on_gpu(gpu, make_tables, blocks):
+    tables = make_tables(blocks)
+    return type(tables)(*(DeviceArray.of(gpu, table) for table in tables))
+
+
+class _HostCopy:
+    """The locations at a device address, copied to the host only if somebody looks."""
+
+    def __init__(self, gpu, problem, address):
+        self.gpu, self.problem, self.address = gpu, problem, address
+
+    @functools.cached_property
+    def array(self):
+        p, c = self.problem, self.problem.constants
+        shape = (p.batch, p.queries, p.heads, c.levels, c.points, 2)
+        self.gpu.device.sync()  # they may still be written
+        return copy_to_host(int(self.address), shape, np.dtype(NUMPY_DTYPES[c.location_dtype]))
+
+    def __getitem__(self, index):
+        return self.array[index]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.array, dtype)
 
 
 def gpu_launcher(
@@ -288,12 +345,13 @@ def gpu_launcher(
     ``debug`` is (address for the tiles, row), for a configuration with debug; such a launch waits for
     its end, and instead of a hang the function raises what ``host.guard.launch_guarded`` does.
     """
-    kernel, blocks, shared = launch_shape(gpu, problem, chosen, config, linked)
+    ready = make_ready(gpu, problem, chosen, config, locations, linked)
     operands = gpu_operands(
-        gpu, problem, value, locations, weights, out,
+        problem, ready, value, locations, weights, out,
         lambda *options: _kept_maps(gpu, problem, value, *options), debug,
     )  # fmt: skip
-    what = (gpu, kernel, blocks, chosen.module.arguments(operands, config), shared, stream)
+    arguments = chosen.module.arguments(operands, ready.config)
+    what = (gpu, ready.kernel, ready.blocks, arguments, ready.shared, stream)
     if getattr(config, "debug", False):
         return guarded_launcher(*what)
     return functools.partial(launch, *what)

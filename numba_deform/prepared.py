@@ -33,8 +33,8 @@ from .op import (
     device_maps,
     empty_like,
     gpu_operands,
-    launch_shape,
     library_of,
+    make_ready,
     pick_engine,
     pick_variant,
     run_cpu,
@@ -218,13 +218,15 @@ class _OnGpu(Prepared):
     def __init__(self, gpu, problem, chosen, config, arrays):
         super().__init__(problem, chosen, config, gpu.device.device_id, arrays)
         self.gpu = gpu
-        kernel, blocks, shared = launch_shape(gpu, problem, chosen, config)
+        locations = self._address("sampling_locations", arrays[1])
+        ready = make_ready(gpu, problem, chosen, config, locations)
+        self.config = ready.config
         # The kernel's arguments hold these four, and one for each kind of maps, wherever they stand.
         self._operands = [ctypes.c_uint64() for _ in range(4)]
         self._map_arguments = {}  # (kind, box, l2_promotion) -> ctypes.c_uint64
-        operands = gpu_operands(gpu, problem, *self._operands, self._map_argument)
-        block = ArgumentBlock(kernel, chosen.module.arguments(operands, config))
-        self._launch = ready_launch(gpu, kernel, blocks, shared, block)
+        operands = gpu_operands(problem, ready, *self._operands, self._map_argument)
+        block = ArgumentBlock(ready.kernel, chosen.module.arguments(operands, ready.config))
+        self._launch = ready_launch(gpu, ready.kernel, ready.blocks, ready.shared, block)
         self._default_stream = stream_handle(gpu.device.default_stream)
         self._waits = library_of(arrays[0]) == "jax"  # it has no stream to be ordered on
         self._maps = OrderedDict()  # address of value -> DeviceArrays, the last used at the end

@@ -1,7 +1,7 @@
 """The registry: every kernel that computes the operator, by name, with its configuration.
 
 A variant is a module of ``kernels/`` with ``build(config, constants)``, ``arguments(operands, config)``
-and ``blocks(problem, config, resident)``, a frozen dataclass for its parameters (configs.py), and a
+and ``blocks(problem, config, resident)``, and perhaps ``fit(problem, config, locations)``; a frozen dataclass for its parameters (configs.py), and a
 ``preset`` of them: most rows of the guide are one kernel with other parameters. Each (kernel, config,
 constants) is built and compiled once.
 """
@@ -20,9 +20,10 @@ from .configs import (
     Tile,
     Tma,
     WarpSpecialized,
+    Window,
 )
 from .device.memory import dynamic_bytes
-from .kernels import direct, persistent, tile, tma, warp_specialized
+from .kernels import direct, persistent, tile, tma, warp_specialized, window
 
 __all__ = ["SHARED_LIMIT", "VARIANTS", "ConfigError", "Constants", "Variant", "variant"]
 
@@ -38,7 +39,8 @@ class Variant:
     config      dataclass of its parameters; ``preset`` holds those that differ from its defaults
     module      the kernel's file
     capability  the oldest GPU that runs it
-    fetch       how a tile reaches the SM: ``l1`` (plain loads) or ``tma`` (an instruction a tile)
+    fetch       how a tile reaches the registers: ``l1`` (plain loads), ``tma`` (an instruction a tile) or
+                ``shared`` (many tiles of one box)
     why         where it is slower than the fastest: what the measurements say (bench/NOTES.md)
     """
 
@@ -66,6 +68,14 @@ class Variant:
                 )
         return self.config(**{**self.preset, **parameters})
 
+    def fit(self, problem, config, locations):
+        """(configuration, None or a function from a number of blocks to the kernel's tables), for NumPy
+        ``locations``; of a kernel without ``fit`` the configuration as it is."""
+        if not hasattr(self.module, "fit"):
+            return config, None
+        fitted = self.module.fit(problem, config, locations)
+        return fitted.config, fitted.tables
+
     def kernel(self, config, constants):
         """The built kernel, cached."""
         return _build(self.module, config, constants)
@@ -85,6 +95,7 @@ _TILE = (Tile, tile, AMPERE, "l1")
 _TMA = (Tma, tma, HOPPER, "tma")
 _PERSISTENT = (Persistent, persistent, HOPPER, "tma")
 _SPECIALIZED = (WarpSpecialized, warp_specialized, HOPPER, "tma")
+_WINDOW = (Window, window, HOPPER, "shared")
 
 
 def _phase(number, systems, summary, **preset):
@@ -206,6 +217,7 @@ VARIANTS = {
                 *_TMA, dict(stages=4)),
         Variant("tma-drained", "S18", "the same, but the ring runs empty at the end of every level",
                 *_TMA, dict(stages=4, across_levels=False)),
+        Variant("window", "S23", "large boxes that many nearby queries sample from", *_WINDOW),
         Variant(
             "warp-specialized", "S10 S11 S14", "the fastest of these: 4 + 8 warps, larger stages",
             *_SPECIALIZED,

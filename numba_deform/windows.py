@@ -1,36 +1,94 @@
-"""Which queries go together, and which box of each level they need (for ``window``).
+"""Which queries go together, and which box of each level they need (for ``kernels/window.py``).
 
-A query's *reference point* is where its samples are: in an encoder, where every pixel of every level is a query,
-that pixel's centre; else the mean of its sampling locations. Queries are grouped into *cells* by the
-rectangle of the finest level in which their reference point lies. The samples of a cell then lie in the cell,
-moved and widened by the *offsets*: how far samples lie from their query's reference point, for each head and
-level. They are measured on some rows of the locations, and the box of a level holds all but a few of them.
+A query's *reference point* is where its samples are: in an encoder, where every pixel of every level is a
+query, that pixel's centre; else the middle of its samples of the finest level. Queries are grouped into *cells*
+by the rectangle of the finest level in which their reference point lies. The samples of a cell then lie in
+the cell, moved and widened by the *offsets*: how far samples lie from their query's reference point, for each
+head and level. They are measured on some rows of the locations, and the box of a level holds all but a few of
+them: as many as shared memory allows.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
-KEPT = 0.996  # of the samples along each axis
+from .device.memory import dynamic_bytes
+
+# Shares of the samples along each axis that the boxes should hold; the first that fits is taken.
+KEPT = (
+    0.999,
+    0.998,
+    0.996,
+    0.993,
+    *(0.99 - 0.0025 * n for n in range(16)),
+    0.93,
+    0.9,
+    0.8,
+    0.6,
+    0.4,
+    0.2,
+)
 MEASURED_ROWS = 4096
+FAR = 1000.0  # pixels: farther offsets are as good as none
+
+
+class Tables(NamedTuple):
+    """What the kernel reads beside the operands; all int32.
+
+    cells     (cells, L, 2): x and y of every level's window, before the head's shift
+    shifts    (H, L, 2): what a head adds to them
+    order     (cells, slots): the queries of each cell, the last one repeated
+    schedule  (items, 4): batch, head, cell and number of queries, in the order in which blocks take them
+    """
+
+    cells: np.ndarray
+    shifts: np.ndarray
+    order: np.ndarray
+    schedule: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
-    """``order`` (cells, slots) int32: the queries of each cell, the last one repeated; ``table``
-    (cells, 2 + 2L) int32: their number, 0, and x and y of every level's window before the head's shift."""
+class Fit:
+    """``config`` with boxes, and ``tables(blocks)`` for a grid of so many blocks."""
 
-    order: np.ndarray
-    table: np.ndarray
+    config: object
+    tables: Callable[[int], Tables]
 
 
-@dataclass(frozen=True)
-class Offsets:
-    """Pixels of each level between reference point and sample: ``low`` and ``high`` (H, L, 2)."""
+def fit(problem, config, locations, rows_at_once):
+    """The :class:`Fit` of a ``configs.Window`` to a problem and its locations (B, Q, H, L, P, 2), NumPy.
 
-    low: np.ndarray
-    high: np.ndarray
+    ``rows_at_once``: rows that a warp adds up together. Any other locations give right results too; those
+    that lie elsewhere take longer.
+    """
+    from .configs import SHARED_LIMIT, ConfigError, FittedWindow, Window  # it imports the kernels
+
+    references = reference_points(problem, locations)
+    away = sample_offsets(problem, references, locations)
+    for kept in KEPT:
+        low, high = (np.quantile(away, q, axis=-1) for q in ((1 - kept) / 2, (1 + kept) / 2))
+        boxes = fit_boxes(problem, config.cell, low, high)
+        fitted = FittedWindow(
+            **{f.name: getattr(config, f.name) for f in fields(Window)}, boxes=boxes
+        )
+        if dynamic_bytes(sum(fitted.shared_bytes(problem.constants))) <= SHARED_LIMIT:
+            break
+    else:
+        shown = "x".join(map(str, config.cell))
+        raise ConfigError(
+            "cell", shown, f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
+        )
+    cells, order, counts = make_cells(problem, config.cell, references)
+    shifts = np.floor(low).astype(np.int32)
+
+    def tables(blocks):
+        schedule = make_schedule(counts, problem.batch, problem.heads, blocks, rows_at_once)
+        return Tables(cells, shifts, order, schedule)
+
+    return Fit(fitted, tables)
 
 
 def pixel_centres(levels):
@@ -58,71 +116,65 @@ def reference_points(problem, locations):
     return np.nan_to_num(middle, nan=0.5, posinf=1.0, neginf=0.0).clip(-0.5, 1.5)
 
 
-def measure_offsets(problem, references, locations, seed=0):
-    """:class:`Offsets` that hold KEPT of the samples of some random queries along each axis."""
+def sample_offsets(problem, references, locations, seed=0):
+    """(H, L, 2, n): pixels of each level from reference point to sample, for some random queries."""
     rng = np.random.default_rng(seed)
     count = max(1, min(problem.queries, MEASURED_ROWS // problem.batch))
     queries = np.sort(rng.choice(problem.queries, count, replace=False))
     sizes = np.array([(level.width, level.height) for level in problem.levels], np.float64)
     some = np.asarray(locations[:, queries], np.float64)  # (B, q, H, L, P, 2)
     away = (some - references[queries][None, :, None, None, None]) * sizes[:, None]
-    away = np.nan_to_num(away.transpose(2, 3, 5, 0, 1, 4).reshape(*some.shape[2:4], 2, -1))
-    rest = (1 - KEPT) / 2
-    return Offsets(*(np.quantile(away, q, axis=-1) for q in (rest, 1 - rest)))
+    away = away.transpose(2, 3, 5, 0, 1, 4).reshape(*some.shape[2:4], 2, -1)
+    return np.nan_to_num(away, posinf=0, neginf=0).clip(-FAR, FAR)
 
 
-def fit_boxes(problem, cell, offsets):
-    """((height, width) of each level's window for a ``cell`` of (height, width) pixels of the finest level."""
+def fit_boxes(problem, cell, low, high):
+    """((height, width) of each level's window for a ``cell`` and offsets (H, L, 2) from low to high."""
     finest = problem.levels[finest_level(problem)]
     boxes = []
     for number, level in enumerate(problem.levels):
-        box = []
-        for axis, (size, whole, length) in enumerate(
-            ((level.width, finest.width, cell[1]), (level.height, finest.height, cell[0]))
-        ):
-            low, high = offsets.low[:, number, axis], offsets.high[:, number, axis]
-            reach = length * size / whole + float((high - np.floor(low)).max())
-            box.append(math.ceil(reach) + 2)
-        width, height = box
-        boxes.append((min(height, 256), min(width + width % 2, 256)))  # even: see kernels/window.py
+        width, height = (
+            # A window that covers its level, with a border of one, covers all.
+            min(
+                math.ceil(length * size / whole + (high - np.floor(low))[:, number, axis].max())
+                + 2,
+                size + 2,
+                256,
+            )
+            for axis, (size, whole, length) in enumerate(
+                ((level.width, finest.width, cell[1]), (level.height, finest.height, cell[0]))
+            )
+        )
+        boxes.append(
+            (max(height, 2), min(max(width + width % 2, 2), 256))
+        )  # even: kernels/window.py
     return tuple(boxes)
 
 
 def make_cells(problem, cell, references):
-    """:class:`Cells` of the queries by their (Q, 2) reference points."""
+    """(corners (cells, L, 2), order (cells, slots), counts (cells,)) of the queries by their (Q, 2)
+    reference points; see :class:`Tables`."""
     finest = problem.levels[finest_level(problem)]
     pixels = references * (finest.width, finest.height)
-    corner = np.floor(pixels.min(axis=0))
-    column, line = ((pixels - corner) // (cell[1], cell[0])).astype(np.int64).T
+    first = np.floor(pixels.min(axis=0))
+    column, line = ((pixels - first) // (cell[1], cell[0])).astype(np.int64).T
     across = int(column.max()) + 1
     number = line * across + column
-    order = np.argsort(number, kind="stable")
-    found, counts = np.unique(number, return_counts=True)
-    slots = int(counts.max())
-    rows = np.empty((len(found), slots), np.int32)
-    table = np.zeros((len(found), 2 + 2 * len(problem.levels)), np.int32)
-    first = 0
-    for i, (which, count) in enumerate(zip(found, counts, strict=True)):
-        rows[i, :count] = order[first : first + count]
-        rows[i, count:] = rows[i, count - 1]
-        first += count
-        table[i, 0] = count
-        for n, level in enumerate(problem.levels):
-            x = (corner[0] + (which % across) * cell[1]) * level.width / finest.width
-            y = (corner[1] + (which // across) * cell[0]) * level.height / finest.height
-            table[i, 2 + 2 * n : 4 + 2 * n] = math.floor(x - 0.5), math.floor(y - 0.5)
-    return Cells(rows, table)
+    queries = np.argsort(number, kind="stable")
+    found, starts, counts = np.unique(number[queries], return_index=True, return_counts=True)
+    slots = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
+    order = queries[starts[:, None] + slots].astype(np.int32)
+    # Where a cell starts, in shares of the finest level, and then in pixels of each.
+    place = np.stack([found % across, found // across], -1) * (cell[1], cell[0]) + first
+    sizes = np.array([(level.width, level.height) for level in problem.levels])
+    scale = sizes / (finest.width, finest.height)
+    corners = np.floor(place[:, None] * scale - 0.5).astype(np.int32)
+    return np.ascontiguousarray(corners), order, counts.astype(np.int32)
 
 
-def head_shifts(offsets):
-    """(H, L, 2) int32: what each head adds to a window's corner."""
-    return np.floor(offsets.low).astype(np.int32)
-
-
-def make_schedule(cells, batches, heads, blocks, rows_at_once):
-    """All items (batch, head, cell, queries of the cell) int32, in an order that gives ``blocks`` blocks, which
-    take them in turn, about the same work: large items first, and every other round from behind."""
-    counts = cells.table[:, 0]
+def make_schedule(counts, batches, heads, blocks, rows_at_once):
+    """The schedule of :class:`Tables` for cells of so many queries. It gives ``blocks`` blocks, which take items
+    in turn, about the same work: large ones first, and every other round from behind."""
     grid = np.indices((batches, heads, len(counts)), np.int32).reshape(3, -1)
     items = np.concatenate([grid, np.tile(counts, batches * heads)[None]]).T
     items = items[np.argsort(-(-(-items[:, 3] // rows_at_once)), kind="stable")]

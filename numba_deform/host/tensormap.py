@@ -1075,7 +1075,7 @@ def level_maps(
     dtype,
     levels: Sequence[Level],
     spatial_size: int,
-    box_hw: tuple[int, int] = (2, 2),
+    box_hw: tuple = (2, 2),
     **options,
 ) -> TensorMapArray:
     """One rank-3 map for each batch b and level l, at index b*L + l.
@@ -1084,17 +1084,17 @@ def level_maps(
     dtype         element type of value
     levels        from make_levels
     spatial_size  S, pixels of one batch (with borders, if the layout has them)
-    box_hw        height and width of the box in pixels
+    box_hw        height and width of the box in pixels, or one such pair for each level
     options       swizzle, fill, l2_promotion, ... as for TensorMap
 
     Each map has dims (H*C, w, h) and box (C, box_w, box_h); a load at (head * C, x, y) fetches one
     head's channels of a box of pixels. Raises TensorMapError that names the batch and the level.
     """
     memory = _Value(value, batch, spatial_size, heads, channels, dtype)
-    box_h, box_w = box_hw
+    boxes = box_hw if isinstance(box_hw[0], Sequence) else [box_hw] * len(levels)
     maps = []
     for b in range(batch):
-        for number, level in enumerate(levels):
+        for number, (level, (box_h, box_w)) in enumerate(zip(levels, boxes, strict=True)):
             try:
                 memory.check_level(level)
                 maps.append(

@@ -2,29 +2,31 @@
 
 Queries are grouped into *cells* (windows.py): those whose reference points lie in one rectangle of the finest
 level. Around each cell, every level has a *window*, a box that holds the pixels that nearly all of the cell's
-samples need. One warp loads the windows of cell after cell into a ring of stages; the others take the rows of
-a cell in groups of a warp:
+samples need. One warp loads the windows of cell after cell into a ring of stages; the others take the rows
+of a cell in groups of a warp:
 
-    producer: for each item (batch, head, cell):     consumer: for each item:
-                  acquire the stage                                wait for the stage
-                  ask for one box per level                        for its groups of rows: add up all samples
-                                                                   release it
+    producer: for each item (batch, head, cell):     consumer: for each of its jobs:
+                  acquire the stage                      release the stages of the items it has passed
+                  ask for one box per level              wait for the stage of this one
+                                                         add up the rows of its group
 
-Inside a window nothing is checked: what lies outside the level arrived as zeros. A sample whose tile is not in
-its window is loaded from global memory instead.
+Inside a window nothing is checked: what lies outside the level arrived as zeros. A sample whose tile is not
+in its window is loaded from global memory instead.
 
 A row's lanes each take 16 bytes of a pixel. With pixels of 64 bytes two rows share the 128 bytes that shared
 memory delivers at once, and would meet in the same banks half of the time: so even rows read a tile's
-even column first, odd rows its odd one. Where a sample lies and what it weighs is prepared by one lane, and goes
-through shared memory to the row's others: all of them read one address, which is free.
+even column first, odd rows its odd one. Where a sample lies and what it weighs is prepared by one lane, and
+goes through shared memory to the row's others, which all read one address.
 """
 
 import functools
 from collections import namedtuple
+from typing import NamedTuple
 
 from numba import cuda, float32, int32, uint32, uint64
 from numba.cuda import types
 
+from .. import windows
 from ..compiler import kernel
 from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
 from ..device.integer import div_u32
@@ -62,30 +64,45 @@ from .lanes import ITEMSIZE
 from .row import Raw, Run, Sums
 from .sampling import corner_weights, load_level, locate, number_loader
 
-# A consumer thread, and where it reads: its row and chunk, the shared addresses of its warp's prepared samples and
-# of its chunk of the stage; for samples outside, the plane's address and the bytes of a pixel in it.
+# A consumer thread, and where it reads: its row and chunk, the shared addresses of its warp's prepared samples
+# and of its chunk of the stage; for samples outside, the plane's address and the bytes of a pixel in it.
 Reader = namedtuple("Reader", ["row", "chunk", "meta", "base", "plane", "pixel_bytes"])
 # The level of a lane's run, and its window: corner, size, and the pixels before it in the stage.
 Window = namedtuple(
     "Window",
     ["level", "mine", "height", "width", "left", "top", "box_height", "box_width", "offset"],
 )
-# What the schedule says of an item, and a warp's share of it: a group of rows, and which round of their samples.
+# What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
 Item = namedtuple("Item", ["batch", "head", "cell", "count"])
 Job = namedtuple("Job", ["item", "group", "round", "what"])
-RUNS = (8, 4, 2, 1)
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
-ENTRY = 8  # samples of a row that are prepared at a time
 
 
-@functools.cache
+class Layout(NamedTuple):
+    """How a warp shares its rows; all compile-time."""
+
+    lanes: int  # of a row, each with 16 bytes of its channels
+    run: int  # neighbouring samples of one level that a lane reads at once
+    rounds: int  # how often, until all samples of a row are through
+    each: int  # samples that a lane prepares at a time
+
+    @property
+    def rows(self):
+        return 32 // self.lanes
+
+    @property
+    def together(self):
+        """Samples of a row that are prepared at a time."""
+        return self.each * self.lanes
+
+
 def layout(constants):
-    """(lanes of a row, samples that a lane reads at once, rounds until a row is through)."""
+    """The :class:`Layout` for a ``configs.Constants`` with pixels of 64 or 128 bytes."""
     lanes = constants.channels * ITEMSIZE[constants.dtype] // 16
     samples = constants.levels * constants.points
-    runs = [n for n in RUNS if constants.points % n == 0 and n >= ENTRY // lanes]
-    run = min(runs, key=lambda n: (-(-samples // (n * lanes)) * n, -n))
-    return lanes, run, -(-samples // (run * lanes))
+    runs = [n for n in (8, 4, 2, 1) if constants.points % n == 0]
+    run = min(runs, key=lambda n: (-(-samples // (n * lanes)) * n, -n))  # least waste, then longest
+    return Layout(lanes, run, -(-samples // (run * lanes)), min(run, 8 // lanes))
 
 
 def sample_words(constants, arithmetic):
@@ -94,17 +111,17 @@ def sample_words(constants, arithmetic):
 
 
 def window_bytes(boxes, constants):
-    """Bytes of each level's window; each starts on 128 bytes."""
+    """Bytes of each level's window, (height, width) in ``boxes``; each starts on 128 bytes."""
     pixel = constants.channels * ITEMSIZE[constants.dtype]
     return [-(-height * width * pixel // 128) * 128 for height, width in boxes]
 
 
 def shared_bytes(config, constants):
     """(bytes of windows, of barriers, of prepared samples) of a block."""
-    lanes, _, _ = layout(constants)
-    windows = config.stages * sum(window_bytes(config.boxes, constants))
-    entry = 4 * sample_words(constants, config.arithmetic) * ENTRY * (32 // lanes)
-    return windows, 16 * config.stages, config.consumers * entry
+    shape = layout(constants)
+    windows = config.stages * sum(window_bytes(config.level_boxes(constants.levels), constants))
+    samples = 4 * sample_words(constants, config.arithmetic) * shape.together * shape.rows
+    return windows, 16 * config.stages, config.consumers * samples
 
 
 @functools.cache
@@ -133,8 +150,10 @@ def _either(number, value, other):
 
 
 def in_turn(functions):
-    """A device function that calls ``functions``, all of 6 arguments, one after the other: loops as long as this
-    the compiler does not unroll, and numbers in registers have no address."""
+    """A device function that calls ``functions``, all of 6 arguments, one after the other.
+
+    A loop as long as this the compiler does not unroll, and numbers in registers have no address.
+    """
     if len(functions) == 1:
         return functions[0]
     middle = len(functions) // 2
@@ -149,31 +168,30 @@ def in_turn(functions):
 
 
 def build(config, constants):
-    """The kernel for a ``configs.Window`` with boxes, and ``configs.Constants``.
+    """The kernel for a ``configs.Window`` and ``configs.Constants``.
 
-    Arguments: address of the tensor maps (rank 3, one for each (batch, level)), value, levels (L, 4) int32,
-    cells (cells, 2 + 2L) int32: queries in it, 0, then x and y of each level's window; shifts (H, L, 2) int32: what a
-    head adds to them; order (cells, slots) int32: the queries of each cell; items int32: plane * cells + cell in the order in which
-    the blocks take them; locations, weights, out; cells, slots,
-    B, Q, heads, S.
+    Arguments: address of the tensor maps (rank 3, one for each (batch, level)), value, levels (L, 4) int32;
+    the tables of ``windows.Tables``; locations, weights, out; items in the schedule, slots of a cell, B, Q,
+    heads, S.
     """
-    LANES, RUN, ROUNDS = layout(constants)
-    ROWS, ROW_SHIFT = 32 // LANES, LANES.bit_length() - 1
-    EACH = ENTRY // LANES  # samples that a lane prepares at a time
+    shape, boxes = layout(constants), config.level_boxes(constants.levels)
+    LANES, RUN, ROUNDS, EACH = shape
+    ROWS, ROW_SHIFT, TOGETHER = shape.rows, LANES.bit_length() - 1, shape.together
+    SWIZZLE = 4 if LANES == 4 else 1
     LEVELS, POINTS, CHANNELS = constants.levels, constants.points, constants.channels
     SAMPLES, PARTS, COORDINATES = LEVELS * POINTS, RUN // EACH, 2 * RUN
     EVEN = ROUNDS * LANES * RUN == SAMPLES  # no lane without a run
     PIXEL = CHANNELS * ITEMSIZE[constants.dtype]
     SPLIT = PIXEL == 64
     CONSUMERS, STAGES = config.consumers, config.stages
-    sizes = window_bytes(config.boxes, constants)
+    sizes = window_bytes(boxes, constants)
     WINDOW_BYTES = sum(sizes)
-    BOX_BYTES = sum(h * w * PIXEL for h, w in config.boxes)
+    BOX_BYTES = sum(h * w * PIXEL for h, w in boxes)
     bytes_before = choice(tuple(sum(sizes[:i]) for i in range(LEVELS)))
     pixels_before = choice(tuple(sum(sizes[:i]) // PIXEL for i in range(LEVELS)))
-    pitch_of = choice(tuple(w * PIXEL for _, w in config.boxes))
-    width_of = choice(tuple(w for _, w in config.boxes))
-    height_of = choice(tuple(h for h, _ in config.boxes))
+    pitch_of = choice(tuple(w * PIXEL for _, w in boxes))
+    width_of = choice(tuple(w for _, w in boxes))
+    height_of = choice(tuple(h for h, _ in boxes))
     WORDS = sample_words(constants, config.arithmetic)
     WIDE = WORDS == 4
     TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
@@ -181,7 +199,7 @@ def build(config, constants):
     STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    CELL_BYTES, ORDER_BYTES = 4 * (2 + 2 * LEVELS), 4
+    CELL_BYTES = 8 * LEVELS
     XY_WORDS, load_locations, convert_locations = number_loader(constants.location_dtype, 2 * RUN)
     ATTENTION_WORDS, load_weights, convert_weights = number_loader(constants.weight_dtype, RUN)
     ONE_WORDS, load_one, convert_one = number_loader(constants.location_dtype, 2)
@@ -220,16 +238,18 @@ def build(config, constants):
         return Run(xy, attention)
 
     @cuda.jit(device=True, forceinline=True)
-    def entry(meta, s, row):
-        """Where sample s of a row's ENTRY is: lanes that write at once reach different banks."""
-        swizzled = row ^ int32((s // EACH * 2) & (ROWS - 1))
-        return uint32(meta + uint32(4 * WORDS) * uint32(int32(s * ROWS) + swizzled))
+    def entry(meta, owner, e, row):
+        """Where sample e of those that lane ``owner`` of a row prepares stands. Lanes that write at once
+        reach different banks, and so do rows that read at once."""
+        swizzled = row ^ int32((owner >> 1) * SWIZZLE & (ROWS - 1))
+        place = int32((e * LANES + owner) * ROWS) + swizzled
+        return uint32(meta + uint32(4 * WORDS) * uint32(place))
 
     @cuda.jit(device=True, forceinline=True)
-    def put(meta, s, row, code, across, up, down):
+    def put(meta, owner, e, row, code, across, up, down):
         """One prepared sample: where its tile is, how much of it weighs the column that is read second, and
         what its two lines weigh."""
-        here = entry(meta, s, row)
+        here = entry(meta, owner, e, row)
         if WIDE:
             st_shared_v4(here, code, mov_b32_f32(across), mov_b32_f32(up), mov_b32_f32(down))
         else:
@@ -237,9 +257,9 @@ def build(config, constants):
             st_shared_v2(here, uint32(code | negative), cvt_rn_f16x2_f32(up, down))
 
     @cuda.jit(device=True, forceinline=True)
-    def add_sample(acc, meta, s, row, base, pitch):
+    def add_sample(acc, meta, owner, e, row, base, pitch):
         """One sample of each row, its tile's columns in the row's own order."""
-        here = entry(meta, s, row)
+        here = entry(meta, int32(owner), int32(e), row)
         if WIDE:
             words = ld_shared_v4(here)
             across = mov_f32_b32(words[1])
@@ -338,7 +358,7 @@ def build(config, constants):
             down = float32(inner * fy)
             code = uint32(int32((tile + swap) << int32(1)) | swap)
             put(
-                me.meta, me.chunk * int32(EACH) + int32(S), me.row, code, across,
+                me.meta, me.chunk, int32(S), me.row, code, across,
                 float32(inner - down), down,
             )  # fmt: skip
             if attention != float32(0) and not here:
@@ -347,14 +367,14 @@ def build(config, constants):
         return prepare
 
     def make_add(s):
-        """Sample s of the ENTRY that are prepared."""
-        LANE_RUNS = s // EACH  # it is of the run of this lane
+        """Sample s of those that are prepared."""
+        OWNER, E = s // EACH, s % EACH
 
         @cuda.jit(device=True, forceinline=True)
         def add_one(acc, run, me, at, lost, r):
-            level = int32(div_u32((r * int32(LANES) + int32(LANE_RUNS)) * int32(RUN), POINTS))
+            level = int32(div_u32((r * int32(LANES) + int32(OWNER)) * int32(RUN), POINTS))
             pitch = pitch_of(min(level, int32(LEVELS - 1)))
-            add_sample(acc, me.meta, s, me.row, me.base, pitch)
+            add_sample(acc, me.meta, OWNER, E, me.row, me.base, pitch)
 
         return add_one
 
@@ -370,7 +390,7 @@ def build(config, constants):
     program = []
     for part in range(PARTS):
         program += [make_prepare(part * EACH + e) for e in range(EACH)] + [prepared]
-        program += [make_add(s) for s in range(ENTRY)] + [used]
+        program += [make_add(s) for s in range(TOGETHER)] + [used]
     half = len(program) // 2
     add_first, add_rest = in_turn(program[:half]), in_turn(program[half:])
 
@@ -402,7 +422,7 @@ def build(config, constants):
         what = job.what
         place = min(int32(job.group * int32(ROWS) + row), int32(what.count - 1))
         query = ld_global_nc_b32(
-            order + uint64(ORDER_BYTES) * uint64(what.cell * slots + max(place, int32(0)))
+            order + uint64(4) * uint64(what.cell * slots + max(place, int32(0)))
         )
         return int32((what.batch * queries + int32(query)) * heads + what.head)
 
@@ -414,13 +434,15 @@ def build(config, constants):
         load_weights(weights + sample * uint64(WEIGHT_BYTES), raw.attention)
 
     @cuda.jit(device=True, forceinline=True)
-    def origin(cells, shifts, cell, head, level):
-        """Where an item's window of a level starts, in pixels of the level."""
+    def corner_of(cells, shifts, what, level, width, height):
+        """Where an item's window of a level starts, in pixels of the level; not farther out than it need be."""
         xy = ld_global_nc_v2(
-            cells + uint64(cell) * uint64(CELL_BYTES) + uint64(8) + uint64(8) * uint64(level)
+            cells + uint64(what.cell) * uint64(CELL_BYTES) + uint64(8) * uint64(level)
         )
-        more = ld_global_nc_v2(shifts + uint64(8) * uint64(head * int32(LEVELS) + level))
-        return int32(int32(xy[0]) + int32(more[0])), int32(int32(xy[1]) + int32(more[1]))
+        more = ld_global_nc_v2(shifts + uint64(8) * uint64(what.head * int32(LEVELS) + level))
+        left = min(int32(int32(xy[0]) + int32(more[0])), int32(width + 1 - width_of(level)))
+        top = min(int32(int32(xy[1]) + int32(more[1])), int32(height + 1 - height_of(level)))
+        return max(left, int32(-1)), max(top, int32(-1))
 
     u64, i32 = types.uint64, types.int32
 
@@ -438,8 +460,8 @@ def build(config, constants):
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
 
         shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
-        windows = align_up(shared_address(shared), uint32(128))
-        full = uint32(windows + uint32(TILES_BYTES))
+        boxes_address = align_up(shared_address(shared), uint32(128))
+        full = uint32(boxes_address + uint32(TILES_BYTES))
         ring = Ring(full, uint32(full + uint32(8 * STAGES)))
         if thread == 0:
             init_barriers(ring.full, STAGES, 1)
@@ -457,9 +479,10 @@ def build(config, constants):
                     what = read_item(schedule, item)
                     acquire(ring, state)
                     commit(ring, state, uint32(BOX_BYTES))
-                    stage = uint32(windows + uint32(state.stage) * uint32(WINDOW_BYTES))
+                    stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
                     for level in range(LEVELS):
-                        x, y = origin(cells, shifts, what.cell, what.head, int32(level))
+                        height, width, _, _ = load_level(levels, level)
+                        x, y = corner_of(cells, shifts, what, int32(level), width, height)
                         cp_async_bulk_tensor_3d(
                             uint32(stage + uint32(bytes_before(level))),
                             maps + uint64(128) * uint64(what.batch * int32(LEVELS) + int32(level)),
@@ -492,7 +515,7 @@ def build(config, constants):
                     + uint64(what.batch) * uint64(spatial_size) * uint64(pixel_bytes)
                     + uint64(what.head * int32(PIXEL) + chunk * int32(16))
                 )
-                stage = uint32(windows + uint32(state.stage) * uint32(WINDOW_BYTES))
+                stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
                 me = Reader(
                     row, chunk, meta, uint32(stage + uint32(chunk * int32(16))), plane, pixel_bytes
                 )
@@ -503,7 +526,7 @@ def build(config, constants):
                     first = min(first, int32(SAMPLES - RUN))
                 level = int32(div_u32(first, POINTS))
                 height, width, _, _ = load_level(levels, level)
-                left, top = origin(cells, shifts, what.cell, what.head, level)
+                left, top = corner_of(cells, shifts, what, level, width, height)
                 at = Window(
                     level, mine, height, width, left, top, height_of(level), width_of(level),
                     pixels_before(level),
@@ -535,3 +558,24 @@ def build(config, constants):
                 item = int32(item + stride)
 
     return window
+
+
+def fit(problem, config, locations):
+    """A ``windows.Fit``: the configuration with boxes for these locations, and the tables for them."""
+    return windows.fit(problem, config, locations, layout(problem.constants).rows)
+
+
+def arguments(operands, config):
+    """The kernel's arguments for a call, in order; see ``op.Operands``."""
+    o, t = operands, operands.tables
+    return (
+        o.maps("batch", config.level_boxes(o.problem.constants.levels), config.l2_promotion), o.value,
+        o.levels, t.cells, t.shifts, t.order, t.schedule, o.locations, o.weights, o.out,
+        t.schedule.shape[0], t.order.shape[1], o.problem.batch, o.problem.queries, o.heads,
+        o.spatial_size,
+    )  # fmt: skip
+
+
+def blocks(problem, config, resident):
+    """Grid size: the blocks that are resident at once."""
+    return resident()
