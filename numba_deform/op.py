@@ -290,12 +290,7 @@ def make_ready(gpu, problem, chosen, config, locations, linked=False):
     keeps that for later calls of the same shape.
     """
     require(gpu, chosen.capability, f"variant {chosen.name}")
-    key = (gpu, problem, chosen.name, config)
-    if key not in _FITS:
-        while len(_FITS) >= KEPT_FITS:
-            del _FITS[next(iter(_FITS))]
-        _FITS[key] = chosen.fit(problem, config, _HostCopy(gpu, problem, locations))
-    config, make_tables = _FITS[key]
+    config, make_tables = _fit_once(gpu, problem, chosen, config, locations)
     kernel = chosen.kernel(config, problem.constants)
     if linked:
         kernel = kernel.with_linked_ptx()
@@ -307,6 +302,17 @@ def make_ready(gpu, problem, chosen, config, locations, linked=False):
 
 KEPT_FITS = 64
 _FITS = {}  # (gpu, problem, variant's name, configuration) -> what Variant.fit has returned
+
+
+def _fit_once(gpu, problem, chosen, config, locations):
+    if not chosen.is_fitted:
+        return config, None
+    key = (gpu, problem, chosen.name, config)
+    if key not in _FITS:
+        while len(_FITS) >= KEPT_FITS:
+            del _FITS[next(iter(_FITS))]
+        _FITS[key] = chosen.fit(problem, config, _HostCopy(gpu, problem, locations))
+    return _FITS[key]
 
 
 @functools.lru_cache(maxsize=KEPT_FITS)

@@ -1,9 +1,9 @@
 """The registry: every kernel that computes the operator, by name, with its configuration.
 
 A variant is a module of ``kernels/`` with ``build(config, constants)``, ``arguments(operands, config)``
-and ``blocks(problem, config, resident)``, and perhaps ``fit(problem, config, locations)``; a frozen dataclass for its parameters (configs.py), and a
-``preset`` of them: most rows of the guide are one kernel with other parameters. Each (kernel, config,
-constants) is built and compiled once.
+and ``blocks(problem, config, resident)``, perhaps ``fit(problem, config, locations)``; a frozen dataclass for
+its parameters (configs.py), and a ``preset`` of them: most rows of the guide are one kernel with other
+parameters. Each (kernel, config, constants) is built and compiled once.
 """
 
 import dataclasses
@@ -68,10 +68,15 @@ class Variant:
                 )
         return self.config(**{**self.preset, **parameters})
 
+    @property
+    def is_fitted(self):
+        """Whether the kernel is fitted to the locations of a problem."""
+        return hasattr(self.module, "fit")
+
     def fit(self, problem, config, locations):
         """(configuration, None or a function from a number of blocks to the kernel's tables), for NumPy
-        ``locations``; of a kernel without ``fit`` the configuration as it is."""
-        if not hasattr(self.module, "fit"):
+        ``locations``; of a kernel that is not fitted the configuration as it is."""
+        if not self.is_fitted:
             return config, None
         fitted = self.module.fit(problem, config, locations)
         return fitted.config, fitted.tables

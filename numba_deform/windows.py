@@ -173,11 +173,15 @@ def make_cells(problem, cell, references):
 
 
 def make_schedule(counts, batches, heads, blocks, rows_at_once):
-    """The schedule of :class:`Tables` for cells of so many queries. It gives ``blocks`` blocks, which take items
-    in turn, about the same work: large ones first, and every other round from behind."""
+    """The schedule of :class:`Tables` for cells of so many queries.
+
+    It gives ``blocks`` blocks, which take items in turn, about the same work: large ones first, and every
+    other round from behind.
+    """
     grid = np.indices((batches, heads, len(counts)), np.int32).reshape(3, -1)
     items = np.concatenate([grid, np.tile(counts, batches * heads)[None]]).T
-    items = items[np.argsort(-(-(-items[:, 3] // rows_at_once)), kind="stable")]
+    groups = (items[:, 3] + rows_at_once - 1) // rows_at_once
+    items = items[np.argsort(-groups, kind="stable")]
     for first in range(blocks, len(items) - blocks + 1, 2 * blocks):
         items[first : first + blocks] = items[first : first + blocks][::-1].copy()
     return np.ascontiguousarray(items, np.int32)

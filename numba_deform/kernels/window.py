@@ -496,7 +496,10 @@ def build(config, constants):
             pixel_bytes = int32(heads * int32(PIXEL))
             acc, raw, lost = new_sums(), new_raw(), cuda.local.array(1, uint32)
             job = settle(
-                schedule, Job(item, warp, int32(0), read_item(schedule, item)), items, stride
+                schedule,
+                Job(item, warp, int32(0), read_item(schedule, min(item, int32(items - 1)))),
+                items,
+                stride,
             )
             number = query_of(order, slots, job, row, queries, heads)
             read_run(locations, weights, number, job.round, chunk, raw)
