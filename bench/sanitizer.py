@@ -2,6 +2,7 @@
 
     python bench/sanitizer.py --out bench/results/sanitizer.json
     python bench/sanitizer.py --bugs --out bench/results/sanitizer_bugs.json
+    python bench/sanitizer.py --table            # bench/FAULTS.md from the results
 
 Each tool runs one child process that computes all variants on a small problem and compares them with
 the reference, or launches one fault; those that hang run in their guarded form, which ends. What the tool says
@@ -9,10 +10,12 @@ in all goes into the file, with its summary line, beside what the CPU engine say
 """
 
 import argparse
+import json
 import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 from bugs import on_cpu
@@ -87,6 +90,26 @@ def check_bug(name, tools, limit):
     return row
 
 
+def table():
+    """Markdown: for each planted fault what the CPU engine, the GPU and compute-sanitizer say."""
+    results = Path(__file__).parent / "results"
+    on_gpu, under_tools = (
+        {row["bug"]: row for row in json.loads((results / name).read_text())["rows"]}
+        for name in ("bugs.json", "sanitizer_bugs.json")
+    )
+    heads = ("fault", "CPU engine", "H200", "H200, waits bounded", *TOOLS)
+    lines = [heads, ["---"] * len(heads)]
+    for bug, seen in on_gpu.items():
+        bounded = seen["debug"]
+        if "report" in seen:
+            bounded = f"{seen['report']} at {seen['line']}"
+        # Of a tool's first line its first sentence: the rest names the kernel.
+        said = [re.split(" between | at ", under_tools[bug][tool])[0] for tool in TOOLS]
+        said = ["-" if text == "nothing" else text for text in said]
+        lines.append((bug, seen["cpu_engine"], seen["gpu"], bounded, *said))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out")
@@ -94,10 +117,13 @@ def main():
     parser.add_argument("--tools", nargs="*", default=TOOLS)
     parser.add_argument("--bugs", action="store_true", help="the planted faults, not the variants")
     parser.add_argument("--compute", action="store_true", help="what runs under the tool")
+    parser.add_argument("--table", action="store_true", help="print the table of the results")
     parser.add_argument("--launch", help="what runs under the tool: this planted fault")
     options = parser.parse_args()
     if options.compute:
         return compute_all()
+    if options.table:
+        return print(table())
     if options.launch:
         bug = BUGS[options.launch]
         print(serve({"name": bug.name, "fixed": False, "step": "launch", "debug": bug.hangs}))

@@ -19,18 +19,9 @@ from .device.memory import dynamic_bytes
 
 # Shares of the samples along each axis that the boxes should hold; the first that fits is taken.
 KEPT = (
-    0.999,
-    0.998,
-    0.996,
-    0.993,
-    *(0.99 - 0.0025 * n for n in range(16)),
-    0.93,
-    0.9,
-    0.8,
-    0.6,
-    0.4,
-    0.2,
-)
+    0.999, 0.998, 0.996, 0.993, *(0.99 - 0.0025 * n for n in range(16)), 0.93, 0.9, 0.8, 0.6, 0.4, 0.2,
+    0.1, 0.0,
+)  # fmt: skip
 MEASURED_ROWS = 4096
 FAR = 1000.0  # pixels: farther offsets are as good as none
 

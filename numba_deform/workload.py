@@ -468,6 +468,7 @@ _PRESETS = (
     _SEEDS,
     _SEEDS.replace(name="seeds-padded", padded=True),
     Workload("detr-encoder", 1, _DETR_LEVELS, 22223),
+    Workload("detr-encoder-b4", 4, _DETR_LEVELS, 22223),
     Workload("detr-decoder", 1, _DETR_LEVELS, 300, queries="objects"),
     Workload("dino-decoder", 1, _DETR_LEVELS, 900, queries="objects"),
     Workload("dino-5scale", 1, _DINO5_LEVELS, 89023),
