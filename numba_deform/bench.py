@@ -21,9 +21,9 @@ from .cache import shared_directory
 from .host.gpu import DeviceArray, find_gpu, launch, time_launches
 from .kernels.ceilings import build_delay
 from .kernels.lanes import ITEMSIZE
-from .op import check_problem, gpu_launcher, run_cpu
+from .op import check_problem, gpu_launcher, pick_variant, run_cpu, settle_variant
 from .reference import TOLERANCE, reference, relative_error
-from .variants import VARIANTS, ConfigError, Constants, variant
+from .variants import VARIANTS, ConfigError, Constants
 from .worker import Worker, explain
 from .workload import PRESETS, preset
 
@@ -76,7 +76,7 @@ def parse_entries(text):
 
 
 def _entry(name, words):
-    defaults = {f.name: f.default for f in dataclasses.fields(variant(name).config)}
+    defaults = {f.name: f.default for f in dataclasses.fields(pick_variant(name).config)}
     parameters, linked = {}, False
     for word in words:
         key, _, text = word.partition("=")
@@ -121,10 +121,16 @@ class Case:
             self.operands = [DeviceArray.of(gpu, a) for a in self.arrays]
             self.target = DeviceArray(gpu, self.problem.out_shape, inputs.value.dtype)
 
+    def settle(self, entry):
+        """(variant, configuration, why) of an entry; see ``op.settle_variant``."""
+        locations = self.operands[1].address
+        return settle_variant(
+            entry.variant, self.gpu, self.problem, locations, dict(entry.parameters)
+        )
+
     def launcher(self, entry):
         """(function that launches the entry's kernel, its configuration); raises ConfigError."""
-        chosen = variant(entry.variant)
-        config = chosen.configure(self.problem.constants, **dict(entry.parameters))
+        chosen, config, _ = self.settle(entry)
         addresses = (a.address for a in (*self.operands, self.target))
         run = gpu_launcher(self.gpu, self.problem, chosen, config, *addresses, linked=entry.linked)
         return run, config
@@ -234,13 +240,16 @@ def measure(task):
     case.target.fill(0xFF)
     run()
     result = checked(case, case.error(case.target.to_numpy()), config)
+    if task["entry"].variant == "auto":
+        chosen, _, why = case.settle(task["entry"])
+        result |= {"chosen": chosen.name, "why": why}
     if task["repeats"] and "error_text" not in result:
         result |= record.spread(time_round_by_round(case.gpu, [run], task["repeats"])[0])
     return result
 
 
 def _measure_cpu(case, entry):
-    chosen = variant(entry.variant)
+    chosen = pick_variant(entry.variant)
     config = chosen.configure(case.problem.constants, **dict(entry.parameters))
     if entry.linked:
         raise ConfigError("linked", 1, "the CPU engine runs neither form of the GPU's code")
@@ -318,7 +327,7 @@ def compile_ahead(tasks, architecture, jobs=None):
 def _compile(task, architecture):
     entry = task["entry"]
     try:
-        chosen, constants = variant(entry.variant), constants_of(task["workload"])
+        chosen, constants = pick_variant(entry.variant), constants_of(task["workload"])
         kernel = chosen.kernel(chosen.configure(constants, **dict(entry.parameters)), constants)
         (kernel.with_linked_ptx() if entry.linked else kernel).compile(architecture)
     except Exception:
@@ -409,7 +418,7 @@ def _check_all(workload, entries, seed, engine, limit, progress):
         for entry in entries:
             progress(f"{workload.name}: {entry.label}")
             row = {**columns(workload), "kind": "variant", "variant": entry.label}
-            row["fetch"] = variant(entry.variant).fetch
+            row["fetch"] = pick_variant(entry.variant).fetch
             found.append((entry, row | worker.call(task_of(entry, workload, seed, engine))))
     return found
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from .auto import KEPT_FITS, choose, fit_once
 from .host.gpu import (
     DeviceArray,
     copy_to_host,
@@ -67,6 +68,7 @@ class Result:
     problem: Problem
     kernel: object
     report: object = None  # sim.Report on the CPU engine
+    why: str = ""  # what "auto" says of its choice
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -230,7 +232,8 @@ def run_cpu(problem, chosen, config, arrays, out, debug=(0, -1), **options):
     from .sim import simulate
 
     value, locations, weights = arrays
-    config, make_tables = chosen.fit(problem, config, locations)
+    fitted = chosen.fit(problem, config, locations)
+    config, make_tables = fitted.config, fitted.tables
     blocks = chosen.module.blocks(problem, config, lambda: CPU_RESIDENT)
     operands = Operands(
         problem, value, locations, weights, out, problem.level_table,
@@ -290,7 +293,8 @@ def make_ready(gpu, problem, chosen, config, locations, linked=False):
     keeps that for later calls of the same shape.
     """
     require(gpu, chosen.capability, f"variant {chosen.name}")
-    config, make_tables = _fit_once(gpu, problem, chosen, config, locations)
+    fitted = fit_once(gpu, problem, chosen, config, locations)
+    config, make_tables = fitted.config, fitted.tables
     kernel = chosen.kernel(config, problem.constants)
     if linked:
         kernel = kernel.with_linked_ptx()
@@ -300,45 +304,10 @@ def make_ready(gpu, problem, chosen, config, locations, linked=False):
     return Ready(gpu, config, kernel, blocks, shared, tables)
 
 
-KEPT_FITS = 64
-_FITS = {}  # (gpu, problem, variant's name, configuration) -> what Variant.fit has returned
-
-
-def _fit_once(gpu, problem, chosen, config, locations):
-    if not chosen.is_fitted:
-        return config, None
-    key = (gpu, problem, chosen.name, config)
-    if key not in _FITS:
-        while len(_FITS) >= KEPT_FITS:
-            del _FITS[next(iter(_FITS))]
-        _FITS[key] = chosen.fit(problem, config, _HostCopy(gpu, problem, locations))
-    return _FITS[key]
-
-
 @functools.lru_cache(maxsize=KEPT_FITS)
 def _tables_on_gpu(gpu, make_tables, blocks):
     tables = make_tables(blocks)
     return type(tables)(*(DeviceArray.of(gpu, table) for table in tables))
-
-
-class _HostCopy:
-    """The locations at a device address, copied to the host only if somebody looks."""
-
-    def __init__(self, gpu, problem, address):
-        self.gpu, self.problem, self.address = gpu, problem, address
-
-    @functools.cached_property
-    def array(self):
-        p, c = self.problem, self.problem.constants
-        shape = (p.batch, p.queries, p.heads, c.levels, c.points, 2)
-        self.gpu.device.sync()  # they may still be written
-        return copy_to_host(int(self.address), shape, np.dtype(NUMPY_DTYPES[c.location_dtype]))
-
-    def __getitem__(self, index):
-        return self.array[index]
-
-    def __array__(self, dtype=None, copy=None):
-        return np.asarray(self.array, dtype)
 
 
 def gpu_launcher(
@@ -386,7 +355,7 @@ def ms_deform_attn(
     level_start_index   (L,) integers: where each level starts in S
     sampling_locations  (B, Q, H, L, P, 2) (x, y) normalised to [0, 1], not clamped
     attention_weights   (B, Q, H, L, P), after the softmax
-    variant             a name of ``numba-deform variants``, or "auto": the fastest known (direct)
+    variant             a name of ``numba-deform variants``, or "auto": the fastest expected (auto.py)
     engine              "gpu", "cpu" (the CPU engine; NumPy arrays only) or "auto": GPU if there is one
     padded              value has a border of one zero pixel around every level
     out                 where to put the result; else it is allocated
@@ -447,8 +416,17 @@ def engine_for(engine, capability, what):
 
 
 def pick_variant(name):
-    """The variant of that name; "auto" is the fastest known."""
+    """The variant of that name; "auto" stands for ``direct`` until there is a GPU to choose for."""
     return variant("direct" if name == "auto" else name)
+
+
+def settle_variant(name, gpu, problem, locations, parameters):
+    """(variant, its configuration, why it was chosen or "") for ``locations`` at a device address."""
+    chosen, why = pick_variant(name), ""
+    if name == "auto" and not parameters:  # parameters of direct, else
+        choice = choose(gpu, problem, locations)
+        chosen, why = choice.variant, choice.why
+    return chosen, chosen.configure(problem.constants, **parameters), why
 
 
 def check_out(out, shape, dtype):
@@ -481,12 +459,13 @@ def run_numpy(
         result = run_cpu(problem, chosen, config, arrays, out, **(simulate_options or {}))
         return out, result
     on_gpu = [DeviceArray.of(gpu, a) for a in arrays]
+    chosen, config, why = settle_variant(variant_name, gpu, problem, on_gpu[1].address, parameters)
     target = DeviceArray(gpu, out.shape, out.dtype)
     target.fill(0xFF)
     gpu_launcher(gpu, problem, chosen, config, *(a.address for a in on_gpu), target.address)()
     out[...] = target.to_numpy()
     kernel = chosen.kernel(config, problem.constants)
-    return out, Result("gpu", chosen, config, problem, kernel)
+    return out, Result("gpu", chosen, config, problem, kernel, why=why)
 
 
 def check_on_device(value, spatial_shapes, level_start_index, locations, weights, padded):
@@ -514,12 +493,14 @@ def _run_device(
     value, spatial_shapes, level_start_index, locations, weights, name, padded, out, stream,
     im2col_step, parameters,
 ):  # fmt: skip
-    chosen = pick_variant(name)
+    pick_variant(name).unresolved(
+        **parameters
+    )  # says what is wrong before anything else is looked at
     gpu, problem, views = check_on_device(
         value, spatial_shapes, level_start_index, locations, weights, padded
     )
     check_im2col_step(im2col_step, problem.batch)
-    config = chosen.configure(problem.constants, **parameters)
+    chosen, config, _ = settle_variant(name, gpu, problem, views[1].address, parameters)
     if out is None:
         out = empty_like(value, problem.out_shape)
     target = view_of("out", out)

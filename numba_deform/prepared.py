@@ -38,6 +38,7 @@ from .op import (
     pick_engine,
     pick_variant,
     run_cpu,
+    settle_variant,
     view_of,
 )
 from .variants import ConfigError
@@ -86,7 +87,8 @@ def prepare(
         raise ConfigError(
             "debug", True, "must be off in a prepared call, which waits for nothing; ms_deform_attn has it"
         )  # fmt: skip
-    return (_ForNumpy if on_host else _OnGpu)(gpu, problem, chosen, config, arrays)
+    name = "auto" if variant == "auto" and not parameters else None
+    return (_ForNumpy if on_host else _OnGpu)(gpu, problem, chosen, config, arrays, name)
 
 
 # --- what a call looks at -------------------------------------------------------------------------
@@ -160,10 +162,12 @@ class Prepared:
     They cannot be made while a stream is captured: that raises OperatorError, and calling the plan once
     with the same ``value`` beforehand mends it. A graph uses this object's memory: keep both.
 
-    ``variant``, ``config`` and ``problem`` are those of the registry and the operator.
+    ``variant``, ``config`` and ``problem`` are those of the registry and the operator, ``why`` says how "auto"
+    came to its choice.
     """
 
     gpu = None  # the Gpu that launches go to; None for NumPy arrays
+    why = ""  # what "auto" says of its choice
 
     def __init__(self, problem, chosen, config, device, arrays):
         self.problem, self.variant, self.config = problem, chosen, config
@@ -194,8 +198,9 @@ class Prepared:
         """One readable line: variant, parameters, engine, shape."""
         p, c = self.problem, self.problem.constants
         parameters = " ".join(f"{name}={value}" for name, value in vars(self.config).items())
+        auto = f"auto: {self.why}; " if self.why else ""
         return (
-            f"{self.variant.name} ({parameters}) on {self._place()}: B={p.batch} S={p.spatial_size} "
+            f"{auto}{self.variant.name} ({parameters}) on {self._place()}: B={p.batch} S={p.spatial_size} "
             f"Q={p.queries} H={p.heads} C={c.channels} L={c.levels} P={c.points} {c.dtype}, locations "
             f"{c.location_dtype}, weights {c.weight_dtype}"
         )
@@ -215,10 +220,13 @@ class Prepared:
 
 
 class _OnGpu(Prepared):
-    def __init__(self, gpu, problem, chosen, config, arrays):
+    def __init__(self, gpu, problem, chosen, config, arrays, name=None):
         super().__init__(problem, chosen, config, gpu.device.device_id, arrays)
         self.gpu = gpu
         locations = self._address("sampling_locations", arrays[1])
+        if name == "auto":
+            chosen, config, self.why = settle_variant(name, gpu, problem, locations, {})
+            self.variant = chosen
         ready = make_ready(gpu, problem, chosen, config, locations)
         self.config = ready.config
         # The kernel's arguments hold these four, and one for each kind of maps, wherever they stand.
@@ -308,14 +316,17 @@ def host_microseconds(gpu, call, calls=1000, together=50):
 class _ForNumpy(Prepared):
     """On the CPU engine (``gpu`` is None), or on a GPU with arrays of its own to copy to and from."""
 
-    def __init__(self, gpu, problem, chosen, config, arrays):
+    def __init__(self, gpu, problem, chosen, config, arrays, name=None):
         super().__init__(problem, chosen, config, None, arrays)
         self._dtype = arrays[0].dtype
         self._plan = None
         if gpu:
             self._on_gpu = [DeviceArray.of(gpu, a) for a in arrays]
             self._target = DeviceArray(gpu, problem.out_shape, self._dtype)
-            self._plan = _OnGpu(gpu, problem, chosen, config, self._on_gpu)
+            self._plan = _OnGpu(gpu, problem, chosen, config, self._on_gpu, name)
+            self.variant, self.config, self.why = (
+                self._plan.variant, self._plan.config, self._plan.why
+            )  # fmt: skip
 
     def __call__(self, value, sampling_locations, attention_weights, out=None, stream=None):
         arrays = (value, sampling_locations, attention_weights)

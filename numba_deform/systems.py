@@ -31,6 +31,7 @@ from .op import (
     pick_engine,
     pick_variant,
     run_cpu,
+    settle_variant,
 )
 from .reference import TOLERANCE, reference, relative_error
 from .sim import Report, SimFault, simulate
@@ -287,6 +288,7 @@ class Plan:
     config: object
     gpu: Gpu | None
     linked: bool = False
+    why: str = ""  # what "auto" says of its choice
 
     @property
     def kernel(self):
@@ -337,7 +339,13 @@ def plan_operator(
     chosen = pick_variant(variant_name)
     config = chosen.configure(problem.constants, **parameters)
     _, gpu = pick_engine(engine, chosen)
-    return Plan(inputs, problem, chosen, config, gpu, linked)
+    why = ""
+    if gpu and variant_name == "auto":
+        locations = DeviceArray.of(gpu, np.ascontiguousarray(inputs.sampling_locations))
+        chosen, config, why = settle_variant(
+            variant_name, gpu, problem, locations.address, parameters
+        )
+    return Plan(inputs, problem, chosen, config, gpu, linked, why)
 
 
 def run_plan(plan, repeats=10, simulate_options=None):

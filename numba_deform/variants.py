@@ -24,6 +24,7 @@ from .configs import (
 )
 from .device.memory import dynamic_bytes
 from .kernels import direct, persistent, tile, tma, warp_specialized, window
+from .windows import Fit
 
 __all__ = ["SHARED_LIMIT", "VARIANTS", "ConfigError", "Constants", "Variant", "variant"]
 
@@ -74,12 +75,9 @@ class Variant:
         return hasattr(self.module, "fit")
 
     def fit(self, problem, config, locations):
-        """(configuration, None or a function from a number of blocks to the kernel's tables), for NumPy
-        ``locations``; of a kernel that is not fitted the configuration as it is."""
-        if not self.is_fitted:
-            return config, None
-        fitted = self.module.fit(problem, config, locations)
-        return fitted.config, fitted.tables
+        """The ``windows.Fit`` for NumPy ``locations``; of a kernel that is not fitted, the configuration
+        as it is."""
+        return self.module.fit(problem, config, locations) if self.is_fitted else Fit(config)
 
     def kernel(self, config, constants):
         """The built kernel, cached."""

@@ -43,10 +43,18 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """``config`` with boxes, and ``tables(blocks)`` for a grid of so many blocks."""
+    """A configuration fitted to a problem.
+
+    config   with boxes
+    tables   from a number of blocks to the :class:`Tables` for them
+    outside  share of the samples that no window holds, of some queries
+    items    in the schedule
+    """
 
     config: object
-    tables: Callable[[int], Tables]
+    tables: Callable[[int], Tables] | None = None
+    outside: float = 0.0
+    items: int = 0
 
 
 def fit(problem, config, locations, rows_at_once):
@@ -79,7 +87,12 @@ def fit(problem, config, locations, rows_at_once):
         schedule = make_schedule(counts, problem.batch, problem.heads, blocks, rows_at_once)
         return Tables(cells, shifts, order, schedule)
 
-    return Fit(fitted, tables)
+    cell_of = np.empty(problem.queries, np.int64)
+    cell_of[order] = np.arange(len(order))[:, None]
+    queries = some_queries(problem)
+    some = np.asarray(locations[:, queries], np.float64)
+    lost = outside(problem, boxes, cells[cell_of[queries]], shifts, some)
+    return Fit(fitted, tables, lost, len(order) * problem.batch * problem.heads)
 
 
 def pixel_centres(levels):
@@ -107,16 +120,37 @@ def reference_points(problem, locations):
     return np.nan_to_num(middle, nan=0.5, posinf=1.0, neginf=0.0).clip(-0.5, 1.5)
 
 
-def sample_offsets(problem, references, locations, seed=0):
-    """(H, L, 2, n): pixels of each level from reference point to sample, for some random queries."""
-    rng = np.random.default_rng(seed)
+def some_queries(problem, seed=0):
+    """Sorted numbers of random queries, of which all batches together have about MEASURED_ROWS."""
     count = max(1, min(problem.queries, MEASURED_ROWS // problem.batch))
-    queries = np.sort(rng.choice(problem.queries, count, replace=False))
-    sizes = np.array([(level.width, level.height) for level in problem.levels], np.float64)
+    return np.sort(np.random.default_rng(seed).choice(problem.queries, count, replace=False))
+
+
+def _sizes(problem):
+    return np.array([(level.width, level.height) for level in problem.levels], np.float64)
+
+
+def sample_offsets(problem, references, locations):
+    """(H, L, 2, n): pixels of each level from reference point to sample, for some queries."""
+    queries = some_queries(problem)
     some = np.asarray(locations[:, queries], np.float64)  # (B, q, H, L, P, 2)
-    away = (some - references[queries][None, :, None, None, None]) * sizes[:, None]
+    away = (some - references[queries][:, None, None, None]) * _sizes(problem)[:, None]
     away = away.transpose(2, 3, 5, 0, 1, 4).reshape(*some.shape[2:4], 2, -1)
     return np.nan_to_num(away, posinf=0, neginf=0).clip(-FAR, FAR)
+
+
+def outside(problem, boxes, corners, shifts, locations):
+    """Share of the samples (B, q, H, L, P, 2) that touch their level, and whose window does not hold them;
+    ``corners`` (q, L, 2) are those of the queries' cells."""
+    sizes = _sizes(problem).astype(np.int64)  # (L, 2) as (width, height)
+    widths = np.array(boxes)[:, ::-1]
+    first = corners[:, None] + shifts  # (q, H, L, 2)
+    first = np.maximum(np.minimum(first, sizes + 1 - widths), -1)[None, :, :, :, None]
+    with np.errstate(invalid="ignore"):
+        pixel = np.floor(locations * sizes[:, None] - 0.5)
+        touches = ((pixel >= -1) & (pixel < sizes[:, None])).all(axis=-1)
+        held = ((pixel >= first) & (pixel < first + widths[:, None] - 1)).all(axis=-1)
+    return float((touches & ~held).mean())
 
 
 def fit_boxes(problem, cell, low, high):
@@ -157,8 +191,7 @@ def make_cells(problem, cell, references):
     order = queries[starts[:, None] + slots].astype(np.int32)
     # Where a cell starts, in shares of the finest level, and then in pixels of each.
     place = np.stack([found % across, found // across], -1) * (cell[1], cell[0]) + first
-    sizes = np.array([(level.width, level.height) for level in problem.levels])
-    scale = sizes / (finest.width, finest.height)
+    scale = _sizes(problem) / (finest.width, finest.height)
     corners = np.floor(place[:, None] * scale - 0.5).astype(np.int32)
     return np.ascontiguousarray(corners), order, counts.astype(np.int32)
 

@@ -75,7 +75,10 @@ def run(words):
     if note:
         say("note", note)
     say("workload", source.text)
+    chosen = plan.variant
     say("variant", f"{chosen.name}: {chosen.summary}{' (linked PTX)' if plan.linked else ''}")
+    if plan.why:
+        say("auto", plan.why)
     say_parameters("configuration", vars(plan.config))
     say("shared memory", _shared_memory(plan))
     say("registers", _registers(plan))
