@@ -9,6 +9,7 @@ them: as many as shared memory allows.
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -116,7 +117,9 @@ def reference_points(problem, locations):
     if problem.queries == sum(level.height * level.width for level in problem.levels):
         return pixel_centres(problem.levels)
     finest = np.asarray(locations[:, :, :, finest_level(problem)], np.float32)
-    middle = np.median(finest, axis=(0, 2, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a query may have no number at all
+        middle = np.nanmedian(finest, axis=(0, 2, 3))
     return np.nan_to_num(middle, nan=0.5, posinf=1.0, neginf=0.0).clip(-0.5, 1.5)
 
 

@@ -330,7 +330,7 @@ def build(config, constants):
                             acc, me.plane, start, stride, me.pixel_bytes, column, line, width, height,
                             down,
                         )  # fmt: skip
-        flush_sums(acc.sums, acc.partial, 1)
+                flush_sums(acc.sums, acc.partial, 1)  # there may be many: too many for packed sums
 
     def make_prepare(k):
         """Sample k of a lane's run, into shared memory; bit k of ``lost`` if its window does not hold it."""
