@@ -119,7 +119,10 @@ def reference_points(problem, locations):
     finest = np.asarray(locations[:, :, :, finest_level(problem)], np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a query may have no number at all
-        middle = np.nanmedian(finest, axis=(0, 2, 3))
+        median = (
+            np.nanmedian if np.isnan(finest).any() else np.median
+        )  # the first is ten times slower
+        middle = median(finest, axis=(0, 2, 3))
     return np.nan_to_num(middle, nan=0.5, posinf=1.0, neginf=0.0).clip(-0.5, 1.5)
 
 
