@@ -9,16 +9,16 @@ from numba_deform.sim.engine import LANDINGS
 from numba_deform.variants import VARIANTS
 from numba_deform.workload import Workload
 
-SEEDS = 5
-# (workload, stages where the variant has them). The last block is never full; in the first problem
+# (workload, stages where the variant has them, schedules in each landing mode). The last block is never full; in the first problem
 # the persistent kernels, of which the CPU engine holds two blocks, go round more than once.
 PROBLEMS = {
-    "tail": (dict(batch=1, levels=((4, 3),), num_query=59, num_points=4), None),
+    "tail": (dict(batch=1, levels=((4, 3),), num_query=59, num_points=4), None, 5),
     "more stages than points": (
         dict(batch=2, levels=((3, 4), (1, 2)), num_query=2, num_points=2),
         5,
+        5,
     ),
-    "fewer points than stages": (dict(batch=1, levels=((2, 3),), num_query=5, num_points=1), 4),
+    "fewer points than stages": (dict(batch=1, levels=((2, 3),), num_query=5, num_points=1), 4, 20),
 }
 
 
@@ -37,7 +37,7 @@ def parameters(variant, stages):
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_right_and_silent(name, problem, landing):
-    shape, stages = PROBLEMS[problem]
+    shape, stages, schedules = PROBLEMS[problem]
     workload = Workload("edge", num_heads=1, channels=32, pattern="uniform", outside=0.15, **shape)
-    options = {"schedules": SEEDS, "landing": landing}
+    options = {"schedules": schedules, "landing": landing}
     check(workload.generate(seed=len(name)), name, options, **parameters(VARIANTS[name], stages))
