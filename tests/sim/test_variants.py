@@ -9,8 +9,9 @@ from numba_deform.sim.engine import LANDINGS
 from numba_deform.variants import VARIANTS
 from numba_deform.workload import Workload
 
-# (workload, stages where the variant has them, schedules in each landing mode). The last block is never full; in the first problem
-# the persistent kernels, of which the CPU engine holds two blocks, go round more than once.
+# (workload, stages where the variant has them, schedules in each landing mode). The last block is never
+# full; in the first problem the persistent kernels, of which the CPU engine holds two blocks, go round more
+# than once.
 PROBLEMS = {
     "tail": (dict(batch=1, levels=((4, 3),), num_query=59, num_points=4), None, 5),
     "more stages than points": (
