@@ -9,6 +9,7 @@ whose waits are bounded, so that a hang ends in a report.
 import argparse
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from numba_deform import SimFault, record, simulate
 from numba_deform.bugs import BUGS
@@ -41,7 +42,8 @@ def on_gpu(bug):
             "source": guarded.fault.source,
             "usable_afterwards": guarded.usable,
         }
-    return row | {"debug_text": guarded.text}
+    here = f"{Path(__file__).resolve().parents[1]}/"
+    return row | {"debug_text": guarded.text.replace(here, "")}
 
 
 def main():
