@@ -1,12 +1,12 @@
 """``variant="auto"``: the fastest kernel for a problem, and why; and what is fitted to a problem, kept.
 
 The choice is between ``direct``, which no pattern of samples slows down much, and ``window``, which needs
-samples near their query. What they take was measured on an H200 (bench/results/windows_*.json, bench/NOTES.md):
-on one SM, ``direct`` some 3.8 cycles a sample where samples are near, ``window`` 3.0, and 35 more for one
-that lies outside its window. Few rows are over before windows have arrived.
+samples near their query. What they take was measured on an H200 (bench/results/windows_spread.json): on
+one SM, ``direct`` some 3.8 cycles a sample where samples are near, ``window`` 3.0, and some 500 more for one
+that lies outside its window where these are few (local(4): 20 cycles a sample with 3.3 % outside). Few rows
+are over before windows have arrived.
 """
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from .host.gpu import copy_to_host
 from .variants import ConfigError, Variant, variant
 from .workload import NUMPY_DTYPES
 
-DIRECT_CYCLES, WINDOW_CYCLES, OUTSIDE_CYCLES = 3.8, 3.0, 35.0
+DIRECT_CYCLES, WINDOW_CYCLES, OUTSIDE_CYCLES = 3.8, 3.0, 500.0
 LEAST_ROWS = 100_000  # B * Q * H
 LEAST_ITEMS = 4  # of each SM
 KEPT_FITS = 64
@@ -30,7 +30,7 @@ class Choice:
 
 
 def choose(gpu, problem, locations):
-    """The :class:`Choice` for a problem on ``gpu`` whose locations are at a device address.
+    """The :class:`Choice` for a problem on ``gpu``; ``locations`` are NumPy's, or a device address.
 
     The first time it looks at the locations, which takes milliseconds; later calls for the same problem find
     the answer. It is always right; other locations than those may make another choice faster.
@@ -61,32 +61,22 @@ _FITS = {}  # (gpu, problem, variant's name, configuration) -> windows.Fit
 
 
 def fit_once(gpu, problem, chosen, config, locations):
-    """``Variant.fit`` for the locations at a device address, remembered for the problem."""
+    """``Variant.fit``, remembered for the problem; ``locations`` are NumPy's, or a device address."""
     if not chosen.is_fitted:
         return chosen.fit(problem, config, None)
     key = (gpu, problem, chosen.name, config)
     if key not in _FITS:
         while len(_FITS) >= KEPT_FITS:
             del _FITS[next(iter(_FITS))]
-        _FITS[key] = chosen.fit(problem, config, _HostCopy(gpu, problem, locations))
+        if not isinstance(locations, np.ndarray):
+            locations = _host_copy(gpu, problem, locations)
+        _FITS[key] = chosen.fit(problem, config, locations)
     return _FITS[key]
 
 
-class _HostCopy:
-    """The locations at a device address, copied to the host only if somebody looks."""
-
-    def __init__(self, gpu, problem, address):
-        self.gpu, self.problem, self.address = gpu, problem, address
-
-    @functools.cached_property
-    def array(self):
-        p, c = self.problem, self.problem.constants
-        shape = (p.batch, p.queries, p.heads, c.levels, c.points, 2)
-        self.gpu.device.sync()  # they may still be written
-        return copy_to_host(int(self.address), shape, np.dtype(NUMPY_DTYPES[c.location_dtype]))
-
-    def __getitem__(self, index):
-        return self.array[index]
-
-    def __array__(self, dtype=None, copy=None):
-        return np.asarray(self.array, dtype)
+def _host_copy(gpu, problem, address):
+    """The locations at a device address, as NumPy."""
+    p, c = problem, problem.constants
+    shape = (p.batch, p.queries, p.heads, c.levels, c.points, 2)
+    gpu.device.sync()  # they may still be written
+    return copy_to_host(address, shape, np.dtype(NUMPY_DTYPES[c.location_dtype]))

@@ -456,12 +456,18 @@ class Window:
             )  # fmt: skip
         return config
 
-    complete = resolve
-
     def smallest_shared(self, constants):
         """Dynamic shared memory of a block with the smallest windows there are."""
-        least = FittedWindow(**vars(self), boxes=((2, 2),) * constants.levels)
-        return dynamic_bytes(sum(least.shared_bytes(constants)))
+        return self.with_boxes(((2, 2),) * constants.levels).dynamic_bytes(constants)
+
+    def with_boxes(self, boxes):
+        """A :class:`FittedWindow` with these parameters."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Window)}
+        return FittedWindow(**own, boxes=boxes)
+
+    def dynamic_bytes(self, constants):
+        """Dynamic shared memory of a block."""
+        return dynamic_bytes(sum(self.shared_bytes(constants)))
 
     def level_boxes(self, levels):
         """((height, width), ..) of each level's window: typical ones, until a problem is known."""

@@ -421,7 +421,7 @@ def pick_variant(name):
 
 
 def settle_variant(name, gpu, problem, locations, parameters):
-    """(variant, its configuration, why it was chosen or "") for ``locations`` at a device address."""
+    """(variant, its configuration, why it was chosen or ""); ``locations`` as for ``auto.choose``."""
     chosen, why = pick_variant(name), ""
     if name == "auto" and not parameters:  # parameters of direct, else
         choice = choose(gpu, problem, locations)
@@ -459,7 +459,7 @@ def run_numpy(
         result = run_cpu(problem, chosen, config, arrays, out, **(simulate_options or {}))
         return out, result
     on_gpu = [DeviceArray.of(gpu, a) for a in arrays]
-    chosen, config, why = settle_variant(variant_name, gpu, problem, on_gpu[1].address, parameters)
+    chosen, config, why = settle_variant(variant_name, gpu, problem, locations, parameters)
     target = DeviceArray(gpu, out.shape, out.dtype)
     target.fill(0xFF)
     gpu_launcher(gpu, problem, chosen, config, *(a.address for a in on_gpu), target.address)()

@@ -341,9 +341,8 @@ def plan_operator(
     _, gpu = pick_engine(engine, chosen)
     why = ""
     if gpu and variant_name == "auto":
-        locations = DeviceArray.of(gpu, np.ascontiguousarray(inputs.sampling_locations))
         chosen, config, why = settle_variant(
-            variant_name, gpu, problem, locations.address, parameters
+            variant_name, gpu, problem, inputs.sampling_locations, parameters
         )
     return Plan(inputs, problem, chosen, config, gpu, linked, why)
 

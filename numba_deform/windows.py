@@ -11,12 +11,12 @@ them: as many as shared memory allows.
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from .device.memory import dynamic_bytes
+from .workload import pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first that fits is taken.
 KEPT = (
@@ -64,17 +64,14 @@ def fit(problem, config, locations, rows_at_once):
     ``rows_at_once``: rows that a warp adds up together. Any other locations give right results too; those
     that lie elsewhere take longer.
     """
-    from .configs import SHARED_LIMIT, ConfigError, FittedWindow, Window  # it imports the kernels
+    from .configs import SHARED_LIMIT, ConfigError  # it imports the kernels
 
     references = reference_points(problem, locations)
     away = sample_offsets(problem, references, locations)
     for kept in KEPT:
         low, high = (np.quantile(away, q, axis=-1) for q in ((1 - kept) / 2, (1 + kept) / 2))
-        boxes = fit_boxes(problem, config.cell, low, high)
-        fitted = FittedWindow(
-            **{f.name: getattr(config, f.name) for f in fields(Window)}, boxes=boxes
-        )
-        if dynamic_bytes(sum(fitted.shared_bytes(problem.constants))) <= SHARED_LIMIT:
+        fitted = config.with_boxes(fit_boxes(problem, config.cell, low, high))
+        if fitted.dynamic_bytes(problem.constants) <= SHARED_LIMIT:
             break
     else:
         shown = "x".join(map(str, config.cell))
@@ -92,19 +89,8 @@ def fit(problem, config, locations, rows_at_once):
     cell_of[order] = np.arange(len(order))[:, None]
     queries = some_queries(problem)
     some = np.asarray(locations[:, queries], np.float64)
-    lost = outside(problem, boxes, cells[cell_of[queries]], shifts, some)
+    lost = outside(problem, fitted.boxes, cells[cell_of[queries]], shifts, some)
     return Fit(fitted, tables, lost, len(order) * problem.batch * problem.heads)
-
-
-def pixel_centres(levels):
-    """(S, 2) normalised centres of all pixels of all levels, in order."""
-    centres = []
-    for level in levels:
-        y, x = np.mgrid[: level.height, : level.width]
-        centres.append(
-            np.stack([(x + 0.5) / level.width, (y + 0.5) / level.height], -1).reshape(-1, 2)
-        )
-    return np.concatenate(centres)
 
 
 def finest_level(problem):
@@ -115,13 +101,12 @@ def finest_level(problem):
 def reference_points(problem, locations):
     """(Q, 2) normalised; ``locations`` (B, Q, H, L, P, 2) are looked at only where queries are no pixels."""
     if problem.queries == sum(level.height * level.width for level in problem.levels):
-        return pixel_centres(problem.levels)
+        return pixel_centres(problem.levels, np.float64)
     finest = np.asarray(locations[:, :, :, finest_level(problem)], np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a query may have no number at all
-        median = (
-            np.nanmedian if np.isnan(finest).any() else np.median
-        )  # the first is ten times slower
+        # Minding NaN takes ten times as long.
+        median = np.nanmedian if np.isnan(finest).any() else np.median
         middle = median(finest, axis=(0, 2, 3))
     return np.nan_to_num(middle, nan=0.5, posinf=1.0, neginf=0.0).clip(-0.5, 1.5)
 
@@ -164,21 +149,16 @@ def fit_boxes(problem, cell, low, high):
     finest = problem.levels[finest_level(problem)]
     boxes = []
     for number, level in enumerate(problem.levels):
-        width, height = (
+        box = []
+        for axis, (size, whole, length) in enumerate(
+            ((level.width, finest.width, cell[1]), (level.height, finest.height, cell[0]))
+        ):
+            reach = length * size / whole + (high - np.floor(low))[:, number, axis].max()
             # A window that covers its level, with a border of one, covers all.
-            min(
-                math.ceil(length * size / whole + (high - np.floor(low))[:, number, axis].max())
-                + 2,
-                size + 2,
-                256,
-            )
-            for axis, (size, whole, length) in enumerate(
-                ((level.width, finest.width, cell[1]), (level.height, finest.height, cell[0]))
-            )
-        )
-        boxes.append(
-            (max(height, 2), min(max(width + width % 2, 2), 256))
-        )  # even: kernels/window.py
+            box.append(min(math.ceil(reach) + 2, size + 2, 256))
+        width, height = box
+        width += width % 2  # even: kernels/window.py
+        boxes.append((max(height, 2), min(max(width, 2), 256)))
     return tuple(boxes)
 
 

@@ -59,13 +59,13 @@ def interior_rows(levels, padded=False) -> np.ndarray:
     return np.concatenate(rows)
 
 
-def pixel_centres(levels) -> np.ndarray:
-    """Normalised (x, y) of every pixel centre, all levels in order, (sum of h*w, 2) float32."""
+def pixel_centres(levels, dtype=np.float32) -> np.ndarray:
+    """Normalised (x, y) of every pixel centre, all levels (h, w, ..) in order, (sum of h*w, 2)."""
     centres = []
-    for h, w in levels:
+    for h, w, *_ in levels:
         y, x = np.mgrid[0:h, 0:w]
         centres.append(np.stack([(x.ravel() + 0.5) / w, (y.ravel() + 0.5) / h], axis=1))
-    return np.concatenate(centres).astype(np.float32)
+    return np.concatenate(centres).astype(dtype)
 
 
 # --- the arrays ---------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ cannot be polled, so counters in the record stand in for them.
 
 The record is an array of bytes in global memory, zeroed before the launch:
 
-    HEADER    block that stopped first, plus 1; threads of other blocks that waited; limit, in TICKs of clock;
-              architecture-free clock at the stop, low and high word
+    HEADER    block that stopped first, plus 1; threads of other blocks that waited; limit, in units
+              of 2^TICK cycles; clock of that block's SM at the stop, low and high word
     RECORDS   for each thread of that block RECORD_BYTES: see :func:`guard_write`
     BLOCKS    for each block BARRIERS counters: arrivals (and threads that have left, in the upper half),
               generation, call site of the first arrival plus 1, unused

@@ -18,13 +18,12 @@ def no_memory(monkeypatch):
     monkeypatch.setattr(auto, "_FITS", {})
 
 
-def choice(monkeypatch, workload, gpu=H200):
+def choice(workload, gpu=H200):
     inputs = workload.generate(seed=0)
     problem = check_problem(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
         inputs.attention_weights, inputs.padded,
     )  # fmt: skip
-    monkeypatch.setattr(auto, "_HostCopy", lambda gpu, problem, array: array)
     return auto.choose(gpu, problem, np.asarray(inputs.sampling_locations))
 
 
@@ -42,23 +41,23 @@ ENCODER = preset("mask2former")
         (dict(pattern="local", channels=48), "direct", "no windows: a head's pixel has 96 bytes"),
     ],
 )
-def test_what_is_chosen_and_why(monkeypatch, changes, name, words):
-    chosen = choice(monkeypatch, ENCODER.replace(**changes))
+def test_what_is_chosen_and_why(changes, name, words):
+    chosen = choice(ENCODER.replace(**changes))
     assert chosen.variant.name == name and words in chosen.why, chosen.why
 
 
 def test_an_older_gpu_has_no_windows(monkeypatch):
     a100 = Gpu("A100", (8, 0), 108)
-    assert choice(monkeypatch, ENCODER, a100).why == "A100 has no TMA"
+    assert choice(ENCODER, a100).why == "A100 has no TMA"
 
 
-def test_a_large_gpu_wants_more_cells(monkeypatch):
+def test_a_large_gpu_wants_more_cells():
     many = Gpu("many", (9, 0), 10_000)
-    assert "cells are too few for 10000 SMs" in choice(monkeypatch, ENCODER, many).why
+    assert "cells are too few for 10000 SMs" in choice(ENCODER, many).why
 
 
-def test_a_fit_is_remembered_for_the_problem(monkeypatch):
-    choice(monkeypatch, ENCODER)
+def test_a_fit_is_remembered_for_the_problem():
+    choice(ENCODER)
     (fitted,) = auto._FITS.values()
-    choice(monkeypatch, ENCODER.replace(pattern="uniform"))  # the same problem, other locations
+    choice(ENCODER.replace(pattern="uniform"))  # the same problem, other locations
     assert list(auto._FITS.values()) == [fitted]

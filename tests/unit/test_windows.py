@@ -87,7 +87,7 @@ def test_pixel_centres():
 def test_queries_of_an_encoder_are_pixels_and_nobody_looks_at_locations():
     problem = problem_of(PYRAMID)
     points = windows.reference_points(problem, None)
-    assert np.array_equal(points, windows.pixel_centres(problem.levels))
+    assert np.array_equal(points, windows.pixel_centres(problem.levels, np.float64))
     assert len(points) == problem.queries
 
 
