@@ -53,38 +53,9 @@ class RowParts(NamedTuple):
 
 
 @functools.cache
-def row_parts(config, constants):
-    """:class:`RowParts` for a configuration and the ``Constants`` it is compiled for."""
-    layout = lane_layout(config.lanes, constants)
-    LANES, CHUNKS, CHUNK_LANES = layout.lanes, layout.chunks, layout.chunk_lanes
-    CHUNKS_PER_LANE, SIDES, PARTS, RUN = (
-        layout.chunks_per_lane, layout.sides, layout.parts, layout.run,
-    )  # fmt: skip
-    SIDE_SHIFT = CHUNK_LANES.bit_length() - 1
-    PART_SHIFT = (CHUNK_LANES * SIDES).bit_length() - 1
-    ROW_SHIFT = LANES.bit_length() - 1
-    POINTS, SAMPLES = constants.points, constants.levels * constants.points
-    ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
-    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
-    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    COORDINATES = 2 * RUN
-    XY_WORDS, load_locations, convert_locations = number_loader(
-        constants.location_dtype, COORDINATES
-    )
-    ATTENTION_WORDS, load_weights, convert_weights = number_loader(constants.weight_dtype, RUN)
-    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    store = arithmetic.store
-    SUMS, PARTIAL = arithmetic.words * CHUNKS_PER_LANE, 4 * CHUNKS_PER_LANE
-
-    @cuda.jit(device=True, inline="always")
-    def place(thread):
-        lane, sub = int32(thread & int32(31)), int32(thread & int32(LANES - 1))
-        chunk = int32(sub & int32(CHUNK_LANES - 1))
-        side = int32((sub >> int32(SIDE_SHIFT)) & int32(SIDES - 1))
-        return Place(
-            lane, int32(thread >> int32(5)), int32(thread >> int32(ROW_SHIFT)), chunk, side,
-            int32(sub >> int32(PART_SHIFT)), int32(lane - chunk),
-        )  # fmt: skip
+def sum_parts(words, chunks):
+    """Device functions (new_sums() -> Sums, all zero; clear(sums)) for so many chunks of so many fp32 sums."""
+    SUMS, PARTIAL = words * chunks, 4 * chunks
 
     @cuda.jit(device=True, forceinline=True)
     def zero(sums, partial):
@@ -104,11 +75,28 @@ def row_parts(config, constants):
     def clear(sums):
         zero(sums.sums, sums.partial)
 
+    return new_sums, clear
+
+
+@functools.cache
+def run_parts(run, location_dtype, weight_dtype):
+    """Device functions for runs of so many samples: (new_raw() -> Raw; load_run(locations, weights, raw), from
+    the addresses of a run's first numbers; unpack(raw) -> Run)."""
+    COORDINATES = 2 * run
+    XY_WORDS, load_locations, convert_locations = number_loader(location_dtype, COORDINATES)
+    ATTENTION_WORDS, load_weights, convert_weights = number_loader(weight_dtype, run)
+    RUN = run
+
     @cuda.jit(device=True, inline="always")
     def new_raw():
         xy = cuda.local.array(XY_WORDS, uint32)
         attention = cuda.local.array(ATTENTION_WORDS, uint32)
         return Raw(xy, attention)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_run(locations, weights, raw):
+        load_locations(locations, raw.xy)
+        load_weights(weights, raw.attention)
 
     @cuda.jit(device=True, inline="always")
     def unpack(raw):
@@ -118,6 +106,40 @@ def row_parts(config, constants):
         convert_weights(raw.attention, attention)
         return Run(xy, attention)
 
+    return new_raw, load_run, unpack
+
+
+@functools.cache
+def row_parts(config, constants):
+    """:class:`RowParts` for a configuration and the ``Constants`` it is compiled for."""
+    layout = lane_layout(config.lanes, constants)
+    LANES, CHUNKS, CHUNK_LANES = layout.lanes, layout.chunks, layout.chunk_lanes
+    CHUNKS_PER_LANE, SIDES, PARTS, RUN = (
+        layout.chunks_per_lane, layout.sides, layout.parts, layout.run,
+    )  # fmt: skip
+    SIDE_SHIFT = CHUNK_LANES.bit_length() - 1
+    PART_SHIFT = (CHUNK_LANES * SIDES).bit_length() - 1
+    ROW_SHIFT = LANES.bit_length() - 1
+    POINTS, SAMPLES = constants.points, constants.levels * constants.points
+    ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
+    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
+    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    new_raw, load_run, unpack = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
+    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
+    store = arithmetic.store
+    SUMS = arithmetic.words * CHUNKS_PER_LANE
+    new_sums, clear = sum_parts(arithmetic.words, CHUNKS_PER_LANE)
+
+    @cuda.jit(device=True, inline="always")
+    def place(thread):
+        lane, sub = int32(thread & int32(31)), int32(thread & int32(LANES - 1))
+        chunk = int32(sub & int32(CHUNK_LANES - 1))
+        side = int32((sub >> int32(SIDE_SHIFT)) & int32(SIDES - 1))
+        return Place(
+            lane, int32(thread >> int32(5)), int32(thread >> int32(ROW_SHIFT)), chunk, side,
+            int32(sub >> int32(PART_SHIFT)), int32(lane - chunk),
+        )  # fmt: skip
+
     @cuda.jit(device=True, forceinline=True)
     def read_run(locations, weights, row, r, place, raw):
         first = int32(
@@ -126,8 +148,11 @@ def row_parts(config, constants):
         mine = first < SAMPLES
         first = min(first, int32(SAMPLES - RUN))
         sample = uint64(row.number) * uint64(SAMPLES) + uint64(first)
-        load_locations(locations + sample * uint64(LOCATION_BYTES), raw.xy)
-        load_weights(weights + sample * uint64(WEIGHT_BYTES), raw.attention)
+        load_run(
+            locations + sample * uint64(LOCATION_BYTES),
+            weights + sample * uint64(WEIGHT_BYTES),
+            raw,
+        )
         return int32(div_u32(first, POINTS)), mine
 
     @cuda.jit(device=True, forceinline=True)

@@ -61,7 +61,7 @@ from ..device.tma import (
 )
 from .accumulate import ALL, ARITHMETIC
 from .lanes import ITEMSIZE
-from .row import Raw, Run, Sums
+from .row import run_parts, sum_parts
 from .sampling import corner_weights, load_level, locate, number_loader
 
 # A consumer thread, and where it reads: its row and chunk, the shared addresses of its warp's prepared samples
@@ -179,7 +179,7 @@ def build(config, constants):
     ROWS, ROW_SHIFT, TOGETHER = shape.rows, LANES.bit_length() - 1, shape.together
     SWIZZLE = 4 if LANES == 4 else 1
     LEVELS, POINTS, CHANNELS = constants.levels, constants.points, constants.channels
-    SAMPLES, PARTS, COORDINATES = LEVELS * POINTS, RUN // EACH, 2 * RUN
+    SAMPLES, PARTS = LEVELS * POINTS, RUN // EACH
     EVEN = ROUNDS * LANES * RUN == SAMPLES  # no lane without a run
     PIXEL = CHANNELS * ITEMSIZE[constants.dtype]
     SPLIT = PIXEL == 64
@@ -200,42 +200,14 @@ def build(config, constants):
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
     CELL_BYTES = 8 * LEVELS
-    XY_WORDS, load_locations, convert_locations = number_loader(constants.location_dtype, 2 * RUN)
-    ATTENTION_WORDS, load_weights, convert_weights = number_loader(constants.weight_dtype, RUN)
+    new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
     ONE_WORDS, load_one, convert_one = number_loader(constants.location_dtype, 2)
     _, load_one_weight, convert_one_weight = number_loader(constants.weight_dtype, 1)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     pack, unpack, add = arithmetic.pack, arithmetic.unpack, arithmetic.add
-    flush_sums, store, SUMS = arithmetic.flush, arithmetic.store, arithmetic.words
+    flush_sums, store = arithmetic.flush, arithmetic.store
+    new_sums, clear = sum_parts(arithmetic.words, 1)
     advance = make_advance(STAGES)
-
-    @cuda.jit(device=True, forceinline=True)
-    def clear(acc):
-        for i in range(SUMS):
-            acc.sums[i] = float32(0)
-        for i in range(4):
-            acc.partial[i] = uint32(0)
-
-    @cuda.jit(device=True, inline="always")
-    def new_sums():
-        sums, partial = cuda.local.array(SUMS, float32), cuda.local.array(4, uint32)
-        acc = Sums(sums, partial)
-        clear(acc)
-        return acc
-
-    @cuda.jit(device=True, inline="always")
-    def new_raw():
-        xy = cuda.local.array(XY_WORDS, uint32)
-        attention = cuda.local.array(ATTENTION_WORDS, uint32)
-        return Raw(xy, attention)
-
-    @cuda.jit(device=True, inline="always")
-    def unpack_run(raw):
-        xy = cuda.local.array(COORDINATES, float32)
-        attention = cuda.local.array(RUN, float32)
-        convert_locations(raw.xy, xy)
-        convert_weights(raw.attention, attention)
-        return Run(xy, attention)
 
     @cuda.jit(device=True, forceinline=True)
     def entry(meta, owner, e, row):
@@ -430,8 +402,11 @@ def build(config, constants):
     def read_run(locations, weights, number, r, chunk, raw):
         first = min(int32((r * int32(LANES) + chunk) * int32(RUN)), int32(SAMPLES - RUN))
         sample = uint64(number) * uint64(SAMPLES) + uint64(first)
-        load_locations(locations + sample * uint64(LOCATION_BYTES), raw.xy)
-        load_weights(weights + sample * uint64(WEIGHT_BYTES), raw.attention)
+        load_run(
+            locations + sample * uint64(LOCATION_BYTES),
+            weights + sample * uint64(WEIGHT_BYTES),
+            raw,
+        )
 
     @cuda.jit(device=True, forceinline=True)
     def corner_of(cells, shifts, what, level, width, height):
