@@ -105,6 +105,8 @@ def build(config, constants):
     STEP_SHIFT, ROW_SHIFT = STEP.bit_length() - 1, (PARTS * STEP).bit_length() - 1
     STAGES = config.stages
     SHARED_META, SHUFFLE = config.metadata == "shared", config.metadata == "shuffle"
+    EVERY_LANE = config.arrivals == "lane"
+    ARRIVALS = 32 if EVERY_LANE else 1  # of a warp
     FLAGS, PREFETCH, PER_BATCH = config.sync == "flags", config.prefetch, config.maps == "batch"
     GIVE, TAKE = config.producer_registers, config.consumer_registers
     TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
@@ -149,7 +151,7 @@ def build(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def announce(ring, flags, state, turn, producer, bytes):
-        """One lane, after the warp's loads and weights."""
+        """One lane after all of the warp's loads and weights, or every lane after its own."""
         commit(ring, state, bytes)
         if FLAGS and SHARED_META:
             flag = flag_of(flags.ready, state, PRODUCERS, producer)
@@ -166,7 +168,7 @@ def build(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def give_back(ring, flags, state, turn, consumer):
-        """One lane, after the warp has read the stage."""
+        """One lane after the warp has read the stage, or every lane after it has itself."""
         if FLAGS:
             flag = flag_of(flags.empty, state, CONSUMERS, consumer)
             st_release_cta_shared_b32(flag, uint32(turn + 1))
@@ -355,9 +357,9 @@ def build(config, constants):
         # In place of the empty barriers: empty[stage][consumer], ready[stage][producer].
         flags = Flags(ring.empty, uint32(ring.empty + uint32(4 * STAGES * CONSUMERS)))
         if thread == 0:
-            init_barriers(ring.full, STAGES, PRODUCERS)
+            init_barriers(ring.full, STAGES, PRODUCERS * ARRIVALS)
             if not FLAGS:
-                init_barriers(ring.empty, STAGES, CONSUMERS)
+                init_barriers(ring.empty, STAGES, CONSUMERS * ARRIVALS)
             fence_mbarrier_init()  # the copy engine sees the barriers
         if FLAGS:
             for i in range(thread, FLAG_COUNT, THREADS):
@@ -396,9 +398,13 @@ def build(config, constants):
                 issue_slots(ring, state, lane, first, maps, tiles_address, aims)
                 if SHARED_META:
                     write_slots(state, first, lane, weights_address, aims)
-                cuda.syncwarp()  # all lanes' weights are written
-                if lane == 0:
-                    announce(ring, flags, state, turn, warp, bytes_to_come)
+                if EVERY_LANE:
+                    mine = bytes_to_come if lane == 0 else uint32(0)
+                    announce(ring, flags, state, turn, warp, mine)
+                else:
+                    cuda.syncwarp()  # all lanes' weights are written
+                    if lane == 0:
+                        announce(ring, flags, state, turn, warp, bytes_to_come)
                 mark(marks, COMMIT, state)
                 state = advance(state)
                 if state.stage == 0:
@@ -453,9 +459,12 @@ def build(config, constants):
                                         uint32(told + uint32(j * META)), int32(k + int32(j)),
                                         me, row, one, locations, weights, levels, dump,
                                     )  # fmt: skip
-                            cuda.syncwarp()  # all lanes have read the stage
-                            if lane == 0:
+                            if EVERY_LANE:
                                 give_back(ring, flags, state, turn, consumer)
+                            else:
+                                cuda.syncwarp()  # all lanes have read the stage
+                                if lane == 0:
+                                    give_back(ring, flags, state, turn, consumer)
                             mark(marks, RELEASE, state)
                             state = advance(state)
                             if state.stage == 0:
