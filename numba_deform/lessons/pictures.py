@@ -198,7 +198,7 @@ def barrier_states(steps, title=""):
     just begun has a thick frame; arrivals that have come are full circles, pending ones empty (up to 8).
     """
     steps = [BarrierState(*step) for step in steps]
-    figure = _figure(1.4 + 1.45 * len(steps), 2.7)
+    figure = _figure(1.4 + 1.6 * len(steps), 2.7)
     axes = figure.subplots()
     for column, step in enumerate(steps):
         _draw_state(axes, column, step, column and step.phase != steps[column - 1].phase)
@@ -217,7 +217,7 @@ def barrier_states(steps, title=""):
 
 def _draw_state(axes, column, step, completed):
     middle = column + 0.5
-    text = "\n".join(textwrap.wrap(step.what, 19))
+    text = "\n".join(textwrap.wrap(step.what, 22))
     axes.text(middle, 0.5, text, ha="center", va="center", fontsize=7.5)
     odd = step.phase % 2
     axes.add_patch(
