@@ -248,13 +248,7 @@ right = TensorMap(features, "float16", dims=(C, W, H), strides=(PIXEL, W * PIXEL
 swapped = TensorMap(features, "float16", dims=(C, H, W), strides=(PIXEL, H * PIXEL), box=(C, H, W))
 as_right = right.load_box((0, 0, 0)).view(np.float16).reshape(H, W, C)
 as_swapped = swapped.load_box((0, 0, 0)).view(np.float16).reshape(W, H, C)
-pictures.box_on_picture(
-    as_right,
-    [(0, 0, W, H)],
-    names=["right"],
-    loaded=[as_swapped],
-    title="(C, W, H), and on the right (C, H, W)",
-)
+pictures.feature_maps([as_right, as_swapped], ["dims (C, W, H): right", "dims (C, H, W): swapped"])
 
 # %% [markdown]
 # The swapped map is *legal*. Its sizes, its strides and its box satisfy every rule; the driver takes it, and
@@ -388,9 +382,14 @@ lessons.show_fault(lambda: TensorMap.of(channels_first, box=(12, 8, 32)))
 
 
 # %%
+ROOM = (
+    BOX_BYTES + 16
+)  # the size of a shared array is a constant's name; an expression would not compile
+
+
 @kernel(types.void(types.uint64), threads=32)
 def misaligned(map):
-    tile = cuda.shared.array(BOX_BYTES + 16, types.uint8, alignment=128)
+    tile = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     full = shared_address(barrier)
     if cuda.threadIdx.x == 0:
@@ -436,7 +435,7 @@ check.mend(mend)
 half = TensorMap.of(features, box=(C, 48, 40), element_strides=(1, 2, 2))
 reduced = half.load_box((0, 0, 0)).view(np.float16).reshape(half.box_shape[::-1])
 print("box", half.box, "-> in shared memory", half.box_shape)
-pictures.box_on_picture(reduced, [], title="every other pixel of every other row")
+pictures.feature_maps([features, reduced], ["all pixels", "every other one of every other row"])
 
 # %% [markdown]
 # **Swizzle** permutes the box in shared memory, so that threads which read a *column* of it do not all meet
@@ -445,11 +444,17 @@ pictures.box_on_picture(reduced, [], title="every other pixel of every other row
 
 # %%
 places = swizzle_offsets(1024, "128B")[::16].reshape(8, 8) // 16 % 8
-pictures.numbers(places, "where each 16-byte chunk lies", places == 0, "row of 128 bytes", "chunk")
+pictures.numbers(
+    places,
+    "the place where each 16-byte chunk lies",
+    np.arange(8) == 0,
+    "row of 128 bytes",
+    "chunk",
+)
 
 # %% [markdown]
-# Follow the hatched zeros: the chunks that were to share the first place of their row are spread over all
-# eight columns. What banks are, and when swizzling pays, is in lesson 7.
+# Read down the hatched column: chunk 0 of the eight rows lies at eight different places, while without
+# swizzle it would be the first place each time. What banks are, and when swizzling pays, is in lesson 7.
 #
 # ## What you know now
 #

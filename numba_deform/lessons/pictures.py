@@ -74,14 +74,14 @@ def box_on_picture(image, boxes, names=None, loaded=(), title=""):
     figure = _figure(min(9.5, 4.2 * ratio) + 2.0 * len(loaded), 4.2)
     ratios = [4.2 * ratio, *(2.0 for _ in loaded)]
     axes, *beside = figure.subplots(1, 1 + len(loaded), squeeze=False, width_ratios=ratios)[0]
-    axes.imshow(_colours(image), extent=(0, wide, high, 0), interpolation="nearest", cmap="gray")
+    _show(axes, image)
     axes.set(xlim=(left, right), ylim=(bottom, top), xlabel="x", ylabel="y", title=title)
     axes.set_facecolor("white")
     for number, (box, name) in enumerate(zip(boxes, names, strict=True)):
         _draw_box(axes, box, name, _edge(number), (wide, high))
     for number, (panel, content) in enumerate(zip(beside, loaded, strict=True)):
         h, w = np.shape(content)[:2]
-        panel.imshow(_colours(content), extent=(0, w, h, 0), interpolation="nearest", cmap="gray")
+        _show(panel, content)
         x, y = boxes[number][:2]
         for part in outside(boxes[number], wide, high):
             panel.add_patch(_fill(part[0] - x, part[1] - y, *part[2:]))
@@ -95,6 +95,25 @@ def box_on_picture(image, boxes, names=None, loaded=(), title=""):
         for name, (x, y, w, h), fill in zip(names, boxes, zero, strict=True)
     ]
     return Picture(figure, f"a feature map of {wide}x{high} pixels; " + "; ".join(parts))
+
+
+def feature_maps(images, titles):
+    """Feature maps side by side, at the same scale; shapes and colours as in :func:`box_on_picture`."""
+    shapes = [np.shape(image)[:2] for image in images]
+    scale = 4.0 / max(high for high, _ in shapes)
+    widths = [scale * wide for _, wide in shapes]
+    figure = _figure(min(12, sum(widths) + 0.7 * len(images)), 4.4)
+    panels = figure.subplots(1, len(images), squeeze=False, width_ratios=widths)[0]
+    for axes, image, title, (high, wide) in zip(panels, images, titles, shapes, strict=True):
+        _show(axes, image)
+        axes.set(title=title, xticks=[0, wide], yticks=[0, high])
+    said = (f"{title}, {w}x{h} pixels" for title, (h, w) in zip(titles, shapes, strict=True))
+    return Picture(figure, "; ".join(said))
+
+
+def _show(axes, image):
+    high, wide = np.shape(image)[:2]
+    axes.imshow(_colours(image), extent=(0, wide, high, 0), interpolation="nearest", cmap="gray")
 
 
 def outside(box, wide, high):

@@ -70,13 +70,15 @@ def execute(cell, scope):
         return eval(compile(ast.Expression(last.value), file, "eval"), scope)
 
 
-def play(name, variations=True):
-    """Run a solved notebook from top to bottom in this process.
+def play(name, variations=True, scope=None):
+    """Run a solved notebook from top to bottom in this process, in ``scope``.
 
     Yields (exercise, Answer or None, Verdict) for the hole and the wrong answers of each exercise, if
     ``variations``, and for its solution, which the cells after it then see.
     """
-    solutions, scope, ahead = answers(name), {"__name__": "__main__"}, iter(cells(name))
+    scope = {} if scope is None else scope
+    scope["__name__"] = "__main__"
+    solutions, ahead = answers(name), iter(cells(name))
     for cell in ahead:
         if not cell.exercise:
             execute(cell, scope)

@@ -9,7 +9,6 @@ from numba import cuda, int32, uint64
 from numba.cuda import types
 
 from numba_deform import lessons
-from numba_deform.colours import PALE
 from numba_deform.compiler import kernel
 from numba_deform.device.memory import st_global_b32
 from numba_deform.lessons import display, pictures
@@ -186,6 +185,13 @@ def test_box_on_picture():
     assert 'alt="a feature map of 10x7' in made._repr_html_() and made.png()[:4] == b"\x89PNG"
 
 
+def test_feature_maps():
+    made = pictures.feature_maps([np.zeros((4, 6, 32)), np.zeros((6, 4))], ["one", "two"])
+    assert [axes.get_title() for axes in made.figure.axes] == ["one", "two"]
+    assert made.alt == "one, 6x4 pixels; two, 4x6 pixels"
+    assert [axes.images[0].get_array().shape for axes in made.figure.axes] == [(4, 6, 3), (6, 4)]
+
+
 def test_numbers():
     array = np.arange(6).reshape(2, 3)
     made = pictures.numbers(array, "six", marked=array % 2 == 1)
@@ -229,12 +235,3 @@ def test_banks():
     assert "2 wavefronts; 1 would do" in made.alt
     assert sum(bool(p.get_hatch()) for p in rectangles(made)) == 16, "the second one is hatched"
     assert sorted(int(t) for t in texts(made) if t) == list(range(32))
-
-
-def test_fill_is_legible_without_colour():
-    (fill,) = (
-        p
-        for p in rectangles(pictures.box_on_picture(np.zeros((4, 4)), [(-1, 0, 2, 2)]))
-        if p.get_fill()
-    )
-    assert fill.get_hatch() == "///" and pictures.PALE == PALE

@@ -4,6 +4,8 @@ import lessons
 import nbclient
 import pytest
 
+from numba_deform.compiler import Kernel
+
 each_notebook = pytest.mark.parametrize("name", lessons.NOTEBOOKS)
 
 
@@ -28,8 +30,8 @@ def _html(cell):
 @each_notebook
 def test_exercises(name):
     """Hole, typical mistakes and solution: three kinds of verdict, and no message twice."""
-    messages = {}
-    for exercise, answer, verdict in lessons.play(name):
+    messages, scope = {}, {}
+    for exercise, answer, verdict in lessons.play(name, scope=scope):
         kind = "hole" if answer is None else "wrong" if answer.words else "right"
         assert verdict.kind == kind, (exercise, verdict)
         assert len(verdict.message.split()) >= 8, f"{exercise}: a sentence, not {verdict.message!r}"
@@ -39,6 +41,13 @@ def test_exercises(name):
     for exercise, said in messages.items():
         assert len(said) >= 3, f"{exercise}: a hole, a typical mistake, a solution"
         assert len(set(said)) == len(said), f"{exercise} says the same to different answers"
+    own = {value for value in scope.values() if isinstance(value, Kernel) and _is_of_a_cell(value)}
+    for kernel in own:  # as ``lessons.run`` launches them on a GPU; here, whether they compile
+        assert kernel.with_bounded_waits().compile().cubin
+
+
+def _is_of_a_cell(kernel):
+    return kernel.py_func.__code__.co_filename.startswith("<")
 
 
 @each_notebook
