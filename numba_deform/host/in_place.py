@@ -67,6 +67,7 @@ class _Copies:
         return entry[1].address + array.__array_interface__["data"][0] - start
 
     def copy_back(self):
+        self.gpu.device.sync()
         for host, copy, writeable, _ in self.found.values():
             if writeable:
                 host[...] = copy.to_numpy()
