@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 
 from .bench import show
+from .colours import SERIES
 from .variants import VARIANTS
 from .workload import PRESETS
 
-# Okabe and Ito's colours, which people with colour-blind eyes can tell apart; markers and dashes say
-# the same once more.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+# Markers and dashes say the same as the colours once more.
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")
 
@@ -256,12 +255,12 @@ def _plot_bars(make, document, rows):
             [row["median_ms"] - row["min_ms"] for row in mine],
             [row["max_ms"] - row["median_ms"] for row in mine],
         ]
-        colours = [COLOURS[0] if row["kind"] == "variant" else COLOURS[1] for row in mine]
+        colours = [SERIES[0] if row["kind"] == "variant" else SERIES[1] for row in mine]
         axes.barh([row["variant"] for row in mine], times, xerr=spreads, color=colours, height=0.7)
         shown = [r for r in document["ceilings"] if r["best"] and _where(r) == place]
         for number, row in enumerate(r for r in shown if r["ceiling"] != "launch"):
             axes.axvline(
-                row["median_ms"], color=COLOURS[2 + number], linestyle=DASHES[number % 4],
+                row["median_ms"], color=SERIES[2 + number], linestyle=DASHES[number % 4],
                 label=CEILING_NAMES[row["ceiling"]],
             )  # fmt: skip
         if _wide(times):
@@ -290,7 +289,7 @@ def _plot_lines(make, rows, x):
         axes.plot(
             *zip(*sorted(points.items()), strict=True),
             label=variant if len(places) == 1 else f"{variant}, {place}",
-            color=COLOURS[number % 8],
+            color=SERIES[number % 8],
             marker=MARKERS[(number + number // 8) % 8],  # other pairs when the colours come again
             linestyle=DASHES[places.index(place) % 4],
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .colours import BLUE, GREEN, GREY, PALE, SKY, VERMILION, YELLOW
 from .device.marks import (
     ACQUIRE,
     CAPACITY,
@@ -29,10 +30,10 @@ ACTIVITIES = {
     ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait", COMPUTE: "compute",
     RELEASE: "other",
 }  # fmt: skip
-# Okabe and Ito's colours; waiting is grey, whatever it is for.
+# Waiting is grey, whatever it is for.
 COLOURS = {
-    "acquire": "#BBBBBB", "issue": "#D55E00", "prepare": "#56B4E9", "wait": "#DDDDDD",
-    "compute": "#0072B2", "other": "#F0E442", "flight": "#009E73",
+    "acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
+    "other": YELLOW, "flight": GREEN,
 }  # fmt: skip
 
 

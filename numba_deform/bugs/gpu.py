@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..host.gpu import DeviceArray, find_gpu, launch, require
+from ..host.gpu import find_gpu, launch, require
 from ..host.guard import launch_guarded
-from ..host.tensormap import TensorMap, TensorMapArray
+from ..host.in_place import launch_in_place
 from ..sim import SimFault
 from ..worker import Worker
 from . import BUGS
@@ -78,28 +76,6 @@ def serve(task):
 
 
 def _launch(gpu, kernel, planned, launch):
-    """Run ``planned`` by ``launch`` and return its ``out`` from the GPU."""
-    copies = {}
-
-    def on_gpu(arg):
-        if id(arg) not in copies:
-            is_map = isinstance(arg, TensorMapArray)
-            copies[id(arg)] = DeviceArray.of(gpu, _maps_on_gpu(arg, on_gpu) if is_map else arg)
-        return copies[id(arg)]
-
-    arrays = (np.ndarray, TensorMapArray)
-    args = [on_gpu(arg) if isinstance(arg, arrays) else arg for arg in planned.args]
-    launch(gpu, kernel, planned.grid, args, planned.shared_bytes)
-    return on_gpu(planned.out).to_numpy()
-
-
-def _maps_on_gpu(maps, on_gpu):
-    """The encoded slots of the same maps of the arrays' copies."""
-    return TensorMapArray(
-        TensorMap(
-            on_gpu(m.array).address, m.dtype, m.dims, m.strides, m.box,
-            element_strides=m.element_strides, interleave=m.interleave, swizzle=m.swizzle,
-            l2_promotion=m.l2_promotion, fill=m.fill,
-        )
-        for m in maps
-    ).encode_into_host()  # fmt: skip
+    """Run ``planned`` by ``launch`` and return its ``out``."""
+    launch_in_place(gpu, kernel, planned.grid, planned.args, planned.shared_bytes, launch)
+    return planned.out

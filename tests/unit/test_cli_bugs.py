@@ -2,7 +2,6 @@
 
 import time
 
-import numpy as np
 import pytest
 
 from numba_deform import cli
@@ -10,7 +9,6 @@ from numba_deform.bugs import BUGS, gpu
 from numba_deform.cli import bugs, main
 from numba_deform.host import gpu as host_gpu
 from numba_deform.host.gpu import GpuMissing
-from numba_deform.host.tensormap import TensorMapArray
 from numba_deform.sim import faults
 from numba_deform.worker import Worker
 
@@ -228,38 +226,3 @@ def test_a_child_that_cannot_even_prepare(call, monkeypatch):
     answers(monkeypatch, {"error_text": "the process died with exit status -9"})
     status, _, err = call("no_full_wait", "engine=gpu")
     assert status == 1 and "no_full_wait was not launched: the process died" in err
-
-
-@pytest.mark.parametrize("name", ["no_full_wait", "map_dims_order", "metadata_unwritten"])
-def test_arguments_move_to_the_gpu_once_each(monkeypatch, name):
-    moved, launched = [], []
-
-    class FakeArray:
-        def __init__(self, array):
-            self.array, self.address = np.array(array), 4096 * (len(moved) + 1)
-            moved.append(self)
-
-        @classmethod
-        def of(cls, gpu, array):
-            return cls(array)
-
-        def to_numpy(self):
-            return self.array
-
-    def encode(maps):
-        assert all(m.array is None and m.address % 4096 == 0 for m in maps)
-        return maps.host
-
-    monkeypatch.setattr(gpu, "DeviceArray", FakeArray)
-    monkeypatch.setattr(gpu, "launch", lambda *args: launched.append(args))
-    monkeypatch.setattr(TensorMapArray, "encode_into_host", encode)
-    bug = BUGS[name]
-    planned = bug.arguments()
-    out = gpu._launch(None, bug.kernel(), planned, gpu.launch)
-    assert planned.wrong(out) == planned.out.size  # nothing has run
-    _, kernel, grid, args, shared_bytes = launched[0]
-    assert (kernel, grid, shared_bytes) == (bug.kernel(), planned.grid, planned.shared_bytes)
-    assert len(args) == len(planned.args) == len(bug.kernel().signature.args)
-    assert all(isinstance(arg, FakeArray) for arg in args)
-    behind = {id(m.array) for a in planned.args if isinstance(a, TensorMapArray) for m in a}
-    assert len(moved) == len(planned.args) + len(behind)

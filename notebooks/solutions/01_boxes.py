@@ -1,0 +1,217 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Solutions of lesson 1, with the mistakes that are made most often
+#
+# Each cell stands in place of the exercise's cell in the notebook. After `wrong:` are words of the check's
+# answer. The tests run them all.
+
+
+# %% tile_corner
+def tile_corner(u, v, head, width, height, channels):
+    return head * channels, math.floor(u * width - 0.5), math.floor(v * height - 0.5)
+
+
+# %% tile_corner wrong: innermost first
+def tile_corner(u, v, head, width, height, channels):
+    return math.floor(v * height - 0.5), math.floor(u * width - 0.5), head * channels
+
+
+# %% tile_corner wrong: forgets the half pixel
+def tile_corner(u, v, head, width, height, channels):
+    return head * channels, math.floor(u * width), math.floor(v * height)
+
+
+# %% tile_corner wrong: rounds towards zero
+def tile_corner(u, v, head, width, height, channels):
+    return head * channels, int(u * width - 0.5), int(v * height - 0.5)
+
+
+# %% tile_corner wrong: one after another in dimension 0
+def tile_corner(u, v, head, width, height, channels):
+    return head, math.floor(u * width - 0.5), math.floor(v * height - 0.5)
+
+
+# %% zero_fill
+inside = (12 - 5) * (40 - 36)  # pixels
+filled = (12 * 8 - inside) * 32
+expect = 12 * 8 * 32 * 2
+
+# %% zero_fill wrong: the number of pixels outside
+filled = 12 * 8 - 7 * 4
+expect = 12 * 8 * 32 * 2
+
+# %% zero_fill wrong: elements lie inside
+filled = 7 * 4 * 32
+expect = 12 * 8 * 32 * 2
+
+# %% zero_fill wrong: the zeros arrive too
+filled = (12 * 8 - 7 * 4) * 32
+expect = 7 * 4 * 32 * 2
+
+# %% zero_fill wrong: in elements
+filled = (12 * 8 - 7 * 4) * 32
+expect = 12 * 8 * 32
+
+
+# %% block_corner
+@kernel(types.void(types.uint64, types.uint64, types.int32), threads=THREADS)
+def all_boxes(map, out, across):
+    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
+    barrier = cuda.shared.array(1, types.uint64)
+    tile_at, full = shared_address(tile), shared_address(barrier)
+    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+    x = block % across * BOX_W
+    y = block // across * BOX_H
+    if tid == 0:
+        mbarrier_init(full, uint32(1))
+        fence_mbarrier_init()
+        fence_proxy_tensormap_acquire_sys(map)
+    cuda.syncthreads()
+    if tid == 0:
+        mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
+        cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
+    mbarrier_wait(full, int32(0))
+    mine = out + uint64(block) * uint64(BOX_BYTES)
+    for i in range(tid, BOX_WORDS, THREADS):
+        st_global_b32(mine + uint64(4 * i), ld_shared_b32(tile_at + uint32(4 * i)))
+
+
+# %% block_corner wrong: Coordinates count pixels
+@kernel(types.void(types.uint64, types.uint64, types.int32), threads=THREADS)
+def all_boxes(map, out, across):
+    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
+    barrier = cuda.shared.array(1, types.uint64)
+    tile_at, full = shared_address(tile), shared_address(barrier)
+    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+    x = block % across
+    y = block // across
+    if tid == 0:
+        mbarrier_init(full, uint32(1))
+        fence_mbarrier_init()
+        fence_proxy_tensormap_acquire_sys(map)
+    cuda.syncthreads()
+    if tid == 0:
+        mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
+        cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
+    mbarrier_wait(full, int32(0))
+    mine = out + uint64(block) * uint64(BOX_BYTES)
+    for i in range(tid, BOX_WORDS, THREADS):
+        st_global_b32(mine + uint64(4 * i), ld_shared_b32(tile_at + uint32(4 * i)))
+
+
+# %% block_corner wrong: x and y exchanged
+@kernel(types.void(types.uint64, types.uint64, types.int32), threads=THREADS)
+def all_boxes(map, out, across):
+    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
+    barrier = cuda.shared.array(1, types.uint64)
+    tile_at, full = shared_address(tile), shared_address(barrier)
+    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+    x = block // across * BOX_H
+    y = block % across * BOX_W
+    if tid == 0:
+        mbarrier_init(full, uint32(1))
+        fence_mbarrier_init()
+        fence_proxy_tensormap_acquire_sys(map)
+    cuda.syncthreads()
+    if tid == 0:
+        mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
+        cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
+    mbarrier_wait(full, int32(0))
+    mine = out + uint64(block) * uint64(BOX_BYTES)
+    for i in range(tid, BOX_WORDS, THREADS):
+        st_global_b32(mine + uint64(4 * i), ld_shared_b32(tile_at + uint32(4 * i)))
+
+
+# %% level_map
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    pixel = H * C * itemsize
+    return (batch * S + start) * pixel, (H * C, width, height), (pixel, width * pixel)
+
+
+# %% level_map wrong: The innermost dimension comes first
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    pixel = H * C * itemsize
+    return (batch * S + start) * pixel, (height, width, H * C), (pixel, width * pixel)
+
+
+# %% level_map wrong: A tensor map wants bytes
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    pixel = H * C
+    return (batch * S + start) * pixel * itemsize, (H * C, width, height), (pixel, width * pixel)
+
+
+# %% level_map wrong: all 3 heads
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    pixel = C * itemsize
+    return (batch * S + start) * H * pixel, (H * C, width, height), (pixel, width * pixel)
+
+
+# %% level_map wrong: that is in batch 0
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    pixel = H * C * itemsize
+    return start * pixel, (H * C, width, height), (pixel, width * pixel)
+
+
+# %% level_map wrong: has other pixels
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    pixel = H * C * itemsize
+    return (batch * S + start) * pixel, (H * C, width, height - 1), (pixel, width * pixel)
+
+
+# %% level_map wrong: is not the level's size
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    pixel = H * C * itemsize
+    return (batch * S + start) * pixel, (H * C, width, height + 1), (pixel, width * pixel)
+
+
+# %% mend
+def mend(picture):
+    height, width, _ = picture.shape
+    array = np.zeros((height, width, 8), picture.dtype)
+    array[:, :, :3] = picture
+    return array, (8, 4, 4)
+
+
+# %% mend wrong: still has 3 channels
+def mend(picture):
+    return picture, (8, 4, 4)
+
+
+# %% mend wrong: stride multiple
+def mend(picture):
+    height, width, _ = picture.shape
+    array = np.zeros((height, width, 4), picture.dtype)
+    array[:, :, :3] = picture
+    return array, (4, 4, 4)
+
+
+# %% mend wrong: box row multiple
+def mend(picture):
+    height, width, _ = picture.shape
+    array = np.zeros((height, width, 8), picture.dtype)
+    array[:, :, :3] = picture
+    return array, (3, 4, 4)
+
+
+# %% mend wrong: a plane for each colour
+def mend(picture):
+    return np.ascontiguousarray(picture.transpose(2, 0, 1)), (8, 4, 3)
+
+
+# %% mend wrong: it needs more channels
+def mend(picture):
+    height, width, _ = picture.shape
+    array = np.zeros((height, 16, 3), picture.dtype)
+    array[:, :width] = picture
+    return array, (3, 4, 4)
