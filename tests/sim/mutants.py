@@ -448,6 +448,8 @@ def _killers():
         {**odd, "num_query": 26},
     )
     add("phase2", {**pair, "stages": 2, "lanes": 4}, {**rounds, "num_query": 9})
+    add("phase7", {"producers": 2, "consumers": 2, "stages": 2, "arrivals": "warp"},
+        {**laps, "num_query": 17})  # fmt: skip
     # Races and phases are judged by what is ordered, so the schedule seldom matters: one of each kernel.
     for number in (4, 17, 27, 33):
         killer = many[number]
