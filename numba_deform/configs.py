@@ -428,6 +428,8 @@ class Window:
     cell          height x width of a cell in pixels of the finest level
     arithmetic    as everywhere
     l2_promotion  how much L2 fetches for a window: none, 64B, 128B or 256B
+    debug         on a GPU waits are bounded: a hang ends in a report
+    trace         as everywhere
     """
 
     consumers: int = 15
@@ -435,6 +437,8 @@ class Window:
     cell: tuple[int, int] = (12, 12)
     arithmetic: str = "auto"
     l2_promotion: str = "128B"
+    debug: bool = False
+    trace: bool = False
 
     @property
     def threads(self):

@@ -36,6 +36,11 @@ class DebugError(ValueError):
     """A row that does not exist, or a kernel that was not built for debugging."""
 
 
+def has_tiles(config):
+    """Whether a kernel of that configuration copies its tiles: built with debug=1, and has single tiles."""
+    return getattr(config, "debug", False) and hasattr(config, "box")
+
+
 def check_tiles(plan, row, simulate_options=None):
     """:class:`TileCheck` of all L*P samples of ``row`` = (b * Q + q) * H + h.
 
@@ -43,7 +48,7 @@ def check_tiles(plan, row, simulate_options=None):
     raise.
     """
     problem = plan.problem
-    if not getattr(plan.config, "debug", False):
+    if not has_tiles(plan.config):
         raise DebugError(f"variant {plan.variant.name} was not built with debug=1, or has no tiles")
     if not 0 <= row < problem.rows:
         raise DebugError(f"row {row} does not exist: B*Q*H={problem.rows}")

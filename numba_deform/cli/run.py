@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.table import Table
 
 from .. import picture
-from ..debug import check_tiles
+from ..debug import check_tiles, has_tiles
 from ..host.gpu import gpu_or_none
 from ..op import pick_engine, pick_variant
 from ..systems import HOPPER, describe, plan_operator, run_plan
@@ -93,7 +93,7 @@ def run(words):
         picture.write_picture(options["picture_out"], result.out, source.workload)
         say("picture", options["picture_out"])
     matched = True
-    if getattr(plan.config, "debug", False):
+    if has_tiles(plan.config) or "debug_rows" in options:
         for row in options.get("debug_rows", (0,)):
             matched &= _say_tiles(check_tiles(plan, row, _simulate_options(source, options)))
     return verdict(result.passed and matched)

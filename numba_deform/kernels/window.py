@@ -7,8 +7,8 @@ of a cell in groups of a warp:
 
     producer: for each item (batch, head, cell):     consumer: for each of its jobs:
                   acquire the stage                      release the stages of the items it has passed
-                  ask for one box per level              wait for the stage of this one
-                                                         add up the rows of its group
+                  ask for one box per level,             wait for the stage of this one
+                  write down where it starts             add up the rows of its group
 
 Inside a window nothing is checked: what lies outside the level arrived as zeros. A sample whose tile is not
 in its window is loaded from global memory instead, and counted: where many are, other kernels are faster.
@@ -30,6 +30,7 @@ from .. import windows
 from ..compiler import kernel
 from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
 from ..device.integer import div_u32
+from ..device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import (
     align_up,
     ld_global_nc_b32,
@@ -77,6 +78,7 @@ Window = namedtuple(
 Item = namedtuple("Item", ["batch", "head", "cell", "count"])
 Job = namedtuple("Job", ["item", "group", "round", "what"])
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
+CORNER_BYTES = 16  # of a window: left, top; width and height of the level
 
 
 class Layout(NamedTuple):
@@ -118,11 +120,12 @@ def window_bytes(boxes, constants):
 
 
 def shared_bytes(config, constants):
-    """(bytes of windows, of barriers, of prepared samples) of a block."""
+    """(bytes of windows, of barriers, of their corners and prepared samples) of a block."""
     shape = layout(constants)
     windows = config.stages * sum(window_bytes(config.level_boxes(constants.levels), constants))
+    corners = config.stages * constants.levels * CORNER_BYTES
     samples = 4 * sample_words(constants, config.arithmetic) * shape.together * shape.rows
-    return windows, 16 * config.stages, config.consumers * samples
+    return windows, 16 * config.stages, corners + config.consumers * samples
 
 
 @functools.cache
@@ -173,7 +176,7 @@ def build(config, constants):
 
     Arguments: address of the tensor maps (rank 3, one for each (batch, level)), value, levels (L, 4) int32;
     the tables of ``windows.Tables``, the counts among them; locations, weights, out; items in the schedule,
-    slots of a cell, B, Q, heads, S.
+    slots of a cell, B, Q, heads, S; a buffer for the marks of a block, and its number (marks.py).
     """
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
     LANES, RUN, ROUNDS, EACH = shape
@@ -196,7 +199,8 @@ def build(config, constants):
     WORDS = sample_words(constants, config.arithmetic)
     WIDE = WORDS == 4
     TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
-    META = META_BYTES // CONSUMERS
+    CORNERS_BYTES = LEVELS * CORNER_BYTES  # of a stage
+    META = (META_BYTES - STAGES * CORNERS_BYTES) // CONSUMERS
     STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
@@ -209,6 +213,7 @@ def build(config, constants):
     flush_sums, store = arithmetic.flush, arithmetic.store
     new_sums, clear = sum_parts(arithmetic.words, 1)
     advance = make_advance(STAGES)
+    open_marks, mark = make_marks(config.trace)
 
     @cuda.jit(device=True, forceinline=True)
     def entry(meta, owner, e, row):
@@ -422,16 +427,21 @@ def build(config, constants):
         top = min(int32(int32(xy[1]) + int32(more[1])), int32(height + 1 - height_of(level)))
         return max(left, int32(-1)), max(top, int32(-1))
 
+    @cuda.jit(device=True, forceinline=True)
+    def corner_at(corners, state, level):
+        """Where a stage's window of a level is described."""
+        return uint32(corners + uint32((state.stage * int32(LEVELS) + level) * int32(CORNER_BYTES)))
+
     u64, i32 = types.uint64, types.int32
 
     @kernel(
-        types.void(*(u64,) * 11, *(i32,) * 6),
+        types.void(*(u64,) * 11, *(i32,) * 6, u64, i32),
         threads=config.threads,
         min_blocks=1,
     )
     def window(
         maps, value, levels, cells, shifts, order, schedule, counts, locations, weights, out, items,
-        slots, batches, queries, heads, spatial_size,
+        slots, batches, queries, heads, spatial_size, debug, debug_block,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(thread & int32(31)), int32(thread >> int32(5))
@@ -441,6 +451,7 @@ def build(config, constants):
         boxes_address = align_up(shared_address(shared), uint32(128))
         full = uint32(boxes_address + uint32(TILES_BYTES))
         ring = Ring(full, uint32(full + uint32(8 * STAGES)))
+        corners = uint32(full + uint32(BARRIER_BYTES))
         if thread == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)
@@ -452,26 +463,35 @@ def build(config, constants):
             prefetch_tensormap(maps + uint64(128) * uint64(i))
         cuda.syncthreads()
 
+        marks = open_marks(debug, debug_block, warp, lane)
         state = first_state()
         if warp == CONSUMERS:
             if lane == 0:
                 while item < items:
+                    mark(marks, COMMIT, state)
                     what = read_item(schedule, item)
+                    mark(marks, ACQUIRE, state)
                     acquire(ring, state)
-                    commit(ring, state, uint32(BOX_BYTES))
+                    mark(marks, ISSUE, state)
                     stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
                     for level in range(LEVELS):
                         height, width, _, _ = load_level(levels, level)
                         x, y = corner_of(cells, shifts, what, int32(level), width, height)
+                        st_shared_v4(
+                            corner_at(corners, state, int32(level)), uint32(x), uint32(y),
+                            uint32(width), uint32(height),
+                        )  # fmt: skip
                         cp_async_bulk_tensor_3d(
                             uint32(stage + uint32(bytes_before(level))),
                             maps + uint64(128) * uint64(what.batch * int32(LEVELS) + int32(level)),
                             what.head * int32(CHANNELS), x, y, full_barrier(ring, state),
                         )  # fmt: skip
+                    commit(ring, state, uint32(BOX_BYTES))  # after the corners, which it releases
                     state = advance(state)
                     item = int32(item + stride)
+                mark(marks, RELEASE, state)
         else:
-            meta = uint32(full + uint32(BARRIER_BYTES) + uint32(warp * int32(META)))
+            meta = uint32(corners + uint32(STAGES * CORNERS_BYTES) + uint32(warp * int32(META)))
             row, chunk = int32(lane >> int32(ROW_SHIFT)), int32(lane & int32(LANES - 1))
             pixel_bytes = int32(heads * int32(PIXEL))
             acc, raw, lost = new_sums(), new_raw(), cuda.local.array(1, uint32)
@@ -483,64 +503,70 @@ def build(config, constants):
             )
             number = query_of(order, slots, job, row, queries, heads)
             read_run(locations, weights, number, job.round, chunk, raw)
-            while job.item < items:
-                while item != job.item:  # stages of items that this warp is through with
+            seen = int32(-1)  # the item whose stage this warp has waited for
+            while item < items:
+                if item != seen:
+                    mark(marks, WAIT, state)
                     wait(ring, state)
+                    mark(marks, COMPUTE, state)
+                    seen = item
+                if item != job.item:  # the warp has no job there, or no other
+                    mark(marks, RELEASE, state)
                     cuda.syncwarp()  # all lanes have read the stage
                     if lane == 0:
                         release(ring, state)
                     state = advance(state)
                     item = int32(item + stride)
-                wait(ring, state)
-                what, run = job.what, unpack_run(raw)
-                plane = (
-                    value
-                    + uint64(what.batch) * uint64(spatial_size) * uint64(pixel_bytes)
-                    + uint64(what.head * int32(PIXEL) + chunk * int32(16))
-                )
-                stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
-                me = Reader(
-                    row, chunk, meta, uint32(stage + uint32(chunk * int32(16))), plane, pixel_bytes
-                )
-                first = int32((job.round * int32(LANES) + chunk) * int32(RUN))
-                mine = True
-                if not EVEN:
-                    mine = first < SAMPLES
-                    first = min(first, int32(SAMPLES - RUN))
-                level = int32(div_u32(first, POINTS))
-                height, width, _, _ = load_level(levels, level)
-                left, top = corner_of(cells, shifts, what, level, width, height)
-                at = Window(
-                    level, mine, height, width, left, top, height_of(level), width_of(level),
-                    pixels_before(level),
-                )  # fmt: skip
-                # The next job's locations are read while this one is added up.
-                coming = settle(schedule, after(job), items, stride)
-                next_number = query_of(order, slots, coming, row, queries, heads)
-                lost[0] = uint32(0)
-                add_first(acc, run, me, at, lost, job.round)
-                read_run(locations, weights, next_number, coming.round, chunk, raw)
-                add_rest(acc, run, me, at, lost, job.round)
-                if cuda.any_sync(ALL, lost[0] != 0):
-                    if job.group * int32(ROWS) + row >= what.count:
-                        lost[0] = uint32(0)  # a copy of the cell's last row, that nobody stores
-                    sample = uint64(number) * uint64(SAMPLES) + uint64(first)
-                    add_outside(acc, me, at, levels, counts, locations, weights, lost[0], sample)
-                if job.round == ROUNDS - 1:
-                    if job.group * int32(ROWS) + row < what.count:
-                        store(
-                            out + uint64(number) * uint64(PIXEL) + uint64(chunk * int32(16)),
-                            acc.sums, 0,
-                        )  # fmt: skip
-                    clear(acc)
-                job, number = coming, next_number
-            while item < items:
-                wait(ring, state)
-                cuda.syncwarp()
-                if lane == 0:
-                    release(ring, state)
-                state = advance(state)
-                item = int32(item + stride)
+                else:
+                    what, run = job.what, unpack_run(raw)
+                    plane = (
+                        value
+                        + uint64(what.batch) * uint64(spatial_size) * uint64(pixel_bytes)
+                        + uint64(what.head * int32(PIXEL) + chunk * int32(16))
+                    )
+                    stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
+                    me = Reader(
+                        row,
+                        chunk,
+                        meta,
+                        uint32(stage + uint32(chunk * int32(16))),
+                        plane,
+                        pixel_bytes,
+                    )
+                    first = int32((job.round * int32(LANES) + chunk) * int32(RUN))
+                    mine = True
+                    if not EVEN:
+                        mine = first < SAMPLES
+                        first = min(first, int32(SAMPLES - RUN))
+                    level = int32(div_u32(first, POINTS))
+                    corner = ld_shared_v4(corner_at(corners, state, level))
+                    at = Window(
+                        level, mine, int32(corner[3]), int32(corner[2]), int32(corner[0]),
+                        int32(corner[1]), height_of(level), width_of(level), pixels_before(level),
+                    )  # fmt: skip
+                    # The next job's locations are read while this one is added up.
+                    coming = settle(schedule, after(job), items, stride)
+                    next_number = query_of(order, slots, coming, row, queries, heads)
+                    lost[0] = uint32(0)
+                    add_first(acc, run, me, at, lost, job.round)
+                    read_run(locations, weights, next_number, coming.round, chunk, raw)
+                    add_rest(acc, run, me, at, lost, job.round)
+                    if cuda.any_sync(ALL, lost[0] != 0):
+                        if job.group * int32(ROWS) + row >= what.count:
+                            lost[0] = uint32(0)  # a copy of the cell's last row, that nobody stores
+                        sample = uint64(number) * uint64(SAMPLES) + uint64(first)
+                        add_outside(
+                            acc, me, at, levels, counts, locations, weights, lost[0], sample
+                        )
+                    if job.round == ROUNDS - 1:
+                        if job.group * int32(ROWS) + row < what.count:
+                            store(
+                                out + uint64(number) * uint64(PIXEL) + uint64(chunk * int32(16)),
+                                acc.sums, 0,
+                            )  # fmt: skip
+                        clear(acc)
+                    job, number = coming, next_number
+            mark(marks, RELEASE, state)
 
     return window
 
@@ -557,7 +583,7 @@ def arguments(operands, config):
         o.maps("batch", config.level_boxes(o.problem.constants.levels), config.l2_promotion), o.value,
         o.levels, t.cells, t.shifts, t.order, t.schedule, t.counts, o.locations, o.weights, o.out,
         t.schedule.shape[0], t.order.shape[1], o.problem.batch, o.problem.queries, o.heads,
-        o.spatial_size,
+        o.spatial_size, o.debug, o.debug_row,
     )  # fmt: skip
 
 
