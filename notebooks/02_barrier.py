@@ -102,8 +102,9 @@ early.arrive_expect_tx(64)
 early.picture("bytes that land before they are expected")
 
 # %% [markdown]
-# It works, since the arrival was still pending: a phase cannot end while one is. This is why the announcement
-# and the arrival are *one* instruction. The arrival holds the phase open until the bytes have been announced.
+# It works, since the arrival was still pending: a phase cannot end while one is. So as long as a thread
+# announces its bytes *before or with* its arrival, the phase waits for them, however the copies hurry.
+# `arrive.expect_tx` does both in one instruction, in this order.
 
 # %% [markdown]
 # ## Exercise 1: predict the states
@@ -343,8 +344,8 @@ lessons.show_fault(
 )
 
 # %% [markdown]
-# The nasty part is how rarely it shows. On a GPU a short copy is there long before `try_wait` loses its
-# patience, and this kernel is right, today. The CPU engine gives up early on purpose now and then.
+# The nasty part is how rarely it may show. If the copy is there before `try_wait` loses its patience, this
+# kernel is right, and so it may pass every test. The CPU engine gives up early on purpose now and then.
 
 # %% [markdown]
 # ## Exercise 3: a patient wait
@@ -416,9 +417,10 @@ lessons.show_fault(lambda: lessons.run(reverse, 1, (reversed_numbers, 1), engine
 # %% [markdown]
 # ## Exercise 4: count the arrivals
 #
-# Not every thread needs to arrive. Here four warps write numbers; in each of them the lanes meet in
-# `syncwarp`, and then lane 0 arrives for all 32. One thread of a fifth warp loads 32 more numbers from
-# memory. Then the writers wait, and sum up what all have brought.
+# Not every thread needs to arrive. Here four warps write a number for each thread; in each warp the lanes
+# meet in `syncwarp`, which orders what they wrote, and then lane 0 arrives for all 32. One thread of a fifth
+# warp loads 32 more numbers from memory. Then the writers wait; each reads what a thread of another warp has
+# written, and adds all that was loaded.
 
 
 # %%
@@ -438,7 +440,7 @@ def team(data, out, count):
         cp_async_bulk_load(tile_at, data, uint32(TILE_BYTES), full)
         mbarrier_wait(full, int32(0))  # a block must not end before its copies
     if tid < 128:
-        st_shared_b32(at + uint32(4 * tid), uint32(0))
+        st_shared_b32(at + uint32(4 * tid), uint32(tid))
         cuda.syncwarp()
         if tid % 32 == 0:
             mbarrier_arrive(full)
