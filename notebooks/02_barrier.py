@@ -137,7 +137,7 @@ check.predict(after)
 #
 # Now a kernel. It loads a box as in lesson 1, and so that we can do it wrong later, everything about its
 # barrier is a parameter: how many arrivals the barrier is initialised with, how many threads arrive, how many
-# bytes thread 0 announces, and the parity that all wait for.
+# bytes thread 0 announces, which parity all wait for, and whether thread 0 initialises the barrier `again`.
 
 # %%
 CHANNELS, BOX_W, BOX_H = 32, 4, 4
@@ -356,7 +356,9 @@ lessons.show_fault(
 
 # %% exercise="patient_wait"
 @cuda.jit(device=True)
-def patient_wait(bar, parity): ...
+def patient_wait(bar, parity):
+    """Return when the phase of ``parity`` is over."""
+    ...
 
 
 # %%

@@ -83,11 +83,12 @@ def watch(kernel, grid, args, landing="late", seed=0):
 
     A run that breaks a rule ends in a state named after the fault. For kernels with one barrier and one block.
     """
-    states = []
+    states, barriers = [], []
 
     class Watched(mbarrier.MBarrier):
         def __init__(self, block, address, name, count, thread):
             super().__init__(block, address, name, count, thread)
+            barriers.append(self)
             self.note(f"thread {thread.tid}: init({count})")
 
         def expect(self, thread, count):
@@ -109,7 +110,7 @@ def watch(kernel, grid, args, landing="late", seed=0):
         try:
             simulate(kernel, grid, kernel.threads, args, landing=landing, seed=seed)
         except SimFault as fault:
-            states.append(BarrierState(type(fault).__name__, *states[-1][1:]))
+            barriers[-1].note(type(fault).__name__)
     return states
 
 
