@@ -110,6 +110,8 @@ def watch(kernel, grid, args, landing="late", seed=0):
         try:
             simulate(kernel, grid, kernel.threads, args, landing=landing, seed=seed)
         except SimFault as fault:
+            if not barriers:
+                raise
             barriers[-1].note(type(fault).__name__)
     return states
 
