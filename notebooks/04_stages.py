@@ -215,8 +215,12 @@ pictures.timelines(*(recorded[s] for s in (1, 2, 3, 4)), end=end)
 
 # %% [markdown]
 # All four have the same scale. Look at the green lines: each stage has a track of its own, so you can count
-# how many copies are in flight at once. Then look at the pale gaps: they shrink, and at four stages they are
-# nearly gone.
+# how many copies are in flight at once. Then look at the pale gaps. On the CPU engine they shrink from row to
+# row, and at four stages only the first is left: for the first tile everybody has to wait.
+#
+# Follow one stage with your finger: a copy, then its tile's work, then the next copy. **A stage goes round in
+# `latency + work` cycles**, and each round brings one tile. Two stages bring two tiles in that time, three
+# bring three, until the warp works without a pause.
 
 # %%
 for stages, made in recorded.items():
@@ -238,9 +242,8 @@ lessons.slider(
 
 # %% [markdown]
 # ## Exercise 1: how many stages?
-#
-# From the tables of costs alone: a copy takes `latency` cycles, the work on a tile takes `work` cycles. With
-# how many stages does the warp never wait, once the ring is running? Whole cycles; asking costs nothing.
+# A copy takes `latency` cycles, and the work on a tile `work` cycles. With how many stages does the warp
+# never wait, once the ring is running? Both are whole numbers; asking costs nothing.
 
 
 # %% exercise="stages_needed"
@@ -394,10 +397,9 @@ check.shared_ring(build_shared, engine=engine)
 #
 #     auto meta = point_meta[s];    // a copy of the entry; it is filled in, and thrown away
 #     auto& meta = point_meta[s];   // the entry itself
-#
-# With one stage there was no array of entries. With two, the code that issued a load computed the point's
-# coordinates into a *copy*, and the code that computed read the entry, in which nothing had ever been
-# written. Here is the same mistake in Python. A tile's weight stands for its coordinates:
+# The code that issued a load computed the point's coordinates into a *copy*, and the code that computed read
+# the entry, in which nothing had ever been written. Here is the same mistake in Python. A tile's weight
+# stands for its coordinates:
 
 # %%
 STEPS, ROW_BYTES = 6, 4 * LANES
@@ -446,6 +448,7 @@ lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), **b
 # %%
 again = bugs.BUGS["init_again"]
 launch = again.arguments()
+lessons.cpu_only("The report of a second init")
 lessons.show_fault(lambda: lessons.run(again.kernel(), launch.grid, launch.args, engine="cpu"))
 
 # %% [markdown]
@@ -457,6 +460,7 @@ lessons.show_fault(lambda: lessons.run(again.kernel(), launch.grid, launch.args,
 # lanes run. `seed=5` above picked an order. Here is the one in which they run in turn:
 
 # %%
+lessons.cpu_only("Another order of the lanes")
 lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), engine="cpu"))
 
 # %% [markdown]
@@ -568,15 +572,15 @@ for threads, stages in ((512, 2), (256, 2), (256, 3), (256, 4)):
 for stages, ms, budget in check.measured_stages("tma"):
     blocks = budget.occupancy.blocks
     size, bar = f"{budget.total / 1024:6.1f} KB a block", "#" * round(ms * 25)
-    print(f"{stages} stages: {size}, {blocks} blocks fit, {ms:.2f} ms {bar}")
+    print(f"{stages} stages: {size}, blocks that fit: {blocks}, {ms:.2f} ms {bar}")
 
 # %% [markdown]
 # The registers leave room for three blocks. So up to four stages, shared memory costs nothing, and nearly
 # nothing is gained by them: 1.19, 1.15, 1.15, 1.14 ms. The fifth stage leaves two blocks and costs 15 %. The
 # eighth leaves one, and the time nearly doubles.
 #
-# Why does the second stage bring 3 % here, where our lonely warp won a factor of two? **Because the warp is
-# not alone.** On an SM there are 24 warps, each with a ring of its own. When one waits, another works: the
+# Why does the second stage bring 3 % here, where our lonely warp was nearly twice as fast? **Because the warp
+# is not alone.** On an SM there are 24 warps, each with a ring of its own. When one waits, another works: the
 # other warps *are* the stages. And all of them share one TMA unit, which takes a tile every 8 to 9 cycles,
 # however many wait in line (the ceiling in the README: 0.965 ms for these tiles, 8.0 cycles each). A pipeline
 # hides latency. It does not make a throughput.

@@ -131,10 +131,10 @@ recorded = {s: check.trace(build_roles(s), f"{s} stage{'s' * (s > 1)}", engine) 
 pictures.timelines(recorded[2])
 
 # %% [markdown]
-# Compare the two halves with the loop of lesson 4. **The prologue is gone**, and so is the `S - 1`. The
-# producer simply runs ahead, as far as the ring lets it, and `acquire` stops it where the ring is full. No
-# line says how far ahead it is, so none can say it wrongly. Each role has one loop, one state, and one thing
-# to wait for.
+# Dark grey is a producer in `acquire`, pale grey a consumer in `wait`. Compare the two halves with the loop
+# of lesson 4. **The prologue is gone**, and so is the `S - 1`. The producer simply runs ahead, as far as the
+# ring lets it, and `acquire` stops it where the ring is full. No line says how far ahead it is, so none can
+# say it wrongly. Each role has one loop, one state, and one thing to wait for.
 
 # %%
 last = max(span.end for made in recorded.values() for span in made.spans)
@@ -257,6 +257,7 @@ check.producer_parity(producer_parity)
 # %%
 loop = bugs.BUGS["init_in_loop"]
 launch = loop.arguments()
+lessons.cpu_only("The report of an init in a loop")
 lessons.show_fault(lambda: lessons.run(loop.kernel(), launch.grid, launch.args, engine="cpu"))
 
 # %% [markdown]
@@ -316,7 +317,22 @@ def build_persistent(stages):
 
 
 # %%
-check.consumer(build_persistent, engine=engine)
+(verdict := check.consumer(build_persistent, engine=engine))
+
+# %% [markdown]
+# When it is solved, the next cell draws it: one block, three items of six tiles, four stages. Try to find the
+# seams. An item ends after six tiles, in the middle of a lap, and the producer has asked for the next one's
+# tiles long before.
+
+
+# %%
+def seams():
+    if not verdict.passed:
+        return "first exercise 3, then this cell"
+    return pictures.timelines(check.trace(build_persistent(4), "three items", engine, items=3))
+
+
+seams()
 
 # %% [markdown]
 # There is a third trap in such loops: the tail. If the number of queries does not fill the last block, some

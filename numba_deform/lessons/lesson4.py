@@ -113,7 +113,7 @@ def use(answer):
 
 
 @exercise(
-    "A copy is asked for S - 1 steps before it is needed. How long do S - 1 steps of work take?"
+    "A stage goes round in latency + work cycles. How many tiles can be worked on in that time?"
 )
 def stages_needed(answer):
     """answer(latency, work) -> the smallest number of stages with which the warp never waits."""
