@@ -242,6 +242,7 @@ lessons.slider(
 
 # %% [markdown]
 # ## Exercise 1: how many stages?
+#
 # A copy takes `latency` cycles, and the work on a tile `work` cycles. With how many stages does the warp
 # never wait, once the ring is running? Both are whole numbers; asking costs nothing.
 
@@ -397,6 +398,7 @@ check.shared_ring(build_shared, engine=engine)
 #
 #     auto meta = point_meta[s];    // a copy of the entry; it is filled in, and thrown away
 #     auto& meta = point_meta[s];   // the entry itself
+#
 # The code that issued a load computed the point's coordinates into a *copy*, and the code that computed read
 # the entry, in which nothing had ever been written. Here is the same mistake in Python. A tile's weight
 # stands for its coordinates:
@@ -441,8 +443,8 @@ by_seed_5 = {"seed": 5, "landing": "random", "engine": "cpu"}
 lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), **by_seed_5))
 
 # %% [markdown]
-# The report does not speak of barriers at all. It names the line that reads and the array that nobody wrote,
-# and that is the whole diagnosis. And if one does what the notes did, and sets up the barrier again for each
+# The report does not speak of barriers at all. It names the line that reads, and what nobody wrote, and
+# that is the whole diagnosis. And if one does what the notes did, and sets up the barrier again for each
 # use?
 
 # %%

@@ -438,21 +438,21 @@ for arrivals in ("warp", "lane"):
 # %% [markdown]
 # NVIDIA's racecheck does not follow the `syncwarp` there, and reports hazards in `arrivals="warp"` that are
 # none (`bench/NOTES.md`). With `arrivals="lane"` every lane's writes are handed over by its own arrival,
-# which it can follow. The CPU engine follows both.
+# without a `syncwarp`. The CPU engine follows both.
 #
 # ## Does it pay?
 #
 # Now the whole table (local(2), H200, README), from plain loads to roles:
 
 # %%
-names = "direct", "tma-fastest", "tma", "warp-specialized", "phase2"
+names = "direct", "tma-fastest", "tma", "tma-fp32", "warp-specialized", "phase2"
 for name, ms in check.measured(*names).items():
     print(f"{name:17} {ms:.2f} ms  {'#' * round(25 * ms)}")
 
 # %% [markdown]
-# Roles lose. `phase2` takes 1.6 times as long as `tma`, in which every warp does everything. Even the best of
-# the family, `warp-specialized` with 4 + 8 warps and larger stages, is behind. Look at the timeline that was
-# recorded of `phase2` on the H200:
+# Roles lose. `phase2` takes 1.45 times as long as `tma-fp32`, which has the same arithmetic, and in which
+# every warp does everything. Even the best of the family, `warp-specialized` with 4 + 8 warps, larger stages
+# and packed arithmetic, is behind `tma`. Look at the timeline that was recorded of `phase2` on the H200:
 
 # %%
 for row in check.measured_timeline()[:4]:
@@ -503,9 +503,9 @@ print(
 )
 
 # %% [markdown]
-# So the whole time of the kernel is explained by what two warps do, and nothing that the consumers do better
-# will change it. More producers? They take warps from the consumers. Meanwhile the TMA unit, which would take
-# a tile every 8 cycles, idles.
+# So what two warps of a block do explains nearly the whole time, and nothing that the consumers do better
+# will change it. More producers? They take warps from the consumers. And the TMA unit, which would take a
+# tile every 8 cycles, is idle for nearly half the time.
 #
 # What else was tried is in `bench/NOTES.md`, for instance registers moved from producers to consumers by
 # `setmaxnreg` (1.36 to 1.50 ms: they did not need them), or flags in place of the empty barrier (1.80 to 2.13
