@@ -1,0 +1,626 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 4 · Stages
+#
+# Lesson 3 brought one tile: ask, wait, compute. Most of that time the warp did nothing. A copy takes some
+# hundred cycles from the request to the last byte, however small it is, and the arithmetic of a tile takes
+# far fewer.
+#
+# The cure is old and simple: **ask earlier**. While one tile is being read, the next ones are already on
+# their way. They need somewhere to arrive, so shared memory becomes a ring of buffers, the **stages**. This
+# lesson builds the ring, draws what it does, and finds out when more of it stops helping. It also tells the
+# true story of a ring of two stages that read garbage, and of a barrier that was blamed for it.
+
+# %%
+import numpy as np
+from numba import cuda, int32, uint32, uint64
+from numba.cuda import types
+
+from numba_deform import bugs, lessons, timeline
+from numba_deform.compiler import kernel
+from numba_deform.device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
+from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.memory import ld_global_b32, ld_shared_b32, shared_address, st_global_b32
+from numba_deform.device.pipeline import (
+    Ring,
+    acquire,
+    commit,
+    first_state,
+    full_barrier,
+    init_barriers,
+    make_advance,
+    mbarrier_wait,
+    release,
+    wait,
+)
+from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.tma import cp_async_bulk_load
+from numba_deform.host.budget import Budget, limits_of
+from numba_deform.lessons import lesson4 as check
+from numba_deform.lessons import pictures
+from numba_deform.systems import plan_operator
+from numba_deform.variants import Constants, variant
+from numba_deform.workload import Workload
+
+engine = lessons.engine()
+print(f"kernels run on: {engine}")
+
+# %% [markdown]
+# ## One stage
+#
+# To see the ring and nothing else, we take the plainest job: twelve tiles of 1 KB, one behind the other in
+# memory, and one warp that takes them in. For a straight run of bytes there is an instruction without tensor
+# map: `cp_async_bulk_load(to, from, bytes, barrier)`. In all else it is what you know: it returns at once,
+# and the barrier counts the bytes.
+#
+# `work` stands for the interpolation: 192 steps over the words of a tile, each of which depends on the last.
+
+# %%
+LANES, TILES, WORDS, WORK = 32, 12, 8, 192
+TILE_WORDS = LANES * WORDS
+TILE_BYTES = 4 * TILE_WORDS
+
+
+@cuda.jit(device=True, inline="always")
+def work(tile, lane, total):
+    """The words ``lane``, ``lane + 32``, .. of the tile at shared address ``tile``, over and over."""
+    for k in range(WORK):
+        word = ld_shared_b32(uint32(tile + uint32(4 * (lane + k % WORDS * LANES))))
+        total = uint32(total * uint32(5) + word)
+    return total
+
+
+open_marks, mark = make_marks(True)
+
+
+@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
+def one_stage(data, out, marks):
+    tile = cuda.shared.array(TILE_WORDS, uint32, alignment=128)
+    bars = cuda.shared.array(1, uint64)
+    tiles, full = shared_address(tile), shared_address(bars)
+    lane, total = int32(cuda.threadIdx.x), uint32(0)
+    pen, state = open_marks(marks, int32(0), int32(0), lane), first_state()
+    if lane == 0:
+        mbarrier_init(full, uint32(1))
+        fence_mbarrier_init()
+    cuda.syncwarp()
+    for i in range(TILES):
+        mark(pen, ISSUE, state)
+        if lane == 0:
+            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            cp_async_bulk_load(tiles, data + uint64(TILE_BYTES * i), uint32(TILE_BYTES), full)
+        mark(pen, WAIT, state)
+        mbarrier_wait(full, int32(i & 1))
+        mark(pen, COMPUTE, state)
+        total = work(tiles, lane, total)
+        cuda.syncwarp()  # all lanes have read the tile: it may be overwritten
+    mark(pen, RELEASE, state)
+    st_global_b32(out + uint64(4 * lane), total)
+
+
+# %% [markdown]
+# The `mark` lines are for us: lane 0 writes the clock and what begins now to global memory. On a GPU it is
+# the clock of the SM. The CPU engine has virtual cycles: each operation costs what a table says, for instance
+# 600 cycles for the way of a copy (`sim/costs.py`). It predicts what overlaps with what, not the
+# milliseconds.
+#
+# `check.trace` runs the kernel, compares its sums, and makes a timeline of the marks.
+
+# %%
+alone = check.trace(one_stage, "one stage", engine)
+print(
+    f"{check.cycles(alone)} cycles;", {k: f"{v:.0%}" for k, v in timeline.shares(alone)[0].items()}
+)
+pictures.timelines(alone)
+
+# %% [markdown]
+# Pale is waiting, blue is work, and the green line below is the copy in flight. The two never overlap: while
+# the copy is under way there is nothing to read, and while the warp reads, nothing is under way. There cannot
+# be: the only buffer is being read.
+#
+# ## A ring
+#
+# With `S` stages, tile `i` lies in stage `i % S`, and each stage has a full barrier of its own. The warp runs
+# through three kinds of steps:
+#
+# | | |
+# |---|---|
+# | **prologue** | ask for the first `S - 1` tiles |
+# | **prefetch** | in step `i`, ask for tile `i + S - 1` |
+# | **wait, compute** | wait for tile `i`, and use it |
+#
+# Why `S - 1`, and not `S`? Tile `i + S - 1` goes to the stage of tile `i - 1`, the one that was used in the
+# last step. That is the earliest moment at which it is free. The stage of tile `i` itself is full, and about
+# to be read.
+#
+# The bookkeeping is always the same, and `device/pipeline.py` has it. A *state* is a stage and a parity;
+# there are two of them, one for the tile that is asked for next (`ahead`) and one for the tile that is read
+# next (`now`). Both begin at `first_state()`. `commit` announces bytes on the state's full barrier, `wait`
+# waits for them, `advance` goes on to the next stage.
+
+
+# %%
+@cuda.jit(device=True, inline="always")
+def ask(data, tiles, ring, state, i):
+    """By one thread: tile i, into the state's stage."""
+    commit(ring, state, TILE_BYTES)
+    to = uint32(tiles + uint32(TILE_BYTES) * uint32(state.stage))
+    start = data + uint64(TILE_BYTES) * uint64(i)
+    cp_async_bulk_load(to, start, uint32(TILE_BYTES), full_barrier(ring, state))
+
+
+def build_ring(stages):
+    STAGES, LEAD = stages, stages - 1
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
+    def stages_of_a_warp(data, out, marks):
+        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
+        bars = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(bars), uint32(0))
+        lane, total = int32(cuda.threadIdx.x), uint32(0)
+        pen = open_marks(marks, int32(0), int32(0), lane)
+        if lane == 0:
+            init_barriers(ring.full, STAGES, 1)
+            fence_mbarrier_init()
+        cuda.syncwarp()
+        ahead = now = first_state()
+        for i in range(LEAD):  # prologue
+            mark(pen, ISSUE, ahead)
+            if lane == 0:
+                ask(data, tiles, ring, ahead, i)
+            mark(pen, COMMIT, ahead)
+            ahead = advance(ahead)
+        for i in range(TILES):
+            if i + LEAD < TILES:  # prefetch
+                mark(pen, ISSUE, ahead)
+                if lane == 0:
+                    ask(data, tiles, ring, ahead, i + LEAD)
+                mark(pen, COMMIT, ahead)
+                ahead = advance(ahead)
+            mark(pen, WAIT, now)
+            wait(ring, now)
+            mark(pen, COMPUTE, now)
+            total = work(uint32(tiles + TILE_BYTES * now.stage), lane, total)
+            cuda.syncwarp()  # all lanes have read the stage: the next step may refill it
+            mark(pen, RELEASE, now)
+            now = advance(now)
+        st_global_b32(out + uint64(4 * lane), total)
+
+    return stages_of_a_warp
+
+
+rings = {stages: build_ring(stages) for stages in (1, 2, 3, 4, 5)}
+
+# %% [markdown]
+# The number of stages is a constant of the kernel, so `build_ring` makes one for each. Note what the kernel
+# with one stage becomes: no prologue, and the prefetch of step `i` asks for tile `i` itself. Nothing special
+# is needed for it.
+
+# %%
+recorded = {s: check.trace(rings[s], f"{s} stage{'s' * (s > 1)}", engine) for s in rings}
+end = check.cycles(recorded[1])
+pictures.timelines(*(recorded[s] for s in (1, 2, 3, 4)), end=end)
+
+# %% [markdown]
+# All four have the same scale. Look at the green lines: each stage has a track of its own, so you can count
+# how many copies are in flight at once. Then look at the pale gaps. On the CPU engine they shrink from row to
+# row, and at four stages only the first is left: for the first tile everybody has to wait.
+#
+# Follow one stage with your finger: a copy, then its tile's work, then the next copy. **A stage goes round in
+# `latency + work` cycles**, and each round brings one tile. Two stages bring two tiles in that time, three
+# bring three, until the warp works without a pause.
+
+# %%
+for stages, made in recorded.items():
+    share = timeline.shares(made)[0]
+    print(f"{stages} stages: {check.cycles(made):6} cycles, waits {share['wait']:4.0%} of them")
+
+
+# %%
+def zoom(stages, until):
+    return pictures.timelines(recorded[stages], end=until)
+
+
+lessons.slider(
+    zoom,
+    start={"stages": 3, "until": end // 2},
+    stages=list(recorded),
+    until=[end // 4, end // 2, end],
+)
+
+# %% [markdown]
+# ## Exercise 1: how many stages?
+#
+# A copy takes `latency` cycles, and the work on a tile `work` cycles. With how many stages does the warp
+# never wait, once the ring is running? Both are whole numbers; asking costs nothing.
+
+
+# %% exercise="stages_needed"
+def stages_needed(latency, work):
+    """The smallest number of stages that hides the latency."""
+    return ...
+
+
+# %%
+check.stages_needed(stages_needed)
+
+# %% [markdown]
+# ## One bit
+#
+# In lesson 2 a wait named a phase by its parity. In a ring, a stage's barrier completes one phase for each
+# lap, so the parity to wait for is the same for all stages of one lap, and flips in the next. Here is a ring
+# of three; the numbers are the parities, and the odd laps are hatched:
+
+# %%
+S = 3
+table = np.full((S, 12), "", object)
+for i in range(12):
+    table[i % S, i] = i // S % 2
+pictures.numbers(table, "the parity with which each tile is awaited", table == 1, "stage", "tile")
+
+# %% [markdown]
+# A single bit is enough, since a waiter is never further behind than one phase: the barrier of a stage cannot
+# go on to the lap after next before this lap's tile was read. Here are the two laps of one stage's barrier:
+
+# %%
+pictures.barrier_states(
+    [
+        ("init(1)", 0, 1, 1, 0),
+        ("commit tile 0: one arrival, 1024 B to come", 0, 0, 1, 1024),
+        ("tile 0 has landed: wait(0) passes", 1, 1, 1, 0),
+        ("commit tile 3", 1, 0, 1, 1024),
+        ("tile 3 has landed: wait(1) passes", 2, 1, 1, 0),
+    ],
+    "the full barrier of stage 0 in a ring of three",
+)
+
+# %% [markdown]
+# ## Exercise 2: stage and parity
+#
+# `advance` keeps both by counting. Write them as formulas.
+
+
+# %% exercise="use"
+def use(i, stages):
+    """(stage, parity) with which tile i is awaited."""
+    stage = ...
+    parity = ...
+    return stage, parity
+
+
+# %%
+check.use(use)
+
+# %% [markdown]
+# What if the bit never flips? The first lap runs. In the second, a wait for parity 0 finds phase 0 completed
+# long ago, and passes at once, while the tile is still on its way. This is one of the package's planted
+# faults:
+
+# %%
+lessons.cpu_only("The report of a stale wait")
+stuck = bugs.BUGS["parity_never_flips"]
+launch = stuck.arguments()
+lessons.show_fault(lambda: lessons.run(stuck.kernel(), launch.grid, launch.args, engine="cpu"))
+
+# %% [markdown]
+# ## When several warps share the ring
+#
+# In our kernel, a stage is free when the warp's own lanes have read it, and one `syncwarp` says so. Now let
+# two warps share a tile, half of it each, and thread 0 ask for all of it. It cannot know how far the other
+# warp is. So each stage gets a second barrier, **empty**: whoever has read the stage arrives on it
+# (`release`), and whoever wants to refill it waits for that (`acquire`).
+#
+# | thread 0 | every thread |
+# |---|---|
+# | `acquire(ring, ahead)`: wait until the stage is empty | `wait(ring, now)`: wait until it is full |
+# | `commit`, and the copy (our `ask`) | work |
+# | `ahead = advance(ahead)` | `release(ring, now)`: one arrival on empty |
+# | | `now = advance(now)` |
+#
+# In the first lap nobody has released anything, and nothing has to be released. `acquire` waits for the
+# *opposite* parity, and that a fresh barrier passes at once. Lesson 5 looks at this more closely.
+#
+# ## Exercise 3: write the ring
+#
+# Three calls are missing.
+
+
+# %% exercise="shared_ring"
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
+    def stages_of_a_block(data, out):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                ...  # the stage may still be in use
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                ...  # the tile may still be on its way
+                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(mine, lane, total)
+                ...  # this thread has read the stage
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
+# %%
+check.shared_ring(build_shared, engine=engine)
+
+# %% [markdown]
+# ## The ring of two that read garbage
+#
+# This package began with a line of experiments in CUDA C++ on the same operator. Its kernel with `STAGES = 1`
+# worked. With `STAGES = 2` the values read were these, beside those expected:
+#
+#     [0.0001, 0.0000, 37184.0000, ...]
+#     [0.0000, 0.0100, 0.0200, 0.0300, ...]
+#
+# The new thing was a barrier that is used again and again, so the notes blamed the barrier: *"barrier phase
+# mismatch in reuse pattern"*. Two cures were tried. Setting the barrier up again with `init` hung;
+# `arrive_and_drop` ended in a launch failure. Then two stages were given up, with the advice not to use them
+# until the barrier bug is resolved.
+#
+# But the barriers were right. Their waits kept the token of their arrival, which tracks phases properly. The
+# fault stood elsewhere, in one character that is missing:
+#
+#     auto meta = point_meta[s];    // a copy of the entry; it is filled in, and thrown away
+#     auto& meta = point_meta[s];   // the entry itself
+#
+# The code that issued a load computed the point's coordinates into a *copy*, and the code that computed read
+# the entry, in which nothing had ever been written. Here is the same mistake in Python. A tile's weight
+# stands for its coordinates:
+
+# %%
+STEPS, ROW_BYTES = 6, 4 * LANES
+
+
+@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
+def two_stages(data, weights, out):
+    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    if lane == 0:
+        init_barriers(full, 2, 1)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+    cuda.syncwarp()
+    meta = cuda.local.array(2, uint32)  # an entry for each stage
+    meta[0] = ld_global_b32(weights)
+    total = uint32(0)
+    for i in range(STEPS):
+        ahead, stage = i + 1, i % 2
+        if ahead < STEPS:
+            if lane == 0:
+                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
+                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            copied = cuda.local.array(1, uint32)
+            copied[0] = ld_global_b32(weights + uint64(4 * ahead))  # auto meta = point_meta[s];
+        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        total = uint32(total + meta[stage] * tile[stage, lane])
+    st_global_b32(out + uint64(4 * lane), total)
+
+
+rows = check.tiles_of_data(STEPS, LANES)
+weights = np.arange(1, STEPS + 1, dtype=np.uint32)
+lessons.cpu_only("The report of a read of what nobody wrote")
+sums = np.zeros(LANES, np.uint32)
+by_seed_5 = {"seed": 5, "landing": "random", "engine": "cpu"}
+lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), **by_seed_5))
+
+# %% [markdown]
+# The report does not speak of barriers at all. It names the line that reads, and what nobody wrote, and
+# that is the whole diagnosis. And if one does what the notes did, and sets up the barrier again for each
+# use?
+
+# %%
+again = bugs.BUGS["init_again"]
+launch = again.arguments()
+lessons.cpu_only("The report of a second init")
+lessons.show_fault(lambda: lessons.run(again.kernel(), launch.grid, launch.args, engine="cpu"))
+
+# %% [markdown]
+# The moral is not that barriers are innocent. It is that *the last thing one has changed* is a suspicion, not
+# a finding. Every phase, every byte and every coordinate can be checked on its own.
+#
+# There is a second fault in `two_stages`, and it was in the original too, silent behind the first one. The
+# engine stops at the first broken rule that it meets, and which one that is depends on the order in which the
+# lanes run. `seed=5` above picked an order. Here is the one in which they run in turn:
+
+# %%
+lessons.cpu_only("Another order of the lanes")
+lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), engine="cpu"))
+
+# %% [markdown]
+# ## Exercise 4: mend it
+#
+# Mend both. The barriers need nothing.
+
+
+# %% exercise="mend"
+@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
+def mended(data, weights, out):
+    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    if lane == 0:
+        init_barriers(full, 2, 1)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+    cuda.syncwarp()
+    meta = cuda.local.array(2, uint32)  # an entry for each stage
+    meta[0] = ld_global_b32(weights)
+    total = uint32(0)
+    for i in range(STEPS):
+        ahead, stage = i + 1, i % 2
+        if ahead < STEPS:
+            if lane == 0:
+                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
+                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            ...  # ld_global_b32(weights + uint64(4 * ahead)): where does it belong?
+        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        total = uint32(total + meta[stage] * tile[stage, lane])
+        ...  # what has to be true before the next step refills this stage?
+    st_global_b32(out + uint64(4 * lane), total)
+
+
+# %%
+check.mend(mended, engine=engine)
+
+# %% [markdown]
+# ## The real kernel
+#
+# `kernels/tma.py` is this loop, with tensor loads and interpolation in it. Built with `trace=True` it writes
+# the same marks. A small problem, one warp to a block:
+
+# %%
+small = Workload(
+    "small", batch=1, levels=((12, 16), (6, 8)), num_query=8, num_heads=1, num_points=8
+)
+inputs = small.generate(seed=1)
+
+
+def attention(stages):
+    """The timeline of block 0 of the variant tma."""
+    plan = plan_operator(
+        inputs,
+        "tma",
+        engine,
+        threads=32,
+        stages=stages,
+        min_blocks=0,
+        points_per_stage=2,
+        trace=True,
+    )
+    return timeline.record(plan)
+
+
+real = {stages: attention(stages) for stages in (1, 2, 3, 4)}
+pictures.timelines(*real.values(), end=check.cycles(real[1]))
+
+
+# %%
+def real_stages(stages):
+    return pictures.timelines(real[stages])
+
+
+lessons.slider(real_stages, start={"stages": 4}, stages=list(real))
+
+# %% [markdown]
+# Here the work on a tile is short, so even four stages leave a lonely warp waiting. By the formula of
+# exercise 1 it would take many more. So shall we take many more?
+#
+# ## What a stage costs
+#
+# Each stage is shared memory, and shared memory decides how many blocks an SM holds at once. The guide met it
+# first as a wall: 512 threads with two stages need 65,792 bytes, and a block has 48 KB unless it asks for
+# more. With 256 threads two stages fit. `Budget` is the arithmetic behind it, and needs no GPU:
+
+# %%
+constants, limits = Constants(levels=4, points=8, channels=32), limits_of("sm_90a")
+for threads, stages in ((512, 2), (256, 2), (256, 3), (256, 4)):
+    config = variant("tma").unresolved(
+        threads=threads, stages=stages, lanes=4, points_per_stage=1, min_blocks=0
+    )
+    budget = Budget.of(config.complete(constants), constants, limits)
+    left = budget.left["48 KB static"]
+    print(
+        f"{threads} threads, {stages} stages: {budget.total:6} bytes,",
+        "fits 48 KB" if left >= 0 else f"{-left} too many",
+    )
+
+# %% [markdown]
+# A Hopper block can opt in to 227 KB, so the wall is gone. A slope is left. These are measurements on an
+# H200, of `tma` with 256 threads on 31.5 million tiles (`bench/results/sweep_stages.json`), beside the number
+# of blocks for which an SM has shared memory:
+
+# %%
+for stages, ms, budget in check.measured_stages("tma"):
+    blocks = budget.occupancy.blocks
+    size, bar = f"{budget.total / 1024:6.1f} KB a block", "#" * round(ms * 25)
+    print(f"{stages} stages: {size}, blocks that fit: {blocks}, {ms:.2f} ms {bar}")
+
+# %% [markdown]
+# The registers leave room for three blocks. So up to four stages, shared memory costs nothing, and nearly
+# nothing is gained by them: 1.19, 1.15, 1.15, 1.14 ms. The fifth stage leaves two blocks and costs 15 %. The
+# eighth leaves one, and the time nearly doubles.
+#
+# Why does the second stage bring 3 % here, where our lonely warp was nearly twice as fast? **Because the warp
+# is not alone.** On an SM there are 24 warps, each with a ring of its own. When one waits, another works: the
+# other warps *are* the stages. And all of them share one TMA unit, which takes a tile every 8 to 9 cycles,
+# however many wait in line (the ceiling in the README: 0.965 ms for these tiles, 8.0 cycles each). A pipeline
+# hides latency. It does not make a throughput.
+#
+# So there are three reasons why more stages stop helping:
+#
+# 1. The latency is hidden: the warp never waits, and there is nothing left to win (exercise 1).
+# 2. Something else is full: a unit, the memory's bandwidth.
+# 3. They cost shared memory, so fewer blocks, so fewer warps, which hid latency for free.
+#
+# ## Exercise 5: the largest ring
+#
+# An SM has 228 KB of shared memory. A block takes `stages * (stage_bytes + 64)` bytes (64 for the barriers of
+# eight warps), 128 to align the tiles, and the system keeps 1024 bytes of each block for itself. How many
+# stages may a ring have, so that `blocks` blocks fit on an SM?
+
+
+# %% exercise="most_stages"
+def most_stages(stage_bytes, blocks):
+    """The largest number of stages with which ``blocks`` blocks fit on an SM."""
+    return ...
+
+
+# %%
+check.most_stages(most_stages)
+
+# %% [markdown]
+# ## What you know now
+#
+# - Ask `S - 1` tiles ahead: prologue, then in each step prefetch, wait, compute.
+# - Tile `i` lies in stage `i % S`, and is awaited with the parity of its lap, `i // S % 2`.
+# - A stage may be refilled when all have read it. Within a warp a `syncwarp` says so, between warps an empty
+#   barrier.
+# - A result that is wrong with two stages is not a proof against the barrier. Let each part be checked on its
+#   own.
+# - `ceil(latency / work) + 1` stages hide a latency. Other warps hide it as well, and shared memory is what
+#   both compete for.
+#
+# Our thread 0 did two jobs: it asked for tiles, and it computed. In [lesson 5](05_roles.py) they go to
+# different warps. [`kernels/tma.py`](../numba_deform/kernels/tma.py) and
+# [`device/pipeline.py`](../numba_deform/device/pipeline.py) are readable now, from top to bottom.

@@ -1,0 +1,437 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Solutions of lesson 4, with the mistakes that are made most often
+#
+# Each cell stands in place of the exercise's cell in the notebook. After `wrong:` are words of the check's
+# answer. The tests run them all.
+
+
+# %% stages_needed
+def stages_needed(latency, work):
+    return -(-latency // work) + 1
+
+
+# %% stages_needed wrong: one more is being read
+def stages_needed(latency, work):
+    return -(-latency // work)
+
+
+# %% stages_needed wrong: Round up
+def stages_needed(latency, work):
+    return latency // work + 1
+
+
+# %% stages_needed wrong: have to be on their way
+def stages_needed(latency, work):
+    return latency
+
+
+# %% use
+def use(i, stages):
+    stage = i % stages
+    parity = i // stages % 2
+    return stage, parity
+
+
+# %% use wrong: flips with every tile
+def use(i, stages):
+    stage = i % stages
+    parity = i % 2
+    return stage, parity
+
+
+# %% use wrong: by its lowest bit only
+def use(i, stages):
+    stage = i % stages
+    parity = i // stages
+    return stage, parity
+
+
+# %% use wrong: That is the other one
+def use(i, stages):
+    stage = i % stages
+    parity = (i // stages + 1) % 2
+    return stage, parity
+
+
+# %% use wrong: used in turn
+def use(i, stages):
+    stage = i // stages
+    parity = i // stages % 2
+    return stage, parity
+
+
+# %% shared_ring
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
+    def stages_of_a_block(data, out):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                acquire(ring, ahead)
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                wait(ring, now)
+                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(mine, lane, total)
+                release(ring, now)
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
+# %% shared_ring wrong: it has to acquire it first
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
+    def stages_of_a_block(data, out):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                pass
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                wait(ring, now)
+                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(mine, lane, total)
+                release(ring, now)
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
+# %% shared_ring wrong: comes after the last read
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
+    def stages_of_a_block(data, out):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                acquire(ring, ahead)
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                wait(ring, now)
+                release(ring, now)
+                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(mine, lane, total)
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
+# %% shared_ring wrong: expects an arrival of each of the 64
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
+    def stages_of_a_block(data, out):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                acquire(ring, ahead)
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                wait(ring, now)
+                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(mine, lane, total)
+                if lane == 0:
+                    release(ring, now)
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
+# %% shared_ring wrong: Nobody may read a tile before
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
+    def stages_of_a_block(data, out):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                acquire(ring, ahead)
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                pass
+                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(mine, lane, total)
+                release(ring, now)
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
+# %% mend
+@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
+def mended(data, weights, out):
+    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    if lane == 0:
+        init_barriers(full, 2, 1)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+    cuda.syncwarp()
+    meta = cuda.local.array(2, uint32)  # an entry for each stage
+    meta[0] = ld_global_b32(weights)
+    total = uint32(0)
+    for i in range(STEPS):
+        ahead, stage = i + 1, i % 2
+        if ahead < STEPS:
+            if lane == 0:
+                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
+                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[ahead % 2] = ld_global_b32(weights + uint64(4 * ahead))
+        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        total = uint32(total + meta[stage] * tile[stage, lane])
+        cuda.syncwarp()
+    st_global_b32(out + uint64(4 * lane), total)
+
+
+# %% mend wrong: the other shows
+@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
+def mended(data, weights, out):
+    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    if lane == 0:
+        init_barriers(full, 2, 1)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+    cuda.syncwarp()
+    meta = cuda.local.array(2, uint32)  # an entry for each stage
+    meta[0] = ld_global_b32(weights)
+    total = uint32(0)
+    for i in range(STEPS):
+        ahead, stage = i + 1, i % 2
+        if ahead < STEPS:
+            if lane == 0:
+                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
+                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[ahead % 2] = ld_global_b32(weights + uint64(4 * ahead))
+        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        total = uint32(total + meta[stage] * tile[stage, lane])
+        pass
+    st_global_b32(out + uint64(4 * lane), total)
+
+
+# %% mend wrong: not in the entry that is read here
+@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
+def mended(data, weights, out):
+    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    if lane == 0:
+        init_barriers(full, 2, 1)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+    cuda.syncwarp()
+    meta = cuda.local.array(2, uint32)  # an entry for each stage
+    meta[0] = ld_global_b32(weights)
+    total = uint32(0)
+    for i in range(STEPS):
+        ahead, stage = i + 1, i % 2
+        if ahead < STEPS:
+            if lane == 0:
+                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
+                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            entry = cuda.local.array(1, uint32)
+            entry[0] = ld_global_b32(weights + uint64(4 * ahead))
+        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        total = uint32(total + meta[stage] * tile[stage, lane])
+        cuda.syncwarp()
+    st_global_b32(out + uint64(4 * lane), total)
+
+
+# %% mend wrong: overwritten
+@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
+def mended(data, weights, out):
+    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    if lane == 0:
+        init_barriers(full, 2, 1)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+    cuda.syncwarp()
+    meta = cuda.local.array(2, uint32)  # an entry for each stage
+    meta[0] = ld_global_b32(weights)
+    total = uint32(0)
+    for i in range(STEPS):
+        ahead, stage = i + 1, i % 2
+        if ahead < STEPS:
+            if lane == 0:
+                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
+                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[stage] = ld_global_b32(weights + uint64(4 * ahead))
+            meta[ahead % 2] = ld_global_b32(weights + uint64(4 * ahead))
+        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        total = uint32(total + meta[stage] * tile[stage, lane])
+        cuda.syncwarp()
+    st_global_b32(out + uint64(4 * lane), total)
+
+
+# %% mend wrong: what the guide's authors tried
+@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
+def mended(data, weights, out):
+    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    if lane == 0:
+        init_barriers(full, 2, 1)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+    cuda.syncwarp()
+    meta = cuda.local.array(2, uint32)  # an entry for each stage
+    meta[0] = ld_global_b32(weights)
+    total = uint32(0)
+    for i in range(STEPS):
+        ahead, stage = i + 1, i % 2
+        if ahead < STEPS:
+            if lane == 0:
+                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
+                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[ahead % 2] = ld_global_b32(weights + uint64(4 * ahead))
+        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        total = uint32(total + meta[stage] * tile[stage, lane])
+        cuda.syncwarp()
+        if lane == 0:
+            mbarrier_init(uint32(full + 8 * stage), uint32(1))
+    st_global_b32(out + uint64(4 * lane), total)
+
+
+# %% most_stages
+def most_stages(stage_bytes, blocks):
+    return (228 * 1024 // blocks - 1024 - 128) // (stage_bytes + 64)
+
+
+# %% most_stages wrong: That is for one block alone
+def most_stages(stage_bytes, blocks):
+    return 228 * 1024 // stage_bytes
+
+
+# %% most_stages wrong: one block less would fit
+def most_stages(stage_bytes, blocks):
+    return round(228 * 1024 / blocks / (stage_bytes + 64))
+
+
+# %% most_stages wrong: There is room for
+def most_stages(stage_bytes, blocks):
+    return 48 * 1024 // (stage_bytes + 64) // blocks

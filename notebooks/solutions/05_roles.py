@@ -1,0 +1,372 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Solutions of lesson 5, with the mistakes that are made most often
+#
+# Each cell stands in place of the exercise's cell in the notebook. After `wrong:` are words of the check's
+# answer. The tests run them all.
+
+
+# %% counts
+def counts(producers, consumers, arrivals):
+    each = 32 if arrivals == "lane" else 1
+    full = producers * each
+    empty = consumers * each
+    return full, empty
+
+
+# %% counts wrong: all threads of the block
+def counts(producers, consumers, arrivals):
+    full = (producers + consumers) * 32
+    empty = (producers + consumers) * 32
+    return full, empty
+
+
+# %% counts wrong: They are exchanged
+def counts(producers, consumers, arrivals):
+    each = 32 if arrivals == "lane" else 1
+    full = consumers * each
+    empty = producers * each
+    return full, empty
+
+
+# %% counts wrong: right for the other value of arrivals
+def counts(producers, consumers, arrivals):
+    full = producers * 32
+    empty = consumers * 32
+    return full, empty
+
+
+# %% counts wrong: arrivals come to full
+def counts(producers, consumers, arrivals):
+    each = 32 if arrivals == "lane" else 1
+    full = 1
+    empty = consumers * each
+    return full, empty
+
+
+# %% producer_parity
+def producer_parity(lap):
+    return (lap & 1) ^ 1
+
+
+# %% producer_parity wrong: in lap 0 it has to pass at once
+def producer_parity(lap):
+    return lap & 1
+
+
+# %% producer_parity wrong: a phase that was over long ago
+def producer_parity(lap):
+    return 1
+
+
+# %% producer_parity wrong: A parity is one bit
+def producer_parity(lap):
+    return lap + 1
+
+
+# %% consumer
+def build_persistent(stages):
+    STAGES = stages
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
+    def persistent(data, out, marks, items):
+        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid = int32(cuda.threadIdx.x)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        if warp == 0:
+            while item < items and lane == 0:
+                for i in range(TILES):
+                    mark(pen, ACQUIRE, state)
+                    acquire(ring, state)
+                    mark(pen, ISSUE, state)
+                    ask(data, tiles, ring, state, item * TILES + i)
+                    mark(pen, COMMIT, state)
+                    state = advance(state)
+                item = int32(item + stride)
+        else:
+            while item < items:
+                consumer, total = int32(warp - 1), uint32(0)
+                for _ in range(TILES):
+                    mark(pen, WAIT, state)
+                    wait(ring, state)
+                    mark(pen, COMPUTE, state)
+                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(mine, lane, total)
+                    cuda.syncwarp()
+                    if lane == 0:
+                        release(ring, state)
+                    mark(pen, RELEASE, state)
+                    state = advance(state)
+                place = item * (CONSUMERS * LANES) + tid - LANES
+                st_global_b32(out + uint64(4) * uint64(place), total)
+                item = int32(item + stride)
+
+    return persistent
+
+
+# %% consumer wrong: the others may still be reading
+def build_persistent(stages):
+    STAGES = stages
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
+    def persistent(data, out, marks, items):
+        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid = int32(cuda.threadIdx.x)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        if warp == 0:
+            while item < items and lane == 0:
+                for i in range(TILES):
+                    mark(pen, ACQUIRE, state)
+                    acquire(ring, state)
+                    mark(pen, ISSUE, state)
+                    ask(data, tiles, ring, state, item * TILES + i)
+                    mark(pen, COMMIT, state)
+                    state = advance(state)
+                item = int32(item + stride)
+        else:
+            while item < items:
+                consumer, total = int32(warp - 1), uint32(0)
+                for _ in range(TILES):
+                    mark(pen, WAIT, state)
+                    wait(ring, state)
+                    mark(pen, COMPUTE, state)
+                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(mine, lane, total)
+                    if lane == 0:
+                        release(ring, state)
+                    mark(pen, RELEASE, state)
+                    state = advance(state)
+                place = item * (CONSUMERS * LANES) + tid - LANES
+                st_global_b32(out + uint64(4) * uint64(place), total)
+                item = int32(item + stride)
+
+    return persistent
+
+
+# %% consumer wrong: Here every lane arrives
+def build_persistent(stages):
+    STAGES = stages
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
+    def persistent(data, out, marks, items):
+        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid = int32(cuda.threadIdx.x)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        if warp == 0:
+            while item < items and lane == 0:
+                for i in range(TILES):
+                    mark(pen, ACQUIRE, state)
+                    acquire(ring, state)
+                    mark(pen, ISSUE, state)
+                    ask(data, tiles, ring, state, item * TILES + i)
+                    mark(pen, COMMIT, state)
+                    state = advance(state)
+                item = int32(item + stride)
+        else:
+            while item < items:
+                consumer, total = int32(warp - 1), uint32(0)
+                for _ in range(TILES):
+                    mark(pen, WAIT, state)
+                    wait(ring, state)
+                    mark(pen, COMPUTE, state)
+                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(mine, lane, total)
+                    release(ring, state)
+                    mark(pen, RELEASE, state)
+                    state = advance(state)
+                place = item * (CONSUMERS * LANES) + tid - LANES
+                st_global_b32(out + uint64(4) * uint64(place), total)
+                item = int32(item + stride)
+
+    return persistent
+
+
+# %% consumer wrong: Nobody gives the stage back
+def build_persistent(stages):
+    STAGES = stages
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
+    def persistent(data, out, marks, items):
+        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid = int32(cuda.threadIdx.x)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        if warp == 0:
+            while item < items and lane == 0:
+                for i in range(TILES):
+                    mark(pen, ACQUIRE, state)
+                    acquire(ring, state)
+                    mark(pen, ISSUE, state)
+                    ask(data, tiles, ring, state, item * TILES + i)
+                    mark(pen, COMMIT, state)
+                    state = advance(state)
+                item = int32(item + stride)
+        else:
+            while item < items:
+                consumer, total = int32(warp - 1), uint32(0)
+                for _ in range(TILES):
+                    mark(pen, WAIT, state)
+                    wait(ring, state)
+                    mark(pen, COMPUTE, state)
+                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(mine, lane, total)
+                    cuda.syncwarp()
+                    mark(pen, RELEASE, state)
+                    state = advance(state)
+                place = item * (CONSUMERS * LANES) + tid - LANES
+                st_global_b32(out + uint64(4) * uint64(place), total)
+                item = int32(item + stride)
+
+    return persistent
+
+
+# %% consumer wrong: Release after the work
+def build_persistent(stages):
+    STAGES = stages
+    advance = make_advance(stages)
+
+    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
+    def persistent(data, out, marks, items):
+        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid = int32(cuda.threadIdx.x)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        if warp == 0:
+            while item < items and lane == 0:
+                for i in range(TILES):
+                    mark(pen, ACQUIRE, state)
+                    acquire(ring, state)
+                    mark(pen, ISSUE, state)
+                    ask(data, tiles, ring, state, item * TILES + i)
+                    mark(pen, COMMIT, state)
+                    state = advance(state)
+                item = int32(item + stride)
+        else:
+            while item < items:
+                consumer, total = int32(warp - 1), uint32(0)
+                for _ in range(TILES):
+                    mark(pen, WAIT, state)
+                    wait(ring, state)
+                    mark(pen, COMPUTE, state)
+                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    cuda.syncwarp()
+                    if lane == 0:
+                        release(ring, state)
+                    total = work(mine, lane, total)
+                    mark(pen, RELEASE, state)
+                    state = advance(state)
+                place = item * (CONSUMERS * LANES) + tid - LANES
+                st_global_b32(out + uint64(4) * uint64(place), total)
+                item = int32(item + stride)
+
+    return persistent
+
+
+# %% bottleneck
+def bottleneck(producer, consumer):
+    if consumer["wait"] < 0.5:
+        return "consumers"
+    return "copies" if producer["acquire"] > 0.5 else "producers"
+
+
+# %% bottleneck wrong: The one that waits is idle
+def bottleneck(producer, consumer):
+    return "consumers" if consumer["wait"] > 0.5 else "producers"
+
+
+# %% bottleneck wrong: What neither of them does
+def bottleneck(producer, consumer):
+    return "producers" if consumer["wait"] > 0.5 else "consumers"
+
+
+# %% bottleneck wrong: to blame only where both
+def bottleneck(producer, consumer):
+    return "copies"
+
+
+# %% forecast
+def forecast(issue, share, producers, blocks):
+    return issue / share / (producers * blocks)
+
+
+# %% forecast wrong: As if a producer did nothing but issue
+def forecast(issue, share, producers, blocks):
+    return issue / (producers * blocks)
+
+
+# %% forecast wrong: That is one block
+def forecast(issue, share, producers, blocks):
+    return issue / share / producers
+
+
+# %% forecast wrong: Multiplied by the share
+def forecast(issue, share, producers, blocks):
+    return issue * share / (producers * blocks)
+
+
+# %% forecast wrong: warps issue at once, each a tile
+def forecast(issue, share, producers, blocks):
+    return issue / share * producers * blocks

@@ -1,0 +1,65 @@
+"""What lessons 4 and 5 say and do not compute: the faults they show, the numbers they quote."""
+
+import lessons
+import pytest
+
+from numba_deform import timeline
+from numba_deform.host.budget import Budget, limits_of
+from numba_deform.lessons import lesson4, lesson5
+from numba_deform.sim import faults
+from numba_deform.variants import Constants, variant
+
+CONSTANTS, LIMITS = Constants(4, 8, 32), limits_of("sm_90a")
+
+
+def cell_with(name, words):
+    return next(cell for cell in lessons.cells(name) if words in cell.source)
+
+
+def test_two_faults_and_the_order_decides():
+    """The seed in the notebook meets the unwritten entry first, the lanes in turn the other fault."""
+    scope = {"LANES": 32}
+    lessons.execute(cell_with("04_stages", "import"), scope)
+    shown = lessons.execute(cell_with("04_stages", "def two_stages"), scope)
+    assert type(shown.fault) is faults.UninitialisedRead
+    in_turn = cell_with("04_stages", "Another order of the lanes")
+    assert type(lessons.execute(in_turn, scope).fault) is faults.RefillRace
+
+
+def test_more_stages_until_the_latency_is_hidden():
+    scope = {}
+    for words in ("import", "def one_stage", "def build_ring"):
+        lessons.execute(cell_with("04_stages", words), scope)
+    made = {s: lesson4.trace(ring, "", "cpu") for s, ring in scope["rings"].items()}
+    took = [lesson4.cycles(made[s]) for s in (1, 2, 3, 4, 5)]
+    assert (
+        took == sorted(took, reverse=True) and took[0] / took[1] > 1.8 and took[3] / took[4] < 1.02
+    )
+    waits = sum(span.activity == "wait" and span.end - span.start > 60 for span in made[4].spans)
+    assert waits == 1, "at four stages only the first tile is waited for"
+    assert timeline.shares(made[1])[0]["wait"] > 0.7
+
+
+def test_what_a_stage_costs():
+    rows = {stages: (ms, budget) for stages, ms, budget in lesson4.measured_stages("tma")}
+    assert {s: rows[s][1].occupancy.blocks for s in (4, 5, 8)} == {4: 3, 5: 2, 8: 1}
+    assert [f"{rows[s][0]:.2f}" for s in (1, 2, 3, 4)] == ["1.19", "1.15", "1.15", "1.14"]
+    assert rows[5][0] / rows[4][0] == pytest.approx(1.15, abs=0.01)
+    for threads, total in ((512, 65792), (256, 32896)):
+        config = variant("tma").unresolved(
+            threads=threads, stages=2, lanes=4, points_per_stage=1, min_blocks=0
+        )
+        assert Budget.of(config.complete(CONSTANTS), CONSTANTS, LIMITS).total == total
+
+
+def test_what_the_producers_explain():
+    producer, _, consumer = lesson5.measured_timeline()[:3]
+    assert producer["share"]["issue"] == pytest.approx(0.724) and consumer["share"]["wait"] > 0.7
+    config = variant("phase2").configure(CONSTANTS)
+    blocks = Budget.of(config, CONSTANTS, LIMITS, 55).occupancy.blocks
+    cycles = producer["issue_cycles_per_tile"] / producer["share"]["issue"] / (2 * blocks)
+    predicted = cycles * 48 * 20522 * 32 / 132 / 1.98e9 * 1e3
+    times = lesson5.measured("phase2", "tma-fp32", "phase1", "phase6")
+    assert blocks == 4 and predicted == pytest.approx(times["phase2"], rel=0.1)
+    assert times["phase2"] / times["tma-fp32"] == pytest.approx(1.45, abs=0.01)
+    assert times["phase2"] < times["phase6"] < times["phase1"]
