@@ -373,3 +373,26 @@ def grid(marks, rows, columns, title=""):
         for name, row in zip(rows, marks, strict=True)
     )
     return Picture(figure, "; ".join(said))
+
+
+# --- times ----------------------------------------------------------------------------------------
+def times(measured, ceilings, title="", unit="ms"):
+    """Bars of ``measured`` = {name: time}, below hatched ones of ``ceilings``, {name: time} too."""
+    rows = [(name, time, True) for name, time in ceilings.items()]
+    rows += [(name, time, False) for name, time in measured.items()]
+    figure = _figure(9.5, 0.9 + 0.3 * len(rows))
+    axes = figure.subplots()
+    longest = max(time for _, time, _ in rows)
+    for place, (_, time, ceiling) in enumerate(rows):
+        axes.barh(
+            place, time, height=0.7, color="white" if ceiling else BLUE,
+            edgecolor=ORANGE if ceiling else BLUE, hatch="///" if ceiling else "", linewidth=1.2,
+        )  # fmt: skip
+        axes.text(time + 0.01 * longest, place, f"{time:#.3g}", va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows], fontsize=8)
+    axes.set(xlim=(0, 1.1 * longest), xlabel=unit, title=title)
+    axes.invert_yaxis()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    said = (f"{name} {time:#.3g}" for name, time, _ in rows)
+    return Picture(figure, f"{title or 'times'} in {unit}: {', '.join(said)}")

@@ -249,3 +249,9 @@ def test_recorded_results_are_found_from_anywhere(monkeypatch, tmp_path):
     assert len(results("bugs")["rows"]) == 30
     with pytest.raises(FileNotFoundError, match="nothing.json is not found"):
         results("nothing")
+
+
+def test_times():
+    made = pictures.times({"mine": 2.0}, {"the least": 1.0}, title="so long")
+    assert [bool(bar.get_hatch()) for bar in rectangles(made)] == [True, False]
+    assert made.alt == "so long in ms: the least 1.00, mine 2.00"
