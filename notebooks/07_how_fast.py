@@ -357,9 +357,9 @@ for stages in range(2, 9):
     )
 
 # %% [markdown]
-# The steps in time are the steps in blocks. From 4 to 5 stages the third block goes, and 17 % of the speed
-# with it; at 8 the second one goes. More stages than the latency needs are not "a bit of reserve": they are
-# warps that cannot come in.
+# The steps in time are the steps in blocks. From 4 to 5 stages the third block goes, and the time grows by 17
+# %; at 8 the second one goes. More stages than the latency needs are not "a bit of reserve": they are warps
+# that cannot come in.
 #
 # ## Exercise 6: how many blocks fit?
 #
