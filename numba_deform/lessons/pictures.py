@@ -341,3 +341,58 @@ def timelines(*recorded, start=0, end=None):
     """``timeline.Timeline`` objects one above the other, from cycle ``start`` to ``end``."""
     named = "; ".join(f"{t.title}: {t.engine}" for t in recorded)
     return Picture(timeline.figure(recorded, start, end), f"timelines of {named}")
+
+
+# --- tables ---------------------------------------------------------------------------------------
+def grid(marks, rows, columns, title=""):
+    """A table of truth values with names at its rows and columns: full, hatched squares where it is true."""
+    figure = _figure(1.6 + 0.09 * max(map(len, rows)) + 0.95 * len(columns), 1.1 + 0.3 * len(rows))
+    axes = figure.subplots()
+    for i, row in enumerate(marks):
+        for j, mark in enumerate(row):
+            axes.add_patch(
+                _rectangle(
+                    j + 0.08, i + 0.1, 0.84, 0.8, facecolor=BLUE if mark else "white",
+                    edgecolor=GREY, hatch="///" if mark else "",
+                )
+            )  # fmt: skip
+            text = "yes" if mark else "-"
+            axes.text(
+                j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7.5,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
+            )  # fmt: skip
+    axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0), title=title)
+    axes.set_xticks(np.arange(len(columns)) + 0.5, columns, fontsize=8)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=8)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    said = (
+        f"{name}: {', '.join(c for c, mark in zip(columns, row, strict=True) if mark) or 'none'}"
+        for name, row in zip(rows, marks, strict=True)
+    )
+    return Picture(figure, "; ".join(said))
+
+
+# --- times ----------------------------------------------------------------------------------------
+def times(measured, ceilings, title="", unit="ms"):
+    """Bars of ``measured`` = {name: time}, below hatched ones of ``ceilings``, {name: time} too."""
+    rows = [(name, time, True) for name, time in ceilings.items()]
+    rows += [(name, time, False) for name, time in measured.items()]
+    figure = _figure(9.5, 0.9 + 0.3 * len(rows))
+    axes = figure.subplots()
+    longest = max(time for _, time, _ in rows)
+    for place, (_, time, ceiling) in enumerate(rows):
+        axes.barh(
+            place, time, height=0.7, color="white" if ceiling else BLUE,
+            edgecolor=ORANGE if ceiling else BLUE, hatch="///" if ceiling else "", linewidth=1.2,
+        )  # fmt: skip
+        axes.text(time + 0.01 * longest, place, f"{time:#.3g}", va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows], fontsize=8)
+    axes.set(xlim=(0, 1.1 * longest), xlabel=unit, title=title)
+    axes.invert_yaxis()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    said = (f"{name} {time:#.3g}" for name, time, _ in rows)
+    return Picture(figure, f"{title or 'times'} in {unit}: {', '.join(said)}")

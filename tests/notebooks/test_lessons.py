@@ -13,6 +13,7 @@ from numba_deform.compiler import kernel
 from numba_deform.device.memory import st_global_b32
 from numba_deform.lessons import display, pictures
 from numba_deform.lessons.exercise import Wrong, exercise, find_hole, require
+from numba_deform.lessons.recorded import results
 from numba_deform.sim.faults import OutOfRange
 
 
@@ -235,3 +236,22 @@ def test_banks():
     assert "2 wavefronts; 1 would do" in made.alt
     assert sum(bool(p.get_hatch()) for p in rectangles(made)) == 16, "the second one is hatched"
     assert sorted(int(t) for t in texts(made) if t) == list(range(32))
+
+
+def test_grid():
+    made = pictures.grid([[True, False], [False, False]], ["one", "two"], ["a", "b"])
+    assert [bool(p.get_hatch()) for p in rectangles(made)] == [True, False, False, False]
+    assert texts(made) == ["yes", "-", "-", "-"] and made.alt == "one: a; two: none"
+
+
+def test_recorded_results_are_found_from_anywhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert len(results("bugs")["rows"]) == 30
+    with pytest.raises(FileNotFoundError, match="nothing.json is not found"):
+        results("nothing")
+
+
+def test_times():
+    made = pictures.times({"mine": 2.0}, {"the least": 1.0}, title="so long")
+    assert [bool(bar.get_hatch()) for bar in rectangles(made)] == [True, False]
+    assert made.alt == "so long in ms: the least 1.00, mine 2.00"
