@@ -419,22 +419,27 @@ class WarpSpecialized(Boxes):
         return SharedBytes(*warp_specialized.shared_bytes(self, constants))
 
 
+FEW_SAMPLES = 20  # of a row
+
+
 @dataclass(frozen=True)
 class Window:
     """Parameters of ``window``.
 
-    consumers     warps that add up; one more loads
+    consumers     warps that add up; one more loads. 0 leaves it open: 15, or 19 where a row has at most
+                  FEW_SAMPLES samples, since those need fewer registers
     stages        depth of the ring (>= 1): cells whose windows are in shared memory at once
-    cell          height x width of a cell in pixels of the finest level
+    cell          height x width of a cell in pixels of the finest level; 0x0 leaves it open: 12x12, or
+                  12x16 for such rows, over which a cell's windows have to pay
     arithmetic    as everywhere
     l2_promotion  how much L2 fetches for a window: none, 64B, 128B or 256B
     debug         on a GPU waits are bounded: a hang ends in a report
     trace         as everywhere
     """
 
-    consumers: int = 15
+    consumers: int = 0
     stages: int = 2
-    cell: tuple[int, int] = (12, 12)
+    cell: tuple[int, int] = (0, 0)
     arithmetic: str = "auto"
     l2_promotion: str = "128B"
     debug: bool = False
@@ -446,15 +451,15 @@ class Window:
         return 32 * (self.consumers + 1)
 
     def __post_init__(self):
-        for field in ("consumers", "stages"):
-            _at_least_one(self, field)
-        if self.consumers > 31:
+        _at_least_one(self, "stages")
+        if not 0 <= self.consumers <= 31:
             raise ConfigError(
-                "consumers", self.consumers, "with the producer, a block has 32 warps"
-            )
-        if len(self.cell) != 2 or min(self.cell) < 1:
+                "consumers", self.consumers,
+                "with the producer, a block has 32 warps; 0 leaves it open",
+            )  # fmt: skip
+        if len(self.cell) != 2 or (min(self.cell) < 1 and any(self.cell)):
             shown = "x".join(map(str, self.cell))
-            raise ConfigError("cell", shown, "must be a height and a width of at least 1")
+            raise ConfigError("cell", shown, "must be a height and a width of at least 1, or 0x0")
         _one_of(self, "arithmetic", ("auto", "packed", "fp32"))
         _one_of(self, "l2_promotion", L2_PROMOTIONS)
 
@@ -465,10 +470,15 @@ class Window:
             raise ConfigError(
                 "variant", "window", f"a head's pixel has {row} bytes here; windows need 64 or 128"
             )
-        config = _with_arithmetic(self, constants)
+        few = constants.levels * constants.points <= FEW_SAMPLES
+        config = dataclasses.replace(
+            _with_arithmetic(self, constants),
+            consumers=self.consumers or (19 if few else 15),
+            cell=self.cell if any(self.cell) else (12, 16 if few else 12),
+        )
         if config.smallest_shared(constants) > SHARED_LIMIT:
             raise ConfigError(
-                "stages", self.stages, f"with {self.consumers} consumers does not fit into the "
+                "stages", self.stages, f"with {config.consumers} consumers does not fit into the "
                 f"{SHARED_LIMIT} bytes of a block"
             )  # fmt: skip
         return config

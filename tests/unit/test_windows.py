@@ -464,7 +464,7 @@ def test_every_other_round_is_from_behind():
 @pytest.mark.parametrize(
     ("parameters", "field", "words"),
     [
-        ({"consumers": 0}, "consumers", "at least 1"),
+        ({"consumers": -1}, "consumers", "0 leaves it open"),
         ({"consumers": 32}, "consumers", "with the producer, a block has 32 warps"),
         ({"stages": 0}, "stages", "at least 1"),
         ({"cell": (0, 12)}, "cell", "cell=0x12: must be a height and a width of at least 1"),
@@ -480,6 +480,19 @@ def test_refused(parameters, field, words):
     with pytest.raises(ConfigError) as caught:
         Window(**parameters)
     assert caught.value.field == field and words in str(caught.value)
+
+
+@pytest.mark.parametrize(("levels", "points", "consumers", "cell"),
+                         [(4, 8, 15, (12, 12)), (4, 4, 19, (12, 16)), (5, 4, 19, (12, 16)), (3, 7, 15, (12, 12))])  # fmt: skip
+def test_what_is_left_open_goes_by_the_samples_of_a_row(levels, points, consumers, cell):
+    constants = Constants(
+        channels=32, levels=levels, points=points, dtype="float16", location_dtype="float32",
+        weight_dtype="float16",
+    )  # fmt: skip
+    config = Window().resolve(constants)
+    assert (config.consumers, config.cell) == (consumers, cell)
+    own = Window(consumers=3, cell=(4, 5)).resolve(constants)
+    assert (own.consumers, own.cell) == (3, (4, 5))
 
 
 @pytest.mark.parametrize(
