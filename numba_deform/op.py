@@ -68,6 +68,9 @@ class Result:
     problem: Problem
     kernel: object
     report: object = None  # sim.Report on the CPU engine
+    outside: int | None = (
+        None  # samples that no window held, as the kernel counted on the CPU engine
+    )
     why: str = ""  # what "auto" says of its choice
 
 
@@ -248,7 +251,11 @@ def run_cpu(problem, chosen, config, arrays, out, debug=(0, -1), **options):
         shared_bytes=chosen.dynamic_shared_bytes(config, problem.constants),
         **options,
     )
-    return Result("cpu", chosen, config, problem, kernel, report)
+    outside = None
+    if operands.tables:
+        lost, launches = map(int, operands.tables.counts)  # one launch for each schedule
+        outside = lost // launches
+    return Result("cpu", chosen, config, problem, kernel, report, outside)
 
 
 @functools.lru_cache(maxsize=64)

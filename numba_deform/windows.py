@@ -28,18 +28,20 @@ FAR = 1000.0  # pixels: farther offsets are as good as none
 
 
 class Tables(NamedTuple):
-    """What the kernel reads beside the operands; all int32.
+    """What the kernel has beside the operands; int32, and the counts uint32.
 
     cells     (cells, L, 2): x and y of every level's window, before the head's shift
     shifts    (H, L, 2): what a head adds to them
     order     (cells, slots): the queries of each cell, the last one repeated
     schedule  (items, 4): batch, head, cell and number of queries, in the order in which blocks take them
+    counts    (2,): samples that no window held, and launches, both modulo 2^32; a launch adds to them
     """
 
     cells: np.ndarray
     shifts: np.ndarray
     order: np.ndarray
     schedule: np.ndarray
+    counts: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,7 @@ def fit(problem, config, locations, rows_at_once):
 
     def tables(blocks):
         schedule = make_schedule(counts, problem.batch, problem.heads, blocks, rows_at_once)
-        return Tables(cells, shifts, order, schedule)
+        return Tables(cells, shifts, order, schedule, np.zeros(2, np.uint32))
 
     cell_of = np.empty(problem.queries, np.int64)
     cell_of[order] = np.arange(len(order))[:, None]

@@ -194,6 +194,13 @@ def atom_add_gpu_global_u32(address, x):
     return cpu().atomic_word(address, lambda old: old + int(x))
 
 
+@intrinsic(void(u64, u32))
+def red_add_gpu_global_u32(address, x):
+    """``red.relaxed.gpu.global.add.u32``: as ``atom_add_gpu_global_u32`` without the old value, so that
+    nothing waits for it. PTX ISA 9.7.13.9."""
+    cpu().atomic_word(address, lambda old: old + int(x))
+
+
 @intrinsic(u32(u64, u32, u32))
 def atom_cas_gpu_global_b32(address, compare, x):
     """``atom.relaxed.gpu.global.cas.b32``: writes ``x`` where ``compare`` stands; returns what was there.

@@ -11,7 +11,7 @@ of a cell in groups of a warp:
                                                          add up the rows of its group
 
 Inside a window nothing is checked: what lies outside the level arrived as zeros. A sample whose tile is not
-in its window is loaded from global memory instead.
+in its window is loaded from global memory instead, and counted: where many are, other kernels are faster.
 
 A row's lanes each take 16 bytes of a pixel. With pixels of 64 bytes two rows share the 128 bytes that shared
 memory delivers at once, and would meet in the same banks half of the time: so even rows read a tile's
@@ -37,6 +37,7 @@ from ..device.memory import (
     ld_global_nc_v4,
     ld_shared_v2,
     ld_shared_v4,
+    red_add_gpu_global_u32,
     shared_address,
     st_shared_v2,
     st_shared_v4,
@@ -171,8 +172,8 @@ def build(config, constants):
     """The kernel for a ``configs.Window`` and ``configs.Constants``.
 
     Arguments: address of the tensor maps (rank 3, one for each (batch, level)), value, levels (L, 4) int32;
-    the tables of ``windows.Tables``; locations, weights, out; items in the schedule, slots of a cell, B, Q,
-    heads, S.
+    the tables of ``windows.Tables``, the counts among them; locations, weights, out; items in the schedule,
+    slots of a cell, B, Q, heads, S.
     """
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
     LANES, RUN, ROUNDS, EACH = shape
@@ -265,9 +266,11 @@ def build(config, constants):
             add(acc.sums, acc.partial, 0, chunk, up)
 
     @cuda.jit(device=True, forceinline=True)
-    def add_outside(acc, me, at, levels, locations, weights, lost, first):
+    def add_outside(acc, me, at, levels, counts, locations, weights, lost, first):
         """Samples that no window holds, one after the other, from global memory; ``lost`` has a bit for each
         sample of this lane's run, which starts with number ``first`` among all samples."""
+        if lost != 0:
+            red_add_gpu_global_u32(counts, uint32(cuda.popc(lost)))  # nobody waits for it
         one_xy, one_weight = cuda.local.array(2, float32), cuda.local.array(1, float32)
         words, weight_word = cuda.local.array(ONE_WORDS, uint32), cuda.local.array(1, uint32)
         lanes = uint32(cuda.ballot_sync(ALL, lost != 0))
@@ -422,13 +425,13 @@ def build(config, constants):
     u64, i32 = types.uint64, types.int32
 
     @kernel(
-        types.void(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, i32, i32, i32, i32, i32, i32),
+        types.void(*(u64,) * 11, *(i32,) * 6),
         threads=config.threads,
         min_blocks=1,
     )
     def window(
-        maps, value, levels, cells, shifts, order, schedule, locations, weights, out, items, slots,
-        batches, queries, heads, spatial_size,
+        maps, value, levels, cells, shifts, order, schedule, counts, locations, weights, out, items,
+        slots, batches, queries, heads, spatial_size,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(thread & int32(31)), int32(thread >> int32(5))
@@ -442,6 +445,8 @@ def build(config, constants):
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)
             fence_mbarrier_init()  # the copy engine sees the barriers
+            if item == 0:
+                red_add_gpu_global_u32(counts + uint64(4), uint32(1))
         for i in range(thread, LEVELS * batches, 32 * (CONSUMERS + 1)):
             fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
             prefetch_tensormap(maps + uint64(128) * uint64(i))
@@ -517,8 +522,10 @@ def build(config, constants):
                 read_run(locations, weights, next_number, coming.round, chunk, raw)
                 add_rest(acc, run, me, at, lost, job.round)
                 if cuda.any_sync(ALL, lost[0] != 0):
+                    if job.group * int32(ROWS) + row >= what.count:
+                        lost[0] = uint32(0)  # a copy of the cell's last row, that nobody stores
                     sample = uint64(number) * uint64(SAMPLES) + uint64(first)
-                    add_outside(acc, me, at, levels, locations, weights, lost[0], sample)
+                    add_outside(acc, me, at, levels, counts, locations, weights, lost[0], sample)
                 if job.round == ROUNDS - 1:
                     if job.group * int32(ROWS) + row < what.count:
                         store(
@@ -548,7 +555,7 @@ def arguments(operands, config):
     o, t = operands, operands.tables
     return (
         o.maps("batch", config.level_boxes(o.problem.constants.levels), config.l2_promotion), o.value,
-        o.levels, t.cells, t.shifts, t.order, t.schedule, o.locations, o.weights, o.out,
+        o.levels, t.cells, t.shifts, t.order, t.schedule, t.counts, o.locations, o.weights, o.out,
         t.schedule.shape[0], t.order.shape[1], o.problem.batch, o.problem.queries, o.heads,
         o.spatial_size,
     )  # fmt: skip

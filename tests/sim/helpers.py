@@ -75,13 +75,13 @@ def aligned(array, step=16):
 
 
 def check(inputs, name, simulate_options=None, **parameters):
-    """Run on a poisoned output; the whole of it must be the reference's."""
+    """Run on a poisoned output; the whole of it must be the reference's. Returns the ``op.Result``."""
     want = reference(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index,
         inputs.sampling_locations, inputs.attention_weights, padded=inputs.padded,
     )  # fmt: skip
     out = np.full(want.shape, np.nan, inputs.value.dtype)
-    run_numpy(
+    _, result = run_numpy(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
         inputs.attention_weights, name, "cpu", inputs.padded, out=out,
         simulate_options=simulate_options, **parameters,
@@ -91,3 +91,4 @@ def check(inputs, name, simulate_options=None, **parameters):
         assert relative_error(out, want) < TOLERANCE[str(out.dtype)]
     else:
         assert not out.any()
+    return result

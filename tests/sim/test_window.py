@@ -24,7 +24,8 @@ CELL = (5, 4)
 
 
 def run(inputs, simulate_options=None, **parameters):
-    check(inputs, "window", simulate_options, **{"consumers": 2, "cell": CELL, **parameters})
+    parameters = {"consumers": 2, "cell": CELL, **parameters}
+    return check(inputs, "window", simulate_options, **parameters)
 
 
 @pytest.fixture
@@ -164,14 +165,15 @@ def test_locations_on_borders(kept, monkeypatch):
 
 
 # --- samples outside their windows ----------------------------------------------------------------
-def share_held(inputs, cell):
-    """Share of the samples inside their levels that their window holds, as the kernel has it."""
+def samples_held(inputs, cell, fit=window.fit):
+    """(samples inside their levels that their window holds, samples inside their levels), as the kernel has
+    it; those that weigh nothing are left out."""
     problem = check_problem(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
         inputs.attention_weights, inputs.padded,
     )  # fmt: skip
     config = Window(consumers=2, cell=cell).resolve(problem.constants)
-    fitted = window.fit(problem, config, inputs.sampling_locations)
+    fitted = fit(problem, config, inputs.sampling_locations)
     tables = fitted.tables(2)
     inside = held = 0
     for batch, head, cell, count in tables.schedule:
@@ -183,13 +185,14 @@ def share_held(inputs, cell):
                 max(min(y, height + 1 - box_height), -1),
             )
             queries = tables.order[cell, :count]
-            where = inputs.sampling_locations[batch, queries, head, level].astype(float)
-            x, y = np.floor(where * (width, height) - 0.5).reshape(-1, 2).T
+            where = inputs.sampling_locations[batch, queries, head, level].astype(np.float32)
+            x, y = np.floor(where * np.float32((width, height)) - np.float32(0.5)).reshape(-1, 2).T
             here = (-1 <= x) & (x < width) & (-1 <= y) & (y < height)
+            here &= inputs.attention_weights[batch, queries, head, level].reshape(-1) != 0
             inside += here.sum()
             here &= (left <= x) & (x < left + box_width - 1)
             held += (here & (top <= y) & (y < top + box_height - 1)).sum()
-    return held / inside
+    return held, inside
 
 
 POOR = [
@@ -205,25 +208,62 @@ def test_samples_that_no_window_holds(changes, poor_windows):
     arithmetic = changes.get("arithmetic", "auto")
     changes = {field: value for field, value in changes.items() if field != "arithmetic"}
     inputs = workload.replace(**changes).generate(seed=18)
-    assert share_held(inputs, (1, 1)) < 0.35
-    run(inputs, cell=(1, 1), arithmetic=arithmetic)
+    inputs.attention_weights.reshape(-1)[::7] = 0
+    held, inside = samples_held(inputs, (1, 1))
+    assert held < 0.35 * inside
+    assert run(inputs, cell=(1, 1), arithmetic=arithmetic).outside == inside - held
 
 
 def test_local_samples_are_held():
     """So that the other tests look at windows."""
-    assert share_held(small().generate(seed=1), CELL) > 0.9
+    inputs = small().generate(seed=1)
+    held, inside = samples_held(inputs, CELL)
+    assert 0.9 * inside < held
+    assert run(inputs).outside == inside - held
+
+
+def test_none_is_counted_where_windows_hold_all():
+    inputs = small(levels=((6, 5), (3, 3)), num_query=9).generate(seed=22)
+    held, inside = samples_held(inputs, CELL)
+    assert held == inside > 0 and run(inputs).outside == 0
+
+
+def test_copies_of_a_cell_of_one_query_are_not_counted(poor_windows):
+    """Only one of its warp's rows is stored."""
+    inputs = objects(small(num_query=1, num_points=8).generate(seed=23), [(0.5, 0.5)], spread=0.4)
+    held, inside = samples_held(inputs, (1, 1))
+    assert run(inputs, cell=(1, 1)).outside == inside - held > 0
+
+
+def test_schedules_count_once(poor_windows):
+    inputs = small(num_query=4, pattern="uniform").generate(seed=25)
+    once = run(inputs, cell=(1, 1)).outside
+    assert run(inputs, {"schedules": 3}, cell=(1, 1)).outside == once > 0
+
+
+def test_every_launch_counts_itself():
+    inputs = small(num_query=3).generate(seed=24)
+    counts = np.zeros(2, np.uint32)
+    make = windows.Tables
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows, "Tables", lambda *tables: make(*tables[:-1], counts))
+        for launches in (1, 2, 3):
+            run(inputs)
+            assert counts[1] == launches
 
 
 def test_later_locations_may_lie_elsewhere(monkeypatch):
     """Windows fitted to some locations and used for others, as on a GPU: all right, only slower."""
     workload = small(num_query=8)
     first, later = (workload.replace(sigma=s).generate(seed=19) for s in (0.3, 6.0))
-    fit = windows.fit
-    monkeypatch.setattr(
-        windows, "fit",
-        lambda problem, config, _, rows: fit(problem, config, first.sampling_locations, rows),
-    )  # fmt: skip
-    run(later)
+    fit = window.fit
+
+    def of_the_first(problem, config, _):
+        return fit(problem, config, first.sampling_locations)
+
+    monkeypatch.setattr(window, "fit", of_the_first)
+    held, inside = samples_held(later, CELL, of_the_first)
+    assert run(later).outside == inside - held > inside / 10
 
 
 # --- schedules ------------------------------------------------------------------------------------
