@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import ceilings, peers, profile, record
+from .auto import Fits
 from .cache import shared_directory
 from .host.gpu import DeviceArray, find_gpu, launch, time_launches
 from .kernels.ceilings import build_delay
@@ -110,6 +111,7 @@ class Case:
 
     def __init__(self, gpu, workload, seed):
         self.gpu, self.workload = gpu, workload
+        self.fits = Fits()  # to these locations: another case may have the same shape
         self.inputs = inputs = workload.generate(seed)
         self.problem = check_problem(
             inputs.value, inputs.spatial_shapes, inputs.level_start_index,
@@ -125,14 +127,16 @@ class Case:
         """(variant, configuration, why) of an entry; see ``op.settle_variant``."""
         locations = self.operands[1].address
         return settle_variant(
-            entry.variant, self.gpu, self.problem, locations, dict(entry.parameters)
+            entry.variant, self.gpu, self.problem, locations, dict(entry.parameters), self.fits
         )
 
     def launcher(self, entry):
         """(function that launches the entry's kernel, its configuration); raises ConfigError."""
         chosen, config, _ = self.settle(entry)
         addresses = (a.address for a in (*self.operands, self.target))
-        run = gpu_launcher(self.gpu, self.problem, chosen, config, *addresses, linked=entry.linked)
+        run = gpu_launcher(
+            self.gpu, self.problem, chosen, config, *addresses, linked=entry.linked, fits=self.fits
+        )
         return run, config
 
     @functools.cached_property

@@ -63,6 +63,7 @@ class Fit:
 def fit(problem, config, locations, rows_at_once):
     """The :class:`Fit` of a ``configs.Window`` to a problem and its locations (B, Q, H, L, P, 2), NumPy.
 
+    Windows become as large as shared memory allows; those of a ``configs.FittedWindow`` keep their size.
     ``rows_at_once``: rows that a warp adds up together. Any other locations give right results too; those
     that lie elsewhere take longer.
     """
@@ -70,16 +71,25 @@ def fit(problem, config, locations, rows_at_once):
 
     references = reference_points(problem, locations)
     away = sample_offsets(problem, references, locations)
+    given = getattr(config, "boxes", ())
+
+    def suit(boxes):
+        if given:
+            return np.less_equal(boxes, given).all()
+        return config.with_boxes(boxes).dynamic_bytes(problem.constants) <= SHARED_LIMIT
+
     for kept in KEPT:
         low, high = (np.quantile(away, q, axis=-1) for q in ((1 - kept) / 2, (1 + kept) / 2))
-        fitted = config.with_boxes(fit_boxes(problem, config.cell, low, high))
-        if fitted.dynamic_bytes(problem.constants) <= SHARED_LIMIT:
+        boxes = fit_boxes(problem, config.cell, low, high)
+        if suit(boxes):
             break
     else:
-        shown = "x".join(map(str, config.cell))
-        raise ConfigError(
-            "cell", shown, f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
-        )
+        if not given:
+            shown = "x".join(map(str, config.cell))
+            raise ConfigError(
+                "cell", shown, f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
+            )
+    fitted = config.with_boxes(given or boxes)
     cells, order, counts = make_cells(problem, config.cell, references)
     shifts = np.floor(low).astype(np.int32)
 
