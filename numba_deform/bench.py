@@ -233,9 +233,9 @@ def task_of(entry, workload, seed, engine="gpu", repeats=0):
 def measure(task):
     """Run one entry on a poisoned output, check it, and time it if the task has repeats.
 
-    Returns the resolved ``config``, ``error``, and on a GPU with ``repeats`` the figures of
-    ``record.spread``; on the CPU engine ``virtual_cycles``, which are no measurement. A wrong result
-    has ``error_text`` instead of figures.
+    Returns the resolved ``config``, ``error``, for a kernel that is fitted to the locations the share of the
+    samples ``outside`` its windows, and on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU
+    engine ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of figures.
     """
     case = case_of(task["engine"], task["workload"], task["seed"])
     if task["engine"] == "cpu":
@@ -244,9 +244,11 @@ def measure(task):
     case.target.fill(0xFF)
     run()
     result = checked(case, case.error(case.target.to_numpy()), config)
+    chosen, config, why = case.settle(task["entry"])
     if task["entry"].variant == "auto":
-        chosen, _, why = case.settle(task["entry"])
         result |= {"chosen": chosen.name, "why": why}
+    if chosen.is_fitted:
+        result["outside"] = case.fits.of(case.gpu, case.problem, chosen, config, None).outside
     if task["repeats"] and "error_text" not in result:
         result |= record.spread(time_round_by_round(case.gpu, [run], task["repeats"])[0])
     return result

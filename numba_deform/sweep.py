@@ -88,11 +88,16 @@ def _point(name, defaults, texts):
         if key in defaults
     )
     linked = parse_value("linked", False, texts.get("linked", "0"))
-    entry = Entry(name, parameters, linked)
+    return point_of(Entry(name, parameters, linked), workload)
+
+
+def point_of(entry, workload):
+    """The :class:`Point` of a ``bench.Entry`` and a workload."""
+    parameters = dict(entry.parameters)
     try:
-        config = variant(name).configure(constants_of(workload), **dict(parameters))
+        config = variant(entry.variant).configure(constants_of(workload), **parameters)
     except ConfigError as error:
-        return Point(entry, workload, _key(entry, workload, dict(parameters)), str(error))
+        return Point(entry, workload, _key(entry, workload, parameters), str(error))
     return Point(entry, workload, _key(entry, workload, dataclasses.asdict(config)))
 
 

@@ -79,11 +79,12 @@ def keep(gpu, problem, answer):
     return record.save(path(), {"answers": [*others, mine]})
 
 
-def forget(problems):
-    """Drop the answers for these problems, of every GPU; returns how many there were."""
-    kinds = [kind_of(problem) for problem in problems]
-    entries = _entries()
-    left = [entry for entry in entries if entry["kind"] not in kinds]
+def forget(problems=None):
+    """Drop the answers for these problems, or all, of every GPU; returns how many there were."""
+    entries, left = _entries(), []
+    if problems is not None:
+        kinds = [kind_of(problem) for problem in problems]
+        left = [entry for entry in entries if entry["kind"] not in kinds]
     if len(left) < len(entries):
         record.save(path(), {"answers": left})
     return len(entries) - len(left)
