@@ -43,3 +43,13 @@ def by_candidates(task):
     if label.startswith("window"):
         result["outside"] = 0.0003 if near else 0.4
     return result
+
+
+def by_shape(task):
+    """Times that grow with the spread, the queries and the number of the variant's letters."""
+    workload, stages = task["workload"], dict(task["entry"].parameters).get("stages", 2)
+    ms = len(task["entry"].variant) * (1 + (workload.sigma or 0) ** 2) * workload.num_query / 1e5
+    ms *= 1 + 1 / (10 * stages)
+    return {
+        "config": {}, "error": 1e-4, "median_ms": ms, "min_ms": 0.9 * ms, "max_ms": 1.3 * ms, "runs": 9,
+    }  # fmt: skip
