@@ -168,6 +168,11 @@ def test_grid():
     assert all(p.workload.padded is True for p in patterns)
 
 
+def test_auto_in_a_grid():
+    (auto, direct) = expand({"variant": ["auto", "direct"], "workload": ["tiny"]})
+    assert (auto.entry.label, direct.entry.label) == ("auto", "direct") and auto.key != direct.key
+
+
 def test_grid_names_duplicates_and_refusals():
     # 8 lanes are the default, so both spellings are one configuration.
     assert len(expand({"workload": ["tiny"], "lanes": ["8", "8"]})) == 1
