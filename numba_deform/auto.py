@@ -10,6 +10,7 @@ tune`` has measured on this GPU for problems of this kind takes the place of the
 
 import functools
 import threading
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ UNTUNED = Answer(Candidate("direct", (), DIRECT_CYCLES), Candidate("window", (),
 LEAST_ROWS = 100_000  # B * Q * H
 LEAST_ITEMS = 4  # of each SM
 KEPT_PROBLEMS = 64  # problems
+WORK_EACH_LOOK = 20  # times as long as looking takes, between two looks
 HEARD_EACH = 7  # calls; a prime, so that layers of a model that take turns all get theirs
 
 
@@ -50,7 +52,7 @@ def expected_cycles(fitted, outside):
 def choose(gpu, problem, locations, fits, again=False):
     """The :class:`Choice` for a problem on ``gpu``; ``locations`` are NumPy's, or a device address.
 
-    Where they matter it looks at them, which takes milliseconds and waits for the GPU, unless ``fits``, a
+    Where they matter it looks at them, which takes tenths of a second and waits for the GPU, unless ``fits``, a
     :class:`Fits`, has the problem already. ``again``: it looks at these locations all the same; windows keep
     their size if that will do, since another size is another kernel, which takes seconds to compile.
     """
@@ -142,8 +144,9 @@ def share_outside(problem, before, now):
 class Watch:
     """Calls of ``ms_deform_attn(variant="auto")`` for one problem: what to run, and whether it pays still.
 
-    Locations are looked at in the first call, and again not before the calls have doubled since: in calls
-    1, 2, 4, 8, ... as long as ``direct`` is chosen. While ``window`` is, it counts the samples that it had
+    Locations are looked at in the first call, and again not before the calls have doubled since, nor before 20
+    times as long as that took has passed: at the earliest in calls 1, 2, 4, 8, ... as long as ``direct`` is
+    chosen, and for a twentieth of the time. While ``window`` is, it counts the samples that it had
     to add from global memory. The counts of every 7th call's end are copied to the host, which waits
     for nothing: a later call finds them. When by these ``direct`` would have been faster, the next calls are
     ``direct``'s, and the next look decides anew. So calls that go wrong are some ten, and those that
@@ -157,6 +160,7 @@ class Watch:
         self.choice, self.calls, self._next_look = None, 0, 1
         self._mailbox, self._heard = None, (0, 0)  # the counts that came last
         self._unheard = 0  # launches
+        self._rest_until = 0.0  # by time.perf_counter
         self._lock = threading.Lock()
 
     def choose(self, locations, capturing=False):
@@ -170,12 +174,13 @@ class Watch:
                 return self.choice or self._direct("the first call is captured into a graph")
             self.calls += 1
             self._listen()
-            due = self.calls >= self._next_look
-            if self.choice is None or due and self._may_change():
+            if self.choice is None or self._may_change():
+                start = time.perf_counter()
                 self.choice = choose(
                     self.gpu, self.problem, locations, self.fits, again=self.calls > 1
                 )
-                self._next_look = 2 * self.calls
+                self._next_look, end = 2 * self.calls, time.perf_counter()
+                self._rest_until = end + WORK_EACH_LOOK * (end - start)
                 self._unheard, self._heard = 0, (0, 0)
                 if self._mailbox:
                     self._mailbox.take()  # of the windows before these
@@ -192,7 +197,10 @@ class Watch:
                 self._mailbox.ask(counts.address, stream)
 
     def _may_change(self):
-        return self.choice.answer is not None and not self.choice.variant.is_fitted
+        choice = self.choice
+        if choice.answer is None or choice.variant.is_fitted or self.calls < self._next_look:
+            return False
+        return time.perf_counter() >= self._rest_until
 
     def _direct(self, why, answer=None):
         steady = (answer or UNTUNED).steady

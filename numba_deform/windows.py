@@ -70,7 +70,7 @@ def fit(problem, config, locations, rows_at_once):
     from .configs import SHARED_LIMIT, ConfigError  # it imports the kernels
 
     references = reference_points(problem, locations)
-    away = sample_offsets(problem, references, locations)
+    away = np.sort(sample_offsets(problem, references, locations), axis=-1)
     given = getattr(config, "boxes", ())
 
     def suit(boxes):
@@ -79,7 +79,7 @@ def fit(problem, config, locations, rows_at_once):
         return config.with_boxes(boxes).dynamic_bytes(problem.constants) <= SHARED_LIMIT
 
     for kept in KEPT:
-        low, high = (np.quantile(away, q, axis=-1) for q in ((1 - kept) / 2, (1 + kept) / 2))
+        low, high = (quantile(away, q) for q in ((1 - kept) / 2, (1 + kept) / 2))
         boxes = fit_boxes(problem, config.cell, low, high)
         if suit(boxes):
             break
@@ -140,6 +140,13 @@ def sample_offsets(problem, references, locations):
     away = (some - references[queries][:, None, None, None]) * _sizes(problem)[:, None]
     away = away.transpose(2, 3, 5, 0, 1, 4).reshape(*some.shape[2:4], 2, -1)
     return np.nan_to_num(away, posinf=0, neginf=0).clip(-FAR, FAR)
+
+
+def quantile(ordered, q):
+    """``np.quantile`` along the last axis, which is in order already: that is what takes it its time."""
+    place = q * (ordered.shape[-1] - 1)
+    below, above = ordered[..., math.floor(place)], ordered[..., math.ceil(place)]
+    return below + (place - math.floor(place)) * (above - below)
 
 
 def outside(problem, boxes, corners, shifts, locations):

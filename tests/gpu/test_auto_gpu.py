@@ -64,7 +64,8 @@ def test_a_mailbox_brings_what_is_there(hopper):
     assert copy_to_host(source.address, (2,), np.dtype(np.uint32)).tolist() == [3, 2**32 - 1]
 
 
-def test_auto_heals(hopper, cases):
+def test_auto_heals(hopper, cases, monkeypatch):
+    monkeypatch.setattr(auto, "WORK_EACH_LOOK", 0)
     auto.watch.cache_clear()
     watched = auto.watch(hopper, cases["near"].problem)
 

@@ -156,12 +156,15 @@ class Program:
 
     def __init__(self, monkeypatch, gpu=H200):
         self.looks, self.kinds = [], {}
+        self.now, self.look_takes, self.call_takes = 100.0, 0.0, 0.001
         monkeypatch.setattr(auto, "Mailbox", Mailbox)
+        monkeypatch.setattr(auto, "time", SimpleNamespace(perf_counter=lambda: self.now))
         choose = auto.choose
 
         def noted(*arguments, **options):
             self.looks.append(self.watch.calls)
             self.counts = np.zeros(2, np.uint64)
+            self.now += self.look_takes
             return choose(*arguments, **options)
 
         monkeypatch.setattr(auto, "choose", noted)
@@ -180,6 +183,7 @@ class Program:
     def call(self, kind, lost=None, capturing=False):
         """The name of the variant of one call, which loses this share of its samples if it has windows."""
         chosen = self.watch.choose(self.kinds[kind], capturing).variant
+        self.now += self.call_takes
         lost = {"near": 0.0004, "far": 0.3}[kind] if lost is None else lost
         if chosen.is_fitted:
             self.counts += np.array([lost * self.problem.samples, 1], np.uint64)
@@ -216,6 +220,18 @@ def test_it_comes_to_windows_when_samples_come_near(program):
     names = program.run("near", 100)
     assert set(names[:27]) == {"direct"} and set(names[27:]) == {"window"}
     assert program.looks[-1] == 128
+
+
+def test_looking_takes_a_twentieth_of_the_time(program):
+    program.look_takes = 0.1
+    start = program.now
+    program.run("far", 30_000)
+    assert program.looks[:2] == [1, 2001] and len(program.looks) == 5
+    assert len(program.looks) * 0.1 < (program.now - start) / 20 + 0.1
+    program.run("near", 40_000)
+    assert program.run("near", 1) == ["window"]
+    # Going to direct takes no look, so it need not wait for one.
+    assert program.run("far", 10)[-1] == "direct"
 
 
 def test_layers_that_take_turns_are_not_slow_for_long(program):
