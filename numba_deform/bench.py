@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import ceilings, peers, profile, record
+from .auto import Fits
 from .cache import shared_directory
 from .host.gpu import DeviceArray, find_gpu, launch, time_launches
 from .kernels.ceilings import build_delay
@@ -110,6 +111,7 @@ class Case:
 
     def __init__(self, gpu, workload, seed):
         self.gpu, self.workload = gpu, workload
+        self.fits = Fits()  # to these locations: another case may have the same shape
         self.inputs = inputs = workload.generate(seed)
         self.problem = check_problem(
             inputs.value, inputs.spatial_shapes, inputs.level_start_index,
@@ -125,14 +127,16 @@ class Case:
         """(variant, configuration, why) of an entry; see ``op.settle_variant``."""
         locations = self.operands[1].address
         return settle_variant(
-            entry.variant, self.gpu, self.problem, locations, dict(entry.parameters)
+            entry.variant, self.gpu, self.problem, locations, dict(entry.parameters), self.fits
         )
 
     def launcher(self, entry):
         """(function that launches the entry's kernel, its configuration); raises ConfigError."""
         chosen, config, _ = self.settle(entry)
         addresses = (a.address for a in (*self.operands, self.target))
-        run = gpu_launcher(self.gpu, self.problem, chosen, config, *addresses, linked=entry.linked)
+        run = gpu_launcher(
+            self.gpu, self.problem, chosen, config, *addresses, linked=entry.linked, fits=self.fits
+        )
         return run, config
 
     @functools.cached_property
@@ -229,9 +233,9 @@ def task_of(entry, workload, seed, engine="gpu", repeats=0):
 def measure(task):
     """Run one entry on a poisoned output, check it, and time it if the task has repeats.
 
-    Returns the resolved ``config``, ``error``, and on a GPU with ``repeats`` the figures of
-    ``record.spread``; on the CPU engine ``virtual_cycles``, which are no measurement. A wrong result
-    has ``error_text`` instead of figures.
+    Returns the resolved ``config``, ``error``, for a kernel that is fitted to the locations the share of the
+    samples ``outside`` its windows, and on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU
+    engine ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of figures.
     """
     case = case_of(task["engine"], task["workload"], task["seed"])
     if task["engine"] == "cpu":
@@ -240,9 +244,11 @@ def measure(task):
     case.target.fill(0xFF)
     run()
     result = checked(case, case.error(case.target.to_numpy()), config)
+    chosen, config, why = case.settle(task["entry"])
     if task["entry"].variant == "auto":
-        chosen, _, why = case.settle(task["entry"])
         result |= {"chosen": chosen.name, "why": why}
+    if chosen.is_fitted:
+        result["outside"] = case.fits.of(case.gpu, case.problem, chosen, config, None).outside
     if task["repeats"] and "error_text" not in result:
         result |= record.spread(time_round_by_round(case.gpu, [run], task["repeats"])[0])
     return result

@@ -28,7 +28,8 @@ from numba.cuda.dispatcher import CUDADispatcher
 from .device.ptx import Intrinsic, ptx_directory
 from .rebind import _global_names
 
-VARIABLE = "NUMBA_DEFORM_CACHE"
+OWN = "NUMBA_DEFORM_"  # variables that say where things are, not what they are
+VARIABLE = f"{OWN}CACHE"
 PACKAGE = __name__.partition(".")[0]
 TOOLS = (
     "numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc",
@@ -118,6 +119,16 @@ def kernel_key(kernel, architecture):
     return digest.hexdigest()
 
 
+def sources(*more):
+    """Texts that differ when what kernels are made from does, or one of the package's files ``more``."""
+    files = [Path(__file__).parent / name for name in more]
+    return (*_surroundings(), *map(_fingerprint, files))
+
+
+def _fingerprint(file):
+    return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}"
+
+
 @functools.cache
 def _surroundings():
     """Sources, versions and settings: the same for all kernels of a process."""
@@ -126,8 +137,7 @@ def _surroundings():
     files += [package / name for name in ("compiler.py", "guarded.py", "rebind.py")]
     files += ptx_directory().glob("*.ptx")
     parts = [platform.python_version(), platform.machine()]
-    for file in sorted(files):
-        parts.append(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}")
+    parts += map(_fingerprint, sorted(files))
     for tool in TOOLS:
         try:
             parts.append(f"{tool} {importlib.metadata.version(tool)}")
@@ -136,7 +146,7 @@ def _surroundings():
     parts += sorted(
         f"{name}={value}"
         for name, value in os.environ.items()
-        if name.startswith("NUMBA_") and name != VARIABLE
+        if name.startswith("NUMBA_") and not name.startswith(OWN)
     )
     return tuple(parts)
 

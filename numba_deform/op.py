@@ -6,16 +6,18 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from .auto import KEPT_FITS, choose, fit_once
+from .auto import FITS, KEPT_PROBLEMS, choose, watch
 from .host.gpu import (
     DeviceArray,
     copy_to_host,
     find_gpu,
     gpu_or_none,
+    is_capturing,
     launch,
     require,
     resident_blocks,
     stream_from,
+    stream_handle,
 )
 from .host.guard import guarded_launcher
 from .host.tensormap import level_maps, level_maps_rank5, make_levels
@@ -293,14 +295,14 @@ class Ready:
     tables: object  # DeviceArrays, or None
 
 
-def make_ready(gpu, problem, chosen, config, locations, linked=False):
+def make_ready(gpu, problem, chosen, config, locations, linked=False, fits=FITS):
     """The :class:`Ready` of a variant; GpuMissing if the GPU is too old.
 
-    A kernel that is fitted to locations is fitted to those at the address ``locations`` the first time, and
-    keeps that for later calls of the same shape.
+    A kernel that is fitted to locations is fitted to those at the address ``locations`` unless ``fits`` has
+    the problem already.
     """
     require(gpu, chosen.capability, f"variant {chosen.name}")
-    fitted = fit_once(gpu, problem, chosen, config, locations)
+    fitted = fits.of(gpu, problem, chosen, config, locations)
     config, make_tables = fitted.config, fitted.tables
     kernel = chosen.kernel(config, problem.constants)
     if linked:
@@ -311,7 +313,7 @@ def make_ready(gpu, problem, chosen, config, locations, linked=False):
     return Ready(gpu, config, kernel, blocks, shared, tables)
 
 
-@functools.lru_cache(maxsize=KEPT_FITS)
+@functools.lru_cache(maxsize=KEPT_PROBLEMS)
 def _tables_on_gpu(gpu, make_tables, blocks):
     tables = make_tables(blocks)
     return type(tables)(*(DeviceArray.of(gpu, table) for table in tables))
@@ -319,22 +321,31 @@ def _tables_on_gpu(gpu, make_tables, blocks):
 
 def gpu_launcher(
     gpu, problem, chosen, config, value, locations, weights, out, stream=None, linked=False,
-    debug=(0, -1),
+    debug=(0, -1), fits=FITS,
 ):  # fmt: skip
     """A function of no arguments that launches the kernel; all operands are device addresses.
 
-    ``linked`` calls the PTX functions instead of inlining them; see ``Kernel.with_linked_ptx``.
-    ``debug`` is (address for the tiles, row), for a configuration with debug; such a launch waits for
-    its end, and instead of a hang the function raises what ``host.guard.launch_guarded`` does.
+    ``fits`` are those of :func:`make_ready`. ``linked`` calls the PTX functions instead of inlining them; see
+    ``Kernel.with_linked_ptx``. ``debug`` is (address for the tiles, row), for a configuration with debug; such
+    a launch waits for its end, and instead of a hang the function raises what ``host.guard.launch_guarded``
+    does.
     """
-    ready = make_ready(gpu, problem, chosen, config, locations, linked)
+    ready = make_ready(gpu, problem, chosen, config, locations, linked, fits)
+    return _launcher(ready, problem, chosen, (value, locations, weights, out), stream, debug)
+
+
+def _launcher(ready, problem, chosen, addresses, stream=None, debug=(0, -1)):
+    gpu, value = ready.gpu, addresses[0]
     operands = gpu_operands(
-        problem, ready, value, locations, weights, out,
-        lambda *options: _kept_maps(gpu, problem, value, *options), debug,
-    )  # fmt: skip
+        problem,
+        ready,
+        *addresses,
+        lambda *options: _kept_maps(gpu, problem, value, *options),
+        debug,
+    )
     arguments = chosen.module.arguments(operands, ready.config)
     what = (gpu, ready.kernel, ready.blocks, arguments, ready.shared, stream)
-    if getattr(config, "debug", False):
+    if getattr(ready.config, "debug", False):
         return guarded_launcher(*what)
     return functools.partial(launch, *what)
 
@@ -362,7 +373,8 @@ def ms_deform_attn(
     level_start_index   (L,) integers: where each level starts in S
     sampling_locations  (B, Q, H, L, P, 2) (x, y) normalised to [0, 1], not clamped
     attention_weights   (B, Q, H, L, P), after the softmax
-    variant             a name of ``numba-deform variants``, or "auto": the fastest expected (auto.py)
+    variant             a name of ``numba-deform variants``, or "auto": the fastest expected (auto.py), chosen
+                        again when the locations of later calls call for it, never while a stream is captured
     engine              "gpu", "cpu" (the CPU engine; NumPy arrays only) or "auto": GPU if there is one
     padded              value has a border of one zero pixel around every level
     out                 where to put the result; else it is allocated
@@ -427,13 +439,38 @@ def pick_variant(name):
     return variant("direct" if name == "auto" else name)
 
 
-def settle_variant(name, gpu, problem, locations, parameters):
-    """(variant, its configuration, why it was chosen or ""); ``locations`` as for ``auto.choose``."""
-    chosen, why = pick_variant(name), ""
-    if name == "auto" and not parameters:  # parameters of direct, else
-        choice = choose(gpu, problem, locations)
-        chosen, why = choice.variant, choice.why
-    return chosen, chosen.configure(problem.constants, **parameters), why
+def settle_variant(name, gpu, problem, locations, parameters, fits=FITS):
+    """(variant, its configuration, why it was chosen or ""); ``locations`` and ``fits`` as for
+    ``auto.choose``."""
+    if _is_open(name, parameters):
+        choice = choose(gpu, problem, locations, fits)
+        return choice.variant, choice.config, choice.why
+    chosen = pick_variant(name)
+    return chosen, chosen.configure(problem.constants, **parameters), ""
+
+
+def _is_open(name, parameters):
+    """Whether the variant is to be chosen; the parameters of "auto" are those of ``direct``."""
+    return name == "auto" and not parameters
+
+
+def _launch(gpu, problem, name, parameters, locations, addresses, stream):
+    """Launch once; (variant, configuration, why it was chosen or ""). ``locations`` as for ``auto.choose``,
+    ``addresses`` of value, locations, weights and out; ``stream`` of cuda.core."""
+    if not _is_open(name, parameters):
+        chosen = pick_variant(name)
+        config = chosen.configure(problem.constants, **parameters)
+        gpu_launcher(gpu, problem, chosen, config, *addresses, stream)()
+        return chosen, config, ""
+    watched, handle = watch(gpu, problem), stream_handle(stream)
+    capturing = is_capturing(handle)
+    choice = watched.choose(locations, capturing)
+    chosen, config = choice.variant, choice.config
+    ready = make_ready(gpu, problem, chosen, config, locations, fits=watched.fits)
+    _launcher(ready, problem, chosen, addresses, stream)()
+    if chosen.is_fitted and not capturing:
+        watched.launched(ready.tables.counts, handle)
+    return chosen, config, choice.why
 
 
 def check_out(out, shape, dtype):
@@ -466,10 +503,13 @@ def run_numpy(
         result = run_cpu(problem, chosen, config, arrays, out, **(simulate_options or {}))
         return out, result
     on_gpu = [DeviceArray.of(gpu, a) for a in arrays]
-    chosen, config, why = settle_variant(variant_name, gpu, problem, locations, parameters)
     target = DeviceArray(gpu, out.shape, out.dtype)
     target.fill(0xFF)
-    gpu_launcher(gpu, problem, chosen, config, *(a.address for a in on_gpu), target.address)()
+    addresses = [a.address for a in (*on_gpu, target)]
+    stream = gpu.device.default_stream
+    chosen, config, why = _launch(
+        gpu, problem, variant_name, parameters, arrays[1], addresses, stream
+    )
     out[...] = target.to_numpy()
     kernel = chosen.kernel(config, problem.constants)
     return out, Result("gpu", chosen, config, problem, kernel, why=why)
@@ -507,7 +547,6 @@ def _run_device(
         value, spatial_shapes, level_start_index, locations, weights, padded
     )
     check_im2col_step(im2col_step, problem.batch)
-    chosen, config, _ = settle_variant(name, gpu, problem, views[1].address, parameters)
     if out is None:
         out = empty_like(value, problem.out_shape)
     target = view_of("out", out)
@@ -516,8 +555,8 @@ def _run_device(
             f"out is {target.shape} {target.dtype}; it must be {problem.out_shape} {views[0].dtype}"
         )
     stream = stream_from(gpu, stream if stream is not None else current_stream(value))
-    addresses = (view.address for view in (*views, target))
-    gpu_launcher(gpu, problem, chosen, config, *addresses, stream)()
+    addresses = [view.address for view in (*views, target)]
+    _launch(gpu, problem, name, parameters, views[1].address, addresses, stream)
     if library_of(value) == "jax":
         stream.sync()  # JAX has no stream to be ordered on
     return out

@@ -14,6 +14,7 @@ from collections import OrderedDict
 
 import numpy as np
 
+from .auto import Fits, share_outside
 from .host.gpu import (
     ArgumentBlock,
     DeviceArray,
@@ -66,6 +67,10 @@ def prepare(
     be captured into a CUDA graph at once. On the GPU: arrays of PyTorch, CuPy, JAX, and of anything
     else with DLPack or the CUDA array interface. NumPy arrays have to be contiguous; on the GPU engine
     every call copies them.
+
+    ``variant="auto"`` chooses here and stays with it, and windows are fitted to ``sampling_locations``: others
+    that lie elsewhere, as in another layer of a model, may take many times as long. So prepare a call
+    for each layer; :meth:`Prepared.outside` tells when to prepare it again.
 
     ``debug=True`` raises ConfigError: its bounded waits wait for the end of every launch.
     """
@@ -205,6 +210,14 @@ class Prepared:
             f"{c.location_dtype}, weights {c.weight_dtype}"
         )
 
+    def outside(self):
+        """Share of the samples that no window held in the launches since this was last asked, those of
+        captured graphs included (CPU engine: in the last call); waits for the GPU.
+
+        None without a launch, and for a variant without windows. ``auto`` takes windows below some 0.0016.
+        """
+        raise NotImplementedError
+
     def host_overhead(self, value, sampling_locations, attention_weights, out, calls=1000):
         """Microseconds that a call takes on the host: the median of ``calls`` calls.
 
@@ -223,11 +236,13 @@ class _OnGpu(Prepared):
     def __init__(self, gpu, problem, chosen, config, arrays, name=None):
         super().__init__(problem, chosen, config, gpu.device.device_id, arrays)
         self.gpu = gpu
+        fits = Fits()  # to the locations prepared with
         locations = self._address("sampling_locations", arrays[1])
         if name == "auto":
-            chosen, config, self.why = settle_variant(name, gpu, problem, locations, {})
+            chosen, config, self.why = settle_variant(name, gpu, problem, locations, {}, fits)
             self.variant = chosen
-        ready = make_ready(gpu, problem, chosen, config, locations)
+        ready = make_ready(gpu, problem, chosen, config, locations, fits=fits)
+        self._counts, self._counted = ready.tables and ready.tables.counts, (0, 0)
         self.config = ready.config
         # The kernel's arguments hold these four, and one for each kind of maps, wherever they stand.
         self._operands = [ctypes.c_uint64() for _ in range(4)]
@@ -264,6 +279,13 @@ class _OnGpu(Prepared):
         if self._waits:
             stream_from(self.gpu, stream).sync()
         return out
+
+    def outside(self):
+        if self._counts is None:
+            return None
+        with self._lock:
+            before, self._counted = self._counted, self._counts.to_numpy()
+            return share_outside(self.problem, before, self._counted)
 
     def _map_argument(self, *options):
         return self._map_arguments.setdefault(options, ctypes.c_uint64())
@@ -319,7 +341,7 @@ class _ForNumpy(Prepared):
     def __init__(self, gpu, problem, chosen, config, arrays, name=None):
         super().__init__(problem, chosen, config, None, arrays)
         self._dtype = arrays[0].dtype
-        self._plan = None
+        self._plan = self._lost = None
         if gpu:
             self._on_gpu = [DeviceArray.of(gpu, a) for a in arrays]
             self._target = DeviceArray(gpu, problem.out_shape, self._dtype)
@@ -337,7 +359,7 @@ class _ForNumpy(Prepared):
         else:
             check_out(out, self.problem.out_shape, self._dtype)
         if self._plan is None:
-            run_cpu(self.problem, self.variant, self.config, arrays, out)
+            self._lost = run_cpu(self.problem, self.variant, self.config, arrays, out).outside
             return out
         with self._lock:
             for mine, array in zip(self._on_gpu, arrays, strict=True):
@@ -345,6 +367,11 @@ class _ForNumpy(Prepared):
             self._plan(*self._on_gpu, self._target)
             out[...] = self._target.to_numpy()
         return out
+
+    def outside(self):
+        if self._plan:
+            return self._plan.outside()
+        return None if self._lost is None else self._lost / self.problem.samples
 
     def _place(self):
         return self._plan._place() + ", with copies" if self._plan else "the CPU engine"

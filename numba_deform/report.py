@@ -218,9 +218,10 @@ PANELS_ABREAST = 3
 def plot(document, path, x=None):
     """Draw ``document`` into a file, PNG or SVG by its name. Needs the extra ``plot``.
 
-    With ``x``, time against it, a line for each variant and workload: ``sigma`` in pixels, of the pattern
-    local(sigma); ``queries``; or a parameter of the variants, such as ``stages``, which is the default for
-    a sweep. Without, a bench is time by variant, a panel for each workload, its ceilings as lines.
+    With ``x``, time against it, a line for each variant and workload, its bars from the fastest run to the
+    slowest: ``sigma`` in pixels, of the pattern local(sigma); ``queries``; or a parameter of the variants, such
+    as ``stages``, which is the default for a sweep. An axis whose values differ much is logarithmic. Without,
+    a bench is time by variant, a panel for each workload, its ceilings as lines.
 
     Raises ValueError when nothing was measured or no two rows differ in ``x`` alone, ImportError without
     matplotlib.
@@ -251,12 +252,10 @@ def _plot_bars(make, document, rows):
     for axes, place in zip(panels, places, strict=False):
         mine = sorted((r for r in rows if _where(r) == place), key=lambda r: -r["median_ms"])
         times = [row["median_ms"] for row in mine]
-        spreads = [
-            [row["median_ms"] - row["min_ms"] for row in mine],
-            [row["max_ms"] - row["median_ms"] for row in mine],
-        ]
         colours = [SERIES[0] if row["kind"] == "variant" else SERIES[1] for row in mine]
-        axes.barh([row["variant"] for row in mine], times, xerr=spreads, color=colours, height=0.7)
+        axes.barh(
+            [row["variant"] for row in mine], times, xerr=_spreads(mine), color=colours, height=0.7
+        )
         shown = [r for r in document["ceilings"] if r["best"] and _where(r) == place]
         for number, row in enumerate(r for r in shown if r["ceiling"] != "launch"):
             axes.axvline(
@@ -272,12 +271,20 @@ def _plot_bars(make, document, rows):
     return figure
 
 
+def _spreads(rows):
+    """How far the fastest run of each row lies below its median, and the slowest above."""
+    below = [row["median_ms"] - row["min_ms"] for row in rows]
+    return below, [row["max_ms"] - row["median_ms"] for row in rows]
+
+
 def _plot_lines(make, rows, x):
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     lines = {}
     for row in rows:
         tick = _tick(row, x)
         if tick is not None:
-            lines.setdefault(_line_of(row, x), {})[tick] = row["median_ms"]
+            lines.setdefault(_line_of(row, x), {})[tick] = row
     lines = {name: points for name, points in lines.items() if len(points) > 1}
     if not lines:
         raise ValueError(f"x={x}: no two rows that were measured differ in it alone")
@@ -285,11 +292,15 @@ def _plot_lines(make, rows, x):
     axes = figure.subplots()
     places, variants = (list(dict.fromkeys(names)) for names in zip(*lines, strict=True))
     for (place, variant), points in lines.items():
-        number = variants.index(variant)
+        number, ticks = variants.index(variant), sorted(points)
+        own = [points[tick] for tick in ticks]
+        times, colour = [row["median_ms"] for row in own], SERIES[number % 8]
+        axes.errorbar(ticks, times, _spreads(own), fmt="none", color=colour, capsize=3)
         axes.plot(
-            *zip(*sorted(points.items()), strict=True),
+            ticks,
+            times,
             label=variant if len(places) == 1 else f"{variant}, {place}",
-            color=SERIES[number % 8],
+            color=colour,
             marker=MARKERS[(number + number // 8) % 8],  # other pairs when the colours come again
             linestyle=DASHES[places.index(place) % 4],
         )
@@ -303,11 +314,14 @@ def _plot_lines(make, rows, x):
         axes.minorticks_off()
     axes.set_xlabel({"sigma": "sigma of local(sigma), pixels"}.get(x, x))
     axes.set_ylabel("ms")
-    times = [time for points in lines.values() for time in points.values()]
-    if _wide(times):
+    shown = [row for points in lines.values() for row in points.values()]
+    if _wide([row["median_ms"] for row in shown]):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_ylim(0, 1.05 * max(times))
+        axes.set_ylim(0, 1.05 * max(row["max_ms"] for row in shown))
     axes.legend(fontsize="small", bbox_to_anchor=(1.02, 1), loc="upper left")
     return figure
 

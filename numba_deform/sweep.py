@@ -22,7 +22,8 @@ from .bench import (
     task_of,
 )
 from .cache import shared_directory
-from .variants import VARIANTS, ConfigError, variant
+from .op import pick_variant
+from .variants import VARIANTS, ConfigError
 from .worker import Worker
 from .workload import preset
 
@@ -46,9 +47,9 @@ class Point:
 def expand(grid):
     """Points of ``{key: [texts]}``, without duplicates, by workload and then in the order of the keys.
 
-    Keys are ``variant`` (``all`` takes every one), ``workload``, ``linked``, fields of a workload, and
-    parameters of variants. A variant that has no such parameter is run without it, as long as another
-    one of the grid has it. Raises ConfigError for a key that belongs to nothing.
+    Keys are ``variant`` (``all`` takes every one; ``auto`` has the parameters of ``direct``), ``workload``,
+    ``linked``, fields of a workload, and parameters of variants. A variant that has no such parameter is run
+    without it, as long as another one of the grid has it. Raises ConfigError for a key that belongs to nothing.
     """
     grid = dict(grid)
     names = grid.pop("variant", ["direct"])
@@ -72,7 +73,7 @@ def expand(grid):
 
 
 def _defaults(name):
-    return {field.name: field.default for field in dataclasses.fields(variant(name).config)}
+    return {field.name: field.default for field in dataclasses.fields(pick_variant(name).config)}
 
 
 def _point(name, defaults, texts):
@@ -88,11 +89,16 @@ def _point(name, defaults, texts):
         if key in defaults
     )
     linked = parse_value("linked", False, texts.get("linked", "0"))
-    entry = Entry(name, parameters, linked)
+    return point_of(Entry(name, parameters, linked), workload)
+
+
+def point_of(entry, workload):
+    """The :class:`Point` of a ``bench.Entry`` and a workload."""
+    parameters = dict(entry.parameters)
     try:
-        config = variant(name).configure(constants_of(workload), **dict(parameters))
+        config = pick_variant(entry.variant).configure(constants_of(workload), **parameters)
     except ConfigError as error:
-        return Point(entry, workload, _key(entry, workload, dict(parameters)), str(error))
+        return Point(entry, workload, _key(entry, workload, parameters), str(error))
     return Point(entry, workload, _key(entry, workload, dataclasses.asdict(config)))
 
 
@@ -172,7 +178,7 @@ def _row(point, result, gpu):
         "variant": point.entry.label,
         "name": point.entry.variant,
         "parameters": dict(point.entry.parameters),
-        "fetch": variant(point.entry.variant).fetch,
+        "fetch": pick_variant(point.entry.variant).fetch,
         "commit": record.commit(),
         "date": record.now(),
         **result,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from numba_deform import tuned
 from numba_deform.host.gpu import GpuMissing, find_gpu
 
 
@@ -17,6 +18,12 @@ def hopper():
     if gpu.capability < (9, 0):
         pytest.skip(f"needs compute capability 9.0 or newer, found {gpu.describe()}")
     return gpu
+
+
+@pytest.fixture(autouse=True)
+def untuned(monkeypatch, tmp_path):
+    """What somebody has tuned on this machine is none of the tests' business."""
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "tuned.json"))
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,7 @@ numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, wh
   inspect     PTX, machine code, registers and spills of a variant, no GPU needed
   bench       time variants, peers and ceilings in one run, and say what bounds each
   sweep       check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable
+  tune        measure a few kernels on this GPU, and keep the fastest for variant=auto
   table       the table of a result file of bench or sweep, for the terminal or as Markdown
   plot        the plot of a result file, or time against x=sigma, queries, stages, ...
   help        this text;  help COMMAND: its keys
@@ -71,6 +72,7 @@ Examples:
   numba-deform bench variants=direct,tma:stages=3,lanes=4,persistent patterns=seed,'local(2)' peers=1
   numba-deform bench workload=seeds,detr-encoder dtype=float16,float32 profile=1 out=bench.json
   numba-deform sweep variant=direct,tma-fastest patterns='local(0.5),local(2),local(8)' out=spread.json
+  numba-deform tune workload=detr-encoder-b4 patterns='local(2)',uniform
   numba-deform plot file=spread.json x=sigma out=spread.png
 """
 

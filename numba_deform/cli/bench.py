@@ -1,4 +1,4 @@
-"""``bench``, ``sweep``, ``table`` and ``plot``."""
+"""``bench``, ``sweep``, ``tune``, ``table`` and ``plot``."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +13,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from .. import report
-from ..bench import bench, parse_entries, workloads_of
+from .. import report, tuned
+from ..bench import Entry, bench, parse_entries, workloads_of
 from ..host.gpu import GpuMissing, find_gpu, gpu_or_none
 from ..peers import PEERS
 from ..record import save
 from ..sweep import WORKLOAD_FIELDS, expand, sweep
+from ..tune import CANDIDATES, PATTERNS, problem_of, tune
 from ..workload import NUMPY_DTYPES, PRESETS
 from .keys import (
     COUNT,
@@ -69,6 +70,15 @@ KEYS = {
         OUT, REPEATS, SEED, LIMIT, ENGINE_KEY, Key("retry", FLAG, "again what failed before"),
         *GRID, Key("...", TEXT, "parameters of the variants: lists too, such as stages=1,2,3"),
     ),
+    "tune": (
+        Key("workload", TEXT, "presets by commas, default seeds"),
+        Key("patterns", TEXT, f"where samples fall, by commas, default {','.join(PATTERNS)}"),
+        Key("dtype", TEXT, f"one or more of {','.join(NUMPY_DTYPES)}; default: the workload's own"),
+        Key("variants", TEXT, f"what to try, default {CANDIDATES}"),
+        Key("repeats", COUNT, "timed rounds, default 30"), SEED, LIMIT,
+        Key("out", TEXT, "a JSON file for the measurements; the answer is kept without it"),
+        Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"),
+    ),
     "table": (
         FILE, Key("markdown", FLAG, "print Markdown instead"),
         Key("summary", FLAG, "variants against workloads, and what costs each of them time"),
@@ -86,11 +96,7 @@ def run_bench(words):
     words = ["profile=1" if word == "--profile" else word for word in words]
     options = parse_pairs(split_pairs(words), KEYS["bench"], "bench")
     entries = parse_entries(options.get("variants", "direct,tma"))
-    names, patterns, dtypes = (
-        [text for text in options.get(key, default).split(",") if text]
-        for key, default in (("workload", "seeds"), ("patterns", ""), ("dtype", ""))
-    )
-    workloads = workloads_of(names, patterns, dtypes)
+    workloads = _workloads(options)
     peers = _peers(options.get("peers", "0"))
     gpu = _gpu(options, workloads)
     counters = options.get("profile", False)
@@ -108,6 +114,15 @@ def run_bench(words):
         say("written", options["out"])
     failed = [r for r in document["rows"] if r["kind"] == "variant" and "error_text" in r]
     return WRONG if failed else RIGHT
+
+
+def _workloads(options, patterns=()):
+    """Those of workload=, patterns= and dtype=; ``patterns`` where none are asked for."""
+    names, asked, dtypes = (
+        [text for text in options.get(key, default).split(",") if text]
+        for key, default in (("workload", "seeds"), ("patterns", ""), ("dtype", ""))
+    )
+    return workloads_of(names, asked or patterns, dtypes)
 
 
 def _peers(text):
@@ -175,6 +190,41 @@ def run_sweep(words):
     return RIGHT
 
 
+def run_tune(words):
+    """``numba-deform tune``: exit status 1 when a candidate was wrong or failed."""
+    options = parse_pairs(split_pairs(words), KEYS["tune"], "tune")
+    workloads = _workloads(options, PATTERNS)
+    if options.get("forget"):
+        which = map(problem_of, workloads) if "workload" in options else None
+        say("forgotten", f"{tuned.forget(which)} answers of {tuned.path()}")
+        return RIGHT
+    entries = parse_entries(options.get("variants", CANDIDATES))
+    gpu = _gpu(options, workloads)
+    with _bar() as progress:
+        document, kept = tune(
+            gpu, workloads, entries, options.get("repeats", 30), options.get("seed", 1),
+            options.get("limit", 300), progress=progress,
+        )  # fmt: skip
+    if "out" in options:
+        save(options["out"], document)
+    _print(document, False)
+    for workload, answer in kept:
+        say("keeps", f"for problems like {workload.name}: {_in_words(answer)}")
+    say("written", tuned.path())
+    bad = [row for row in document["rows"] if "error_text" in row and not row.get("refused")]
+    return WRONG if bad else RIGHT
+
+
+def _in_words(answer):
+    words = []
+    for candidate in filter(None, (answer.steady, answer.fitted)):
+        label = Entry(candidate.variant, candidate.parameters).label
+        words.append(f"{label}, {candidate.cycles:.2f} cycles a tile")
+    if answer.fitted:
+        words[-1] += f" with {answer.fitted.outside:.2%} of the samples outside its windows"
+    return "; ".join(words)
+
+
 @contextmanager
 def _bar():
     columns = (
@@ -215,4 +265,10 @@ def run_plot(words):
     return RIGHT
 
 
-COMMANDS = {"bench": run_bench, "sweep": run_sweep, "table": run_table, "plot": run_plot}
+COMMANDS = {
+    "bench": run_bench,
+    "sweep": run_sweep,
+    "tune": run_tune,
+    "table": run_table,
+    "plot": run_plot,
+}

@@ -6,6 +6,7 @@ device's primary one, so arrays of PyTorch, CuPy and JAX in this process are at 
 
 import ctypes
 import functools
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,6 +169,41 @@ def copy_to_host(address, shape, dtype):
     array = np.empty(shape, dtype)
     _check(driver.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes))
     return array
+
+
+class Mailbox:
+    """Eight bytes of device memory, brought to the host without waiting for them.
+
+    There is no event to ask for the copy's end: asking is forbidden while another stream is captured.
+    The copy, which is written at once, overwrites what it could never be.
+    """
+
+    EMPTY = 2**64 - 1
+
+    def __init__(self, gpu):
+        from cuda.bindings import driver
+
+        gpu.device.set_current()
+        address = int(_check(driver.cuMemHostAlloc(8, 0)))
+        self._word, self._asked = ctypes.c_uint64.from_address(address), False
+        # A copy that is still under way ends before the memory goes. At exit the driver does it.
+        weakref.finalize(self, driver.cuMemFreeHost, address).atexit = False
+
+    def ask(self, address, stream):
+        """Copy from ``address``, a multiple of 8, on the stream of that handle; not while one is under way."""
+        from cuda.bindings import driver
+
+        if not self._asked:
+            self._word.value, self._asked = self.EMPTY, True
+            _check(driver.cuMemcpyDtoHAsync(ctypes.addressof(self._word), address, 8, stream))
+
+    def take(self):
+        """Two 32-bit words that have come, the first one first; None if nothing has."""
+        word = self._word.value
+        if not self._asked or word == self.EMPTY:
+            return None
+        self._asked = False
+        return word & 0xFFFFFFFF, word >> 32
 
 
 # --- launching ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import sys
 import types
 from pathlib import Path
 
+import fake_measures
 import numpy as np
 import pytest
 from numba import cuda, int32, uint32
@@ -167,6 +168,11 @@ def test_grid():
     assert all(p.workload.padded is True for p in patterns)
 
 
+def test_auto_in_a_grid():
+    (auto, direct) = expand({"variant": ["auto", "direct"], "workload": ["tiny"]})
+    assert (auto.entry.label, direct.entry.label) == ("auto", "direct") and auto.key != direct.key
+
+
 def test_grid_names_duplicates_and_refusals():
     # 8 lanes are the default, so both spellings are one configuration.
     assert len(expand({"workload": ["tiny"], "lanes": ["8", "8"]})) == 1
@@ -252,7 +258,7 @@ def pretended(monkeypatch):
         run()
         return [float(len(launched))]
 
-    def pretend_launcher(gpu, problem, chosen, config, *addresses, linked=False):
+    def pretend_launcher(gpu, problem, chosen, config, *addresses, **options):
         assert len(addresses) == 4
         return lambda: launched.append(chosen.name)
 
@@ -483,7 +489,7 @@ def test_plot_of_nothing(tmp_path):
 
 
 def lines_of(rows, x, monkeypatch, tmp_path):
-    """{label: points} of the plot that rows make."""
+    """({label: points}, axes) of the plot that rows make; looks at the bars from fastest to slowest."""
     figure = pytest.importorskip("matplotlib.figure")
     drawn = []
     save = figure.Figure.savefig
@@ -492,14 +498,32 @@ def lines_of(rows, x, monkeypatch, tmp_path):
     )
     report.plot({**document(), "rows": rows}, tmp_path / "plot.png", x)
     (axes,) = drawn[0].axes
-    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    named = [line for line in axes.lines if not line.get_label().startswith("_")]
+    points = {line.get_label(): line.get_xydata().tolist() for line in named}
+    bars = [
+        [segment.tolist() for segment in container.lines[2][0].get_segments()]
+        for container in axes.containers
+    ]
+    times = {row["median_ms"]: (row["min_ms"], row["max_ms"]) for row in rows}
+    assert bars == [
+        [pytest.approx(np.array([(x, time) for time in times[ms]])) for x, ms in line]
+        for line in points.values()
+    ]
+    assert named and len({line.get_color() for line in named}) == len(
+        {label.split(",")[0] for label in points}
+    )
     return points, axes
+
+
+def taking(row, time, **changes):
+    """The row with another time."""
+    return {**row, "median_ms": time, "min_ms": 0.8 * time, "max_ms": 1.5 * time, **changes}
 
 
 def test_plot_against_the_spread(monkeypatch, tmp_path):
     tma = document()["rows"][1]
     rows = [
-        {**tma, "pattern": pattern, "variant": variant, "median_ms": time}
+        taking(tma, time, pattern=pattern, variant=variant)
         for variant, base in (("direct", 0.5), ("tma stages=2", 1.0))
         for pattern, time in (("local(8)", base + 0.1), ("local(0.5)", base), ("seed", 9.0))
     ]
@@ -509,12 +533,13 @@ def test_plot_against_the_spread(monkeypatch, tmp_path):
     }  # fmt: skip
     assert axes.get_title() == "seeds local" and axes.get_xscale() == "log"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.5", "8"]
+    assert axes.get_ylim() == pytest.approx((0, 1.05 * 1.1 * 1.5))  # the longest bar is inside
 
 
 def test_plot_against_queries_and_stages(monkeypatch, tmp_path):
     tma = document()["rows"][1]
     rows = [
-        {**tma, "pattern": pattern, "num_query": queries, "median_ms": queries / 1e3}
+        taking(tma, queries / 1e3, pattern=pattern, num_query=queries)
         for pattern in ("seed", "uniform")
         for queries in (300, 900, 20522)
     ]
@@ -528,6 +553,28 @@ def test_plot_against_queries_and_stages(monkeypatch, tmp_path):
     ]
     found, _ = lines_of(rows, "stages", monkeypatch, tmp_path)
     assert found == {"tma": [[2, 1.1], [3, 1.1]]}
+
+
+@pytest.mark.parametrize(
+    ("x", "grid", "scales"),
+    [
+        ("sigma", {"pattern": ["local(0.5)", "local(2)", "local(8)"]}, ("log", "log")),
+        ("queries", {"num_query": ["300", "900", "22223"]}, ("log", "log")),
+        ("stages", {"stages": ["1", "2", "3"]}, ("linear", "linear")),
+    ],
+)
+def test_plot_of_what_sweep_has_written(x, grid, scales, pretended, monkeypatch, tmp_path):
+    gpu, path = pretended[0], tmp_path / "sweep.json"
+    monkeypatch.setattr("numba_deform.sweep.compile_ahead", lambda tasks, architecture: None)
+    monkeypatch.setattr(Worker, "call", lambda self, task: fake_measures.by_shape(task))
+    names = ["tma", "tma-fastest", "window"]
+    points = expand({"variant": names, "workload": ["detr-encoder"], **grid})
+    rows = sweep(points, path, gpu)["rows"]
+    found, axes = lines_of(report.load(path)["rows"], x, monkeypatch, tmp_path)
+    assert sorted(found) == names and (axes.get_xscale(), axes.get_yscale()) == scales
+    drawn = sorted(time for line in found.values() for _, time in line)
+    assert drawn == sorted(row["median_ms"] for row in rows) and len(drawn) == 9
+    assert {line.get_color() for line in axes.lines} <= set(report.COLOURS)
 
 
 def test_plot_of_many_panels(tmp_path):

@@ -10,6 +10,7 @@ from numba_deform import (
     ConfigError,
     OperatorError,
     Prepared,
+    auto,
     ms_deform_attn,
     op,
     prepare,
@@ -63,7 +64,10 @@ def pretended(monkeypatch):
     def sync():
         seen.synced += 1
 
-    device = SimpleNamespace(
+    class Device(SimpleNamespace):
+        __hash__ = object.__hash__
+
+    device = Device(
         device_id=0, set_current=lambda: None, allocate=allocate, default_stream=stream, sync=sync
     )
     gpu = Gpu(device, "pretended", (9, 0), 132, 13000)
@@ -95,6 +99,12 @@ def pretended(monkeypatch):
     monkeypatch.setattr(op, "resident_blocks", lambda *_: 132)
     monkeypatch.setattr(DeviceArray, "copy_from", copy_from)
     monkeypatch.setattr(DeviceArray, "to_numpy", to_numpy)
+
+    def copy_to_host(address, shape, dtype):
+        count = int(np.prod(shape)) * dtype.itemsize
+        return np.frombuffer(ctypes.string_at(address, count), dtype).reshape(shape)
+
+    monkeypatch.setattr(auto, "copy_to_host", copy_to_host)
     monkeypatch.setattr(prepared, "ready_launch", ready_launch)
     monkeypatch.setattr(prepared, "device_maps", device_maps)
     monkeypatch.setattr(prepared, "is_capturing", lambda stream: seen.capturing)
@@ -423,3 +433,107 @@ def test_stream_handle():
     assert stream_handle(SimpleNamespace(__cuda_stream__=lambda: (0, 6))) == 6
     with pytest.raises(TypeError, match="is not a CUDA stream"):
         stream_handle(None)
+
+
+# --- windows and "auto" ---------------------------------------------------------------------------
+def test_samples_outside_on_the_cpu_engine(no_gpu):
+    plan = prepare(*arguments(), "window", engine="cpu", consumers=2, cell=(1, 1))
+    assert plan.outside() is None
+    arrays = arguments()
+    plan(*operands(arrays))
+    assert 0 <= plan.outside() < 1
+    direct = prepare(*arguments(), engine="cpu")
+    direct(*operands(arrays))
+    assert direct.outside() is None
+
+
+def test_samples_outside_since_they_were_last_asked_for(pretended):
+    plan = prepare(*on_gpu(pretended, arguments()), "window")
+    assert plan.outside() is None
+    samples = plan.problem.samples
+
+    def count(lost, launches):
+        plan._counts.copy_from(np.array([lost, launches], np.uint32))
+
+    count(samples // 2, 2)
+    assert plan.outside() == 0.25
+    count(samples // 2, 6)
+    assert plan.outside() == 0.0
+    assert plan.outside() is None
+    count(samples, 7)
+    assert plan.outside() == 0.5
+    assert prepare(*on_gpu(pretended, arguments()), "direct").outside() is None
+
+
+def test_plans_are_fitted_to_their_own_locations(pretended):
+    """Two layers of a model have one shape, and samples elsewhere."""
+    arrays = arguments()
+    others = [a.copy() for a in arrays]
+    others[3][:] = 0.5
+    plans = [
+        prepare(*on_gpu(pretended, given), "window", cell=(2, 2)) for given in (arrays, others)
+    ]
+    assert plans[0].config.boxes != plans[1].config.boxes
+    assert plans[0]._counts is not plans[1]._counts
+
+
+class Watched:
+    """Stands for ``auto.Watch``: says ``chosen``, and notes what it is told."""
+
+    def __init__(self, problem, chosen):
+        config = chosen.configure(problem.constants)
+        self.fits, self.told, self.launches = auto.Fits(), [], []
+        self.choice = auto.Choice(chosen, config, "because")
+
+    def choose(self, locations, capturing):
+        self.told.append((locations, capturing))
+        return self.choice
+
+    def launched(self, counts, stream):
+        self.launches.append((counts, stream))
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+@pytest.mark.parametrize("name", ["window", "direct"])
+def test_auto_tells_its_watch_what_was_launched(pretended, monkeypatch, name, capturing):
+    arrays = on_gpu(pretended, arguments())
+    problem = prepare(*arrays, "direct").problem
+    watched, kernels = Watched(problem, op.variant(name)), []
+    monkeypatch.setattr(op, "watch", lambda gpu, problem: watched)
+    monkeypatch.setattr(op, "is_capturing", lambda handle: capturing)
+    monkeypatch.setattr(op, "launch", lambda gpu, kernel, *_: kernels.append(kernel.name))
+    monkeypatch.setattr(op, "_kept_maps", lambda *_: DeviceArray(pretended.gpu, (8, 128), np.uint8))
+    monkeypatch.setattr(op, "stream_from", lambda gpu, stream: gpu.device.default_stream)
+    out = new_out(pretended)
+    assert ms_deform_attn(*arrays, out=out) is out
+    assert kernels == [name] and watched.told == [(arrays[3].address, capturing)]
+    if name == "window" and not capturing:
+        ((counts, stream),) = watched.launches
+        assert stream == DEFAULT_STREAM and counts.to_numpy().tolist() == [0, 0]
+    else:
+        assert not watched.launches
+    ms_deform_attn(*arrays, "direct", out=out)
+    ms_deform_attn(*arrays, lanes=4, out=out)  # these name the kernel
+    assert len(watched.told) == 1 and kernels[1:] == ["direct", "direct"]
+
+
+def test_a_mailbox_waits_for_nothing(pretended, monkeypatch):
+    from cuda.bindings import driver
+
+    memory, copies = ctypes.create_string_buffer(8), []
+    monkeypatch.setattr(driver, "cuMemHostAlloc", lambda *_: (0, ctypes.addressof(memory)))
+    monkeypatch.setattr(driver, "cuMemFreeHost", lambda address: (0,))
+    monkeypatch.setattr(
+        driver, "cuMemcpyDtoHAsync", lambda *arguments: copies.append(arguments) or (0,)
+    )
+    source = DeviceArray.of(pretended.gpu, np.array([5, 7], np.uint32))
+    box = host_gpu.Mailbox(pretended.gpu)
+    assert box.take() is None
+    for _ in range(2):  # the second time one is under way
+        box.ask(source.address, DEFAULT_STREAM)
+    ((target, *rest),) = copies
+    assert rest == [source.address, 8, DEFAULT_STREAM] and box.take() is None
+    ctypes.memmove(target, source.address, 8)
+    assert box.take() == (5, 7) and box.take() is None
+    box.ask(source.address, DEFAULT_STREAM)
+    assert len(copies) == 2 and box.take() is None

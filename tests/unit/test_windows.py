@@ -547,3 +547,11 @@ def test_typical_boxes_for_any_number_of_levels(levels):
     windows_bytes, barriers, _ = config.shared_bytes(constants)
     assert windows_bytes == 2 * sum(math.ceil(h * w * 64 / 128) * 128 for h, w in boxes)
     assert barriers == 2 * 16
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 1000])
+@pytest.mark.parametrize("q", [0.0, 0.0005, 0.31, 0.5, 0.9995, 1.0])
+def test_quantile_of_what_is_in_order(count, q):
+    values = np.random.default_rng(3).normal(size=(3, 2, count))
+    found = windows.quantile(np.sort(values, axis=-1), q)
+    assert found == pytest.approx(np.quantile(values, q, axis=-1), abs=1e-12)
