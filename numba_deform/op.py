@@ -312,13 +312,14 @@ def _tables_on_gpu(gpu, make_tables, blocks):
 
 def gpu_launcher(
     gpu, problem, chosen, config, value, locations, weights, out, stream=None, linked=False,
-    debug=(0, -1),
+    debug=(0, -1), guarded=False,
 ):  # fmt: skip
     """A function of no arguments that launches the kernel; all operands are device addresses.
 
     ``linked`` calls the PTX functions instead of inlining them; see ``Kernel.with_linked_ptx``.
-    ``debug`` is (address for the tiles, row), for a configuration with debug; such a launch waits for
-    its end, and instead of a hang the function raises what ``host.guard.launch_guarded`` does.
+    ``debug`` is (address for the tiles, row), for a configuration with debug. A launch of such a one, or with
+    ``guarded``, waits for its end, and instead of a hang the function raises what
+    ``host.guard.launch_guarded`` does.
     """
     ready = make_ready(gpu, problem, chosen, config, locations, linked)
     operands = gpu_operands(
@@ -327,7 +328,7 @@ def gpu_launcher(
     )  # fmt: skip
     arguments = chosen.module.arguments(operands, ready.config)
     what = (gpu, ready.kernel, ready.blocks, arguments, ready.shared, stream)
-    if getattr(config, "debug", False):
+    if guarded or getattr(config, "debug", False):
         return guarded_launcher(*what)
     return functools.partial(launch, *what)
 
