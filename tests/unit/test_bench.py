@@ -252,7 +252,7 @@ def pretended(monkeypatch):
         run()
         return [float(len(launched))]
 
-    def pretend_launcher(gpu, problem, chosen, config, *addresses, linked=False):
+    def pretend_launcher(gpu, problem, chosen, config, *addresses, linked=False, guarded=False):
         assert len(addresses) == 4
         return lambda: launched.append(chosen.name)
 

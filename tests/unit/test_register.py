@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from numba_deform import bench as library
 from numba_deform import cli, ms_deform_attn, report, variants
-from numba_deform.bench import bench, parse_entries
+from numba_deform.bench import Entry, bench, parse_entries, task_of
 from numba_deform.configs import Direct
 from numba_deform.kernels import direct
 from numba_deform.sweep import expand, sweep
@@ -139,3 +140,21 @@ def test_fetches_are_those_of_the_ceilings():
     from numba_deform import ceilings
 
     assert set(variants.FETCHES) == set(ceilings.PASSES)
+
+
+def test_on_a_gpu_the_guarded_form_runs_first(mine, monkeypatch):
+    """A kernel that waits for ever ends in a report, and the row says so; the package's own run as they are."""
+    ran = []
+
+    class Case:
+        def launcher(self, entry, guarded=False):
+            return lambda: ran.append((entry.variant, guarded)), None
+
+    monkeypatch.setattr(library, "case_of", lambda *_: Case())
+    monkeypatch.setattr(library, "measure", lambda task: {"error": 0.0})
+    for name in ("mine", "direct"):
+        assert library.measure_here(task_of(Entry(name), TINY, 1)) == {"error": 0.0}
+    assert ran == [("mine", True)]
+    monkeypatch.setattr(library, "case_of", lambda *_: 1 / 0)
+    answer = library.measure_here(task_of(Entry("mine"), TINY, 1))
+    assert "ZeroDivisionError" in answer["error_text"]
