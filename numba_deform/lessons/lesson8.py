@@ -209,8 +209,8 @@ def entry(blocks, capability, fetch):
         require(got == min(fit, there), said + f"It should be {min(fit, there)}.")
     require(
         capability != AMPERE and tuple(capability) >= HOPPER,
-        f"capability={capability}: GPUs of that age have no TMA and no mbarrier that counts bytes. On one of "
-        "them the launch would fail with a driver error instead of a sentence.",
+        f"capability={capability}: GPUs of that age have no TMA and no mbarrier that counts bytes. A call on "
+        "one of them would fail in the compiler instead of with a sentence.",
     )
     require(
         tuple(capability) == HOPPER,
