@@ -24,7 +24,7 @@ from .kernels.ceilings import build_delay
 from .kernels.lanes import ITEMSIZE
 from .op import check_problem, gpu_launcher, pick_variant, run_cpu, settle_variant
 from .reference import TOLERANCE, reference, relative_error
-from .variants import VARIANTS, ConfigError, Constants
+from .variants import VARIANTS, ConfigError, Constants, is_registered
 from .worker import Worker, explain
 from .workload import PRESETS, preset
 
@@ -130,12 +130,13 @@ class Case:
             entry.variant, self.gpu, self.problem, locations, dict(entry.parameters), self.fits
         )
 
-    def launcher(self, entry):
+    def launcher(self, entry, guarded=False):
         """(function that launches the entry's kernel, its configuration); raises ConfigError."""
         chosen, config, _ = self.settle(entry)
         addresses = (a.address for a in (*self.operands, self.target))
         run = gpu_launcher(
-            self.gpu, self.problem, chosen, config, *addresses, linked=entry.linked, fits=self.fits
+            self.gpu, self.problem, chosen, config, *addresses, linked=entry.linked, fits=self.fits,
+            guarded=guarded,
         )
         return run, config
 
@@ -254,6 +255,19 @@ def measure(task):
     return result
 
 
+def measure_here(task):
+    """``measure`` in this process; what it raises is in ``error_text``. On a GPU the guarded form of what
+    no child knows runs first: a kernel that waits for ever ends in a report."""
+    entry = task["entry"]
+    try:
+        if task["engine"] == "gpu" and is_registered(entry.variant):
+            case = case_of("gpu", task["workload"], task["seed"])
+            case.launcher(entry, guarded=True)[0]()
+        return measure(task)
+    except Exception as error:
+        return {"error_text": explain(error)}
+
+
 def _measure_cpu(case, entry):
     chosen = pick_variant(entry.variant)
     config = chosen.configure(case.problem.constants, **dict(entry.parameters))
@@ -351,13 +365,16 @@ def constants_of(workload):
 # --- the whole ------------------------------------------------------------------------------------
 def bench(
     gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1,
-    progress=lambda text: None, counters=False,
+    progress=lambda text: None, counters=False, isolated=True, with_ceilings=True,
 ):  # fmt: skip
     """A JSON document: rows of all entries, peers and ceilings, for each of ``workloads``.
 
     ``limit`` is how many seconds the check of one entry may take, its compilation included;
     ``progress(text)`` is told what goes on. With ``gpu`` None the CPU engine runs the entries and its
     virtual time stands in the rows, marked as not measured.
+
+    Without ``isolated`` no child process is started: entries are checked in this process, as those always
+    are that only it knows (``variants.register``). Without ``with_ceilings`` none is measured.
 
     With ``counters``, what :func:`profile.count` says of an entry stands in its row as ``profile``. Raises
     ToolMissing at once where there is no Nsight Compute.
@@ -368,15 +385,19 @@ def bench(
     with shared_directory():
         if gpu:
             progress("compiling")
-            tasks = [task_of(entry, workload, seed) for workload in workloads for entry in entries]
+            elsewhere = [e for e in entries if isolated and not is_registered(e.variant)]
+            tasks = [
+                task_of(entry, workload, seed) for workload in workloads for entry in elsewhere
+            ]
             compile_ahead(tasks, gpu.architecture)
         for workload in workloads:
-            entry_rows = _check_all(workload, entries, seed, engine, limit, progress)
+            entry_rows = _check_all(workload, entries, seed, engine, limit, progress, isolated)
             rows += [row for _, row in entry_rows]
             if gpu:
                 more, found = _timed(
-                    gpu, workload, entry_rows, peer_names, repeats, seed, warm_up, progress
-                )
+                    gpu, workload, entry_rows, peer_names, repeats, seed, warm_up, progress,
+                    with_ceilings,
+                )  # fmt: skip
                 rows += more
                 ceiling_rows += found
                 if counters:
@@ -417,30 +438,32 @@ def columns(workload):
     }
 
 
-def _check_all(workload, entries, seed, engine, limit, progress):
-    """[(entry, row)] after every entry has run once in a child process."""
+def _check_all(workload, entries, seed, engine, limit, progress, isolated):
+    """[(entry, row)] after every entry has run once, in a child process if one knows it."""
     found = []
     with Worker("numba_deform.bench:measure", limit) as worker:
         for entry in entries:
             progress(f"{workload.name}: {entry.label}")
             row = {**columns(workload), "kind": "variant", "variant": entry.label}
             row["fetch"] = pick_variant(entry.variant).fetch
-            found.append((entry, row | worker.call(task_of(entry, workload, seed, engine))))
+            here = not isolated or is_registered(entry.variant)
+            call = measure_here if here else worker.call
+            found.append((entry, row | call(task_of(entry, workload, seed, engine))))
     return found
 
 
-def _timed(gpu, workload, entry_rows, peer_names, repeats, seed, warm_up, progress):
+def _timed(gpu, workload, entry_rows, peer_names, repeats, seed, warm_up, progress, with_ceilings):
     """As :func:`_time_all`; when that fails, every row without a time says why."""
     try:
         case = Case(gpu, workload, seed)
-        return _time_all(case, entry_rows, peer_names, repeats, warm_up, progress)
+        return _time_all(case, entry_rows, peer_names, repeats, warm_up, progress, with_ceilings)
     except Exception as error:
         for _, row in entry_rows:
             row.setdefault("error_text", f"while timing: {explain(error)}")
         return [], []
 
 
-def _time_all(case, entry_rows, peer_names, repeats, warm_up, progress):
+def _time_all(case, entry_rows, peer_names, repeats, warm_up, progress, with_ceilings):
     """Times a workload round by round in this process, into the rows; returns (peers' rows, ceilings')."""
     gpu, workload = case.gpu, case.workload
     jobs = []  # (row, run)
@@ -454,7 +477,8 @@ def _time_all(case, entry_rows, peer_names, repeats, warm_up, progress):
         peer_rows.append(row)
         if run:
             jobs.append((row, run))
-    tried = ceilings.trials(gpu, case.problem, [a.address for a in (*case.operands, case.target)])
+    operands = [a.address for a in (*case.operands, case.target)]
+    tried = ceilings.trials(gpu, case.problem, operands) if with_ceilings else []
     progress(f"{workload.name}: timing {len(jobs)} kernels and {len(tried)} ceilings")
     runs = [run for _, run in jobs] + [trial.run for trial in tried]
     times = time_round_by_round(gpu, runs, repeats, warm_up)

@@ -321,20 +321,21 @@ def _tables_on_gpu(gpu, make_tables, blocks):
 
 def gpu_launcher(
     gpu, problem, chosen, config, value, locations, weights, out, stream=None, linked=False,
-    debug=(0, -1), fits=FITS,
+    debug=(0, -1), guarded=False, fits=FITS,
 ):  # fmt: skip
     """A function of no arguments that launches the kernel; all operands are device addresses.
 
     ``fits`` are those of :func:`make_ready`. ``linked`` calls the PTX functions instead of inlining them; see
-    ``Kernel.with_linked_ptx``. ``debug`` is (address for the tiles, row), for a configuration with debug; such
-    a launch waits for its end, and instead of a hang the function raises what ``host.guard.launch_guarded``
-    does.
+    ``Kernel.with_linked_ptx``. ``debug`` is (address for the tiles, row), for a configuration with debug. A
+    launch of such a one, or with ``guarded``, waits for its end, and instead of a hang the function raises
+    what ``host.guard.launch_guarded`` does.
     """
     ready = make_ready(gpu, problem, chosen, config, locations, linked, fits)
-    return _launcher(ready, problem, chosen, (value, locations, weights, out), stream, debug)
+    addresses = (value, locations, weights, out)
+    return _launcher(ready, problem, chosen, addresses, stream, debug, guarded)
 
 
-def _launcher(ready, problem, chosen, addresses, stream=None, debug=(0, -1)):
+def _launcher(ready, problem, chosen, addresses, stream=None, debug=(0, -1), guarded=False):
     gpu, value = ready.gpu, addresses[0]
     operands = gpu_operands(
         problem,
@@ -345,7 +346,7 @@ def _launcher(ready, problem, chosen, addresses, stream=None, debug=(0, -1)):
     )
     arguments = chosen.module.arguments(operands, ready.config)
     what = (gpu, ready.kernel, ready.blocks, arguments, ready.shared, stream)
-    if getattr(ready.config, "debug", False):
+    if guarded or getattr(ready.config, "debug", False):
         return guarded_launcher(*what)
     return functools.partial(launch, *what)
 

@@ -125,9 +125,10 @@ def caption(document):
     return text + (f", cycles at {clock['ghz']:.2f} GHz" if clock else "")
 
 
-def summary(documents):
+def summary(documents, variants=()):
     """(title, headings, rows of texts): variants against the workloads of all documents, times in ms and
-    what costs them. In brackets, how many times as long as ``direct`` each takes.
+    what costs them. In brackets, how many times as long as ``direct`` each takes. ``variants`` chooses rows,
+    in this order; ValueError names one that is not there.
     """
     measured = [row for document in documents for row in _having(document, "median_ms")]
     places = list(dict.fromkeys(_where(row) for row in measured))
@@ -141,6 +142,12 @@ def summary(documents):
             cells = [_against(times, name, place) for place in places]
             told = (known.systems, known.why) if known else ("", "")
             rows.append((name, told[0], *cells, f"{max(errors):.1e}", told[1]))
+    if variants:
+        named = {row[0]: row for row in rows}
+        for name in variants:
+            if name not in named:
+                raise ValueError(f"no row {name!r}; there are {', '.join(named)}")
+        rows = [named[name] for name in variants]
     headings = ("variant", "rows", *places, "error", "what costs it time")
     return caption(documents[0]), headings, rows
 

@@ -17,13 +17,14 @@ from .bench import (
     columns,
     compile_ahead,
     constants_of,
+    measure_here,
     parse_value,
     rates,
     task_of,
 )
 from .cache import shared_directory
 from .op import pick_variant
-from .variants import VARIANTS, ConfigError
+from .variants import VARIANTS, ConfigError, is_registered
 from .worker import Worker
 from .workload import preset
 
@@ -143,7 +144,8 @@ def sweep(
             if point.refused:
                 result = {"refused": True, "error_text": point.refused}
             else:
-                result = worker.call(task(point))
+                here = is_registered(point.entry.variant)
+                result = (measure_here if here else worker.call)(task(point))
             rows[point.key] = _row(point, result, gpu)
             document["rows"] = list(rows.values())
             record.save(path, document)

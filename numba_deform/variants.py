@@ -4,11 +4,14 @@ A variant is a module of ``kernels/`` with ``build(config, constants)``, ``argum
 and ``blocks(problem, config, resident)``, perhaps ``fit(problem, config, locations)``; a frozen dataclass for
 its parameters (configs.py), and a ``preset`` of them: most rows of the guide are one kernel with other
 parameters. Each (kernel, config, constants) is built and compiled once.
+
+``register`` adds one for the time of a process, for instance from a notebook.
 """
 
 import dataclasses
 import difflib
 import functools
+import re
 from dataclasses import dataclass, field
 
 from .configs import (
@@ -26,9 +29,20 @@ from .device.memory import dynamic_bytes
 from .kernels import direct, persistent, tile, tma, warp_specialized, window
 from .windows import Fit
 
-__all__ = ["SHARED_LIMIT", "VARIANTS", "ConfigError", "Constants", "Variant", "variant"]
+__all__ = [
+    "SHARED_LIMIT",
+    "VARIANTS",
+    "ConfigError",
+    "Constants",
+    "Functions",
+    "Variant",
+    "is_registered",
+    "register",
+    "variant",
+]
 
 AMPERE, HOPPER = (8, 0), (9, 0)
+FETCHES = ("l1", "tma", "shared")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +105,25 @@ class Variant:
 @functools.cache
 def _build(module, config, constants):
     return module.build(config, constants)
+
+
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """Stands in for a module of ``kernels/``, for a kernel that is written elsewhere.
+
+    build(config, constants)            the ``compiler.Kernel``
+    arguments(operands, config)         its arguments for a call, from ``op.Operands``
+    blocks(problem, config, resident)   grid size for an ``op.Problem``; ``resident()`` is how many blocks
+                                        the GPU holds at once
+    """
+
+    build: object
+    arguments: object
+    blocks: object
+
+    @property
+    def __name__(self):
+        return self.build.__module__
 
 
 _DIRECT = (Direct, direct, AMPERE, "l1")
@@ -243,3 +276,79 @@ def variant(name):
         hint = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError("variant", name, f"must be one of {', '.join(VARIANTS)}{hint}")
     return VARIANTS[name]
+
+
+# --- variants of this process ---------------------------------------------------------------------
+_registered = {}
+
+
+class Registration:
+    """A variant in the registry until :meth:`remove`, or until the end of a ``with`` on this."""
+
+    def __init__(self, entry):
+        self.variant = entry
+
+    def remove(self):
+        """Take the variant out, if it is still the one that was registered."""
+        name = self.variant.name
+        if _registered.get(name) is self.variant:
+            del _registered[name], VARIANTS[name]
+
+    def __enter__(self):
+        return self.variant
+
+    def __exit__(self, *_):
+        self.remove()
+
+    def __repr__(self):
+        name = self.variant.name
+        known = "is registered" if _registered.get(name) is self.variant else "was removed"
+        return f"variant {name} {known}: {self.variant.summary}"
+
+
+def register(entry, replace=False):
+    """Add a :class:`Variant` to the registry of this process and return its :class:`Registration`.
+
+    ``ms_deform_attn``, ``prepare``, ``systems``, ``bench`` and its table know it then by its name; other
+    processes do not, so ``bench`` checks it in this one. A name can be used once; ``replace=True`` takes
+    the place of one that was registered before, as a notebook's cell does when it runs again. Raises
+    ConfigError, naming the field, for a name that exists and for what could not run.
+    """
+    _check_entry(entry)
+    name = entry.name
+    if name in VARIANTS and not (replace and name in _registered):
+        hint = (
+            "replace=True replaces it" if name in _registered else "it is one of the package's own"
+        )
+        raise ConfigError("name", name, f"exists already; {hint}")
+    _registered[name] = VARIANTS[name] = entry
+    return Registration(entry)
+
+
+def is_registered(name):
+    """Whether only this process knows the variant of that name."""
+    return name in _registered
+
+
+def _check_entry(entry):
+    if not re.fullmatch("[a-z][a-z0-9-]*", entry.name) or entry.name in ("auto", "all"):
+        rule = "must be lower-case letters, digits and hyphens, and neither auto nor all"
+        raise ConfigError("name", entry.name, rule)
+    for name in ("build", "arguments", "blocks"):
+        if not callable(getattr(entry.module, name, None)):
+            raise ConfigError("module", entry.module, f"has no function {name}")
+    if entry.fetch not in FETCHES:
+        raise ConfigError("fetch", entry.fetch, f"must be one of {', '.join(FETCHES)}")
+    config = entry.config
+    if not dataclasses.is_dataclass(config) or not config.__dataclass_params__.frozen:
+        raise ConfigError("config", config, "must be a frozen dataclass: kernels are kept by it")
+    for name in ("resolve", "shared_bytes"):
+        if not callable(getattr(config, name, None)):
+            raise ConfigError("config", config.__name__, f"has no method {name}(constants)")
+    for f in dataclasses.fields(config):
+        if f.default is dataclasses.MISSING:
+            raise ConfigError("config", config.__name__, f"its field {f.name} needs a default")
+    if not hasattr(
+        entry.unresolved(**entry.preset), "threads"
+    ):  # refuses a preset that does not fit
+        raise ConfigError("config", config.__name__, "has no threads, the size of a block")

@@ -82,6 +82,7 @@ KEYS = {
     "table": (
         FILE, Key("markdown", FLAG, "print Markdown instead"),
         Key("summary", FLAG, "variants against workloads, and what costs each of them time"),
+        Key("variants", TEXT, "of a summary only these, by commas and as they stand in it"),
     ),
     "plot": (
         FILE,
@@ -247,7 +248,10 @@ def run_table(words):
         raise UsageError("file=RESULT.json is needed; with summary=1 several, by commas")
     documents = [report.load(name) for name in options["file"].split(",")]
     if options.get("summary"):
-        _print(documents[0], options.get("markdown"), [report.summary(documents)])
+        chosen = [text for text in options.get("variants", "").split(",") if text]
+        _print(documents[0], options.get("markdown"), [report.summary(documents, chosen)])
+    elif "variants" in options:
+        raise UsageError("variants= chooses rows of a summary: give summary=1 too")
     else:
         for document in documents:
             _print(document, options.get("markdown"))

@@ -2,7 +2,17 @@
 
 import pytest
 
+from numba_deform import variants
+
 
 @pytest.fixture(autouse=True)
 def on_the_cpu_engine(monkeypatch):
     monkeypatch.setenv("NUMBA_DEFORM_ENGINE", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def without_the_variants_of_a_lesson():
+    """What a notebook registers in this process is not there for other tests."""
+    yield
+    for name in [name for name in variants.VARIANTS if variants.is_registered(name)]:
+        variants.Registration(variants.VARIANTS[name]).remove()

@@ -1,0 +1,139 @@
+"""The entrance: its links lead somewhere, its commands exist and work, its tables are those of the results."""
+
+import ast
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from numba_deform import cli, reference, relative_error, report
+from numba_deform.variants import VARIANTS
+from numba_deform.workload import preset
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = ("README.md", "CONTRIBUTING.md", "notebooks/README.md", "bench/FAULTS.md", "bench/NOTES.md")
+CHEAP = ("variants", "bugs", "probe", "tile-copy", "table")
+
+
+def commands():
+    """The words of each ``numba-deform`` in the indented blocks of the README."""
+    found = []
+    for line in README.splitlines():
+        if line.startswith("    ") and "numba-deform " in line:
+            words = shlex.split(line, comments=True)
+            for i, word in enumerate(words):
+                if word == "numba-deform":
+                    end = words.index("&&", i) if "&&" in words[i:] else len(words)
+                    found.append(words[i + 1 : end])
+    return found
+
+
+COMMANDS = commands()
+
+
+def is_cheap(words):
+    return words[0] in CHEAP or "engine=cpu" in words
+
+
+# --- links and pictures ---------------------------------------------------------------------------
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page):
+    path = ROOT / page
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.S)
+    targets = [t for t in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in t and t[0] != "#"]
+    missing = [t for t in targets if not (path.parent / t.partition("#")[0]).exists()]
+    assert not missing, f"{page} links to {missing}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "notebooks/README.md"])
+def test_every_lesson_is_linked(page):
+    text = (ROOT / page).read_text()
+    lessons = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+    assert lessons
+    assert [path.name for path in lessons if f"{path.name})" not in text] == []
+
+
+def test_the_picture_is_small():
+    data = (ROOT / "notebooks" / "timeline.png").read_bytes()
+    assert data[:4] == b"\x89PNG" and len(data) < 100_000
+    assert "](notebooks/timeline.png)" in README
+
+
+# --- commands -------------------------------------------------------------------------------------
+def test_commands_and_their_keys_exist():
+    parameters = {f.name for v in VARIANTS.values() for f in dataclasses.fields(v.config)}
+    workload_fields = {"num_query", "patterns"}  # of sweep, beside its own keys
+    assert len(COMMANDS) > 20
+    for words in COMMANDS:
+        assert words[0] in cli.COMMANDS, words
+        known = {key.name for key in cli.KEYS[words[0]]} | parameters | workload_fields
+        for word in words[1:]:
+            key, equals, _ = word.partition("=")
+            assert not equals or key in known, words
+
+
+@pytest.mark.parametrize("words", [c for c in COMMANDS if is_cheap(c)], ids=" ".join)
+def test_command_works(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    written = [tmp_path / word.partition("=")[2] for word in words if word.startswith("out=")]
+    words = [f"out={tmp_path / w[4:]}" if w.startswith("out=") else w for w in words]
+    words = [
+        "schedules=1" if w.startswith("schedules=") else w for w in words
+    ]  # it takes 10 s each
+    assert cli.main(words) == 0, capsys.readouterr().err
+    assert all(path.stat().st_size for path in written)
+
+
+# --- Python ---------------------------------------------------------------------------------------
+def snippets():
+    return re.findall(r"```python\n(.*?)```", README, re.S)
+
+
+def test_snippets_are_python():
+    assert len(snippets()) >= 4
+    for text in snippets():
+        ast.parse(text)
+
+
+def test_the_call_works():
+    i = preset("tiny", num_query=3).generate(1)
+    scope = dataclasses.asdict(i)
+    exec(snippets()[0], scope)
+    want = reference(*scope_of(i))
+    assert isinstance(scope["out"], np.ndarray) and relative_error(scope["out"], want) < 1e-3
+
+
+def scope_of(i):
+    return (
+        i.value, i.spatial_shapes, i.level_start_index, i.sampling_locations, i.attention_weights,
+    )  # fmt: skip
+
+
+# --- tables ---------------------------------------------------------------------------------------
+def table(variants=()):
+    names = ("pipelines_seeds.json", "pipelines_detr.json")
+    documents = [report.load(ROOT / "bench" / "results" / name) for name in names]
+    return report.markdown(documents[0], [report.summary(documents, variants)])
+
+
+def test_the_tables_are_those_of_the_results():
+    """After a change of results or of ``variants.py``: write both again with the README's command."""
+    assert (ROOT / "bench" / "TABLE.md").read_text() == table()
+    heading = table().splitlines()[2]
+    shown = README[README.index(heading) :].partition("\n\n")[0].splitlines()[2:]
+    names = [line.split(" | ")[0].removeprefix("| ") for line in shown]
+    assert 5 < len(names) < 15
+    assert table(names).splitlines()[4:] == shown
+    assert f"All {len(table().splitlines()) - 4} rows" in README
+
+
+def test_rows_of_a_summary():
+    with pytest.raises(ValueError, match="no row 'tma stages=77'; there are direct, "):
+        table(["direct", "tma stages=77"])
+    assert (
+        cli.main(["table", f"file={ROOT}/bench/results/pipelines_seeds.json", "variants=tma"]) == 2
+    )
