@@ -90,7 +90,7 @@ def test_every_variant_ends(hopper, name, edge):
     assert relative_error(run(inputs, name), expected(inputs)) < TOLERANCE["float16"]
 
 
-@pytest.mark.parametrize("name", [n for n, v in VARIANTS.items() if hasattr(v.config, "debug")])
+@pytest.mark.parametrize("name", [n for n, v in VARIANTS.items() if hasattr(v.config, "box")])
 def test_tiles_are_what_plain_loads_find(hopper, name):
     workload = Workload(
         "edge", channels=32, pattern="uniform", outside=0.2, **EDGES["half a block"]

@@ -574,7 +574,7 @@ def test_plot_of_what_sweep_has_written(x, grid, scales, pretended, monkeypatch,
     assert sorted(found) == names and (axes.get_xscale(), axes.get_yscale()) == scales
     drawn = sorted(time for line in found.values() for _, time in line)
     assert drawn == sorted(row["median_ms"] for row in rows) and len(drawn) == 9
-    assert {line.get_color() for line in axes.lines} <= set(report.COLOURS)
+    assert {line.get_color() for line in axes.lines} <= set(report.SERIES)
 
 
 def test_plot_of_many_panels(tmp_path):
