@@ -1,11 +1,12 @@
 """``variant="auto"``: the fastest kernel for a problem, and why; whether it still is; what is fitted, kept.
 
 The choice is between a kernel that no pattern of samples slows down much (``direct``) and one that needs
-samples near their query (``window``). What they take was measured on an H200
-(bench/results/windows_spread.json): on one SM, ``direct`` some 3.8 cycles a sample where samples are near,
-``window`` 3.0, and some 500 more for one that lies outside its window where these are few (local(4): 20
-cycles a sample with 3.3 % outside). Few rows are over before windows have arrived. What ``numba-deform
-tune`` has measured on this GPU for problems of this kind takes the place of these numbers (tuned.py).
+samples near their query (``window``). What they take was measured on an H200 (bench/results/windows_seeds.json,
+windows_encoders.json, windows_spread.json): on one SM, where samples are near, some cycles for each sample and
+some for each row, fewer by ``window``; and some 500 for a sample that lies outside its window where these are
+few (local(4): 20 cycles a sample with 3.3 % outside). Few rows are over before windows have arrived. What
+``numba-deform tune`` has measured on this GPU for problems of this kind takes the place of these numbers
+(tuned.py).
 """
 
 import functools
@@ -21,8 +22,9 @@ from .tuned import Answer, Candidate
 from .variants import ConfigError, Variant, variant
 from .workload import NUMPY_DTYPES
 
-DIRECT_CYCLES, WINDOW_CYCLES, OUTSIDE_CYCLES = 3.8, 3.0, 500.0
-UNTUNED = Answer(Candidate("direct", (), DIRECT_CYCLES), Candidate("window", (), WINDOW_CYCLES))
+SAMPLE_CYCLES, OUTSIDE_CYCLES = 2.5, 500.0
+DIRECT_ROW_CYCLES, WINDOW_ROW_CYCLES = 45.0, 16.0  # measured with 12 to 32 samples a row
+LEAST_SAMPLES = 12
 LEAST_ROWS = 100_000  # B * Q * H
 LEAST_ITEMS = 4  # of each SM
 KEPT_PROBLEMS = 64  # problems
@@ -43,10 +45,19 @@ class Choice:
     answer: Answer | None = None
 
 
+def untuned(constants):
+    """The ``tuned.Answer`` by the model, for ``configs.Constants``."""
+    samples = max(constants.levels * constants.points, LEAST_SAMPLES)
+    direct, window = (
+        SAMPLE_CYCLES + cycles / samples for cycles in (DIRECT_ROW_CYCLES, WINDOW_ROW_CYCLES)
+    )
+    return Answer(Candidate("direct", (), direct), Candidate("window", (), window))
+
+
 def expected_cycles(fitted, outside):
     """Cycles a sample of a fitted ``Candidate`` when this share of the samples lies outside."""
     cycles = fitted.cycles + OUTSIDE_CYCLES * (outside - fitted.outside)
-    return max(min(fitted.cycles, WINDOW_CYCLES), cycles)
+    return max(min(fitted.cycles, SAMPLE_CYCLES), cycles)
 
 
 def choose(gpu, problem, locations, fits, again=False):
@@ -57,7 +68,9 @@ def choose(gpu, problem, locations, fits, again=False):
     their size if that will do, since another size is another kernel, which takes seconds to compile.
     """
     answer = tuned.find(gpu, problem)
-    said, answer = (f"; tuned {answer.date}", answer) if answer else ("", UNTUNED)
+    said, answer = (
+        (f"; tuned {answer.date}", answer) if answer else ("", untuned(problem.constants))
+    )
     steady = variant(answer.steady.variant)
     plain = steady.configure(problem.constants, **dict(answer.steady.parameters))
     if answer.fitted is None:
@@ -203,7 +216,7 @@ class Watch:
         return time.perf_counter() >= self._rest_until
 
     def _direct(self, why, answer=None):
-        steady = (answer or UNTUNED).steady
+        steady = (answer or untuned(self.problem.constants)).steady
         chosen = variant(steady.variant)
         config = chosen.configure(self.problem.constants, **dict(steady.parameters))
         return Choice(chosen, config, why, answer)

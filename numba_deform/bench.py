@@ -135,7 +135,13 @@ class Case:
         chosen, config, _ = self.settle(entry)
         addresses = (a.address for a in (*self.operands, self.target))
         run = gpu_launcher(
-            self.gpu, self.problem, chosen, config, *addresses, linked=entry.linked, fits=self.fits,
+            self.gpu,
+            self.problem,
+            chosen,
+            config,
+            *addresses,
+            linked=entry.linked,
+            fits=self.fits,
             guarded=guarded,
         )
         return run, config

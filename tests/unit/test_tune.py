@@ -9,7 +9,7 @@ import pytest
 from fake_measures import CANDIDATES
 
 from numba_deform import sweep, tune, tuned
-from numba_deform.auto import UNTUNED, choose
+from numba_deform.auto import choose, untuned
 from numba_deform.bench import parse_entries
 from numba_deform.cli import bench as commands
 from numba_deform.cli import main
@@ -93,8 +93,9 @@ def test_the_problem_of_a_workload_is_that_of_its_arrays():
 def test_default_candidates_exist():
     entries = parse_entries(tune.CANDIDATES)
     assert not any(sweep.point_of(entry, NEAR).refused for entry in entries)
+    answer = untuned(tune.problem_of(NEAR).constants)
     assert {(e.variant, e.parameters) for e in entries} >= {
-        (c.variant, c.parameters) for c in (UNTUNED.steady, UNTUNED.fitted)
+        (c.variant, c.parameters) for c in (answer.steady, answer.fitted)
     }
     assert set(CANDIDATES) <= {entry.label for entry in entries}
 
@@ -129,7 +130,8 @@ def test_command(on_gpu, tmp_path, capsys):
 
 def test_forget_without_a_workload_is_all(capsys):
     for workload in (NEAR, preset("tiny")):
-        tuned.keep(GPU, tune.problem_of(workload), UNTUNED)
+        problem = tune.problem_of(workload)
+        tuned.keep(GPU, problem, untuned(problem.constants))
     assert main(["tune", "forget=1"]) == 0
     assert "2 answers" in capsys.readouterr().out
     assert tuned.forget() == 0
