@@ -438,7 +438,7 @@ for line in (
 ):
     moves = (".reg", "ld.param", "st.param", "ret")
     own = [each for each in line.ptx.statements if not each.startswith(moves)]
-    print(f"{line.ptx.name}\n    " + "; ".join(own))
+    print(f"{line.ptx.name}\n    " + ";\n    ".join(own))
 
 # %% [markdown]
 # Everything that lesson 2 told in words stands in these names: `release` with the arrival, `acquire` with the

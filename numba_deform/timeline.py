@@ -35,6 +35,8 @@ COLOURS = {
     "acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
     "other": YELLOW, "flight": GREEN,
 }  # fmt: skip
+HATCHES = {"acquire": "////"}  # the other grey
+SMALLEST_TEXT = 3.5  # points
 
 
 class TimelineError(ValueError):
@@ -224,10 +226,12 @@ def figure(timelines, start=0, end=None):
                 bottom = span.warp + 0.03 + height * span.stage
             axes.broken_barh(
                 [(span.start, span.end - span.start)], (bottom, height),
-                color=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
+                facecolor=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
+                hatch=HATCHES.get(span.activity),
             )  # fmt: skip
             wide = span.end - span.start > 0.012 * (last - start)
-            if wide and span.activity in ("compute", "flight", "issue"):
+            legible = 18 * height > SMALLEST_TEXT
+            if wide and legible and span.activity in ("compute", "flight", "issue"):
                 middle = (max(span.start, start) + min(span.end, last)) / 2
                 axes.text(
                     middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
@@ -238,6 +242,9 @@ def figure(timelines, start=0, end=None):
         axes.set_xlim(start, last)
         axes.set_title(f"{timeline.title}: {timeline.engine}", fontsize="medium")
     panels[-1].set_xlabel("cycles (numbers in the bars: stages)")
-    handles = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
+    handles = [
+        Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
+        for name, colour in COLOURS.items()
+    ]
     made.legend(handles=handles, ncols=len(handles), loc="outside lower center", fontsize="small")
     return made

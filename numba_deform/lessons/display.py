@@ -8,6 +8,7 @@ import textwrap
 from ..colours import BLUE, GREEN, ORANGE, VERMILION
 
 COLOURS = {"right": GREEN, "wrong": VERMILION, "hole": ORANGE, "fault": BLUE}
+CODE = re.compile(r"`([^`\n]+)`")
 PLACE = re.compile(r"[^\s()]*\.py:(\d+)")
 
 
@@ -29,13 +30,19 @@ def _shell():
 
 
 def card(kind, title, body, pre=False):
-    """HTML: a box with a coloured edge, a bold ``title`` that says the same in words, and escaped text."""
+    """HTML: a box with a coloured edge, a bold ``title`` that says the same in words, and escaped text.
+
+    In a ``body`` that is not preformatted, what stands between backticks is shown as code.
+    """
     style = "white-space:pre-wrap;overflow-wrap:anywhere;margin:0.3em 0 0 0"
-    tag = "pre" if pre else "div"
+    style += ";font-family:monospace" if pre else ""
+    tag, text = "pre" if pre else "div", html.escape(body)
+    if not pre:
+        text = CODE.sub(r"<code>\1</code>", text)
     return (
         f'<div data-kind="{kind}" style="border:1px solid #999;border-left:0.5em solid '
         f'{COLOURS[kind]};padding:0.5em 0.8em;margin:0.5em 0;max-width:60em">'
-        f'<b>{html.escape(title)}</b><{tag} style="{style}">{html.escape(body)}</{tag}></div>'
+        f'<b>{html.escape(title)}</b><{tag} style="{style}">{text}</{tag}></div>'
     )
 
 

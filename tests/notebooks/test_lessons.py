@@ -114,6 +114,8 @@ def test_verdicts_show_themselves(capsys):
     assert "Still open (half)" in capsys.readouterr().out
     assert 'data-kind="hole"' in verdict._repr_html_()
     assert "&lt;b&gt;" in display.card("wrong", "x", "<b>")
+    assert "<code>a &lt; b</code>" in display.card("wrong", "x", "write `a < b` here")
+    assert "`a`" in display.card("fault", "x", "`a`", pre=True)
 
 
 def hole_in_body(a):
