@@ -131,7 +131,7 @@ recorded = {s: check.trace(build_roles(s), f"{s} stage{'s' * (s > 1)}", engine) 
 pictures.timelines(recorded[2])
 
 # %% [markdown]
-# Dark grey is a producer in `acquire`, pale grey a consumer in `wait`. Compare the two halves with the loop
+# Hatched is a producer in `acquire`, pale grey a consumer in `wait`. Compare the two halves with the loop
 # of lesson 4. **The prologue is gone**, and so is the `S - 1`. The producer simply runs ahead, as far as the
 # ring lets it, and `acquire` stops it where the ring is full. No line says how far ahead it is, so none can
 # say it wrongly. Each role has one loop, one state, and one thing to wait for.
@@ -193,7 +193,9 @@ pictures.barrier_states(
 # - `arrivals="lane"`: every lane arrives for itself, as in our kernel. Nothing else is needed.
 # - `arrivals="warp"`: one lane arrives for its warp, after `syncwarp`. A 32nd of the arrivals.
 #
-# In its default, `warp`, each producer warp and each consumer warp arrives once for each use of a stage.
+# `lane` is the default: compute-sanitizer's racecheck can follow it, which does not see what `syncwarp` adds
+# to another lane's arrival, and it was measured to be no slower (`bench/NOTES.md`). With `warp`, each warp of
+# either role arrives once for each use of a stage.
 #
 # ## Exercise 1: the counts
 #

@@ -211,7 +211,7 @@ print(f"which are {brought / problem.samples / 128:.2f} wavefronts; {fit.outside
 # %% [markdown]
 # Eight cycles divided by 1466 is nothing. And fewer bytes come: neighbours share their pixels. The price is
 # paid elsewhere. Somebody has to group the queries; what lies outside its window takes a slow path of its
-# own; and where samples are not near their query, windows lose by far (local(4): 2.44 ms against 0.51,
+# own; and where samples are not near their query, windows lose by far (local(8): 4.03 ms against 0.52,
 # README). The idea is not "TMA is fast". It is **one instruction, many samples**.
 #
 # What is left is the way from shared memory to the registers: the two wavefronts. They are two only if no

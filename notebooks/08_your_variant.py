@@ -656,56 +656,6 @@ for made in machine:
 # model.
 
 # %%
-shape = "stages=3,warps=8" if engine == "gpu" else "stages=3,warps=1"
-entries = f"direct,tma-fastest,level-ring:{shape}"
-view = None
-if running_on.passed and registrable.passed:
-    module = Functions(build_running_on, arguments, as_many_as_fit)
-    summary = "as level-ring; the ring runs on from row to row"
-    mine = dataclasses.replace(
-        entry, name="level-ring-on", summary=summary, config=RunningOn, module=module,
-        capability=capability, fetch=fetch,
-    )  # fmt: skip
-    register(mine, replace=True)
-    entries += f",level-ring-on:{shape}"
-    plan = plan_operator(inputs, "level-ring-on", "cpu", stages=3, warps=1, trace=True)
-    view = pictures.timelines(timeline.record(plan))
-view
-
-# %% [markdown]
-# Follow the green lines of the flights: they no longer stop where a row ends.
-#
-# ## 8 · Timed
-#
-# First a look at the machine code, which needs no GPU. Two things ruin a time before it is taken: registers
-# that spill to memory, and arrays that live there (`stack`).
-
-# %%
-seeds = Constants(levels=4, points=8, channels=32)
-level_ring = entry.kernel(LevelRing(stages=3), seeds)
-machine = [level_ring]
-if running_on.passed and registrable.passed:
-    level_ring_on = mine.kernel(RunningOn(stages=3), seeds)
-    machine.append(level_ring_on)
-for made in machine:
-    found = inspect_kernel(made)
-    spilled = found.spill_loads + found.spill_stores
-    print(
-        f"{made.name:14} {found.registers} registers, {spilled} spills, stack of {found.stack} bytes; "
-        f"{found.instructions['UTMALDG']} TMA instructions in the text"
-    )
-
-# %% [markdown]
-# `bench` runs all entries on a poisoned output, compares each with float64, and then times them in turn,
-# round after round, so that a clock that drifts hits all alike. `isolated=False` keeps everything in this
-# process, the only one that knows your variant. (`with_ceilings=True` measures what bounds each as well, and
-# takes a minute.)
-#
-# On the CPU engine there is nothing to time. It gives **virtual cycles**: what its table of costs adds up to.
-# They show how a pipeline overlaps. They are no measurement, and the table says so. In particular they say
-# nothing about `direct`, which runs through caches that the engine does not model.
-
-# %%
 gpu = find_gpu() if engine == "gpu" else None
 workload = preset("detr-encoder", pattern="local(2)") if gpu else small
 listed = parse_entries(entries)

@@ -9,6 +9,7 @@ from ..colours import BLUE, GREEN, ORANGE, VERMILION
 
 COLOURS = {"right": GREEN, "wrong": VERMILION, "hole": ORANGE, "fault": BLUE}
 CODE = re.compile(r"`([^`\n]+)`")
+EMPHASIS = re.compile(r"(?<![\w*])\*(\w+)\*(?![\w*])")
 PLACE = re.compile(r"[^\s()]*\.py:(\d+)")
 
 
@@ -32,13 +33,13 @@ def _shell():
 def card(kind, title, body, pre=False):
     """HTML: a box with a coloured edge, a bold ``title`` that says the same in words, and escaped text.
 
-    In a ``body`` that is not preformatted, what stands between backticks is shown as code.
+    In a ``body`` that is not preformatted, what stands between backticks is code, and a *word* emphasised.
     """
     style = "white-space:pre-wrap;overflow-wrap:anywhere;margin:0.3em 0 0 0"
     style += ";font-family:monospace" if pre else ""
     tag, text = "pre" if pre else "div", html.escape(body)
     if not pre:
-        text = CODE.sub(r"<code>\1</code>", text)
+        text = EMPHASIS.sub(r"<em>\1</em>", CODE.sub(r"<code>\1</code>", text))
     return (
         f'<div data-kind="{kind}" style="border:1px solid #999;border-left:0.5em solid '
         f'{COLOURS[kind]};padding:0.5em 0.8em;margin:0.5em 0;max-width:60em">'

@@ -115,6 +115,7 @@ def test_verdicts_show_themselves(capsys):
     assert 'data-kind="hole"' in verdict._repr_html_()
     assert "&lt;b&gt;" in display.card("wrong", "x", "<b>")
     assert "<code>a &lt; b</code>" in display.card("wrong", "x", "write `a < b` here")
+    assert "<em>all</em> 2*3*4" in display.card("wrong", "x", "*all* 2*3*4")
     assert "`a`" in display.card("fault", "x", "`a`", pre=True)
 
 

@@ -28,6 +28,13 @@ def _html(cell):
 
 
 @each_notebook
+def test_no_cell_twice(name):
+    """Long ones: a short one may do the same again to other things."""
+    sources = [cell.source for cell in lessons.cells(name) if cell.source.count("\n") > 3]
+    assert len(sources) == len(set(sources))
+
+
+@each_notebook
 def test_exercises(name):
     """Hole, typical mistakes and solution: three kinds of verdict, and no message twice."""
     messages, scope = {}, {}
