@@ -129,7 +129,9 @@ def test_before_hopper(name):
     assert code.instructions["LDG"] + code.instructions.get("LDGSTS", 0) > 4
 
 
-@pytest.mark.parametrize("name", ["tile-cp-async", "tma", "persistent-prefetch", "phase2"])
+@pytest.mark.parametrize(
+    "name", ["tile-cp-async", "tma", "persistent-prefetch", "phase2", "window"]
+)
 def test_marks_cost_nothing_when_off(name, monkeypatch):
     """The same machine code as if the marks were not written in the source at all."""
     constants, chosen = Constants(*SHAPES["seeds"]), VARIANTS[name]

@@ -67,6 +67,12 @@ def test_what_does_not_match(monkeypatch):
     assert not all(c.match for c in check_tiles(made, 0))
 
 
+def test_windows_are_no_tiles():
+    made = plan_operator(SMALL.generate(seed=3), "window", "cpu", debug=True)
+    with pytest.raises(DebugError, match="window was not built with debug=1, or has no tiles"):
+        check_tiles(made, 0)
+
+
 def test_refused():
     with pytest.raises(DebugError, match="debug=1"):
         check_tiles(plan("tma"), 0)

@@ -87,6 +87,21 @@ def test_a_deeper_ring_waits_less():
     assert waits[1] < waits[0]
 
 
+def test_window_marks_a_stage_once():
+    """A warp waits for an item's windows once, however many of its rows it adds up."""
+    consumers, stages = 2, 2
+    parameters = dict(consumers=consumers, stages=stages, cell=(1, 1), trace=True)
+    made = timeline.record(plan_operator(SMALL.generate(seed=1), "window", "cpu", **parameters))
+    issued = of(made, "issue")
+    assert len(issued) > stages and {span.warp for span in issued} == {consumers}
+    for warp in range(consumers):
+        assert sum(span.warp == warp for span in of(made, "compute")) == len(issued)
+    for activity in ("acquire", "issue", "wait", "compute"):
+        for span in of(made, activity):
+            assert (span.stage, span.parity) == (span.use % stages, span.use // stages % 2)
+    assert len(made.flights) == len(issued) and all(f.end > f.start for f in made.flights)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_recording_changes_nothing(name):
     """The output of a kernel that writes marks is right, and two recordings are the same."""
