@@ -449,9 +449,9 @@ print("\n".join(lines[at - 4 : at + 4]))
 # For one lane it costs little. Where every lane asks for a tile of its own the loop really runs, and that is
 # why few producer warps are slow: 81 cycles a tile in one warp (`bench/results/timeline_phase2.json`).
 #
-# And the spill: with it the first prototype of `window` took 0.75 ms, without it 0.49. Here is one kernel
-# twice, once with as many registers as it likes, and once where `min_blocks=8` asks for eight resident
-# blocks, which leaves 32 registers to a thread:
+# And the spill: a register that did not fit goes through memory, each time. Here is one kernel twice, once
+# with as many registers as it likes, and once where `min_blocks=8` asks for eight resident blocks, which
+# leaves 32 registers to a thread:
 
 
 # %%

@@ -3,10 +3,10 @@
 The choice is between a kernel that no pattern of samples slows down much (``direct``) and one that needs
 samples near their query (``window``). What they take was measured on an H200 (bench/results/windows_seeds.json,
 windows_encoders.json, windows_spread.json): on one SM, where samples are near, some cycles for each sample and
-some for each row, fewer by ``window``; and some 500 for a sample that lies outside its window where these are
-few (local(4): 20 cycles a sample with 3.3 % outside). Few rows are over before windows have arrived. What
-``numba-deform tune`` has measured on this GPU for problems of this kind takes the place of these numbers
-(tuned.py).
+some for each row, fewer by ``window``. A sample outside its window costs 130 to 300 more where many lie there
+(windows_seeds.json), and is taken for 500, an estimate on the safe side for where they are few
+(bench/NOTES.md). Few rows are over before windows have arrived. What ``numba-deform tune`` has measured on
+this GPU for problems of this kind takes the place of these numbers (tuned.py).
 """
 
 import functools
@@ -27,7 +27,7 @@ DIRECT_ROW_CYCLES, WINDOW_ROW_CYCLES = 45.0, 16.0  # measured with 12 to 32 samp
 LEAST_SAMPLES = 12
 LEAST_ROWS = 100_000  # B * Q * H
 LEAST_ITEMS = 4  # of each SM
-KEPT_PROBLEMS = 64  # problems
+KEPT_PROBLEMS = 64
 WORK_EACH_LOOK = 20  # times as long as looking takes, between two looks
 HEARD_EACH = 7  # calls; a prime, so that layers of a model that take turns all get theirs
 

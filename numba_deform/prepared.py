@@ -214,7 +214,8 @@ class Prepared:
         """Share of the samples that no window held in the launches since this was last asked, those of
         captured graphs included (CPU engine: in the last call); waits for the GPU.
 
-        None without a launch, and for a variant without windows. ``auto`` takes windows below some 0.0016.
+        None without a launch, and for a variant without windows. ``auto`` takes windows below some
+        0.002 to 0.005, the more the fewer samples a row has.
         """
         raise NotImplementedError
 

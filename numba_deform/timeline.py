@@ -35,7 +35,7 @@ COLOURS = {
     "acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
     "other": YELLOW, "flight": GREEN,
 }  # fmt: skip
-HATCHES = {"acquire": "////"}  # the other grey
+HATCHES = {"acquire": "////"}  # in print its grey looks like that of wait
 SMALLEST_TEXT = 3.5  # points
 
 
