@@ -28,6 +28,7 @@ from numba.cuda import types
 
 from .. import windows
 from ..compiler import kernel
+from ..device.float32 import add_rm_f32
 from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
 from ..device.integer import div_u32
 from ..device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
@@ -66,18 +67,23 @@ from .lanes import ITEMSIZE
 from .row import run_parts, sum_parts
 from .sampling import corner_weights, load_level, locate, number_loader
 
-# A consumer thread, and where it reads: its row and chunk, the shared addresses of its warp's prepared samples
-# and of its chunk of the stage; for samples outside, the plane's address and the bytes of a pixel in it.
-Reader = namedtuple("Reader", ["row", "chunk", "meta", "base", "plane", "pixel_bytes"])
-# The level of a lane's run, and its window: corner, size, and the pixels before it in the stage.
+# A consumer thread, and where it reads: its row and chunk, the shared address of its warp's prepared samples,
+# the columns that it reads first and second; for samples outside, the plane's address and the bytes of a pixel
+# in it.
+Reader = namedtuple("Reader", ["row", "chunk", "meta", "first", "second", "plane", "pixel_bytes"])
+# One column of all tiles: what a tile's address in the stage is added to, and the bit that it then has.
+Column = namedtuple("Column", ["base", "bit"])
+# The level of a lane's run, and its window: size, and the pixels before it in the stage. A sample lies
+# scale * location + shift pixels from the window's corner; between low and high it has neighbours in the level.
 Window = namedtuple(
     "Window",
-    ["level", "mine", "height", "width", "left", "top", "box_height", "box_width", "offset"],
+    ["level", "mine", "scale", "shift", "low", "high", "box_height", "box_width", "offset"],
 )
 # What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
 Item = namedtuple("Item", ["batch", "head", "cell", "count"])
 Job = namedtuple("Job", ["item", "group", "round", "what"])
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
+ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
 CORNER_BYTES = 16  # of a window: left, top; width and height of the level
 
 
@@ -196,6 +202,9 @@ def build(config, constants):
     pitch_of = choice(tuple(w * PIXEL for _, w in boxes))
     width_of = choice(tuple(w for _, w in boxes))
     height_of = choice(tuple(h for h, _ in boxes))
+    KEPT = 0x3FFFF & ~(
+        PIXEL if SPLIT else 0
+    )  # of an address; what comes from a word's upper half goes
     WORDS = sample_words(constants, config.arithmetic)
     WIDE = WORDS == 4
     TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
@@ -216,6 +225,13 @@ def build(config, constants):
     open_marks, mark = make_marks(config.trace)
 
     @cuda.jit(device=True, forceinline=True)
+    def floor_near(x):
+        """(floor of x, what it leaves) for a small x; any number past 2^22 for others and for no number."""
+        shifted = add_rm_f32(x, float32(ROUND))  # fp32 has no bits for a fraction there
+        floor = float32(shifted - float32(ROUND))
+        return uint32(mov_b32_f32(shifted) - uint32(ROUND_BITS)), float32(x - floor)
+
+    @cuda.jit(device=True, forceinline=True)
     def entry(meta, owner, e, row):
         """Where sample e of those that lane ``owner`` of a row prepares stands. Lanes that write at once
         reach different banks, and so do rows that read at once."""
@@ -224,39 +240,47 @@ def build(config, constants):
         return uint32(meta + uint32(4 * WORDS) * uint32(place))
 
     @cuda.jit(device=True, forceinline=True)
-    def put(meta, owner, e, row, code, across, up, down):
+    def put(me, e, here, nowhere, tile, across, up, down):
         """One prepared sample: where its tile is, how much of it weighs the column that is read second, and
-        what its two lines weigh."""
-        here = entry(meta, owner, e, row)
+        what its two lines weigh; nothing, and tile ``nowhere``, if it is not ``here``."""
+        place = entry(me.meta, me.chunk, e, me.row)
         if WIDE:
-            st_shared_v4(here, code, mov_b32_f32(across), mov_b32_f32(up), mov_b32_f32(down))
+            zero = uint32(0)
+            st_shared_v4(
+                place,
+                uint32(tile) if here else uint32(nowhere),
+                mov_b32_f32(across) if here else zero,
+                mov_b32_f32(up) if here else zero,
+                mov_b32_f32(down) if here else zero,
+            )
         else:
-            negative = cvt_rn_f16x2_f32(float32(0), float32(-across))
-            st_shared_v2(here, uint32(code | negative), cvt_rn_f16x2_f32(up, down))
+            word = uint32(uint32(tile) | cvt_rn_f16x2_f32(float32(0), float32(-across)))
+            lines = cvt_rn_f16x2_f32(up, down)
+            st_shared_v2(place, word if here else uint32(nowhere), lines if here else uint32(0))
 
     @cuda.jit(device=True, forceinline=True)
-    def add_sample(acc, meta, owner, e, row, base, pitch):
+    def pixel_at(column, word):
+        """The address of a pixel of a tile, whose number is the lower half of ``word``."""
+        return uint32(uint32(column.base + word * uint32(PIXEL)) & uint32(KEPT) | column.bit)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_sample(acc, me, owner, e, pitch):
         """One sample of each row, its tile's columns in the row's own order."""
-        here = entry(meta, int32(owner), int32(e), row)
+        place = entry(me.meta, int32(owner), int32(e), me.row)
         if WIDE:
-            words = ld_shared_v4(here)
+            words = ld_shared_v4(place)
             across = mov_f32_b32(words[1])
             line, other_line = mov_f32_b32(words[2]), mov_f32_b32(words[3])
             later, other_later = float32(line * across), float32(other_line * across)
             up, down = float32(line - later), float32(other_line - other_later)
-            code = words[0]
         else:
-            words = ld_shared_v2(here)
+            words = ld_shared_v2(place)
             lines = words[1]
             earlier = fma_rn_f16x2(lines, dup_hi_b16x2(words[0]), lines)
             rest = fma_rn_f16x2(earlier, uint32(MINUS_ONES), lines)
             up, down = unpack(earlier, uint32(0))
             later, other_later = unpack(rest, uint32(0))
-            code = uint32(words[0] & uint32(0xFFFF))
-        first = uint32(base + (code >> uint32(1)) * uint32(PIXEL))
-        second = uint32(first + uint32(PIXEL))
-        if SPLIT:
-            second = uint32(second - (code & uint32(1)) * uint32(2 * PIXEL))
+        first, second = pixel_at(me.first, words[0]), pixel_at(me.second, words[0])
         add(acc.sums, acc.partial, 0, ld_shared_v4(first), up)
         add(acc.sums, acc.partial, 0, ld_shared_v4(second), later)
         add(acc.sums, acc.partial, 0, ld_shared_v4(uint32(first + uint32(pitch))), down)
@@ -318,30 +342,23 @@ def build(config, constants):
 
         @cuda.jit(device=True, forceinline=True)
         def prepare(acc, run, me, at, lost, r):
-            x, fx, inside_x = locate(run.xy[2 * k], at.width)
-            y, fy, inside_y = locate(run.xy[2 * k + 1], at.height)
-            attention = run.attention[k]
-            if not (at.mine and inside_x and inside_y):
-                attention = float32(0)
-            at_x, at_y = int32(x - at.left), int32(y - at.top)
-            here = at_x >= 0 and at_y >= 0 and at_x < at.box_width - 1 and at_y < at.box_height - 1
-            inner, tile = float32(0), int32(0)
-            if here:
-                inner, tile = attention, int32(at_y * at.box_width + at_x)
-            tile = int32(tile + at.offset)
-            swap = int32(0)  # whether this row reads the right column first
+            x = float32(run.xy[2 * k] * at.scale[0] + at.shift[0])
+            y = float32(run.xy[2 * k + 1] * at.scale[1] + at.shift[1])
+            column, fx = floor_near(x)
+            line, fy = floor_near(y)
+            attention = float32(0)
+            if at.mine:
+                attention = run.attention[k]
+            # Unsigned: what lies left of the window, or is no number, is far on its right.
+            here = column < uint32(at.box_width - 1) and line < uint32(at.box_height - 1)
+            tile = int32(int32(line) * at.box_width + int32(column) + at.offset)
             across = fx
-            if SPLIT:
-                swap = int32((tile ^ me.row) & int32(1))
-                if swap == 1:
-                    across = float32(float32(1) - fx)
-            down = float32(inner * fy)
-            code = uint32(int32((tile + swap) << int32(1)) | swap)
-            put(
-                me.meta, me.chunk, int32(S), me.row, code, across,
-                float32(inner - down), down,
-            )  # fmt: skip
-            if attention != float32(0) and not here:
+            if SPLIT and (tile ^ me.row) & int32(1) == 1:  # this row reads the right column first
+                across = float32(float32(1) - fx)
+            down = float32(attention * fy)
+            put(me, int32(S), here, at.offset, tile, across, float32(attention - down), down)
+            near = at.low[0] < x and x < at.high[0] and at.low[1] < y and y < at.high[1]
+            if near and attention != float32(0) and not here:
                 lost[0] = uint32(lost[0] | uint32(BIT))
 
         return prepare
@@ -349,12 +366,15 @@ def build(config, constants):
     def make_add(s):
         """Sample s of those that are prepared."""
         OWNER, E = s // EACH, s % EACH
+        PITCH = boxes[min(OWNER * RUN // POINTS, LEVELS - 1)][1] * PIXEL  # in the first round
 
         @cuda.jit(device=True, forceinline=True)
         def add_one(acc, run, me, at, lost, r):
-            level = int32(div_u32((r * int32(LANES) + int32(OWNER)) * int32(RUN), POINTS))
-            pitch = pitch_of(min(level, int32(LEVELS - 1)))
-            add_sample(acc, me.meta, OWNER, E, me.row, me.base, pitch)
+            if ROUNDS == 1:
+                add_sample(acc, me, OWNER, E, PITCH)
+            else:
+                level = int32(div_u32((r * int32(LANES) + int32(OWNER)) * int32(RUN), POINTS))
+                add_sample(acc, me, OWNER, E, pitch_of(min(level, int32(LEVELS - 1))))
 
         return add_one
 
@@ -432,6 +452,29 @@ def build(config, constants):
         """Where a stage's window of a level is described."""
         return uint32(corners + uint32((state.stage * int32(LEVELS) + level) * int32(CORNER_BYTES)))
 
+    @cuda.jit(device=True, forceinline=True)
+    def window_of(corners, state, level, mine):
+        """What preparing samples of a level takes."""
+        corner = ld_shared_v4(corner_at(corners, state, level))
+        left, top = float32(int32(corner[0])), float32(int32(corner[1]))
+        scale = float32(int32(corner[2])), float32(int32(corner[3]))
+        low = float32(float32(-1) - left), float32(float32(-1) - top)
+        shift = float32(low[0] + float32(0.5)), float32(low[1] + float32(0.5))
+        high = float32(scale[0] - left), float32(scale[1] - top)
+        return Window(
+            level, mine, scale, shift, low, high, height_of(level), width_of(level),
+            pixels_before(level),
+        )  # fmt: skip
+
+    @cuda.jit(device=True, forceinline=True)
+    def columns(base, odd):
+        """The columns that a row reads first and second, for the address of its chunk of the stage: with SPLIT
+        the tile's even and its odd one, in the order of the row's parity, and else the left and the right."""
+        even = uint32(uint32(PIXEL) - odd)
+        if SPLIT:
+            return Column(uint32(base + even), odd), Column(uint32(base + odd), even)
+        return Column(base, odd), Column(uint32(base + even), odd)
+
     u64, i32 = types.uint64, types.int32
 
     @kernel(
@@ -493,6 +536,11 @@ def build(config, constants):
         else:
             meta = uint32(corners + uint32(STAGES * CORNERS_BYTES) + uint32(warp * int32(META)))
             row, chunk = int32(lane >> int32(ROW_SHIFT)), int32(lane & int32(LANES - 1))
+            odd = uint32(0)  # the bytes by which an odd row's first column differs, with SPLIT
+            if SPLIT:
+                # Through a shuffle: else it is made anew, bit by bit, for each pixel.
+                own = uint32((row & int32(1)) * int32(PIXEL))
+                odd = shfl_sync_idx_b32(uint32(ALL), own, uint32(lane))
             pixel_bytes = int32(heads * int32(PIXEL))
             acc, raw, lost = new_sums(), new_raw(), cuda.local.array(1, uint32)
             job = settle(
@@ -525,25 +573,14 @@ def build(config, constants):
                         + uint64(what.head * int32(PIXEL) + chunk * int32(16))
                     )
                     stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
-                    me = Reader(
-                        row,
-                        chunk,
-                        meta,
-                        uint32(stage + uint32(chunk * int32(16))),
-                        plane,
-                        pixel_bytes,
-                    )
-                    first = int32((job.round * int32(LANES) + chunk) * int32(RUN))
+                    first, second = columns(uint32(stage + uint32(chunk * int32(16))), odd)
+                    me = Reader(row, chunk, meta, first, second, plane, pixel_bytes)
+                    sample = int32((job.round * int32(LANES) + chunk) * int32(RUN))
                     mine = True
                     if not EVEN:
-                        mine = first < SAMPLES
-                        first = min(first, int32(SAMPLES - RUN))
-                    level = int32(div_u32(first, POINTS))
-                    corner = ld_shared_v4(corner_at(corners, state, level))
-                    at = Window(
-                        level, mine, int32(corner[3]), int32(corner[2]), int32(corner[0]),
-                        int32(corner[1]), height_of(level), width_of(level), pixels_before(level),
-                    )  # fmt: skip
+                        mine = sample < SAMPLES
+                        sample = min(sample, int32(SAMPLES - RUN))
+                    at = window_of(corners, state, int32(div_u32(sample, POINTS)), mine)
                     # The next job's locations are read while this one is added up.
                     coming = settle(schedule, after(job), items, stride)
                     next_number = query_of(order, slots, coming, row, queries, heads)
@@ -554,10 +591,10 @@ def build(config, constants):
                     if cuda.any_sync(ALL, lost[0] != 0):
                         if job.group * int32(ROWS) + row >= what.count:
                             lost[0] = uint32(0)  # a copy of the cell's last row, that nobody stores
-                        sample = uint64(number) * uint64(SAMPLES) + uint64(first)
                         add_outside(
-                            acc, me, at, levels, counts, locations, weights, lost[0], sample
-                        )
+                            acc, me, at, levels, counts, locations, weights, lost[0],
+                            uint64(number) * uint64(SAMPLES) + uint64(sample),
+                        )  # fmt: skip
                     if job.round == ROUNDS - 1:
                         if job.group * int32(ROWS) + row < what.count:
                             store(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from numba import cuda
 
 import numba_deform.device
+from numba_deform.device import float32, integer, ptx, sync
 from numba_deform.device import half2 as h
-from numba_deform.device import integer, ptx, sync
 from numba_deform.device.ptx import Intrinsic, OutsideKernel
 
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
@@ -162,6 +162,29 @@ def test_bit_casts(word):
 
 
 @many
+@given(st.floats(width=32), st.floats(width=32))
+@example(0.75, 12582912.0)  # a floor
+@example(-0.25, 12582912.0)
+@example(1.5, -1.5)  # an exact zero is negative in this rounding
+@example(0.0, 0.0)
+@example(3.4028234663852886e38, 1e30)
+@example(-3.4028234663852886e38, -1e30)
+@example(1e-45, 1.0)
+def test_sums_are_rounded_down(x, y):
+    got = float32.add_rm_f32(x, y)
+    assert type(got) is np.float32
+    if not (np.isfinite(x) and np.isfinite(y)):
+        assert same(got, np.float32(x) + np.float32(y))
+        return
+    exact = Fraction(x) + Fraction(y)
+    above = np.nextafter(got, np.float32(np.inf))
+    assert got == -np.inf or Fraction(float(got)) <= exact
+    assert above == np.inf or Fraction(float(above)) > exact
+    if exact == 0:
+        assert np.signbit(got) == (np.signbit(x) or np.signbit(y))
+
+
+@many
 @given(u32, st.integers(1, 0xFFFFFFFF))
 def test_unsigned_division(x, y):
     expected = np.uint32(x) // np.uint32(y), np.uint32(x) % np.uint32(y)
@@ -212,7 +235,9 @@ def test_float_functions_in_a_kernel():
 
 # --- what needs a thread --------------------------------------------------------------------------
 PURE = {
-    name for name, i in INTRINSICS.items() if i.model.__module__.endswith((".half2", ".integer"))
+    name
+    for name, i in INTRINSICS.items()
+    if i.model.__module__.endswith((".float32", ".half2", ".integer"))
 }
 
 
@@ -259,7 +284,7 @@ def test_all_are_found():
     assert len(INTRINSICS) >= 75
     modules = {i.model.__module__.rpartition(".")[2] for i in INTRINSICS.values()}
     assert modules == {
-        "guard", "half2", "integer", "mbarrier", "memory", "registers", "sync", "tma",
+        "float32", "guard", "half2", "integer", "mbarrier", "memory", "registers", "sync", "tma",
     }  # fmt: skip
 
 
