@@ -429,8 +429,8 @@ class Window:
     consumers     warps that add up; one more loads. 0 leaves it open: 15, or 19 where a row has at most
                   FEW_SAMPLES samples, since those need fewer registers
     stages        depth of the ring (>= 1): cells whose windows are in shared memory at once
-    cell          height x width of a cell in pixels of the finest level; 0x0 leaves it open: 12x12, or
-                  12x16 for such rows, over which a cell's windows have to pay
+    cell          height x width of a cell in pixels of the finest level; 0x0 leaves it open: what
+                  windows.py expects to be fastest
     arithmetic    as everywhere
     l2_promotion  how much L2 fetches for a window: none, 64B, 128B or 256B
     debug         on a GPU waits are bounded: a hang ends in a report
@@ -474,7 +474,6 @@ class Window:
         config = dataclasses.replace(
             _with_arithmetic(self, constants),
             consumers=self.consumers or (19 if few else 15),
-            cell=self.cell if any(self.cell) else (12, 16 if few else 12),
         )
         if config.smallest_shared(constants) > SHARED_LIMIT:
             raise ConfigError(

@@ -5,9 +5,14 @@ query, that pixel's centre; else the middle of its samples of the finest level. 
 by the rectangle of the finest level in which their reference point lies. The samples of a cell then lie in
 the cell, moved and widened by the *offsets*: how far samples lie from their query's reference point, for each
 head and level. They are measured on some rows of the locations, and the box of a level holds all but a few of
-them: as many as shared memory allows.
+them: as many as shared memory allows. Larger cells load fewer bytes for each query, and leave less room around
+them; where their size is left open, it is the one from which the least work is expected.
 """
 
+import bisect
+import dataclasses
+import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -16,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .kernels.lanes import ITEMSIZE
 from .workload import pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first that fits is taken.
@@ -23,7 +29,12 @@ KEPT = (
     0.999, 0.998, 0.996, 0.993, *(0.99 - 0.0025 * n for n in range(16)), 0.93, 0.9, 0.8, 0.6, 0.4, 0.2,
     0.1, 0.0,
 )  # fmt: skip
+CELL_SIDES = (8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 24)  # that are weighed, in pixels
 MEASURED_ROWS = 4096
+# What a problem's work is estimated from (bench/NOTES.md): bytes that shared memory delivers at once, cycles
+# of its data path for a sample beside its pixels, for a row, and for a sample outside; their share, for each
+# of those that are not kept along an axis. SMs of an H100 or H200: with others the choice is less good.
+LINE, PREPARED, ROW, FAR_WORK, FAR_SHARE, SMS = 128, 0.25, 4.0, 100.0, 0.03, 132
 FAR = 1000.0  # pixels: farther offsets are as good as none
 
 
@@ -73,25 +84,46 @@ def fit(problem, config, locations, rows_at_once):
     away = np.sort(sample_offsets(problem, references, locations), axis=-1)
     given = getattr(config, "boxes", ())
 
-    def suit(boxes):
-        if given:
-            return np.less_equal(boxes, given).all()
-        return config.with_boxes(boxes).dynamic_bytes(problem.constants) <= SHARED_LIMIT
+    @functools.cache
+    def offsets(kept):
+        return tuple(quantile(away, q) for q in ((1 - kept) / 2, (1 + kept) / 2))
 
-    for kept in KEPT:
-        low, high = (quantile(away, q) for q in ((1 - kept) / 2, (1 + kept) / 2))
-        boxes = fit_boxes(problem, config.cell, low, high)
-        if suit(boxes):
-            break
+    def plan(cell):
+        """The :class:`Plan` with the most samples for which there is room; None if there is for none."""
+        grid = make_grid(problem, cell, references)
+
+        def boxes(kept):
+            return fit_boxes(problem, grid.size, *offsets(kept))
+
+        def suits(kept):
+            if given:
+                return bool(np.less_equal(boxes(kept), given).all())
+            whole = config.with_boxes(boxes(kept))
+            return whole.dynamic_bytes(problem.constants) <= SHARED_LIMIT
+
+        number = bisect.bisect_left(KEPT, True, key=suits)
+        if number == len(KEPT):
+            if not given:
+                return None
+            number -= 1  # they hold what they hold
+        kept = KEPT[number]
+        return Plan(cell, grid, kept, offsets(kept)[0], given or boxes(kept))
+
+    if any(config.cell):
+        best = plan(config.cell)
     else:
-        if not given:
-            shown = "x".join(map(str, config.cell))
-            raise ConfigError(
-                "cell", shown, f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
-            )
-    fitted = config.with_boxes(given or boxes)
-    cells, order, counts = make_cells(problem, config.cell, references)
-    shifts = np.floor(low).astype(np.int32)
+        plans = (plan(cell) for cell in itertools.product(CELL_SIDES, CELL_SIDES))
+        best = min(
+            filter(None, plans), key=lambda p: expected_work(problem, p, rows_at_once), default=None
+        )
+    if best is None:
+        shown = "x".join(map(str, config.cell if any(config.cell) else CELL_SIDES[:1] * 2))
+        raise ConfigError(
+            "cell", shown, f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
+        )
+    fitted = dataclasses.replace(config.with_boxes(best.boxes), cell=best.cell)
+    cells, order, counts = make_cells(problem, best.grid, references)
+    shifts = np.floor(best.low).astype(np.int32)
 
     def tables(blocks):
         schedule = make_schedule(counts, problem.batch, problem.heads, blocks, rows_at_once)
@@ -163,39 +195,78 @@ def outside(problem, boxes, corners, shifts, locations):
     return float((touches & ~held).mean())
 
 
-def fit_boxes(problem, cell, low, high):
-    """((height, width) of each level's window for a ``cell`` and offsets (H, L, 2) from low to high."""
+class Grid(NamedTuple):
+    """Cells: where the first starts, their size, (x, y) in pixels of the finest level, and their number."""
+
+    first: np.ndarray
+    size: np.ndarray
+    number: np.ndarray
+
+
+def make_grid(problem, cell, references):
+    """The :class:`Grid` of (height, width) ``cell`` over all (Q, 2) reference points."""
+    finest = problem.levels[finest_level(problem)]
+    pixels = references * (finest.width, finest.height)
+    first, size = np.floor(pixels.min(axis=0)), np.array(cell[::-1])
+    return Grid(first, size, ((pixels.max(axis=0) - first) // size).astype(np.int64) + 1)
+
+
+class Plan(NamedTuple):
+    """How a problem might be cut: cells of (height, width) ``cell`` pixels, windows that hold ``kept`` of the
+    samples along each axis, the lower ends of the offsets."""
+
+    cell: tuple[int, int]
+    grid: Grid
+    kept: float
+    low: np.ndarray
+    boxes: tuple
+
+
+def expected_work(problem, plan, rows_at_once):
+    """Cycles of an SM's data path for the problem, if all cells have as many rows (bench/NOTES.md)."""
+    c = problem.constants
+    cells = int(plan.grid.number.prod())
+    pixel = c.channels * ITEMSIZE[c.dtype]
+    rows = problem.queries / cells + rows_at_once / 2  # the last of a cell share a warp with nobody
+    sample = 4 * pixel / LINE + PREPARED + (1 - plan.kept) * FAR_SHARE * FAR_WORK
+    loads = sum(h * w for h, w in plan.boxes) * pixel / LINE
+    items = cells * problem.batch * problem.heads
+    return math.ceil(items / SMS) * (rows * (c.levels * c.points * sample + ROW) + loads)
+
+
+def fit_boxes(problem, size, low, high):
+    """((height, width) of each level's window for cells of a (width, height) ``size`` and offsets (H, L, 2)
+    from low to high."""
     finest = problem.levels[finest_level(problem)]
     boxes = []
     for number, level in enumerate(problem.levels):
         box = []
-        for axis, (size, whole, length) in enumerate(
-            ((level.width, finest.width, cell[1]), (level.height, finest.height, cell[0]))
+        for axis, (pixels, whole) in enumerate(
+            ((level.width, finest.width), (level.height, finest.height))
         ):
-            reach = length * size / whole + (high - np.floor(low))[:, number, axis].max()
+            reach = size[axis] * pixels / whole + (high - np.floor(low))[:, number, axis].max()
             # A window that covers its level, with a border of one, covers all.
-            box.append(min(math.ceil(reach) + 2, size + 2, 256))
+            box.append(min(math.ceil(reach) + 2, pixels + 2, 256))
         width, height = box
         width += width % 2  # even: kernels/window.py
         boxes.append((max(height, 2), min(max(width, 2), 256)))
     return tuple(boxes)
 
 
-def make_cells(problem, cell, references):
+def make_cells(problem, grid, references):
     """(corners (cells, L, 2), order (cells, slots), counts (cells,)) of the queries by their (Q, 2)
-    reference points; see :class:`Tables`."""
+    reference points; see :class:`Tables`. Cells without queries are none."""
     finest = problem.levels[finest_level(problem)]
     pixels = references * (finest.width, finest.height)
-    first = np.floor(pixels.min(axis=0))
-    column, line = ((pixels - first) // (cell[1], cell[0])).astype(np.int64).T
-    across = int(column.max()) + 1
+    column, line = ((pixels - grid.first) // grid.size).astype(np.int64).T
+    across = int(grid.number[0])
     number = line * across + column
     queries = np.argsort(number, kind="stable")
     found, starts, counts = np.unique(number[queries], return_index=True, return_counts=True)
     slots = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
     order = queries[starts[:, None] + slots].astype(np.int32)
     # Where a cell starts, in shares of the finest level, and then in pixels of each.
-    place = np.stack([found % across, found // across], -1) * (cell[1], cell[0]) + first
+    place = np.stack([found % across, found // across], -1) * grid.size + grid.first
     scale = _sizes(problem) / (finest.width, finest.height)
     corners = np.floor(place[:, None] * scale - 0.5).astype(np.int32)
     return np.ascontiguousarray(corners), order, counts.astype(np.int32)
@@ -204,13 +275,21 @@ def make_cells(problem, cell, references):
 def make_schedule(counts, batches, heads, blocks, rows_at_once):
     """The schedule of :class:`Tables` for cells of so many queries.
 
-    It gives ``blocks`` blocks, which take items in turn, about the same work: large ones first, and every
-    other round from behind.
+    It gives ``blocks`` blocks, which take items in turn, about the same work: large items first, and in each
+    round the largest one for the block that has the least.
     """
     grid = np.indices((batches, heads, len(counts)), np.int32).reshape(3, -1)
     items = np.concatenate([grid, np.tile(counts, batches * heads)[None]]).T
     groups = (items[:, 3] + rows_at_once - 1) // rows_at_once
-    items = items[np.argsort(-groups, kind="stable")]
-    for first in range(blocks, len(items) - blocks + 1, 2 * blocks):
-        items[first : first + blocks] = items[first : first + blocks][::-1].copy()
+    by_size = np.argsort(-groups, kind="stable")
+    work, rounds = np.zeros(blocks, np.int64), []
+    for first in range(0, len(items), blocks):
+        taken = by_size[first : first + blocks]
+        idle = np.argsort(work, kind="stable")[: len(taken)]
+        work[idle] += groups[taken]
+        rounds.append(np.full(blocks, -1))
+        rounds[-1][idle] = taken
+    rounds = np.array(rounds)
+    rounds = rounds[:, np.argsort(rounds[-1] < 0, kind="stable")]  # who has one more comes first
+    items = items[rounds[rounds >= 0]]
     return np.ascontiguousarray(items, np.int32)

@@ -65,7 +65,7 @@ from ..device.tma import (
 from .accumulate import ALL, ARITHMETIC
 from .lanes import ITEMSIZE
 from .row import run_parts, sum_parts
-from .sampling import corner_weights, load_level, locate, number_loader
+from .sampling import clamp, corner_weights, load_level, locate, number_loader
 
 # A consumer thread, and where it reads: its row and chunk, the shared address of its warp's prepared samples,
 # the columns that it reads first and second; for samples outside, the plane's address and the bytes of a pixel
@@ -287,12 +287,21 @@ def build(config, constants):
         add(acc.sums, acc.partial, 0, ld_shared_v4(uint32(second + uint32(pitch))), other_later)
 
     @cuda.jit(device=True, forceinline=True)
-    def add_pixel(acc, plane, level_start, row_stride, pixel_bytes, x, y, width, height, weight):
-        if 0 <= x and x < width and 0 <= y and y < height:
-            pixel = level_start + y * row_stride + x
-            chunk = ld_global_nc_v4(plane + uint64(uint32(pixel)) * uint64(pixel_bytes))
-            up, _ = unpack(*pack(weight, weight))
-            add(acc.sums, acc.partial, 0, chunk, up)
+    def load_pixel(me, start, stride, column, line, width, height):
+        """This lane's chunk of a pixel from global memory; zeros outside the level."""
+        inside = 0 <= column and column < width and 0 <= line and line < height
+        pixel = start + clamp(line, 0, height - 1) * stride + clamp(column, 0, width - 1)
+        words = ld_global_nc_v4(me.plane + uint64(uint32(pixel)) * uint64(me.pixel_bytes))
+        zero = uint32(0)
+        return (
+            words[0] if inside else zero, words[1] if inside else zero,
+            words[2] if inside else zero, words[3] if inside else zero,
+        )  # fmt: skip
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_pixel(acc, chunk, weight):
+        up, _ = unpack(*pack(weight, weight))
+        add(acc.sums, acc.partial, 0, chunk, up)
 
     @cuda.jit(device=True, forceinline=True)
     def add_outside(acc, me, at, levels, counts, locations, weights, lost, first):
@@ -323,17 +332,17 @@ def build(config, constants):
                 x, fx, _ = locate(one_xy[0], width)
                 y, fy, _ = locate(one_xy[1], height)
                 if mine:
-                    for side in range(2):
-                        up, down = corner_weights(one_weight[0], fx, fy, int32(side))
-                        column, line = int32(x + int32(side)), int32(y + int32(1))
-                        add_pixel(
-                            acc, me.plane, start, stride, me.pixel_bytes, column, y, width, height,
-                            up,
-                        )  # fmt: skip
-                        add_pixel(
-                            acc, me.plane, start, stride, me.pixel_bytes, column, line, width, height,
-                            down,
-                        )  # fmt: skip
+                    # All four are asked for before the first is waited for.
+                    left = load_pixel(me, start, stride, x, y, width, height)
+                    right = load_pixel(me, start, stride, int32(x + 1), y, width, height)
+                    below = load_pixel(me, start, stride, x, int32(y + 1), width, height)
+                    last = load_pixel(me, start, stride, int32(x + 1), int32(y + 1), width, height)
+                    up, down = corner_weights(one_weight[0], fx, fy, int32(0))
+                    add_pixel(acc, left, up)
+                    add_pixel(acc, below, down)
+                    up, down = corner_weights(one_weight[0], fx, fy, int32(1))
+                    add_pixel(acc, right, up)
+                    add_pixel(acc, last, down)
                 flush_sums(acc.sums, acc.partial, 1)  # there may be many: too many for packed sums
 
     def make_prepare(k):
