@@ -23,10 +23,10 @@ from .variants import ConfigError, Variant, variant
 from .workload import NUMPY_DTYPES
 
 SAMPLE_CYCLES, OUTSIDE_CYCLES = 2.5, 500.0
-DIRECT_ROW_CYCLES, WINDOW_ROW_CYCLES = 45.0, 16.0  # measured with 12 to 32 samples a row
+DIRECT_ROW_CYCLES, WINDOW_ROW_CYCLES = 45.0, 9.0  # measured with 12 to 32 samples a row
 LEAST_SAMPLES = 12
 LEAST_ROWS = 100_000  # B * Q * H
-LEAST_ITEMS = 4  # of each SM
+LEAST_ITEMS = 2  # of each SM
 KEPT_PROBLEMS = 64
 WORK_EACH_LOOK = 20  # times as long as looking takes, between two looks
 HEARD_EACH = 7  # calls; a prime, so that layers of a model that take turns all get theirs

@@ -4,15 +4,15 @@ A query's *reference point* is where its samples are: in an encoder, where every
 query, that pixel's centre; else the middle of its samples of the finest level. Queries are grouped into *cells*
 by the rectangle of the finest level in which their reference point lies. The samples of a cell then lie in
 the cell, moved and widened by the *offsets*: how far samples lie from their query's reference point, for each
-head and level. They are measured on some rows of the locations, and the box of a level holds all but a few of
-them: as many as shared memory allows. Larger cells load fewer bytes for each query, and leave less room around
-them; where their size is left open, it is the one from which the least work is expected.
+head and level. They are measured on some rows of the locations. A cell's windows start as those that hold most
+samples, and grow where that saves the most samples for a byte, while it pays and shared memory has room. Larger
+cells load fewer bytes for each query, and leave less room around them; where their size is left open, it is the
+one from which the least work is expected.
 """
 
 import bisect
 import dataclasses
 import functools
-import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -29,12 +29,18 @@ KEPT = (
     0.999, 0.998, 0.996, 0.993, *(0.99 - 0.0025 * n for n in range(16)), 0.93, 0.9, 0.8, 0.6, 0.4, 0.2,
     0.1, 0.0,
 )  # fmt: skip
-CELL_SIDES = (8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 24)  # that are weighed, in pixels
-MEASURED_ROWS = 4096
-# What a problem's work is estimated from (bench/NOTES.md): bytes that shared memory delivers at once, cycles
-# of its data path for a sample beside its pixels, for a row, and for a sample outside; their share, for each
-# of those that are not kept along an axis. SMs of an H100 or H200: with others the choice is less good.
-LINE, PREPARED, ROW, FAR_WORK, FAR_SHARE, SMS = 128, 0.25, 4.0, 100.0, 0.03, 132
+SIDES = (6, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20)
+CELLS = [
+    (h, w) for h in SIDES for w in SIDES if max(h, w) <= 1.5 * min(h, w)
+]  # that are weighed, in pixels
+MEASURED_ROWS, MEASURED_BATCHES = 4096, 8
+GROWN_FROM = 0.9  # the share along each axis that windows hold before they grow
+AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no window holds, about
+REFINED = 4  # plans whose windows grow before one is chosen
+# What a problem's work is estimated from, fitted to measured times (bench/NOTES.md). Cycles of an SM for a
+# sample beside its pixels, of which LINE bytes take one, for a row, for a sample outside, until windows come;
+# bytes of them in a cycle. SMs of an H100 or H200: with others the choice is less good.
+LINE, PREPARED, ROW, FAR_WORK, LATENCY, RATE, SMS = 128, 0.17, 11.0, 150.0, 2000.0, 22.0, 132
 FAR = 1000.0  # pixels: farther offsets are as good as none
 
 
@@ -81,60 +87,77 @@ def fit(problem, config, locations, rows_at_once):
     from .configs import SHARED_LIMIT, ConfigError  # it imports the kernels
 
     references = reference_points(problem, locations)
-    away = np.sort(sample_offsets(problem, references, locations), axis=-1)
+    batches, queries = some_rows(problem)
+    some = np.asarray(locations[batches[:, None], queries], np.float64)
+    away = np.sort(sample_offsets(problem, references[queries], some), axis=-1)
     given = getattr(config, "boxes", ())
 
     @functools.cache
     def offsets(kept):
         return tuple(quantile(away, q) for q in ((1 - kept) / 2, (1 + kept) / 2))
 
+    def has_room(boxes):
+        if given:
+            return bool(np.less_equal(boxes, given).all())
+        return config.with_boxes(boxes).dynamic_bytes(problem.constants) <= SHARED_LIMIT
+
     def plan(cell):
-        """The :class:`Plan` with the most samples for which there is room; None if there is for none."""
+        """The first :class:`Plan`, with the most samples for which there is room; None if there is for none."""
         grid = make_grid(problem, cell, references)
 
         def boxes(kept):
             return fit_boxes(problem, grid.size, *offsets(kept))
 
-        def suits(kept):
-            if given:
-                return bool(np.less_equal(boxes(kept), given).all())
-            whole = config.with_boxes(boxes(kept))
-            return whole.dynamic_bytes(problem.constants) <= SHARED_LIMIT
+        number = bisect.bisect_left(KEPT, True, key=lambda kept: has_room(boxes(kept)))
+        if number == len(KEPT) and not given:
+            return None
+        kept = KEPT[min(number, len(KEPT) - 1)]  # windows of a given size hold what they hold
+        return Plan(
+            cell, grid, given or boxes(kept), np.floor(offsets(kept)[0]), (1 - kept) * AXIS_SHARE
+        )
 
-        number = bisect.bisect_left(KEPT, True, key=suits)
-        if number == len(KEPT):
-            if not given:
-                return None
-            number -= 1  # they hold what they hold
-        kept = KEPT[number]
-        return Plan(cell, grid, kept, offsets(kept)[0], given or boxes(kept))
+    def refine(rough):
+        """The :class:`Plan` with windows that started small and grew; given ones are put where those are."""
+        kept = min(GROWN_FROM, 1 - rough.outside / AXIS_SHARE)
+        low, high = offsets(kept)
+        shifts, boxes = np.floor(low), fit_boxes(problem, rough.grid.size, low, high)
+        if given:
+            boxes = tuple(map(tuple, np.minimum(boxes, given).tolist()))
+        corners = cell_corners(
+            problem, rough.grid, *rough.grid.places(problem, references[queries])
+        )
+        levels = level_windows(problem, boxes, corners, shifts, some)
+        worth = 0 if given else samples_worth(problem, rough.grid)
+        grow(levels, worth, lambda: has_room(tuple(level.box for level in levels)))
+        shifts = shifts + np.array([level.shift for level in levels])
+        boxes = given or tuple(level.box for level in levels)
+        lost = outside(problem, boxes, corners, shifts, some)
+        return rough._replace(boxes=boxes, shifts=shifts, outside=lost)
 
     if any(config.cell):
-        best = plan(config.cell)
+        plans = [plan(config.cell)]
     else:
-        plans = (plan(cell) for cell in itertools.product(CELL_SIDES, CELL_SIDES))
-        best = min(
-            filter(None, plans), key=lambda p: expected_work(problem, p, rows_at_once), default=None
-        )
+        plans = [plan(cell) for cell in CELLS]
+
+    def work(plan):
+        return expected_work(problem, plan, references, rows_at_once)
+
+    plans = sorted(filter(None, plans), key=work)[:REFINED]
+    best = min(map(refine, plans), key=work, default=None)
     if best is None:
-        shown = "x".join(map(str, config.cell if any(config.cell) else CELL_SIDES[:1] * 2))
+        shown = "x".join(map(str, config.cell if any(config.cell) else CELLS[0]))
         raise ConfigError(
             "cell", shown, f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
         )
     fitted = dataclasses.replace(config.with_boxes(best.boxes), cell=best.cell)
     cells, order, counts = make_cells(problem, best.grid, references)
-    shifts = np.floor(best.low).astype(np.int32)
+    costs = cell_costs(problem, counts, best.boxes, rows_at_once)
 
     def tables(blocks):
-        schedule = make_schedule(counts, problem.batch, problem.heads, blocks, rows_at_once)
-        return Tables(cells, shifts, order, schedule, np.zeros(2, np.uint32))
+        schedule = make_schedule(counts, costs, problem.batch, problem.heads, blocks)
+        return Tables(cells, best.shifts.astype(np.int32), order, schedule, np.zeros(2, np.uint32))
 
-    cell_of = np.empty(problem.queries, np.int64)
-    cell_of[order] = np.arange(len(order))[:, None]
-    queries = some_queries(problem)
-    some = np.asarray(locations[:, queries], np.float64)
-    lost = outside(problem, fitted.boxes, cells[cell_of[queries]], shifts, some)
-    return Fit(fitted, tables, lost, len(order) * problem.batch * problem.heads)
+    return Fit(fitted, tables, best.outside, len(order) * problem.batch * problem.heads)
 
 
 def finest_level(problem):
@@ -155,10 +178,15 @@ def reference_points(problem, locations):
     return np.nan_to_num(middle, nan=0.5, posinf=1.0, neginf=0.0).clip(-0.5, 1.5)
 
 
-def some_queries(problem, seed=0):
-    """Sorted numbers of random queries, of which all batches together have about MEASURED_ROWS."""
-    count = max(1, min(problem.queries, MEASURED_ROWS // problem.batch))
-    return np.sort(np.random.default_rng(seed).choice(problem.queries, count, replace=False))
+def some_rows(problem, seed=0):
+    """(batches, queries), sorted and random, that have about MEASURED_ROWS rows together."""
+    rng = np.random.default_rng(seed)
+    batches = min(problem.batch, MEASURED_BATCHES, MEASURED_ROWS)
+    queries = min(problem.queries, MEASURED_ROWS // batches)
+    return tuple(
+        np.sort(rng.choice(number, count, replace=False))
+        for number, count in ((problem.batch, batches), (problem.queries, queries))
+    )
 
 
 def _sizes(problem):
@@ -166,11 +194,9 @@ def _sizes(problem):
 
 
 def sample_offsets(problem, references, locations):
-    """(H, L, 2, n): pixels of each level from reference point to sample, for some queries."""
-    queries = some_queries(problem)
-    some = np.asarray(locations[:, queries], np.float64)  # (B, q, H, L, P, 2)
-    away = (some - references[queries][:, None, None, None]) * _sizes(problem)[:, None]
-    away = away.transpose(2, 3, 5, 0, 1, 4).reshape(*some.shape[2:4], 2, -1)
+    """(H, L, 2, n): pixels of each level from the reference points (q, 2) to the samples (b, q, H, L, P, 2)."""
+    away = (locations - references[:, None, None, None]) * _sizes(problem)[:, None]
+    away = away.transpose(2, 3, 5, 0, 1, 4).reshape(*locations.shape[2:4], 2, -1)
     return np.nan_to_num(away, posinf=0, neginf=0).clip(-FAR, FAR)
 
 
@@ -181,18 +207,102 @@ def quantile(ordered, q):
     return below + (place - math.floor(place)) * (above - below)
 
 
+class LevelWindow:
+    """The window of one level: ``box`` (height, width), ``shift`` (x, y) from its cells' corners, and how many
+    samples that touch the level it does not hold, ``lost``.
+
+    ``corners`` (q, H, 2) are those of some queries' windows, ``locations`` (b, q, H, P, 2) their samples.
+    """
+
+    MOVES = tuple(
+        (left * step, top * step, wider * step, higher * step)
+        for step in (1, 2, 4)
+        for left, top, wider, higher in (
+            (0, 0, 2, 0), (-2, 0, 2, 0), (-1, 0, 2, 0), (0, 0, 0, 1), (0, -1, 0, 1)
+        )
+    )  # fmt: skip
+    """What a window may grow by: left, top, width (even: kernels/window.py) and height."""
+
+    def __init__(self, problem, number, box, corners, locations):
+        level = problem.levels[number]
+        self.size = np.array((level.width, level.height))
+        self.limit = np.minimum(self.size + 2 + self.size % 2 * (1, 0), 256)  # it covers the level
+        self.pixel = problem.constants.channels * ITEMSIZE[problem.constants.dtype]
+        self.box, self.shift = box, np.zeros(2)
+        with np.errstate(invalid="ignore"):
+            pixels = np.floor(locations * self.size - 0.5)
+            touches = ((pixels >= -1) & (pixels < self.size)).all(axis=-1)
+        self.pixels = pixels[touches]
+        self.corners = np.broadcast_to(corners[None, :, :, None], pixels.shape)[touches]
+        self._keep(~self._holds(self.shift, box))
+
+    @property
+    def lost(self):
+        return len(self.pixels)
+
+    def _holds(self, shift, box):
+        width = np.array(box[::-1])
+        first = np.maximum(np.minimum(self.corners + shift, self.size + 1 - width), -1)
+        return ((self.pixels >= first) & (self.pixels < first + width - 1)).all(axis=-1)
+
+    def _keep(self, which):
+        """A larger window holds what this one does: only the others are looked at again."""
+        self.pixels, self.corners = self.pixels[which], self.corners[which]
+        self.best = max(self._offers(), key=lambda offer: offer[0], default=None)
+
+    def _offers(self):
+        """(samples saved for each byte, samples saved, bytes, shift, box, which are lost then) of each move."""
+        height, width = self.box
+        for left, top, wider, higher in self.MOVES:
+            box = (height + higher, width + wider)
+            if (np.array(box[::-1]) > self.limit).any():
+                continue
+            shift = self.shift + (left, top)
+            lost = ~self._holds(shift, box)
+            saved, cost = (
+                self.lost - int(lost.sum()),
+                (box[0] * box[1] - height * width) * self.pixel,
+            )
+            yield saved / cost, saved, cost, shift, box, lost
+
+    def take(self, offer):
+        _, _, _, self.shift, self.box, lost = offer
+        self._keep(lost)
+
+
+def level_windows(problem, boxes, corners, shifts, locations):
+    """The :class:`LevelWindow` of each level, for the ``corners`` (q, L, 2) of some queries' cells, what heads
+    add to them (H, L, 2), and the queries' samples (b, q, H, L, P, 2)."""
+    return [
+        LevelWindow(
+            problem, number, box, corners[:, None, number] + shifts[:, number],
+            locations[:, :, :, number],
+        )
+        for number, box in enumerate(boxes)
+    ]  # fmt: skip
+
+
 def outside(problem, boxes, corners, shifts, locations):
-    """Share of the samples (B, q, H, L, P, 2) that touch their level, and whose window does not hold them;
-    ``corners`` (q, L, 2) are those of the queries' cells."""
-    sizes = _sizes(problem).astype(np.int64)  # (L, 2) as (width, height)
-    widths = np.array(boxes)[:, ::-1]
-    first = corners[:, None] + shifts  # (q, H, L, 2)
-    first = np.maximum(np.minimum(first, sizes + 1 - widths), -1)[None, :, :, :, None]
-    with np.errstate(invalid="ignore"):
-        pixel = np.floor(locations * sizes[:, None] - 0.5)
-        touches = ((pixel >= -1) & (pixel < sizes[:, None])).all(axis=-1)
-        held = ((pixel >= first) & (pixel < first + widths[:, None] - 1)).all(axis=-1)
-    return float((touches & ~held).mean())
+    """Share of the samples that touch their level, and whose window does not hold them; as level_windows."""
+    levels = level_windows(problem, boxes, corners, shifts, locations)
+    return sum(level.lost for level in levels) / locations[..., 0].size
+
+
+def grow(levels, worth, has_room):
+    """Let each :class:`LevelWindow` grow where that saves the most samples for a byte, while those are more
+    than ``worth``, and ``has_room()``."""
+    waiting = list(levels)
+    while waiting:
+        level = max(waiting, key=lambda level: level.best[0] if level.best else 0)
+        if not level.best or level.best[0] <= worth:
+            return
+        before = level.box
+        level.box = level.best[4]
+        if has_room():
+            level.take(level.best)
+        else:
+            level.box = before
+            waiting.remove(level)
 
 
 class Grid(NamedTuple):
@@ -201,6 +311,21 @@ class Grid(NamedTuple):
     first: np.ndarray
     size: np.ndarray
     number: np.ndarray
+
+    def places(self, problem, references):
+        """(column, line) of the cells of some (q, 2) reference points."""
+        finest = problem.levels[finest_level(problem)]
+        pixels = references * (finest.width, finest.height)
+        return ((pixels - self.first) // self.size).astype(np.int64).T
+
+
+def cell_corners(problem, grid, column, line):
+    """(n, L, 2): where some cells start, in pixels of each level; int32."""
+    finest = problem.levels[finest_level(problem)]
+    # In pixels of the finest level, and then of each.
+    place = np.stack([column, line], -1) * grid.size + grid.first
+    scale = _sizes(problem) / (finest.width, finest.height)
+    return np.floor(place[:, None] * scale - 0.5).astype(np.int32)
 
 
 def make_grid(problem, cell, references):
@@ -212,26 +337,43 @@ def make_grid(problem, cell, references):
 
 
 class Plan(NamedTuple):
-    """How a problem might be cut: cells of (height, width) ``cell`` pixels, windows that hold ``kept`` of the
-    samples along each axis, the lower ends of the offsets."""
+    """How a problem might be cut: cells of (height, width) ``cell`` pixels, a window for each level, what is
+    added to a cell's corners (H, L, 2), and the share of the samples ``outside``; at first a guess."""
 
     cell: tuple[int, int]
     grid: Grid
-    kept: float
-    low: np.ndarray
     boxes: tuple
+    shifts: np.ndarray
+    outside: float
 
 
-def expected_work(problem, plan, rows_at_once):
-    """Cycles of an SM's data path for the problem, if all cells have as many rows (bench/NOTES.md)."""
+def cell_costs(problem, counts, boxes, rows_at_once):
+    """Cycles of an SM for cells of so many rows. The next cell's windows come at the same time: the longer that
+    takes, the more often somebody waits for them."""
     c = problem.constants
-    cells = int(plan.grid.number.prod())
     pixel = c.channels * ITEMSIZE[c.dtype]
-    rows = problem.queries / cells + rows_at_once / 2  # the last of a cell share a warp with nobody
-    sample = 4 * pixel / LINE + PREPARED + (1 - plan.kept) * FAR_SHARE * FAR_WORK
-    loads = sum(h * w for h, w in plan.boxes) * pixel / LINE
-    items = cells * problem.batch * problem.heads
-    return math.ceil(items / SMS) * (rows * (c.levels * c.points * sample + ROW) + loads)
+    row = c.levels * c.points * (4 * pixel / LINE + PREPARED) + ROW
+    work = -(-counts // rows_at_once) * rows_at_once * row
+    load = LATENCY + sum(height * width for height, width in boxes) * pixel / RATE
+    return (work**4 + load**4) ** 0.25
+
+
+def samples_worth(problem, grid):
+    """Measured samples for each byte of a window from which on it pays that no cell's window loses them."""
+    c = problem.constants
+    rows = problem.queries / grid.number.prod()
+    measured = math.prod(map(len, some_rows(problem))) * problem.heads * c.levels * c.points
+    return measured / (rows * c.levels * c.points) / LINE / FAR_WORK
+
+
+def expected_work(problem, plan, references, rows_at_once):
+    """Cycles of the SM that has most to do."""
+    across = int(plan.grid.number[0])
+    column, line = plan.grid.places(problem, references)
+    counts = np.bincount(line * across + column)
+    costs = cell_costs(problem, counts[counts > 0], plan.boxes, rows_at_once)
+    work = deal(np.tile(costs, problem.batch * problem.heads), SMS)[1]
+    return work.max() + problem.samples * plan.outside * FAR_WORK / SMS
 
 
 def fit_boxes(problem, size, low, high):
@@ -256,40 +398,39 @@ def fit_boxes(problem, size, low, high):
 def make_cells(problem, grid, references):
     """(corners (cells, L, 2), order (cells, slots), counts (cells,)) of the queries by their (Q, 2)
     reference points; see :class:`Tables`. Cells without queries are none."""
-    finest = problem.levels[finest_level(problem)]
-    pixels = references * (finest.width, finest.height)
-    column, line = ((pixels - grid.first) // grid.size).astype(np.int64).T
+    column, line = grid.places(problem, references)
     across = int(grid.number[0])
     number = line * across + column
     queries = np.argsort(number, kind="stable")
     found, starts, counts = np.unique(number[queries], return_index=True, return_counts=True)
     slots = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
     order = queries[starts[:, None] + slots].astype(np.int32)
-    # Where a cell starts, in shares of the finest level, and then in pixels of each.
-    place = np.stack([found % across, found // across], -1) * grid.size + grid.first
-    scale = _sizes(problem) / (finest.width, finest.height)
-    corners = np.floor(place[:, None] * scale - 0.5).astype(np.int32)
+    corners = cell_corners(problem, grid, found % across, found // across)
     return np.ascontiguousarray(corners), order, counts.astype(np.int32)
 
 
-def make_schedule(counts, batches, heads, blocks, rows_at_once):
-    """The schedule of :class:`Tables` for cells of so many queries.
+def deal(costs, blocks):
+    """(rounds (r, blocks) of item numbers, or -1; what each block's items cost in all).
 
-    It gives ``blocks`` blocks, which take items in turn, about the same work: large items first, and in each
-    round the largest one for the block that has the least.
+    Dear items first, and in each round the dearest for the block that has the least.
     """
-    grid = np.indices((batches, heads, len(counts)), np.int32).reshape(3, -1)
-    items = np.concatenate([grid, np.tile(counts, batches * heads)[None]]).T
-    groups = (items[:, 3] + rows_at_once - 1) // rows_at_once
-    by_size = np.argsort(-groups, kind="stable")
-    work, rounds = np.zeros(blocks, np.int64), []
-    for first in range(0, len(items), blocks):
-        taken = by_size[first : first + blocks]
+    by_cost = np.argsort(-costs, kind="stable")
+    work, rounds = np.zeros(blocks), []
+    for first in range(0, len(costs), blocks):
+        taken = by_cost[first : first + blocks]
         idle = np.argsort(work, kind="stable")[: len(taken)]
-        work[idle] += groups[taken]
+        work[idle] += costs[taken]
         rounds.append(np.full(blocks, -1))
         rounds[-1][idle] = taken
-    rounds = np.array(rounds)
+    return np.array(rounds), work
+
+
+def make_schedule(counts, costs, batches, heads, blocks):
+    """The schedule of :class:`Tables` for cells with so many queries and such costs: the items are dealt to
+    ``blocks`` blocks, which take them in turn."""
+    grid = np.indices((batches, heads, len(counts)), np.int32).reshape(3, -1)
+    items = np.concatenate([grid, np.tile(counts, batches * heads)[None]]).T
+    rounds, _ = deal(np.tile(costs, batches * heads), blocks)
     rounds = rounds[:, np.argsort(rounds[-1] < 0, kind="stable")]  # who has one more comes first
     items = items[rounds[rounds >= 0]]
     return np.ascontiguousarray(items, np.int32)
