@@ -31,7 +31,13 @@ def run(inputs, simulate_options=None, **parameters):
 @pytest.fixture
 def poor_windows(monkeypatch):
     """Boxes of about a cell, which hold few of the samples."""
-    monkeypatch.setattr(windows, "KEPT", (0,))
+    keep(monkeypatch, 0)
+
+
+def keep(monkeypatch, share):
+    """Windows start with that share of the samples along each axis, and do not grow."""
+    monkeypatch.setattr(windows, "KEPT", (share,))
+    monkeypatch.setattr(windows, "grow", lambda *_: None)
 
 
 # --- types, points, levels ------------------------------------------------------------------------
@@ -150,7 +156,7 @@ def test_all_locations_outside(odd):
 def test_locations_on_borders(kept, monkeypatch):
     """Of the level, of its pixels, half a pixel off, and next to all of these."""
     if kept is not None:
-        monkeypatch.setattr(windows, "KEPT", (kept,))
+        keep(monkeypatch, kept)
     workload = small(levels=((8, 16), (4, 8)), dtype="float32", num_query=12)
     inputs = workload.generate(seed=16)
     size = np.array([(16, 8), (8, 4)])[:, None]  # powers of two: what follows is exact

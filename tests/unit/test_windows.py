@@ -85,11 +85,6 @@ def resolved(problem, **parameters):
     return Window(**parameters).resolve(problem.constants)
 
 
-def fit_with(monkeypatch, kept, *arguments):
-    monkeypatch.setattr(windows, "KEPT", tuple(kept))
-    return windows.fit(*arguments)
-
-
 # --- where queries are ----------------------------------------------------------------------------
 def test_pixel_centres():
     got = windows.pixel_centres(make_levels(((1, 2), (2, 1))))
