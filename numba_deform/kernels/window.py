@@ -16,7 +16,8 @@ in its window is loaded from global memory instead, and counted: where many are,
 A row's lanes each take 16 bytes of a pixel. With pixels of 64 bytes two rows share the 128 bytes that shared
 memory delivers at once, and would meet in the same banks half of the time: so even rows read a tile's
 even column first, odd rows its odd one. Where a sample lies and what it weighs is prepared by one lane, and
-goes through shared memory to the row's others, which all read one address.
+goes through shared memory to the lanes of its row, which all read one address. Where runs are long, a lane
+prepares half a run of its own row and half a run of the one beside it: a load then reads whole lines.
 """
 
 import functools
@@ -67,13 +68,15 @@ from .lanes import ITEMSIZE
 from .row import run_parts, sum_parts
 from .sampling import clamp, corner_weights, load_level, locate, number_loader
 
-# A consumer thread, and where it reads: its row and chunk, the shared address of its warp's prepared samples,
-# the columns that it reads first and second; for samples outside, the plane's address and the bytes of a pixel
-# in it.
-Reader = namedtuple("Reader", ["row", "chunk", "meta", "first", "second", "plane", "pixel_bytes"])
+# A consumer thread, and where it reads: its lane, the row and chunk that it adds up, the shared address of its
+# warp's prepared samples, the columns that it reads first and second; for samples outside, the plane's address
+# and the bytes of a pixel in it.
+Reader = namedtuple(
+    "Reader", ["lane", "row", "chunk", "meta", "first", "second", "plane", "pixel_bytes"]
+)
 # One column of all tiles: what a tile's address in the stage is added to, and the bit that it then has.
 Column = namedtuple("Column", ["base", "bit"])
-# The level of a lane's run, and its window: size, and the pixels before it in the stage. A sample lies
+# The level of a lane's runs, and its window: size, and the pixels before it in the stage. A sample lies
 # scale * location + shift pixels from the window's corner; between low and high it has neighbours in the level.
 Window = namedtuple(
     "Window",
@@ -91,18 +94,24 @@ class Layout(NamedTuple):
     """How a warp shares its rows; all compile-time."""
 
     lanes: int  # of a row, each with 16 bytes of its channels
+    owned: int  # rows of which a lane prepares samples, a run of each
     run: int  # neighbouring samples of one level that a lane reads at once
     rounds: int  # how often, until all samples of a row are through
-    each: int  # samples that a lane prepares at a time
+    each: int  # samples of a run that are prepared at a time
 
     @property
     def rows(self):
         return 32 // self.lanes
 
     @property
+    def owners(self):
+        """Lanes that prepare a row's samples."""
+        return self.lanes * self.owned
+
+    @property
     def together(self):
         """Samples of a row that are prepared at a time."""
-        return self.each * self.lanes
+        return self.each * self.owners
 
 
 def layout(constants):
@@ -111,7 +120,11 @@ def layout(constants):
     samples = constants.levels * constants.points
     runs = [n for n in (8, 4, 2, 1) if constants.points % n == 0]
     run = min(runs, key=lambda n: (-(-samples // (n * lanes)) * n, -n))  # least waste, then longest
-    return Layout(lanes, run, -(-samples // (run * lanes)), min(run, 8 // lanes))
+    each = min(run, 8 // lanes)
+    # 8 samples take two loads, each of which touches the lines of all rows. As runs of 4, of two rows, each
+    # load touches those of half the rows.
+    owned = 2 if run == 8 and each % 2 == 0 else 1
+    return Layout(lanes, owned, run // owned, -(-samples // (run * lanes)), each // owned)
 
 
 def sample_words(constants, arithmetic):
@@ -185,12 +198,13 @@ def build(config, constants):
     slots of a cell, B, Q, heads, S; a buffer for the marks of a block, and its number (marks.py).
     """
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
-    LANES, RUN, ROUNDS, EACH = shape
-    ROWS, ROW_SHIFT, TOGETHER = shape.rows, LANES.bit_length() - 1, shape.together
-    SWIZZLE = 4 if LANES == 4 else 1
+    LANES, OWNED, RUN, ROUNDS, EACH = shape
+    LAST = OWNED - 1
+    ROWS, OWNERS, TOGETHER = shape.rows, shape.owners, shape.together
+    ROW_SHIFT, OWNER_SHIFT = LANES.bit_length() - 1, OWNERS.bit_length() - 1
     LEVELS, POINTS, CHANNELS = constants.levels, constants.points, constants.channels
     SAMPLES, PARTS = LEVELS * POINTS, RUN // EACH
-    EVEN = ROUNDS * LANES * RUN == SAMPLES  # no lane without a run
+    EVEN = ROUNDS * OWNERS * RUN == SAMPLES  # no lane without a run
     PIXEL = CHANNELS * ITEMSIZE[constants.dtype]
     SPLIT = PIXEL == 64
     CONSUMERS, STAGES = config.consumers, config.stages
@@ -207,6 +221,9 @@ def build(config, constants):
     )  # of an address; what comes from a word's upper half goes
     WORDS = sample_words(constants, config.arithmetic)
     WIDE = WORDS == 4
+    SLOTS = 32 // WORDS  # prepared samples that shared memory takes or gives at once
+    # Owners with the same order of rows; rows that are written at once.
+    ALIKE, TURN = max(SLOTS // ROWS, 1), max(SLOTS // OWNERS, 1)
     TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
     CORNERS_BYTES = LEVELS * CORNER_BYTES  # of a stage
     META = (META_BYTES - STAGES * CORNERS_BYTES) // CONSUMERS
@@ -231,19 +248,51 @@ def build(config, constants):
         floor = float32(shifted - float32(ROUND))
         return uint32(mov_b32_f32(shifted) - uint32(ROUND_BITS)), float32(x - floor)
 
+    if OWNED == 1:
+
+        @cuda.jit(device=True, inline="always")
+        def new_raws():
+            return (new_raw(),)
+
+        @cuda.jit(device=True, inline="always")
+        def unpack_runs(raws):
+            return (unpack_run(raws[0]),)
+
+    else:
+
+        @cuda.jit(device=True, inline="always")
+        def new_raws():
+            return new_raw(), new_raw()
+
+        @cuda.jit(device=True, inline="always")
+        def unpack_runs(raws):
+            return unpack_run(raws[0]), unpack_run(raws[1])
+
+    @cuda.jit(device=True, forceinline=True)
+    def owner_of(lane):
+        """Which of the lanes that prepare a row's samples this one is."""
+        return int32(lane & int32(OWNERS - 1))
+
+    @cuda.jit(device=True, forceinline=True)
+    def owned_row(lane, i):
+        """The row of run i of a lane."""
+        return int32((lane >> int32(OWNER_SHIFT)) * int32(OWNED) + i)
+
     @cuda.jit(device=True, forceinline=True)
     def entry(meta, owner, e, row):
         """Where sample e of those that lane ``owner`` of a row prepares stands. Lanes that write at once
         reach different banks, and so do rows that read at once."""
-        swizzled = row ^ int32((owner >> 1) * SWIZZLE & (ROWS - 1))
-        place = int32((e * LANES + owner) * ROWS) + swizzled
+        # Rows that are written at once come one after the other.
+        turned = int32(row % int32(OWNED) * int32(ROWS // OWNED) + row // int32(OWNED))
+        swizzled = turned ^ int32((owner // ALIKE) * TURN & (ROWS - 1))
+        place = int32((e * OWNERS + owner) * ROWS) + swizzled
         return uint32(meta + uint32(4 * WORDS) * uint32(place))
 
     @cuda.jit(device=True, forceinline=True)
-    def put(me, e, here, nowhere, tile, across, up, down):
+    def put(me, row, e, here, nowhere, tile, across, up, down):
         """One prepared sample: where its tile is, how much of it weighs the column that is read second, and
         what its two lines weigh; nothing, and tile ``nowhere``, if it is not ``here``."""
-        place = entry(me.meta, me.chunk, e, me.row)
+        place = entry(me.meta, owner_of(me.lane), e, row)
         if WIDE:
             zero = uint32(0)
             st_shared_v4(
@@ -304,9 +353,15 @@ def build(config, constants):
         add(acc.sums, acc.partial, 0, chunk, up)
 
     @cuda.jit(device=True, forceinline=True)
-    def add_outside(acc, me, at, levels, counts, locations, weights, lost, first):
+    def number_of(number, row):
+        """The number of a row of the warp among all rows; each lane has its own row's."""
+        return shfl_sync_idx_b32(uint32(ALL), uint32(number), uint32(row << int32(ROW_SHIFT)))
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_outside(acc, me, at, levels, counts, locations, weights, lost, number, first):
         """Samples that no window holds, one after the other, from global memory; ``lost`` has a bit for each
-        sample of this lane's run, which starts with number ``first`` among all samples."""
+        sample of this lane's runs, which start with sample ``first`` of their rows. ``number``: of this lane's
+        own row."""
         if lost != 0:
             red_add_gpu_global_u32(counts, uint32(cuda.popc(lost)))  # nobody waits for it
         one_xy, one_weight = cuda.local.array(2, float32), cuda.local.array(1, float32)
@@ -317,14 +372,17 @@ def build(config, constants):
             lanes = uint32(lanes & uint32(lanes - uint32(1)))
             bits = uint32(shfl_sync_idx_b32(uint32(ALL), uint32(lost), owner))
             level = int32(shfl_sync_idx_b32(uint32(ALL), uint32(at.level), owner))
-            low = shfl_sync_idx_b32(uint32(ALL), uint32(first & uint64(0xFFFFFFFF)), owner)
-            high = shfl_sync_idx_b32(uint32(ALL), uint32(first >> uint64(32)), owner)
+            begin = shfl_sync_idx_b32(uint32(ALL), uint32(first), owner)
             height, width, start, stride = load_level(levels, level)
-            mine = me.row == int32(owner >> uint32(ROW_SHIFT))
             while bits != 0:
-                k = uint64(cuda.ffs(int32(bits)) - 1)
+                bit = uint32(cuda.ffs(int32(bits)) - 1)
                 bits = uint32(bits & uint32(bits - uint32(1)))
-                sample = uint64((uint64(high) << uint64(32) | uint64(low)) + k)
+                row = owned_row(int32(owner), int32(bit // uint32(RUN)))
+                mine = me.row == row
+                sample = uint64(
+                    uint64(number_of(number, row)) * uint64(SAMPLES)
+                    + uint64(uint32(begin + bit % uint32(RUN)))
+                )
                 load_one(locations + sample * uint64(LOCATION_BYTES), words)
                 load_one_weight(weights + sample * uint64(WEIGHT_BYTES), weight_word)
                 convert_one(words, one_xy)
@@ -345,12 +403,13 @@ def build(config, constants):
                     add_pixel(acc, last, down)
                 flush_sums(acc.sums, acc.partial, 1)  # there may be many: too many for packed sums
 
-    def make_prepare(k):
-        """Sample k of a lane's run, into shared memory; bit k of ``lost`` if its window does not hold it."""
-        S, BIT = k % EACH, 1 << k
+    def make_prepare(i, k):
+        """Sample k of a lane's run i, into shared memory; a bit of ``lost`` if its window does not hold it."""
+        S, BIT = k % EACH, 1 << (i * RUN + k)
 
         @cuda.jit(device=True, forceinline=True)
-        def prepare(acc, run, me, at, lost, r):
+        def prepare(acc, runs, me, at, lost, r):
+            run, row = runs[i], owned_row(me.lane, int32(i))
             x = float32(run.xy[2 * k] * at.scale[0] + at.shift[0])
             y = float32(run.xy[2 * k + 1] * at.scale[1] + at.shift[1])
             column, fx = floor_near(x)
@@ -362,10 +421,10 @@ def build(config, constants):
             here = column < uint32(at.box_width - 1) and line < uint32(at.box_height - 1)
             tile = int32(int32(line) * at.box_width + int32(column) + at.offset)
             across = fx
-            if SPLIT and (tile ^ me.row) & int32(1) == 1:  # this row reads the right column first
+            if SPLIT and (tile ^ row) & int32(1) == 1:  # the row reads the right column first
                 across = float32(float32(1) - fx)
             down = float32(attention * fy)
-            put(me, int32(S), here, at.offset, tile, across, float32(attention - down), down)
+            put(me, row, int32(S), here, at.offset, tile, across, float32(attention - down), down)
             near = at.low[0] < x and x < at.high[0] and at.low[1] < y and y < at.high[1]
             if near and attention != float32(0) and not here:
                 lost[0] = uint32(lost[0] | uint32(BIT))
@@ -378,27 +437,28 @@ def build(config, constants):
         PITCH = boxes[min(OWNER * RUN // POINTS, LEVELS - 1)][1] * PIXEL  # in the first round
 
         @cuda.jit(device=True, forceinline=True)
-        def add_one(acc, run, me, at, lost, r):
+        def add_one(acc, runs, me, at, lost, r):
             if ROUNDS == 1:
                 add_sample(acc, me, OWNER, E, PITCH)
             else:
-                level = int32(div_u32((r * int32(LANES) + int32(OWNER)) * int32(RUN), POINTS))
+                level = int32(div_u32((r * int32(OWNERS) + int32(OWNER)) * int32(RUN), POINTS))
                 add_sample(acc, me, OWNER, E, pitch_of(min(level, int32(LEVELS - 1))))
 
         return add_one
 
     @cuda.jit(device=True, forceinline=True)
-    def prepared(acc, run, me, at, lost, r):
+    def prepared(acc, runs, me, at, lost, r):
         cuda.syncwarp()  # the samples are prepared
 
     @cuda.jit(device=True, forceinline=True)
-    def used(acc, run, me, at, lost, r):
+    def used(acc, runs, me, at, lost, r):
         flush_sums(acc.sums, acc.partial, 1)
         cuda.syncwarp()  # and may be overwritten
 
     program = []
     for part in range(PARTS):
-        program += [make_prepare(part * EACH + e) for e in range(EACH)] + [prepared]
+        samples = range(part * EACH, (part + 1) * EACH)
+        program += [make_prepare(i, k) for i in range(OWNED) for k in samples] + [prepared]
         program += [make_add(s) for s in range(TOGETHER)] + [used]
     half = len(program) // 2
     add_first, add_rest = in_turn(program[:half]), in_turn(program[half:])
@@ -436,14 +496,25 @@ def build(config, constants):
         return int32((what.batch * queries + int32(query)) * heads + what.head)
 
     @cuda.jit(device=True, forceinline=True)
-    def read_run(locations, weights, number, r, chunk, raw):
-        first = min(int32((r * int32(LANES) + chunk) * int32(RUN)), int32(SAMPLES - RUN))
+    def read_run(locations, weights, number, first, raw):
         sample = uint64(number) * uint64(SAMPLES) + uint64(first)
         load_run(
             locations + sample * uint64(LOCATION_BYTES),
             weights + sample * uint64(WEIGHT_BYTES),
             raw,
         )
+
+    @cuda.jit(device=True, forceinline=True)
+    def read_runs(locations, weights, number, r, lane, raws):
+        """This lane's runs, from ``number``, that of its own row; the other row's number a lane of that has."""
+        first = min(int32((r * int32(OWNERS) + owner_of(lane)) * int32(RUN)), int32(SAMPLES - RUN))
+        if OWNED == 1:
+            read_run(locations, weights, number, first, raws[0])
+        else:
+            other = int32(cuda.shfl_xor_sync(ALL, number, LANES))
+            own_is_first = lane & int32(LANES) == 0
+            read_run(locations, weights, number if own_is_first else other, first, raws[0])
+            read_run(locations, weights, other if own_is_first else number, first, raws[LAST])
 
     @cuda.jit(device=True, forceinline=True)
     def corner_of(cells, shifts, what, level, width, height):
@@ -551,7 +622,7 @@ def build(config, constants):
                 own = uint32((row & int32(1)) * int32(PIXEL))
                 odd = shfl_sync_idx_b32(uint32(ALL), own, uint32(lane))
             pixel_bytes = int32(heads * int32(PIXEL))
-            acc, raw, lost = new_sums(), new_raw(), cuda.local.array(1, uint32)
+            acc, raws, lost = new_sums(), new_raws(), cuda.local.array(1, uint32)
             job = settle(
                 schedule,
                 Job(item, warp, int32(0), read_item(schedule, min(item, int32(items - 1)))),
@@ -559,7 +630,7 @@ def build(config, constants):
                 stride,
             )
             number = query_of(order, slots, job, row, queries, heads)
-            read_run(locations, weights, number, job.round, chunk, raw)
+            read_runs(locations, weights, number, job.round, lane, raws)
             seen = int32(-1)  # the item whose stage this warp has waited for
             while item < items:
                 if item != seen:
@@ -575,7 +646,7 @@ def build(config, constants):
                     state = advance(state)
                     item = int32(item + stride)
                 else:
-                    what, run = job.what, unpack_run(raw)
+                    what, runs = job.what, unpack_runs(raws)
                     plane = (
                         value
                         + uint64(what.batch) * uint64(spatial_size) * uint64(pixel_bytes)
@@ -583,8 +654,8 @@ def build(config, constants):
                     )
                     stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
                     first, second = columns(uint32(stage + uint32(chunk * int32(16))), odd)
-                    me = Reader(row, chunk, meta, first, second, plane, pixel_bytes)
-                    sample = int32((job.round * int32(LANES) + chunk) * int32(RUN))
+                    me = Reader(lane, row, chunk, meta, first, second, plane, pixel_bytes)
+                    sample = int32((job.round * int32(OWNERS) + owner_of(lane)) * int32(RUN))
                     mine = True
                     if not EVEN:
                         mine = sample < SAMPLES
@@ -594,16 +665,17 @@ def build(config, constants):
                     coming = settle(schedule, after(job), items, stride)
                     next_number = query_of(order, slots, coming, row, queries, heads)
                     lost[0] = uint32(0)
-                    add_first(acc, run, me, at, lost, job.round)
-                    read_run(locations, weights, next_number, coming.round, chunk, raw)
-                    add_rest(acc, run, me, at, lost, job.round)
+                    add_first(acc, runs, me, at, lost, job.round)
+                    read_runs(locations, weights, next_number, coming.round, lane, raws)
+                    add_rest(acc, runs, me, at, lost, job.round)
                     if cuda.any_sync(ALL, lost[0] != 0):
-                        if job.group * int32(ROWS) + row >= what.count:
-                            lost[0] = uint32(0)  # a copy of the cell's last row, that nobody stores
+                        for i in range(OWNED):
+                            place = job.group * int32(ROWS) + owned_row(lane, int32(i))
+                            if place >= what.count:  # a copy of the cell's last row, not stored
+                                lost[0] = uint32(lost[0] & ~uint32(((1 << RUN) - 1) << (i * RUN)))
                         add_outside(
-                            acc, me, at, levels, counts, locations, weights, lost[0],
-                            uint64(number) * uint64(SAMPLES) + uint64(sample),
-                        )  # fmt: skip
+                            acc, me, at, levels, counts, locations, weights, lost[0], number, sample
+                        )
                     if job.round == ROUNDS - 1:
                         if job.group * int32(ROWS) + row < what.count:
                             store(
