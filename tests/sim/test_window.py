@@ -5,7 +5,7 @@ import pytest
 from helpers import check
 
 from numba_deform import windows
-from numba_deform.configs import Window
+from numba_deform.configs import Constants, Window
 from numba_deform.kernels import window
 from numba_deform.op import check_problem
 from numba_deform.workload import Workload
@@ -21,6 +21,12 @@ def small(**changes):
 
 
 CELL = (5, 4)
+FOUR = (
+    (12, 10),
+    (6, 5),
+    (3, 3),
+    (2, 2),
+)  # with 8 or 16 points, a lane prepares samples of two rows
 
 
 def run(inputs, simulate_options=None, **parameters):
@@ -65,6 +71,22 @@ def test_points(points, channels):
     """With 1 or 3 there are lanes without a run; with 8 a row goes through more than one round."""
     inputs = small(num_points=points, channels=channels, num_query=6).generate(seed=3)
     run(inputs, consumers=3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "arithmetic", "points"),
+    [
+        ("float16", 32, "packed", 8), ("float16", 32, "packed", 16), ("float16", 32, "fp32", 8),
+        ("bfloat16", 32, "auto", 8), ("float32", 16, "auto", 8),
+    ],
+)  # fmt: skip
+def test_lanes_that_prepare_samples_of_two_rows(dtype, channels, arithmetic, points):
+    workload = small(
+        levels=FOUR, dtype=dtype, channels=channels, num_points=points, num_query=9, num_heads=1
+    )
+    constants = Constants(len(FOUR), points, channels, dtype)
+    assert window.layout(constants).owned == 2
+    run(workload.generate(seed=26), arithmetic=arithmetic)
 
 
 @pytest.mark.parametrize("points", [3, 8])
@@ -201,8 +223,11 @@ def samples_held(inputs, cell, fit=window.fit):
     return held, inside
 
 
+TWICE = 2 * ((12, 20), (6, 10))
 POOR = [
-    {}, {"num_points": 3, "channels": 64}, {"num_points": 8, "num_query": 2, "arithmetic": "fp32"},
+    {}, {"levels": TWICE, "num_points": 8},
+    {"levels": TWICE, "num_points": 8, "dtype": "float32", "channels": 16},
+    {"num_points": 3, "channels": 64}, {"num_points": 8, "num_query": 2, "arithmetic": "fp32"},
     {"num_points": 8}, {"batch": 2, "num_heads": 3, "num_query": 2},
     {"padded": True}, {"dtype": "float32", "channels": 16}, {"dtype": "bfloat16", "channels": 64},
 ]  # fmt: skip
@@ -234,9 +259,11 @@ def test_none_is_counted_where_windows_hold_all():
     assert held == inside > 0 and run(inputs).outside == 0
 
 
-def test_copies_of_a_cell_of_one_query_are_not_counted(poor_windows):
+@pytest.mark.parametrize("levels", [FOUR[:2], FOUR])
+def test_copies_of_a_cell_of_one_query_are_not_counted(levels, poor_windows):
     """Only one of its warp's rows is stored."""
-    inputs = objects(small(num_query=1, num_points=8).generate(seed=23), [(0.5, 0.5)], spread=0.4)
+    workload = small(num_query=1, num_points=8, levels=levels)
+    inputs = objects(workload.generate(seed=23), [(0.5, 0.5)], spread=0.4)
     held, inside = samples_held(inputs, (1, 1))
     assert run(inputs, cell=(1, 1)).outside == inside - held > 0
 
