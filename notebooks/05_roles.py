@@ -517,8 +517,8 @@ print(
 #
 # When one instruction is worth much. The producers' price is *per instruction*; so let an instruction bring a
 # large box that hundreds of samples read, and a single producer warp feeds fifteen consumer warps. That is
-# how `window` works, the fastest kernel of this package where samples lie near their queries: 0.37 ms
-# against 0.488 for plain loads (README). The same holds for matrix products, whose tiles are large.
+# how `window` works, the fastest kernel of this package where samples lie near their queries: 0.33 ms
+# against 0.489 for plain loads (README). The same holds for matrix products, whose tiles are large.
 #
 # Warp specialization is not fast or slow. It moves the loading to few warps, and that is a gift if loading is
 # few instructions, and a burden if it is many.

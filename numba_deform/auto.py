@@ -4,7 +4,7 @@ The choice is between a kernel that no pattern of samples slows down much (``dir
 samples near their query (``window``). What they take was measured on an H200 (bench/results/windows_seeds.json,
 windows_encoders.json, windows_spread.json): on one SM, where samples are near, some cycles for each sample and
 some for each row, fewer by ``window``. A sample outside its window costs 130 to 300 more where many lie there
-(windows_seeds.json), and is taken for 500, an estimate on the safe side for where they are few
+(windows_seeds_before.json), and is taken for 500, an estimate on the safe side for where they are few
 (bench/NOTES.md). Few rows are over before windows have arrived. What ``numba-deform tune`` has measured on
 this GPU for problems of this kind takes the place of these numbers (tuned.py).
 """

@@ -240,8 +240,8 @@ def task_of(entry, workload, seed, engine="gpu", repeats=0):
 def measure(task):
     """Run one entry on a poisoned output, check it, and time it if the task has repeats.
 
-    Returns the resolved ``config``, ``error``, for a kernel that is fitted to the locations the share of the
-    samples ``outside`` its windows, and on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU
+    Returns the resolved ``config``, fitted to the locations where the kernel is, ``error``, then the share of
+    the samples ``outside`` its windows, and on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU
     engine ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of figures.
     """
     case = case_of(task["engine"], task["workload"], task["seed"])
@@ -255,7 +255,8 @@ def measure(task):
     if task["entry"].variant == "auto":
         result |= {"chosen": chosen.name, "why": why}
     if chosen.is_fitted:
-        result["outside"] = case.fits.of(case.gpu, case.problem, chosen, config, None).outside
+        fitted = case.fits.of(case.gpu, case.problem, chosen, config, None)
+        result |= {"config": dataclasses.asdict(fitted.config), "outside": fitted.outside}
     if task["repeats"] and "error_text" not in result:
         result |= record.spread(time_round_by_round(case.gpu, [run], task["repeats"])[0])
     return result
