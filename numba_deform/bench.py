@@ -240,9 +240,10 @@ def task_of(entry, workload, seed, engine="gpu", repeats=0):
 def measure(task):
     """Run one entry on a poisoned output, check it, and time it if the task has repeats.
 
-    Returns the resolved ``config``, fitted to the locations where the kernel is, ``error``, then the share of
-    the samples ``outside`` its windows, and on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU
-    engine ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of figures.
+    Returns the resolved ``config`` and ``error``; of a kernel that is fitted to the locations the fitted one,
+    and the share of the samples ``outside`` its windows; and on a GPU with ``repeats`` the figures of
+    ``record.spread``; on the CPU engine ``virtual_cycles``, which are no measurement. A wrong result has
+    ``error_text`` instead of figures.
     """
     case = case_of(task["engine"], task["workload"], task["seed"])
     if task["engine"] == "cpu":

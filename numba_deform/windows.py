@@ -80,8 +80,8 @@ class Fit:
 def fit(problem, config, locations, rows_at_once):
     """The :class:`Fit` of a ``configs.Window`` to a problem and its locations (B, Q, H, L, P, 2), NumPy.
 
-    Windows become as large as shared memory allows; those of a ``configs.FittedWindow`` keep their size.
-    ``rows_at_once``: rows that a warp adds up together. Any other locations give right results too; those
+    Windows grow as far as it pays and shared memory allows; those of a ``configs.FittedWindow`` keep their
+    size. ``rows_at_once``: rows that a warp adds up together. Any other locations give right results too; those
     that lie elsewhere take longer.
     """
     from .configs import SHARED_LIMIT, ConfigError  # it imports the kernels
@@ -90,6 +90,7 @@ def fit(problem, config, locations, rows_at_once):
     batches, queries = some_rows(problem)
     some = np.asarray(locations[batches[:, None], queries], np.float64)
     away = np.sort(sample_offsets(problem, references[queries], some), axis=-1)
+    samples = level_samples(problem, some)
     given = getattr(config, "boxes", ())
 
     @functools.cache
@@ -126,12 +127,15 @@ def fit(problem, config, locations, rows_at_once):
         corners = cell_corners(
             problem, rough.grid, *rough.grid.places(problem, references[queries])
         )
-        levels = level_windows(problem, boxes, corners, shifts, some)
+        levels = level_windows(problem, boxes, corners, shifts, samples)
         worth = 0 if given else samples_worth(problem, rough.grid)
         grow(levels, worth, lambda: has_room(tuple(level.box for level in levels)))
         shifts = shifts + np.array([level.shift for level in levels])
-        boxes = given or tuple(level.box for level in levels)
-        lost = outside(problem, boxes, corners, shifts, some)
+        if given:
+            boxes, levels = given, level_windows(problem, given, corners, shifts, samples)
+        else:
+            boxes = tuple(level.box for level in levels)
+        lost = sum(level.lost for level in levels) / some[..., 0].size
         return rough._replace(boxes=boxes, shifts=shifts, outside=lost)
 
     if any(config.cell):
@@ -207,11 +211,29 @@ def quantile(ordered, q):
     return below + (place - math.floor(place)) * (above - below)
 
 
+class LevelSamples(NamedTuple):
+    """Which samples (b, q, H, P) touch a level, and the lower corners of their tiles, (x, y) pixels (n, 2)."""
+
+    touches: np.ndarray
+    tiles: np.ndarray
+
+
+def level_samples(problem, locations):
+    """The :class:`LevelSamples` of each level for locations (b, q, H, L, P, 2)."""
+    found = []
+    for number, size in enumerate(_sizes(problem)):
+        with np.errstate(invalid="ignore"):
+            tiles = np.floor(locations[:, :, :, number] * size - 0.5)
+            touches = ((tiles >= -1) & (tiles < size)).all(axis=-1)
+        found.append(LevelSamples(touches, tiles[touches]))
+    return found
+
+
 class LevelWindow:
     """The window of one level: ``box`` (height, width), ``shift`` (x, y) from its cells' corners, and how many
     samples that touch the level it does not hold, ``lost``.
 
-    ``corners`` (q, H, 2) are those of some queries' windows, ``locations`` (b, q, H, P, 2) their samples.
+    ``corners`` (q, H, 2) are those of some queries' windows, ``samples`` their :class:`LevelSamples`.
     """
 
     MOVES = tuple(
@@ -223,31 +245,29 @@ class LevelWindow:
     )  # fmt: skip
     """What a window may grow by: left, top, width (even: kernels/window.py) and height."""
 
-    def __init__(self, problem, number, box, corners, locations):
+    def __init__(self, problem, number, box, corners, samples):
         level = problem.levels[number]
         self.size = np.array((level.width, level.height))
         self.limit = np.minimum(self.size + 2 + self.size % 2 * (1, 0), 256)  # it covers the level
         self.pixel = problem.constants.channels * ITEMSIZE[problem.constants.dtype]
         self.box, self.shift = box, np.zeros(2)
-        with np.errstate(invalid="ignore"):
-            pixels = np.floor(locations * self.size - 0.5)
-            touches = ((pixels >= -1) & (pixels < self.size)).all(axis=-1)
-        self.pixels = pixels[touches]
-        self.corners = np.broadcast_to(corners[None, :, :, None], pixels.shape)[touches]
+        self.tiles = samples.tiles
+        shape = (*samples.touches.shape, 2)
+        self.corners = np.broadcast_to(corners[None, :, :, None], shape)[samples.touches]
         self._keep(~self._holds(self.shift, box))
 
     @property
     def lost(self):
-        return len(self.pixels)
+        return len(self.tiles)
 
     def _holds(self, shift, box):
         width = np.array(box[::-1])
         first = np.maximum(np.minimum(self.corners + shift, self.size + 1 - width), -1)
-        return ((self.pixels >= first) & (self.pixels < first + width - 1)).all(axis=-1)
+        return ((self.tiles >= first) & (self.tiles < first + width - 1)).all(axis=-1)
 
     def _keep(self, which):
         """A larger window holds what this one does: only the others are looked at again."""
-        self.pixels, self.corners = self.pixels[which], self.corners[which]
+        self.tiles, self.corners = self.tiles[which], self.corners[which]
         self.best = max(self._offers(), key=lambda offer: offer[0], default=None)
 
     def _offers(self):
@@ -270,21 +290,22 @@ class LevelWindow:
         self._keep(lost)
 
 
-def level_windows(problem, boxes, corners, shifts, locations):
+def level_windows(problem, boxes, corners, shifts, samples):
     """The :class:`LevelWindow` of each level, for the ``corners`` (q, L, 2) of some queries' cells, what heads
-    add to them (H, L, 2), and the queries' samples (b, q, H, L, P, 2)."""
+    add to them (H, L, 2), and the queries' :class:`LevelSamples`."""
     return [
         LevelWindow(
-            problem, number, box, corners[:, None, number] + shifts[:, number],
-            locations[:, :, :, number],
+            problem, number, box, corners[:, None, number] + shifts[:, number], samples[number]
         )
         for number, box in enumerate(boxes)
-    ]  # fmt: skip
+    ]
 
 
 def outside(problem, boxes, corners, shifts, locations):
-    """Share of the samples that touch their level, and whose window does not hold them; as level_windows."""
-    levels = level_windows(problem, boxes, corners, shifts, locations)
+    """Share of the samples (b, q, H, L, P, 2) that touch their level, and whose window does not hold them; as
+    :func:`level_windows`."""
+    samples = level_samples(problem, locations)
+    levels = level_windows(problem, boxes, corners, shifts, samples)
     return sum(level.lost for level in levels) / locations[..., 0].size
 
 

@@ -359,7 +359,8 @@ def test_a_window_grows_where_the_samples_are():
     problem = problem_of(((40, 60),), queries=1, heads=1, points=8)
     pixel = np.array([[16.5, 11.5]] * 6 + [[22.5, 14.5]] * 2)  # two more below
     locations = ((pixel + 0.5) / (60, 40))[None, None, None]
-    level = windows.LevelWindow(problem, 0, (4, 4), np.array([[[20.0, 10.0]]]), locations)
+    (samples,) = windows.level_samples(problem, locations[:, :, :, None])
+    level = windows.LevelWindow(problem, 0, (4, 4), np.array([[[20.0, 10.0]]]), samples)
     assert level.lost == 8
     windows.grow([level], 0, lambda: level.box[1] <= 8)
     assert (level.box, level.shift.tolist(), level.lost) == ((6, 8), [-4.0, 0.0], 0)
