@@ -216,9 +216,8 @@ def build(config, constants):
     pitch_of = choice(tuple(w * PIXEL for _, w in boxes))
     width_of = choice(tuple(w for _, w in boxes))
     height_of = choice(tuple(h for h, _ in boxes))
-    KEPT = 0x3FFFF & ~(
-        PIXEL if SPLIT else 0
-    )  # of an address; what comes from a word's upper half goes
+    # Of an address; the rest comes from a word's upper half, or is the bit of its column.
+    ADDRESS = 0x3FFFF & ~(PIXEL if SPLIT else 0)
     WORDS = sample_words(constants, config.arithmetic)
     WIDE = WORDS == 4
     SLOTS = 32 // WORDS  # prepared samples that shared memory takes or gives at once
@@ -310,7 +309,7 @@ def build(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def pixel_at(column, word):
         """The address of a pixel of a tile, whose number is the lower half of ``word``."""
-        return uint32(uint32(column.base + word * uint32(PIXEL)) & uint32(KEPT) | column.bit)
+        return uint32(uint32(column.base + word * uint32(PIXEL)) & uint32(ADDRESS) | column.bit)
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, me, owner, e, pitch):

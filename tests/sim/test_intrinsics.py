@@ -177,7 +177,8 @@ def test_sums_are_rounded_down(x, y):
         assert same(got, np.float32(x) + np.float32(y))
         return
     exact = Fraction(x) + Fraction(y)
-    above = np.nextafter(got, np.float32(np.inf))
+    with np.errstate(over="ignore"):
+        above = np.nextafter(got, np.float32(np.inf))
     assert got == -np.inf or Fraction(float(got)) <= exact
     assert above == np.inf or Fraction(float(above)) > exact
     if exact == 0:
