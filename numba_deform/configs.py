@@ -464,7 +464,8 @@ class Window:
         _one_of(self, "l2_promotion", L2_PROMOTIONS)
 
     def resolve(self, constants):
-        """The configuration with nothing left open, checked against what it is compiled for."""
+        """The configuration with nothing left open but the cell, which is settled where it is fitted to a
+        problem, checked against what it is compiled for."""
         row = constants.channels * ITEMSIZE[constants.dtype]
         if row not in (64, 128):
             raise ConfigError(

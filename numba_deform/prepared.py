@@ -215,7 +215,7 @@ class Prepared:
         captured graphs included (CPU engine: in the last call); waits for the GPU.
 
         None without a launch, and for a variant without windows. ``auto`` takes windows below some
-        0.002 to 0.005, the more the fewer samples a row has.
+        0.002 to 0.006, the more the fewer samples a row has.
         """
         raise NotImplementedError
 

@@ -24,23 +24,27 @@ import numpy as np
 from .kernels.lanes import ITEMSIZE
 from .workload import pixel_centres
 
-# Shares of the samples along each axis that the boxes should hold; the first that fits is taken.
+# Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
+# first guess for a cell.
 KEPT = (
     0.999, 0.998, 0.996, 0.993, *(0.99 - 0.0025 * n for n in range(16)), 0.93, 0.9, 0.8, 0.6, 0.4, 0.2,
     0.1, 0.0,
 )  # fmt: skip
 SIDES = (6, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20)
-CELLS = [
-    (h, w) for h in SIDES for w in SIDES if max(h, w) <= 1.5 * min(h, w)
-]  # that are weighed, in pixels
+# Heights and widths of cells that are weighed, in pixels.
+CELLS = [(h, w) for h in SIDES for w in SIDES if max(h, w) <= 1.5 * min(h, w)]
 MEASURED_ROWS, MEASURED_BATCHES = 4096, 8
 GROWN_FROM = 0.9  # the share along each axis that windows hold before they grow
 AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no window holds, about
 REFINED = 4  # plans whose windows grow before one is chosen
-# What a problem's work is estimated from, fitted to measured times (bench/NOTES.md). Cycles of an SM for a
-# sample beside its pixels, of which LINE bytes take one, for a row, for a sample outside, until windows come;
-# bytes of them in a cycle. SMs of an H100 or H200: with others the choice is less good.
-LINE, PREPARED, ROW, FAR_WORK, LATENCY, RATE, SMS = 128, 0.17, 11.0, 150.0, 2000.0, 22.0, 132
+# What a problem's work is estimated from: cycles of an SM, fitted to measured times (bench/NOTES.md).
+LINE = 128  # bytes that shared memory delivers in a cycle
+PREPARED = 0.17  # for a sample, beside its pixels
+ROW = 11.0  # for a row
+OUTSIDE_WORK = 150.0  # for a sample outside, where they are few; auto.py is more careful
+LATENCY = 2000.0  # until the first bytes of a cell's windows come
+RATE = 22.0  # bytes of them in a cycle
+SMS = 132  # of an H100 or H200: with others the choice is less good
 FAR = 1000.0  # pixels: farther offsets are as good as none
 
 
@@ -113,30 +117,26 @@ def fit(problem, config, locations, rows_at_once):
         if number == len(KEPT) and not given:
             return None
         kept = KEPT[min(number, len(KEPT) - 1)]  # windows of a given size hold what they hold
-        return Plan(
-            cell, grid, given or boxes(kept), np.floor(offsets(kept)[0]), (1 - kept) * AXIS_SHARE
-        )
+        return Plan(cell, grid, kept, given or boxes(kept), (1 - kept) * AXIS_SHARE)
 
     def refine(rough):
         """The :class:`Plan` with windows that started small and grew; given ones are put where those are."""
-        kept = min(GROWN_FROM, 1 - rough.outside / AXIS_SHARE)
-        low, high = offsets(kept)
-        shifts, boxes = np.floor(low), fit_boxes(problem, rough.grid.size, low, high)
+        grid = rough.grid
+        low, high = offsets(min(GROWN_FROM, rough.kept))
+        shifts, boxes = np.floor(low), fit_boxes(problem, grid.size, low, high)
         if given:
             boxes = tuple(map(tuple, np.minimum(boxes, given).tolist()))
-        corners = cell_corners(
-            problem, rough.grid, *rough.grid.places(problem, references[queries])
-        )
+        corners = cell_corners(problem, grid, grid.cell_of(problem, references[queries]))
         levels = level_windows(problem, boxes, corners, shifts, samples)
-        worth = 0 if given else samples_worth(problem, rough.grid)
-        grow(levels, worth, lambda: has_room(tuple(level.box for level in levels)))
+        worth = 0 if given else samples_worth(problem, grid, len(batches) * len(queries))
+        grow(levels, worth, has_room)
         shifts = shifts + np.array([level.shift for level in levels])
         if given:
             boxes, levels = given, level_windows(problem, given, corners, shifts, samples)
         else:
             boxes = tuple(level.box for level in levels)
         lost = sum(level.lost for level in levels) / some[..., 0].size
-        return rough._replace(boxes=boxes, shifts=shifts, outside=lost)
+        return rough._replace(boxes=boxes, outside=lost, shifts=shifts)
 
     if any(config.cell):
         plans = [plan(config.cell)]
@@ -193,6 +193,11 @@ def some_rows(problem, seed=0):
     )
 
 
+def _finest_size(problem):
+    finest = problem.levels[finest_level(problem)]
+    return np.array((finest.width, finest.height), np.float64)
+
+
 def _sizes(problem):
     return np.array([(level.width, level.height) for level in problem.levels], np.float64)
 
@@ -229,6 +234,16 @@ def level_samples(problem, locations):
     return found
 
 
+class Offer(NamedTuple):
+    """A larger window: samples that it saves for each byte more, its shift and box, and which of the samples
+    that were lost still are."""
+
+    rate: float
+    shift: np.ndarray | None = None
+    box: tuple[int, int] | None = None
+    lost: np.ndarray | None = None
+
+
 class LevelWindow:
     """The window of one level: ``box`` (height, width), ``shift`` (x, y) from its cells' corners, and how many
     samples that touch the level it does not hold, ``lost``.
@@ -254,24 +269,29 @@ class LevelWindow:
         self.tiles = samples.tiles
         shape = (*samples.touches.shape, 2)
         self.corners = np.broadcast_to(corners[None, :, :, None], shape)[samples.touches]
-        self._keep(~self._holds(self.shift, box))
+        self._look_only_at(~self._holds(self.shift, box))
 
     @property
     def lost(self):
         return len(self.tiles)
+
+    def best_offer(self):
+        """The :class:`Offer` with the highest rate; one of nothing, if the window can not grow."""
+        return max(self._offers(), key=lambda offer: offer.rate, default=Offer(0.0))
+
+    def take(self, offer):
+        self.shift, self.box = offer.shift, offer.box
+        self._look_only_at(offer.lost)  # a larger window holds what a smaller one does
+
+    def _look_only_at(self, which):
+        self.tiles, self.corners = self.tiles[which], self.corners[which]
 
     def _holds(self, shift, box):
         width = np.array(box[::-1])
         first = np.maximum(np.minimum(self.corners + shift, self.size + 1 - width), -1)
         return ((self.tiles >= first) & (self.tiles < first + width - 1)).all(axis=-1)
 
-    def _keep(self, which):
-        """A larger window holds what this one does: only the others are looked at again."""
-        self.tiles, self.corners = self.tiles[which], self.corners[which]
-        self.best = max(self._offers(), key=lambda offer: offer[0], default=None)
-
     def _offers(self):
-        """(samples saved for each byte, samples saved, bytes, shift, box, which are lost then) of each move."""
         height, width = self.box
         for left, top, wider, higher in self.MOVES:
             box = (height + higher, width + wider)
@@ -279,15 +299,8 @@ class LevelWindow:
                 continue
             shift = self.shift + (left, top)
             lost = ~self._holds(shift, box)
-            saved, cost = (
-                self.lost - int(lost.sum()),
-                (box[0] * box[1] - height * width) * self.pixel,
-            )
-            yield saved / cost, saved, cost, shift, box, lost
-
-    def take(self, offer):
-        _, _, _, self.shift, self.box, lost = offer
-        self._keep(lost)
+            more = (box[0] * box[1] - height * width) * self.pixel
+            yield Offer((self.lost - int(lost.sum())) / more, shift, box, lost)
 
 
 def level_windows(problem, boxes, corners, shifts, samples):
@@ -311,19 +324,18 @@ def outside(problem, boxes, corners, shifts, locations):
 
 def grow(levels, worth, has_room):
     """Let each :class:`LevelWindow` grow where that saves the most samples for a byte, while those are more
-    than ``worth``, and ``has_room()``."""
-    waiting = list(levels)
-    while waiting:
-        level = max(waiting, key=lambda level: level.best[0] if level.best else 0)
-        if not level.best or level.best[0] <= worth:
+    than ``worth``, and ``has_room(boxes)``."""
+    offers = {level: level.best_offer() for level in levels}
+    while offers:
+        level = max(offers, key=lambda level: offers[level].rate)
+        offer = offers[level]
+        if offer.rate <= worth:
             return
-        before = level.box
-        level.box = level.best[4]
-        if has_room():
-            level.take(level.best)
+        if has_room(tuple(offer.box if other is level else other.box for other in levels)):
+            level.take(offer)
+            offers[level] = level.best_offer()
         else:
-            level.box = before
-            waiting.remove(level)
+            del offers[level]
 
 
 class Grid(NamedTuple):
@@ -333,39 +345,40 @@ class Grid(NamedTuple):
     size: np.ndarray
     number: np.ndarray
 
-    def places(self, problem, references):
-        """(column, line) of the cells of some (q, 2) reference points."""
-        finest = problem.levels[finest_level(problem)]
-        pixels = references * (finest.width, finest.height)
-        return ((pixels - self.first) // self.size).astype(np.int64).T
+    def cell_of(self, problem, references):
+        """Numbers of the cells of (q, 2) reference points, line by line."""
+        pixels = references * _finest_size(problem)
+        column, line = ((pixels - self.first) // self.size).astype(np.int64).T
+        return line * self.number[0] + column
 
 
-def cell_corners(problem, grid, column, line):
-    """(n, L, 2): where some cells start, in pixels of each level; int32."""
-    finest = problem.levels[finest_level(problem)]
+def cell_corners(problem, grid, numbers):
+    """(n, L, 2): where cells with these numbers start, in pixels of each level; int32."""
+    line, column = np.divmod(numbers, grid.number[0])
     # In pixels of the finest level, and then of each.
     place = np.stack([column, line], -1) * grid.size + grid.first
-    scale = _sizes(problem) / (finest.width, finest.height)
+    scale = _sizes(problem) / _finest_size(problem)
     return np.floor(place[:, None] * scale - 0.5).astype(np.int32)
 
 
 def make_grid(problem, cell, references):
     """The :class:`Grid` of (height, width) ``cell`` over all (Q, 2) reference points."""
-    finest = problem.levels[finest_level(problem)]
-    pixels = references * (finest.width, finest.height)
+    pixels = references * _finest_size(problem)
     first, size = np.floor(pixels.min(axis=0)), np.array(cell[::-1])
     return Grid(first, size, ((pixels.max(axis=0) - first) // size).astype(np.int64) + 1)
 
 
 class Plan(NamedTuple):
-    """How a problem might be cut: cells of (height, width) ``cell`` pixels, a window for each level, what is
-    added to a cell's corners (H, L, 2), and the share of the samples ``outside``; at first a guess."""
+    """How a problem might be cut: cells of (height, width) ``cell`` pixels, the share of the samples along an
+    axis for which there is room, a window for each level, the share ``outside``, at first a guess, and, when
+    that is none any more, what is added to a cell's corners (H, L, 2)."""
 
     cell: tuple[int, int]
     grid: Grid
+    kept: float
     boxes: tuple
-    shifts: np.ndarray
     outside: float
+    shifts: np.ndarray | None = None
 
 
 def cell_costs(problem, counts, boxes, rows_at_once):
@@ -379,22 +392,19 @@ def cell_costs(problem, counts, boxes, rows_at_once):
     return (work**4 + load**4) ** 0.25
 
 
-def samples_worth(problem, grid):
-    """Measured samples for each byte of a window from which on it pays that no cell's window loses them."""
-    c = problem.constants
-    rows = problem.queries / grid.number.prod()
-    measured = math.prod(map(len, some_rows(problem))) * problem.heads * c.levels * c.points
-    return measured / (rows * c.levels * c.points) / LINE / FAR_WORK
+def samples_worth(problem, grid, measured):
+    """Samples of ``measured`` (batch, query) for each byte of a window, from which on it pays to hold them: to
+    write the byte takes a cell 1 / LINE cycles, the samples OUTSIDE_WORK each."""
+    rows = problem.queries / grid.number.prod()  # of a cell
+    return measured * problem.heads / rows / LINE / OUTSIDE_WORK
 
 
 def expected_work(problem, plan, references, rows_at_once):
     """Cycles of the SM that has most to do."""
-    across = int(plan.grid.number[0])
-    column, line = plan.grid.places(problem, references)
-    counts = np.bincount(line * across + column)
+    counts = np.bincount(plan.grid.cell_of(problem, references))
     costs = cell_costs(problem, counts[counts > 0], plan.boxes, rows_at_once)
     work = deal(np.tile(costs, problem.batch * problem.heads), SMS)[1]
-    return work.max() + problem.samples * plan.outside * FAR_WORK / SMS
+    return work.max() + problem.samples * plan.outside * OUTSIDE_WORK / SMS
 
 
 def fit_boxes(problem, size, low, high):
@@ -419,14 +429,12 @@ def fit_boxes(problem, size, low, high):
 def make_cells(problem, grid, references):
     """(corners (cells, L, 2), order (cells, slots), counts (cells,)) of the queries by their (Q, 2)
     reference points; see :class:`Tables`. Cells without queries are none."""
-    column, line = grid.places(problem, references)
-    across = int(grid.number[0])
-    number = line * across + column
+    number = grid.cell_of(problem, references)
     queries = np.argsort(number, kind="stable")
     found, starts, counts = np.unique(number[queries], return_index=True, return_counts=True)
     slots = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
     order = queries[starts[:, None] + slots].astype(np.int32)
-    corners = cell_corners(problem, grid, found % across, found // across)
+    corners = cell_corners(problem, grid, found)
     return np.ascontiguousarray(corners), order, counts.astype(np.int32)
 
 

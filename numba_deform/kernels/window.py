@@ -199,7 +199,7 @@ def build(config, constants):
     """
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
     LANES, OWNED, RUN, ROUNDS, EACH = shape
-    LAST = OWNED - 1
+    LAST = OWNED - 1  # a number that there is also in the branch for two runs where a lane has one
     ROWS, OWNERS, TOGETHER = shape.rows, shape.owners, shape.together
     ROW_SHIFT, OWNER_SHIFT = LANES.bit_length() - 1, OWNERS.bit_length() - 1
     LEVELS, POINTS, CHANNELS = constants.levels, constants.points, constants.channels

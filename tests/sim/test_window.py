@@ -21,12 +21,8 @@ def small(**changes):
 
 
 CELL = (5, 4)
-FOUR = (
-    (12, 10),
-    (6, 5),
-    (3, 3),
-    (2, 2),
-)  # with 8 or 16 points, a lane prepares samples of two rows
+# With 8 or 16 points, a lane prepares samples of two rows.
+FOUR = ((12, 10), (6, 5), (3, 3), (2, 2))
 
 
 def run(inputs, simulate_options=None, **parameters):

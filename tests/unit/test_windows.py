@@ -264,7 +264,7 @@ def test_boxes_hold_the_share_along_each_axis_that_they_should(kept, coarse_firs
     away = np.sort(windows.sample_offsets(problem, references, locations), axis=-1)
     low, high = (windows.quantile(away, q) for q in ((1 - kept) / 2, (1 + kept) / 2))
     boxes = windows.fit_boxes(problem, grid.size, low, high)
-    corners = windows.cell_corners(problem, grid, *grid.places(problem, references))
+    corners = windows.cell_corners(problem, grid, grid.cell_of(problem, references))
     found = held_by(problem, boxes, corners[:, None] + np.floor(low), locations)
     along = found.mean(axis=(0, 1, 4))  # (H, L, 2)
     assert along.min() >= kept - 2 / (problem.queries * 4)
@@ -362,15 +362,15 @@ def test_a_window_grows_where_the_samples_are():
     (samples,) = windows.level_samples(problem, locations[:, :, :, None])
     level = windows.LevelWindow(problem, 0, (4, 4), np.array([[[20.0, 10.0]]]), samples)
     assert level.lost == 8
-    windows.grow([level], 0, lambda: level.box[1] <= 8)
+    windows.grow([level], 0, lambda boxes: boxes[0][1] <= 8)
     assert (level.box, level.shift.tolist(), level.lost) == ((6, 8), [-4.0, 0.0], 0)
 
 
 @pytest.mark.parametrize(
     ("less", "more"),
     [
-        (dict(cell=(16, 16), stages=3), dict(cell=(4, 4), stages=3)),
-        (dict(cell=(16, 16), stages=3), dict(cell=(16, 16), stages=1)),
+        (dict(cell=(20, 20), stages=3), dict(cell=(4, 4), stages=3)),
+        (dict(cell=(20, 20), stages=3), dict(cell=(20, 20), stages=1)),
     ],
 )
 def test_smaller_cells_and_fewer_stages_keep_more(less, more):
@@ -381,7 +381,7 @@ def test_smaller_cells_and_fewer_stages_keep_more(less, more):
         )
         for p in (less, more)
     )
-    assert few < 0.97 < 0.99 < many
+    assert few < 0.95 < 0.99 < many
 
 
 def test_what_fits_keeps_the_configuration():
@@ -490,9 +490,8 @@ def test_the_dearest_item_of_a_round_goes_to_the_block_that_has_least():
     schedule = windows.make_schedule(counts, counts, 1, 1, 3)
     # Blocks have 80, 70, 60, then 50 for the last, 40, 30; all have 110, and the first of them 20 more.
     assert schedule[:, 3].tolist() == [80, 70, 60, 30, 40, 50, 20]
-    rounds, work = windows.deal(
-        np.array([9, 5, 1]), 2
-    )  # the one with less gets one more: it has to come first
+    # The block with less gets one item more, and has to be the first.
+    rounds, work = windows.deal(np.array([9, 5, 1]), 2)
     assert rounds.tolist() == [[0, 1], [-1, 2]] and work.tolist() == [9, 6]
     schedule = windows.make_schedule(np.array([9, 5, 1]), np.array([9, 5, 1]), 1, 1, 2)
     assert schedule[:, 3].tolist() == [5, 9, 1]
@@ -543,7 +542,7 @@ def test_an_open_cell_is_the_one_from_which_the_least_work_is_expected(monkeypat
     def work(cell):
         fitted = windows.fit(problem, resolved(problem, cell=cell), locations, ROWS)
         grid = windows.make_grid(problem, cell, references)
-        plan = windows.Plan(cell, grid, fitted.config.boxes, None, fitted.outside)
+        plan = windows.Plan(cell, grid, 1.0, fitted.config.boxes, fitted.outside)
         return windows.expected_work(problem, plan, references, ROWS)
 
     best = work(chosen.config.cell)
