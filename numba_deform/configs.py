@@ -336,10 +336,10 @@ class WarpSpecialized(Boxes):
 
     producers, consumers  warps of each role, together at most 16
     metadata              how consumers learn the weights: ``recompute``, ``shared`` or ``shuffle``
-    sync                  ``barrier``: full and empty mbarriers; ``flags``: flags with release and acquire
-    arrivals              who arrives on full and empty: every ``lane`` for itself, which compute-sanitizer's
-                          racecheck can follow, or one lane of each ``warp``, after syncwarp, which flags
-                          need; ``auto``: lane, with flags warp
+    sync                  what says that a stage is empty: a ``barrier``, or ``flags`` with release and acquire,
+                          one for each consumer warp
+    arrivals              who arrives on barriers: every ``lane`` for itself, which compute-sanitizer's
+                          racecheck can follow, or one lane of each ``warp``, after syncwarp
     prefetch              read the next step's (shuffle: the next row's) locations and weights ahead
     producer_registers    registers a producer thread keeps (setmaxnreg), 24 .. 256; 0 leaves them
     consumer_registers    registers a consumer thread takes; both or none
@@ -350,7 +350,7 @@ class WarpSpecialized(Boxes):
     consumers: int = 6
     metadata: str = "recompute"
     sync: str = "barrier"
-    arrivals: str = "auto"
+    arrivals: str = "lane"
     prefetch: bool = False
     min_blocks: int = 2
     producer_registers: int = 0
@@ -373,16 +373,8 @@ class WarpSpecialized(Boxes):
         super().__post_init__()
         _one_of(self, "metadata", ("recompute", "shared", "shuffle"))
         _one_of(self, "sync", ("barrier", "flags"))
-        _one_of(self, "arrivals", ("auto", "lane", "warp"))
-        if self.arrivals == "lane" and self.sync == "flags":
-            raise ConfigError("arrivals", "lane", "with sync=flags a warp has one flag: use warp")
+        _one_of(self, "arrivals", ("lane", "warp"))
         self._check_registers()
-
-    def complete(self, constants):
-        arrivals = self.arrivals
-        if arrivals == "auto":
-            arrivals = "warp" if self.sync == "flags" else "lane"
-        return dataclasses.replace(super().complete(constants), arrivals=arrivals)
 
     def _check_registers(self):
         """PTX ISA 9.7.19.5: setmaxnreg is executed by whole warpgroups, and only moves registers."""

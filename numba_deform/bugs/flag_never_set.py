@@ -18,9 +18,8 @@ from ..device.memory import (
     ld_global_b32,
     shared_address,
     st_global_b32,
-    st_release_cta_shared_b32,
 )
-from ..device.pipeline import flag_wait
+from ..device.pipeline import flag_set, flag_wait
 from ..sim import faults
 from .base import Launch, poison, random_words
 
@@ -56,7 +55,7 @@ def build(bug):
                 else:
                     published = True  # the cure: every point has its flag
                 if published:
-                    st_release_cta_shared_b32(shared_address(ready) + uint32(4 * point), uint32(1))
+                    flag_set(shared_address(ready) + uint32(4 * point), 1)
         elif tid >= LANES:  # the consumers
             total = uint32(0)
             for point in range(POINTS):

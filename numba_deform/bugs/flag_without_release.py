@@ -17,16 +17,15 @@ from ..device.memory import (
     ld_global_b32,
     shared_address,
     st_global_b32,
-    st_release_cta_shared_b32,
     st_shared_b32,
 )
-from ..device.pipeline import flag_wait
+from ..device.pipeline import flag_set, flag_wait
 from ..sim import faults
 from .base import Launch, poison, random_words
 
 MET = "seed 002; NVIDIA/cutlass issue 3117"
 FAULTS = {faults.DataRace: "flag_wait(flag, 1)"}
-CURE = "Set the flag with st_release, read it with ld_acquire (flag_wait does)."
+CURE = "Set the flag with release (flag_set does), read it with acquire (flag_wait does)."
 HANGS = False
 
 LANES, POINTS = 32, 4
@@ -51,7 +50,7 @@ def build(bug):
                 if BUG:
                     st_shared_b32(flag, uint32(1))  # the fault: nothing orders it after the data
                 else:
-                    st_release_cta_shared_b32(flag, uint32(1))  # the cure: all before it is visible
+                    flag_set(flag, 1)  # the cure: all before it is visible
         elif tid >= LANES:  # the consumers
             total = uint32(0)
             for point in range(POINTS):

@@ -173,6 +173,14 @@ def st_release_cta_shared_b32(address, x):
     cpu().store_release("shared", address, x)
 
 
+@intrinsic(u32(u32, u32))
+def atom_exch_release_cta_shared_b32(address, x):
+    """``atom.release.cta.shared.exch.b32``: as ``st_release_cta_shared_b32``, but an atomic: returns what
+    was there. PTX ISA 9.7.13.8.
+    """
+    return cpu().atomic_word("shared", address, lambda old: int(x), reads=False, release=True)
+
+
 @intrinsic(u32(u64))
 def ld_acquire_gpu_global_b32(address):
     """``ld.acquire.gpu.global.b32``: as the shared form, among all blocks. PTX ISA 9.7.9.8."""
@@ -191,14 +199,14 @@ def atom_add_gpu_global_u32(address, x):
 
     Orders nothing by itself; with a fence before and after it, it does. PTX ISA 9.7.13.8.
     """
-    return cpu().atomic_word(address, lambda old: old + int(x))
+    return cpu().atomic_word("global", address, lambda old: old + int(x))
 
 
 @intrinsic(void(u64, u32))
 def red_add_gpu_global_u32(address, x):
     """``red.relaxed.gpu.global.add.u32``: as ``atom_add_gpu_global_u32`` without the old value, so that
     nothing waits for it. PTX ISA 9.7.13.9."""
-    cpu().atomic_word(address, lambda old: old + int(x))
+    cpu().atomic_word("global", address, lambda old: old + int(x))
 
 
 @intrinsic(u32(u64, u32, u32))
@@ -207,7 +215,7 @@ def atom_cas_gpu_global_b32(address, compare, x):
 
     PTX ISA 9.7.13.8.
     """
-    return cpu().atomic_word(address, lambda old: int(x) if old == int(compare) else None)
+    return cpu().atomic_word("global", address, lambda old: int(x) if old == int(compare) else None)
 
 
 @intrinsic(void(u32, u64, u32))

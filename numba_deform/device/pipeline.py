@@ -36,7 +36,7 @@ from .mbarrier import (
     mbarrier_init,
     mbarrier_try_wait_parity,
 )
-from .memory import ld_acquire_cta_shared_b32
+from .memory import atom_exch_release_cta_shared_b32, ld_acquire_cta_shared_b32
 
 PipelineState = namedtuple("PipelineState", ["stage", "barrier", "parity"])
 Ring = namedtuple("Ring", ["full", "empty"])  # shared addresses of the first barrier of each kind
@@ -127,6 +127,16 @@ def wait(ring, state):
 def release(ring, state):
     """Consumer: one arrival on *empty*: what this thread has read may be overwritten."""
     mbarrier_arrive(uint32(ring.empty + uint32(8) * uint32(state.stage)))
+
+
+@cuda.jit(device=True, inline="always")
+def flag_set(flag, value):
+    """Set the 32-bit flag at shared address ``flag`` after everything this thread did.
+
+    By an atomic: ``st_release_cta_shared_b32`` would do, but compute-sanitizer's racecheck takes a store that
+    others poll for a race.
+    """
+    atom_exch_release_cta_shared_b32(flag, uint32(value))
 
 
 @cuda.jit(device=True, inline="always")

@@ -15,10 +15,11 @@ metadata: how a consumer knows what a sample weighs
     recompute   every lane reads location and weight again and computes for itself (phase 1)
     shared      the producers write the weights of each tile's sides beside the tile (phase 2)
     shuffle     each lane prepares a run of samples, the others fetch by shuffle, as in ``tma`` (phase 6)
-sync: what says that a stage is empty, and that its metadata are written
-    barrier     the empty barrier; the arrival on the full one
-    flags       one 32-bit flag for each stage and warp, store-release and load-acquire (phase 3). The bytes
-                still need the full barrier: only an mbarrier can count what TMA has delivered
+sync: what says that a stage is empty
+    barrier     the empty barrier
+    flags       a 32-bit flag for each stage and consumer warp, set with release and polled with acquire
+                (phase 3). A full stage still needs its barrier: only an mbarrier can count what TMA has
+                delivered
 """
 
 from collections import namedtuple
@@ -34,7 +35,6 @@ from ..device.memory import (
     ld_shared_b32,
     ld_shared_v2,
     shared_address,
-    st_release_cta_shared_b32,
     st_shared_b32,
     st_shared_v2,
     static_bytes,
@@ -44,6 +44,7 @@ from ..device.pipeline import (
     acquire,
     commit,
     first_state,
+    flag_set,
     flag_wait,
     full_barrier,
     init_barriers,
@@ -65,8 +66,6 @@ from .tma import arguments as arguments
 Slots = namedtuple("Slots", ["number", "head", "batch"])
 # Where each of them is to start in a step and what it weighs; ``lanes``: which lanes have one at all.
 Aims = namedtuple("Aims", ["x", "y", "fx", "fy", "attention", "level", "head", "batch", "lanes"])
-# Shared addresses of the flags of sync=flags.
-Flags = namedtuple("Flags", ["empty", "ready"])
 
 
 def metadata_bytes(constants, arithmetic):
@@ -80,7 +79,7 @@ def shared_bytes(config, constants):
     slots = config.stages * config.consumers * stage.slots
     barriers = config.stages * 16
     if config.sync == "flags":
-        barriers = config.stages * (8 + 4 * (config.producers + config.consumers))
+        barriers = config.stages * (8 + 4 * config.consumers)
     metadata = metadata_bytes(constants, config.arithmetic) if config.metadata == "shared" else 0
     return slots * stage.slot, barriers, slots * metadata
 
@@ -113,7 +112,7 @@ def build(config, constants):
     STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
     META = metadata_bytes(constants, config.arithmetic)
     DEBUG, DUMP_BYTES = config.debug, 4 * constants.channels * ITEMSIZE[constants.dtype]
-    TWO_WORDS, FLAG_COUNT = META == 16, STAGES * (PRODUCERS + CONSUMERS)
+    TWO_WORDS = META == 16
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
     WORDS, load_location, convert_location = number_loader(constants.location_dtype, 2)
@@ -133,47 +132,34 @@ def build(config, constants):
         attention = cuda.local.array(1, float32)
         return Run(xy, attention)
 
-    # --- what both roles say to each other ----------------------------------------------------------
+    # --- empty stages, without the empty barrier --------------------------------------------------------
     @cuda.jit(device=True, forceinline=True)
-    def flag_of(first, state, count, number):
-        """The flag of warp ``number`` of a role with ``count`` warps, for the state's stage."""
-        return uint32(first + uint32(4) * uint32(state.stage * int32(count) + number))
+    def flag_of(ring, state, consumer):
+        """A consumer warp's flag for the state's stage, where the empty barriers would be."""
+        return uint32(ring.empty + uint32(4) * uint32(state.stage * int32(CONSUMERS) + consumer))
 
     @cuda.jit(device=True, forceinline=True)
-    def wait_empty(ring, flags, state, turn, lane):
+    def wait_empty(ring, state, turn, lane):
         """All consumers have released the stage: each has set its flag as often as the ring went round."""
         if FLAGS:
             if lane < CONSUMERS:
-                flag_wait(flag_of(flags.empty, state, CONSUMERS, lane), turn)
+                flag_wait(flag_of(ring, state, lane), turn)
             cuda.syncwarp()
         else:
             acquire(ring, state)
 
     @cuda.jit(device=True, forceinline=True)
-    def announce(ring, flags, state, turn, producer, bytes):
-        """One lane after all of the warp's loads and weights, or every lane after its own."""
-        commit(ring, state, bytes)
-        if FLAGS and SHARED_META:
-            flag = flag_of(flags.ready, state, PRODUCERS, producer)
-            st_release_cta_shared_b32(flag, uint32(turn + 1))
-
-    @cuda.jit(device=True, forceinline=True)
-    def wait_full(ring, flags, state, turn, lane):
-        """The stage's weights are written and its tiles have arrived."""
-        if FLAGS and SHARED_META:
-            if lane < PRODUCERS:
-                flag_wait(flag_of(flags.ready, state, PRODUCERS, lane), turn + 1)
-            cuda.syncwarp()
-        wait(ring, state)
-
-    @cuda.jit(device=True, forceinline=True)
-    def give_back(ring, flags, state, turn, consumer):
-        """One lane after the warp has read the stage, or every lane after it has itself."""
-        if FLAGS:
-            flag = flag_of(flags.empty, state, CONSUMERS, consumer)
-            st_release_cta_shared_b32(flag, uint32(turn + 1))
-        else:
+    def give_back(ring, state, turn, consumer, lane):
+        """The whole warp, when it has read the stage."""
+        if EVERY_LANE and not FLAGS:
             release(ring, state)
+        else:
+            cuda.syncwarp()  # all lanes have read the stage
+            if lane == 0:
+                if FLAGS:
+                    flag_set(flag_of(ring, state, consumer), turn + 1)
+                else:
+                    release(ring, state)
 
     # --- producer -----------------------------------------------------------------------------------
     @cuda.jit(device=True, inline="always")
@@ -354,16 +340,14 @@ def build(config, constants):
         weights_address = uint32(tiles_address + uint32(TILES_BYTES))
         full = uint32(weights_address + uint32(META_BYTES))
         ring = Ring(full, uint32(full + uint32(8 * STAGES)))
-        # In place of the empty barriers: empty[stage][consumer], ready[stage][producer].
-        flags = Flags(ring.empty, uint32(ring.empty + uint32(4 * STAGES * CONSUMERS)))
         if thread == 0:
             init_barriers(ring.full, STAGES, PRODUCERS * ARRIVALS)
             if not FLAGS:
                 init_barriers(ring.empty, STAGES, CONSUMERS * ARRIVALS)
             fence_mbarrier_init()  # the copy engine sees the barriers
         if FLAGS:
-            for i in range(thread, FLAG_COUNT, THREADS):
-                st_shared_b32(uint32(flags.empty + uint32(4) * uint32(i)), uint32(0))
+            for i in range(thread, STAGES * CONSUMERS, THREADS):
+                st_shared_b32(uint32(ring.empty + uint32(4) * uint32(i)), uint32(0))
         acquire_maps(maps, batches, thread, THREADS)
         cuda.syncthreads()
 
@@ -393,18 +377,18 @@ def build(config, constants):
                         read_slots(step, first, slots, locations, weights, raw)
 
                 mark(marks, ACQUIRE, state)
-                wait_empty(ring, flags, state, turn, lane)
+                wait_empty(ring, state, turn, lane)
                 mark(marks, ISSUE, state)
                 issue_slots(ring, state, lane, first, maps, tiles_address, aims)
                 if SHARED_META:
                     write_slots(state, first, lane, weights_address, aims)
                 if EVERY_LANE:
                     mine = bytes_to_come if lane == 0 else uint32(0)
-                    announce(ring, flags, state, turn, warp, mine)
+                    commit(ring, state, mine)
                 else:
                     cuda.syncwarp()  # all lanes' weights are written
                     if lane == 0:
-                        announce(ring, flags, state, turn, warp, bytes_to_come)
+                        commit(ring, state, bytes_to_come)
                 mark(marks, COMMIT, state)
                 state = advance(state)
                 if state.stage == 0:
@@ -444,7 +428,7 @@ def build(config, constants):
                     for i in range(ROUND_RUNS):
                         for n in range(RUN_STEPS):
                             mark(marks, WAIT, state)
-                            wait_full(ring, flags, state, turn, lane)
+                            wait(ring, state)
                             mark(marks, COMPUTE, state)
                             first_slot = uint32(state.stage * int32(SLOTS) + own_slot)
                             here = uint32(tiles_address + uint32(SLOT) * first_slot)
@@ -459,12 +443,7 @@ def build(config, constants):
                                         uint32(told + uint32(j * META)), int32(k + int32(j)),
                                         me, row, one, locations, weights, levels, dump,
                                     )  # fmt: skip
-                            if EVERY_LANE:
-                                give_back(ring, flags, state, turn, consumer)
-                            else:
-                                cuda.syncwarp()  # all lanes have read the stage
-                                if lane == 0:
-                                    give_back(ring, flags, state, turn, consumer)
+                            give_back(ring, state, turn, consumer, lane)
                             mark(marks, RELEASE, state)
                             state = advance(state)
                             if state.stage == 0:

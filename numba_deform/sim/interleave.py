@@ -246,7 +246,8 @@ class SteppedThread(Thread):
     )
     atomic = _visible("atomic", _atomic)
     atomic_word = _visible(
-        "atomic_word", lambda thread, address, _: _words("write", int(address), 4, poll=True)
+        "atomic_word",
+        lambda thread, space, at, *_, **__: _words("write", _flag(space, at), 4, poll=True),
     )
 
 

@@ -51,17 +51,17 @@ CALLS = """
     acquire_maps syncthreads syncwarp
     mbarrier_arrive mbarrier_arrive_expect_tx mbarrier_try_wait_parity mbarrier_wait
     acquire commit wait release first_state advance advance_both make_advance full_barrier
-    ld_acquire_cta_shared_b32 st_release_cta_shared_b32 flag_wait flag_of
-    wait_empty wait_full announce give_back
+    ld_acquire_cta_shared_b32 atom_exch_release_cta_shared_b32 flag_set flag_wait flag_of
+    wait_empty give_back
     cp_async_bulk_tensor_3d cp_async_bulk_tensor_5d load_tile issue issue_step take_step
-    issue_slots write_slots PipelineState Ring Flags Source runs_of slot_of
+    issue_slots write_slots PipelineState Ring Source runs_of slot_of
 """.split()
 # or computes one of these: stages, parities, counts, bytes, addresses of barriers, flags and tiles,
 OPERANDS = """
     state now ahead stage barrier parity turn step
-    STAGES LEAD BARRIERS ARRIVALS PER_WARP STRETCH STRETCHES PREPARE_RUN FLAG_COUNT
+    STAGES LEAD BARRIERS ARRIVALS PER_WARP STRETCH STRETCHES PREPARE_RUN
     TILE SLOT STAGE_BYTES SLOTS PRODUCER_LANES SLOTS_PER_LANE STEP_SHIFT MAPS_BYTES
-    full ring flags flag maps_here number owner
+    full ring flag maps_here number owner
     tiles_address weights_address slots slot own_slot first_slot first tile here told
     lanes exists bytes_to_come
     next_i next_n ahead_i ahead_n next_item next_r item
@@ -460,6 +460,7 @@ def _killers():
     add("tma", {**one, **large})
     add("persistent", {**one, **large})
     add("phase2", {**pair, **large})
+    add("phase3", {**pair, "stages": 2, "metadata": "shared"}, laps)
     # A row with more tiles in a stage than a producer warp has lanes.
     add("phase2", {**pair, "stages": 2, "lanes": 32, "points_per_stage": 4},
         dict(channels=8, levels=((3, 4),), num_points=64, num_query=2))  # fmt: skip

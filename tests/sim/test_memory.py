@@ -311,6 +311,7 @@ SHARED = {  # name -> (size, call)
     "st_shared_v4": (16, lambda a: m.st_shared_v4(a, 1, 2, 3, 4)),
     "ld_acquire_cta_shared_b32": (4, lambda a: m.ld_acquire_cta_shared_b32(a)),
     "st_release_cta_shared_b32": (4, lambda a: m.st_release_cta_shared_b32(a, 1)),
+    "atom_exch_release_cta_shared_b32": (4, lambda a: m.atom_exch_release_cta_shared_b32(a, 1)),
 }
 GLOBAL = {
     "ld_global_b32": (4, lambda a: m.ld_global_b32(a)),
@@ -330,7 +331,7 @@ GLOBAL = {
 
 
 def test_the_two_tables_are_complete():
-    names = {n for n in vars(m) if n.startswith(("ld_", "st_"))}
+    names = {n for n in vars(m) if n.startswith(("ld_", "st_", "atom_exch_"))}
     assert names == SHARED.keys() | GLOBAL.keys()
 
 
@@ -968,13 +969,15 @@ def flag_kernel(where, plain=False, writer=0, reader=40):
                 m.st_shared_b32(at, 1)
             elif where == "shared":
                 m.st_release_cta_shared_b32(at, 1)
+            elif where == "exchanged":
+                m.atom_exch_release_cta_shared_b32(at, 1)
             else:
                 m.st_release_gpu_global_b32(flag_at, 1)
         elif tid == reader:
             if plain:
                 while m.ld_shared_b32(at) == 0:
                     pass
-            elif where == "shared":
+            elif where in ("shared", "exchanged"):
                 while m.ld_acquire_cta_shared_b32(at) == 0:
                     pass
             else:
@@ -985,7 +988,7 @@ def flag_kernel(where, plain=False, writer=0, reader=40):
     return kernel
 
 
-@pytest.mark.parametrize("where", ["shared", "global"])
+@pytest.mark.parametrize("where", ["shared", "exchanged", "global"])
 @pytest.mark.parametrize("writer, reader", [(0, 40), (40, 0), (1, 2)])
 def test_release_and_acquire_order(where, writer, reader):
     out = nans(1)
@@ -1181,6 +1184,51 @@ def test_a_release_store_ends_the_chain():
 
     # Thread 1 knows nothing of the data; if its store comes last, its flag says nothing about them.
     expect(faults.DataRace, kernel, nans(1), np.zeros(2, np.uint32), nans(1), words="data[byte 0]")
+
+
+def test_an_exchange_with_release():
+    """It returns what was there, and hands on what its thread knows."""
+
+    def kernel(data, out):
+        flags = cuda.shared.array(1, uint32)
+        tid, at = cuda.threadIdx.x, m.shared_address(flags)
+        if tid == 0:
+            flags[0] = 7
+        cuda.syncthreads()
+        if tid == 0:
+            data[0] = float32(1)
+            out[0] = m.atom_exch_release_cta_shared_b32(at, 1)
+        elif tid == 1:
+            while m.ld_acquire_cta_shared_b32(at) != 1:
+                pass
+            data[1] = float32(2)
+            out[1] = m.atom_exch_release_cta_shared_b32(at, 2)
+        elif tid == 2:
+            while m.ld_acquire_cta_shared_b32(at) != 2:
+                pass
+            out[2] = data[0] + data[1]
+
+    out = nans(3)
+    clean(kernel, nans(2), out)
+    assert out.tolist() == [7, 1, 3]
+
+
+def test_an_exchange_covers_only_what_came_before_it():
+    def kernel(data, out):
+        flags = cuda.shared.array(1, uint32)
+        tid, at = cuda.threadIdx.x, m.shared_address(flags)
+        if tid == 0:
+            flags[0] = 0
+        cuda.syncthreads()
+        if tid == 0:
+            m.atom_exch_release_cta_shared_b32(at, 1)
+            data[0] = float32(1)
+        elif tid == 1:
+            while m.ld_acquire_cta_shared_b32(at) != 1:
+                pass
+            out[0] = data[0]
+
+    expect(faults.DataRace, kernel, nans(1), nans(1), words="data[byte 0]")
 
 
 def test_sixty_four_bit_and_two_byte_elements():

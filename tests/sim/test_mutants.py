@@ -68,8 +68,8 @@ REASONS = {
         "tma.py:shared_bytes:return (tiles, rings * ring_barriers(config, constants) * 8):8 to 9",
         "warp_specialized.py:shared_bytes:barriers = config.stages * 16:16 to 17",
         "warp_specialized.py:shared_bytes:if config.sync == 'flags'::True",
-        "warp_specialized.py:shared_bytes:barriers = config.stages * (8 + 4 * (config.producers + config.consumers)):8 to 9",
-        "warp_specialized.py:shared_bytes:barriers = config.stages * (8 + 4 * (config.producers + config.consumers)):4 to 5",
+        "warp_specialized.py:shared_bytes:barriers = config.stages * (8 + 4 * config.consumers):8 to 9",
+        "warp_specialized.py:shared_bytes:barriers = config.stages * (8 + 4 * config.consumers):4 to 5",
         "warp_specialized.py:shared_bytes:metadata = metadata_bytes(constants, config.arithmetic) if config.metadata ==...:config.metadata == 'shared' is True",
         "warp_specialized.py:shared_bytes:metadata = metadata_bytes(constants, config.arithmetic) if config.metadata ==...:0 to 1",
     ],
@@ -95,13 +95,6 @@ REASONS = {
     "a grid has no more blocks than items (blocks()), so each has a first item": [
         "persistent.py:persistent:if item < items::True",
         "persistent.py:persistent:if item < items::swap item < items",
-    ],
-    "the flag says what nobody asks, as no weights are in shared memory": [
-        "warp_specialized.py:announce:if FLAGS and SHARED_META::only FLAGS",
-    ],
-    "the arrival on the full barrier comes after the weights and orders them as well: the flag is waited for in vain": [
-        "warp_specialized.py:wait_full:flag_wait(flag_of(flags.ready, state, PRODUCERS, lane), turn + 1):drop",
-        "warp_specialized.py:wait_full:cuda.syncwarp():drop",
     ],
     "a lane without a tile reads the location of some other row, which exists, and does not use it": [
         "warp_specialized.py:find_rows:slot = min(first + int32(i * PRODUCER_LANES), int32(SLOTS - 1)):only first + int32(i * PRODUCER_LANES)",
