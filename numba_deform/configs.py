@@ -411,19 +411,20 @@ class WarpSpecialized(Boxes):
         return SharedBytes(*warp_specialized.shared_bytes(self, constants))
 
 
-FEW_SAMPLES = 20  # of a row
+FEW_PREPARED = 4
 
 
 @dataclass(frozen=True)
 class Window:
     """Parameters of ``window``.
 
-    consumers     warps that add up; one more loads. 0 leaves it open: 15, or 19 where a row has at most
-                  FEW_SAMPLES samples, since those need fewer registers
+    consumers     warps that add up; one more loads. 0 leaves it open: 15, or 19 where a lane prepares at
+                  most FEW_PREPARED samples at once, since that takes fewer registers
     stages        depth of the ring (>= 1): cells whose windows are in shared memory at once
     cell          height x width of a cell in pixels of the finest level; 0x0 leaves it open: what
                   windows.py expects to be fastest
     arithmetic    as everywhere
+    maps          as in :class:`Tma`
     l2_promotion  how much L2 fetches for a window: none, 64B, 128B or 256B
     debug         on a GPU waits are bounded: a hang ends in a report
     trace         as everywhere
@@ -433,6 +434,7 @@ class Window:
     stages: int = 2
     cell: tuple[int, int] = (0, 0)
     arithmetic: str = "auto"
+    maps: str = "level"
     l2_promotion: str = "128B"
     debug: bool = False
     trace: bool = False
@@ -453,6 +455,7 @@ class Window:
             shown = "x".join(map(str, self.cell))
             raise ConfigError("cell", shown, "must be a height and a width of at least 1, or 0x0")
         _one_of(self, "arithmetic", ("auto", "packed", "fp32"))
+        _one_of(self, "maps", ("batch", "level"))
         _one_of(self, "l2_promotion", L2_PROMOTIONS)
 
     def resolve(self, constants):
@@ -463,7 +466,7 @@ class Window:
             raise ConfigError(
                 "variant", "window", f"a head's pixel has {row} bytes here; windows need 64 or 128"
             )
-        few = constants.levels * constants.points <= FEW_SAMPLES
+        few = window.layout(constants).prepared <= FEW_PREPARED
         config = dataclasses.replace(
             _with_arithmetic(self, constants),
             consumers=self.consumers or (19 if few else 15),

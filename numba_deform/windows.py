@@ -39,11 +39,11 @@ AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no
 REFINED = 4  # plans whose windows grow before one is chosen
 # What a problem's work is estimated from: cycles of an SM, fitted to measured times (bench/NOTES.md).
 LINE = 128  # bytes that shared memory delivers in a cycle
-PREPARED = 0.17  # for a sample, beside its pixels
-ROW = 11.0  # for a row
+PREPARED = 0.05  # for a sample, beside its pixels
+ROW = 16.5  # for a row
 OUTSIDE_WORK = 150.0  # for a sample outside, where they are few; auto.py is more careful
-LATENCY = 2000.0  # until the first bytes of a cell's windows come
-RATE = 22.0  # bytes of them in a cycle
+LATENCY = 1100.0  # until the first bytes of a cell's windows come
+RATE = 60.0  # bytes of them in a cycle
 SMS = 132  # of an H100 or H200: with others the choice is less good
 FAR = 1000.0  # pixels: farther offsets are as good as none
 
@@ -51,17 +51,15 @@ FAR = 1000.0  # pixels: farther offsets are as good as none
 class Tables(NamedTuple):
     """What the kernel has beside the operands; int32, and the counts uint32.
 
-    cells     (cells, L, 2): x and y of every level's window, before the head's shift
-    shifts    (H, L, 2): what a head adds to them
     order     (cells, slots): the queries of each cell, the last one repeated
     schedule  (items, 4): batch, head, cell and number of queries, in the order in which blocks take them
+    corners   (items, L, 4): x and y of each level's window, and the level's width and height
     counts    (2,): samples that no window held, and launches, both modulo 2^32; a launch adds to them
     """
 
-    cells: np.ndarray
-    shifts: np.ndarray
     order: np.ndarray
     schedule: np.ndarray
+    corners: np.ndarray
     counts: np.ndarray
 
 
@@ -159,7 +157,11 @@ def fit(problem, config, locations, rows_at_once):
 
     def tables(blocks):
         schedule = make_schedule(counts, costs, problem.batch, problem.heads, blocks)
-        return Tables(cells, best.shifts.astype(np.int32), order, schedule, np.zeros(2, np.uint32))
+        _, head, cell, _ = schedule.T
+        sizes = _sizes(problem)
+        corners = moved_inside(cells[cell] + best.shifts[head], sizes, best.boxes)
+        corners = np.concatenate([corners, np.broadcast_to(sizes, corners.shape)], axis=-1)
+        return Tables(order, schedule, corners.astype(np.int32), np.zeros(2, np.uint32))
 
     return Fit(fitted, tables, best.outside, len(order) * problem.batch * problem.heads)
 
@@ -214,6 +216,12 @@ def quantile(ordered, q):
     place = q * (ordered.shape[-1] - 1)
     below, above = ordered[..., math.floor(place)], ordered[..., math.ceil(place)]
     return below + (place - math.floor(place)) * (above - below)
+
+
+def moved_inside(corners, sizes, boxes):
+    """``corners`` (x, y) of windows, no farther outside their levels of ``sizes`` (width, height) than they
+    need be: none starts before -1, nor ends beyond the pixel after the last one if it may start earlier."""
+    return np.maximum(np.minimum(corners, sizes + 1 - np.array(boxes)[..., ::-1]), -1)
 
 
 class LevelSamples(NamedTuple):
@@ -288,7 +296,7 @@ class LevelWindow:
 
     def _holds(self, shift, box):
         width = np.array(box[::-1])
-        first = np.maximum(np.minimum(self.corners + shift, self.size + 1 - width), -1)
+        first = moved_inside(self.corners + shift, self.size, box)
         return ((self.tiles >= first) & (self.tiles < first + width - 1)).all(axis=-1)
 
     def _offers(self):
@@ -389,7 +397,7 @@ def cell_costs(problem, counts, boxes, rows_at_once):
     row = c.levels * c.points * (4 * pixel / LINE + PREPARED) + ROW
     work = -(-counts // rows_at_once) * rows_at_once * row
     load = LATENCY + sum(height * width for height, width in boxes) * pixel / RATE
-    return (work**4 + load**4) ** 0.25
+    return np.hypot(work, load)
 
 
 def samples_worth(problem, grid, measured):

@@ -1067,6 +1067,11 @@ def _at_place(error: TensorMapError, place: str) -> TensorMapError:
     return TensorMapError(f"{place}: {error}", error.rule, error.given, error.required)
 
 
+def _box_of_each(box_hw, levels):
+    """A box for each level, from such a list or from one for all."""
+    return box_hw if isinstance(box_hw[0], Sequence) else [box_hw] * len(levels)
+
+
 def level_maps(
     value,
     batch: int,
@@ -1091,7 +1096,7 @@ def level_maps(
     head's channels of a box of pixels. Raises TensorMapError that names the batch and the level.
     """
     memory = _Value(value, batch, spatial_size, heads, channels, dtype)
-    boxes = box_hw if isinstance(box_hw[0], Sequence) else [box_hw] * len(levels)
+    boxes = _box_of_each(box_hw, levels)
     maps = []
     for b in range(batch):
         for number, (level, (box_h, box_w)) in enumerate(zip(levels, boxes, strict=True)):
@@ -1121,7 +1126,7 @@ def level_maps_rank5(
     dtype,
     levels: Sequence[Level],
     spatial_size: int,
-    box_hw: tuple[int, int] = (2, 2),
+    box_hw: tuple = (2, 2),
     **options,
 ) -> TensorMapArray:
     """One rank-5 map for each level, shared by all heads and batches.
@@ -1131,9 +1136,9 @@ def level_maps_rank5(
     Raises TensorMapError that names the level.
     """
     memory = _Value(value, batch, spatial_size, heads, channels, dtype)
-    box_h, box_w = box_hw
+    boxes = _box_of_each(box_hw, levels)
     maps = []
-    for number, level in enumerate(levels):
+    for number, (level, (box_h, box_w)) in enumerate(zip(levels, boxes, strict=True)):
         try:
             memory.check_level(level)
             maps.append(

@@ -36,8 +36,8 @@ from ..device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_
 from ..device.memory import (
     align_up,
     ld_global_nc_b32,
-    ld_global_nc_v2,
     ld_global_nc_v4,
+    ld_global_v4,
     ld_shared_v2,
     ld_shared_v4,
     red_add_gpu_global_u32,
@@ -57,9 +57,10 @@ from ..device.pipeline import (
     release,
     wait,
 )
-from ..device.sync import fence_mbarrier_init, shfl_sync_idx_b32
+from ..device.sync import bar_arrive, bar_sync, fence_mbarrier_init, shfl_sync_idx_b32
 from ..device.tma import (
     cp_async_bulk_tensor_3d,
+    cp_async_bulk_tensor_5d,
     fence_proxy_tensormap_acquire_sys,
     prefetch_tensormap,
 )
@@ -87,6 +88,7 @@ Item = namedtuple("Item", ["batch", "head", "cell", "count"])
 Job = namedtuple("Job", ["item", "group", "round", "what"])
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
 ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
+READY = 1  # the named barrier of those who wait for the mbarriers to be there
 CORNER_BYTES = 16  # of a window: left, top; width and height of the level
 
 
@@ -109,6 +111,11 @@ class Layout(NamedTuple):
         return self.lanes * self.owned
 
     @property
+    def prepared(self):
+        """Samples that a lane prepares in a round."""
+        return self.owned * self.run
+
+    @property
     def together(self):
         """Samples of a row that are prepared at a time."""
         return self.each * self.owners
@@ -118,13 +125,19 @@ def layout(constants):
     """The :class:`Layout` for a ``configs.Constants`` with pixels of 64 or 128 bytes."""
     lanes = constants.channels * ITEMSIZE[constants.dtype] // 16
     samples = constants.levels * constants.points
-    runs = [n for n in (8, 4, 2, 1) if constants.points % n == 0]
-    run = min(runs, key=lambda n: (-(-samples // (n * lanes)) * n, -n))  # least waste, then longest
-    each = min(run, 8 // lanes)
-    # 8 samples take two loads, each of which touches the lines of all rows. As runs of 4, of two rows, each
-    # load touches those of half the rows.
-    owned = 2 if run == 8 and each % 2 == 0 else 1
-    return Layout(lanes, owned, run // owned, -(-samples // (run * lanes)), each // owned)
+    runs = [n for n in (1, 2, 4) if constants.points % n == 0]
+    shares = [(owned, run) for owned in (1, 2) for run in runs]
+
+    def cost(share):
+        """Rounds, each of which costs as much as several samples; samples that a lane prepares; loads for
+        a job's locations, each of which touches lines of 8 rows, or where a lane has two rows, of 4."""
+        owned, run = share
+        rounds = -(-samples // (owned * run * lanes))
+        return rounds, rounds * owned * run, -owned
+
+    owned, run = min(shares, key=cost)
+    each = min(run, max(8 // (lanes * owned), 1))
+    return Layout(lanes, owned, run, -(-samples // (owned * run * lanes)), each)
 
 
 def sample_words(constants, arithmetic):
@@ -207,11 +220,12 @@ def build(config, constants):
     EVEN = ROUNDS * OWNERS * RUN == SAMPLES  # no lane without a run
     PIXEL = CHANNELS * ITEMSIZE[constants.dtype]
     SPLIT = PIXEL == 64
-    CONSUMERS, STAGES = config.consumers, config.stages
+    CONSUMERS, STAGES, THREADS = config.consumers, config.stages, config.threads
+    PER_BATCH = config.maps == "batch"
     sizes = window_bytes(boxes, constants)
     WINDOW_BYTES = sum(sizes)
-    BOX_BYTES = sum(h * w * PIXEL for h, w in boxes)
     bytes_before = choice(tuple(sum(sizes[:i]) for i in range(LEVELS)))
+    box_bytes = choice(tuple(h * w * PIXEL for h, w in boxes))
     pixels_before = choice(tuple(sum(sizes[:i]) // PIXEL for i in range(LEVELS)))
     pitch_of = choice(tuple(w * PIXEL for _, w in boxes))
     width_of = choice(tuple(w for _, w in boxes))
@@ -229,7 +243,6 @@ def build(config, constants):
     STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    CELL_BYTES = 8 * LEVELS
     new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
     ONE_WORDS, load_one, convert_one = number_loader(constants.location_dtype, 2)
     _, load_one_weight, convert_one_weight = number_loader(constants.weight_dtype, 1)
@@ -430,18 +443,21 @@ def build(config, constants):
 
         return prepare
 
-    def make_add(s):
-        """Sample s of those that are prepared."""
+    def make_add(part, s):
+        """Sample s of those that are prepared; not in the last round, if rows have no such sample there."""
         OWNER, E = s // EACH, s % EACH
         PITCH = boxes[min(OWNER * RUN // POINTS, LEVELS - 1)][1] * PIXEL  # in the first round
+        last = (ROUNDS - 1) * OWNERS * RUN + OWNER * RUN + part * EACH + E
+        EVERY_ROUND = last < SAMPLES
 
         @cuda.jit(device=True, forceinline=True)
         def add_one(acc, runs, me, at, lost, r):
             if ROUNDS == 1:
-                add_sample(acc, me, OWNER, E, PITCH)
-            else:
+                if EVERY_ROUND:
+                    add_sample(acc, me, OWNER, E, PITCH)
+            elif EVERY_ROUND or r < int32(ROUNDS - 1):
                 level = int32(div_u32((r * int32(OWNERS) + int32(OWNER)) * int32(RUN), POINTS))
-                add_sample(acc, me, OWNER, E, pitch_of(min(level, int32(LEVELS - 1))))
+                add_sample(acc, me, OWNER, E, pitch_of(level))
 
         return add_one
 
@@ -458,14 +474,25 @@ def build(config, constants):
     for part in range(PARTS):
         samples = range(part * EACH, (part + 1) * EACH)
         program += [make_prepare(i, k) for i in range(OWNED) for k in samples] + [prepared]
-        program += [make_add(s) for s in range(TOGETHER)] + [used]
+        program += [make_add(part, s) for s in range(TOGETHER)] + [used]
     half = len(program) // 2
     add_first, add_rest = in_turn(program[:half]), in_turn(program[half:])
 
     @cuda.jit(device=True, forceinline=True)
-    def read_item(schedule, item):
-        words = ld_global_nc_v4(schedule + uint64(16) * uint64(item))
+    def item_of(words):
         return Item(int32(words[0]), int32(words[1]), int32(words[2]), int32(words[3]))
+
+    @cuda.jit(device=True, forceinline=True)
+    def read_item(schedule, item):
+        return item_of(ld_global_nc_v4(schedule + uint64(16) * uint64(item)))
+
+    @cuda.jit(device=True, forceinline=True)
+    def read_window(schedule, corners, item, items, level):
+        """An item, and what ``windows.Tables`` says of its window; the last one where there are no more."""
+        item = min(item, int32(items - 1))
+        words = ld_global_v4(schedule + uint64(16) * uint64(item))
+        corner = ld_global_v4(corners + uint64(16) * uint64(item * int32(LEVELS) + level))
+        return item_of(words), corner
 
     @cuda.jit(device=True, forceinline=True)
     def settle(schedule, job, items, stride):
@@ -516,25 +543,27 @@ def build(config, constants):
             read_run(locations, weights, other if own_is_first else number, first, raws[LAST])
 
     @cuda.jit(device=True, forceinline=True)
-    def corner_of(cells, shifts, what, level, width, height):
-        """Where an item's window of a level starts, in pixels of the level; not farther out than it need be."""
-        xy = ld_global_nc_v2(
-            cells + uint64(what.cell) * uint64(CELL_BYTES) + uint64(8) * uint64(level)
-        )
-        more = ld_global_nc_v2(shifts + uint64(8) * uint64(what.head * int32(LEVELS) + level))
-        left = min(int32(int32(xy[0]) + int32(more[0])), int32(width + 1 - width_of(level)))
-        top = min(int32(int32(xy[1]) + int32(more[1])), int32(height + 1 - height_of(level)))
-        return max(left, int32(-1)), max(top, int32(-1))
-
-    @cuda.jit(device=True, forceinline=True)
-    def corner_at(corners, state, level):
+    def corner_at(starts, state, level):
         """Where a stage's window of a level is described."""
-        return uint32(corners + uint32((state.stage * int32(LEVELS) + level) * int32(CORNER_BYTES)))
+        return uint32(starts + uint32((state.stage * int32(LEVELS) + level) * int32(CORNER_BYTES)))
 
     @cuda.jit(device=True, forceinline=True)
-    def window_of(corners, state, level, mine):
+    def load_box(box, maps, what, level, corner, bar):
+        x, y = int32(corner[0]), int32(corner[1])
+        if PER_BATCH:
+            number = what.batch * int32(LEVELS) + level
+            cp_async_bulk_tensor_3d(
+                box, maps + uint64(128) * uint64(number), what.head * int32(CHANNELS), x, y, bar
+            )
+        else:
+            cp_async_bulk_tensor_5d(
+                box, maps + uint64(128) * uint64(level), int32(0), what.head, x, y, what.batch, bar
+            )
+
+    @cuda.jit(device=True, forceinline=True)
+    def window_of(starts, state, level, mine):
         """What preparing samples of a level takes."""
-        corner = ld_shared_v4(corner_at(corners, state, level))
+        corner = ld_shared_v4(corner_at(starts, state, level))
         left, top = float32(int32(corner[0])), float32(int32(corner[1]))
         scale = float32(int32(corner[2])), float32(int32(corner[3]))
         low = float32(float32(-1) - left), float32(float32(-1) - top)
@@ -557,12 +586,12 @@ def build(config, constants):
     u64, i32 = types.uint64, types.int32
 
     @kernel(
-        types.void(*(u64,) * 11, *(i32,) * 6, u64, i32),
-        threads=config.threads,
+        types.void(*(u64,) * 10, *(i32,) * 6, u64, i32),
+        threads=THREADS,
         min_blocks=1,
     )
     def window(
-        maps, value, levels, cells, shifts, order, schedule, counts, locations, weights, out, items,
+        maps, value, levels, order, schedule, corners, counts, locations, weights, out, items,
         slots, batches, queries, heads, spatial_size, debug, debug_block,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
@@ -573,47 +602,40 @@ def build(config, constants):
         boxes_address = align_up(shared_address(shared), uint32(128))
         full = uint32(boxes_address + uint32(TILES_BYTES))
         ring = Ring(full, uint32(full + uint32(8 * STAGES)))
-        corners = uint32(full + uint32(BARRIER_BYTES))
-        if thread == 0:
-            init_barriers(ring.full, STAGES, 1)
-            init_barriers(ring.empty, STAGES, CONSUMERS)
-            fence_mbarrier_init()  # the copy engine sees the barriers
-            if item == 0:
-                red_add_gpu_global_u32(counts + uint64(4), uint32(1))
-        for i in range(thread, LEVELS * batches, 32 * (CONSUMERS + 1)):
-            fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
-            prefetch_tensormap(maps + uint64(128) * uint64(i))
-        cuda.syncthreads()
-
+        starts = uint32(full + uint32(BARRIER_BYTES))  # what consumers are told of the windows
         marks = open_marks(debug, debug_block, warp, lane)
         state = first_state()
         if warp == CONSUMERS:
             if lane == 0:
+                init_barriers(ring.full, STAGES, LEVELS)
+                init_barriers(ring.empty, STAGES, CONSUMERS)
+                fence_mbarrier_init()  # the copy engine sees the barriers
+                if item == 0:
+                    red_add_gpu_global_u32(counts + uint64(4), uint32(1))
+            cuda.syncwarp()
+            bar_arrive(uint32(READY), uint32(THREADS))
+            for i in range(lane, LEVELS * batches if PER_BATCH else LEVELS, 32):
+                fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
+                prefetch_tensormap(maps + uint64(128) * uint64(i))
+            cuda.syncwarp()
+            if lane < LEVELS:  # each sees to its own level
+                what, corner = read_window(schedule, corners, item, items, lane)
                 while item < items:
-                    mark(marks, COMMIT, state)
-                    what = read_item(schedule, item)
                     mark(marks, ACQUIRE, state)
                     acquire(ring, state)
                     mark(marks, ISSUE, state)
+                    st_shared_v4(corner_at(starts, state, lane), *corner)
                     stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
-                    for level in range(LEVELS):
-                        height, width, _, _ = load_level(levels, level)
-                        x, y = corner_of(cells, shifts, what, int32(level), width, height)
-                        st_shared_v4(
-                            corner_at(corners, state, int32(level)), uint32(x), uint32(y),
-                            uint32(width), uint32(height),
-                        )  # fmt: skip
-                        cp_async_bulk_tensor_3d(
-                            uint32(stage + uint32(bytes_before(level))),
-                            maps + uint64(128) * uint64(what.batch * int32(LEVELS) + int32(level)),
-                            what.head * int32(CHANNELS), x, y, full_barrier(ring, state),
-                        )  # fmt: skip
-                    commit(ring, state, uint32(BOX_BYTES))  # after the corners, which it releases
+                    box = uint32(stage + uint32(bytes_before(lane)))
+                    load_box(box, maps, what, lane, corner, full_barrier(ring, state))
+                    commit(ring, state, uint32(box_bytes(lane)))  # after the corner, which it releases
+                    mark(marks, COMMIT, state)
                     state = advance(state)
                     item = int32(item + stride)
+                    what, corner = read_window(schedule, corners, item, items, lane)
                 mark(marks, RELEASE, state)
         else:
-            meta = uint32(corners + uint32(STAGES * CORNERS_BYTES) + uint32(warp * int32(META)))
+            meta = uint32(starts + uint32(STAGES * CORNERS_BYTES) + uint32(warp * int32(META)))
             row, chunk = int32(lane >> int32(ROW_SHIFT)), int32(lane & int32(LANES - 1))
             odd = uint32(0)  # the bytes by which an odd row's first column differs, with SPLIT
             if SPLIT:
@@ -622,14 +644,12 @@ def build(config, constants):
                 odd = shfl_sync_idx_b32(uint32(ALL), own, uint32(lane))
             pixel_bytes = int32(heads * int32(PIXEL))
             acc, raws, lost = new_sums(), new_raws(), cuda.local.array(1, uint32)
-            job = settle(
-                schedule,
-                Job(item, warp, int32(0), read_item(schedule, min(item, int32(items - 1)))),
-                items,
-                stride,
-            )
+            what = read_item(schedule, min(item, int32(items - 1)))
+            job = settle(schedule, Job(item, warp, int32(0), what), items, stride)
             number = query_of(order, slots, job, row, queries, heads)
             read_runs(locations, weights, number, job.round, lane, raws)
+            cuda.syncwarp()
+            bar_sync(uint32(READY), uint32(THREADS))
             seen = int32(-1)  # the item whose stage this warp has waited for
             while item < items:
                 if item != seen:
@@ -659,7 +679,7 @@ def build(config, constants):
                     if not EVEN:
                         mine = sample < SAMPLES
                         sample = min(sample, int32(SAMPLES - RUN))
-                    at = window_of(corners, state, int32(div_u32(sample, POINTS)), mine)
+                    at = window_of(starts, state, int32(div_u32(sample, POINTS)), mine)
                     # The next job's locations are read while this one is added up.
                     coming = settle(schedule, after(job), items, stride)
                     next_number = query_of(order, slots, coming, row, queries, heads)
@@ -697,8 +717,8 @@ def arguments(operands, config):
     """The kernel's arguments for a call, in order; see ``op.Operands``."""
     o, t = operands, operands.tables
     return (
-        o.maps("batch", config.level_boxes(o.problem.constants.levels), config.l2_promotion), o.value,
-        o.levels, t.cells, t.shifts, t.order, t.schedule, t.counts, o.locations, o.weights, o.out,
+        o.maps(config.maps, config.level_boxes(o.problem.constants.levels), config.l2_promotion), o.value,
+        o.levels, t.order, t.schedule, t.corners, t.counts, o.locations, o.weights, o.out,
         t.schedule.shape[0], t.order.shape[1], o.problem.batch, o.problem.queries, o.heads,
         o.spatial_size, o.debug, o.debug_row,
     )  # fmt: skip

@@ -70,18 +70,29 @@ def test_points(points, channels):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "channels", "arithmetic", "points"),
-    [
-        ("float16", 32, "packed", 8), ("float16", 32, "packed", 16), ("float16", 32, "fp32", 8),
-        ("bfloat16", 32, "auto", 8), ("float32", 16, "auto", 8),
+    ("levels", "points", "channels", "dtype", "layout"),
+    [  # lanes of a row, rows of a lane, run, rounds, samples of a run prepared at a time
+        (4, 8, 32, "float16", (4, 2, 4, 1, 1)),
+        (4, 16, 32, "float16", (4, 2, 4, 2, 1)),
+        (4, 4, 32, "float16", (4, 2, 2, 1, 1)),
+        (3, 4, 32, "float16", (4, 2, 2, 1, 1)),  # two of eight lanes have none
+        (5, 4, 32, "float16", (4, 2, 4, 1, 1)),  # three of eight
+        (5, 8, 32, "float16", (4, 2, 4, 2, 1)),  # in the second round six of eight
+        (1, 4, 32, "float16", (4, 1, 1, 1, 1)),
+        (2, 3, 32, "float16", (4, 2, 1, 1, 1)),
+        (4, 4, 64, "float16", (8, 2, 1, 1, 1)),
+        (4, 8, 64, "bfloat16", (8, 2, 2, 1, 1)),
+        (4, 8, 16, "float32", (4, 2, 4, 1, 1)),
+        (5, 4, 32, "float32", (8, 2, 2, 1, 1)),
     ],
-)  # fmt: skip
-def test_lanes_that_prepare_samples_of_two_rows(dtype, channels, arithmetic, points):
+)
+@pytest.mark.parametrize("arithmetic", ["auto", "fp32"])
+def test_layouts(levels, points, channels, dtype, layout, arithmetic):
     workload = small(
-        levels=FOUR, dtype=dtype, channels=channels, num_points=points, num_query=9, num_heads=1
-    )
-    constants = Constants(len(FOUR), points, channels, dtype)
-    assert window.layout(constants).owned == 2
+        levels=((7, 9), (4, 5), (2, 3), (2, 2), (1, 1))[:levels], dtype=dtype, channels=channels,
+        num_points=points, num_query=9, num_heads=1,
+    )  # fmt: skip
+    assert window.layout(Constants(levels, points, channels, dtype)) == layout
     run(workload.generate(seed=26), arithmetic=arithmetic)
 
 
@@ -200,14 +211,10 @@ def samples_held(inputs, cell, fit=window.fit):
     fitted = fit(problem, config, inputs.sampling_locations)
     tables = fitted.tables(2)
     inside = held = 0
-    for batch, head, cell, count in tables.schedule:
+    for (batch, head, cell, count), corners in zip(tables.schedule, tables.corners, strict=True):
         for level, (height, width, _, _) in enumerate(problem.level_table):
             box_height, box_width = fitted.config.boxes[level]
-            x, y = tables.cells[cell, level] + tables.shifts[head, level]
-            left, top = (
-                max(min(x, width + 1 - box_width), -1),
-                max(min(y, height + 1 - box_height), -1),
-            )
+            left, top, *_ = corners[level]
             queries = tables.order[cell, :count]
             where = inputs.sampling_locations[batch, queries, head, level].astype(np.float32)
             x, y = np.floor(where * np.float32((width, height)) - np.float32(0.5)).reshape(-1, 2).T
