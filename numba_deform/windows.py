@@ -125,12 +125,13 @@ def fit(problem, config, locations, rows_at_once):
         if given:
             boxes = tuple(map(tuple, np.minimum(boxes, given).tolist()))
         corners = cell_corners(problem, grid, grid.cell_of(problem, references[queries]))
-        levels = level_windows(problem, boxes, corners, shifts, samples)
+        levels = level_windows(problem, boxes, corners[:, None] + shifts, samples)
         worth = 0 if given else samples_worth(problem, grid, len(batches) * len(queries))
         grow(levels, worth, has_room)
         shifts = shifts + np.array([level.shift for level in levels])
         if given:
-            boxes, levels = given, level_windows(problem, given, corners, shifts, samples)
+            boxes = given
+            levels = level_windows(problem, given, corners[:, None] + shifts, samples)
         else:
             boxes = tuple(level.box for level in levels)
         lost = sum(level.lost for level in levels) / some[..., 0].size
@@ -311,22 +312,20 @@ class LevelWindow:
             yield Offer((self.lost - int(lost.sum())) / more, shift, box, lost)
 
 
-def level_windows(problem, boxes, corners, shifts, samples):
-    """The :class:`LevelWindow` of each level, for the ``corners`` (q, L, 2) of some queries' cells, what heads
-    add to them (H, L, 2), and the queries' :class:`LevelSamples`."""
+def level_windows(problem, boxes, corners, samples):
+    """The :class:`LevelWindow` of each level, for the ``corners`` (q, H, L, 2) of some queries' windows and
+    the queries' :class:`LevelSamples`."""
     return [
-        LevelWindow(
-            problem, number, box, corners[:, None, number] + shifts[:, number], samples[number]
-        )
+        LevelWindow(problem, number, box, corners[:, :, number], samples[number])
         for number, box in enumerate(boxes)
     ]
 
 
-def outside(problem, boxes, corners, shifts, locations):
+def outside(problem, boxes, corners, locations):
     """Share of the samples (b, q, H, L, P, 2) that touch their level, and whose window does not hold them; as
     :func:`level_windows`."""
     samples = level_samples(problem, locations)
-    levels = level_windows(problem, boxes, corners, shifts, samples)
+    levels = level_windows(problem, boxes, corners, samples)
     return sum(level.lost for level in levels) / locations[..., 0].size
 
 

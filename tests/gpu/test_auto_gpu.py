@@ -29,11 +29,11 @@ def call(case, variant="auto"):
 def share_outside(case, fitted):
     """Of all samples, by the rule of ``windows.outside``."""
     problem, tables = case.problem, fitted.tables(1)
-    cell_of = np.empty(problem.queries, np.int64)
-    cell_of[tables.order] = np.arange(len(tables.order))[:, None]
+    corners = np.empty((problem.queries, problem.heads, problem.constants.levels, 2))
+    for (_, head, cell, _), starts in zip(tables.schedule, tables.corners, strict=True):
+        corners[tables.order[cell], head] = starts[:, :2]
     locations = np.asarray(case.inputs.sampling_locations, np.float64)
-    corners = tables.cells[cell_of]
-    return windows.outside(problem, fitted.config.boxes, corners, tables.shifts, locations)
+    return windows.outside(problem, fitted.config.boxes, corners, locations)
 
 
 def test_counts(hopper, cases):

@@ -464,6 +464,10 @@ def _killers():
     # A row with more tiles in a stage than a producer warp has lanes.
     add("phase2", {**pair, "stages": 2, "lanes": 32, "points_per_stage": 4},
         dict(channels=8, levels=((3, 4),), num_points=64, num_query=2))  # fmt: skip
+    # One of several consumers is late.
+    many.append(
+        Killer("phase3", dict(producers=1, consumers=3, stages=1), {"num_query": 26}, "random", 1)
+    )
     return many
 
 

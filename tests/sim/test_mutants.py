@@ -59,7 +59,7 @@ REASONS = {
         "persistent.py:persistent:if me.lane == 0::0 to 1",
         "warp_specialized.py:warp_specialized:if thread == 0::0 to 1",
         "warp_specialized.py:warp_specialized:if lane == 0::0 to 1",
-        "warp_specialized.py:warp_specialized:if lane == 0::0 to 1 #2",
+        "warp_specialized.py:give_back:if lane == 0::0 to 1",
     ],
     "more shared memory than is used": [
         "tma.py:shared_bytes:warps = config.threads // 32:32 to 31",
@@ -67,7 +67,6 @@ REASONS = {
         "tma.py:shared_bytes:rings = warps if config.barrier_scope == 'warp' else 1:1 to 2",
         "tma.py:shared_bytes:return (tiles, rings * ring_barriers(config, constants) * 8):8 to 9",
         "warp_specialized.py:shared_bytes:barriers = config.stages * 16:16 to 17",
-        "warp_specialized.py:shared_bytes:if config.sync == 'flags'::True",
         "warp_specialized.py:shared_bytes:barriers = config.stages * (8 + 4 * config.consumers):8 to 9",
         "warp_specialized.py:shared_bytes:barriers = config.stages * (8 + 4 * config.consumers):4 to 5",
         "warp_specialized.py:shared_bytes:metadata = metadata_bytes(constants, config.arithmetic) if config.metadata ==...:config.metadata == 'shared' is True",
