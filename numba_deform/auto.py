@@ -2,11 +2,12 @@
 
 The choice is between a kernel that no pattern of samples slows down much (``direct``) and one that needs
 samples near their query (``window``). What they take was measured on an H200 (bench/results/windows_seeds.json,
-windows_encoders.json, windows_spread.json): on one SM, where samples are near, some cycles for each sample and
-some for each row, fewer by ``window``. A sample outside its window costs 130 to 300 more where many lie there
-(windows_seeds_before.json), and is taken for 500, an estimate on the safe side for where they are few
-(bench/NOTES.md). Few rows are over before windows have arrived. What ``numba-deform tune`` has measured on
-this GPU for problems of this kind takes the place of these numbers (tuned.py).
+windows_encoders.json, types_*.json): on one SM, where samples are near, some cycles for each sample and some
+for each row. ``window`` saves cycles of rows, and with sums in fp32 spends more for each sample. A sample
+outside its window costs 130 to 300 more where many lie there (windows_seeds_before.json), and is taken for 500,
+an estimate on the safe side for where they are few (bench/NOTES.md). Few rows are over before windows have
+arrived. What ``numba-deform tune`` has measured on this GPU for problems of this kind takes the place of these
+numbers (tuned.py).
 """
 
 import functools
@@ -22,8 +23,14 @@ from .tuned import Answer, Candidate
 from .variants import ConfigError, Variant, variant
 from .workload import NUMPY_DTYPES
 
-SAMPLE_CYCLES, OUTSIDE_CYCLES = 2.5, 500.0
-DIRECT_ROW_CYCLES, WINDOW_ROW_CYCLES = 45.0, 9.0  # measured with 12 to 32 samples a row
+# Cycles for a sample and for a row, of direct and of window; measured with 12 to 32 samples a row.
+CYCLES = {
+    "float16": ((2.5, 45.0), (2.5, 9.0)),
+    "bfloat16": ((3.6, 40.0), (4.85, 5.0)),
+    "float32": ((5.8, 64.0), (5.0, 9.0)),
+}
+OUTSIDE_CYCLES = 500.0
+LEAST_CYCLES = 2.5  # for a sample, however few lie outside
 LEAST_SAMPLES = 12
 LEAST_ROWS = 100_000  # B * Q * H
 LEAST_ITEMS = 2  # of each SM
@@ -48,16 +55,14 @@ class Choice:
 def untuned(constants):
     """The ``tuned.Answer`` by the model, for ``configs.Constants``."""
     samples = max(constants.levels * constants.points, LEAST_SAMPLES)
-    direct, window = (
-        SAMPLE_CYCLES + cycles / samples for cycles in (DIRECT_ROW_CYCLES, WINDOW_ROW_CYCLES)
-    )
+    direct, window = (each + row / samples for each, row in CYCLES[constants.dtype])
     return Answer(Candidate("direct", (), direct), Candidate("window", (), window))
 
 
 def expected_cycles(fitted, outside):
     """Cycles a sample of a fitted ``Candidate`` when this share of the samples lies outside."""
     cycles = fitted.cycles + OUTSIDE_CYCLES * (outside - fitted.outside)
-    return max(min(fitted.cycles, SAMPLE_CYCLES), cycles)
+    return max(min(fitted.cycles, LEAST_CYCLES), cycles)
 
 
 def choose(gpu, problem, locations, fits, again=False):

@@ -13,8 +13,8 @@ from .tuned import Answer, Candidate
 from .variants import ConfigError, variant
 
 CANDIDATES = (
-    "direct,direct:lanes=4,tma-fastest,window,window:cell=8x12,window:cell=12x14,window:cell=16x12,"
-    "window:consumers=15,window:consumers=19"
+    "direct,direct:lanes=4,tma-fastest,window,window:cell=12x12,window:cell=12x16,window:cell=16x12,"
+    "window:cell=16x16,window:consumers=15,window:consumers=19"
 )
 PATTERNS = ("local(2)",)
 

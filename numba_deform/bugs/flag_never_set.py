@@ -6,7 +6,8 @@ one sample outside the image, and the kernel hangs.
 
 Phase 3 of seed 002 replaces its barrier with per-point flags and spins and was abandoned as a
 deadlock; of every point it keeps a `within_range`. In a barrier the missing arrival would at least be
-a number one can look at.
+a number one can look at: a barrier counts what it waits for, a flag only holds what somebody has
+written.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 
 Queries are grouped into *cells* (windows.py): those whose reference points lie in one rectangle of the finest
 level. Around each cell, every level has a *window*, a box that holds the pixels that nearly all of the cell's
-samples need. One warp loads the windows of cell after cell into a ring of stages; the others take the rows
-of a cell in groups of a warp:
+samples need. One warp, a lane for each level, loads the windows of cell after cell into a ring of stages; the
+others take the rows of a cell in groups of a warp:
 
     producer: for each item (batch, head, cell):     consumer: for each of its jobs:
                   acquire the stage                      release the stages of the items it has passed
@@ -16,8 +16,8 @@ in its window is loaded from global memory instead, and counted: where many are,
 A row's lanes each take 16 bytes of a pixel. With pixels of 64 bytes two rows share the 128 bytes that shared
 memory delivers at once, and would meet in the same banks half of the time: so even rows read a tile's
 even column first, odd rows its odd one. Where a sample lies and what it weighs is prepared by one lane, and
-goes through shared memory to the lanes of its row, which all read one address. Where runs are long, a lane
-prepares half a run of its own row and half a run of the one beside it: a load then reads whole lines.
+goes through shared memory to the lanes of its row, which all read one address. Most lanes prepare samples of
+their own row and of the one beside it, so that a load of locations reads whole lines.
 """
 
 import functools
@@ -206,9 +206,9 @@ def in_turn(functions):
 def build(config, constants):
     """The kernel for a ``configs.Window`` and ``configs.Constants``.
 
-    Arguments: address of the tensor maps (rank 3, one for each (batch, level)), value, levels (L, 4) int32;
-    the tables of ``windows.Tables``, the counts among them; locations, weights, out; items in the schedule,
-    slots of a cell, B, Q, heads, S; a buffer for the marks of a block, and its number (marks.py).
+    Arguments: address of the tensor maps, as for ``tma``; value, levels (L, 4) int32; order, schedule, corners
+    and counts of ``windows.Tables``; locations, weights, out; items in the schedule, slots of a cell, B, Q,
+    heads, S; a buffer for the marks of a block, and its number (marks.py).
     """
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
     LANES, OWNED, RUN, ROUNDS, EACH = shape
@@ -628,7 +628,8 @@ def build(config, constants):
                     stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
                     box = uint32(stage + uint32(bytes_before(lane)))
                     load_box(box, maps, what, lane, corner, full_barrier(ring, state))
-                    commit(ring, state, uint32(box_bytes(lane)))  # after the corner, which it releases
+                    # After the corner, which it releases.
+                    commit(ring, state, uint32(box_bytes(lane)))
                     mark(marks, COMMIT, state)
                     state = advance(state)
                     item = int32(item + stride)

@@ -34,7 +34,7 @@ FAMILIES = {  # one name for each kernel, and configurations that change its cod
     "phase2": [{"arithmetic": "fp32"}, {"maps": "level"}, {"debug": True}],
     "phase3": [{}],
     "phase6": [{"prefetch": True}, {"arithmetic": "fp32"}],
-    "window": [{"stages": 1}, {"consumers": 7}, {"arithmetic": "fp32"}],
+    "window": [{"stages": 1}, {"consumers": 7}, {"arithmetic": "fp32"}, {"maps": "batch"}],
 }
 
 

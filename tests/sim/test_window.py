@@ -111,6 +111,11 @@ def test_levels(levels):
     run(small(levels=levels).generate(seed=5), cell=(4, 3))
 
 
+@pytest.mark.parametrize("maps", ["batch", "level"])
+def test_maps(maps):
+    run(small(batch=3, num_heads=2).generate(seed=9), maps=maps, cell=(4, 4))
+
+
 # --- cells, items, the ring -----------------------------------------------------------------------
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("consumers", [1, 3])

@@ -28,7 +28,7 @@ CANDIDATES = {
     "direct lanes=4": (0.230, 0.40),
     "tma-fastest": (0.5, 0.5),
     "window": (0.161, 9.0),
-    "window cell=12x14": (0.155, 10.0),
+    "window cell=12x16": (0.155, 10.0),
     "window cell=16x12": (0.150, 8.0),
 }
 
