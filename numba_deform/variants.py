@@ -171,6 +171,7 @@ _WHY = {
     "persistent-prefetch": "as persistent; locations are read a row ahead",
     "phase10": "as tma",
     "tma-drained": "as tma; the ring fills anew at every level",
+    "window": "two reads of 128 bytes a sample from shared memory, which is 93 % busy; samples outside",
     **dict.fromkeys(
         [
             "phase1",
