@@ -466,6 +466,12 @@ class Window:
             raise ConfigError(
                 "variant", "window", f"a head's pixel has {row} bytes here; windows need 64 or 128"
             )
+        if constants.levels > 32:
+            raise ConfigError(
+                "variant",
+                "window",
+                f"{constants.levels} levels: a lane of one warp loads each, so at most 32",
+            )
         few = window.layout(constants).prepared <= FEW_PREPARED
         config = dataclasses.replace(
             _with_arithmetic(self, constants),

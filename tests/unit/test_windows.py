@@ -557,6 +557,12 @@ def test_an_open_cell_is_the_one_from_which_the_least_work_is_expected(monkeypat
     assert best < 0.99 * work((6, 6)) and best < 0.99 * work((20, 20))
 
 
+def test_more_levels_than_a_warp_has_lanes_are_refused():
+    with pytest.raises(ConfigError, match="33 levels: .* at most 32"):
+        Window().resolve(Constants(33, 1, 32))
+    assert Window().resolve(Constants(32, 1, 32))
+
+
 @pytest.mark.parametrize(
     ("channels", "dtype", "size"),
     [(8, "float16", 16), (16, "bfloat16", 32), (24, "float16", 48), (40, "float16", 80),
