@@ -452,7 +452,7 @@ for name, ms in check.measured(*names).items():
     print(f"{name:17} {ms:.2f} ms  {'#' * round(25 * ms)}")
 
 # %% [markdown]
-# Roles lose. `phase2` takes 1.45 times as long as `tma-fp32`, which has the same arithmetic, and in which
+# Roles lose. `phase2` takes 1.43 times as long as `tma-fp32`, which has the same arithmetic, and in which
 # every warp does everything. Even the best of the family, `warp-specialized` with 4 + 8 warps, larger stages
 # and packed arithmetic, is behind `tma`. Look at the timeline that was recorded of `phase2` on the H200:
 
