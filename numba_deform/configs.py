@@ -411,7 +411,7 @@ class WarpSpecialized(Boxes):
         return SharedBytes(*warp_specialized.shared_bytes(self, constants))
 
 
-FEW_PREPARED = 4
+FEW_PREPARED = 4  # samples that a lane prepares in a round
 
 
 @dataclass(frozen=True)

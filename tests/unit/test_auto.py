@@ -139,8 +139,8 @@ def test_windows_of_a_given_size_move():
     assert again.config == first.config and again.outside < 0.002
     stale = window.fit(problem, first.config, near)
     tables, old = again.tables(1), stale.tables(1)
-    moved_by = np.median(tables.corners - old.corners, axis=0)  # at the edges they are moved inside
-    assert (moved_by[:, :2].max(axis=0) >= 7).all() and not moved_by[:, 2:].any()
+    moved_by = (tables.corners - old.corners).max(axis=0)  # those at the edges are moved inside
+    assert (moved_by[:, :2] >= 7).all() and not moved_by[:, 2:].any()
 
 
 def test_a_case_of_the_bench_has_its_own_fits(monkeypatch):
