@@ -132,7 +132,7 @@ def build(config, constants):
         attention = cuda.local.array(1, float32)
         return Run(xy, attention)
 
-    # --- empty stages, without the empty barrier --------------------------------------------------------
+    # --- who says that a stage is empty: the barrier or the flags ---------------------------------------
     @cuda.jit(device=True, forceinline=True)
     def flag_of(ring, state, consumer):
         """A consumer warp's flag for the state's stage, where the empty barriers would be."""
