@@ -2,18 +2,23 @@
 
 import ast
 import dataclasses
+import json
 import re
 import shlex
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from numba_deform import cli, reference, relative_error, report
+from numba_deform import bugs, cli, reference, relative_error, report
 from numba_deform.variants import VARIANTS
 from numba_deform.workload import preset
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "bench" / "results"
 README = (ROOT / "README.md").read_text()
 PAGES = ("README.md", "CONTRIBUTING.md", "notebooks/README.md", "bench/FAULTS.md", "bench/NOTES.md")
 CHEAP = ("variants", "bugs", "probe", "tile-copy", "table")
@@ -116,7 +121,7 @@ def scope_of(i):
 # --- tables ---------------------------------------------------------------------------------------
 def table(variants=()):
     names = ("pipelines_seeds.json", "pipelines_detr.json")
-    documents = [report.load(ROOT / "bench" / "results" / name) for name in names]
+    documents = [report.load(RESULTS / name) for name in names]
     return report.markdown(documents[0], [report.summary(documents, variants)])
 
 
@@ -137,3 +142,57 @@ def test_rows_of_a_summary():
     assert (
         cli.main(["table", f"file={ROOT}/bench/results/pipelines_seeds.json", "variants=tma"]) == 2
     )
+
+
+# --- what is said of faults, and what the files say -----------------------------------------------
+def rows(name):
+    return json.loads((RESULTS / name).read_text())["rows"]
+
+
+def test_the_table_of_faults_is_that_of_the_results():
+    """After a change of results: ``python bench/sanitizer.py --table``."""
+    command = [sys.executable, str(ROOT / "bench" / "sanitizer.py"), "--table"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    lines = (ROOT / "bench" / "FAULTS.md").read_text().splitlines()
+    assert made.splitlines() == [line for line in lines if line.startswith("|")]
+
+
+def test_what_a_gpu_did_with_the_faults():
+    found = {row["bug"]: row for row in rows("bugs.json")}
+    assert set(found) == set(bugs.BUGS)
+    seen = Counter(row["gpu"] for row in found.values())
+    words = " ".join(README.split())
+    assert (
+        f"{seen['hang']} of them hang, {seen['error']} end in an error that names nothing, "
+        f"{seen['wrong']} give wrong numbers, and {seen['right']} are right"
+    ) in words
+    for row in found.values():
+        if row["gpu"] == "hang":
+            assert row["debug"] == "report" and row["debug_s"] < 5 and row["usable_afterwards"]
+        if "line" in row:  # still the line that the report was about
+            file, _, line = row["line"].partition(":")
+            source = (ROOT / "numba_deform" / "bugs" / file).read_text().splitlines()
+            assert source[int(line) - 1].strip() == row["source"]
+
+
+def test_the_sanitizer_was_clean_over_all_variants():
+    found = rows("sanitizer.json")
+    assert [row["tool"] for row in found] == ["memcheck", "racecheck", "synccheck", "initcheck"]
+    for row in found:
+        assert (row["status"], row["right"], row["wrong"]) == (0, len(VARIANTS), 0)
+        assert "SUMMARY: 0 " in row["summary"]
+    assert f"all {len(VARIANTS)} shipped variants" in README
+
+
+def test_the_overheads_are_those_measured():
+    times = {row["variant"]: row["median_ms"] for row in rows("overhead.json")}
+    names = [name for name in times if " " not in name]
+    assert len(names) == 5
+    for name in names:
+        numbers = " / ".join(f"{times[name + more]:.3f}" for more in ("", " trace=1", " debug=1"))
+        assert f"`{name}` {numbers}" in " ".join(README.split())
+
+
+def test_the_number_of_mutants():
+    killed = json.loads((ROOT / "tests" / "sim" / "mutants.json").read_text())
+    assert f"notices {len(killed)}," in README
