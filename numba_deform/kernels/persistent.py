@@ -49,7 +49,7 @@ def build(config, constants):
     advance = make_advance(STAGES, BARRIERS)
     place, new_sums, clear, new_raw, read_run, _, _, write_row = row_parts(config, constants)
     new_tiles, _, _, slot_of, _, add_step, flush = tile_parts(config, constants)
-    acquire_maps, aim, _, issue = tma_parts(config, constants)
+    acquire_maps, aim, issue = tma_parts(config, constants)
     open_marks, mark = make_marks(config.trace)
 
     u64, i32 = types.uint64, types.int32

@@ -53,34 +53,24 @@ from .tiles import dump_of, stage_layout, tile_parts
 Source = namedtuple("Source", ["map", "head", "batch", "owner"])
 
 
-class TmaParts(NamedTuple):
-    """Device functions, beside those of ``tiles.TileParts``.
+class MapParts(NamedTuple):
+    """Device functions over the tensor maps of a value, whose address is ``maps``.
 
     acquire_maps(maps, batches, thread, threads)   maps are seen as the host wrote them, and prefetched
-    aim(maps, levels, row, level, mine, place, raw, tiles)
-                                                   -> Source; prepares the tiles of the run that was read
-    load_tile(tile, source, x, y, bar)             one TMA instruction
-    issue(ring, state, i, n, r, place, tiles, source, slots)
-                                                   asks for step n of the run of lane i in round r, into
-                                                   the state's stage
+    map_of(maps, batch, level)                     a map's address
+    load_box(box, map, head, batch, x, y, bar)     one TMA instruction, to shared address ``box``
     """
 
     acquire_maps: object
-    aim: object
-    load_tile: object
-    issue: object
+    map_of: object
+    load_box: object
 
 
 @functools.cache
-def tma_parts(config, constants):
-    """:class:`TmaParts` for a ``configs.Tma``."""
-    stage = stage_layout(config, constants)
-    LEVELS, CHANNELS = constants.levels, constants.channels
-    STEP, ROWS_PER_WARP = stage.step, 32 // config.lanes
-    TILE, SLOT, STAGE_BYTES = stage.tile, stage.slot, stage.bytes
-    _, prepare, runs_of, _, _, _, _ = tile_parts(config, constants)
-    PER_BATCH = config.maps == "batch"
-    FENCE, PREFETCH = config.tensormap_fence, config.prefetch_maps
+def map_parts(constants, maps, fence=True, prefetch=True):
+    """:class:`MapParts` where there is a map for each ``batch`` and level, or one for each ``level``."""
+    LEVELS, CHANNELS, PER_BATCH = constants.levels, constants.channels, maps == "batch"
+    FENCE, PREFETCH = fence, prefetch
 
     @cuda.jit(device=True, forceinline=True)
     def acquire_maps(maps, batches, thread, threads):
@@ -93,22 +83,54 @@ def tma_parts(config, constants):
                 prefetch_tensormap(maps + uint64(128) * uint64(i))
 
     @cuda.jit(device=True, forceinline=True)
+    def map_of(maps, batch, level):
+        number = batch * int32(LEVELS) + level if PER_BATCH else level
+        return maps + uint64(128) * uint64(number)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_box(box, map, head, batch, x, y, bar):
+        if PER_BATCH:
+            cp_async_bulk_tensor_3d(box, map, head * int32(CHANNELS), x, y, bar)
+        else:
+            cp_async_bulk_tensor_5d(box, map, int32(0), head, x, y, batch, bar)
+
+    return MapParts(acquire_maps, map_of, load_box)
+
+
+class TmaParts(NamedTuple):
+    """Device functions, beside those of ``tiles.TileParts``.
+
+    acquire_maps(maps, batches, thread, threads)   as in :class:`MapParts`
+    aim(maps, levels, row, level, mine, place, raw, tiles)
+                                                   -> Source; prepares the tiles of the run that was read
+    issue(ring, state, i, n, r, place, tiles, source, slots)
+                                                   asks for step n of the run of lane i in round r, into
+                                                   the state's stage
+    """
+
+    acquire_maps: object
+    aim: object
+    issue: object
+
+
+@functools.cache
+def tma_parts(config, constants):
+    """:class:`TmaParts` for a ``configs.Tma``."""
+    stage = stage_layout(config, constants)
+    STEP, ROWS_PER_WARP = stage.step, 32 // config.lanes
+    TILE, SLOT, STAGE_BYTES = stage.tile, stage.slot, stage.bytes
+    _, prepare, runs_of, _, _, _, _ = tile_parts(config, constants)
+    acquire_maps, map_of, load_box = map_parts(
+        constants, config.maps, config.tensormap_fence, config.prefetch_maps
+    )
+
+    @cuda.jit(device=True, forceinline=True)
     def aim(maps, levels, row, level, mine, place, raw, tiles):
         height, width, _, _ = load_level(levels, level)
         prepare(raw, width, height, mine, place, tiles)
-        number = row.batch * int32(LEVELS) + level if PER_BATCH else level
         # A run is issued by one lane: on the left side, and only if it exists.
         owner = place.chunk if mine and place.side == 0 else int32(-1)
-        return Source(maps + uint64(128) * uint64(number), row.head, row.batch, int32(owner))
-
-    @cuda.jit(device=True, forceinline=True)
-    def load_tile(tile, source, x, y, bar):
-        if PER_BATCH:
-            cp_async_bulk_tensor_3d(tile, source.map, source.head * int32(CHANNELS), x, y, bar)
-        else:
-            cp_async_bulk_tensor_5d(
-                tile, source.map, int32(0), source.head, x, y, source.batch, bar
-            )
+        return Source(map_of(maps, row.batch, level), row.head, row.batch, int32(owner))
 
     @cuda.jit(device=True, forceinline=True)
     def issue(ring, state, i, n, r, place, tiles, source, slots):
@@ -119,9 +141,12 @@ def tma_parts(config, constants):
             for j in range(STEP):
                 tile = uint32(slots + uint32(state.stage) * uint32(STAGE_BYTES) + uint32(j * SLOT))
                 k = n * STEP + j
-                load_tile(tile, source, tiles.x[k], tiles.y[k], full_barrier(ring, state))
+                load_box(
+                    tile, source.map, source.head, source.batch, tiles.x[k], tiles.y[k],
+                    full_barrier(ring, state),
+                )  # fmt: skip
 
-    return TmaParts(acquire_maps, aim, load_tile, issue)
+    return TmaParts(acquire_maps, aim, issue)
 
 
 def ring_barriers(config, constants):
@@ -164,7 +189,7 @@ def build(config, constants, add=True):
     advance = make_advance(STAGES, BARRIERS)
     place, new_sums, _, new_raw, read_run, _, _, write_row = row_parts(config, constants)
     new_tiles, _, _, slot_of, _, add_step, flush = tile_parts(config, constants)
-    acquire_maps, aim, _, issue = tma_parts(config, constants)
+    acquire_maps, aim, issue = tma_parts(config, constants)
     open_marks, mark = make_marks(config.trace)
 
     u64, i32 = types.uint64, types.int32

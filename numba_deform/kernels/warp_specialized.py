@@ -59,8 +59,8 @@ from .lanes import ITEMSIZE, lane_layout
 from .row import Raw, Run, item_count, item_row, items, row_parts
 from .sampling import corner_weights, load_level, number_loader
 from .tiles import dump_of, stage_layout, tile_parts
-from .tma import Source, tma_parts
 from .tma import arguments as arguments
+from .tma import map_parts
 
 # What a producer lane knows of the rows that its slots belong to.
 Slots = namedtuple("Slots", ["number", "head", "batch"])
@@ -88,11 +88,7 @@ def build(config, constants):
     """The kernel for a ``configs.WarpSpecialized``; its arguments are those of ``tma``."""
     layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
     PRODUCERS, CONSUMERS, THREADS = config.producers, config.consumers, config.threads
-    LEVELS, POINTS, SAMPLES = (
-        constants.levels,
-        constants.points,
-        constants.levels * constants.points,
-    )
+    POINTS, SAMPLES = constants.points, constants.levels * constants.points
     PARTS, SIDES_PER_LANE, ROUNDS = layout.parts, layout.sides_per_lane, layout.rounds
     STEP, RUN_STEPS, ROUND_RUNS = stage.step, stage.run_steps, layout.chunk_lanes
     ROUND_STEPS, ROW_STEPS, FLUSH_RUNS = stage.round_steps, stage.row_steps, stage.flush_runs
@@ -106,7 +102,7 @@ def build(config, constants):
     SHARED_META, SHUFFLE = config.metadata == "shared", config.metadata == "shuffle"
     EVERY_LANE = config.arrivals == "lane"
     ARRIVALS = 32 if EVERY_LANE else 1  # of a warp
-    FLAGS, PREFETCH, PER_BATCH = config.sync == "flags", config.prefetch, config.maps == "batch"
+    FLAGS, PREFETCH = config.sync == "flags", config.prefetch
     GIVE, TAKE = config.producer_registers, config.consumer_registers
     TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
     STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
@@ -121,7 +117,9 @@ def build(config, constants):
     advance = make_advance(STAGES)
     place, new_sums, clear, new_raw, read_run, _, sample, write_row = row_parts(config, constants)
     new_tiles, prepare, _, _, add_tile, add_step, flush = tile_parts(config, constants)
-    acquire_maps, _, load_tile, _ = tma_parts(config, constants)
+    acquire_maps, map_of, load_box = map_parts(
+        constants, config.maps, config.tensormap_fence, config.prefetch_maps
+    )
     open_marks, mark = make_marks(config.trace)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     pack, unpack = arithmetic.pack, arithmetic.unpack
@@ -259,11 +257,11 @@ def build(config, constants):
         for i in range(SLOTS_PER_LANE):
             if aims.lanes[i] >> uint32(lane) & uint32(1) != 0:
                 slot = state.stage * int32(SLOTS) + first + int32(i * PRODUCER_LANES)
-                level, batch = aims.level[i], aims.batch[i]
-                number = batch * int32(LEVELS) + level if PER_BATCH else level
-                origin = Source(maps + uint64(128) * uint64(number), aims.head[i], batch, int32(0))
                 tile = uint32(tiles_address + uint32(SLOT) * uint32(slot))
-                load_tile(tile, origin, aims.x[i], aims.y[i], full_barrier(ring, state))
+                load_box(
+                    tile, map_of(maps, aims.batch[i], aims.level[i]), aims.head[i], aims.batch[i],
+                    aims.x[i], aims.y[i], full_barrier(ring, state),
+                )  # fmt: skip
 
     @cuda.jit(device=True, forceinline=True)
     def write_slots(state, first, lane, weights_address, aims):

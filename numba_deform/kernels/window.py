@@ -58,16 +58,11 @@ from ..device.pipeline import (
     wait,
 )
 from ..device.sync import bar_arrive, bar_sync, fence_mbarrier_init, shfl_sync_idx_b32
-from ..device.tma import (
-    cp_async_bulk_tensor_3d,
-    cp_async_bulk_tensor_5d,
-    fence_proxy_tensormap_acquire_sys,
-    prefetch_tensormap,
-)
 from .accumulate import ALL, ARITHMETIC
 from .lanes import ITEMSIZE
 from .row import run_parts, sum_parts
 from .sampling import clamp, corner_weights, load_level, locate, number_loader
+from .tma import map_parts
 
 # A consumer thread, and where it reads: its lane, the row and chunk that it adds up, the shared address of its
 # warp's prepared samples, the columns that it reads first and second; for samples outside, the plane's address
@@ -221,7 +216,7 @@ def build(config, constants):
     PIXEL = CHANNELS * ITEMSIZE[constants.dtype]
     SPLIT = PIXEL == 64
     CONSUMERS, STAGES, THREADS = config.consumers, config.stages, config.threads
-    PER_BATCH = config.maps == "batch"
+    acquire_maps, map_of, load_box = map_parts(constants, config.maps)
     sizes = window_bytes(boxes, constants)
     WINDOW_BYTES = sum(sizes)
     bytes_before = choice(tuple(sum(sizes[:i]) for i in range(LEVELS)))
@@ -548,19 +543,6 @@ def build(config, constants):
         return uint32(starts + uint32((state.stage * int32(LEVELS) + level) * int32(CORNER_BYTES)))
 
     @cuda.jit(device=True, forceinline=True)
-    def load_box(box, maps, what, level, corner, bar):
-        x, y = int32(corner[0]), int32(corner[1])
-        if PER_BATCH:
-            number = what.batch * int32(LEVELS) + level
-            cp_async_bulk_tensor_3d(
-                box, maps + uint64(128) * uint64(number), what.head * int32(CHANNELS), x, y, bar
-            )
-        else:
-            cp_async_bulk_tensor_5d(
-                box, maps + uint64(128) * uint64(level), int32(0), what.head, x, y, what.batch, bar
-            )
-
-    @cuda.jit(device=True, forceinline=True)
     def window_of(starts, state, level, mine):
         """What preparing samples of a level takes."""
         corner = ld_shared_v4(corner_at(starts, state, level))
@@ -614,9 +596,7 @@ def build(config, constants):
                     red_add_gpu_global_u32(counts + uint64(4), uint32(1))
             cuda.syncwarp()
             bar_arrive(uint32(READY), uint32(THREADS))
-            for i in range(lane, LEVELS * batches if PER_BATCH else LEVELS, 32):
-                fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
-                prefetch_tensormap(maps + uint64(128) * uint64(i))
+            acquire_maps(maps, batches, lane, 32)
             cuda.syncwarp()
             if lane < LEVELS:  # each sees to its own level
                 what, corner = read_window(schedule, corners, item, items, lane)
@@ -627,7 +607,10 @@ def build(config, constants):
                     st_shared_v4(corner_at(starts, state, lane), *corner)
                     stage = uint32(boxes_address + uint32(state.stage) * uint32(WINDOW_BYTES))
                     box = uint32(stage + uint32(bytes_before(lane)))
-                    load_box(box, maps, what, lane, corner, full_barrier(ring, state))
+                    load_box(
+                        box, map_of(maps, what.batch, lane), what.head, what.batch, int32(corner[0]),
+                        int32(corner[1]), full_barrier(ring, state),
+                    )  # fmt: skip
                     # After the corner, which it releases.
                     commit(ring, state, uint32(box_bytes(lane)))
                     mark(marks, COMMIT, state)

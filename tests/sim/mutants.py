@@ -53,7 +53,7 @@ CALLS = """
     acquire commit wait release first_state advance advance_both make_advance full_barrier
     ld_acquire_cta_shared_b32 atom_exch_release_cta_shared_b32 flag_set flag_wait flag_of
     wait_empty give_back
-    cp_async_bulk_tensor_3d cp_async_bulk_tensor_5d load_tile issue issue_step take_step
+    cp_async_bulk_tensor_3d cp_async_bulk_tensor_5d load_box map_of issue issue_step take_step
     issue_slots write_slots PipelineState Ring Source runs_of slot_of
 """.split()
 # or computes one of these: stages, parities, counts, bytes, addresses of barriers, flags and tiles,
@@ -68,7 +68,7 @@ OPERANDS = """
 """.split()
 # or stands in one of these functions, which do nothing else.
 FUNCTIONS = """
-    barrier_count advance full_barrier runs_of slot_of flag_of ring_barriers shared_bytes
+    barrier_count advance full_barrier runs_of slot_of flag_of map_of ring_barriers shared_bytes
     sample_of slot_sample
 """.split()
 # In tiles.py only what tells the copies where and how much.

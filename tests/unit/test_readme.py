@@ -191,8 +191,3 @@ def test_the_overheads_are_those_measured():
     for name in names:
         numbers = " / ".join(f"{times[name + more]:.3f}" for more in ("", " trace=1", " debug=1"))
         assert f"`{name}` {numbers}" in " ".join(README.split())
-
-
-def test_the_number_of_mutants():
-    killed = json.loads((ROOT / "tests" / "sim" / "mutants.json").read_text())
-    assert f"notices {len(killed)}," in README
