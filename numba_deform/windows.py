@@ -321,14 +321,6 @@ def level_windows(problem, boxes, corners, samples):
     ]
 
 
-def outside(problem, boxes, corners, locations):
-    """Share of the samples (b, q, H, L, P, 2) that touch their level, and whose window does not hold them; as
-    :func:`level_windows`."""
-    samples = level_samples(problem, locations)
-    levels = level_windows(problem, boxes, corners, samples)
-    return sum(level.lost for level in levels) / locations[..., 0].size
-
-
 def grow(levels, worth, has_room):
     """Let each :class:`LevelWindow` grow where that saves the most samples for a byte, while those are more
     than ``worth``, and ``has_room(boxes)``."""

@@ -27,13 +27,15 @@ def call(case, variant="auto"):
 
 
 def share_outside(case, fitted):
-    """Of all samples, by the rule of ``windows.outside``."""
+    """Of all samples, the share that touch their level and whose window does not hold them."""
     problem, tables = case.problem, fitted.tables(1)
     corners = np.empty((problem.queries, problem.heads, problem.constants.levels, 2))
     for (_, head, cell, _), starts in zip(tables.schedule, tables.corners, strict=True):
         corners[tables.order[cell], head] = starts[:, :2]
     locations = np.asarray(case.inputs.sampling_locations, np.float64)
-    return windows.outside(problem, fitted.config.boxes, corners, locations)
+    samples = windows.level_samples(problem, locations)
+    levels = windows.level_windows(problem, fitted.config.boxes, corners, samples)
+    return sum(level.lost for level in levels) / locations[..., 0].size
 
 
 def test_counts(hopper, cases):
