@@ -902,7 +902,7 @@ def test_an_endless_loop_ends_by_its_timeout():
     ):
         started = time.perf_counter()
         fault = expect(faults.Unfinished, code, nans(1), timeout=0.5, words="after 0.5 s")
-        assert 0.4 < time.perf_counter() - started < 30
+        assert 0.4 < time.perf_counter() - started < 5
         assert fault.source.startswith(line) and fault.thread == 0
 
 

@@ -952,8 +952,9 @@ def test_a_spin_lock_without_fences():
 
 
 # --- flags ----------------------------------------------------------------------------------------
-def flag_kernel(where, plain=False, writer=0, reader=40):
-    """One thread writes data and sets a flag, another waits for the flag and reads the data."""
+def flag_kernel(where, plain=False, writer=0, reader=40, late=False):
+    """One thread writes data and sets a flag, another waits for the flag and reads the data; ``late``: the
+    data are written after the flag."""
 
     @typed(types.void(u64, types.Array(float32, 1, "C"), u64), threads=64)
     def kernel(flag_at, data, out):
@@ -964,7 +965,8 @@ def flag_kernel(where, plain=False, writer=0, reader=40):
             flags[0] = 0
         cuda.syncthreads()
         if tid == writer:
-            data[0] = float32(7)
+            if not late:
+                data[0] = float32(7)
             if plain:
                 m.st_shared_b32(at, 1)
             elif where == "shared":
@@ -973,6 +975,8 @@ def flag_kernel(where, plain=False, writer=0, reader=40):
                 m.atom_exch_release_cta_shared_b32(at, 1)
             else:
                 m.st_release_gpu_global_b32(flag_at, 1)
+            if late:
+                data[0] = float32(7)
         elif tid == reader:
             if plain:
                 while m.ld_shared_b32(at) == 0:
@@ -994,6 +998,13 @@ def test_release_and_acquire_order(where, writer, reader):
     out = nans(1)
     clean(flag_kernel(where, False, writer, reader), np.zeros(1, np.uint32), nans(1), out, block=64)
     assert out[0] == 7
+
+
+@pytest.mark.parametrize("where", ["shared", "exchanged", "global"])
+def test_a_flag_covers_only_what_came_before_it(where):
+    kernel = flag_kernel(where, late=True)
+    expect(faults.DataRace, kernel, np.zeros(1, np.uint32), nans(1), nans(1), block=64,
+           words="data[byte 0]")  # fmt: skip
 
 
 @pytest.mark.parametrize("writer, reader", [(0, 40), (40, 0)])
@@ -1211,24 +1222,6 @@ def test_an_exchange_with_release():
     out = nans(3)
     clean(kernel, nans(2), out)
     assert out.tolist() == [7, 1, 3]
-
-
-def test_an_exchange_covers_only_what_came_before_it():
-    def kernel(data, out):
-        flags = cuda.shared.array(1, uint32)
-        tid, at = cuda.threadIdx.x, m.shared_address(flags)
-        if tid == 0:
-            flags[0] = 0
-        cuda.syncthreads()
-        if tid == 0:
-            m.atom_exch_release_cta_shared_b32(at, 1)
-            data[0] = float32(1)
-        elif tid == 1:
-            while m.ld_acquire_cta_shared_b32(at) != 1:
-                pass
-            out[0] = data[0]
-
-    expect(faults.DataRace, kernel, nans(1), nans(1), words="data[byte 0]")
 
 
 def test_sixty_four_bit_and_two_byte_elements():
