@@ -11,10 +11,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from numba_deform import SimFault, record, simulate
-from numba_deform.bugs import BUGS
-from numba_deform.bugs.gpu import run_on_gpu
-from numba_deform.host.gpu import find_gpu
+from numba_deform import SimFault, simulate
+from numba_deform.course.bugs import BUGS
+from numba_deform.course.bugs.gpu import run_on_gpu
+from numba_deform.engines.gpu.device import find_gpu
+from numba_deform.measure import record
 
 
 def on_cpu(bug):

@@ -14,10 +14,11 @@ import time
 
 import torch
 
-from numba_deform import ms_deform_attn, prepare, preset, record, reference, relative_error
-from numba_deform.host.gpu import find_gpu, time_launches
-from numba_deform.prepared import host_microseconds
-from numba_deform.reference import TOLERANCE
+from numba_deform import ms_deform_attn, prepare, preset, reference, relative_error
+from numba_deform.attention.prepared import host_microseconds
+from numba_deform.attention.reference import TOLERANCE
+from numba_deform.engines.gpu.device import find_gpu, time_launches
+from numba_deform.measure import record
 
 VARIANTS = ("direct", "tma-fastest")
 CALLS, CAPTURED, REPLAYS = 1000, 100, 20

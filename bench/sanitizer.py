@@ -20,14 +20,15 @@ from pathlib import Path
 import numpy as np
 from bugs import on_cpu
 
-from numba_deform import record, reference, relative_error
-from numba_deform.bugs import BUGS
-from numba_deform.bugs.gpu import serve
-from numba_deform.host.gpu import find_gpu
-from numba_deform.op import run_numpy
-from numba_deform.reference import TOLERANCE
-from numba_deform.variants import VARIANTS
-from numba_deform.workload import Workload
+from numba_deform import reference, relative_error
+from numba_deform.attention.call import run_numpy
+from numba_deform.attention.reference import TOLERANCE
+from numba_deform.course.bugs import BUGS
+from numba_deform.course.bugs.gpu import serve
+from numba_deform.engines.gpu.device import find_gpu
+from numba_deform.kernels.registry import VARIANTS
+from numba_deform.measure import record
+from numba_deform.workloads.workload import Workload
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 PROBLEM = Workload("sanitizer", batch=2, levels=((20, 31), (10, 16), (5, 8)), num_query=301, num_heads=1,

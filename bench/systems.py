@@ -6,9 +6,9 @@ python bench/systems.py --out bench/results/systems.json
 import argparse
 import dataclasses
 
-from numba_deform import record
-from numba_deform.host.gpu import find_gpu
-from numba_deform.systems import run_probe, run_tile_copy
+from numba_deform.engines.gpu.device import find_gpu
+from numba_deform.measure import record
+from numba_deform.measure.systems import run_probe, run_tile_copy
 
 
 def main():

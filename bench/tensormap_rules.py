@@ -2,7 +2,7 @@
 
     python bench/tensormap_rules.py --out bench/results/tensormap_rules.json
 
-For every rule of ``numba_deform.host.tensormap`` there is a configuration at the limit, which has
+For every rule of ``numba_deform.engines.tensormap`` there is a configuration at the limit, which has
 to pass, and one just past it, which has to fail, with everything else legal. Each goes to our check
 and, with the check bypassed, to cuTensorMapEncodeTiled; the table shows where the two disagree.
 Rows marked *observe* ask what the documentation leaves open, so neither answer is expected there.
@@ -24,7 +24,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
-from numba_deform.host.tensormap import (
+from numba_deform.engines.tensormap import (
     ELEMENT_TYPES,
     INTERLEAVES,
     L2_PROMOTIONS,

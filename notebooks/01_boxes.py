@@ -38,16 +38,16 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform import lessons
 from numba_deform.compiler import kernel
+from numba_deform.course import lessons
+from numba_deform.course.lessons import lesson1 as check
+from numba_deform.course.lessons import pictures
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
-from numba_deform.host.tensormap import RULES, TensorMap, TensorMapArray, swizzle_offsets
-from numba_deform.lessons import lesson1 as check
-from numba_deform.lessons import pictures
+from numba_deform.engines.tensormap import RULES, TensorMap, TensorMapArray, swizzle_offsets
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")

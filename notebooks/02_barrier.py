@@ -32,9 +32,12 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform import lessons
-from numba_deform.bugs import BUGS
 from numba_deform.compiler import kernel
+from numba_deform.course import lessons
+from numba_deform.course.bugs import BUGS
+from numba_deform.course.lessons import lesson2 as check
+from numba_deform.course.lessons import pictures
+from numba_deform.course.lessons.lesson2 import Barrier, watch
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
@@ -50,10 +53,7 @@ from numba_deform.device.tma import (
     cp_async_bulk_tensor_3d,
     fence_proxy_tensormap_acquire_sys,
 )
-from numba_deform.host.tensormap import TensorMap, TensorMapArray
-from numba_deform.lessons import lesson2 as check
-from numba_deform.lessons import pictures
-from numba_deform.lessons.lesson2 import Barrier, watch
+from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -467,8 +467,8 @@ check.arrivals(count, team)
 #
 # Now the collection of what goes wrong, with one kernel, `load_box`, and one number changed each time.
 # `watch` shows how the barrier got there, and the report says what is missing. The same six mistakes are
-# planted in `numba_deform/bugs`, where they were tried on an H200: four hang, one ends in an error that names
-# nothing, and one gives the right result, by luck (`bench/FAULTS.md`).
+# planted in `numba_deform/course/bugs`, where they were tried on an H200: four hang, one ends in an error that
+# names nothing, and one gives the right result, by luck (`bench/FAULTS.md`).
 
 # %%
 lessons.cpu_only("The reports of a misused barrier")

@@ -36,8 +36,11 @@ import numpy as np
 from numba import cuda, float32, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform import lessons
+from numba_deform.attention.reference import TOLERANCE, reference, relative_error
 from numba_deform.compiler import kernel
+from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.course import lessons
+from numba_deform.course.lessons import lesson3 as check
 from numba_deform.device.half2 import cvt_f32_f16_hi, cvt_f32_f16_lo, mov_b32_f32, mov_f32_b32
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
@@ -50,10 +53,7 @@ from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.ptx import ptx_directory
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
-from numba_deform.host.tensormap import TensorMap, TensorMapArray
-from numba_deform.inspect import inspect_kernel
-from numba_deform.lessons import lesson3 as check
-from numba_deform.reference import TOLERANCE, reference, relative_error
+from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -316,7 +316,7 @@ print(f"coordinates in fp16: error {error:.1e}; fp16 values may cost {TOLERANCE[
 
 # %% [markdown]
 # No rule is broken, so no engine can report it. It is one of two faults of the planted 30 that only a
-# comparison with a float64 reference finds (`numba_deform/bugs/fp16_coordinates.py`).
+# comparison with a float64 reference finds (`numba_deform/course/bugs/fp16_coordinates.py`).
 
 # %% [markdown]
 # ## Exercise 3: the location's type

@@ -27,8 +27,10 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform import bugs, lessons, timeline
 from numba_deform.compiler import kernel
+from numba_deform.course import bugs, lessons
+from numba_deform.course.lessons import lesson4 as check
+from numba_deform.course.lessons import pictures
 from numba_deform.device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import ld_global_b32, ld_shared_b32, shared_address, st_global_b32
@@ -46,12 +48,11 @@ from numba_deform.device.pipeline import (
 )
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
-from numba_deform.host.budget import Budget, limits_of
-from numba_deform.lessons import lesson4 as check
-from numba_deform.lessons import pictures
-from numba_deform.systems import plan_operator
-from numba_deform.variants import Constants, variant
-from numba_deform.workload import Workload
+from numba_deform.kernels.budget import Budget, limits_of
+from numba_deform.kernels.registry import Constants, variant
+from numba_deform.measure import timeline
+from numba_deform.measure.systems import plan_operator
+from numba_deform.workloads.workload import Workload
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -112,7 +113,7 @@ def one_stage(data, out, marks):
 # %% [markdown]
 # The `mark` lines are for us: lane 0 writes the clock and what begins now to global memory. On a GPU it is
 # the clock of the SM. The CPU engine has virtual cycles: each operation costs what a table says, for instance
-# 600 cycles for the way of a copy (`sim/costs.py`). It predicts what overlaps with what, not the
+# 600 cycles for the way of a copy (`engines/cpu/costs.py`). It predicts what overlaps with what, not the
 # milliseconds.
 #
 # `check.trace` runs the kernel, compares its sums, and makes a timeline of the marks.

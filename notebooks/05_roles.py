@@ -26,8 +26,10 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform import bugs, lessons, timeline
 from numba_deform.compiler import kernel
+from numba_deform.course import bugs, lessons
+from numba_deform.course.lessons import lesson5 as check
+from numba_deform.course.lessons import pictures
 from numba_deform.device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from numba_deform.device.memory import ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import (
@@ -43,12 +45,11 @@ from numba_deform.device.pipeline import (
 )
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
-from numba_deform.host.budget import Budget, limits_of
-from numba_deform.lessons import lesson5 as check
-from numba_deform.lessons import pictures
-from numba_deform.systems import plan_operator, run_plan
-from numba_deform.variants import Constants, variant
-from numba_deform.workload import Workload
+from numba_deform.kernels.budget import Budget, limits_of
+from numba_deform.kernels.registry import Constants, variant
+from numba_deform.measure import timeline
+from numba_deform.measure.systems import plan_operator, run_plan
+from numba_deform.workloads.workload import Workload
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")

@@ -27,10 +27,13 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform import lessons
-from numba_deform.bugs import BUGS
-from numba_deform.bugs.base import poison, random_words
 from numba_deform.compiler import kernel
+from numba_deform.course import lessons
+from numba_deform.course.bugs import BUGS
+from numba_deform.course.bugs.base import poison, random_words
+from numba_deform.course.lessons import lesson6 as check
+from numba_deform.course.lessons import pictures
+from numba_deform.course.lessons.recorded import results
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     ld_acquire_cta_shared_b32,
@@ -47,10 +50,7 @@ from numba_deform.device.tma import (
     cp_async_bulk_store,
     cp_async_bulk_wait_group,
 )
-from numba_deform.lessons import lesson6 as check
-from numba_deform.lessons import pictures
-from numba_deform.lessons.recorded import results
-from numba_deform.sim import SimFault, explore, simulate
+from numba_deform.engines.cpu import SimFault, explore, simulate
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -346,7 +346,7 @@ check.tail(hangs=hangs)
 #
 # This cell runs on your engine. On a GPU, `lessons.run` launches the **guarded form** of a kernel: its source
 # is rewritten so that every wait looks at the clock, and after a second the whole grid ends, with a report
-# instead of a hang. (In your own programs: `numba_deform.host.guard.launch_guarded`, or `debug=1` on the
+# instead of a hang. (In your own programs: `numba_deform.engines.gpu.guard.launch_guarded`, or `debug=1` on the
 # command line.)
 
 

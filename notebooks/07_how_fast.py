@@ -34,25 +34,25 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform import lessons
-from numba_deform.bugs.base import poison, random_words
-from numba_deform.ceilings import PASSES
+from numba_deform.attention.call import check_problem
 from numba_deform.compiler import kernel
-from numba_deform.configs import Constants
+from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.course import lessons
+from numba_deform.course.bugs.base import poison, random_words
+from numba_deform.course.lessons import lesson7 as check
+from numba_deform.course.lessons import pictures
+from numba_deform.course.lessons.recorded import results
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import ld_global_v4, ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
-from numba_deform.host.budget import Budget, limits_of, occupancy
-from numba_deform.host.tensormap import TensorMap, TensorMapArray
-from numba_deform.inspect import inspect_kernel
-from numba_deform.lessons import lesson7 as check
-from numba_deform.lessons import pictures
-from numba_deform.lessons.recorded import results
-from numba_deform.op import check_problem
-from numba_deform.variants import variant
-from numba_deform.workload import preset
+from numba_deform.engines.tensormap import TensorMap, TensorMapArray
+from numba_deform.kernels.budget import Budget, limits_of, occupancy
+from numba_deform.kernels.configs import Constants
+from numba_deform.kernels.registry import variant
+from numba_deform.measure.ceilings import PASSES
+from numba_deform.workloads.workload import preset
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -104,9 +104,9 @@ check.data_path(data_path_ms)
 # %% [markdown]
 # ## Ceilings
 #
-# Paper is patient. Does the machine do it? `kernels/ceilings.py` has kernels that fetch tiles and do nothing
-# with them, and `ceilings.py` times them in many configurations and keeps the fastest. Scaled to the seeds'
-# tiles:
+# Paper is patient. Does the machine do it? `measure/ceiling_kernels.py` has kernels that fetch tiles and do
+# nothing with them, and `measure/ceilings.py` times them in many configurations and keeps the fastest. Scaled
+# to the seeds' tiles:
 
 # %%
 LOCAL = "local(2)"  # the pattern: samples around their query, sigma 2 pixels
@@ -310,7 +310,8 @@ check.column_order(first_column)
 
 # %% [markdown]
 # This one line is in `kernels/window.py` (`swap`). It needs windows of an even width, so that a pixel and the
-# one below it have the same parity; `windows.py` rounds the width up. What the kernel has in all was counted:
+# one below it have the same parity; `kernels/window_fit.py` rounds the width up. What the kernel has in all was
+# counted:
 # 2.42 wavefronts a sample, at 81 % of the path's peak (`bench/NOTES.md`). Is that its time?
 
 # %%

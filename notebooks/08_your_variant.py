@@ -39,10 +39,12 @@ import numpy as np
 from numba import cuda, float32, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform import lessons, ms_deform_attn, report, timeline
-from numba_deform.bench import bench, parse_entries
+from numba_deform import ms_deform_attn
 from numba_deform.compiler import kernel
-from numba_deform.configs import SHARED_LIMIT, ConfigError, SharedBytes
+from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.course import lessons
+from numba_deform.course.lessons import lesson8 as check
+from numba_deform.course.lessons import pictures
 from numba_deform.device.half2 import cvt_f32_f16_hi, cvt_f32_f16_lo, cvt_rn_f16x2_f32
 from numba_deform.device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from numba_deform.device.memory import (
@@ -63,16 +65,16 @@ from numba_deform.device.pipeline import (
 )
 from numba_deform.device.sync import fence_mbarrier_init, shfl_sync_bfly_f32, shfl_sync_idx_f32
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
-from numba_deform.host.gpu import find_gpu
-from numba_deform.inspect import inspect_kernel
-from numba_deform.kernels.row import item_count, item_row, items, run_parts
-from numba_deform.kernels.sampling import corner_weights, load_level, locate
-from numba_deform.lessons import lesson8 as check
-from numba_deform.lessons import pictures
-from numba_deform.sim import SimFault
-from numba_deform.systems import plan_operator, run_plan
-from numba_deform.variants import Constants, Functions, Variant, register
-from numba_deform.workload import Workload, preset
+from numba_deform.engines.cpu import SimFault
+from numba_deform.engines.gpu.device import find_gpu
+from numba_deform.kernels.configs import SHARED_LIMIT, ConfigError, SharedBytes
+from numba_deform.kernels.registry import Constants, Functions, Variant, register
+from numba_deform.kernels.shared.row import item_count, item_row, items, run_parts
+from numba_deform.kernels.shared.sampling import corner_weights, load_level, locate
+from numba_deform.measure import report, timeline
+from numba_deform.measure.bench import bench, parse_entries
+from numba_deform.measure.systems import plan_operator, run_plan
+from numba_deform.workloads.workload import Workload, preset
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -670,9 +672,9 @@ print(report.markdown(document))
 # ## To keep it
 #
 # What you have registered ends with this process. To make it part of the package, move `pieces` and `build`
-# to a file of `numba_deform/kernels/`, the dataclass to `configs.py`, and add a line to `VARIANTS` in
-# `variants.py`; then `numba-deform run variant=level-ring`, `timeline`, `inspect`, `sweep` and the tests know
-# it too, in every process. [`CONTRIBUTING.md`](../CONTRIBUTING.md) has the recipe.
+# to a file of `numba_deform/kernels/`, the dataclass to `kernels/configs.py`, and add a line to `VARIANTS` in
+# `kernels/registry.py`; then `numba-deform run variant=level-ring`, `timeline`, `inspect`, `sweep` and the
+# tests know it too, in every process. [`CONTRIBUTING.md`](../CONTRIBUTING.md) has the recipe.
 #
 # Some ideas that nobody has tried here:
 #

@@ -1,11 +1,11 @@
 """Multi-scale deformable attention on Hopper, in Numba CUDA Python, with TMA and mbarrier."""
 
-from .op import OperatorError, ms_deform_attn
-from .prepared import Prepared, prepare
-from .reference import reference, relative_error
-from .sim import SimFault, simulate
-from .variants import VARIANTS, ConfigError
-from .workload import PRESETS, Workload, preset
+from .attention.call import OperatorError, ms_deform_attn
+from .attention.prepared import Prepared, prepare
+from .attention.reference import reference, relative_error
+from .engines.cpu import SimFault, simulate
+from .kernels.registry import VARIANTS, ConfigError
+from .workloads.workload import PRESETS, Workload, preset
 
 __all__ = [
     "PRESETS",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from numba_deform import tuned
-from numba_deform.host.gpu import GpuMissing, find_gpu
+from numba_deform.attention import tuned
+from numba_deform.engines.gpu.device import GpuMissing, find_gpu
 
 
 @pytest.fixture(scope="session")

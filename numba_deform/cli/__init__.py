@@ -1,7 +1,7 @@
 """The command line: ``numba-deform COMMAND key=value ...``, with the keys of the original programs.
 
 Every command is a function from its words to an exit status: 0 right, 1 a wrong result, 2 bad input.
-What is computed lives in ``systems.py``; here are parsing and printing. A module of this package has
+What is computed lives in ``measure/systems.py``; here are parsing and printing. A module of this package has
 ``KEYS`` and ``COMMANDS``, both by command.
 """
 
@@ -10,11 +10,11 @@ import os
 import subprocess
 import sys
 
-from ..host.gpu import GpuMissing, is_cuda_error
-from ..host.tensormap import DriverMissing
-from ..inspect import ToolMissing
-from ..sim import SimFault
-from ..worker import run_program
+from ..compiler.sass import ToolMissing
+from ..engines.cpu import SimFault
+from ..engines.gpu.device import GpuMissing, is_cuda_error
+from ..engines.tensormap import DriverMissing
+from ..measure.worker import run_program
 from . import bench, budget, bugs, run, timeline, tools
 from .keys import (
     BAD_INPUT,

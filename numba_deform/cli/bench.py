@@ -13,14 +13,15 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from .. import report, tuned
-from ..bench import Entry, bench, parse_entries, workloads_of
-from ..host.gpu import GpuMissing, find_gpu, gpu_or_none
-from ..peers import PEERS
-from ..record import save
-from ..sweep import WORKLOAD_FIELDS, expand, sweep
-from ..tune import CANDIDATES, PATTERNS, problem_of, tune
-from ..workload import NUMPY_DTYPES, PRESETS
+from ..attention import tuned
+from ..engines.gpu.device import GpuMissing, find_gpu, gpu_or_none
+from ..measure import report
+from ..measure.bench import Entry, bench, parse_entries, workloads_of
+from ..measure.peers import PEERS
+from ..measure.record import save
+from ..measure.sweep import WORKLOAD_FIELDS, expand, sweep
+from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
+from ..workloads.workload import NUMPY_DTYPES, PRESETS
 from .keys import (
     COUNT,
     ENGINE_KEY,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
-from ..configs import ConfigError
-from ..host.budget import MAX_REGISTERS, SIZES, Budget, limits_of
-from ..op import pick_variant
+from ..attention.call import pick_variant
+from ..kernels.budget import MAX_REGISTERS, SIZES, Budget, limits_of
+from ..kernels.configs import ConfigError
 from .inputs import check_architecture, make_constants, try_inspect
 from .keys import (
     COMPILED_FOR,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ..bugs import BUGS
-from ..bugs.gpu import run_on_gpu
-from ..sim import SimFault, explore, simulate
-from ..sim.explore import LIMIT
+from ..course.bugs import BUGS
+from ..course.bugs.gpu import run_on_gpu
+from ..engines.cpu import SimFault, explore, simulate
+from ..engines.cpu.explore import LIMIT
 from .keys import (
     COUNT,
     FLAG,

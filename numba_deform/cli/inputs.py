@@ -5,12 +5,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .. import picture
-from ..data import read_directory
-from ..inspect import inspect_kernel
-from ..kernels.lanes import ITEMSIZE
-from ..variants import Constants
-from ..workload import level_sizes, levels_for, preset
+from ..compiler.sass import inspect_kernel
+from ..kernels.registry import Constants
+from ..kernels.shared.lanes import ITEMSIZE
+from ..workloads import picture
+from ..workloads.data import read_directory
+from ..workloads.workload import level_sizes, levels_for, preset
 from .keys import NUMBERS, UsageError
 
 SECONDS_PER_SAMPLE = 1.5e-3  # of the CPU engine, roughly, for 32 channels

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from ..op import ENGINES
-from ..sim.engine import LANDINGS
-from ..sim.interleave import Schedule
-from ..variants import VARIANTS
-from ..workload import NUMPY_DTYPES, PRESETS
+from ..attention.call import ENGINES
+from ..engines.cpu.engine import LANDINGS
+from ..engines.cpu.interleave import Schedule
+from ..kernels.registry import VARIANTS
+from ..workloads.workload import NUMPY_DTYPES, PRESETS
 
 RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from .. import picture
-from ..debug import check_tiles, has_tiles
-from ..host.gpu import gpu_or_none
-from ..op import pick_engine, pick_variant
-from ..systems import HOPPER, describe, plan_operator, run_plan
-from ..variants import SHARED_LIMIT
+from ..attention.call import pick_engine, pick_variant
+from ..attention.debug import check_tiles, has_tiles
+from ..engines.gpu.device import gpu_or_none
+from ..kernels.registry import SHARED_LIMIT
+from ..measure.systems import HOPPER, describe, plan_operator, run_plan
+from ..workloads import picture
 from .inputs import (
     SECONDS_PER_SAMPLE,
     check_duration,

@@ -2,9 +2,9 @@
 
 from rich.table import Table
 
-from ..op import ENGINES, pick_engine, pick_variant
-from ..systems import plan_operator
-from ..timeline import ACTIVITIES, record, save, shares
+from ..attention.call import ENGINES, pick_engine, pick_variant
+from ..measure.systems import plan_operator
+from ..measure.timeline import ACTIVITIES, record, save, shares
 from .inputs import check_duration, choose_source
 from .keys import (
     DRAW,

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from ..data import write_directory
-from ..inspect import ToolMissing, inspect_kernel
-from ..op import pick_variant
-from ..systems import run_probe, run_tile_copy
-from ..variants import VARIANTS
+from ..attention.call import pick_variant
+from ..compiler.sass import ToolMissing, inspect_kernel
+from ..kernels.registry import VARIANTS
+from ..measure.systems import run_probe, run_tile_copy
+from ..workloads.data import write_directory
 from .inputs import check_architecture, check_memory, choose_source, make_constants
 from .keys import (
     BAD_INPUT,

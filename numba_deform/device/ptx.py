@@ -50,7 +50,7 @@ def cpu():
     if not hasattr(thread, "block"):  # some other greenlet, the main one most of the time
         raise OutsideKernel(
             f"{inspect.stack()[1].function} needs a thread of a kernel: launch the kernel on a GPU, "
-            "or run it with numba_deform.sim.simulate"
+            "or run it with numba_deform.engines.cpu.simulate"
         )
     return thread
 

@@ -12,10 +12,10 @@ from ..compiler import kernel
 from ..device.integer import div_u32, rem_u32
 from ..device.memory import ld_global_nc_L1_evict_last_v4
 from ..device.sync import shfl_sync_idx_b32
-from .accumulate import ALL, ARITHMETIC
-from .lanes import ITEMSIZE, lane_layout
-from .row import Row, row_parts
-from .sampling import clamp, corner_weights, load_level
+from .shared.accumulate import ALL, ARITHMETIC
+from .shared.lanes import ITEMSIZE, lane_layout
+from .shared.row import Row, row_parts
+from .shared.sampling import clamp, corner_weights, load_level
 
 
 def build(config, constants):

@@ -24,9 +24,9 @@ from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import align_up, shared_address, static_bytes
 from ..device.pipeline import Ring, first_state, init_barriers, make_advance, wait
 from ..device.sync import fence_mbarrier_init
-from .lanes import lane_layout
-from .row import item_count, item_row, items, row_parts
-from .tiles import dump_of, stage_layout, tile_parts
+from .shared.lanes import lane_layout
+from .shared.row import item_count, item_row, items, row_parts
+from .shared.tiles import dump_of, stage_layout, tile_parts
 from .tma import arguments, ring_barriers, shared_bytes, tma_parts
 
 __all__ = ["arguments", "blocks", "build", "shared_bytes"]

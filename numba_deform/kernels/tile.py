@@ -30,11 +30,11 @@ from ..device.memory import (
 )
 from ..device.pipeline import first_state, make_advance
 from ..device.sync import shfl_sync_idx_b32
-from .accumulate import ALL
-from .lanes import ITEMSIZE, lane_layout
-from .row import item_row, items, row_parts
-from .sampling import load_level
-from .tiles import dump_of, stage_layout, tile_parts
+from .shared.accumulate import ALL
+from .shared.lanes import ITEMSIZE, lane_layout
+from .shared.row import item_row, items, row_parts
+from .shared.sampling import load_level
+from .shared.tiles import dump_of, stage_layout, tile_parts
 
 
 def shared_bytes(config, constants):

@@ -43,10 +43,10 @@ from ..device.tma import (
     fence_proxy_tensormap_acquire_sys,
     prefetch_tensormap,
 )
-from .lanes import lane_layout
-from .row import item_row, items, row_parts
-from .sampling import load_level
-from .tiles import dump_of, stage_layout, tile_parts
+from .shared.lanes import lane_layout
+from .shared.row import item_row, items, row_parts
+from .shared.sampling import load_level
+from .shared.tiles import dump_of, stage_layout, tile_parts
 
 # Where a lane's tiles come from: the map of its run's level, head and batch, and whose turn it is when
 # this lane issues (-1: it never does).

@@ -54,11 +54,11 @@ from ..device.pipeline import (
 )
 from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
 from ..device.sync import fence_mbarrier_init
-from .accumulate import ALL, ARITHMETIC
-from .lanes import ITEMSIZE, lane_layout
-from .row import Raw, Run, item_count, item_row, items, row_parts
-from .sampling import corner_weights, load_level, number_loader
-from .tiles import dump_of, stage_layout, tile_parts
+from .shared.accumulate import ALL, ARITHMETIC
+from .shared.lanes import ITEMSIZE, lane_layout
+from .shared.row import Raw, Run, item_count, item_row, items, row_parts
+from .shared.sampling import corner_weights, load_level, number_loader
+from .shared.tiles import dump_of, stage_layout, tile_parts
 from .tma import arguments as arguments
 from .tma import map_parts
 

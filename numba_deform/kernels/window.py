@@ -1,6 +1,6 @@
 """window: a TMA instruction brings a large box of a level, and many nearby queries sample from it.
 
-Queries are grouped into *cells* (windows.py): those whose reference points lie in one rectangle of the finest
+Queries are grouped into *cells*, window_fit.py: those whose reference points lie in one rectangle of the finest
 level. Around each cell, every level has a *window*, a box that holds the pixels that nearly all of the cell's
 samples need. One warp, a lane for each level, loads the windows of cell after cell into a ring of stages; the
 others take the rows of a cell in groups of a warp:
@@ -27,7 +27,6 @@ from typing import NamedTuple
 from numba import cuda, float32, int32, uint32, uint64
 from numba.cuda import types
 
-from .. import windows
 from ..compiler import kernel
 from ..device.float32 import add_rm_f32
 from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
@@ -58,10 +57,11 @@ from ..device.pipeline import (
     wait,
 )
 from ..device.sync import bar_arrive, bar_sync, fence_mbarrier_init, shfl_sync_idx_b32
-from .accumulate import ALL, ARITHMETIC
-from .lanes import ITEMSIZE
-from .row import run_parts, sum_parts
-from .sampling import clamp, corner_weights, load_level, locate, number_loader
+from . import window_fit as windows
+from .shared.accumulate import ALL, ARITHMETIC
+from .shared.lanes import ITEMSIZE
+from .shared.row import run_parts, sum_parts
+from .shared.sampling import clamp, corner_weights, load_level, locate, number_loader
 from .tma import map_parts
 
 # A consumer thread, and where it reads: its lane, the row and chunk that it adds up, the shared address of its

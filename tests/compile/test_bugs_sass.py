@@ -2,9 +2,9 @@
 
 import pytest
 
-from numba_deform.bugs import BUGS
-from numba_deform.guarded import guarded
-from numba_deform.inspect import inspect_kernel
+from numba_deform.compiler.guarded import guarded
+from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.course.bugs import BUGS
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from numba_deform.inspect import inspect_kernel
-from numba_deform.kernels import ceilings
+from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.measure import ceiling_kernels as ceilings
 
 
 def inlined(kernel):

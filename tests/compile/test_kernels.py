@@ -3,11 +3,11 @@
 import pytest
 from numba import cuda
 
-from numba_deform.inspect import inspect_kernel
+from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.kernels.plain_tiles import build as build_plain_tiles
 from numba_deform.kernels.probe import probe
+from numba_deform.kernels.registry import VARIANTS, Constants
 from numba_deform.kernels.tile_copy import build as build_tile_copy
-from numba_deform.variants import VARIANTS, Constants
 
 DTYPES = ["float16", "bfloat16", "float32"]
 SHAPES = {  # levels, points, channels

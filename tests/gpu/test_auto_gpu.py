@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from numba_deform import auto, ms_deform_attn, prepare, windows
-from numba_deform.bench import Case
-from numba_deform.host.gpu import DeviceArray, copy_to_host
-from numba_deform.workload import preset
+from numba_deform import ms_deform_attn, prepare
+from numba_deform.attention import auto
+from numba_deform.engines.gpu.device import DeviceArray, copy_to_host
+from numba_deform.kernels import window_fit as windows
+from numba_deform.measure.bench import Case
+from numba_deform.workloads.workload import preset
 
 NEAR = preset("mask2former", pattern="local(1)")
 FAR = NEAR.replace(sigma=16.0)
@@ -14,7 +16,7 @@ FAR = NEAR.replace(sigma=16.0)
 
 @pytest.fixture(scope="module")
 def cases():
-    from numba_deform.host.gpu import find_gpu
+    from numba_deform.engines.gpu.device import find_gpu
 
     return {name: Case(find_gpu(), w, 1) for name, w in (("near", NEAR), ("far", FAR))}
 
@@ -55,7 +57,7 @@ def test_counts(hopper, cases):
 
 
 def test_a_mailbox_brings_what_is_there(hopper):
-    from numba_deform.host.gpu import Mailbox, stream_handle
+    from numba_deform.engines.gpu.device import Mailbox, stream_handle
 
     source = DeviceArray.of(hopper, np.array([3, 2**32 - 1], np.uint32))
     box, stream = Mailbox(hopper), stream_handle(hopper.device.default_stream)

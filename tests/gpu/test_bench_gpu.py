@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from numba_deform import profile, report
-from numba_deform.bench import Entry, bench, bytes_of, parse_entries, task_of
-from numba_deform.host.gpu import DeviceArray, launch
-from numba_deform.inspect import ToolMissing
-from numba_deform.kernels import ceilings
-from numba_deform.sim import simulate
-from numba_deform.sweep import expand, sweep
-from numba_deform.workload import preset
+from numba_deform.compiler.sass import ToolMissing
+from numba_deform.engines.cpu import simulate
+from numba_deform.engines.gpu.device import DeviceArray, launch
+from numba_deform.measure import ceiling_kernels as ceilings
+from numba_deform.measure import counters as profile
+from numba_deform.measure import report
+from numba_deform.measure.bench import Entry, bench, bytes_of, parse_entries, task_of
+from numba_deform.measure.sweep import expand, sweep
+from numba_deform.workloads.workload import preset
 
 
 def test_copy_copies(hopper):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from numba_deform.bugs import BUGS
-from numba_deform.bugs.gpu import run_on_gpu
-from numba_deform.sim.faults import SimFault
+from numba_deform.course.bugs import BUGS
+from numba_deform.course.bugs.gpu import run_on_gpu
+from numba_deform.engines.faults import SimFault
 
 HANGING = (  # those that hang on an H200 every time
     "no_full_wait", "parity_inverted", "parity_two_behind", "expect_too_many", "count_too_high",

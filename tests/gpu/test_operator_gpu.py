@@ -7,16 +7,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numba_deform import ms_deform_attn, preset, reference, relative_error
-from numba_deform.configs import Constants
-from numba_deform.debug import check_tiles
-from numba_deform.host import gpu
-from numba_deform.host.budget import Budget, limits_of
-from numba_deform.op import run_numpy
-from numba_deform.reference import TOLERANCE
-from numba_deform.systems import plan_operator
-from numba_deform.timeline import record
-from numba_deform.variants import VARIANTS
-from numba_deform.workload import Workload
+from numba_deform.attention.call import run_numpy
+from numba_deform.attention.debug import check_tiles
+from numba_deform.attention.reference import TOLERANCE
+from numba_deform.engines.gpu import device as gpu
+from numba_deform.kernels.budget import Budget, limits_of
+from numba_deform.kernels.configs import Constants
+from numba_deform.kernels.registry import VARIANTS
+from numba_deform.measure.systems import plan_operator
+from numba_deform.measure.timeline import record
+from numba_deform.workloads.workload import Workload
 
 CONFIGS = [
     ("direct", {}),
@@ -102,7 +102,7 @@ def test_tiles_are_what_plain_loads_find(hopper, name):
 
 
 def test_resident_blocks_are_what_the_budget_says(hopper):
-    """The formulas of host/budget.py against the driver."""
+    """The formulas of kernels/budget.py against the driver."""
     constants = Constants(4, 8, 32)
     for name in VARIANTS:
         chosen = VARIANTS[name]
@@ -173,8 +173,8 @@ def test_odd_shapes(hopper, data):
 
 
 def test_linked_form_is_the_same_function(hopper):
-    from numba_deform.op import check_problem, gpu_launcher
-    from numba_deform.variants import variant
+    from numba_deform.attention.call import check_problem, gpu_launcher
+    from numba_deform.kernels.registry import variant
 
     inputs = preset("tiny").generate(seed=6)
     out = run(inputs, "tma", stages=2)
@@ -184,7 +184,7 @@ def test_linked_form_is_the_same_function(hopper):
         inputs.attention_weights,
     )  # fmt: skip
     config = chosen.configure(problem.constants, stages=2)
-    from numba_deform.host.gpu import DeviceArray, launch
+    from numba_deform.engines.gpu.device import DeviceArray, launch
 
     arrays = [
         DeviceArray.of(hopper, a)

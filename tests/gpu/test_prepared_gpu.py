@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from numba_deform import OperatorError, ms_deform_attn, prepare, prepared, reference, relative_error
-from numba_deform.host.gpu import DeviceArray
-from numba_deform.reference import TOLERANCE
-from numba_deform.workload import Workload
+from numba_deform import OperatorError, ms_deform_attn, prepare, reference, relative_error
+from numba_deform.attention import prepared
+from numba_deform.attention.reference import TOLERANCE
+from numba_deform.engines.gpu.device import DeviceArray
+from numba_deform.workloads.workload import Workload
 
 WORKLOAD = Workload(
     "decoder", batch=2, levels=((37, 50), (19, 25), (10, 13), (1, 1)), num_query=75, num_heads=3,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from numba_deform.systems import run_probe, run_tile_copy
+from numba_deform.measure.systems import run_probe, run_tile_copy
 
 
 def test_probe(hopper):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from numba_deform import variants
+from numba_deform.kernels import registry as variants
 
 
 @pytest.fixture(autouse=True)

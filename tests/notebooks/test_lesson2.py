@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numba import cuda, uint32, uint64
 
+from numba_deform.course.lessons import lesson2
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
@@ -18,7 +19,6 @@ from numba_deform.device.memory import global_address, shared_address
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
-from numba_deform.lessons import lesson2
 
 
 def play(model, what, bytes):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from numba_deform.lessons import lesson3
+from numba_deform.course.lessons import lesson3
 
 
 def rectangles(axes):

@@ -8,13 +8,13 @@ from matplotlib.patches import Rectangle
 from numba import cuda, int32, uint64
 from numba.cuda import types
 
-from numba_deform import lessons
 from numba_deform.compiler import kernel
+from numba_deform.course import lessons
+from numba_deform.course.lessons import display, pictures
+from numba_deform.course.lessons.exercise import Wrong, exercise, find_hole, require
+from numba_deform.course.lessons.recorded import results
 from numba_deform.device.memory import st_global_b32
-from numba_deform.lessons import display, pictures
-from numba_deform.lessons.exercise import Wrong, exercise, find_hole, require
-from numba_deform.lessons.recorded import results
-from numba_deform.sim.faults import OutOfRange
+from numba_deform.engines.faults import OutOfRange
 
 
 @kernel(types.void(types.uint64, types.int32), threads=32)

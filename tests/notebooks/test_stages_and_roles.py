@@ -3,11 +3,11 @@
 import lessons
 import pytest
 
-from numba_deform import timeline
-from numba_deform.host.budget import Budget, limits_of
-from numba_deform.lessons import lesson4, lesson5
-from numba_deform.sim import faults
-from numba_deform.variants import Constants, variant
+from numba_deform.course.lessons import lesson4, lesson5
+from numba_deform.engines import faults
+from numba_deform.kernels.budget import Budget, limits_of
+from numba_deform.kernels.registry import Constants, variant
+from numba_deform.measure import timeline
 
 CONSTANTS, LIMITS = Constants(4, 8, 32), limits_of("sm_90a")
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from numba_deform import reference, relative_error
-from numba_deform.host.tensormap import TensorMap, TensorMapArray
-from numba_deform.op import run_numpy
-from numba_deform.reference import TOLERANCE
-from numba_deform.sim import SimFault, simulate
+from numba_deform.attention.call import run_numpy
+from numba_deform.attention.reference import TOLERANCE
+from numba_deform.engines.cpu import SimFault, simulate
+from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 LANDINGS = ("late", "random", "earliest")
 

@@ -26,18 +26,18 @@ from pathlib import Path
 import numpy as np
 
 from numba_deform import reference, relative_error
+from numba_deform.attention.call import check_problem, run_cpu
+from numba_deform.attention.reference import TOLERANCE
 from numba_deform.device.memory import dynamic_bytes
-from numba_deform.op import check_problem, run_cpu
-from numba_deform.reference import TOLERANCE
-from numba_deform.sim import SimFault
-from numba_deform.variants import Variant, variant
-from numba_deform.workload import Workload
+from numba_deform.engines.cpu import SimFault
+from numba_deform.kernels.registry import Variant, variant
+from numba_deform.workloads.workload import Workload
 
 KERNELS = ("tma", "persistent", "warp_specialized")
 # The files that are mutated, so that each comes after those it imports from; and the kernels they are in.
 FILES = {
     "numba_deform.device.pipeline": KERNELS,
-    "numba_deform.kernels.tiles": KERNELS,
+    "numba_deform.kernels.shared.tiles": KERNELS,
     "numba_deform.kernels.tma": KERNELS,
     "numba_deform.kernels.persistent": ("persistent",),
     "numba_deform.kernels.warp_specialized": ("warp_specialized",),
@@ -72,7 +72,7 @@ FUNCTIONS = """
     sample_of slot_sample
 """.split()
 # In tiles.py only what tells the copies where and how much.
-ONLY = {"numba_deform.kernels.tiles": ("bytes", "stage_layout", "runs_of", "slot_of")}
+ONLY = {"numba_deform.kernels.shared.tiles": ("bytes", "stage_layout", "runs_of", "slot_of")}
 
 ALL_LANES = "ALL"  # the mask of a whole warp, where a line names it
 

@@ -3,16 +3,12 @@
 import numpy as np
 from numba import cuda, float32, int32, uint32
 
-from numba_deform.device.mbarrier import (
-    mbarrier_arrive,
-    mbarrier_arrive_expect_tx,
-    mbarrier_init,
-)
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import shared_address
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_tensor_1d, fence_proxy_tensormap_acquire_sys
-from numba_deform.host.tensormap import TensorMap, TensorMapArray
+from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 STAGES, THREADS, BYTES = 4, 256, 1024
 

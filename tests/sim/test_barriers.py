@@ -27,7 +27,7 @@ from numba_deform.device.memory import (
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
-from numba_deform.sim import faults
+from numba_deform.engines import faults
 
 MAX = (1 << 20) - 1
 

@@ -8,8 +8,8 @@ import pytest
 from helpers import LANDINGS, always, clean, nans
 from numba import cuda, uint64
 
-import numba_deform.bugs
-from numba_deform.bugs import BUGS, Launch
+import numba_deform.course.bugs
+from numba_deform.course.bugs import BUGS, Launch
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_drop,
@@ -18,7 +18,8 @@ from numba_deform.device.mbarrier import (
 )
 from numba_deform.device.memory import shared_address
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.sim import SimFault, faults, simulate
+from numba_deform.engines import faults
+from numba_deform.engines.cpu import SimFault, simulate
 
 SEEDS = 20
 
@@ -113,7 +114,7 @@ def test_every_topic_is_covered():
 
 
 def test_every_file_is_listed():
-    files = {path.stem for path in Path(numba_deform.bugs.__file__).parent.glob("*.py")}
+    files = {path.stem for path in Path(numba_deform.course.bugs.__file__).parent.glob("*.py")}
     assert files - {"__init__", "base", "gpu"} == set(BUGS)
 
 

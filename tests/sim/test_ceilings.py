@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from numba_deform.device.memory import dynamic_bytes
-from numba_deform.host.tensormap import level_maps, make_levels
-from numba_deform.kernels import ceilings
-from numba_deform.sim import simulate
+from numba_deform.engines.cpu import simulate
+from numba_deform.engines.tensormap import level_maps, make_levels
+from numba_deform.measure import ceiling_kernels as ceilings
 
 
 def draws(seeds, count):

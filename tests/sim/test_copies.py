@@ -45,8 +45,8 @@ from numba_deform.device.tma import (
     fence_proxy_tensormap_acquire_sys,
     prefetch_tensormap,
 )
-from numba_deform.host.tensormap import TensorMap, TensorMapArray, swizzle_offsets
-from numba_deform.sim import faults
+from numba_deform.engines import faults
+from numba_deform.engines.tensormap import TensorMap, TensorMapArray, swizzle_offsets
 
 LOADS = {
     1: lambda dst, m, c, bar: cp_async_bulk_tensor_1d(dst, m, c[0], bar),

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from numba_deform import op
-from numba_deform.debug import DebugError, check_tiles
-from numba_deform.systems import plan_operator
-from numba_deform.workload import Workload
+from numba_deform.attention import call as op
+from numba_deform.attention.debug import DebugError, check_tiles
+from numba_deform.measure.systems import plan_operator
+from numba_deform.workloads.workload import Workload
 
 FAMILIES = {
     "tile": {"threads": 32, "lanes": 16},

@@ -19,8 +19,9 @@ from ring import THREADS, arguments, ring
 
 from numba_deform.compiler import kernel as typed
 from numba_deform.device.memory import ld_global_b32, shared_address, st_global_b32
-from numba_deform.sim import Report, SimFault, faults, simulate
-from numba_deform.sim.thread import Thread
+from numba_deform.engines import faults
+from numba_deform.engines.cpu import Report, SimFault, simulate
+from numba_deform.engines.cpu.thread import Thread
 
 u64, i32 = types.uint64, types.int32
 

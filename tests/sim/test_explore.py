@@ -8,7 +8,7 @@ import pytest
 from helpers import LANDINGS
 from numba import cuda, uint32, uint64
 
-from numba_deform.bugs import BUGS
+from numba_deform.course.bugs import BUGS
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_drop,
@@ -27,10 +27,11 @@ from numba_deform.device.memory import (
 from numba_deform.device.pipeline import flag_wait, mbarrier_wait
 from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
-from numba_deform.sim import SimFault, explore, faults, simulate
-from numba_deform.sim.engine import Grid
-from numba_deform.sim.explore import Exploration, outcomes
-from numba_deform.sim.interleave import Schedule
+from numba_deform.engines import faults
+from numba_deform.engines.cpu import SimFault, explore, simulate
+from numba_deform.engines.cpu.engine import Grid
+from numba_deform.engines.cpu.explore import Exploration, outcomes
+from numba_deform.engines.cpu.interleave import Schedule
 
 
 def program_kernel(program, counts, lane=1):

@@ -9,16 +9,17 @@ from helpers import nans, run
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform.bugs import BUGS
 from numba_deform.compiler import Kernel
+from numba_deform.compiler.guarded import guarded
+from numba_deform.course.bugs import BUGS
 from numba_deform.device import guard
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init, mbarrier_try_wait_parity
 from numba_deform.device.memory import shared_address
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import bar_arrive, bar_sync
-from numba_deform.guarded import guarded
-from numba_deform.host.guard import RECORD, read_record
-from numba_deform.sim import SimFault, faults
+from numba_deform.engines import faults
+from numba_deform.engines.cpu import SimFault
+from numba_deform.engines.gpu.guard import RECORD, read_record
 
 
 @pytest.fixture

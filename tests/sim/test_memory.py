@@ -12,7 +12,7 @@ from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init
 from numba_deform.device.memory import align_up
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import bar_arrive, bar_sync, fence_acq_rel_cta, fence_acq_rel_gpu
-from numba_deform.sim import faults
+from numba_deform.engines import faults
 
 u64 = types.uint64
 

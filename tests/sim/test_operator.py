@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numba_deform import preset
-from numba_deform.workload import Workload
+from numba_deform.workloads.workload import Workload
 
 
 def small(**changes):

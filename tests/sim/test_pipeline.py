@@ -7,7 +7,7 @@ from numba import cuda, int32, uint32
 
 from numba_deform.device.pipeline import barrier_count, first_state, make_advance
 from numba_deform.device.registers import setmaxnreg_dec, setmaxnreg_inc
-from numba_deform.sim import faults
+from numba_deform.engines import faults
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])

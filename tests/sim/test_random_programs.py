@@ -17,7 +17,7 @@ from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init
 from numba_deform.device.memory import ld_shared_v4, shared_address, st_shared_v4
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import bar_arrive, bar_sync
-from numba_deform.sim import faults
+from numba_deform.engines import faults
 
 THREADS = (0, 1, 2, 32, 33, 34)
 ROUNDS = 6

@@ -7,7 +7,7 @@ import pytest
 from helpers import aligned, always, expect, fault_of, floats, nans
 from numba import cuda, float32, int32, uint32, uint64
 
-from numba_deform.bugs import BUGS
+from numba_deform.course.bugs import BUGS
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_drop,
@@ -26,8 +26,9 @@ from numba_deform.device.memory import (
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import bar_sync, fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
-from numba_deform.sim import SimFault, faults, simulate
-from numba_deform.sim.waiting import GROUPS, WIDTH, Wait, blame, circles, draw
+from numba_deform.engines import faults
+from numba_deform.engines.cpu import SimFault, simulate
+from numba_deform.engines.waiting import GROUPS, WIDTH, Wait, blame, circles, draw
 
 LINE = "kernel.py:7"
 

@@ -5,7 +5,8 @@ import pytest
 from helpers import LANDINGS
 from ring import THREADS, arguments, ring
 
-from numba_deform.sim import SimFault, faults, simulate
+from numba_deform.engines import faults
+from numba_deform.engines.cpu import SimFault, simulate
 
 
 @pytest.mark.parametrize("landing", LANDINGS)

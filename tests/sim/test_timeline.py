@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from helpers import check
 
-from numba_deform import timeline
 from numba_deform.cli import main
 from numba_deform.device import marks as device
-from numba_deform.systems import plan_operator
-from numba_deform.variants import ConfigError
-from numba_deform.workload import Workload
+from numba_deform.kernels.registry import ConfigError
+from numba_deform.measure import timeline
+from numba_deform.measure.systems import plan_operator
+from numba_deform.workloads.workload import Workload
 
 FAMILIES = {  # variant, parameters, (warps that issue, warps that compute)
     "tile-cp-async": ({"threads": 64, "stages": 3}, (2, 2)),

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from helpers import check
 
-from numba_deform.sim.engine import LANDINGS
-from numba_deform.variants import VARIANTS
-from numba_deform.workload import Workload
+from numba_deform.engines.cpu.engine import LANDINGS
+from numba_deform.kernels.registry import VARIANTS
+from numba_deform.workloads.workload import Workload
 
 # (workload, stages where the variant has them, schedules in each landing mode). The last block is never
 # full; in the first problem the persistent kernels, of which the CPU engine holds two blocks, go round more

@@ -12,7 +12,7 @@ from numba_deform.device.sync import (
     shfl_sync_idx_b32,
     shfl_sync_idx_f32,
 )
-from numba_deform.sim import faults
+from numba_deform.engines import faults
 
 FULL = 0xFFFFFFFF
 LANES = np.arange(32)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from helpers import check
 
-from numba_deform import windows
-from numba_deform.configs import Constants, Window
+from numba_deform.attention.call import check_problem
 from numba_deform.kernels import window
-from numba_deform.op import check_problem
-from numba_deform.workload import Workload
+from numba_deform.kernels import window_fit as windows
+from numba_deform.kernels.configs import Constants, Window
+from numba_deform.workloads.workload import Workload
 
 
 def small(**changes):

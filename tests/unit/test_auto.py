@@ -8,13 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from numba_deform import auto, bench, tuned, windows
-from numba_deform.bench import Case, Entry
-from numba_deform.configs import Constants
-from numba_deform.op import check_problem
-from numba_deform.tuned import Answer, Candidate
-from numba_deform.variants import variant
-from numba_deform.workload import preset
+from numba_deform.attention import auto, tuned
+from numba_deform.attention.call import check_problem
+from numba_deform.attention.tuned import Answer, Candidate
+from numba_deform.kernels import window_fit as windows
+from numba_deform.kernels.configs import Constants
+from numba_deform.kernels.registry import variant
+from numba_deform.measure import bench
+from numba_deform.measure.bench import Case, Entry
+from numba_deform.workloads.workload import preset
 
 Gpu = namedtuple("Gpu", ["name", "capability", "sms"])
 H200 = Gpu("H200", (9, 0), 132)

@@ -12,18 +12,27 @@ import pytest
 from numba import cuda, int32, uint32
 from numba.cuda import types as cuda_types
 
-from numba_deform import bench as library
-from numba_deform import cache, ceilings, peers, profile, record, report
-from numba_deform.bench import Case, Entry, bench, bytes_of, parse_entries, rates, workloads_of
 from numba_deform.cli.bench import COMMANDS
 from numba_deform.cli.keys import UsageError
-from numba_deform.compiler import kernel
-from numba_deform.host.gpu import gpu_or_none
-from numba_deform.inspect import ToolMissing
-from numba_deform.sweep import expand, sweep
-from numba_deform.variants import VARIANTS, ConfigError
-from numba_deform.worker import Worker
-from numba_deform.workload import PRESETS, WorkloadError, preset
+from numba_deform.compiler import cache, kernel
+from numba_deform.compiler.sass import ToolMissing
+from numba_deform.engines.gpu.device import gpu_or_none
+from numba_deform.kernels.registry import VARIANTS, ConfigError
+from numba_deform.measure import bench as library
+from numba_deform.measure import ceilings, peers, record, report
+from numba_deform.measure import counters as profile
+from numba_deform.measure.bench import (
+    Case,
+    Entry,
+    bench,
+    bytes_of,
+    parse_entries,
+    rates,
+    workloads_of,
+)
+from numba_deform.measure.sweep import expand, sweep
+from numba_deform.measure.worker import Worker
+from numba_deform.workloads.workload import PRESETS, WorkloadError, preset
 
 no_gpu = pytest.mark.skipif(gpu_or_none() is not None, reason="what it says without a GPU")
 
@@ -567,7 +576,7 @@ def test_plot_against_queries_and_stages(monkeypatch, tmp_path):
 )
 def test_plot_of_what_sweep_has_written(x, grid, scales, pretended, monkeypatch, tmp_path):
     gpu, path = pretended[0], tmp_path / "sweep.json"
-    monkeypatch.setattr("numba_deform.sweep.compile_ahead", lambda tasks, architecture: None)
+    monkeypatch.setattr("numba_deform.measure.sweep.compile_ahead", lambda tasks, architecture: None)
     monkeypatch.setattr(Worker, "call", lambda self, task: fake_measures.by_shape(task))
     names = ["tma", "tma-fastest", "window"]
     points = expand({"variant": names, "workload": ["detr-encoder"], **grid})
@@ -655,7 +664,7 @@ def test_unknown_values_are_not_cached(tmp_path, monkeypatch):
 
 
 def test_every_variant_is_cacheable():
-    from numba_deform.variants import Constants
+    from numba_deform.kernels.registry import Constants
 
     constants, keys = Constants(4, 8, 32), {}
     for name, variant in VARIANTS.items():
@@ -688,7 +697,7 @@ def test_cache_returns_what_was_compiled(tmp_path, monkeypatch):
 
 
 def test_compiled_kernel_from_disk_is_the_same(tmp_path, monkeypatch):
-    from numba_deform.kernels.ceilings import build_copy
+    from numba_deform.measure.ceiling_kernels import build_copy
 
     plain = build_copy().compile()
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))

@@ -5,10 +5,10 @@ import pytest
 from numba_deform.cli import inputs, main
 from numba_deform.cli.budget import expand
 from numba_deform.cli.keys import UsageError
-from numba_deform.configs import SharedBytes, Tma
-from numba_deform.host.budget import LIMITS, Budget, limits_of, occupancy
-from numba_deform.inspect import ToolMissing, inspect_kernel
-from numba_deform.variants import VARIANTS, Constants
+from numba_deform.compiler.sass import ToolMissing, inspect_kernel
+from numba_deform.kernels.budget import LIMITS, Budget, limits_of, occupancy
+from numba_deform.kernels.configs import SharedBytes, Tma
+from numba_deform.kernels.registry import VARIANTS, Constants
 
 SEEDS = Constants(levels=4, points=8, channels=32)
 HOPPER = limits_of("sm_90a")

@@ -7,16 +7,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from numba_deform import cli, inspect, reference, systems
+from numba_deform import cli, reference
 from numba_deform.cli import COMMANDS, inputs, keys, main
 from numba_deform.cli.budget import expand
-from numba_deform.host import gpu as host_gpu
-from numba_deform.host.gpu import Gpu, GpuMissing
-from numba_deform.host.tensormap import TensorMapError
-from numba_deform.inspect import ToolMissing
-from numba_deform.sim import SimFault
-from numba_deform.variants import VARIANTS
-from numba_deform.workload import PRESETS
+from numba_deform.compiler import sass as inspect
+from numba_deform.compiler.sass import ToolMissing
+from numba_deform.engines.cpu import SimFault
+from numba_deform.engines.gpu import device as host_gpu
+from numba_deform.engines.gpu.device import Gpu, GpuMissing
+from numba_deform.engines.tensormap import TensorMapError
+from numba_deform.kernels.registry import VARIANTS
+from numba_deform.measure import systems
+from numba_deform.workloads.workload import PRESETS
 
 SMALL = ["run", "workload=tiny", "batch=1", "num_query=3", "threads=32"]
 

@@ -5,12 +5,12 @@ import time
 import pytest
 
 from numba_deform import cli
-from numba_deform.bugs import BUGS, gpu
 from numba_deform.cli import bugs, main
-from numba_deform.host import gpu as host_gpu
-from numba_deform.host.gpu import GpuMissing
-from numba_deform.sim import faults
-from numba_deform.worker import Worker
+from numba_deform.course.bugs import BUGS, gpu
+from numba_deform.engines import faults
+from numba_deform.engines.gpu import device as host_gpu
+from numba_deform.engines.gpu.device import GpuMissing
+from numba_deform.measure.worker import Worker
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +133,7 @@ def answers(monkeypatch, *given):
 
     class FakeWorker:
         def __init__(self, function, limit):
-            assert function == "numba_deform.bugs.gpu:serve"
+            assert function == "numba_deform.course.bugs.gpu:serve"
             self.limit = limit
 
         def __enter__(self):

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from numba_deform.variants import VARIANTS, ConfigError, Constants
+from numba_deform.kernels.registry import VARIANTS, ConfigError, Constants
 
 SEEDS, ONE_POINT = Constants(4, 8, 32), Constants(1, 1, 32)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from numba_deform.data import DataError, read_directory, write_directory
-from numba_deform.workload import preset
+from numba_deform.workloads.data import DataError, read_directory, write_directory
+from numba_deform.workloads.workload import preset
 
 FILES = {
     "value.bin": 2 * 2 * 81 * 2 * 32,

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from numba_deform.bugs import BUGS
-from numba_deform.host import in_place
-from numba_deform.host.in_place import launch_in_place
-from numba_deform.host.tensormap import TensorMap, TensorMapArray
-from numba_deform.sim import SimFault
+from numba_deform.course.bugs import BUGS
+from numba_deform.engines.cpu import SimFault
+from numba_deform.engines.gpu import in_place
+from numba_deform.engines.gpu.in_place import launch_in_place
+from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 ROOM = 1 << 20  # bytes between the addresses of two fake arrays
 

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from numba_deform import ConfigError, OperatorError, SimFault, ms_deform_attn, op
-from numba_deform.host import gpu as host_gpu
-from numba_deform.host.gpu import Gpu, GpuMissing
-from numba_deform.workload import Workload
+from numba_deform import ConfigError, OperatorError, SimFault, ms_deform_attn
+from numba_deform.attention import call as op
+from numba_deform.engines.gpu import device as host_gpu
+from numba_deform.engines.gpu.device import Gpu, GpuMissing
+from numba_deform.workloads.workload import Workload
 
 WORKLOAD = Workload(
     "bad", batch=2, levels=((5, 4), (3, 2)), num_query=3, num_heads=2, channels=32, num_points=2

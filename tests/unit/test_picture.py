@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-from numba_deform.picture import PictureWorkload, picture_workload, write_picture
-from numba_deform.reference import reference
-from numba_deform.workload import WorkloadError, pixel_centres
+from numba_deform.attention.reference import reference
+from numba_deform.workloads.picture import PictureWorkload, picture_workload, write_picture
+from numba_deform.workloads.workload import WorkloadError, pixel_centres
 
 image_module = pytest.importorskip("PIL.Image")
 

@@ -10,18 +10,23 @@ from numba_deform import (
     ConfigError,
     OperatorError,
     Prepared,
-    auto,
     ms_deform_attn,
-    op,
     prepare,
-    prepared,
     reference,
     relative_error,
 )
-from numba_deform.host import gpu as host_gpu
-from numba_deform.host.gpu import ArgumentBlock, DeviceArray, Gpu, GpuMissing, stream_handle
-from numba_deform.reference import TOLERANCE
-from numba_deform.workload import Workload
+from numba_deform.attention import auto, prepared
+from numba_deform.attention import call as op
+from numba_deform.attention.reference import TOLERANCE
+from numba_deform.engines.gpu import device as host_gpu
+from numba_deform.engines.gpu.device import (
+    ArgumentBlock,
+    DeviceArray,
+    Gpu,
+    GpuMissing,
+    stream_handle,
+)
+from numba_deform.workloads.workload import Workload
 
 WORKLOAD = Workload(
     "small", batch=2, levels=((5, 4), (3, 2)), num_query=3, num_heads=2, channels=32, num_points=2

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from numba_deform import bench, profile
-from numba_deform.bench import Entry, task_of
-from numba_deform.host.gpu import gpu_or_none
-from numba_deform.inspect import ToolMissing
-from numba_deform.workload import preset
+from numba_deform.compiler.sass import ToolMissing
+from numba_deform.engines.gpu.device import gpu_or_none
+from numba_deform.measure import bench
+from numba_deform.measure import counters as profile
+from numba_deform.measure.bench import Entry, task_of
+from numba_deform.workloads.workload import preset
 
 COLUMNS = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
@@ -91,7 +92,7 @@ def test_count(fake_ncu):
     words = (here / "words").read_text().splitlines()
     assert words[words.index("--clock-control") + 1] == "none"
     assert words[words.index("--metrics") + 1].split(",") == list(profile.METRICS.values())
-    assert words[-3:-1] == ["-m", "numba_deform.profile"]
+    assert words[-3:-1] == ["-m", "numba_deform.measure.counters"]
 
 
 DENIAL = (

@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from numba_deform import bugs, cli, reference, relative_error, report
-from numba_deform.variants import VARIANTS
-from numba_deform.workload import preset
+from numba_deform import cli, reference, relative_error
+from numba_deform.course import bugs
+from numba_deform.kernels.registry import VARIANTS
+from numba_deform.measure import report
+from numba_deform.workloads.workload import preset
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
@@ -126,7 +128,7 @@ def table(variants=()):
 
 
 def test_the_tables_are_those_of_the_results():
-    """After a change of results or of ``variants.py``: write both again with the README's command."""
+    """After a change of results or of ``kernels/registry.py``: write both again with the README's command."""
     assert (ROOT / "bench" / "TABLE.md").read_text() == table()
     heading = table().splitlines()[2]
     shown = README[README.index(heading) :].partition("\n\n")[0].splitlines()[2:]

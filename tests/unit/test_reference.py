@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numba_deform.reference import TOLERANCE, reference, relative_error
-from numba_deform.workload import NUMPY_DTYPES, Workload, interior_rows, preset
+from numba_deform.attention.reference import TOLERANCE, reference, relative_error
+from numba_deform.workloads.workload import NUMPY_DTYPES, Workload, interior_rows, preset
 
 # Not `from numba_deform import reference`, which may be the function of that name.
-module = importlib.import_module("numba_deform.reference")
+module = importlib.import_module("numba_deform.attention.reference")
 
 
 def call(inputs, **changes):

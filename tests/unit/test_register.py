@@ -5,14 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from numba_deform import bench as library
-from numba_deform import cli, ms_deform_attn, report, variants
-from numba_deform.bench import Entry, bench, parse_entries, task_of
-from numba_deform.configs import Direct
+from numba_deform import cli, ms_deform_attn
 from numba_deform.kernels import direct
-from numba_deform.sweep import expand, sweep
-from numba_deform.variants import VARIANTS, ConfigError, Functions, Variant, register
-from numba_deform.workload import preset
+from numba_deform.kernels import registry as variants
+from numba_deform.kernels.configs import Direct
+from numba_deform.kernels.registry import VARIANTS, ConfigError, Functions, Variant, register
+from numba_deform.measure import bench as library
+from numba_deform.measure import report
+from numba_deform.measure.bench import Entry, bench, parse_entries, task_of
+from numba_deform.measure.sweep import expand, sweep
+from numba_deform.workloads.workload import preset
 
 MODULE = Functions(direct.build, direct.arguments, direct.blocks)
 MINE = Variant("mine", "", "direct once more", Direct, MODULE, (8, 0), "l1", dict(lanes=4))
@@ -59,7 +61,7 @@ def test_bench_in_this_process_alone(mine, monkeypatch):
     def refuse(*_):
         raise AssertionError("a child process")
 
-    monkeypatch.setattr("numba_deform.worker.Worker._start", refuse)
+    monkeypatch.setattr("numba_deform.measure.worker.Worker._start", refuse)
     document = bench(None, [TINY], parse_entries("direct,mine,mine:lanes=64"), isolated=False)
     assert [("error_text" in row) for row in document["rows"]] == [False, False, True]
     assert "lanes=64" in document["rows"][2]["error_text"]
@@ -137,7 +139,7 @@ def test_refused(change, field, words):
 
 
 def test_fetches_are_those_of_the_ceilings():
-    from numba_deform import ceilings
+    from numba_deform.measure import ceilings
 
     assert set(variants.FETCHES) == set(ceilings.PASSES)
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numba_deform.host import tensormap
-from numba_deform.host.tensormap import (
+from numba_deform.engines import tensormap
+from numba_deform.engines.tensormap import (
     ELEMENT_TYPES,
     INTERLEAVES,
     RULES,

@@ -8,14 +8,15 @@ from types import SimpleNamespace
 import pytest
 from fake_measures import CANDIDATES
 
-from numba_deform import sweep, tune, tuned
-from numba_deform.auto import choose, untuned
-from numba_deform.bench import parse_entries
+from numba_deform.attention import tuned
+from numba_deform.attention.auto import choose, untuned
+from numba_deform.attention.tuned import Answer, Candidate
 from numba_deform.cli import bench as commands
 from numba_deform.cli import main
-from numba_deform.tuned import Answer, Candidate
-from numba_deform.variants import ConfigError
-from numba_deform.workload import preset
+from numba_deform.kernels.registry import ConfigError
+from numba_deform.measure import sweep, tune
+from numba_deform.measure.bench import parse_entries
+from numba_deform.workloads.workload import preset
 
 ENTRIES = (
     "direct,direct:lanes=4,tma-fastest,window,window:cell=12x16,window:cell=16x12,direct:lanes=3"
@@ -84,7 +85,7 @@ def test_each_kind_of_problems_has_its_answer():
 
 
 def test_the_problem_of_a_workload_is_that_of_its_arrays():
-    from numba_deform.bench import Case
+    from numba_deform.measure.bench import Case
 
     for workload in (preset("tiny"), preset("tiny", padded=True, dtype="float32")):
         assert tune.problem_of(workload) == Case(None, workload, 0).problem

@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from numba_deform import windows
-from numba_deform.configs import SHARED_LIMIT, ConfigError, Constants, FittedWindow, Window
+from numba_deform.attention.call import Problem
 from numba_deform.device.memory import dynamic_bytes
-from numba_deform.host.tensormap import make_levels
-from numba_deform.op import Problem
-from numba_deform.workload import Workload
+from numba_deform.engines.tensormap import make_levels
+from numba_deform.kernels import window_fit as windows
+from numba_deform.kernels.configs import SHARED_LIMIT, ConfigError, Constants, FittedWindow, Window
+from numba_deform.workloads.workload import Workload
 
 PYRAMID = ((24, 36), (12, 18), (6, 9))
 LARGE = ((200, 334), (100, 167), (50, 84), (25, 42), (13, 21))

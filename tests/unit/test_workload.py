@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numba_deform.workload import (
+from numba_deform.workloads.workload import (
     NUMPY_DTYPES,
     PRESETS,
     SEED_LEVELS,

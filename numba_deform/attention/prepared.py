@@ -1,0 +1,378 @@
+"""``prepare``: the operator for one shape, with all that does not change from call to call done once.
+
+For small problems, where launching takes longer than computing. A plan checks, builds, compiles and
+loads once; a call compares four arrays with what was prepared, writes their addresses into a block of
+arguments that is already there, and calls the driver. So it may be captured into a CUDA graph.
+"""
+
+import ctypes
+import functools
+import statistics
+import threading
+import time
+from collections import OrderedDict
+
+import numpy as np
+
+from ..engines.gpu.device import (
+    ArgumentBlock,
+    DeviceArray,
+    device_of,
+    is_capturing,
+    ready_launch,
+    stream_from,
+    stream_handle,
+)
+from ..kernels.registry import ConfigError
+from .auto import Fits, share_outside
+from .call import (
+    OperatorError,
+    all_numpy,
+    check_on_device,
+    check_out,
+    check_problem,
+    current_stream,
+    device_maps,
+    empty_like,
+    gpu_operands,
+    library_of,
+    make_ready,
+    pick_engine,
+    pick_variant,
+    run_cpu,
+    settle_variant,
+    view_of,
+)
+
+INPUTS = ("value", "sampling_locations", "attention_weights")
+KEPT_VALUES = 8  # how many values' tensor maps a plan keeps, beside those of captured graphs
+
+
+def prepare(
+    value,
+    spatial_shapes,
+    level_start_index,
+    sampling_locations,
+    attention_weights,
+    variant="auto",
+    *,
+    engine="auto",
+    padded=False,
+    **parameters,
+):
+    """A :class:`Prepared` for calls with arrays like these: the same shapes, types and GPU.
+
+    Arguments, checks and errors are those of :func:`ms_deform_attn`; nothing is computed. The arrays
+    are only looked at, but a first call with this very ``value`` finds its tensor maps made, so it may
+    be captured into a CUDA graph at once. On the GPU: arrays of PyTorch, CuPy, JAX, and of anything
+    else with DLPack or the CUDA array interface. NumPy arrays have to be contiguous; on the GPU engine
+    every call copies them.
+
+    ``variant="auto"`` chooses here and stays with it, and windows are fitted to ``sampling_locations``: others
+    that lie elsewhere, as in another layer of a model, may take many times as long. So prepare a call
+    for each layer; :meth:`Prepared.outside` tells when to prepare it again.
+
+    ``debug=True`` raises ConfigError: its bounded waits wait for the end of every launch.
+    """
+    arrays = (value, sampling_locations, attention_weights)
+    on_host = all_numpy(arrays, engine)
+    chosen = pick_variant(variant)
+    if on_host:
+        shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
+        problem = check_problem(
+            value, shapes, starts, sampling_locations, attention_weights, padded
+        )
+        _, gpu = pick_engine(engine, chosen)
+    else:
+        gpu, problem, _ = check_on_device(
+            value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded
+        )
+    config = chosen.configure(problem.constants, **parameters)
+    if getattr(config, "debug", False):
+        raise ConfigError(
+            "debug", True, "must be off in a prepared call, which waits for nothing; ms_deform_attn has it"
+        )  # fmt: skip
+    name = "auto" if variant == "auto" and not parameters else None
+    return (_ForNumpy if on_host else _OnGpu)(gpu, problem, chosen, config, arrays, name)
+
+
+# --- what a call looks at -------------------------------------------------------------------------
+# A reader gives (address, facts) of an array; facts are its shape, dtype, GPU (None: NumPy's memory,
+# -1: other host memory) and whether it is contiguous.
+_name_of = functools.cache(lambda dtype: str(dtype).rpartition(".")[2])
+
+
+def _read_torch(name, tensor):
+    if tensor.requires_grad:
+        raise OperatorError(
+            f"{name} requires a gradient, which no kernel here computes; pass {name}.detach()"
+        )
+    facts = tensor.shape, _name_of(tensor.dtype), tensor.get_device(), tensor.is_contiguous()
+    return tensor.data_ptr(), facts
+
+
+def _read_cupy(name, array):
+    memory = array.data
+    facts = array.shape, _name_of(array.dtype), memory.device_id, array.flags.c_contiguous
+    return memory.ptr, facts
+
+
+def _read_numpy(name, array):
+    return array.ctypes.data, (array.shape, _name_of(array.dtype), None, array.flags.c_contiguous)
+
+
+def _read_interface(name, array):
+    interface = array.__cuda_array_interface__
+    if interface.get("strides"):  # contiguous, perhaps
+        return _read_any(name, array)
+    address = interface["data"][0]
+    return address, (interface["shape"], _name_of(array.dtype), device_of(address), True)
+
+
+def _read_any(name, array):
+    view = view_of(name, array)
+    return view.address, (view.shape, view.dtype, view.device, True)
+
+
+@functools.cache
+def _reader(kind):
+    if hasattr(kind, "data_ptr"):  # torch.Tensor and its subclasses
+        return _read_torch
+    if issubclass(kind, np.ndarray):
+        return _read_numpy
+    library = kind.__module__.partition(".")[0]
+    if library == "cupy":
+        return _read_cupy
+    by_interface = hasattr(kind, "__cuda_array_interface__") and not library.startswith("jax")
+    return _read_interface if by_interface else _read_any
+
+
+def _in_words(shape, dtype, device, contiguous):
+    place = {None: "of NumPy", -1: "in host memory"}.get(device, f"on GPU {device}")
+    return f"{'' if contiguous else 'non-'}contiguous {tuple(shape)} {dtype} {place}"
+
+
+# --- the plans ------------------------------------------------------------------------------------
+class Prepared:
+    """The operator for one shape; made by :func:`prepare`, called as often as one likes.
+
+    ``plan(value, sampling_locations, attention_weights, out=None, stream=None)`` returns ``out``, (B, Q,
+    H*C). It gives what ``ms_deform_attn`` gives, on the caller's current stream unless ``stream`` says
+    otherwise, and neither waits nor copies. Arrays may be others than those prepared with; one of
+    another shape, type or GPU, or not contiguous, raises OperatorError and nothing is launched. Without
+    ``out`` it is allocated, which takes longer than the launch. Threads may share a plan.
+
+    A variant with TMA needs tensor maps, which hold the address of ``value``. They are made when a value
+    comes for the first time, kept for the last 8 values, and kept for good for those of a captured call.
+    They cannot be made while a stream is captured: that raises OperatorError, and calling the plan once
+    with the same ``value`` beforehand mends it. A graph uses this object's memory: keep both.
+
+    ``variant``, ``config`` and ``problem`` are those of the registry and the operator, ``why`` says how "auto"
+    came to its choice.
+    """
+
+    gpu = None  # the Gpu that launches go to; None for NumPy arrays
+    why = ""  # what "auto" says of its choice
+
+    def __init__(self, problem, chosen, config, device, arrays):
+        self.problem, self.variant, self.config = problem, chosen, config
+        self._lock = threading.Lock()  # one block of arguments, or of buffers, whoever calls
+        c = problem.constants
+        rows = (problem.batch, problem.queries, problem.heads, c.levels, c.points)
+        value = (problem.batch, problem.spatial_size, problem.heads, c.channels)
+        self._wanted = {
+            "value": (value, c.dtype, device, True),
+            "sampling_locations": ((*rows, 2), c.location_dtype, device, True),
+            "attention_weights": (rows, c.weight_dtype, device, True),
+            "out": (problem.out_shape, c.dtype, device, True),
+        }
+        for name, array in zip(INPUTS, arrays, strict=True):
+            self._address(name, array)
+
+    def _address(self, name, array):
+        """Where the array is; OperatorError if it is not as prepared for."""
+        address, facts = _reader(type(array))(name, array)
+        if facts != self._wanted[name]:
+            raise OperatorError(
+                f"{name} is {_in_words(*facts)}; this call was prepared for "
+                f"{_in_words(*self._wanted[name])}"
+            )
+        return address
+
+    def describe(self):
+        """One readable line: variant, parameters, engine, shape."""
+        p, c = self.problem, self.problem.constants
+        parameters = " ".join(f"{name}={value}" for name, value in vars(self.config).items())
+        auto = f"auto: {self.why}; " if self.why else ""
+        return (
+            f"{auto}{self.variant.name} ({parameters}) on {self._place()}: B={p.batch} S={p.spatial_size} "
+            f"Q={p.queries} H={p.heads} C={c.channels} L={c.levels} P={c.points} {c.dtype}, locations "
+            f"{c.location_dtype}, weights {c.weight_dtype}"
+        )
+
+    def outside(self):
+        """Share of the samples that no window held in the launches since this was last asked, those of
+        captured graphs included (CPU engine: in the last call); waits for the GPU.
+
+        None without a launch, and for a variant without windows. ``auto`` takes windows below some
+        0.002 to 0.006, the more the fewer samples a row has.
+        """
+        raise NotImplementedError
+
+    def host_overhead(self, value, sampling_locations, attention_weights, out, calls=1000):
+        """Microseconds that a call takes on the host: the median of ``calls`` calls.
+
+        It is the time from calling the plan until it returns: looking at the four arrays, finding the
+        caller's stream and the tensor maps, writing the arguments, and the driver's launch. Not in it:
+        allocating ``out``, and the kernel, since the GPU's queue is emptied every 50 calls and never
+        fills. Raises OperatorError for NumPy arrays, whose calls copy or compute on the host.
+        """
+        if self.gpu is None:
+            raise OperatorError("host_overhead is that of launches: prepare with arrays on a GPU")
+        arrays = (value, sampling_locations, attention_weights, out)
+        return host_microseconds(self.gpu, lambda: self(*arrays), calls)
+
+
+class _OnGpu(Prepared):
+    def __init__(self, gpu, problem, chosen, config, arrays, name=None):
+        super().__init__(problem, chosen, config, gpu.device.device_id, arrays)
+        self.gpu = gpu
+        fits = Fits()  # to the locations prepared with
+        locations = self._address("sampling_locations", arrays[1])
+        if name == "auto":
+            chosen, config, self.why = settle_variant(name, gpu, problem, locations, {}, fits)
+            self.variant = chosen
+        ready = make_ready(gpu, problem, chosen, config, locations, fits=fits)
+        self._counts, self._counted = ready.tables and ready.tables.counts, (0, 0)
+        self.config = ready.config
+        # The kernel's arguments hold these four, and one for each kind of maps, wherever they stand.
+        self._operands = [ctypes.c_uint64() for _ in range(4)]
+        self._map_arguments = {}  # (kind, box, l2_promotion) -> ctypes.c_uint64
+        operands = gpu_operands(problem, ready, *self._operands, self._map_argument)
+        block = ArgumentBlock(ready.kernel, chosen.module.arguments(operands, ready.config))
+        self._launch = ready_launch(gpu, ready.kernel, ready.blocks, ready.shared, block)
+        self._default_stream = stream_handle(gpu.device.default_stream)
+        self._waits = library_of(arrays[0]) == "jax"  # it has no stream to be ordered on
+        self._maps = OrderedDict()  # address of value -> DeviceArrays, the last used at the end
+        self._captured = set()  # those addresses that a graph uses
+        if self._map_arguments:
+            self._make_maps(self._address("value", arrays[0]))
+
+    def __call__(self, value, sampling_locations, attention_weights, out=None, stream=None):
+        address = self._address
+        inputs = (
+            address("value", value),
+            address("sampling_locations", sampling_locations),
+            address("attention_weights", attention_weights),
+        )
+        if out is None:
+            out = empty_like(value, self.problem.out_shape)
+        addresses = (*inputs, address("out", out))
+        if stream is None:
+            stream = current_stream(value)
+        handle = self._default_stream if stream is None else stream_handle(stream)
+        with self._lock:
+            if self._map_arguments:
+                self._point_at_maps(inputs[0], handle)
+            for argument, place in zip(self._operands, addresses, strict=True):
+                argument.value = place
+            self._launch(handle)
+        if self._waits:
+            stream_from(self.gpu, stream).sync()
+        return out
+
+    def outside(self):
+        if self._counts is None:
+            return None
+        with self._lock:
+            before, self._counted = self._counted, self._counts.to_numpy()
+            return share_outside(self.problem, before, self._counted)
+
+    def _map_argument(self, *options):
+        return self._map_arguments.setdefault(options, ctypes.c_uint64())
+
+    def _point_at_maps(self, address, stream):
+        capturing = is_capturing(stream)
+        if address not in self._maps:
+            if capturing:
+                raise OperatorError(
+                    f"value is at {address:#x}, where this plan has not met it, and its tensor maps "
+                    "cannot be made while the stream is captured; call the plan once with this value "
+                    "before the capture"
+                )
+            self._make_maps(address)
+        self._maps.move_to_end(address)
+        if capturing:
+            self._captured.add(address)
+        made = self._maps[address]
+        for argument, maps in zip(self._map_arguments.values(), made, strict=True):
+            argument.value = maps.address
+
+    def _make_maps(self, address):
+        self.gpu.device.set_current()
+        spare = [known for known in self._maps if known not in self._captured]
+        if len(spare) >= KEPT_VALUES:
+            self.gpu.device.sync()  # a launch may be reading them
+            del self._maps[spare[0]]
+        self._maps[address] = [
+            device_maps(self.gpu, self.problem, address, *options)
+            for options in self._map_arguments
+        ]
+
+    def _place(self):
+        return self.gpu.describe()
+
+
+def host_microseconds(gpu, call, calls=1000, together=50):
+    """Median microseconds on the host of ``call()``; the GPU's queue is emptied every ``together`` calls."""
+    times = []
+    for i in range(calls):
+        if i % together == 0:
+            gpu.device.sync()
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    gpu.device.sync()
+    return 1e6 * statistics.median(times)
+
+
+class _ForNumpy(Prepared):
+    """On the CPU engine (``gpu`` is None), or on a GPU with arrays of its own to copy to and from."""
+
+    def __init__(self, gpu, problem, chosen, config, arrays, name=None):
+        super().__init__(problem, chosen, config, None, arrays)
+        self._dtype = arrays[0].dtype
+        self._plan = self._lost = None
+        if gpu:
+            self._on_gpu = [DeviceArray.of(gpu, a) for a in arrays]
+            self._target = DeviceArray(gpu, problem.out_shape, self._dtype)
+            self._plan = _OnGpu(gpu, problem, chosen, config, self._on_gpu, name)
+            self.variant, self.config, self.why = (
+                self._plan.variant, self._plan.config, self._plan.why
+            )  # fmt: skip
+
+    def __call__(self, value, sampling_locations, attention_weights, out=None, stream=None):
+        arrays = (value, sampling_locations, attention_weights)
+        for name, array in zip(INPUTS, arrays, strict=True):
+            self._address(name, array)
+        if out is None:
+            out = np.empty(self.problem.out_shape, self._dtype)
+        else:
+            check_out(out, self.problem.out_shape, self._dtype)
+        if self._plan is None:
+            self._lost = run_cpu(self.problem, self.variant, self.config, arrays, out).outside
+            return out
+        with self._lock:
+            for mine, array in zip(self._on_gpu, arrays, strict=True):
+                mine.copy_from(array)
+            self._plan(*self._on_gpu, self._target)
+            out[...] = self._target.to_numpy()
+        return out
+
+    def outside(self):
+        if self._plan:
+            return self._plan.outside()
+        return None if self._lost is None else self._lost / self.problem.samples
+
+    def _place(self):
+        return self._plan._place() + ", with copies" if self._plan else "the CPU engine"

@@ -1,0 +1,160 @@
+"""From a Python kernel to a cubin, with or without a GPU.
+
+Numba-CUDA turns the kernel into PTX, nvJitLink turns that into machine code. The driver is never
+handed PTX, since an older driver may not read what a newer toolchain wrote, and a cubin can be made
+where there is no GPU at all. Together with ``device/ptx.py`` this file is all that knows the insides
+of Numba-CUDA.
+"""
+
+import dataclasses
+import functools
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+from unittest import mock
+
+from numba import cuda
+from numba.cuda.dispatcher import CUDADispatcher
+
+from ..device.ptx import Intrinsic, ptx_directory, read_ptx
+from .cache import cached
+from .guarded import guarded
+from .rebind import rebind
+
+ARCHITECTURE = "sm_90a"
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel with its signature: what the launcher, the CPU engine and ``inspect`` work on.
+
+    ``threads`` is the block size it is written for, ``min_blocks`` how many blocks should fit on an
+    SM (0: no wish), ``max_registers`` a cap for each thread (0: none). ``whole_program`` is for setmaxnreg,
+    which is ignored in code that might be linked with other code. ``linked`` and ``guarded`` are forms of a
+    kernel, see the methods. Parameters of type ``uint64`` take the address of an array.
+    """
+
+    py_func: object
+    signature: object
+    threads: int
+    min_blocks: int = 0
+    max_registers: int = 0
+    linked: bool = False
+    whole_program: bool = False
+    guarded: bool = False
+
+    @property
+    def name(self):
+        return self.py_func.__name__
+
+    @functools.cache  # noqa: B019
+    def with_linked_ptx(self):
+        """The same kernel with every intrinsic as a call to the linked ``.ptx`` function."""
+        return dataclasses.replace(self, linked=True, whole_program=False)
+
+    @functools.cache  # noqa: B019
+    def with_bounded_waits(self):
+        """The same kernel in its guarded form, which never hangs (compiler/guarded.py); without setmaxnreg."""
+        return dataclasses.replace(self, guarded=True, whole_program=False)
+
+    @functools.cache  # noqa: B019  kernels are few and live as long as their compiled code
+    def compile(self, architecture=ARCHITECTURE):
+        """A :class:`Compiled` for ``architecture`` such as ``sm_90a``; needs no GPU."""
+        return compile_kernel(self, architecture)
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """PTX and machine code of one kernel; ``entry`` is its name in both."""
+
+    kernel: Kernel
+    architecture: str
+    ptx: str
+    cubin: bytes
+    entry: str
+
+
+def kernel(signature, threads, min_blocks=0, max_registers=0, whole_program=False):
+    """Decorator: a plain Python function becomes a :class:`Kernel`."""
+
+    def wrap(function):
+        return Kernel(
+            function, signature, threads, min_blocks, max_registers, whole_program=whole_program
+        )
+
+    return wrap
+
+
+def compile_kernel(kernel, architecture=ARCHITECTURE):
+    """Compile and link, or take both from disk (cache.py); see :meth:`Kernel.compile`."""
+    parts = cached(kernel, architecture, functools.partial(_compile, kernel, architecture))
+    return Compiled(kernel, architecture, *parts)
+
+
+def _compile(kernel, architecture):
+    """(PTX, cubin, the kernel's name in both)."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    capability = _capability(architecture)
+    function = kernel.py_func
+    if kernel.guarded:
+        function, _ = guarded(function)
+    elif kernel.linked:
+        function = _linked_form(function)
+    bounds = (kernel.threads, kernel.min_blocks) if kernel.min_blocks else kernel.threads
+    arguments = dict(cc=capability, launch_bounds=bounds)
+    limits = dict(arch=architecture, max_register_count=kernel.max_registers or None)
+    if kernel.whole_program:
+        with _no_driver_needed(capability):
+            code, _ = cuda.compile(
+                function,
+                kernel.signature.args,
+                device=False,
+                abi="numba",
+                output="ltoir",
+                **arguments,
+            )
+        objects = [ObjectCode.from_ltoir(bytes(code))]
+        limits["link_time_optimization"] = True
+        asked = LinkerOptions(**limits, ptx=True)
+        ptx = Linker(*objects, options=asked).link("ptx").code.decode().rstrip("\0")
+    else:
+        with _no_driver_needed(capability):
+            ptx, _ = cuda.compile_ptx(function, kernel.signature.args, **arguments)
+        objects = [ObjectCode.from_ptx(ptx.encode())]
+        objects += [ObjectCode.from_ptx(path.read_bytes()) for path in _files_to_link(ptx)]
+    cubin = Linker(*objects, options=LinkerOptions(**limits)).link("cubin").code
+    entry = re.search(r"\.visible\s+\.entry\s+(\w+)", ptx)[1]
+    return ptx, bytes(cubin), entry
+
+
+def _capability(architecture):
+    match = re.fullmatch(r"sm_(\d+)(\d)(a?)", architecture)
+    if not match:
+        raise ValueError(f"architecture={architecture!r} is not of the form sm_90 or sm_90a")
+    major, minor, suffix = match.groups()
+    return (int(major), int(minor), *suffix)
+
+
+def _no_driver_needed(capability):
+    """Device functions ask the current device for its capability; answer in its place."""
+    device = SimpleNamespace(compute_capability=capability[:2])
+    return mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device)
+
+
+def _files_to_link(ptx):
+    """The files of ``ptx/`` whose functions the text calls."""
+    called = set(re.findall(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?(\w+)", ptx))
+    return [path for path in sorted(ptx_directory().glob("*.ptx")) if called & set(read_ptx(path))]
+
+
+def _linked_form(function):
+    """The kernel's code with calls instead of inline assembly."""
+
+    def replace(value):
+        return value.linked if isinstance(value, Intrinsic) and value.ptx is not None else value
+
+    def device_function(dispatcher: CUDADispatcher, rebuilt):
+        return cuda.jit(rebuilt, **dispatcher.targetoptions)
+
+    return rebind(function, replace, device_function)

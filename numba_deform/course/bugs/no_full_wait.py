@@ -1,0 +1,72 @@
+"""A read that does not wait for the copy.
+
+The consumers read the stage without a wait on its full barrier. A copy is asynchronous: the
+instruction that starts it returns at once, and the bytes arrive hundreds of cycles later. What is
+read is the stage's last contents. On constant test data, or when an earlier kernel left the same
+numbers in shared memory, the result even looks right.
+
+Seed 002 calls its first phase verified; its consumers waited for barriers that nobody loaded for,
+and the test data were constant.
+"""
+
+from numba import cuda, int32, uint32, uint64
+from numba.cuda import types
+
+from ...compiler import kernel
+from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
+from ...device.memory import shared_address, st_global_b32
+from ...device.pipeline import init_barriers, mbarrier_wait
+from ...device.sync import fence_mbarrier_init
+from ...device.tma import cp_async_bulk_load
+from ...engines import faults
+from .base import Launch, poison, random_words
+
+MET = "seed 002"
+FAULTS = {faults.InFlightRead: "total += tile[stage, lane]"}
+CURE = "Wait on the stage's full barrier before the first read."
+HANGS = True
+
+LANES, STAGES, ITEMS = 32, 2, 6
+BYTES, BARRIERS = 4 * LANES, 2 * STAGES
+
+
+def build(bug):
+    """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
+    BUG = bug
+
+    @kernel(types.void(types.uint64, types.uint64), threads=64)
+    def ring(data, out):
+        tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
+        bars = cuda.shared.array(BARRIERS, uint64)
+        tiles, full = shared_address(tile), shared_address(bars)
+        empty = full + uint32(8 * STAGES)
+        tid = int32(cuda.threadIdx.x)
+        if tid == 0:
+            init_barriers(full, STAGES, 1)
+            init_barriers(empty, STAGES, LANES)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if tid == 0:  # the producer
+            for i in range(ITEMS):
+                stage, parity = i % STAGES, (i // STAGES) & 1
+                bar, slot = full + 8 * stage, tiles + BYTES * stage
+                mbarrier_wait(empty + 8 * stage, parity ^ 1)
+                mbarrier_arrive_expect_tx(bar, BYTES)
+                cp_async_bulk_load(slot, data + uint64(BYTES * i), BYTES, bar)
+        elif tid >= LANES:  # the consumers, one warp
+            lane, total = int32(tid - LANES), uint32(0)
+            for i in range(ITEMS):
+                stage, parity = i % STAGES, (i // STAGES) & 1
+                if not BUG:
+                    mbarrier_wait(full + 8 * stage, parity)  # the cure: the tile is here
+                total += tile[stage, lane]
+                mbarrier_arrive(empty + 8 * stage)
+            st_global_b32(out + uint64(4 * lane), uint32(total))
+
+    return ring
+
+
+def arguments(seed):
+    """Data of ITEMS tiles; out is their sum, one number for each lane."""
+    data, out = random_words(ITEMS, LANES, seed=seed), poison(LANES)
+    return Launch((data, out), out, data.sum(axis=0))

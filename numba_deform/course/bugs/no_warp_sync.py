@@ -1,0 +1,69 @@
+"""No warp sync between the last read and the refill.
+
+A warp that loads for itself needs no empty barrier: lane 0 may refill a stage when all lanes have
+read it, and one syncwarp says so. Without it the lanes are free to drift apart (since Volta they
+do), and lane 0 asks for the next tile while a slower lane still reads this one.
+
+It is the second fault of the two-stage pipeline of seeds 000 and 001, silent behind the first one.
+mlc-ai/TIRx-kernels pull request 202 joined the warp before an elected lane speaks for it, in
+several kernels.
+"""
+
+from numba import cuda, int32, uint32, uint64
+from numba.cuda import types
+
+from ...compiler import kernel
+from ...device.mbarrier import mbarrier_arrive_expect_tx
+from ...device.memory import shared_address, st_global_b32
+from ...device.pipeline import init_barriers, mbarrier_wait
+from ...device.sync import fence_mbarrier_init
+from ...device.tma import cp_async_bulk_load
+from ...engines import faults
+from .base import Launch, poison, random_words
+
+MET = "seeds 000 and 001; mlc-ai/TIRx-kernels pull request 202"
+FAULTS = {faults.RefillRace: "cp_async_bulk_load(slot, data + uint64(BYTES * ahead), BYTES, bar)"}
+CURE = "Call cuda.syncwarp() after the last read, before any lane asks for the next tile."
+HANGS = False
+
+LANES, STAGES, ITEMS = 32, 2, 6
+BYTES = 4 * LANES
+
+
+def build(bug):
+    """Kernel(data, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
+    BUG = bug
+
+    @kernel(types.void(types.uint64, types.uint64), threads=LANES)
+    def pipeline(data, out):
+        tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
+        bars = cuda.shared.array(STAGES, uint64)
+        tiles, full = shared_address(tile), shared_address(bars)
+        lane = int32(cuda.threadIdx.x)
+        if lane == 0:
+            init_barriers(full, STAGES, 1)
+            fence_mbarrier_init()
+            mbarrier_arrive_expect_tx(full, BYTES)  # prologue: the first tile
+            cp_async_bulk_load(tiles, data, BYTES, full)
+        cuda.syncwarp()
+        total = uint32(0)
+        for i in range(ITEMS):
+            ahead = i + 1
+            if lane == 0 and ahead < ITEMS:  # ask for the next tile
+                slot, bar = tiles + BYTES * (ahead % STAGES), full + 8 * (ahead % STAGES)
+                mbarrier_arrive_expect_tx(bar, BYTES)
+                cp_async_bulk_load(slot, data + uint64(BYTES * ahead), BYTES, bar)
+            stage, parity = i % STAGES, (i // STAGES) & 1
+            mbarrier_wait(full + 8 * stage, parity)
+            total += tile[stage, lane]
+            if not BUG:
+                cuda.syncwarp()  # the cure: all lanes have read the stage
+        st_global_b32(out + uint64(4 * lane), uint32(total))
+
+    return pipeline
+
+
+def arguments(seed):
+    """Data of ITEMS tiles; out is their sum, one number for each lane."""
+    data, out = random_words(ITEMS, LANES, seed=seed), poison(LANES)
+    return Launch((data, out), out, data.sum(axis=0))

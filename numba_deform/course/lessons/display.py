@@ -1,0 +1,97 @@
+"""How things show themselves: as HTML in a notebook, as text elsewhere."""
+
+import html
+import re
+import sys
+import textwrap
+
+from ...measure.colours import BLUE, GREEN, ORANGE, VERMILION
+
+COLOURS = {"right": GREEN, "wrong": VERMILION, "hole": ORANGE, "fault": BLUE}
+CODE = re.compile(r"`([^`\n]+)`")
+EMPHASIS = re.compile(r"(?<![\w*])\*(\w+)\*(?![\w*])")
+PLACE = re.compile(r"[^\s()]*\.py:(\d+)")
+
+
+def in_notebook():
+    """Whether this process is a Jupyter kernel."""
+    shell = _shell()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def shows_values():
+    """Whether a cell's last value is shown by itself; where not, what wants to be seen prints itself."""
+    return _shell() is not None
+
+
+def _shell():
+    """The running IPython, or None; never imports it."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython else None
+
+
+def card(kind, title, body, pre=False):
+    """HTML: a box with a coloured edge, a bold ``title`` that says the same in words, and escaped text.
+
+    In a ``body`` that is not preformatted, what stands between backticks is code, and a *word* emphasised.
+    """
+    style = "white-space:pre-wrap;overflow-wrap:anywhere;margin:0.3em 0 0 0"
+    style += ";font-family:monospace" if pre else ""
+    tag, text = "pre" if pre else "div", html.escape(body)
+    if not pre:
+        text = EMPHASIS.sub(r"<em>\1</em>", CODE.sub(r"<code>\1</code>", text))
+    return (
+        f'<div data-kind="{kind}" style="border:1px solid #999;border-left:0.5em solid '
+        f'{COLOURS[kind]};padding:0.5em 0.8em;margin:0.5em 0;max-width:60em">'
+        f'<b>{html.escape(title)}</b><{tag} style="{style}">{text}</{tag}></div>'
+    )
+
+
+def plain(title, body, width=100):
+    """The same as text."""
+    lines = (
+        textwrap.fill(line, width, initial_indent="  ", subsequent_indent="  ")
+        for line in body.splitlines()
+    )
+    return "\n".join([title, *lines])
+
+
+def shorten(text):
+    """``text`` with each ``/long/path/file.py:12`` as ``file.py:12``, and a cell's file as ``In [3]:12``."""
+    return PLACE.sub(lambda found: f"{_place(found[0].rpartition(':')[0])}:{found[1]}", text)
+
+
+def _place(file):
+    name = file.rpartition("/")[2]
+    cells = getattr(getattr(_shell(), "compile", None), "_filename_map", {})
+    for cell, number in cells.items():  # cells' files: the file's name -> the cell's number
+        if cell.rpartition("/")[2] == name:
+            return f"In [{number}]"
+    return name
+
+
+class Shown:
+    """The report of ``fault``, an exception that a lesson is about; None: there was none."""
+
+    def __init__(self, fault):
+        self.fault = fault
+        if not shows_values():
+            print(self)
+
+    @property
+    def title(self):
+        if self.fault is None:
+            return "Nothing was reported"
+        return type(self.fault).__name__
+
+    @property
+    def text(self):
+        if self.fault is None:
+            return "No rule was broken in this run."
+        return shorten(str(self.fault)).removeprefix(f"{self.title}: ")
+
+    def __repr__(self):
+        return f"{self.title}: {self.text}"
+
+    def _repr_html_(self):
+        return card("fault", self.title, self.text, pre=self.fault is not None)

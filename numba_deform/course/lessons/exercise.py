@@ -1,0 +1,170 @@
+"""Exercises: a hole in a cell, and a check that says in words what is wrong.
+
+An exercise is a cell with ``...`` where something is to be written. The cell after it calls the check:
+
+    @exercise("Which of the two numbers does the barrier count?")
+    def bytes_to_expect(answer):
+        if answer == 12:
+            raise Wrong("12 is what lies inside; the barrier counts the whole box.")
+        require(answer == 16, f"{answer} is not it")
+        return "the part outside is delivered as zeros, and counted."
+
+Calling it gives a :class:`Verdict` and never raises. A hole that is left is found before the function runs:
+``...`` itself, within a tuple, list or dict, or in the source of a function or kernel and of the device
+functions that it calls.
+"""
+
+import ast
+import functools
+import inspect
+import textwrap
+from dataclasses import dataclass
+
+from numba.cuda.dispatcher import CUDADispatcher
+
+from ...compiler import Kernel
+from ...engines.cpu import SimFault
+from . import display
+
+TITLES = {"hole": "Still open", "wrong": "Not yet", "right": "Right"}
+
+
+class Wrong(Exception):
+    """Raised by a check: the sentence to tell the reader."""
+
+
+def require(condition, sentence):
+    """Raise :class:`Wrong` with ``sentence`` unless ``condition`` holds."""
+    if not condition:
+        raise Wrong(sentence)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check says: ``kind`` is "hole", "wrong" or "right"; ``message`` is a sentence or two.
+
+    It shows itself in a notebook and is printed elsewhere.
+    """
+
+    exercise: str
+    kind: str
+    message: str
+
+    def __post_init__(self):
+        if not display.shows_values():
+            print(self)
+
+    @property
+    def passed(self):
+        return self.kind == "right"
+
+    def __repr__(self):
+        return display.plain(f"{TITLES[self.kind]} ({self.exercise})", self.message)
+
+    def _repr_html_(self):
+        return display.card(self.kind, f"{TITLES[self.kind]} · {self.exercise}", self.message)
+
+
+def exercise(hint, faults=""):
+    """Decorator of a check ``name(*answers)``; see above.
+
+    ``hint`` is told while there is a hole. The function raises Wrong with a sentence, or returns one that says
+    why the answer is right. Whatever else it raises counts as wrong: a fault of an engine is told with its
+    rule and line, and ``faults``, a sentence or ``{fault class: sentence}``, says what it has to do with this
+    exercise; another exception is told in its own words.
+    """
+
+    def wrap(function):
+        name = function.__name__
+
+        @functools.wraps(function)
+        def check(*answers, **named):
+            for label, answer in [*((None, a) for a in answers), *named.items()]:
+                hole = find_hole(answer, label)
+                if hole:
+                    return Verdict(name, "hole", f"{hole} {hint}")
+            try:
+                return Verdict(name, "right", function(*answers, **named))
+            except Wrong as wrong:
+                return Verdict(name, "wrong", str(wrong))
+            except SimFault as fault:
+                return Verdict(name, "wrong", fault_message(fault, faults))
+            except Exception as error:
+                return Verdict(name, "wrong", f"{type(error).__name__}: {error}")
+
+        check.is_exercise = True
+        return check
+
+    return wrap
+
+
+def fault_message(fault, faults=""):
+    """A fault in the words of a verdict: what, line, rule, and the exercise's own sentence."""
+    own = faults
+    if isinstance(faults, dict):
+        own = next((text for kind, text in faults.items() if isinstance(fault, kind)), "")
+    lines = [f"The engine stops it: {type(fault).__name__}: {fault.what}"]
+    if fault.where:
+        lines.append(f"Line: {fault.where}  {fault.source or ''}")
+    if fault.rule:
+        lines.append(f"Rule: {fault.rule}")
+    return display.shorten("\n".join([*lines, own]).strip())
+
+
+# --- holes ----------------------------------------------------------------------------------------
+def find_hole(answer, label=None):
+    """A sentence about the first hole in ``answer``, or None; ``label`` is the answer's name."""
+    if answer is ...:
+        return (
+            f"`{label}` is still a hole."
+            if label
+            else "There is still a hole: write what `...` stands for."
+        )
+    if isinstance(answer, (tuple, list)):
+        return next(filter(None, (find_hole(part, label) for part in answer)), None)
+    if isinstance(answer, dict):
+        return next(filter(None, (find_hole(part, key) for key, part in answer.items())), None)
+    for function in _functions(answer):
+        hole = _hole_in_source(function)
+        if hole:
+            return hole
+    return None
+
+
+def _functions(answer):
+    """The reader's Python functions in ``answer``: itself, and the device functions that it calls."""
+    found, ahead = [], [answer]
+    while ahead:
+        value = ahead.pop()
+        if isinstance(value, (Kernel, CUDADispatcher)):
+            value = value.py_func
+        if inspect.isfunction(value) and value not in found and not _ours(value):
+            found.append(value)
+            scope = inspect.getclosurevars(value)
+            names = (*scope.nonlocals.values(), *scope.globals.values())
+            ahead += [v for v in names if isinstance(v, (Kernel, CUDADispatcher))]
+    return found
+
+
+def _ours(function):
+    return (function.__module__ or "").startswith("numba_deform.")
+
+
+def _hole_in_source(function):
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError):  # typed at a prompt, or a lambda in the middle of a line
+        return f"`{function.__name__}` still has a hole." if _loads_ellipsis(function) else None
+    slices = [n.slice for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
+    meant = {id(part) for s in slices for part in ast.walk(s)}  # NumPy's a[..., 0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value is ... and id(node) not in meant:
+            number = node.lineno
+            code = lines[number - 1].partition("#")[0].strip()
+            return f"Line {first + number - 1} still has a hole: `{code}`."
+    return None
+
+
+def _loads_ellipsis(function):
+    return ... in function.__code__.co_consts

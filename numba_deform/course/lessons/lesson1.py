@@ -1,0 +1,246 @@
+"""The checks of lesson 1, a box of numbers."""
+
+import math
+
+import numpy as np
+
+from ...engines.tensormap import TensorMap, TensorMapArray
+from ..bugs.base import poison
+from .exercise import Wrong, exercise, require
+from .running import run
+
+PICTURE, BOX = (
+    (48, 40, 32),
+    (12, 8, 32),
+)  # the notebook's feature map and box: width, height, channels
+CORNER = (-5, 36)  # of the box of the exercise zero_fill
+ITEMSIZE = 2
+
+
+@exercise(
+    "A pixel's centre lies at x + 0.5. Which pixel's centre is the last one at or left of u * width?"
+)
+def tile_corner(answer):
+    """answer(u, v, head, width, height, channels) -> (c, x, y), coordinates of the 2x2 tile."""
+    for u, v, head, width, height in (
+        (0.5, 0.25, 0, 48, 40), (0.3, 0.9, 2, 48, 40), (0.71, 0.33, 1, 20, 13), (0.001, 0.002, 1, 48, 40),
+    ):  # fmt: skip
+        said = f"For u={u}, v={v}, head={head} on {width} x {height} pixels it says "
+        got = answer(u, v, head, width, height, 32)
+        require(
+            isinstance(got, tuple) and len(got) == 3, f"{said}{got!r}, and not a tuple (c, x, y)."
+        )
+        x, y = u * width - 0.5, v * height - 0.5
+        expected = (head * 32, math.floor(x), math.floor(y))
+        if tuple(got) == expected:
+            continue
+        said += f"{tuple(got)}. "
+        require(
+            tuple(got) not in (expected[::-1], (expected[0], *expected[:0:-1])),
+            said + "The order is innermost first: channel, then x, then y.",
+        )
+        require(
+            got[1:] != expected[1:],
+            said
+            + f"The heads lie one after another in dimension 0: head {head} starts at channel {expected[0]}.",
+        )
+        require(
+            got[1:] != (int(x), int(y)),
+            said
+            + "int() rounds towards zero, so left of the first centre it stays in the picture. The tile "
+            "starts at -1 there: take math.floor.",
+        )
+        require(
+            got[1:] != (math.floor(u * width), math.floor(v * height)),
+            said + "It forgets the half pixel: the centre of pixel 0 lies at 0.5, not at 0.",
+        )
+        raise Wrong(said + f"{expected} are the pixels whose centres surround the sample.")
+    return (
+        "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, "
+        "which TMA allows: what lies outside is delivered as zeros."
+    )
+
+
+@exercise(
+    f"The box of 12 x 8 pixels has its corner at x={CORNER[0]}, y={CORNER[1]}. Draw it, and count."
+)
+def zero_fill(filled, expect):
+    """filled: elements of zero fill; expect: bytes that the barrier must expect."""
+    width, height, channels = BOX
+    across, down = width + CORNER[0], PICTURE[1] - CORNER[1]
+    inside, whole = across * down, width * height
+    require(
+        filled != whole - inside,
+        f"{filled} is the number of pixels outside. Count elements: each pixel has {channels} channels.",
+    )
+    require(
+        filled != inside * channels,
+        f"{filled} elements lie inside; what is asked is the rest of the box.",
+    )
+    require(
+        filled != (width - across) * (height - down) * channels,
+        f"{filled} elements are outside in x and in y at once. Outside in one of the two is enough.",
+    )
+    require(
+        filled == (whole - inside) * channels,
+        f"filled = {filled} is not it. Of the {width} x {height} pixels, {across} columns of {down} rows "
+        "are in the picture.",
+    )
+    require(
+        expect != inside * channels * ITEMSIZE,
+        f"{expect} bytes come from the picture. The barrier counts what arrives in shared memory, and the "
+        "zeros arrive too. With this number the phase would end too early.",
+    )
+    require(expect != whole * channels, f"{expect} is in elements; the barrier counts bytes.")
+    require(
+        expect == whole * channels * ITEMSIZE,
+        f"expect = {expect} is not it: a box has {whole * channels} elements of {ITEMSIZE} bytes.",
+    )
+    return "The whole box is delivered and counted, wherever it lies: 6144 bytes, always."
+
+
+@exercise(
+    "The boxes are numbered row by row, `across` of them in a row. Coordinates are in pixels."
+)
+def block_corner(kernel, engine=None):
+    """A kernel (map, out, across): block b writes box b of the picture to out[b]."""
+    width, height, channels = BOX
+    across, down = PICTURE[0] // width, PICTURE[1] // height
+    rng = np.random.default_rng(1)
+    picture = rng.standard_normal((PICTURE[1], PICTURE[0], channels)).astype(np.float16)
+    maps = TensorMapArray([TensorMap.of(picture, (channels, width, height))])
+    out = poison(across * down, height, width, channels, dtype=np.float16)
+    run(kernel, across * down, (maps, out, across), engine=engine)
+
+    def loads(x, y):
+        return maps[0].load_box((0, x, y)).view(np.float16).reshape(out.shape[1:])
+
+    def same(corner):
+        return all(
+            np.array_equal(out[b], loads(*corner(b % across, b // across)), equal_nan=True)
+            for b in range(len(out))
+        )
+
+    if same(lambda column, row: (column * width, row * height)):
+        return "Every box of the picture arrived once, each in its place."
+    require(
+        not same(lambda column, row: (column, row)),
+        "The boxes overlap: block 1 starts one pixel to the right of block 0. Coordinates count pixels, "
+        "not boxes.",
+    )
+    require(
+        not same(lambda column, row: (row * height, column * width)),
+        "The picture comes out with x and y exchanged: columns go with x, which comes before y.",
+    )
+    require(
+        not same(lambda column, row: (row * width, column * height)),
+        "The boxes come column by column: block 1 should be right of block 0, and it is below it.",
+    )
+    for b in range(len(out)):
+        x, y = b % across * width, b // across * height
+        require(
+            np.array_equal(out[b], loads(x, y)),
+            f"Block {b} should bring the box at x={x}, y={y}, and brings another.",
+        )
+    raise AssertionError("not reached: some block differs")
+
+
+@exercise(
+    "How many bytes apart are two pixels that are neighbours in x? In y? Where does the level start?"
+)
+def level_map(answer):
+    """answer(batch, start, width, height, S, H, C, itemsize) -> (offset, dims, strides)."""
+    B, H, C, levels = 2, 3, 16, ((9, 6, 0), (5, 3, 54))
+    S = 69
+    value = np.random.default_rng(2).standard_normal((B, S, H, C)).astype(np.float16)
+    raw = value.reshape(-1).view(np.uint8)
+    for b, (width, height, start) in ((0, levels[0]), (0, levels[1]), (1, levels[1])):
+        offset, dims, strides = answer(b, start, width, height, S, H, C, ITEMSIZE)
+        dims, strides, pixel = tuple(dims), tuple(strides), H * C * ITEMSIZE
+        right = (H * C, width, height), (pixel, width * pixel), (b * S + start) * pixel
+        require(
+            dims != right[0][::-1],
+            f"dims = {dims} begins with the height. The innermost dimension comes first: channels, then x, "
+            "then y.",
+        )
+        require(
+            strides != tuple(s // ITEMSIZE for s in right[1]),
+            f"strides = {strides} are in elements. A tensor map wants bytes: times itemsize.",
+        )
+        require(
+            strides != (C * ITEMSIZE, width * C * ITEMSIZE),
+            f"strides = {strides} step over one head's channels. From pixel to pixel it is all {H} heads.",
+        )
+        require(
+            offset != start * pixel or not b,
+            f"For batch {b} the map starts at byte {offset}: that is in batch 0. A batch has S * H * C "
+            "elements.",
+        )
+        require(
+            offset != right[2] // ITEMSIZE or not offset,
+            f"offset = {offset} is in elements. An address counts bytes: times itemsize.",
+        )
+        require(
+            0 <= offset < raw.size,
+            f"offset = {offset} lies outside the value tensor of {raw.size} bytes.",
+        )
+        m = TensorMap(raw[offset:], "float16", dims, strides, (C, 2, 2))
+        image = value[b, start : start + width * height].reshape(height, width, H, C)
+        for head, x, y in ((0, 0, 0), (H - 1, 2, 1), (1, width - 2, height - 2)):
+            got = m.load_box((head * C, x, y)).view(np.float16).reshape(2, 2, C)
+            require(
+                np.array_equal(got, image[y : y + 2, x : x + 2, head]),
+                f"The map is legal, but in batch {b} the box of head {head} at x={x}, y={y} has other pixels: "
+                f"dims = {dims}, strides = {strides}, offset = {offset}.",
+            )
+        require(
+            dims == right[0],
+            f"The boxes inside are right, but dims = {dims} is not the level's size, so the zero fill would "
+            "begin at another place than its border.",
+        )
+    return (
+        "Every box of every head is where it should be, and outside the level come zeros, not the next "
+        "level."
+    )
+
+
+@exercise(
+    "The two rules named 'stride multiple' and 'box row multiple' ask for multiples of 16 bytes."
+)
+def mend(answer):
+    """answer(picture) -> (array, box), for a picture (height, width, 3) of float16."""
+    picture = np.random.default_rng(3).standard_normal((10, 14, 3)).astype(np.float16)
+    array, box = answer(picture)
+    require(isinstance(array, np.ndarray), "Return the new array and the box: (array, box).")
+    require(
+        array.shape != (3, 10, 14),
+        "With a plane for each colour a pixel is in three places. Keep the channels of a pixel together.",
+    )
+    require(
+        array.ndim == 3 and array.shape[0] == 10,
+        f"The new array has shape {array.shape}; it should be (10, 14, channels).",
+    )
+    require(
+        array.shape[1] == 14,
+        f"The rows are {array.shape[1]} pixels long now. What is too short is the pixel: it needs more "
+        "channels.",
+    )
+    require(
+        array.dtype == picture.dtype, f"The elements have become {array.dtype}; float16 was fine."
+    )
+    require(
+        array.shape[2] != 3,
+        "The array still has 3 channels, 6 bytes a pixel, and 6 is no multiple of 16.",
+    )
+    m = TensorMap.of(array, box)
+    require(
+        tuple(box[1:]) == (4, 4),
+        f"box = {tuple(box)} is legal, but the box should be 4 x 4 pixels: (channels, 4, 4).",
+    )
+    got = m.load_box((0, 5, 3)).view(np.float16).reshape(4, 4, box[0])
+    require(
+        np.array_equal(got[:, :, :3], picture[3:7, 5:9]),
+        "The map is legal, but the colours in the box are not the picture's: copy them into the first 3 "
+        "channels.",
+    )
+    return f"{array.shape[2]} channels are {2 * array.shape[2]} bytes a pixel. Memory is the price of the rule."

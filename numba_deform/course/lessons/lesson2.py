@@ -1,0 +1,318 @@
+"""Lesson 2, one barrier: a model of it to play with, a look at the engine's own, and the checks."""
+
+from unittest import mock
+
+import numpy as np
+from numba import cuda, int32, uint32, uint64
+from numba.cuda import types
+
+from ...compiler import kernel
+from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from ...device.memory import ld_shared_b32, shared_address, st_global_b32
+from ...device.sync import fence_mbarrier_init
+from ...device.tma import cp_async_bulk_load
+from ...engines import faults
+from ...engines.cpu import SimFault, mbarrier, simulate
+from ..bugs.base import poison
+from . import pictures
+from .exercise import Wrong, exercise, fault_message, require
+from .pictures import BarrierState
+from .running import run
+
+
+# --- a barrier to play with -----------------------------------------------------------------------
+class Barrier:
+    """What an mbarrier counts, and nothing else: no threads, no memory, no waiting.
+
+    ``states`` holds a ``pictures.BarrierState`` for each operation so far. ValueError where an operation
+    would be undefined.
+    """
+
+    def __init__(self, count):
+        self.phase, self.expected, self.pending, self.tx = 0, count, count, 0
+        self.states = []
+        self._note(f"init({count})")
+
+    def arrive(self, count=1):
+        """``count`` arrivals."""
+        self._arrive(count)
+        self._note("arrive" if count == 1 else f"arrive {count} times")
+
+    def expect_tx(self, bytes):
+        """``bytes`` more to come; no arrival."""
+        self.tx += bytes
+        self._note(f"expect_tx({bytes})")
+
+    def arrive_expect_tx(self, bytes):
+        """First expect, then one arrival."""
+        self.tx += bytes
+        self._arrive(1)
+        self._note(f"arrive. expect_tx({bytes})")
+
+    def land(self, bytes):
+        """A copy has brought ``bytes``: complete_tx."""
+        self.tx -= bytes
+        self._complete()
+        self._note(f"{bytes} bytes land")
+
+    def passes(self, parity):
+        """Whether a wait for ``parity`` (0 or 1) returns now."""
+        return self.phase % 2 != parity
+
+    def picture(self, title="", first=0, last=None):
+        """Its states ``first`` .. ``last`` as ``pictures.barrier_states``."""
+        return pictures.barrier_states(self.states[first:last], title)
+
+    def _arrive(self, count):
+        if count > self.pending:
+            raise ValueError(f"{count} arrivals where {self.pending} are pending")
+        self.pending -= count
+        self._complete()
+
+    def _complete(self):
+        if self.pending == 0 and self.tx < 0:
+            raise ValueError(f"{-self.tx} bytes more have landed than were expected")
+        if self.pending == 0 and self.tx == 0:
+            self.phase, self.pending = self.phase + 1, self.expected
+
+    def _note(self, what):
+        self.states.append(BarrierState(what, self.phase, self.pending, self.expected, self.tx))
+
+
+def watch(kernel, grid, args, landing="late", seed=0):
+    """Run ``kernel`` on the CPU engine; the states that its barrier goes through, one for each change.
+
+    A run that breaks a rule ends in a state named after the fault. For kernels with one barrier and one block.
+    """
+    states, barriers = [], []
+
+    class Watched(mbarrier.MBarrier):
+        def __init__(self, block, address, name, count, thread):
+            super().__init__(block, address, name, count, thread)
+            barriers.append(self)
+            self.note(f"thread {thread.tid}: init({count})")
+
+        def expect(self, thread, count):
+            super().expect(thread, count)
+            self.note(f"thread {thread.tid}: expect_tx({count})")
+
+        def arrive(self, thread, count):
+            super().arrive(thread, count)
+            self.note(f"thread {thread.tid}: arrive")
+
+        def deliver(self, copy, landing):
+            super().deliver(copy, landing)
+            self.note(f"{copy.size} bytes land")
+
+        def note(self, what):
+            states.append(BarrierState(what, self.phase, self.pending, self.expected, self.tx))
+
+    with mock.patch.object(mbarrier, "MBarrier", Watched):
+        try:
+            simulate(kernel, grid, kernel.threads, args, landing=landing, seed=seed)
+        except SimFault as fault:
+            if not barriers:
+                raise
+            barriers[-1].note(type(fault).__name__)
+    return states
+
+
+# --- the exercises --------------------------------------------------------------------------------
+def story():
+    """The barrier of the exercise ``predict``, after all that happens to it."""
+    barrier = Barrier(2)
+    barrier.arrive_expect_tx(512)
+    barrier.arrive()
+    barrier.land(256)
+    barrier.land(256)
+    barrier.arrive()
+    return barrier
+
+
+@exercise("Each line is (phase, pending, tx-count) after that operation.")
+def predict(after):
+    """after: five tuples (phase, pending, tx) for the operations of :func:`story`."""
+    states = story().states[1:]
+    require(len(after) == len(states), f"{len(after)} states, for {len(states)} operations.")
+    for number, (got, state) in enumerate(zip(after, states, strict=True)):
+        expected = (state.phase, state.pending, state.tx)
+        if tuple(got) == expected:
+            continue
+        said = f"After `{state.what}` you say {tuple(got)}. "
+        require(
+            number or tuple(got) != (0, 2, 512),
+            said
+            + "arrive.expect_tx does two things: it adds the bytes, and it is an arrival as well.",
+        )
+        require(
+            number != 1 or got[0] == 0,
+            said
+            + "All arrivals are in, but 512 bytes are still to come, so the phase goes on. It needs both.",
+        )
+        require(
+            number != 3 or tuple(got) != (1, 0, 0),
+            said
+            + "The phase is over, and the next one begins at once: pending starts again from 2.",
+        )
+        require(
+            number != 3 or got[0] != 0,
+            said
+            + "Nothing is pending and nothing is to come: that is when a phase completes, by itself.",
+        )
+        raise Wrong(said + f"Before it the barrier was in {states[number - 1][1:]}; look again.")
+    return "A phase ends by itself when both counts are zero, and the next begins with all arrivals pending."
+
+
+@exercise("A wait names the phase that it wants to be over. Look at the table above.")
+def parity(passes, use_parity):
+    """passes(phase, parity) -> bool; use_parity(use) -> 0 or 1, for the use number 0, 1, 2, .. of a barrier."""
+    got = {(phase, p): passes(phase, p) for phase in range(4) for p in range(2)}
+    right = {(phase, p): phase % 2 != p for phase, p in got}
+    if any(bool(got[k]) != right[k] for k in got):
+        require(
+            any(bool(got[k]) == right[k] for k in got),
+            "It is the other way round: wait(P) asks whether the phase of parity P is over. In phase 0 it is "
+            "not, and wait(0) has to wait.",
+        )
+        phase, p = next(k for k in got if bool(got[k]) != right[k])
+        raise Wrong(
+            f"In phase {phase} you say that wait({p}) "
+            f"{'passes' if got[phase, p] else 'waits'}. "
+            f"The barrier compares {p} with the last bit of its phase."
+        )
+    uses = [use_parity(use) for use in range(6)]
+    require(
+        uses != [0] * 6,
+        "Always 0: the wait of use 1 would return at once, since phase 0 is over. It has to flip.",
+    )
+    require(
+        uses != list(range(6)),
+        "That is the phase's number. A wait takes one bit of it, 0 or 1.",
+    )
+    require(
+        uses != [1, 0] * 3,
+        "It flips, but begins with 1, and wait(1) passes a fresh barrier at once, before anything has landed.",
+    )
+    require(
+        uses == [0, 1] * 3,
+        f"For uses 0 to 5 it gives {uses}. Use number n fills phase n, and waits for the parity of n.",
+    )
+    return "Use n of a barrier is its phase n, and waits for the last bit of n: 0, 1, 0, 1."
+
+
+WORDS, THREADS = 64, 32
+BYTES = 4 * WORDS
+
+
+def copy_with(wait):
+    """A kernel (data, out) that copies 64 words by way of shared memory, with the reader's ``wait``."""
+
+    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
+    def copy(data, out):
+        room = cuda.shared.array(BYTES, types.uint8, alignment=128)
+        bars = cuda.shared.array(1, types.uint64)
+        tile, full, tid = shared_address(room), shared_address(bars), int32(cuda.threadIdx.x)
+        if tid == 0:
+            mbarrier_init(full, uint32(1))
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if tid == 0:
+            mbarrier_arrive_expect_tx(full, uint32(BYTES))
+            cp_async_bulk_load(tile, data, uint32(BYTES), full)
+        wait(full, uint32(0))
+        for i in range(tid, WORDS, THREADS):
+            st_global_b32(out + uint64(4 * i), ld_shared_b32(tile + uint32(4 * i)))
+
+    return copy
+
+
+@exercise(
+    "mbarrier_try_wait_parity(bar, parity) says 1 if the phase is over, and 0 if it gave up.",
+    faults={
+        faults.InFlightRead: "Your wait has returned although the phase was not over: try_wait may come back "
+        "with 0 before anything has happened. Ask again until it says 1.",
+        faults.Unfinished: "It never comes back: it goes on asking after the answer was 1. Loop while it is 0.",
+        faults.CopyOutlivesBlock: "Nobody has waited for the copy: the wait has to ask the barrier.",
+    },
+)
+def patient_wait(wait):
+    """wait(bar, parity): a device function that returns when the phase is over."""
+    data, out = np.arange(WORDS, dtype=np.uint32), poison(WORDS)
+    made = copy_with(wait)
+    for landing in ("late", "random"):
+        run(made, 1, (data, out), engine="cpu", landing=landing, schedules=12, seed=1, timeout=1.5)
+    require(np.array_equal(out, data), "The copy is not what was copied.")
+    return "Right in 24 schedules, in some of which try_wait gave up early and was asked again."
+
+
+@exercise("Who calls an arrive on `full`, and how often, in one phase?")
+def arrivals(count, team):
+    """count: what ``team``, a kernel (data, out, count), should initialise its barrier with."""
+    warps = team.threads // 32 - 1
+    data, out = np.arange(32, dtype=np.uint32), poison(team.threads - 32)
+    require(isinstance(count, (int, np.integer)), f"{count!r} is not a number of arrivals.")
+    try:
+        for landing in ("late", "earliest"):
+            run(team, 1, (data, out, int(count)), engine="cpu", landing=landing, schedules=3)
+    except faults.MissingArrivals as fault:
+        why = "Count the calls of an arrive, not the threads that wait."
+        if count == team.threads or count == 32 * warps:
+            why = "In each warp one lane arrives for all, after syncwarp. So a warp counts once, not 32 times."
+        raise Wrong(fault_message(fault, why)) from None
+    except faults.TooManyArrivals as fault:
+        why = "There are more arrivals in a phase than that."
+        if count == warps:
+            why = "Those are the four warps that write. The thread that announces the bytes arrives too."
+        raise Wrong(fault_message(fault, why)) from None
+    sums = data.sum() + np.arange(len(out))[::-1]
+    require(np.array_equal(out, sums), "No rule is broken, but the sums are wrong.")
+    return "Four warps that write, and the thread that expects the bytes: five calls of an arrive in a phase."
+
+
+STUCK = {  # three waits that never end: use, parity, state, and what is wrong
+    "A": (0, 0, BarrierState("", 0, 1, 2, 0), "arrivals"),
+    "B": (3, 1, BarrierState("", 3, 0, 1, 128), "bytes"),
+    "C": (1, 0, BarrierState("", 2, 1, 1, 0), "parity"),
+}
+
+
+def stuck():
+    """The barriers of the exercise ``diagnose``."""
+    steps = [
+        state._replace(what=f"{name}: use {use}, wait({parity})")
+        for name, (use, parity, state, _) in STUCK.items()
+    ]
+    return pictures.barrier_states(steps, "three threads wait for ever")
+
+
+@exercise("For each: which use is it, and which phase does the barrier say it is in?")
+def diagnose(**answers):
+    """A, B, C: "arrivals", "bytes" or "parity"."""
+    for name, (use, parity, state, expected) in STUCK.items():
+        got = answers[name]
+        said = f"{name} is not {got!r}. "
+        require(
+            got in ("arrivals", "bytes", "parity"),
+            f"{name} = {got!r} is none of the three: write 'arrivals', 'bytes' or 'parity'.",
+        )
+        if got == expected:
+            continue
+        if expected == "parity":
+            raise Wrong(
+                said
+                + f"The phase of use {use} is phase {use}, and it is over: the barrier is in phase "
+                f"{state.phase}. wait({1 - parity}) would pass; wait({parity}) waits for the end of phase "
+                f"{state.phase}, which nobody has begun to fill."
+            )
+        require(
+            got != "parity",
+            said
+            + f"Use {use} is phase {use}, and its last bit is {parity}: the wait asks for the right phase.",
+        )
+        if expected == "bytes":
+            raise Wrong(said + "Nothing is pending; all arrivals have come. Look at the tx-count.")
+        raise Wrong(said + "Its tx-count is 0. What does `pending` say?")
+    return (
+        "Every report of a barrier is read like that: is it the phase I mean, are arrivals pending, are bytes "
+        "to come?"
+    )

@@ -1,0 +1,341 @@
+"""Lesson 3, one tile: drawings of samples and of their weights, and the checks."""
+
+import math
+
+import numpy as np
+
+from ...attention.reference import TOLERANCE, reference, relative_error
+from ...engines import faults
+from ...engines.tensormap import TensorMap, TensorMapArray
+from ...measure.colours import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
+from ..bugs.base import poison
+from . import pictures
+from .exercise import Wrong, exercise, require
+from .running import run
+
+CORNERS = {  # (dy, dx) -> name, colour, hatch
+    (0, 0): ("top left", ORANGE, "//"),
+    (0, 1): ("top right", SKY, "\\\\"),
+    (1, 0): ("bottom left", GREEN, ".."),
+    (1, 1): ("bottom right", VERMILION, "xx"),
+}
+
+
+# --- pictures -------------------------------------------------------------------------------------
+def samples_on_picture(image, locations, loaded=(), title=""):
+    """``pictures.box_on_picture`` of the 2x2 tiles around ``locations`` (P, 2), with the samples as crosses."""
+    high, wide = np.shape(image)[:2]
+    places = [(u * wide, v * high) for u, v in np.asarray(locations, float)]
+    boxes = [(math.floor(x - 0.5), math.floor(y - 0.5), 2, 2) for x, y in places]
+    made = pictures.box_on_picture(image, boxes, names=[""] * len(boxes), loaded=loaded)
+    axes, *beside = made.figure.axes
+    axes.set_title(title)
+    for number, (x, y) in enumerate(places):
+        for colour, width in (("white", 4), (BLACK, 1.6)):
+            axes.plot(x, y, "+", markersize=9, markeredgewidth=width, color=colour)
+        axes.annotate(
+            str(number), (x, y), (7, 7), textcoords="offset points", weight="bold", color=BLACK,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
+        )  # fmt: skip
+    for number, panel in enumerate(beside):
+        panel.set_title(f"tile {number}", fontsize="medium")
+        x, y = (
+            place - corner for place, corner in zip(places[number], boxes[number], strict=False)
+        )
+        for colour, width in (("white", 4), (BLACK, 1.6)):
+            panel.plot(x, y, "+", markersize=9, markeredgewidth=width, color=colour)
+    said = [
+        f"sample {n} at ({x:.2f}, {y:.2f}), its tile at ({b[0]}, {b[1]})"
+        for n, ((x, y), b) in enumerate(zip(places, boxes, strict=True))
+    ]
+    return pictures.Picture(made.figure, f"{wide}x{high} pixels; " + "; ".join(said))
+
+
+def weights_as_areas(fx, fy):
+    """The square between four pixel centres, cut at a sample: a corner's weight is the area opposite it."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for (dy, dx), (name, colour, hatch) in CORNERS.items():
+        weight = (fx if dx else 1 - fx) * (fy if dy else 1 - fy)
+        x, w = (0, fx) if dx else (fx, 1 - fx)  # the side away from this corner
+        y, h = (0, fy) if dy else (fy, 1 - fy)
+        axes.add_patch(
+            Rectangle((x, y), w, h, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0)
+        )
+        axes.plot(dx, dy, "o", markersize=13, color=colour, markeredgecolor=BLACK, clip_on=False)
+        axes.text(
+            1.12 if dx else -0.12, dy, f"{name}\n{weight:.3f}", ha="left" if dx else "right",
+            va="center", fontsize=10,
+        )  # fmt: skip
+        if min(w, h) > 0.12:
+            axes.text(
+                x + w / 2, y + h / 2, f"{weight:.3f}", ha="center", va="center", fontsize=9,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+            )  # fmt: skip
+    axes.plot(fx, fy, "+", markersize=16, markeredgewidth=5, color="white")
+    axes.plot(fx, fy, "+", markersize=16, markeredgewidth=2, color=BLACK)
+    axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor=BLACK))
+    axes.set(xlim=(-0.75, 1.75), ylim=(1.12, -0.12), aspect="equal")
+    axes.set_title(f"fx = {fx:.2f}, fy = {fy:.2f}", fontsize="medium")
+    axes.axis("off")
+    said = ", ".join(
+        f"{name} {(fx if dx else 1 - fx) * (fy if dy else 1 - fy):.3f}"
+        for (dy, dx), (name, *_) in CORNERS.items()
+    )
+    return pictures.Picture(figure, f"corner weights at fx={fx:.2f}, fy={fy:.2f}: {said}")
+
+
+def coordinate_steps(width, first=None, pixels=4):
+    """The coordinate u * width - 0.5 in fp16 arithmetic for every fp16 location within ``pixels`` pixels."""
+    from matplotlib.figure import Figure
+
+    first = width - 8 if first is None else first
+    u = np.arange(0x3C00, dtype=np.uint16).view(np.float16)  # all from 0 to 1
+    exact = u.astype(np.float64) * width - 0.5
+    seen = (exact > first - 0.2) & (exact < first + pixels + 0.2)
+    u, exact = u[seen], exact[seen]
+    half = (u * np.float16(width) - np.float16(0.5)).astype(np.float64)
+    wrong = np.floor(half) != np.floor(exact)
+    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for border in range(first, first + pixels + 1):
+        axes.axhline(border, color=BLACK, linewidth=0.7, linestyle=":")
+        axes.axvline(border, color=BLACK, linewidth=0.7, linestyle=":")
+    axes.plot(exact, exact, color=BLUE, linewidth=1.2, label="exact")
+    axes.plot(exact[~wrong], half[~wrong], "o", markersize=5, color=ORANGE,
+              markeredgecolor=BLACK, label="fp16 arithmetic")  # fmt: skip
+    axes.plot(exact[wrong], half[wrong], "X", markersize=9, color=VERMILION,
+              markeredgecolor=BLACK, label="fp16 arithmetic, in a wrong tile")  # fmt: skip
+    axes.set(
+        xlabel="exact coordinate, in pixels", ylabel="coordinate as computed",
+        title=f"a level {width} pixels wide (dotted: where a tile begins)",
+    )  # fmt: skip
+    axes.legend(frameon=False)
+    return pictures.Picture(
+        figure,
+        f"{len(u)} fp16 locations on {width} pixels: coordinates in fp16 are off by up to "
+        f"{np.abs(half - exact).max():.3f} pixels, {wrong.sum()} are in a wrong tile",
+    )
+
+
+# --- the exercises --------------------------------------------------------------------------------
+@exercise(
+    "A sample on a pixel's centre (fx = fy = 0) takes all from the top left one. How does each grow?"
+)
+def corner_weights(answer):
+    """answer(fx, fy) -> ((top left, top right), (bottom left, bottom right))."""
+    for fx, fy in ((0.25, 0.5), (0.125, 0.75), (0.0, 0.0), (1.0, 0.25)):
+        got = np.asarray(answer(fx, fy), float)
+        require(
+            got.shape == (2, 2),
+            f"It has the shape {got.shape}; return two rows of two weights.",
+        )
+        right = np.outer((1 - fy, fy), (1 - fx, fx))
+        if np.allclose(got, right):
+            continue
+        said = f"For fx={fx}, fy={fy} it says {got.tolist()}. "
+        require(
+            not np.allclose(got, right.T),
+            said + "The right column of the first row is top right: fx goes across, fy goes down.",
+        )
+        require(
+            not np.allclose(got, right[::-1, ::-1]),
+            said
+            + "That gives the nearest pixel least. fx is the distance from the left column, so it is "
+            "the weight of the right one.",
+        )
+        require(
+            abs(got.sum() - 1) < 1e-6,
+            said
+            + f"They sum to {got.sum():.3g}. Weights are shares of one: their sum has to be 1.",
+        )
+        raise Wrong(said + f"The shares there are {right.tolist()}.")
+    return "Each weight is a product of two shares, one across and one down, and all four sum to 1."
+
+
+def _problem(seed, high=12, wide=16, channels=32, outside=(1.4, 0.5)):
+    """An image and a query of four samples: two inside, one over the border, one far outside."""
+    rng = np.random.default_rng(seed)
+    image = rng.standard_normal((high, wide, channels)).astype(np.float16)
+    locations = rng.uniform(0.2, 0.8, (4, 2)).astype(np.float32)
+    locations[2] = (0.01, 0.99)
+    locations[3] = outside
+    weights = rng.dirichlet(np.ones(4)).astype(np.float32)
+    return image, locations, weights
+
+
+def expected(image, locations, weights):
+    """numba_deform.attention.reference for one query, one head, one level: C numbers in float64."""
+    high, wide, channels = image.shape
+    points = len(weights)
+    return reference(
+        image.reshape(1, high * wide, 1, channels), [(high, wide)], [0],
+        locations.reshape(1, 1, 1, 1, points, 2), weights.reshape(1, 1, 1, 1, points),
+    ).reshape(channels)  # fmt: skip
+
+
+@exercise("Which neighbours are in the picture? How much of one goes into the sum?")
+def attend(answer, corner_weights):
+    """answer(image, locations, weights) -> C numbers, one query on one level."""
+    for seed in range(3):
+        image, locations, weights = _problem(seed)
+        right = expected(image, locations, weights)
+        try:
+            got = np.asarray(answer(image, locations, weights), float)
+        except IndexError as error:
+            raise Wrong(
+                f"IndexError: {error}. A neighbour may lie past the right or the lower border too."
+            ) from None
+        require(
+            got.shape == right.shape, f"It returns the shape {got.shape}, not one number a channel."
+        )
+        if relative_error(got, right) < 1e-6:
+            continue
+        even = expected(image, locations, np.ones(4, np.float32))
+        require(
+            relative_error(got, even) > 1e-6,
+            "Every sample counts the same here. Each comes with an attention weight of its own.",
+        )
+        wrapped = _from(np.pad(image, ((1, 0), (1, 0), (0, 0)), "wrap"), image, locations, weights)
+        require(
+            relative_error(got, wrapped) > 1e-6,
+            "Sample 2 reaches over the left border, and image[row, -1] is the *last* pixel of the row in "
+            "Python. Ask for row >= 0 and column >= 0 as well.",
+        )
+        raise Wrong(
+            f"On random data it is off by {relative_error(got, right):.1g} of the result. Compare with the "
+            "formula: the sum over samples of attention weight, corner weight and pixel."
+        )
+    return "It is the operator's definition, and agrees with numba_deform.attention.reference."
+
+
+def _from(padded, image, locations, weights):
+    """As ``expected``, where neighbours at -1 are read from the last pixel, as Python's indexing does."""
+    high, wide, channels = image.shape
+    total = np.zeros(channels)
+    for (u, v), weight in zip(locations.astype(float), weights.astype(float), strict=True):
+        x, y = u * wide - 0.5, v * high - 0.5
+        x0, y0 = math.floor(x), math.floor(y)
+        for dy in range(2):
+            for dx in range(2):
+                row, column = y0 + dy, x0 + dx
+                if -1 <= row < high and -1 <= column < wide:
+                    share = (x - x0 if dx else 1 - x + x0) * (y - y0 if dy else 1 - y + y0)
+                    total += weight * share * padded[row + 1, column + 1].astype(float)
+    return total
+
+
+@exercise("What type has `np.float16(0.9) * 160`?")
+def pixel(answer):
+    """answer(location: np.float16, size) -> (index of the lower neighbour, fraction)."""
+    rng = np.random.default_rng(5)
+    bad, half_bad, count = 0, 0, 0
+    for size in (48, 160, 334):
+        for location in rng.random(200).astype(np.float16):
+            exact = float(location) * size - 0.5
+            right = math.floor(exact)
+            got = answer(location, size)
+            require(
+                isinstance(got, tuple) and len(got) == 2,
+                f"It returns {got!r}, not a tuple (index, fraction).",
+            )
+            lower, fraction = int(got[0]), float(got[1])
+            where = f"For location {float(location):.4f} on {size} pixels it says {lower} + {fraction:.4f}. "
+            require(
+                (lower, round(fraction, 3))
+                != (math.floor(exact + 0.5), round((exact + 0.5) % 1, 3))
+                or (exact + 0.5) % 1 < 1e-3,
+                where + "The half pixel is missing: centre 0 lies at 0.5.",
+            )
+            half = location * np.float16(size) - np.float16(0.5)
+            count += 1
+            bad += lower != right or abs(fraction - (exact - right)) > 1e-4
+            half_bad += lower == math.floor(half) and abs(fraction - (float(half) % 1)) < 1e-3
+    require(
+        bad == 0 or half_bad < count,
+        f"{bad} of {count} samples are off. The arithmetic is in fp16: an np.float16 times a Python number is "
+        "an np.float16 again. Convert the location first, then multiply.",
+    )
+    require(
+        bad == 0,
+        f"{bad} of {count} samples are off. The index is floor(location * size - 0.5), the fraction the rest.",
+    )
+    return "Stored in fp16, computed in fp32: all 600 samples are in their tile, to 1/10000 of a pixel."
+
+
+@exercise(
+    "The barrier expects one arrival from each of the lanes 0 .. POINTS - 1, and a tile that nobody loaded "
+    "holds garbage.",
+    faults={
+        faults.MissingArrivals: "A lane that loads nothing has to arrive all the same: the barrier was "
+        "initialised with POINTS.",
+        faults.MissingBytes: "A lane announces bytes, and no copy brings them: a tile that is not loaded is "
+        "not expected.",
+        faults.UninitialisedRead: "This tile was not loaded, and is read. A weight of 0 would not help, since "
+        "0 times garbage may be NaN. Pass it over.",
+        faults.TooManyArrivals: "A lane arrives twice: arrive_expect_tx has arrived already.",
+    },
+)
+def skip(kernel, engine=None):
+    """A kernel (map, locations, weights, out, width, height) that loads the tiles of near samples only."""
+    for seed, outside, near in ((1, (1.4, 0.5), 3), (2, (0.5, -3.0), 3), (3, (0.6, 0.7), 4)):
+        image, locations, weights = _problem(seed, outside=outside)
+        high, wide, channels = image.shape
+        maps = TensorMapArray([TensorMap.of(image, (channels, 2, 2))])
+        for where in dict.fromkeys(("cpu", engine or "cpu")):
+            out = poison(channels, dtype=np.float32)
+            ran = run(kernel, 1, (maps, locations, weights, out, wide, high), engine=where)
+            error = relative_error(out, expected(image, locations, weights))
+            if where == "cpu":
+                require(
+                    ran.report.copies <= near,
+                    f"The result may be right, but it loads {ran.report.copies} tiles where {near} would do: "
+                    "the tile of a sample far outside is all zeros.",
+                )
+            require(
+                error < TOLERANCE["float16"],
+                f"The result is off by {error:.1g}: some sample that counts is left out, or one that does not "
+                "is added.",
+            )
+    return "A sample outside costs an arrival and nothing else, and the result is the reference's."
+
+
+LINES = {  # what the exercise asks for -> (its instruction, others that it may be taken for)
+    "load": ("UTMALDG", {"UTMACCTL": "UTMACCTL drops what the cache knows of the map: it is the acquire fence.",
+                         "LDS": "LDS reads shared memory; the tile is there by then."}),
+    "announce": ("SYNCS.ARRIVE", {"SYNCS.EXCH": "SYNCS.EXCH writes a new barrier: that is mbarrier_init."}),
+    "wait": ("SYNCS.PHASECHK", {"BAR.SYNC": "BAR.SYNC is cuda.syncthreads, which knows nothing of copies.",
+                                "SYNCS.ARRIVE": "SYNCS.ARRIVE is an arrival. A wait checks a phase."}),
+}  # fmt: skip
+
+
+@exercise("They stand in the order of the kernel: init, fence, sync, arrive, load, wait.")
+def sass(load, announce, wait, taken_apart):
+    """The opcodes of three lines, as strings; ``taken_apart``: the kernel's ``inspect.Inspection``."""
+    for name, got in (("load", load), ("announce", announce), ("wait", wait)):
+        opcode, others = LINES[name]
+        require(
+            isinstance(got, str), f"{name} = {got!r}: write the instruction's name, as a string."
+        )
+        got = got.strip().upper()
+        if got.startswith(opcode):
+            continue
+        for other, why in others.items():
+            require(not got.startswith(other), f"{name} is not {other}. {why}")
+        require(
+            got != "SYNCS",
+            f"{name} = 'SYNCS' names all operations on mbarriers. Which of them is it? Take the word after "
+            "the dot too.",
+        )
+        found = (
+            "" if got.split(".")[0] in taken_apart.instructions else ", which is not in this kernel"
+        )
+        raise Wrong(
+            f"{name} is not {got}{found}. Look for the registers: who uses the barrier's address?"
+        )
+    return (
+        "Three lines of Python, and for each an instruction that no ordinary load or barrier uses."
+    )

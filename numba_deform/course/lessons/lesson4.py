@@ -1,0 +1,245 @@
+"""The checks of lesson 4, stages, and the timeline of a kernel that is written in a notebook."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from ...device.marks import CAPACITY, MARK_BYTES
+from ...engines import faults
+from ...engines.gpu.device import find_gpu
+from ...kernels.budget import Budget, limits_of
+from ...kernels.registry import Constants, variant
+from ...measure import timeline
+from ..bugs.base import poison, random_words
+from .exercise import Wrong, exercise, require
+from .running import run
+
+LANES, TILES, WORDS, WORK = 32, 12, 8, 192  # as in the notebook
+FACTOR = 5
+RESULTS = Path(__file__).parents[3] / "bench" / "results"
+
+
+# --- what the notebook's kernels are run on -------------------------------------------------------
+def tiles_of_data(tiles=TILES, words=LANES * WORDS, seed=0):
+    """Random tiles: (tiles, words) uint32."""
+    return random_words(tiles, words, seed=seed)
+
+
+def expected_sums(data, steps=WORK, lanes=LANES):
+    """What ``work`` leaves in every lane after all tiles; uint32 (lanes,)."""
+    total = np.zeros(lanes, np.uint32)
+    for tile in data:
+        words = tile.reshape(-1, lanes)
+        for k in range(steps):
+            total = total * np.uint32(FACTOR) + words[k % len(words)]
+    return total
+
+
+def sums(kernel, expected, *args, engine=None, **simulated):
+    """Run ``kernel(args[0], out, *args[1:])``, return its ``Ran``; Wrong unless ``out`` is ``expected``."""
+    out = poison(len(expected))
+    ran = run(kernel, 1, (args[0], out, *args[1:]), engine=engine, **simulated)
+    count = np.count_nonzero(out != expected)
+    require(not count, f"{count} of the {len(out)} sums are not those of the tiles.")
+    return ran
+
+
+def trace(kernel, title, engine=None):
+    """Run ``kernel(data, out, marks)`` of the notebook, compare its sums, return its ``timeline.Timeline``.
+
+    Raises Wrong for other sums, and the SimFault of a broken rule.
+    """
+    data = tiles_of_data()
+    marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
+    ran = sums(kernel, expected_sums(data), data, marks, engine=engine)
+    where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
+    return timeline.decode(marks, title, where)
+
+
+def cycles(recorded):
+    """From the first mark of a Timeline to its last."""
+    return max(span.end for span in recorded.spans)
+
+
+def measured_stages(name):
+    """[(stages, ms, Budget)] of a variant on an H200, from ``bench/results/sweep_stages.json``."""
+    rows = json.loads((RESULTS / "sweep_stages.json").read_text())["rows"]
+    constants, limits, found = Constants(4, 8, 32), limits_of("sm_90a"), []
+    for row in rows:
+        if row["name"] == name and not row.get("refused"):
+            config = variant(name).configure(constants, stages=row["config"]["stages"])
+            budget = Budget.of(config, constants, limits)
+            found.append((config.stages, row["median_ms"], budget))
+    return found
+
+
+# --- exercises ------------------------------------------------------------------------------------
+@exercise("Write down the first eight tiles of a ring of three: which stage, and which lap is it?")
+def use(answer):
+    """answer(i, stages) -> (stage, parity) of the full barrier of tile i."""
+    for stages in (1, 2, 3, 4):
+        for i in range(4 * stages):
+            got, right = answer(i, stages), (i % stages, i // stages % 2)
+            if got == right:
+                continue
+            require(
+                isinstance(got, tuple) and len(got) == 2,
+                f"For tile {i} it returns {got!r}, and not two numbers (stage, parity).",
+            )
+            said = f"With {stages} stages, tile {i} gets stage {got[0]} and parity {got[1]}. "
+            require(
+                got[0] == right[0], said + f"The stages are used in turn: it lies in {right[0]}."
+            )
+            require(
+                got[1] != i // stages,
+                said
+                + "Right, this is the lap around the ring. A wait names it by its lowest bit only.",
+            )
+            require(
+                got[1] != i % 2,
+                said
+                + "This bit flips with every tile. A stage's barrier completes a phase once a lap, "
+                "so the bit flips when the ring wraps.",
+            )
+            require(
+                got[1] != 1 - right[1],
+                said
+                + "That is the other one: a fresh barrier is in phase 0, and the first tile completes "
+                "phase 0.",
+            )
+            raise Wrong(said + f"Its barrier has completed {i // stages} phases before this one.")
+    return "The stage is the remainder, the lap is the quotient, and the parity is the lap's lowest bit."
+
+
+@exercise(
+    "A stage goes round in latency + work cycles. How many tiles can be worked on in that time?"
+)
+def stages_needed(answer):
+    """answer(latency, work) -> the smallest number of stages with which the warp never waits."""
+    cases = ((600, 200), (600, 150), (610, 200), (100, 400), (1000, 90))
+    said = [answer(latency, work) for latency, work in cases]
+    steps = [-(-latency // work) for latency, work in cases]  # tiles on their way
+    require(
+        said != steps,
+        "So many steps of work do hide the latency. But while those tiles are on their way, one more is being "
+        "read, and it has a stage too.",
+    )
+    require(
+        said != [latency // work + 1 for latency, work in cases],
+        "For 610 cycles of latency and 200 of work it says 4. Then three steps of work, 600 cycles, have to "
+        "cover 610: ten cycles of waiting are left in every step. Round up.",
+    )
+    for (latency, work), got, ahead in zip(cases, said, steps, strict=True):
+        require(
+            got == ahead + 1,
+            f"For a latency of {latency} and {work} cycles of work it says {got}. {ahead} tiles have to be on "
+            "their way while one is being read.",
+        )
+    return (
+        "As many tiles on their way as cover the latency, and one being read. A deeper ring has nothing "
+        "left to hide."
+    )
+
+
+RING_FAULTS = {
+    faults.RefillRace: "Thread 0 refills a stage while others still read it: it has to acquire it first.",
+    faults.ReadAfterRelease: "The release says `I have read it`. It comes after the last read.",
+    faults.MissingArrivals: "The empty barrier expects an arrival of each of the 64 threads, in every lap: "
+    "all of them release.",
+    faults.InFlightRead: "Nobody may read a tile before its full barrier says that it is there: wait(ring, "
+    "now).",
+    faults.TooManyArrivals: "Each thread releases a stage once for each tile.",
+}
+
+
+@exercise(
+    "Three calls: thread 0 acquires before it refills; everybody waits before, and releases after the work.",
+    faults=RING_FAULTS,
+)
+def shared_ring(build, engine=None):
+    """build(stages) -> kernel(data, out) of two warps that share a ring."""
+    data = tiles_of_data(words=2 * LANES * WORDS, seed=1)
+    expected = np.concatenate([expected_sums(half) for half in np.split(data, 2, axis=1)])
+    for stages, landing, seed in (
+        (2, "late", 0),
+        (2, "random", 1),
+        (3, "earliest", 0),
+        (3, "random", 2),
+    ):
+        made = build(stages)
+        sums(made, expected, data, engine="cpu", landing=landing, seed=seed)
+    if engine == "gpu":
+        sums(made, expected, data, engine=engine)
+    return (
+        "Acquire, commit, wait, release: all tiles arrive, none is overwritten early, in every "
+        "schedule that was tried."
+    )
+
+
+MEND_FAULTS = {
+    faults.UninitialisedRead: "The weight of this tile was stored somewhere, but not in the entry that is "
+    "read here.",
+    faults.RefillRace: "One fault is mended, the other shows: lane 0 runs on and refills the stage that a "
+    "slower lane still reads. The lanes have to meet first.",
+    faults.LiveBarrierInit: "This is what the guide's authors tried. The barrier was never the fault, and "
+    "starting it anew while it is in use is undefined.",
+}
+
+
+@exercise(
+    "Store the weight in the entry of the *next* tile's stage; then: who may still be reading?",
+    MEND_FAULTS,
+)
+def mend(kernel, engine=None):
+    """The two-stage kernel(data, weights, out) of the guide, mended."""
+    data = random_words(6, LANES, seed=3)
+    weights = random_words(6, seed=4) & np.uint32(15)
+
+    def result(chosen, **simulated):
+        out = poison(LANES)
+        run(kernel, 1, (data, weights, out), engine=chosen, **simulated)
+        return out
+
+    out = result("cpu")
+    shifted = np.concatenate([weights[1:], weights[-1:]])
+    require(
+        not np.array_equal(out, shifted @ data),
+        "Every tile is multiplied by the weight of the next one: the entry of the tile that is being "
+        "read was overwritten. Index by the stage of tile `ahead`.",
+    )
+    require(np.array_equal(out, weights @ data), "The weighted sum is not right yet.")
+    for landing in ("late", "random"):
+        require(
+            np.array_equal(result("cpu", seed=1, schedules=8, landing=landing), weights @ data),
+            "The sum is right in the first schedule and wrong in others.",
+        )
+    if engine == "gpu":
+        require(np.array_equal(result(engine), weights @ data), "On the GPU the sum is wrong.")
+    return (
+        "Both faults are gone: two stages work, with the barriers just as they were all the time."
+    )
+
+
+@exercise("An SM has 228 KB. Each block takes its ring and its barriers, and 1 KB for the system.")
+def most_stages(answer):
+    """answer(stage_bytes, blocks) -> the largest ring with which so many blocks fit on an SM."""
+    for stage, blocks in ((16384, 3), (16384, 2), (32768, 3), (8192, 6), (32768, 1)):
+        barriers = 64  # bytes a stage: eight warps' barriers
+        right = ((228 * 1024 // blocks) // 128 * 128 - 1024 - 128) // (stage + barriers)
+        got = answer(stage, blocks)
+        if got == right:
+            continue
+        said = f"For stages of {stage // 1024} KB and {blocks} blocks it says {got}. "
+        require(
+            got != 228 * 1024 // stage,
+            said + f"That is for one block alone; here {blocks} of them share the SM.",
+        )
+        require(
+            got <= right,
+            said
+            + f"{blocks} x ({got} x {stage + barriers} + 1024) bytes are more than {228 * 1024}: one "
+            "block less would fit.",
+        )
+        raise Wrong(said + f"There is room for {right}.")
+    return "Three blocks with stages of 16 KB leave room for four. The fifth stage costs a whole block."

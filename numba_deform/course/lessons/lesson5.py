@@ -1,0 +1,301 @@
+"""The checks of lesson 5, roles, and what was measured on an H200."""
+
+import json
+
+import numpy as np
+from numba import cuda, int32, uint32, uint64
+from numba.cuda import types
+
+from ...compiler import kernel
+from ...device.marks import CAPACITY, MARK_BYTES
+from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
+from ...device.memory import ld_shared_b32, shared_address, st_global_b32
+from ...device.pipeline import init_barriers, mbarrier_wait
+from ...device.sync import fence_mbarrier_init
+from ...device.tma import cp_async_bulk_load
+from ...engines import faults
+from ...engines.gpu.device import find_gpu
+from ...measure import timeline
+from ..bugs.base import poison, random_words
+from .exercise import Wrong, exercise, require
+from .lesson4 import RESULTS, expected_sums
+from .running import run
+
+LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64  # as in the notebook
+
+
+# --- what the notebook's kernels are run on -------------------------------------------------------
+def items_of_data(items=1, seed=0):
+    """Random tiles of each item: (items, TILES, CONSUMERS * LANES * WORDS) uint32."""
+    return random_words(items, TILES, CONSUMERS * LANES * WORDS, seed=seed)
+
+
+def expected(data):
+    """What the consumers leave of each item: (items, CONSUMERS * LANES) uint32."""
+    parts = [np.split(item, CONSUMERS, axis=1) for item in data]
+    return np.array([np.concatenate([expected_sums(p, WORK) for p in of]) for of in parts])
+
+
+def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
+    """Run ``kernel(data, out, marks, items)`` of the notebook, compare its sums; block 0's Timeline.
+
+    Raises Wrong for other sums, and the SimFault of a broken rule.
+    """
+    data = items_of_data(items)
+    want, out = expected(data), poison(items, CONSUMERS * LANES)
+    marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
+    ran = run(kernel, grid, (data, out, marks, items), engine=engine, **simulated)
+    wrong = np.flatnonzero((out != want).any(axis=1))
+    require(
+        not len(wrong),
+        f"The sums of item {wrong[0] if len(wrong) else 0} are not those of its tiles.",
+    )
+    where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
+    return timeline.decode(marks, title, where)
+
+
+def measured(*names, pattern="local(2)"):
+    """{variant: ms} on an H200, seeds' shape, from ``bench/results/pipelines_seeds.json``."""
+    rows = json.loads((RESULTS / "pipelines_seeds.json").read_text())["rows"]
+    found = {
+        r["variant"]: r["median_ms"] for r in rows if r["pattern"] == pattern and "median_ms" in r
+    }
+    return {name: found[name] for name in names}
+
+
+def measured_timeline():
+    """Rows (warp, role, share, ..) of phase2's timeline on an H200, ``bench/results/timeline_phase2.json``."""
+    return json.loads((RESULTS / "timeline_phase2.json").read_text())["rows"]
+
+
+# --- exercises ------------------------------------------------------------------------------------
+@exercise(
+    "Count calls of an arrive, not threads that exist: who calls commit, who calls release, in one lap?"
+)
+def counts(answer):
+    """answer(producers, consumers, arrivals) -> (count of full, count of empty)."""
+    for producers, consumers in ((1, 7), (2, 6), (4, 4)):
+        for arrivals, each in (("warp", 1), ("lane", 32)):
+            got, right = (
+                answer(producers, consumers, arrivals),
+                (producers * each, consumers * each),
+            )
+            if got == right:
+                continue
+            said = f"With {producers} + {consumers} warps and arrivals={arrivals!r} it says {got}. "
+            require(
+                isinstance(got, tuple) and len(got) == 2, said + "Two numbers: full, then empty."
+            )
+            everybody = (producers + consumers) * 32
+            require(
+                everybody not in got,
+                said
+                + f"{everybody} are all threads of the block. Nobody arrives on both barriers: the one "
+                "that expects everybody waits for ever.",
+            )
+            require(
+                got != right[::-1],
+                said + "They are exchanged: producers arrive on full, consumers on empty.",
+            )
+            require(
+                got != (producers * 32, consumers * 32) and got != (producers, consumers),
+                said
+                + "That is right for the other value of arrivals: one lane of a warp, or each of its "
+                "32.",
+            )
+            raise Wrong(
+                said + f"In each lap {right[0]} arrivals come to full and {right[1]} to empty."
+            )
+    return (
+        "Full counts the producers' arrivals, and the bytes besides; empty counts the consumers'. A thread "
+        "that is in neither role is in neither count."
+    )
+
+
+@exercise(
+    "Empty expects one arrival of each consumer warp. When has a *warp* read the stage?",
+    faults={
+        faults.ReadAfterRelease: "One lane speaks for 32: before it does, all of them must have read. Release "
+        "after the work, and let the lanes meet first.",
+        faults.RefillRace: "One lane speaks for 32, and the others may still be reading when it does. Let the "
+        "lanes meet first: cuda.syncwarp().",
+        faults.TooManyArrivals: "Empty was initialised for one arrival of each consumer warp. Here every lane "
+        "arrives.",
+        faults.UnobservedPhase: "Empty was initialised for one arrival of each consumer warp. Here more "
+        "arrive.",
+        faults.MissingArrivals: "Nobody gives the stage back: the producer fills the ring once, and then waits "
+        "for ever.",
+    },
+)
+def consumer(build, engine=None):
+    """build(stages) -> the persistent kernel(data, out, marks, items), its release written."""
+    for stages in (2, 3):
+        made = build(stages)
+        for landing in ("late", "random"):
+            trace(made, "", "cpu", items=2, landing=landing, schedules=2)
+    if engine == "gpu":
+        trace(made, "", engine, items=4, grid=2)
+    return "Read, meet, and one lane arrives: three arrivals on empty for each tile, in every schedule."
+
+
+@exercise(
+    "A fresh barrier passes a wait for parity 1. In lap 1 the producer waits for the end of which phase?",
+    faults=dict.fromkeys(
+        (faults.StaleRefill, faults.TooManyArrivals, faults.UnobservedPhase),
+        "The producer does not wait for the consumers here: its bit has to flip with every lap of the ring, or "
+        "it passes by a phase that was over long ago.",
+    )
+    | {
+        faults.MissingArrivals: "The producer waits for a release before anything was there to be released: in "
+        "lap 0 it has to pass at once.",
+        faults.RefillRace: "The producer passes before the consumers have released: which phase of empty do "
+        "they complete by releasing lap 0?",
+    },
+)
+def producer_parity(answer):
+    """answer(lap) -> the parity with which a producer awaits empty, a function that kernels may call."""
+    laps = [answer(lap) for lap in range(6)]
+    require(
+        all(parity in (0, 1) for parity in laps),
+        f"In the laps 0 to 5 it says {laps}. A parity is one bit, 0 or 1.",
+    )
+    data, out = random_words(7, LANES, seed=5), poison(LANES)
+    run(_ring_with(answer), 1, (data, out), engine="cpu")
+    require(np.array_equal(out, data.sum(axis=0)), "The sums are not those of the tiles.")
+    require(laps == [1, 0, 1, 0, 1, 0], f"In the laps 0 to 5 it says {laps}.")
+    return (
+        "1, 0, 1, 0: always the opposite of the consumer's. The producer waits for the phase before its own "
+        "lap, and in lap 0 that is the one that a fresh barrier calls completed."
+    )
+
+
+def _ring_with(parity_of):
+    """A producer thread and a consumer warp, two stages, seven tiles."""
+    STAGES, ITEMS, BYTES, HALF = 2, 7, 4 * LANES, LANES
+    WORDS_OF_RING = STAGES * LANES
+    device_parity = cuda.jit(device=True)(parity_of)
+
+    @kernel(types.void(types.uint64, types.uint64), threads=2 * LANES)
+    def ring(data, out):
+        tile = cuda.shared.array(WORDS_OF_RING, uint32, alignment=128)
+        full_bars = cuda.shared.array(STAGES, uint64)
+        empty_bars = cuda.shared.array(STAGES, uint64)
+        tiles, full, empty = (
+            shared_address(tile),
+            shared_address(full_bars),
+            shared_address(empty_bars),
+        )
+        tid = int32(cuda.threadIdx.x)
+        if tid == 0:
+            init_barriers(full, STAGES, 1)
+            init_barriers(empty, STAGES, LANES)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if tid == 0:
+            for i in range(ITEMS):
+                stage, lap = i % STAGES, i // STAGES
+                mbarrier_wait(uint32(empty + 8 * stage), int32(device_parity(lap)))
+                mbarrier_arrive_expect_tx(uint32(full + 8 * stage), uint32(BYTES))
+                cp_async_bulk_load(
+                    uint32(tiles + BYTES * stage), data + uint64(BYTES * i), uint32(BYTES),
+                    uint32(full + 8 * stage),
+                )  # fmt: skip
+        elif tid >= HALF:
+            lane, total = int32(tid - HALF), uint32(0)
+            for i in range(ITEMS):
+                stage, lap = i % STAGES, i // STAGES
+                mbarrier_wait(uint32(full + 8 * stage), int32(lap & 1))
+                total = uint32(total + ld_shared_b32(uint32(tiles + BYTES * stage + 4 * lane)))
+                mbarrier_arrive(uint32(empty + 8 * stage))
+            st_global_b32(out + uint64(4 * lane), total)
+
+    return ring
+
+
+SHARES = {  # made up, to be told apart: a role's share of its time
+    "producers": {
+        "producer": {"acquire": 0.05, "issue": 0.75, "prepare": 0.2},
+        "consumer": {"wait": 0.75, "compute": 0.2, "other": 0.05},
+    },
+    "consumers": {
+        "producer": {"acquire": 0.8, "issue": 0.15, "prepare": 0.05},
+        "consumer": {"wait": 0.05, "compute": 0.85, "other": 0.1},
+    },
+    "copies": {
+        "producer": {"acquire": 0.85, "issue": 0.1, "prepare": 0.05},
+        "consumer": {"wait": 0.8, "compute": 0.15, "other": 0.05},
+    },
+}
+
+
+@exercise(
+    "Whoever waits is not the one who is waited for. And if both wait, what are they waiting for?"
+)
+def bottleneck(answer):
+    """answer(producer, consumer): shares of one warp of each role -> producers, consumers or copies."""
+    for right, of in SHARES.items():
+        got = answer(of["producer"], of["consumer"])
+        if got == right:
+            continue
+        acquire, wait = (of["producer"]["acquire"], of["consumer"]["wait"])
+        said = (
+            f"Where a producer acquires {acquire:.0%} of its time and a consumer waits {wait:.0%}, it says "
+            f"{got!r}. "
+        )
+        require(got in SHARES, said + "The answer is one of 'producers', 'consumers' and 'copies'.")
+        require(
+            right != "copies",
+            said
+            + "Both wait most of their time. What neither of them does is the copies' own way: latency, or "
+            "a full unit. More stages, or larger boxes.",
+        )
+        require(
+            got != "copies",
+            said + "The copies are to blame only where both roles wait.",
+        )
+        raise Wrong(
+            said
+            + "The one that waits is idle because of the other. Look for the role that never waits."
+        )
+    return "The bottleneck is the one that never waits; where both wait, it lies between them."
+
+
+@exercise("A warp issues a tile every `cycles`. How many such warps issue at once on one SM?")
+def forecast(answer):
+    """answer(issue, share, producers, blocks) -> cycles a tile per SM."""
+    for issue, share, producers, blocks in (
+        (81.5, 0.725, 2, 4),
+        (80.0, 0.5, 4, 3),
+        (90.0, 1.0, 1, 2),
+    ):
+        got, right = answer(issue, share, producers, blocks), issue / share / (producers * blocks)
+        if abs(got - right) < 1e-6 * right:
+            continue
+        said = (
+            f"For {issue} cycles, {share:.1%} of the time, {producers} producers in each of {blocks} blocks it "
+            f"says {got:.4g}. "
+        )
+
+        def is_(other, got=got):
+            return abs(got - other) < 1e-6 * other
+
+        require(
+            not is_(issue / (producers * blocks)),
+            said
+            + "As if a producer did nothing but issue. A tile takes it all the cycles between two issues, "
+            "and these are only a share of them: divide by it.",
+        )
+        require(
+            not is_(issue / share / producers),
+            said + "That is one block; an SM holds several, and all their producers issue at once.",
+        )
+        require(
+            not is_(issue * share / (producers * blocks)),
+            said
+            + "Multiplied by the share it gets shorter. The time between two tiles is longer than the "
+            "issue alone.",
+        )
+        raise Wrong(
+            said + f"{producers * blocks} warps issue at once, each a tile in {issue / share:.1f}."
+        )
+    return "The warps' rates add up. With phase2's numbers: about 14 cycles a tile, where the TMA unit needs 8."

@@ -1,0 +1,357 @@
+"""The checks of lesson 6, debugging: predictions, and five pipelines to mend."""
+
+import numpy as np
+
+from ...engines.cpu import SimFault, explore
+from ..bugs.base import Launch, poison, random_words
+from .exercise import Wrong, exercise, fault_message, require
+from .recorded import results
+from .running import run
+
+LANDINGS = ("late", "random", "earliest")
+SCHEDULES = 4  # for each landing
+LANES, ITEMS, READERS = 32, 6, 64  # of the notebook's first two pipelines
+POINTS, THREADS = 4, 64  # of the third
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+
+
+def _names(kernel):
+    return kernel.py_func.__code__.co_names
+
+
+def _mended(kernel, fresh, explain, engine=None):
+    """Run ``kernel`` on ``fresh()`` launches over schedules and landings; returns how many runs there were.
+
+    ``explain(fault)`` is the exercise's own sentence to a fault; ``fault`` is None where no rule is broken but
+    the numbers are wrong. Where lessons run on a GPU, a kernel that is clean here runs there too.
+    """
+    runs = 0
+    for landing in LANDINGS:
+        launch = fresh()
+        try:
+            run(
+                kernel, launch.grid, launch.args, engine="cpu", schedules=SCHEDULES, landing=landing
+            )
+        except SimFault as fault:
+            raise Wrong(fault_message(fault, explain(fault))) from None
+        wrong = launch.wrong()
+        require(
+            not wrong,
+            f"No rule is broken, but {wrong} of {launch.out.size} numbers are wrong. {explain(None)}",
+        )
+        runs += SCHEDULES
+    if engine == "gpu":
+        launch = fresh()
+        run(kernel, launch.grid, launch.args, engine="gpu")
+        require(
+            not launch.wrong(), "The CPU engine finds nothing, but on the GPU the numbers differ."
+        )
+    return runs
+
+
+def _tiles(items, lanes):
+    data, out = random_words(items, lanes, seed=6), poison(lanes)
+    return Launch((data, out), out, data.sum(axis=0))
+
+
+# --- 1: a standstill ------------------------------------------------------------------------------
+@exercise("Go through the loops by hand: tile 0, tile 1, and then? The ring has two stages.")
+def standstill(producer, consumers, tiles):
+    """producer, consumers: "full" or "empty"; tiles: how many each reader has added."""
+    for name, word in (("producer", producer), ("consumers", consumers)):
+        require(
+            word in ("full", "empty"),
+            f'{name} = {word!r}: there are two kinds of barriers, "full" and "empty".',
+        )
+    require(
+        producer == "empty",
+        "The producer never waits on full. It waits for empty stages (line C) and fills them.",
+    )
+    require(
+        consumers == "full",
+        "The consumers never wait on empty: they arrive there (line E). They wait for full stages (D).",
+    )
+    require(
+        tiles != 0,
+        "Some tiles do get through: a fresh empty barrier lets parity 1 pass at once, so the first round "
+        "needs no arrival on it.",
+    )
+    require(
+        tiles != ITEMS,
+        f"If all {ITEMS} tiles were added, the kernel would have ended. Who gives a stage back?",
+    )
+    require(
+        tiles == 2,
+        f"{tiles} is not it. Tiles pass until the producer needs a stage a second time: count the stages.",
+    )
+    return (
+        "One tile for each stage, and then a circle: the producer waits for an empty stage, and the "
+        "consumers wait for the tile that it would bring."
+    )
+
+
+def _count_of(fault):
+    count = getattr(fault, "state", None) or ""
+    pending = count.partition("pending ")[2].partition(",")[0]
+    return f"Its barrier says: pending {pending}. " if pending else ""
+
+
+@exercise("Who executes line E, and how many of them are there in a round?")
+def arrivals(kernel, engine=None):
+    """The kernel roles(data, out) with the right count of arrivals on empty."""
+
+    def explain(fault):
+        kind = type(fault).__name__
+        if kind == "TooManyArrivals":
+            return (
+                "That is too few: the first warp's arrival ends the phase alone, and the stage would be "
+                "refilled while the other warp still reads it."
+            )
+        return (
+            f"{_count_of(fault)}That is more than ever arrive. Count the threads that execute line E, "
+            "not those that read; and the producer does not arrive on empty."
+        )
+
+    runs = _mended(kernel, lambda: _tiles(ITEMS, READERS), explain, engine)
+    return (
+        f"Two warps read, and one lane of each arrives, so 2. {runs} runs on the CPU engine are clean, in "
+        "three ways of landing."
+    )
+
+
+# --- 2: a race ------------------------------------------------------------------------------------
+@exercise("Which two of the lines A to D touch the bytes of a tile, one of them writing?")
+def race(lines, later):
+    """lines: two letters; later: how many iterations after the read the other line comes."""
+    said = "".join(sorted(str(line).upper() for line in lines))
+    require(
+        said != "CD",
+        "C waits for the bytes that D reads: these two are in order, full's phase sees to it.",
+    )
+    require(
+        "A" not in said,
+        "A touches only the barrier, and barriers may be used by all at once. Look for the tile's bytes.",
+    )
+    require(
+        said != "BC",
+        "C touches only the barrier. Who reads the bytes that the copy of B overwrites?",
+    )
+    require(said == "BD", f"{said} is not it: B writes a tile's bytes, D reads them.")
+    require(
+        later != 2,
+        "Tile i + 2 lies where tile i was, that is right. But it is asked for one ahead, before tile "
+        "i + 1 is even waited for.",
+    )
+    require(
+        later != 0,
+        "In its own iteration B asks for the *other* stage: tile i + 1, while D reads tile i.",
+    )
+    require(later == 1, f"{later} iterations later is not it: when is tile i + 2 asked for?")
+    return (
+        "In iteration i + 1 lane 0 asks for tile i + 2, into the stage of tile i. That *it* has read tile i "
+        "is sure; that the 31 others have, nothing says."
+    )
+
+
+@exercise("What makes lanes of one warp wait for each other?")
+def warp_sync(kernel, engine=None):
+    """The kernel pipeline(data, out) with all lanes' reads before the refill."""
+
+    def explain(fault):
+        if fault is None:
+            return "Every lane has to read its own number of every tile."
+        if type(fault).__name__ == "WarpDivergence":
+            return (
+                "One lane alone cannot meet the others: all 32 have to come to the syncwarp, so it stands "
+                "outside of any branch."
+            )
+        if any("fence" in name for name in _names(kernel) if name != "fence_mbarrier_init"):
+            return (
+                "A fence orders what *one* thread does. It does not wait for the other lanes, and they are "
+                "who still reads."
+            )
+        return (
+            "Waiting for full once more says that the tile has come. What is to be known is that all lanes "
+            "have read it."
+        )
+
+    runs = _mended(kernel, lambda: _tiles(ITEMS, LANES), explain, engine)
+    return (
+        f"After the syncwarp lane 0 knows that all lanes are past their read. No barrier in memory is "
+        f"needed, since readers and loader are one warp. {runs} runs are clean."
+    )
+
+
+# --- 3: the tail ----------------------------------------------------------------------------------
+def _queries(queries):
+    weights = random_words(POINTS, seed=7) & np.uint32(15)
+    data, out = random_words(queries, seed=8), poison(queries)
+    expected = data * weights.sum(dtype=np.uint32)
+    return Launch((weights, data, out, queries), out, expected, grid=-(-queries // THREADS))
+
+
+@exercise("A block has 64 threads. In which launches does some block have threads without a query?")
+def tail(hangs):
+    """hangs: those of 64, 96, 128, 200 queries that do not end."""
+    hangs = set(hangs)
+    require(
+        hangs <= {64, 96, 128, 200},
+        f"Choose among 64, 96, 128 and 200; {sorted(hangs)} has another number.",
+    )
+    require(
+        not hangs & {64, 128},
+        "64 and 128 queries fill their blocks to the last thread: all arrive, and nothing hangs.",
+    )
+    require(
+        hangs != {200},
+        "200 does hang, and 96 does too: one warp of its second block leaves as a whole, but it is "
+        "threads that the barrier counts.",
+    )
+    require(
+        hangs != {96},
+        "96 does hang, and 200 does too: its fourth block has 8 queries for 64 threads.",
+    )
+    require(hangs, "At least one of them hangs: look at the last block of each launch.")
+    return (
+        "The last block of each has threads without a query. They leave, and the barrier goes on counting "
+        "on them."
+    )
+
+
+@exercise("How often has a thread to go round that has a query? And one that has none?")
+def rounds(kernel, engine=None):
+    """The kernel weighted(weights, data, out, queries) that ends for every number of queries."""
+
+    def explain(fault):
+        if fault is None:
+            return "Each of the four points has to be added for each query."
+        if "phase 0" in (fault.state or ""):
+            return "It is the same fault in other words: threads without a query do not come to the barrier."
+        return (
+            "The threads without a query come to the first round and stay away from a later one. The "
+            "barrier expects all 64 in *every* phase."
+        )
+
+    runs = 0
+    for queries in (THREADS, 96, 200):
+        runs += _mended(kernel, lambda queries=queries: _queries(queries), explain, engine)
+    return (
+        f"Every thread makes every round; only loading and storing depend on having a query. {runs} runs "
+        "with 64, 96 and 200 queries are clean."
+    )
+
+
+# --- 4: one order of many -------------------------------------------------------------------------
+PLACES = ("before A", "between A and C", "after C")
+
+
+@exercise("Write down what `seen` is in each of the three places, and what line E reads then.")
+def order(place):
+    """place: where the consumer's look D has to fall for the kernel to be wrong."""
+    require(place in PLACES, f"{place!r} is not one of {', '.join(map(repr, PLACES))}.")
+    require(
+        place != "before A",
+        "Before A the flag is EMPTY. The consumer sees it, leaves the box alone and fetches the number "
+        "itself.",
+    )
+    require(
+        place != "after C",
+        "After C the flag is READY. It was set with release and is read with acquire, so the number is "
+        "there.",
+    )
+    return "Between A and C the flag is not EMPTY any more, and the number is not there yet."
+
+
+@exercise("For which value of the flag is the number in the box?")
+def ready(kernel):
+    """The kernel mailbox(data, out), right in every order of its events."""
+    data, out = random_words(1, seed=9), poison(2)
+    try:
+        tried = explore(kernel, 1, 64, (data, out))
+    except SimFault as fault:
+        run(kernel, 1, (data, out), engine="cpu")  # the order in which the flag is READY
+        if not out[1]:
+            own = "The box is taken just when it must not be: WRITING says that the number is on its way."
+        else:
+            own = "The box is taken as soon as the producer has begun. It has to have ended."
+        raise Wrong(fault_message(fault, own)) from None
+    require(
+        out[0] == data[0],
+        "No rule is broken, but the number that the consumer writes is not the one that was sent.",
+    )
+    require(
+        tried.results > 1,
+        f"No order of the events breaks a rule ({tried.schedules} were tried), but in none of them does the "
+        "consumer take the number from the box. So it is of no use.",
+    )
+    return (
+        f"Complete: {tried.schedules} schedules are all that there are, none breaks a rule, and in some the "
+        "consumer finds the number in the box. That is a proof for this kernel, not a sample."
+    )
+
+
+# --- 5: nobody notices ----------------------------------------------------------------------------
+def noticed(name):
+    """Who notices a planted fault, of the four tools, ``numbers`` on the H200 and ``CPU engine``."""
+    (gpu,) = (row for row in results("bugs")["rows"] if row["bug"] == name)
+    (tools,) = (row for row in results("sanitizer_bugs")["rows"] if row["bug"] == name)
+    found = {tool for tool in TOOLS if tools[tool] != "nothing"}
+    if gpu["gpu"] != "right":
+        found.add("numbers")
+    return found | ({"CPU engine"} if gpu["cpu_engine"] else set())
+
+
+@exercise("Think of what each tool watches. Which of them knows about two views of one memory?")
+def notice(who):
+    """who: names out of ``numbers``, the tools of compute-sanitizer, ``CPU engine``."""
+    who, truth = {who} if isinstance(who, str) else set(who), noticed("no_proxy_fence")
+    require(
+        who <= {*TOOLS, "numbers", "CPU engine"},
+        f"The names are numbers, {', '.join(TOOLS)} and CPU engine; {sorted(who)} has another.",
+    )
+    require(
+        "numbers" not in who,
+        "On the H200 all numbers were right, by luck: the writes had reached shared memory in time.",
+    )
+    require(
+        "racecheck" not in who,
+        "racecheck says nothing: between the lanes' writes and lane 0 stands a syncwarp, and the copy "
+        "engine's view it does not follow.",
+    )
+    require(
+        not who & {"memcheck", "synccheck", "initcheck"},
+        "Addresses, barriers and initialisation are all in order here, so these three have nothing to say.",
+    )
+    require(who == truth, "Somebody does notice: the next cell asks it.")
+    return "Only the CPU engine does, since it keeps for each byte whether its writer has passed a fence."
+
+
+@exercise("It is the fence whose name says between which two *proxies* it stands. Who needs it?")
+def proxy_fence(kernel, engine=None):
+    """The kernel add_one(data, out), whose writes the copy engine sees."""
+
+    def fresh():
+        data, out = random_words(LANES, seed=5), poison(LANES)
+        return Launch((data, out), out, data + 1)
+
+    def explain(fault):
+        names = _names(kernel)
+        if fault is None:
+            return "The tile has to hold data + 1 before it is stored."
+        if "fence_proxy_async" in names:
+            return (
+                "It is the right fence, in one lane only. A fence orders what its own thread has written, "
+                "and all 32 lanes have written."
+            )
+        if "fence_mbarrier_init" in names:
+            return "This fence shows the copy engine new barriers, and nothing else."
+        return (
+            "This orders ordinary accesses among themselves. The copy engine looks through another proxy, "
+            "which only fence_proxy_async reaches."
+        )
+
+    runs = _mended(kernel, fresh, explain, engine)
+    return (
+        "Write, then the fence in every thread that wrote, then meet, then one thread issues the copy. "
+        f"{runs} runs are clean."
+    )

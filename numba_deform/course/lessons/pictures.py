@@ -1,0 +1,398 @@
+"""Drawings of the lessons: boxes on a picture, numbers, barriers, banks, timelines.
+
+Each function returns a :class:`Picture`, which a notebook shows when it is a cell's last value. What a colour
+says is said again by a hatch or a text.
+"""
+
+import base64
+import html
+import io
+import textwrap
+from collections import namedtuple
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...measure import timeline
+from ...measure.colours import BLACK, BLUE, GREY, ORANGE, PALE, SERIES, SKY, VERMILION, YELLOW
+
+DOTS_PER_INCH = 110
+BANKS, BANK_BYTES = 32, 4  # of shared memory; a wavefront serves each bank once
+
+BarrierState = namedtuple("BarrierState", ["what", "phase", "pending", "expected", "tx"])
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A matplotlib ``figure`` and the same in words, ``alt``: for readers who cannot see it, and scripts."""
+
+    figure: object
+    alt: str
+
+    def png(self):
+        """The bytes of a PNG file."""
+        file = io.BytesIO()
+        self.figure.savefig(file, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight")
+        return file.getvalue()
+
+    def save(self, path):
+        """Write it in the format of the path's suffix (.png, .svg, .pdf); returns the path."""
+        self.figure.savefig(path, dpi=DOTS_PER_INCH, bbox_inches="tight")
+        return path
+
+    def __repr__(self):
+        return f"[picture: {self.alt}]"
+
+    def _repr_html_(self):
+        data = base64.b64encode(self.png()).decode()
+        alt = html.escape(self.alt, quote=True)
+        return f'<img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{data}">'
+
+
+def _figure(width, height):
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+# --- boxes on a picture ---------------------------------------------------------------------------
+def box_on_picture(image, boxes, names=None, loaded=(), title=""):
+    """``boxes`` = (x, y, width, height) in pixels on a feature map; what lies outside it is hatched.
+
+    ``image`` is (height, width) or (height, width, C): the first three channels are drawn as colours, of
+    fewer the first as grey. ``loaded``: the boxes' contents, shaped as ``image``, drawn beside it.
+    ``names``: a label for each box, default 0, 1, ...
+    """
+    boxes = [tuple(int(v) for v in box) for box in boxes]
+    names = [str(i) for i in range(len(boxes))] if names is None else [str(name) for name in names]
+    high, wide = np.shape(image)[:2]
+    left, right, top, bottom = 0, wide, 0, high
+    for x, y, w, h in boxes:
+        left, right = min(left, x - 1), max(right, x + w + 1)
+        top, bottom = min(top, y - 1), max(bottom, y + h + 1)
+    ratio = (right - left) / (bottom - top)
+    figure = _figure(min(9.5, 4.2 * ratio) + 2.0 * len(loaded), 4.2)
+    ratios = [4.2 * ratio, *(2.0 for _ in loaded)]
+    axes, *beside = figure.subplots(1, 1 + len(loaded), squeeze=False, width_ratios=ratios)[0]
+    _show(axes, image)
+    axes.set(xlim=(left, right), ylim=(bottom, top), xlabel="x", ylabel="y", title=title)
+    axes.set_facecolor("white")
+    for number, (box, name) in enumerate(zip(boxes, names, strict=True)):
+        _draw_box(axes, box, name, _edge(number), (wide, high))
+    for number, (panel, content) in enumerate(zip(beside, loaded, strict=True)):
+        h, w = np.shape(content)[:2]
+        _show(panel, content)
+        x, y = boxes[number][:2]
+        for part in outside(boxes[number], wide, high):
+            panel.add_patch(_fill(part[0] - x, part[1] - y, *part[2:]))
+        panel.set_title(f"box {names[number]} as loaded", fontsize="medium")
+        panel.set(xticks=[0, w], yticks=[0, h])
+        for spine in panel.spines.values():
+            spine.set(edgecolor=_edge(number), linewidth=2.5)
+    zero = [sum(w * h for *_, w, h in outside(box, wide, high)) for box in boxes]
+    parts = [
+        f"box {name} at x={x}, y={y}, {w} wide, {h} high, {fill} of {w * h} pixels outside"
+        for name, (x, y, w, h), fill in zip(names, boxes, zero, strict=True)
+    ]
+    return Picture(figure, f"a feature map of {wide}x{high} pixels; " + "; ".join(parts))
+
+
+def feature_maps(images, titles):
+    """Feature maps side by side, at the same scale; shapes and colours as in :func:`box_on_picture`."""
+    shapes = [np.shape(image)[:2] for image in images]
+    scale = 4.0 / max(high for high, _ in shapes)
+    widths = [scale * wide for _, wide in shapes]
+    figure = _figure(min(12, sum(widths) + 0.7 * len(images)), 4.4)
+    panels = figure.subplots(1, len(images), squeeze=False, width_ratios=widths)[0]
+    for axes, image, title, (high, wide) in zip(panels, images, titles, shapes, strict=True):
+        _show(axes, image)
+        axes.set(title=title, xticks=[0, wide], yticks=[0, high])
+    said = (f"{title}, {w}x{h} pixels" for title, (h, w) in zip(titles, shapes, strict=True))
+    return Picture(figure, "; ".join(said))
+
+
+def _show(axes, image):
+    high, wide = np.shape(image)[:2]
+    axes.imshow(_colours(image), extent=(0, wide, high, 0), interpolation="nearest", cmap="gray")
+
+
+def outside(box, wide, high):
+    """The parts of ``box`` = (x, y, width, height) outside a wide x high picture: a list of such boxes."""
+    x, y, w, h = box
+    parts = []
+    above, below = min(h, max(0, -y)), min(h, max(0, y + h - high))
+    parts.append((x, y, w, above))
+    parts.append((x, y + h - below, w, below))
+    middle = h - above - below
+    if middle > 0:
+        before, after = min(w, max(0, -x)), min(w, max(0, x + w - wide))
+        parts.append((x, y + above, before, middle))
+        parts.append((x + w - after, y + above, after, middle))
+    return [part for part in parts if part[2] > 0 and part[3] > 0]
+
+
+def _draw_box(axes, box, name, colour, size):
+    from matplotlib.patheffects import withStroke
+
+    x, y, w, h = box
+    for part in outside(box, *size):
+        axes.add_patch(_fill(*part))
+    axes.add_patch(_rectangle(x, y, w, h, fill=False, edgecolor="white", linewidth=4))
+    axes.add_patch(_rectangle(x, y, w, h, fill=False, edgecolor=colour, linewidth=2))
+    axes.text(
+        x + w / 2, y + h / 2, name, ha="center", va="center", color=colour, weight="bold",
+        path_effects=[withStroke(linewidth=3, foreground="white")], clip_on=True,
+    )  # fmt: skip
+
+
+def _fill(x, y, w, h):
+    """What a load fills in."""
+    return _rectangle(
+        x, y, w, h, facecolor=PALE, edgecolor=BLACK, hatch="///", linewidth=0, label="zero fill"
+    )
+
+
+def _rectangle(x, y, w, h, **style):
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x, y), w, h, **style)
+
+
+def _edge(number):
+    return (VERMILION, BLUE, SERIES[2], SERIES[3])[number % 4]
+
+
+def _colours(image):
+    image = np.asarray(image).astype(np.float64)
+    if image.ndim == 3:
+        image = image[:, :, :3] if image.shape[2] >= 3 else image[:, :, 0]
+    if image.ndim == 3:
+        return np.clip(np.nan_to_num(image, nan=1.0), 0, 1)
+    return image
+
+
+# --- numbers --------------------------------------------------------------------------------------
+def numbers(array, title="", marked=None, rows="", columns=""):
+    """A rank-1 or rank-2 array as a grid of its numbers; cells where ``marked`` is true are hatched.
+
+    ``rows`` and ``columns`` name the two directions. At most 32 x 32 numbers (ValueError).
+    """
+    array = np.atleast_2d(np.asarray(array))
+    if array.ndim != 2 or max(array.shape) > 32:
+        raise ValueError(f"an array of shape {array.shape} is too large for a grid of numbers")
+    marked = np.zeros(array.shape, bool) if marked is None else np.broadcast_to(marked, array.shape)
+    texts = [[_text(value) for value in row] for row in array]
+    longest = max(len(text) for row in texts for text in row)
+    high, wide = array.shape
+    cell = max(0.38, 0.11 * longest + 0.12)
+    figure = _figure(min(11, 0.7 + cell * wide), 0.7 + 0.38 * high)
+    size = min(10, 10 * 11 / max(11, 0.7 + cell * wide))
+    axes = figure.subplots()
+    for i in range(high):
+        for j in range(wide):
+            style = (
+                {"facecolor": YELLOW, "hatch": "///"} if marked[i, j] else {"facecolor": "white"}
+            )
+            axes.add_patch(_rectangle(j, i, 1, 1, edgecolor=GREY, **style))
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1} if marked[i, j] else None
+            axes.text(
+                j + 0.5, i + 0.5, texts[i][j], ha="center", va="center", fontsize=size, bbox=box
+            )
+    axes.set(xlim=(0, wide), ylim=(high, 0), title=title, xlabel=columns, ylabel=rows)
+    axes.set_xticks(np.arange(wide) + 0.5, range(wide), fontsize=7)
+    axes.set_yticks(np.arange(high) + 0.5, range(high), fontsize=7)
+    axes.tick_params(length=0)
+    return Picture(figure, f"{title or 'numbers'}: {array.tolist()}")
+
+
+def _text(value):
+    return f"{value:.3g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+# --- barriers -------------------------------------------------------------------------------------
+def barrier_states(steps, title=""):
+    """A barrier after each of ``steps`` = (what happened, phase, pending, expected, tx), a column each.
+
+    ``steps`` are :class:`BarrierState` or any sequences of five. A phase of parity 1 is hatched, one that has
+    just begun has a thick frame; arrivals that have come are full circles, pending ones empty (up to 8).
+    """
+    steps = [BarrierState(*step) for step in steps]
+    figure = _figure(1.4 + 1.6 * len(steps), 2.7)
+    axes = figure.subplots()
+    for column, step in enumerate(steps):
+        _draw_state(axes, column, step, column and step.phase != steps[column - 1].phase)
+    axes.set(xlim=(0, len(steps)), ylim=(4, 0), title=title)
+    axes.set_yticks([0.5, 1.5, 2.5, 3.5], ["", "phase (parity)", "arrivals", "tx-count"])
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    said = [
+        f"after {s.what}: phase {s.phase}, pending {s.pending} of {s.expected}, tx-count {s.tx}"
+        for s in steps
+    ]
+    return Picture(figure, "; ".join(said))
+
+
+def _draw_state(axes, column, step, completed):
+    middle = column + 0.5
+    text = "\n".join(textwrap.wrap(step.what, 22))
+    axes.text(middle, 0.5, text, ha="center", va="center", fontsize=7.5)
+    odd = step.phase % 2
+    axes.add_patch(
+        _rectangle(
+            column + 0.04, 1.1, 0.92, 0.8, facecolor=SKY if odd else "white", edgecolor=BLACK,
+            hatch="///" if odd else "", linewidth=2.5 if completed else 0.8,
+        )
+    )  # fmt: skip
+    boxed = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    axes.text(
+        middle, 1.5, f"{step.phase} ({odd})", ha="center", va="center", fontsize=10, bbox=boxed,
+        weight="bold" if completed else "normal",
+    )  # fmt: skip
+    axes.text(
+        middle, 2.75, f"pending {step.pending} of {step.expected}", ha="center", va="center",
+        fontsize=7.5,
+    )  # fmt: skip
+    if 0 < step.expected <= 8:
+        come = step.expected - step.pending
+        for i in range(step.expected):
+            x = middle + (i - (step.expected - 1) / 2) * 0.11
+            axes.plot(
+                x, 2.35, "o", markersize=6, color=BLACK,
+                markerfacecolor=BLUE if i < come else "white",
+            )  # fmt: skip
+    axes.text(middle, 3.5, f"{step.tx:+d} B" if step.tx else "0", ha="center", va="center",
+              fontsize=9, weight="bold" if step.tx else "normal")  # fmt: skip
+    if column:
+        axes.axvline(column, color=GREY, linewidth=0.5, ymax=0.78)
+
+
+# --- banks ----------------------------------------------------------------------------------------
+def wavefronts(addresses, width=4):
+    """How one shared-memory instruction is served: a list of wavefronts, each ``{bank: (word, [lanes])}``.
+
+    ``addresses``: the byte address of each of up to 32 lanes, None for a lane that takes no part; ``width``:
+    4, 8 or 16 bytes a lane. 128 bytes' worth of lanes go together (all 32, 16 or 8 of them); of those, each
+    wavefront serves one 4-byte word of each of the 32 banks, for all lanes that want that word. A model:
+    hardware may serve wide reads of the same address by different groups together, so it needs this many
+    at most. ValueError for other widths and for addresses that are not multiples of it.
+    """
+    if width not in (4, 8, 16):
+        raise ValueError(f"width={width} is not 4, 8 or 16 bytes")
+    if len(addresses) > 32:
+        raise ValueError(f"{len(addresses)} addresses for the 32 lanes of a warp")
+    if any(a is not None and a % width for a in addresses):
+        raise ValueError(f"an address is not a multiple of {width} bytes")
+    group = 32 * BANK_BYTES // width
+    served = []
+    for first in range(0, len(addresses), group):
+        wanted = {}  # bank -> {word: lanes}
+        for lane in range(first, min(first + group, len(addresses))):
+            if addresses[lane] is None:
+                continue
+            start = int(addresses[lane]) // BANK_BYTES
+            for word in range(start, start + width // BANK_BYTES):
+                wanted.setdefault(word % BANKS, {}).setdefault(word, []).append(lane)
+        queues = {bank: list(words.items()) for bank, words in wanted.items()}
+        for turn in range(max(map(len, queues.values()), default=0)):
+            served.append({bank: q[turn] for bank, q in queues.items() if turn < len(q)})
+    return served
+
+
+def banks(addresses, width=4, title=""):
+    """The 32 banks, one row for each wavefront of an instruction; the numbers are the lanes served.
+
+    Arguments as for :func:`wavefronts`. Hatched rows are those beyond what the bytes would need: conflicts.
+    """
+    served = wavefronts(addresses, width)
+    words = {word for wavefront in served for word, _ in wavefront.values()}
+    least = max(1, -(-len(words) // BANKS))
+    figure = _figure(11.5, 1.1 + 0.36 * max(1, len(served)))
+    axes = figure.subplots()
+    for row, wavefront in enumerate(served):
+        for bank in range(BANKS):
+            lanes = wavefront.get(bank, (0, []))[1]
+            colour = "white" if not lanes else ORANGE if row >= least else SKY
+            axes.add_patch(
+                _rectangle(
+                    bank, row, 1, 1, facecolor=colour, edgecolor=GREY,
+                    hatch="///" if lanes and row >= least else "",
+                )
+            )  # fmt: skip
+            others = f"+{len(lanes) - 1}" if len(lanes) > 1 else ""
+            text = f"{lanes[0]}{others}" if lanes else ""
+            axes.text(
+                bank + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6.5,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6} if text else None,
+            )  # fmt: skip
+    axes.set(xlim=(0, BANKS), ylim=(max(1, len(served)), 0))
+    axes.set_xlabel("bank (numbers: lanes; 3+7 is lane 3 and 7 more)")
+    axes.set_xticks(np.arange(BANKS) + 0.5, range(BANKS), fontsize=7)
+    axes.set_yticks(np.arange(len(served)) + 0.5, [f"wavefront {i}" for i in range(len(served))])
+    axes.tick_params(length=0)
+    count = f"{len(served)} wavefront{'s' * (len(served) != 1)}; {least} would do for these bytes"
+    axes.set_title(f"{title}: {count}" if title else count, fontsize="medium")
+    return Picture(figure, f"{title or 'shared-memory banks'}: {count}")
+
+
+# --- timelines ------------------------------------------------------------------------------------
+def timelines(*recorded, start=0, end=None):
+    """``timeline.Timeline`` objects one above the other, from cycle ``start`` to ``end``."""
+    named = "; ".join(f"{t.title}: {t.engine}" for t in recorded)
+    return Picture(timeline.figure(recorded, start, end), f"timelines of {named}")
+
+
+# --- tables ---------------------------------------------------------------------------------------
+def grid(marks, rows, columns, title=""):
+    """A table of truth values with names at its rows and columns: full, hatched squares where it is true."""
+    figure = _figure(1.6 + 0.09 * max(map(len, rows)) + 0.95 * len(columns), 1.1 + 0.3 * len(rows))
+    axes = figure.subplots()
+    for i, row in enumerate(marks):
+        for j, mark in enumerate(row):
+            axes.add_patch(
+                _rectangle(
+                    j + 0.08, i + 0.1, 0.84, 0.8, facecolor=BLUE if mark else "white",
+                    edgecolor=GREY, hatch="///" if mark else "",
+                )
+            )  # fmt: skip
+            text = "yes" if mark else "-"
+            axes.text(
+                j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7.5,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
+            )  # fmt: skip
+    axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0), title=title)
+    axes.set_xticks(np.arange(len(columns)) + 0.5, columns, fontsize=8)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=8)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    said = (
+        f"{name}: {', '.join(c for c, mark in zip(columns, row, strict=True) if mark) or 'none'}"
+        for name, row in zip(rows, marks, strict=True)
+    )
+    return Picture(figure, "; ".join(said))
+
+
+# --- times ----------------------------------------------------------------------------------------
+def times(measured, ceilings, title="", unit="ms"):
+    """Bars of ``measured`` = {name: time}, below hatched ones of ``ceilings``, {name: time} too."""
+    rows = [(name, time, True) for name, time in ceilings.items()]
+    rows += [(name, time, False) for name, time in measured.items()]
+    figure = _figure(9.5, 0.9 + 0.3 * len(rows))
+    axes = figure.subplots()
+    longest = max(time for _, time, _ in rows)
+    for place, (_, time, ceiling) in enumerate(rows):
+        axes.barh(
+            place, time, height=0.7, color="white" if ceiling else BLUE,
+            edgecolor=ORANGE if ceiling else BLUE, hatch="///" if ceiling else "", linewidth=1.2,
+        )  # fmt: skip
+        axes.text(time + 0.01 * longest, place, f"{time:#.3g}", va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows], fontsize=8)
+    axes.set(xlim=(0, 1.1 * longest), xlabel=unit, title=title)
+    axes.invert_yaxis()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    said = (f"{name} {time:#.3g}" for name, time, _ in rows)
+    return Picture(figure, f"{title or 'times'} in {unit}: {', '.join(said)}")

@@ -1,0 +1,156 @@
+"""Run a notebook's kernels on either engine, and show faults and sliders."""
+
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...engines.cpu import Report, SimFault, simulate
+from ...engines.gpu.device import GpuMissing, find_gpu, gpu_or_none
+from ...engines.gpu.in_place import launch_in_place
+from ...engines.tensormap import TensorMapError
+from ...workloads.picture import picture_workload
+from . import display
+
+VARIABLE = "NUMBA_DEFORM_ENGINE"
+HOPPER = (9, 0)
+FAULTS = (SimFault, TensorMapError)  # what a lesson shows instead of ending
+
+
+def engine():
+    """Where this notebook's kernels run: ``"gpu"`` or ``"cpu"``.
+
+    The environment variable NUMBA_DEFORM_ENGINE says which; without it, the GPU if there is one of compute
+    capability 9.0 or newer. Raises ValueError for another value, GpuMissing for ``gpu`` without such a GPU.
+    """
+    wanted = os.environ.get(VARIABLE, "auto")
+    if wanted not in ("auto", "cpu", "gpu"):
+        raise ValueError(f"{VARIABLE}={wanted!r} is not one of auto, cpu, gpu")
+    if wanted == "cpu":
+        return "cpu"
+    gpu = find_gpu() if wanted == "gpu" else gpu_or_none()
+    if gpu is not None and gpu.capability >= HOPPER:
+        return "gpu"
+    if wanted == "gpu":
+        raise GpuMissing(
+            f"{VARIABLE}=gpu needs compute capability 9.0, and {gpu.describe()} is older"
+        )
+    return "cpu"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A launch that ended well. ``report`` is the CPU engine's ``sim.Report``; None on the GPU.
+
+    ``seconds`` of the whole call: checking on the CPU engine; compiling, copying and launching on the GPU.
+    """
+
+    engine: str
+    grid: int
+    threads: int
+    seconds: float
+    report: Report | None
+
+    def __repr__(self):
+        blocks = f"{self.grid} block{'s' * (self.grid > 1)} of {self.threads} threads"
+        if self.report is None:
+            return f"ran on {find_gpu().describe()}: {blocks}"
+        schedules = self.report.schedules
+        tried = f"{schedules} schedule{'s' * (schedules > 1)}, no rule broken"
+        return f"ran on the CPU engine: {blocks}, {tried}, {self.seconds:.2f} s"
+
+
+def run(kernel, grid, args, engine=None, shared_bytes=0, **simulated):
+    """Run a ``compiler.Kernel`` on ``grid`` blocks of its own size and return a :class:`Ran`.
+
+    ``args``: numbers, NumPy arrays (their addresses, for ``uint64`` parameters) and TensorMapArray over NumPy
+    arrays; what the kernel writes is in the arrays afterwards. ``engine`` is "cpu", "gpu" or None, which
+    asks :func:`engine`. On the GPU the guarded form is launched, so that a wrong kernel ends in a report
+    and does not hang. ``shared_bytes`` is dynamic shared memory. ``simulated`` goes to ``sim.simulate``
+    (seed, schedules, landing, trace, timeout); a GPU has only the schedule it happens to have.
+
+    Raises SimFault for a broken rule, ValueError for an unknown engine or what cannot be launched.
+    """
+    engine = engine or _default_engine()
+    started = time.perf_counter()
+    if engine == "cpu":
+        report = simulate(kernel, grid, kernel.threads, args, shared_bytes, **simulated)
+    elif engine == "gpu":
+        report = None
+        launch_in_place(find_gpu(), kernel, grid, args, shared_bytes)
+    else:
+        raise ValueError(f"engine={engine!r} is not one of cpu, gpu")
+    return Ran(engine, int(grid), kernel.threads, time.perf_counter() - started, report)
+
+
+_default_engine = engine  # ``run`` has a parameter of that name
+
+
+def cpu_only(what):
+    """Say, where kernels run on the GPU, that ``what`` exists on the CPU engine only.
+
+    For the top of a cell that calls ``simulate`` or ``explore`` itself, which works on every machine.
+    """
+    if engine() == "gpu":
+        print(f"{what}: on the CPU engine only. This cell runs there.")
+
+
+def show_fault(function, kinds=FAULTS):
+    """Call ``function()`` and return a :class:`display.Shown` with the report of what it raised.
+
+    ``kinds`` are the exceptions to show; others are raised. Where nothing is raised it says so: that
+    a kernel is wrong does not mean that every run of it goes wrong.
+    """
+    try:
+        function()
+    except kinds as error:
+        return display.Shown(error)
+    return display.Shown(None)
+
+
+def slider(function, start=None, **values):
+    """``function(name=value)`` with a slider over ``values`` for each name; shows what it returns.
+
+    ``start`` maps names to the values to begin with; default the first. In a notebook with ipywidgets the
+    sliders live; in one without, or with NUMBA_DEFORM_STATIC=1, the picture for ``start`` is shown; in a
+    script the function is called once.
+    """
+    values = {name: list(options) for name, options in values.items()}
+    first = {name: options[0] for name, options in values.items()} | (start or {})
+    widgets = _widgets()
+    if widgets is None:
+        return function(**first)
+    sliders = {
+        name: widgets.SelectionSlider(
+            options=options, value=first[name], description=name, continuous_update=False
+        )
+        for name, options in values.items()
+    }
+    box = widgets.interactive(function, **sliders)
+    box.update()
+    return box
+
+
+def _widgets():
+    """The module ipywidgets where a notebook may have a live front end, else None."""
+    if not display.in_notebook() or os.environ.get("NUMBA_DEFORM_STATIC"):
+        return None
+    try:
+        import ipywidgets
+    except ImportError:
+        return None
+    return ipywidgets
+
+
+def feature_map(height=40, width=48, channels=32, dtype="float16"):
+    """A real picture as a feature map: a fresh (height, width, channels) array, values within -1..1.
+
+    Its first three channels are red, green and blue; the others are gradients, blurs and textures. Needs the
+    extra ``plot`` (ImportError says so); WorkloadError for less than 3 or more than 32 channels.
+    """
+    _, inputs = picture_workload(
+        size=(height, width), num_heads=1, channels=channels, num_levels=1, num_points=1,
+        queries=(1, 1), dtype=dtype,
+    )  # fmt: skip
+    return np.ascontiguousarray(inputs.value.reshape(height, width, channels))

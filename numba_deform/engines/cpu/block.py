@@ -1,0 +1,548 @@
+"""Blocks, warps and the scheduler of the CPU engine.
+
+Each CUDA thread is a greenlet; one runs at a time and gives way only where it waits or polls. A
+thread that waits is parked, so when nobody can run and no copy is in flight, that is a deadlock and
+the parked threads say why. Polling threads stand in a queue of their own and run again once all
+others have stopped; when nothing has changed and they come to be where they were, that is a livelock.
+"""
+
+import contextvars
+import functools
+import random
+import textwrap
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from greenlet import getcurrent
+
+from .. import faults
+from ..waiting import Wait, blame, draw, have, ranges
+from .copies import CopyEngine
+from .mbarrier import Barriers
+from .memory import Copy, SharedMemory, Space
+from .thread import KERNEL, Thread, describe_site, line_of, merged, place, same_line
+
+LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
+
+
+class Event(NamedTuple):
+    """One entry of a recorded run, in virtual cycles of its block's SM."""
+
+    kind: str  # issue, flight, wait, arrive, complete
+    start: float
+    end: float
+    block: int
+    warp: int
+    lane: int
+    barrier: str
+    phase: int
+    bytes: int
+    address: int  # shared address of a copy's destination
+    line: int
+
+
+class Warp:
+    """32 lanes and the warp-wide operations that wait for all of them."""
+
+    def __init__(self, block, number, lanes):
+        self.block, self.number = block, number
+        self.alive = (1 << lanes) - 1
+        self.pending = {}  # mask -> [kind, site, values by lane, parked threads]
+
+    def collective(self, thread, kind, mask, value):
+        site = thread.site()
+        if not mask >> thread.lane & 1:
+            raise thread.fault(
+                faults.WarpDivergence, f"{kind} with mask {mask:#x}, which leaves out the caller"
+            )
+        entry = self.pending.get(mask)
+        if entry is None:
+            entry = self.pending[mask] = [kind, site, {}, []]
+        # Lanes may meet in syncwarp from different places. To exchange values they have to be at one.
+        if entry[0] != kind or (kind != "syncwarp" and not same_line(entry[1], site)):
+            raise thread.fault(
+                faults.WarpDivergence,
+                f"{kind} with mask {mask:#x}, while lanes {sorted(entry[2])} wait in {entry[0]} at "
+                f"{describe_site(entry[1])}",
+            )
+        values = entry[2]
+        values[thread.lane] = value
+        if self._complete(mask, values):
+            self._finish(mask, entry)
+        else:
+            entry[3].append(thread)
+            thread.park(kind, self, mask)
+        return values
+
+    def _complete(self, mask, values):
+        return len(values) == (mask & self.alive).bit_count()
+
+    def _finish(self, mask, entry):
+        kind, _, values, parked = entry
+        del self.pending[mask]
+        if kind == "syncwarp":
+            self.block.join([self.number * 32 + lane for lane in values])
+        for thread in parked:
+            self.block.wake(thread)
+
+    def waited(self, kind, mask):
+        """What those who wait for the lanes of ``mask`` wait for: fields of a ``Wait``."""
+        here = self.pending[mask][2]
+        late = [i for i in range(32) if (mask & self.alive) >> i & 1 and i not in here]
+        return {
+            "on": f"{kind} with mask {mask:#x}",
+            "state": f"{ranges(sorted(here), 'lane')} of warp {self.number} {have(here)} come",
+            "missing": f"{ranges(late, 'lane')} never {'comes' if len(late) == 1 else 'come'}",
+            "by": tuple(32 * self.number + i for i in late),
+            "why": "not at this place",
+        }
+
+    def deadlock(self, kind):
+        return faults.WarpDivergence
+
+    def lane_exits(self, lane):
+        self.alive &= ~(1 << lane)
+        for mask, entry in list(self.pending.items()):
+            if mask >> lane & 1 and self._complete(mask, entry[2]):
+                self._finish(mask, entry)
+
+
+class NamedBarrier:
+    """One use of a named barrier (``syncthreads`` is number 0): who has come so far."""
+
+    def __init__(self, block, number, wanted, site):
+        self.block, self.number, self.wanted, self.site = block, number, wanted, site
+        self.name = f"named barrier {number}" if number else "barrier 0 (syncthreads)"
+        self.lanes, self.arrived, self.last = {}, 0, None  # warp -> mask; threads in all; the last
+        self.first = {}  # warp -> (its first thread here, clock, site)
+        self.parked = []
+        self.released, self.foreign, self.time = None, {}, 0.0  # of those that do not wait
+
+    def arrive(self, thread):
+        self.first.setdefault(thread.warp, (thread.tid, thread.clock, thread.site()))
+        self.lanes[thread.warp] = self.lanes.get(thread.warp, 0) | 1 << thread.lane
+        self.arrived += 1
+        self.last = thread
+
+    def release(self, thread):
+        """bar.arrive: what this thread has done so far, and nothing later, is handed on."""
+        clocks = thread.clocks.copy()
+        if self.released is not None:
+            width = self.released.shape[1]
+            np.maximum(clocks[:, :width], self.released, out=clocks[:, :width])
+        self.released, self.foreign = clocks, merged(self.foreign, thread.foreign)
+        self.time = max(self.time, thread.time)
+        thread.tick()
+
+    def partial(self):
+        """The arrived warps of which lanes have neither arrived nor exited: {warp: mask of these}."""
+        warps = self.block.warps
+        late = {w: warps[w].alive & ~lanes for w, lanes in self.lanes.items()}
+        return {w: mask for w, mask in late.items() if mask}
+
+    def short(self):
+        """How many arrivals are missing."""
+        warps, absent = self.block.warps, 0
+        # Lanes that have exited, or that the last warp never had, count as arrived with their warp.
+        for warp, lanes in self.lanes.items():
+            absent += 32 - (lanes | warps[warp].alive).bit_count()
+        if self.whole():  # exited warps do not hold it up
+            absent += sum(32 for w in warps if not w.alive and w.number not in self.lanes)
+        return self.wanted - self.arrived - absent
+
+    def whole(self):
+        """Whether it is for all threads of the block."""
+        return self.wanted == 32 * len(self.block.warps)
+
+    def state(self):
+        """Its state in words."""
+        some = f", of warp {min(self.partial())} only some lanes" if self.partial() else ""
+        return f"{self.arrived} of {self.wanted} threads have arrived{some}"
+
+    def waited(self, kind, wanted):
+        """What those who wait here wait for: fields of a ``Wait``."""
+        partial, short = self.partial(), self.short()
+        late = [t for t in self.block.threads if partial.get(t.warp, 0) >> t.lane & 1]
+        if short > len(late):  # whole warps are missing; which ones is known if all should come
+            others = [t for t in self.block.threads if t.warp not in self.lanes]
+            gone = not self.whole()
+            late += [t for t in others if not t.dead or gone and not self.block.warps[t.warp].alive]
+        return {
+            "on": f"{kind} (barrier {self.number})",
+            "state": self.state(),
+            "missing": f"{short} thread{'s' * (short > 1)} missing",
+            "by": tuple(sorted(t.tid for t in late)),
+            "why": "not at this barrier",
+        }
+
+    def deadlock(self, kind):
+        if kind == "syncthreads":
+            return faults.DivergentBarrier
+        return faults.NamedBarrierMisuse if self.partial() else faults.Deadlock
+
+
+class Block:
+    """One thread block: its threads, shared memory, barriers and copies in flight."""
+
+    thread_type = Thread
+
+    def __init__(self, grid, index, size, shared_bytes):
+        self.grid, self.index, self.size = grid, index, size
+        self.rng = random.Random(f"{grid.seed}/{index}")
+        self.capacity = size + 64
+        self.components = size
+        self.clock_table = np.zeros((size, 2, self.capacity), np.int32)
+        self.shared = SharedMemory(self, shared_bytes)
+        self.globals = grid.globals
+        self.barriers = Barriers(self)
+        self.engine = CopyEngine(self)
+        self.warps = [Warp(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
+        self.named = {}  # id -> NamedBarrier
+        self.register_counts = {}  # warp -> [(setmaxnreg, site), ..]
+        self.copies = []
+        self.ready, self.spinning = deque(), []
+        self.live = set()
+        self.progress = self.switches = self.rounds = 0
+        self.last_progress, self.states = -1, set()
+        self.knows_others = False  # whether a thread has acquired from another block
+        self.events = grid.events
+        self.hub = None
+
+    # --- what the other parts of the engine use ---------------------------------------------------
+    def new_component(self):
+        """A new entry in every vector clock of the block."""
+        if self.components == self.capacity:
+            old, self.capacity = self.clock_table, 2 * self.capacity
+            self.clock_table = _widened(old, self.capacity)
+            for thread in self.live:
+                thread.attach()
+            for barrier in self.barriers.live.values():
+                barrier.gathered = _widened(barrier.gathered, self.capacity)
+                barrier.released = _widened(barrier.released, self.capacity)
+        self.components += 1
+        return self.components - 1
+
+    def join(self, tids, barrier=None):
+        """A barrier among these threads: each now knows what all of them knew, and what others said
+        who only arrived at ``barrier``."""
+        known = self.clock_table[tids].max(axis=0)
+        time = max(self.threads[t].time for t in tids)
+        if barrier and barrier.released is not None:
+            width = barrier.released.shape[1]
+            np.maximum(known[:, :width], barrier.released, out=known[:, :width])
+            time = max(time, barrier.time)
+        self.clock_table[tids] = known
+        for t in tids:
+            self.threads[t].tick()
+            self.threads[t].time = time
+        if self.knows_others:
+            foreign = barrier.foreign if barrier else {}
+            foreign = functools.reduce(merged, (self.threads[t].foreign for t in tids), foreign)
+            for t in tids:
+                self.threads[t].foreign = foreign
+
+    def wake(self, thread):
+        self.ready.append(thread)
+
+    def chance(self, probability):
+        return self.grid.seed != 0 and self.rng.random() < probability
+
+    def record(self, kind, thread, start, end, barrier, phase=None, size=0, dst=0, site=None):
+        if self.events is not None:
+            site = site or thread.site()
+            phase = barrier.phase if phase is None else phase
+            self.events.append(
+                Event(
+                    kind,
+                    start,
+                    end,
+                    self.index,
+                    thread.warp,
+                    thread.lane,
+                    barrier.name,
+                    phase,
+                    size,
+                    dst,
+                    line_of(site) if site else 0,
+                )
+            )
+
+    def launch_copy(self, copy, deliver):
+        copy.deliver = deliver
+        self.grid.copies_issued += 1
+        if self.grid.landing == "earliest":
+            self._deliver(copy)
+        else:
+            self.copies.append(copy)
+
+    def land(self, copy=None):
+        """Deliver ``copy``, or the one whose turn it is."""
+        if copy is None:
+            i = self.rng.randrange(len(self.copies)) if self.grid.landing == "random" else 0
+            copy = self.copies[i]
+        self.copies.remove(copy)
+        self.progress += 1
+        self._deliver(copy)
+
+    def _deliver(self, copy):
+        try:
+            copy.deliver()
+        except (ValueError, NotImplementedError) as error:  # what the tensor map has to say
+            thread = self.threads[copy.tid]
+            raise thread.fault_at(faults.BadTensorMap, str(error), copy.site) from error
+
+    # --- barriers over whole warps ----------------------------------------------------------------
+    def named_barrier(self, thread, number, threads, wait):
+        if not 0 <= number <= 15 or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
+            raise thread.fault(
+                faults.NamedBarrierMisuse,
+                f"named barrier {number} with {threads} threads in a block of {self.size}",
+                f"named barrier {number}",
+            )
+        self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive")
+
+    def syncthreads(self, thread):
+        site = thread.site()
+        barrier = self.named.get(0)
+        if barrier and not same_line(barrier.site, site):
+            raise thread.fault(
+                faults.DivergentBarrier,
+                f"calls syncthreads() here while {barrier.arrived} threads wait in the one at "
+                f"{describe_site(barrier.site)}",
+                barrier,
+            )
+        self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads")
+
+    def _arrive_named(self, thread, number, wanted, wait, kind):
+        barrier = self.named.get(number)
+        if barrier is None:
+            barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site())
+        if barrier.wanted != wanted:
+            raise thread.fault(
+                faults.NamedBarrierMisuse,
+                f"named barrier {number} with {wanted} threads, while others wait there with "
+                f"{barrier.wanted}",
+                barrier,
+            )
+        if barrier.lanes.get(thread.warp, 0) >> thread.lane & 1:
+            raise thread.fault(
+                faults.NamedBarrierMisuse,
+                f"arrives at named barrier {number} again before its {wanted} threads have arrived",
+                barrier,
+            )
+        barrier.arrive(thread)
+        if wait:
+            barrier.parked.append(thread)
+        else:
+            barrier.release(thread)
+        if not self._finish_named(barrier) and wait:
+            thread.park(kind, barrier, wanted)
+
+    def _finish_named(self, barrier):
+        if barrier.short() > 0:
+            return False
+        for warp in barrier.partial():
+            raise barrier.last.fault(
+                faults.NamedBarrierMisuse,
+                f"named barrier {barrier.number} completes although only "
+                f"{barrier.lanes[warp].bit_count()} lanes of warp {warp} came",
+                barrier,
+            )
+        del self.named[barrier.number]
+        self.progress += 1
+        if barrier.parked:
+            self.join([t.tid for t in barrier.parked], barrier)
+        current = getcurrent()
+        for thread in barrier.parked:
+            if thread is not current:
+                self.wake(thread)
+        return True
+
+    # --- running ----------------------------------------------------------------------------------
+    def run(self, function, args):
+        """Run the block to its end, or to a SimFault."""
+        self.hub = getcurrent()
+        start = functools.partial(function, *args)
+        self.threads = [self.thread_type(start, self, t) for t in range(self.size)]
+        context = contextvars.copy_context()  # greenlets have contexts of their own: np.errstate
+        for thread in self.threads:
+            thread.gr_context = context
+        self.live = set(self.threads)
+        self.ready.extend(self.threads)
+        try:
+            self._run_threads()
+            self._check_copies_done()
+            self._check_register_counts()
+        except faults.SimFault:
+            raise
+        except Exception as error:
+            raise self._kernel_error(self.grid.running, error) from error
+        finally:
+            self._abandon()
+
+    def _run_threads(self):
+        launch, in_turn = self.grid, not self.grid.seed
+        random_landing = launch.landing == "random"
+        while self.live:
+            if random_landing and self.copies and self.rng.random() < 0.3:
+                self.land()
+            if self.ready:
+                thread = self.ready.popleft() if in_turn else self._any_ready()
+                launch.running = thread
+                thread.switch()
+                if thread.dead:
+                    self._exited(thread)
+            elif self.copies:
+                self.land()
+                self._unspin()
+            elif self.spinning:
+                self._check_livelock()
+                self._unspin()
+            else:
+                raise self._no_progress("no thread can run and no copy is in flight")
+
+    def summary(self):
+        """(switches, virtual cycles of the longest thread, bytes of static shared memory)"""
+        return self.switches, max(t.time for t in self.threads), self.shared.static_bytes
+
+    def _any_ready(self):
+        self.ready.rotate(-self.rng.randrange(len(self.ready)))
+        return self.ready.popleft()
+
+    def _unspin(self):
+        self.ready.extend(self.spinning)
+        self.spinning = []
+
+    def _exited(self, thread):
+        self.live.discard(thread)
+        self.progress += 1
+        self.warps[thread.warp].lane_exits(thread.lane)
+        for barrier in list(self.named.values()):
+            first = barrier.first.get(thread.warp)
+            if first and not barrier.lanes[thread.warp] >> thread.lane & 1:
+                tid, clock, site = first
+                if thread.seen[tid] >= clock:  # it was there when the other arrived
+                    raise self.threads[tid].fault_at(
+                        faults.NamedBarrierMisuse,
+                        f"arrives at named barrier {barrier.number}, and thread {thread.tid} of its "
+                        "warp exits without doing so",
+                        site,
+                        barrier,
+                    )
+            self._finish_named(barrier)
+
+    def _check_register_counts(self):
+        """A warpgroup is four neighbouring warps, and setmaxnreg is an instruction of all four."""
+        for warp, said in self.register_counts.items():
+            mine = [what for what, _ in said]
+            for other in range(warp & ~3, (warp & ~3) + 4):
+                theirs = [what for what, _ in self.register_counts.get(other, [])]
+                if theirs != mine:
+                    raise self.threads[32 * warp].fault_at(
+                        faults.RegisterMisuse,
+                        f"warp {warp} executed {', '.join(mine)}, and warp {other} of its warpgroup "
+                        f"{', '.join(theirs) or 'nothing of the kind'}",
+                        said[-1][1],
+                    )
+
+    def _check_copies_done(self):
+        known = self.clock_table[:, 0].max(axis=0)
+        left = [w for w in dict.fromkeys(self.shared.written) if isinstance(w, Copy)]
+        for copy in [*self.copies, *left]:
+            covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
+            if not covered:
+                self._outlives(copy)
+        for thread in self.threads:
+            groups = thread.bulk
+            if groups and (groups.open or known[groups.read_component] < groups.number - 1):
+                last = groups.open or groups.committed[-1][1]
+                self._outlives(last[-1])
+
+    def _outlives(self, copy):
+        thread = self.threads[copy.tid]
+        name = self.shared.name_of(copy.address)
+        raise thread.fault_at(
+            faults.CopyOutlivesBlock,
+            f"all threads have exited, and nobody has waited for the {copy.what} to {name}",
+            copy.site,
+            copy.barrier or name,
+        )
+
+    def _abandon(self):
+        """After a fault: end the greenlets that still wait, so that nothing of the block stays."""
+        for thread in self.live:
+            if not thread.dead:
+                thread.block = self
+                thread.throw()
+        self.copies.clear()
+
+    def _kernel_error(self, thread, error):
+        site = None
+        entry = error.__traceback__
+        while entry is not None:
+            if KERNEL in entry.tb_frame.f_globals:
+                site = (entry.tb_frame.f_code, entry.tb_lasti)
+            entry = entry.tb_next
+        return thread.fault_at(faults.KernelError, f"{type(error).__name__}: {error}", site)
+
+    # --- no progress ------------------------------------------------------------------------------
+    def _waits(self):
+        """Who waits for what, those that wait alike together: {Wait: (the threads, on what)}."""
+        groups = {}
+        for thread in sorted(self.live, key=lambda t: t.tid):
+            kind, what, detail = thread.waiting
+            alike = None if isinstance(what, Space) else detail  # each may poll a place of its own
+            groups.setdefault((kind, what, alike, thread.site()), []).append(thread)
+        waits = {}
+        for (kind, what, detail, site), threads in groups.items():
+            if isinstance(what, Space):
+                fields = what.polled(self, kind, sorted({t.waiting[2] for t in threads}))
+            elif what is None:
+                fields = {"on": "what its loop tests", "why": "it is no barrier and no flag"}
+            else:
+                fields = what.waited(kind, detail)
+            where, source = place(site)
+            wait = Wait(tuple(t.tid for t in threads), where, source, kind, **fields)
+            waits[wait] = threads, what
+        return waits
+
+    def _no_progress(self, head, polling=()):
+        """The fault of those at the root of it, or of those of ``polling``, with a drawing of all."""
+        waits, polling = self._waits(), set(polling)
+        blamed = blame(
+            [w for w, (threads, _) in waits.items() if not polling or polling & {*threads}]
+        )
+        threads, what = waits[blamed]
+        kind = faults.Livelock if polling else what.deadlock(blamed.kind)
+        about = blamed.on if isinstance(what, Space) else what
+        drawing = draw(list(waits), [t.tid for t in self.threads if t.dead])
+        return threads[0].fault_at(
+            kind,
+            textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip(),
+            threads[0].site(),
+            None if isinstance(about, Warp) else about,
+            blamed.threads,
+            waits,
+        )
+
+    def _check_livelock(self):
+        """All who could run are polling. Nothing changed since they last did, too often: give up."""
+        if self.progress != self.last_progress:
+            self.rounds, self.last_progress, self.states = 0, self.progress, set()
+        self.rounds += 1
+        if self.rounds % LIVELOCK_ROUNDS:
+            return
+        # Threads that work through data, or count their attempts, are not stuck: not the same state.
+        state = frozenset(thread.state() for thread in self.spinning)
+        if state not in self.states and len(self.states) < LIVELOCK_STATES:
+            self.states.add(state)
+            return
+        head = "the polling threads see no change, and nobody else can run"
+        raise self._no_progress(head, self.spinning)
+
+
+def _widened(array, width):
+    wide = np.zeros((*array.shape[:-1], width), np.int32)
+    wide[..., : array.shape[-1]] = array
+    return wide

@@ -1,0 +1,298 @@
+"""The copy engine: TMA tensor copies, plain bulk copies, and cp.async.
+
+A copy is asynchronous: at issue its destination is poisoned, and it lands when the schedule says so
+(``late``: when nothing else can run; ``earliest``: at once; ``random``). Landing writes the bytes and
+settles the barrier or the group.
+"""
+
+import numpy as np
+
+from .. import faults
+from ..tensormap import swizzle_offsets
+from .costs import COST
+from .memory import AtomicWrite, Copy, Write
+
+SWIZZLE_REPEATS = {"32B": 256, "64B": 512, "128B": 1024}  # bytes after which the pattern repeats
+
+
+class Groups:
+    """One thread's commit groups of one kind; group n is complete when its clock entry reads n."""
+
+    def __init__(self, block):
+        self.open, self.committed = [], []
+        self.done_component = block.new_component()
+        self.read_component = block.new_component()
+        self.number = 1
+
+
+class CopyEngine:
+    """What moves data behind the threads' backs, for one block."""
+
+    def __init__(self, block):
+        self.block = block
+        self.maps = block.grid.tensor_maps  # slot address -> TensorMap
+        self.fenced = {}  # slot address -> {thread: clock at its first fence}
+        self.free_at = 0.0
+
+    # --- tensor maps ----------------------------------------------------------------------------
+    def find_map(self, thread, address):
+        tensor = self.maps.get(int(address))
+        if tensor is None:
+            raise thread.fault(
+                faults.BadTensorMap,
+                f"{int(address):#x} is not the address of a tensor map of this launch",
+                f"{int(address):#x}",
+            )
+        return tensor
+
+    def fence_map(self, thread, address):
+        self.find_map(thread, address)
+        self.fenced.setdefault(int(address), {}).setdefault(thread.tid, thread.clock)
+
+    def _usable_map(self, thread, address, rank):
+        tensor = self.find_map(thread, address)
+        if tensor.rank != rank:
+            raise thread.fault(
+                faults.BadTensorMap, f"a {rank}d copy with a map of rank {tensor.rank}: {tensor!r}"
+            )
+        fences = self.fenced.get(int(address), {})
+        if not any(thread.seen[tid] >= clock for tid, clock in fences.items()):
+            raise thread.fault(
+                faults.MissingTensormapFence,
+                "uses a tensor map in global memory that this block has not fenced before",
+            )
+        return tensor
+
+    # --- loads ----------------------------------------------------------------------------------
+    def tensor_load(self, thread, dst, address, coords, bar):
+        tensor = self._usable_map(thread, address, len(coords))
+        self._check_aligned(thread, dst, 128, "TMA destination")
+        coords = tuple(_int32(c) for c in coords)
+        offsets = None
+        if tensor.swizzle != "none":
+            self._check_aligned(
+                thread,
+                dst,
+                SWIZZLE_REPEATS[tensor.swizzle],
+                f"TMA destination with {tensor.swizzle} swizzle",
+            )
+            offsets = swizzle_offsets(tensor.box_bytes, tensor.swizzle)
+
+        def fetch():
+            data = tensor.load_box(coords)
+            if offsets is None:
+                return data
+            swizzled = np.empty_like(data)
+            swizzled[offsets] = data
+            return swizzled
+
+        sources = self._global_runs(thread, tensor, coords)
+        self._load(thread, f"TMA load at {coords}", dst, tensor.box_bytes, bar, sources, fetch)
+
+    def bulk_load(self, thread, dst, src, size, bar):
+        self._check_aligned(thread, dst, 16, "bulk copy destination")
+        self._check_bulk(thread, src, size)
+        region = thread.block.globals.find(thread, src, size, "copies")
+        offset = src - region.base
+        self._load(
+            thread,
+            "bulk load",
+            dst,
+            size,
+            bar,
+            [(region, src, size)],
+            lambda: region.bytes[offset : offset + size],
+        )
+
+    def _global_runs(self, thread, tensor, coords):
+        """(region, address, bytes) of each part of a box that lies in an array of this launch."""
+        regions = self.block.globals.overlapping(tensor.address, tensor.address + tensor.extent)
+        if not regions or tensor.array is None:
+            return []
+        runs = []
+
+        def read(address, size):
+            for region in regions:
+                lo, hi = max(address, region.base), min(address + size, region.stop)
+                if lo < hi:
+                    runs.append((region, lo, hi - lo))
+            return bytes(size)
+
+        try:
+            tensor.load_box(coords, read)
+        except (ValueError, NotImplementedError) as error:
+            raise thread.fault(faults.BadTensorMap, str(error)) from error
+        return runs
+
+    def _load(self, thread, what, dst, size, bar, sources, fetch):
+        block = self.block
+        barrier = block.barriers.for_copy(thread, bar)
+        for region, src, count in sources:
+            region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
+        copy = Copy(thread, thread.site(), what, dst, size, barrier)
+        self._check_proxy(thread, dst, size, what)
+        block.shared.on_write(thread, dst, size, copy)
+        block.shared.poison(dst, size)
+        # The unit takes one copy after the other, and whoever issues waits for his turn.
+        start = max(thread.time, self.free_at)
+        thread.time = start + 1
+        self.free_at = start + max(COST.tma_issue, size / COST.tma_bytes_per_cycle)
+        landing = start + COST.tma_latency + size / COST.tma_bytes_per_cycle
+        block.record("issue", thread, start, start, barrier, size=size, dst=dst)
+
+        def deliver():
+            block.shared.data[dst : dst + size] = bytes(fetch())
+            block.record(
+                "flight", thread, start, landing, barrier, size=size, dst=dst, site=copy.site
+            )
+            barrier.deliver(copy, landing)
+
+        block.launch_copy(copy, deliver)
+
+    def cp_async(self, thread, dst, src, size):
+        self._check_aligned(thread, dst, 16, "cp.async destination")
+        self._check_aligned(thread, src, 16, "cp.async source", self.block.globals)
+        if not 0 <= size <= 16:
+            raise thread.fault(faults.BadCount, f"cp.async of {size} bytes, not 0..16")
+        block, region, groups = self.block, None, self._groups(thread, "cp.async")
+        if size:
+            region = block.globals.find(thread, src, size, "copies")
+            region.on_copy_read(thread, src, size, groups.done_component, groups.number)
+        copy = Copy(thread, thread.site(), "cp.async", dst, 16)
+        block.shared.on_write(thread, dst, 16, copy)
+        block.shared.poison(dst, 16)
+        groups.open.append(copy)
+        number = groups.number
+
+        def deliver():
+            offset = src - region.base if size else 0
+            data = bytes(region.bytes[offset : offset + size]) if size else b""
+            block.shared.data[dst : dst + 16] = data + bytes(16 - size)
+            copy.landed = True
+            copy.owner, copy.clock = groups.done_component, number
+
+        block.launch_copy(copy, deliver)
+
+    # --- stores ---------------------------------------------------------------------------------
+    def tensor_store(self, thread, address, coords, src):
+        tensor = self._usable_map(thread, address, len(coords))
+        self._check_aligned(thread, src, 128, "TMA source")
+        coords = tuple(_int32(c) for c in coords)
+        if min(coords) < 0:
+            raise thread.fault(faults.OutOfRange, f"TMA store at {coords}: a corner is negative")
+        offsets = slice(None)
+        if tensor.swizzle != "none":
+            self._check_aligned(
+                thread,
+                src,
+                SWIZZLE_REPEATS[tensor.swizzle],
+                f"TMA source with {tensor.swizzle} swizzle",
+            )
+            offsets = swizzle_offsets(tensor.box_bytes, tensor.swizzle)
+
+        def write(data):
+            tensor.store_box(coords, np.frombuffer(data, np.uint8)[offsets])
+
+        targets = self._global_runs(thread, tensor, coords)
+        self._store(thread, f"TMA store at {coords}", src, tensor.box_bytes, targets, write)
+
+    def bulk_store(self, thread, dst, src, size):
+        self._check_aligned(thread, src, 16, "bulk copy source")
+        self._check_bulk(thread, dst, size)
+        region = self.block.globals.find(thread, dst, size, "copies to")
+
+        def write(data):
+            offset = dst - region.base
+            region.bytes[offset : offset + size] = data
+
+        self._store(thread, "bulk store", src, size, [(region, dst, size)], write)
+
+    def _store(self, thread, what, src, size, targets, write):
+        block, shared = self.block, self.block.shared
+        groups = self._groups(thread, "bulk")
+        copy = Copy(thread, thread.site(), what, src, size)
+        # The engine reads the bytes at any moment until the group is waited for.
+        shared.on_copy_read(thread, src, size, groups.read_component, groups.number)
+        self._check_proxy(thread, src, size, what)
+        done = Write(groups.done_component, groups.number, thread.tid, copy.site, block)
+        for region, dst, count in targets:
+            region.on_write(thread, dst, count, done)
+        groups.open.append(copy)
+
+        def deliver():
+            write(bytes(shared.data[src : src + size]))
+            copy.landed = True
+
+        block.launch_copy(copy, deliver)
+
+    # --- groups ---------------------------------------------------------------------------------
+    def _groups(self, thread, kind):
+        slot = "bulk" if kind == "bulk" else "async_copies"
+        if getattr(thread, slot) is None:
+            setattr(thread, slot, Groups(self.block))
+        return getattr(thread, slot)
+
+    def commit(self, thread, kind):
+        groups = self._groups(thread, kind)
+        groups.committed.append((groups.number, groups.open))
+        groups.open = []
+        groups.number += 1
+
+    def wait_group(self, thread, kind, pending, read_only):
+        groups = self._groups(thread, kind)
+        done = groups.committed[: max(0, len(groups.committed) - pending)]
+        for number, copies in done:
+            for copy in copies:
+                while not copy.landed:
+                    self.block.land(copy)
+            self._settle(thread, groups.read_component, number)
+            if not read_only:
+                self._settle(thread, groups.done_component, number)
+                # cp.async is no work of the async proxy, so that proxy does not see it unfenced.
+                if kind == "bulk":
+                    thread.clocks[1, groups.done_component] = number
+        if not read_only:
+            groups.committed = groups.committed[len(done) :]
+        if done and kind == "cp.async":
+            thread.time += COST.cp_async_latency
+
+    @staticmethod
+    def _settle(thread, component, number):
+        thread.seen[component] = max(thread.seen[component], number)
+
+    # --- checks ---------------------------------------------------------------------------------
+    def _check_aligned(self, thread, address, size, what, space=None):
+        if address % size:
+            name = (space or self.block.shared).name_of(address)
+            raise thread.fault(
+                faults.Misaligned,
+                f"{what} {name}: {address:#x} is not a multiple of {size}",
+                name,
+            )
+
+    def _check_bulk(self, thread, address, size):
+        self._check_aligned(thread, address, 16, "bulk copy global address", self.block.globals)
+        if size <= 0 or size % 16:
+            raise thread.fault(
+                faults.BadCount, f"a bulk copy of {size} bytes, not a multiple of 16"
+            )
+
+    def _check_proxy(self, thread, address, size, what):
+        """Ordinary writes to bytes that a copy touches must have passed fence.proxy.async."""
+        shared = self.block.shared
+        for w in dict.fromkeys(shared.written[address : address + size]):
+            ordinary = (
+                type(w) in (Write, AtomicWrite) or isinstance(w, Copy) and w.what == "cp.async"
+            )
+            if ordinary and thread.seen[w.owner] >= w.clock > thread.clocks[1, w.owner]:
+                raise thread.fault(
+                    faults.MissingProxyFence,
+                    f"issues a {what} on {shared.name_of(address)}, which {thread.describe(w)} wrote at "
+                    f"{thread.at(w.site)} with no fence.proxy.async since",
+                    shared.name_of(address),
+                )
+
+
+def _int32(x):
+    """A coordinate as the instruction takes it."""
+    return (int(x) + (1 << 31)) % (1 << 32) - (1 << 31)

@@ -1,0 +1,331 @@
+"""Every schedule of a small kernel: stateless model checking of the barrier and copy events.
+
+Schedules are tried depth first, each by running the kernel anew with the choices of the last one up to
+some step, and another there (Godefroid, *Model Checking for Programming Languages using VeriSoft*,
+POPL 1997). Two steps that touch different things, or the same in a way that commutes, are not tried in
+both orders: dynamic partial-order reduction (Flanagan and Godefroid, POPL 2005) with the source sets
+of Abdulla, Aronis, Jonsson and Sagonas (*Optimal dynamic partial order reduction*, POPL 2014,
+algorithm 1) and with sleep sets (Godefroid, LNCS 1032). One schedule then stands for all that differ in
+the order of independent steps only; whether it has a race, the vector clocks say without luck.
+"""
+
+import time
+from dataclasses import dataclass
+
+from ..faults import SimFault
+from .engine import Grid, Report, check_integers
+from .interleave import BadSchedule, Schedule, Step
+
+LIMIT = 10_000
+
+
+@dataclass
+class Exploration:
+    """What :func:`explore` has tried without meeting a fault. Its text is a statement of what was
+    covered.
+
+    schedules  schedules run to their end; orders that differ in independent steps count once
+    repeated   runs given up because they turned out to be such an order
+    complete   whether these are all; else ``limit`` was reached
+    longest    steps of the longest schedule; a step is one operation of a warp's lanes, or one landing
+    choices    steps of one schedule, at most, where several actors could go on
+    blocks, warps, by_thread   what was explored; with ``by_thread`` each thread steps on its own
+    results    different contents in which the arrays were left
+    seconds    wall-clock time
+    """
+
+    blocks: int
+    warps: int
+    threads: int
+    by_thread: bool
+    limit: int
+    schedules: int = 0
+    repeated: int = 0
+    complete: bool = False
+    longest: int = 0
+    choices: int = 0
+    results: int = 0
+    seconds: float = 0.0
+
+    def __str__(self):
+        who = _count(self.threads, "thread") if self.by_thread else _count(self.warps, "warp")
+        if self.blocks > 1:
+            who += f" in each of {self.blocks} blocks, one block after the other"
+        events = f"up to {_count(self.longest, 'barrier, flag and copy event')} of {who}"
+        tried = _count(self.schedules, "schedule")
+        if self.complete:
+            head = f"complete: every order of {events}: {tried}"
+        else:
+            head = f"not complete: the first {tried} (limit={self.limit:,}) of {events}"
+        if self.results > 1:
+            head += f", {self.results:,} different results"
+        lanes = "" if self.by_thread else "the lanes of a warp go in step, "
+        return (
+            f"{head}; orders of independent events count once, {lanes}and a try_wait that waits does "
+            "not give up early"
+        )
+
+
+def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=False, timeout=60.0):
+    """Run ``kernel`` under every order of its barrier, flag and copy events; an :class:`Exploration`.
+
+    The arguments are those of ``simulate``. An *event* is one operation on an mbarrier, a named
+    barrier, a flag or an atomic, the issue of a copy that signals an mbarrier, or its landing. The
+    lanes of a warp go in step from one event to the next; ``by_thread`` lets each thread go on its
+    own, which is for a handful of threads. Blocks run one after the other, so each one's orders are
+    tried with the first of the others. At most ``limit`` runs are made; the result says whether that
+    was all. ``timeout`` is in seconds, for one schedule. The arrays are left as one of the schedules
+    leaves them.
+
+    Not covered: lanes of a warp out of step, a ``try_wait`` that comes back before its phase is
+    complete, blocks at the same time, values of the clocks, and weak memory beyond what the race
+    rules forbid.
+
+    If any order covered breaks a rule, this raises; where several could be broken, not each of them is
+    met. Raises the first :class:`SimFault`; its ``seed`` is a text that ``simulate(..., seed=)`` runs
+    again. ``ValueError`` as ``simulate``.
+    """
+    check_integers(limit=limit)
+    if limit < 1:
+        raise ValueError(f"limit={limit!r} must be at least 1")
+    started = time.perf_counter()
+    grid = Grid(kernel, grid, block, args, shared_bytes, timeout)
+    result = Exploration(grid.blocks, -(-grid.threads // 32), grid.threads, by_thread, limit)
+    contents = set()
+    for _, fault in outcomes(grid, result):
+        if fault:
+            raise fault
+        contents.add(grid.contents())
+    result.results = len(contents)
+    if result.repeated:  # one of these may have been the last, and was not run to its end
+        grid.run(Schedule(0, by_thread), "late", False, Report())
+    result.seconds = time.perf_counter() - started
+    return result
+
+
+def outcomes(grid, result, reduced=True):
+    """Run schedule after schedule of ``grid`` and count them in ``result``; yields (seed, its fault or
+    None) for each. With ``reduced=False`` every order is a schedule of its own."""
+    runs = 0
+    for number in range(grid.blocks):
+        search = _Search(number, result.by_thread, reduced)
+        while search.left:
+            if runs == result.limit:
+                return
+            runs += 1
+            fault = None
+            try:
+                grid.run(search, "late", False, Report())
+            except _Repeated:
+                result.repeated += 1
+                search.stopped()
+                search.next()
+                continue
+            except SimFault as error:
+                fault = error
+                search.stopped()
+            result.schedules += 1
+            result.longest = max(result.longest, len(search.steps))
+            result.choices = max(result.choices, len(search.made))
+            seed = str(search)
+            search.next()
+            yield seed, fault
+    result.complete = True
+
+
+def _count(number, what):
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def conflict(a, b):
+    """Whether the order of two touches of one thing can matter.
+
+    Arrivals and landings of one phase commute: while one of them is still to come, the phase cannot
+    complete. Bytes expected apart from an arrival do not commute with them, because the arrival may
+    complete the phase first.
+    """
+    kinds = {a.kind, b.kind}
+    if kinds in ({"read"}, {"exit"}):
+        return False
+    if kinds <= {"arrive", "land"} or kinds == {"expect"}:
+        return a.phase != b.phase
+    return True
+
+
+def conflicts(a, b):
+    """The same of two sets of touches; None stands for a step that failed, which ends everything."""
+    if a is None or b is None:
+        return True
+    return any(x.thing == y.thing and conflict(x, y) for x in a for y in b)
+
+
+class _Repeated(BaseException):
+    """All that could go on is asleep: this order has been covered by another schedule."""
+
+
+class _Node:
+    """A point of the current path: who can make a step, who is to try it, who has, who need not."""
+
+    __slots__ = ("actors", "todo", "done", "asleep", "actor", "touches")
+
+    def __init__(self, actors, todo, asleep, actor):
+        self.actors, self.todo, self.asleep, self.actor = actors, todo, asleep, actor
+        self.done = set()
+        self.touches = None  # of the step that ``actor`` makes here
+
+
+class _Search(Schedule):
+    """A depth-first search over the schedules of one block. Each run follows ``path`` to its end and
+    then goes on, as the first actors that are not asleep."""
+
+    def __init__(self, block, by_thread, reduced):
+        super().__init__(block, by_thread)
+        self.reduced, self.path, self.left = reduced, [], True
+        self.new = 0  # steps from here on are new
+        self.begin(None)
+
+    def begin(self, block):
+        super().begin(block)
+        self.running, self.steps = block, []
+        self.pasts = []  # the steps that happen before each step, as bits
+        self.before = {}  # actor -> the steps that happen before its next one
+        self.touched = {}  # thing -> [(number of a step, touch)]
+
+    # --- asked by the block -----------------------------------------------------------------------
+    def choose(self, actors):
+        depth = len(self.steps)
+        if depth == len(self.path):
+            self.path.append(self._node(actors, depth))
+        node = self.path[depth]
+        if node.actors != actors:
+            raise BadSchedule("the kernel does something else when it runs again")
+        if len(actors) > 1:
+            self.made.append(actors.index(node.actor))
+        return node.actor
+
+    def _node(self, actors, depth):
+        if not self.reduced:
+            return _Node(actors, set(actors), {}, actors[0])
+        asleep = {}
+        if depth:
+            last = self.path[depth - 1]
+            asleep = {
+                actor: touches
+                for actor, touches in last.asleep.items()
+                if not conflicts(touches, last.touches)
+            }
+        for actor in actors:
+            if actor not in asleep:
+                return _Node(actors, {actor}, asleep, actor)
+        raise _Repeated
+
+    def happened(self, step, touches=()):
+        touches = step.touches if touches is not None else None
+        number, node = len(self.steps), self.path[len(self.steps)]
+        node.touches = touches
+        self.steps.append(step)
+        if not self.reduced:
+            return
+        past, cover, races = self._races(step.actor, touches, step.awaited)
+        self.pasts.append(past)
+        known = past | 1 << number
+        self.before[step.actor] = known
+        for touch in touches or ():
+            self.touched.setdefault(touch.thing, []).append((number, touch))
+        for actor in step.issued:
+            self.before[actor] = known
+        for actors, thing, phase in step.woken:
+            learned = known
+            for other, touch in self.touched.get(thing, ()):
+                if touch.kind == "arrive" and touch.phase == phase:
+                    learned |= self.pasts[other] | 1 << other
+            for actor in actors:
+                self.before[actor] = self.before.get(actor, 0) | learned
+        if number >= self.new:
+            for other in races:
+                self._reverse(other, step.actor, cover)
+
+    def stopped(self):
+        """The run ended before all threads had: with a fault, or because it repeats another."""
+        if len(self.steps) < len(self.path):  # in the middle of a step
+            node = self.path[len(self.steps)]
+            self.happened(Step(node.actor), None)
+            node.todo.update(node.actors)
+        if self.reduced and self.running:
+            # A wait that is blocked may have passed earlier, for another phase of the same parity.
+            for actor, touches, awaited in self.running.blocked_waits():
+                _, cover, races = self._races(actor, touches, awaited)
+                for other in races:
+                    self._reverse(other, actor, cover)
+
+    # --- races ------------------------------------------------------------------------------------
+    def _races(self, actor, touches, awaited):
+        """(past, cover, races) of a step of ``actor`` that comes now: the steps before it, as bits;
+        the same without those that completed the phase it ``awaited``; and the steps of ``cover``
+        whose order with it nothing else decides.
+
+        The steps that completed the phase have one order with the wait only. Those before them need
+        not have: it may pass for an earlier phase of the same parity.
+        """
+        past = cover = self.before.get(actor, 0)
+        races = []
+        for other in self._conflicting(touches):
+            behind = self.pasts[other] | 1 << other
+            past |= behind
+            if not cover >> other & 1 and not self._needed(other, awaited):
+                races.append(other)
+                cover |= behind
+        return past, cover, races
+
+    def _conflicting(self, touches):
+        """The numbers of earlier steps that conflict with ``touches``, the latest first."""
+        if touches is None:
+            return range(len(self.pasts) - 1, -1, -1)
+        found = set()
+        for touch in touches:
+            for other, earlier in self.touched.get(touch.thing, ()):
+                if other not in found and conflict(earlier, touch):
+                    found.add(other)
+        return sorted(found, reverse=True)
+
+    def _needed(self, other, awaited):
+        """Whether step number ``other`` helped complete the phase ``awaited``."""
+        if not awaited:
+            return False
+        thing, phase = awaited
+        return any(
+            t.thing == thing and t.phase == phase and t.kind in ("arrive", "land", "expect")
+            for t in self.steps[other].touches
+        )
+
+    def _reverse(self, first, actor, past):
+        """Have the race of step number ``first`` and the latest step, of ``actor`` with ``past``,
+        tried in the other order, unless a first step that leads there is going to be tried already."""
+        node, last = self.path[first], len(self.pasts)
+        rest = [k for k in range(first + 1, last) if not self.pasts[k] >> first & 1]
+        bits = sum(1 << k for k in rest)
+        initials = [self.steps[k].actor for k in rest if not self.pasts[k] & bits]
+        if not past & bits:
+            initials.append(actor)
+        if node.todo.intersection(initials):
+            return
+        able = [actor for actor in initials if actor in node.actors]
+        if able:
+            node.todo.add(able[-1])
+        else:
+            node.todo.update(node.actors)
+
+    # --- from one schedule to the next ------------------------------------------------------------
+    def next(self):
+        """Go back to the last point where something is left to try."""
+        while self.path:
+            node = self.path[-1]
+            node.done.add(node.actor)
+            if self.reduced:
+                node.asleep[node.actor] = node.touches
+            for actor in node.actors:
+                if actor in node.todo and actor not in node.done and actor not in node.asleep:
+                    node.actor, self.new = actor, len(self.path) - 1
+                    return
+            self.path.pop()
+        self.left = False

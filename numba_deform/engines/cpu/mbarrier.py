@@ -1,0 +1,297 @@
+"""The mbarrier state machine, with every rule that hardware leaves undefined (PTX ISA 9.7.13.15)."""
+
+import numpy as np
+
+from .. import faults
+from .memory import Ended, Live
+from .thread import merged
+
+maximum = np.maximum
+MAX_COUNT = (1 << 20) - 1
+
+
+class MBarrier:
+    """One barrier: integer phase, arrivals, signed tx-count, and what its phases order."""
+
+    def __init__(self, block, address, name, count, thread):
+        self.block, self.address, self.name = block, address, name
+        self.expected = self.pending = count
+        self.tx = self.phase = 0
+        self.component = block.new_component()
+        self.gathered = np.zeros((2, block.capacity), np.int32)  # by this phase's arrivals
+        self.released = np.zeros((2, block.capacity), np.int32)  # by the phase before
+        self.gathered_foreign, self.released_foreign = {}, {}  # the same, of other blocks
+        self.init_epoch = (thread.tid, thread.clock, thread.site())
+        self.fenced = None  # the init's thread's clock at its fence for the copy engine
+        self.issuers, self.last_copy = set(), None  # threads whose copies signal it; which did last
+        self.filled = []  # (phase, address, size) of the copies that have landed
+        self.known = {thread.tid}
+        self.ended = None  # (thread number, site) of its inval
+        self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
+        # {thread: its clock at its arrival} in this phase and in the one before
+        self.arrived, self.last_arrivers = {}, {}
+        self.arrivers = set()  # in any phase that is complete
+        self.dropped = set()  # by arrive_drop
+        self.time = self.done_time = 0.0
+
+    def state(self):
+        """Its state in words."""
+        return f"phase {self.phase}, pending {self.pending} of {self.expected}, tx-count {self.tx}"
+
+    def waited(self, kind, parity):
+        """What those who wait for the current phase wait for: fields of a ``Wait``."""
+        missing = []
+        if self.pending:
+            missing.append(f"{self.pending} arrival{'s' * (self.pending > 1)} missing")
+        if self.tx > 0:
+            missing.append(f"{self.tx} bytes expected that no copy brings")
+        elif self.tx < 0:
+            missing.append(f"{-self.tx} bytes have landed that nobody has expected")
+        threads, done = self.block.threads, self.arrived.keys() | self.dropped
+        if not self.pending:
+            by, root = self.issuers, True
+            why = "issued copies here before" if by else "no thread has issued a copy here"
+        elif by := self.arrivers - done:
+            why, root = "arrived here before", any(threads[t].dead for t in by)
+        else:  # whose arrival is missing is not known
+            late = {t.tid for t in threads} - done
+            here = {t.tid for t in threads if not t.dead and t.waiting[1] is self}
+            by, root = late - here or late, False
+            why = "not arrived in this phase" if by else ""
+        return {
+            "on": f"{self.name}, parity {parity}",
+            "state": self.state(),
+            "missing": " and ".join(missing),
+            "by": tuple(sorted(by)),
+            "why": why,
+            "root": root,
+        }
+
+    def deadlock(self, kind):
+        return faults.MissingArrivals if self.pending else faults.MissingBytes
+
+    def refilled(self, phase):
+        """Whether the last copy went where one of ``phase``, an earlier one, had gone."""
+        last = self.last_copy
+        return last.phase > phase and any(
+            p == phase and address < last.address + last.size and last.address < address + size
+            for p, address, size in self.filled
+        )
+
+    def expect(self, thread, count):
+        if not 0 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"expects {count} bytes on {self.name}", self)
+        self._add_bytes(thread, count, thread.site())
+
+    def deliver(self, copy, landing):
+        """``copy`` has landed, at the virtual time ``landing``."""
+        copy.phase, self.last_copy = self.phase, copy
+        self.filled.append((self.phase, copy.address, copy.size))
+        copy.landed, copy.owner, copy.clock = True, self.component, self.phase + 1
+        self.time = max(self.time, landing)
+        thread = copy.block.threads[copy.tid]
+        self._add_bytes(thread, -copy.size, copy.site)
+        self.complete_if_done(thread, copy.site)
+
+    def _add_bytes(self, thread, count, site):
+        self.tx += count
+        if abs(self.tx) > MAX_COUNT:
+            raise thread.fault_at(
+                faults.BadCount,
+                f"tx-count of {self.name} becomes {self.tx}, beyond +-{MAX_COUNT}",
+                site,
+                self,
+            )
+
+    def arrive(self, thread, count):
+        if not 1 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
+        if thread.seen[self.component] < self.phase:
+            # Nothing tells this thread that the phase before is over, so it cannot know which phase
+            # its arrival counts in.
+            if thread.tid in self.last_arrivers:
+                raise thread.fault(
+                    faults.UnobservedPhase,
+                    f"arrives on {self.name} in phase {self.phase} without having waited for phase "
+                    f"{self.phase - 1}, directly or through another barrier",
+                    self,
+                )
+            raise thread.fault(
+                faults.TooManyArrivals,
+                f"arrives on {self.name}, whose phase {self.phase - 1} is over without it: the "
+                f"{self.expected} expected arrivals were made by others",
+                self,
+            )
+        if count > self.pending:
+            raise thread.fault(
+                faults.TooManyArrivals,
+                f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
+                f"{self.expected} arrivals are left",
+                self,
+            )
+        maximum(self.gathered, thread.clocks, out=self.gathered)
+        if thread.foreign:
+            self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
+        self.arrived[thread.tid] = thread.clock
+        thread.clock = thread.seen[thread.tid] = thread.clock + 1  # tick()
+        if thread.time > self.time:
+            self.time = thread.time
+        self.pending -= count
+        self.block.progress += 1
+        if not self.pending:
+            self.complete_if_done(thread)
+
+    def drop(self, thread):
+        """The coming phases expect one arrival less."""
+        if self.expected == 1:
+            raise thread.fault(
+                faults.NobodyLeft,
+                f"drops out of {self.name}, which expects its arrival only (phase {self.phase}, "
+                f"pending {self.pending})",
+                self,
+            )
+        self.expected -= 1
+        self.dropped.add(thread.tid)
+
+    def complete_if_done(self, thread, site=None):
+        """``thread`` arrived, or issued, at ``site``, the copy that landed."""
+        if self.pending or self.tx > 0:
+            return
+        if self.tx < 0:
+            raise thread.fault_at(
+                faults.MoreBytesThanExpected,
+                f"{-self.tx} bytes more than expected have landed on {self.name} in phase "
+                f"{self.phase}, and all {self.expected} arrivals are in",
+                site or thread.site(),
+                self,
+            )
+        self.phase += 1
+        self.pending = self.expected
+        self.arrived, self.last_arrivers = {}, self.arrived
+        self.arrivers.update(self.last_arrivers)
+        self.released, self.gathered = self.gathered, self.released
+        self.gathered.fill(0)
+        self.released_foreign, self.gathered_foreign = self.gathered_foreign, {}
+        self.released[:, self.component] = self.phase
+        self.done_time = self.time
+        self.block.progress += 1
+        if self.block.events is not None:
+            self.block.record(
+                "complete", thread, self.time, self.time, self, phase=self.phase - 1, site=site
+            )
+        self.block.ready.extend(self.waiters)  # all of them waited for this phase
+        self.waiters = []
+
+    def inval_fault(self, waiter, site):
+        """The inval is not ordered after the wait of ``waiter`` at ``site``."""
+        tid, where = self.ended
+        return self.block.threads[tid].fault_at(
+            faults.InvalNotOrdered,
+            f"invalidates {self.name}, on which thread {waiter.tid} waits at {waiter.at(site)}; nothing "
+            "orders that before this",
+            where,
+            self,
+        )
+
+
+class Barriers:
+    """The live barriers of a block, by address."""
+
+    def __init__(self, block):
+        self.block, self.live = block, {}
+
+    def find(self, thread, address):
+        barrier = self.live.get(address)
+        if barrier is not None and thread.tid in barrier.known:
+            return barrier
+        if barrier is None:
+            thread.spin()  # let a late init come, so that the fault can name it
+            barrier = self.live.get(address)
+        if barrier is None:
+            name = self.block.shared.name_of(address)
+            if address % 8:
+                raise thread.fault(
+                    faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name
+                )
+            raise thread.fault(
+                faults.NotABarrier, f"uses {name}, which is not an initialised mbarrier", name
+            )
+        owner, clock, site = barrier.init_epoch
+        if thread.seen[owner] < clock:
+            raise thread.fault(
+                faults.InitNotOrdered,
+                f"uses {barrier.name}, which thread {owner} initialised at {thread.at(site)}; "
+                "nothing orders the init before this",
+                barrier,
+            )
+        barrier.known.add(thread.tid)
+        return barrier
+
+    def for_copy(self, thread, address):
+        """The barrier that a copy is going to signal: its init must have reached the copy engine."""
+        barrier = self.find(thread, address)
+        owner, clock, site = barrier.init_epoch
+        fenced = barrier.fenced is not None and thread.seen[owner] >= barrier.fenced
+        if not fenced and thread.clocks[1, owner] < clock:
+            raise thread.fault(
+                faults.MissingInitFence,
+                f"issues a copy that signals {barrier.name}, initialised at {thread.at(site)} with no "
+                "fence after it",
+                barrier,
+            )
+        barrier.issuers.add(thread.tid)
+        return barrier
+
+    def init(self, thread, address, count):
+        shared = self.block.shared
+        if address in self.live:
+            barrier = self.live[address]
+            raise thread.fault(
+                faults.LiveBarrierInit,
+                f"initialises {barrier.name} again; it is in use since {thread.at(barrier.init_epoch[2])} "
+                f"(phase {barrier.phase}, pending {barrier.pending} of {barrier.expected})",
+                barrier,
+            )
+        name = shared.name_of(address)
+        if address % 8:
+            raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name)
+        if not 1 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"initialises {name} with a count of {count}", name)
+        barrier = MBarrier(self.block, address, self._index_name(address), count, thread)
+        shared.on_write(thread, address, 8, Live(barrier, thread, thread.site()))
+        self.live[address] = barrier
+
+    def inval(self, thread, address):
+        barrier = self.find(thread, address)
+        if barrier.waiters or any(c.barrier is barrier for c in self.block.copies):
+            who = "a thread waits" if barrier.waiters else "a copy in flight is going to signal it"
+            raise thread.fault(
+                faults.InvalNotOrdered, f"invalidates {barrier.name} while {who}", barrier
+            )
+        barrier.ended = (thread.tid, thread.site())
+        for other in self.block.threads:
+            wait = other.waits.get(barrier)
+            if wait and other is not thread and thread.seen[other.tid] < wait[3]:
+                raise barrier.inval_fault(other, wait[1])
+        size = self.block.size  # entries of threads; the rest are phases and groups
+        for arrivals in (barrier.gathered, barrier.released):
+            late = np.flatnonzero(arrivals[0, :size] > thread.clocks[0, :size])
+            if late.size:
+                raise thread.fault(
+                    faults.InvalNotOrdered,
+                    f"invalidates {barrier.name}; nothing orders what thread {late[0]} did before the "
+                    "arrivals on it before this",
+                    barrier,
+                )
+        del self.live[address]
+        shared = self.block.shared
+        shared.written[address : address + 8] = [Ended(thread, thread.site())] * 8
+        shared.poison(address, 8)
+
+    def _index_name(self, address):
+        for start, stop, name in self.block.shared.ranges:
+            if start <= address < stop:
+                if name and (address - start) % 8 == 0:
+                    return f"{name}[{(address - start) // 8}]"
+                return f"{name}[byte {address - start}]"
+        return f"barrier at {address:#x}"

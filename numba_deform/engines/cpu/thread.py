@@ -1,0 +1,536 @@
+"""One CUDA thread of the CPU engine: a greenlet, its vector clock, and what intrinsics ask of it.
+
+The methods without an underscore are the engine's side of the intrinsics in ``numba_deform/device``.
+"""
+
+import functools
+import linecache
+import math
+import sys
+
+import numpy as np
+from greenlet import GreenletExit, greenlet
+
+from .. import faults
+from .costs import COST
+from .memory import MANY_READS, UNWRITTEN, AtomicWrite, Write, too_early, unpack
+
+WORD = 0xFFFFFFFF
+maximum = np.maximum
+KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
+
+
+@functools.lru_cache(4096)
+def line_of(site):
+    """The source line of a call site (code, offset); offsets are what frames hand out cheaply."""
+    code, offset = site
+    line = code.co_firstlineno
+    for start, _, number in code.co_lines():
+        if start > offset:
+            break
+        line = number or line
+    return line
+
+
+def describe_site(site):
+    """``file:line`` of a call site."""
+    if site is None:
+        return "?"
+    return f"{site[0].co_filename.rpartition('/')[2]}:{line_of(site)}"
+
+
+def place(site):
+    """(``file:line`` with the full path, that source line) of a call site; (None, None) of None."""
+    if site is None:
+        return None, None
+    file, line = site[0].co_filename, line_of(site)
+    return f"{file}:{line}", linecache.getline(file, line).strip()
+
+
+def merged(a, b):
+    """The union of two *knowledges*: {block: clocks}, what an acquire may make visible."""
+    if not a or a is b:
+        return b
+    result = dict(a)
+    for block, clocks in b.items():
+        mine = result.get(block, clocks)
+        if mine is not clocks:
+            narrow, wide = sorted((mine, clocks), key=lambda c: c.shape[1])
+            clocks = wide.copy()
+            np.maximum(clocks[:, : narrow.shape[1]], narrow, out=clocks[:, : narrow.shape[1]])
+        result[block] = clocks
+    return result
+
+
+def same_line(a, b):
+    """Whether two call sites stand on one source line."""
+    return a == b or describe_site(a) == describe_site(b)
+
+
+class Thread(greenlet):
+    """Thread ``tid`` of a block. ``clocks[0]`` is its vector clock, ``seen`` the same row;
+    ``clocks[1]`` is the part of it that the copy engine (the async proxy) sees as well."""
+
+    def __init__(self, run, block, tid):
+        super().__init__(run)
+        self.block, self.tid = block, tid
+        self.warp, self.lane = tid >> 5, tid & 31
+        self.clock = 1
+        self.time = 0.0
+        self.waiting = None  # (kind, object, parity, mask or address) of the last wait
+        # barrier -> (phase, site) of the last successful wait, and this thread's clock at its first
+        # wait for that phase and at its last
+        self.waits = {}
+        self.last_wait = None  # (barrier, phase, site), of the barriers that no copy signals
+        self.polled = None  # (barrier, parity, site, phase) of the last poll, if it failed
+        self.foreign = {}  # what acquires have made visible of other blocks: {block: clocks}
+        self.published = self.acquired = {}  # by the last fence; by atomics since the last fence
+        self.reads = 0  # in a row, without a pause
+        self.bulk = self.async_copies = None
+        self.attach()
+
+    def attach(self):
+        """(Re)bind the rows of the block's clock table."""
+        self.clocks = self.block.clock_table[self.tid]
+        self.seen = memoryview(self.clocks[0])  # items of a memoryview cost half
+        self.seen[self.tid] = self.clock
+
+    def tick(self):
+        """A release: what comes after is not covered by what was handed out."""
+        self.clock += 1
+        self.seen[self.tid] = self.clock
+
+    # --- where we are ---------------------------------------------------------------------------
+    @staticmethod
+    def here():
+        """(code, offset) in the kernel's innermost frame, of the thread that is running."""
+        # Above this frame stand an engine method and the intrinsic (or array) that called it.
+        frame = sys._getframe(3)
+        while KERNEL not in frame.f_globals:
+            frame = frame.f_back
+        return frame.f_code, frame.f_lasti
+
+    def site(self):
+        """The same of this thread, running or parked; None if it has ended."""
+        frame = self.gr_frame or sys._getframe(1)
+        while frame is not None:
+            if KERNEL in frame.f_globals:
+                return frame.f_code, frame.f_lasti
+            frame = frame.f_back
+        return None
+
+    def state(self):
+        """Where a thread stands and what its variables hold: if that comes again and nobody has
+        changed anything, it is going to come forever."""
+        frame, values = self.gr_frame or sys._getframe(1), [self.tid]
+        while frame is not None:
+            if KERNEL in frame.f_globals:
+                values += [frame.f_lasti, *map(repr, dict(frame.f_locals).items())]
+            frame = frame.f_back
+        return tuple(values)
+
+    def fault(self, kind, what, about=None):
+        return self.fault_at(kind, what, self.site(), about)
+
+    def fault_at(self, kind, what, site, about=None, threads=(), waits=()):
+        """``about`` is the barrier that the fault is about, or the name of an address; ``threads``
+        stand at ``site``, if not this one only."""
+        where, source = place(site)
+        return kind(
+            what,
+            thread=self.tid,
+            threads=threads,
+            block=self.block.index,
+            where=where,
+            source=source,
+            barrier=getattr(about, "name", about),
+            state=about.state() if hasattr(about, "state") else None,
+            waits=waits,
+        )
+
+    @staticmethod
+    def at(site):
+        return describe_site(site)
+
+    def describe(self, record):
+        return self.describe_tid(record.block, record.tid)
+
+    def describe_tid(self, block, tid):
+        if block is not None and block is not self.block:
+            return f"thread {tid} of block {block.index}"
+        return "this thread" if tid == self.tid else f"thread {tid}"
+
+    def write_record(self):
+        return Write(self.tid, self.clock, self.tid, self.here(), self.block)
+
+    # --- waiting --------------------------------------------------------------------------------
+    def park(self, kind, what, detail=None):
+        self.waiting = (kind, what, detail)
+        self.reads = 0
+        block = self.block
+        block.switches += 1
+        block.hub.switch()
+
+    def spin(self, kind="spin", what=None, detail=None):
+        """Give way because this thread polls; it runs again when something may have changed."""
+        self.waiting = (kind, what, detail)
+        self.reads = 0
+        self.block.spinning.append(self)
+        self.block.switches += 1
+        self.block.hub.switch()
+
+    # Giving way for other reasons: after (or before) a look at a flag or barrier, and after many reads.
+    poll = many_reads = spin
+
+    # --- addresses and plain accesses -----------------------------------------------------------
+    def shared_address(self, array):
+        if getattr(array, "space", None) is not self.block.shared:
+            raise self.fault(
+                faults.OutOfRange, "shared_address of something that is no shared array"
+            )
+        return array.address
+
+    def global_address(self, array):
+        if getattr(array, "space", None) is self.block.shared or not hasattr(array, "address"):
+            raise self.fault(
+                faults.OutOfRange, "global_address of something that is no global array"
+            )
+        return array.address
+
+    def _aligned(self, address, size, verb, name):
+        if address % size:
+            raise self.fault(
+                faults.Misaligned, f"{verb} {size} bytes at {name}, not a multiple of {size}", name
+            )
+
+    def load_shared(self, address, size, words):
+        shared, address = self.block.shared, address & WORD
+        if address % size:
+            self._aligned(address, size, "reads", shared.name_of(address))
+        self.time += COST.shared_load
+        shared.on_read(self, address, size)
+        return unpack(shared.data, address, size, words)
+
+    def store_shared(self, address, words):
+        shared, address, size = self.block.shared, address & WORD, 4 * len(words)
+        if address % size:
+            self._aligned(address, size, "writes", shared.name_of(address))
+        self.time += COST.shared_store
+        shared.on_write(self, address, size, self.write_record())
+        self.block.progress += 1
+        shared.data[address : address + size] = _bytes(words)
+
+    def load_global(self, address, size, words, read_only=False):
+        address = int(address)
+        region = self.block.globals.find(self, address, size, "reads")
+        if address % size:
+            self._aligned(address, size, "reads", region.name_of(address))
+        self.time += COST.global_load
+        if read_only:
+            region.check_read_only(self, address, size)
+        region.on_read(self, address, size)
+        return unpack(region.bytes, address - region.base, size, words)
+
+    def store_global(self, address, words):
+        address, size = int(address), 4 * len(words)
+        region = self.block.globals.find(self, address, size, "writes")
+        if address % size:
+            self._aligned(address, size, "writes", region.name_of(address))
+        self.time += COST.global_store
+        region.on_write(self, address, size, self.write_record())
+        self.block.progress += 1
+        offset = address - region.base
+        region.bytes[offset : offset + size] = _bytes(words)
+
+    # --- flags and fences -----------------------------------------------------------------------
+    def _flag(self, space, address):
+        if space == "shared":
+            region, address = self.block.shared, address & WORD
+        else:
+            address = int(address)
+            region = self.block.globals.find(self, address, 4, "touches the flag of")
+        if address % 4:
+            self._aligned(address, 4, "touches", region.name_of(address))
+        return region, address
+
+    def load_acquire(self, space, address):
+        region, address = self._flag(space, address)
+        offset = address - region.base
+        too_soon = UNWRITTEN in region.written[offset : offset + 4]
+        self.poll("flag", region, address)
+        region.on_acquire(self, address, 4)
+        if too_soon:  # whoever has written it since then might as well have been later
+            region.bad_read(self, UNWRITTEN, address, 4)
+        self.acquire(region.flags.get(address))
+        self.time += COST.shared_load
+        return unpack(region.bytes, offset, 4, 1)
+
+    def store_release(self, space, address, value):
+        region, address = self._flag(space, address)
+        region.on_write(self, address, 4, self.atomic_record((address, 4)))
+        region.flags[address] = self.knowledge()
+        self.tick()
+        self.block.progress += 1
+        offset = address - region.base
+        region.bytes[offset : offset + 4] = _bytes((value,))
+
+    def atomic_record(self, extent):
+        return AtomicWrite(self.tid, self.clock, self.tid, self.here(), self.block, extent)
+
+    def knowledge(self):
+        """All that a release by this thread hands on."""
+        return {**self.foreign, self.block: self.clocks.copy()}
+
+    def acquire(self, knowledge):
+        """What a release handed on is visible from here on."""
+        for block, clocks in (knowledge or {}).items():
+            if block is self.block:
+                width = clocks.shape[1]
+                np.maximum(self.clocks[:, :width], clocks, out=self.clocks[:, :width])
+            else:
+                self.foreign = merged(self.foreign, {block: clocks})
+                self.block.knows_others = True
+
+    def knows(self, block, owner, clock):
+        """Whether that moment of another block is visible here."""
+        clocks = self.foreign.get(block)
+        return clocks is not None and owner < clocks.shape[1] and clocks[0, owner] >= clock
+
+    def fence_acq_rel(self):
+        """Release: later relaxed atomics hand out what came before. Acquire: earlier ones take effect."""
+        self.acquire(self.acquired)
+        self.acquired = {}
+        self.published = self.knowledge()
+        self.tick()
+
+    def atomic(self, view, index, change, reads=True):
+        """Read-modify-write of one element; returns the old value."""
+        place, address = view._locate(self, index)
+        if place is None:
+            raise self.fault(faults.KernelError, f"atomic on a slice of {view.name}")
+        self._order_atomic(view.space, address, view.data.itemsize, reads)
+        old = self._change(view.space, address, view.data, place, change)
+        return old.item() if view.integer else old
+
+    def atomic_word(self, space, address, change, reads=True, release=False):
+        """Read-modify-write of the 32-bit word at an address; returns the old value."""
+        region, address = self._flag(space, address)
+        self._order_atomic(region, address, 4, reads, release)
+        word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
+
+        def changed(old):
+            new = change(int(old))
+            return None if new is None else np.uint32(new & WORD)
+
+        return int(self._change(region, address, word, 0, changed))
+
+    def _order_atomic(self, space, address, size, reads, release=False):
+        """Check an atomic's place and order, and what it hands on, ``release`` or relaxed."""
+        if reads:
+            # The value read must be there; an atomic one races with ordinary writes only.
+            space.on_acquire(self, address, size)
+        space.on_write(self, address, size, self.atomic_record((address, size)))
+        # Atomics continue a release sequence: who acquires later gets what all of them published.
+        knowledge = space.flags.get(address)
+        if knowledge:
+            self.acquired = merged(self.acquired, knowledge)
+        published = self.knowledge() if release else self.published
+        if published:
+            space.flags[address] = merged(knowledge, published)
+        if release:
+            self.tick()
+
+    def _change(self, space, address, data, place, change):
+        old = data[place]
+        new = change(old)
+        if new is not None and new != old:
+            data[place] = new
+            self.block.progress += 1
+        else:  # more likely than a read to be a poll
+            self.reads += 10
+            if self.reads > MANY_READS:
+                self.poll("atomic", space, address)
+        self.time += COST.atomic
+        return old
+
+    def fence_proxy_async(self):
+        np.copyto(self.clocks[1], self.clocks[0])
+        self.tick()
+
+    def fence_mbarrier_init(self):
+        # Of what this thread wrote only its inits reach the copy engine.
+        for barrier in self.block.barriers.live.values():
+            if barrier.init_epoch[0] == self.tid and barrier.fenced is None:
+                barrier.fenced = self.clock
+        self.tick()
+
+    # --- mbarrier -------------------------------------------------------------------------------
+    def mbarrier_init(self, address, count):
+        self.time += COST.barrier
+        self.block.barriers.init(self, address & WORD, count)
+        self.tick()
+
+    def mbarrier_inval(self, address):
+        self.time += COST.barrier
+        self.block.barriers.inval(self, address & WORD)
+        self.tick()
+
+    def mbarrier_arrive(self, address, count):
+        barrier = self.block.barriers.find(self, address)
+        self.time += COST.barrier
+        if self.block.events is not None:
+            self.block.record("arrive", self, self.time, self.time, barrier)
+        barrier.arrive(self, count)
+
+    def mbarrier_arrive_drop(self, address):
+        self.block.barriers.find(self, address).drop(self)
+        self.mbarrier_arrive(address, 1)
+
+    def mbarrier_expect_tx(self, address, count):
+        barrier = self.block.barriers.find(self, address)
+        barrier.expect(self, count)
+        barrier.complete_if_done(self)
+
+    def mbarrier_arrive_expect_tx(self, address, count):
+        self.mbarrier_expect_tx(address, count)
+        self.mbarrier_arrive(address, 1)
+
+    def mbarrier_wait(self, address, parity, suspend):
+        block, start = self.block, self.time
+        barrier = block.barriers.find(self, address)
+        if parity != 0 and parity != 1:
+            raise self.fault(
+                faults.BadCount, f"waits on {barrier.name} for parity {parity}", barrier
+            )
+        site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
+        # A wait is for the phase after those that this thread knows to be complete: knowing less, it
+        # could pass for an older one of the same parity, or sleep through its own.
+        if known < phase - 1:
+            raise self._missed(barrier, known)
+        if phase & 1 == parity:
+            # try_wait may give up early: callers loop.
+            if not suspend or block.grid.seed and block.chance(0.1):
+                self._poll_failed(barrier, parity, site, phase)
+                return 0
+            barrier.waiters.append(self)
+            self.park("mbarrier", barrier, parity)
+            if barrier.ended:
+                raise barrier.inval_fault(self, site)
+            if barrier.phase != phase + 1:
+                raise self._missed(barrier, phase)
+            phase = barrier.phase
+        if known < phase:
+            maximum(self.clocks, barrier.released, out=self.clocks)
+            if barrier.released_foreign:
+                self.acquire(barrier.released_foreign)
+        done = barrier.done_time
+        self.time = (done if done > start else start) + COST.barrier
+        phase, first = phase - 1, self.clock  # the phase that is complete
+        last = self.waits.get(barrier)
+        if last is not None and last[0] == phase:
+            first = last[2]
+        self.waits[barrier] = (phase, site, first, self.clock)
+        if not barrier.issuers:
+            self.last_wait = (barrier, phase, site)
+        self.polled = None
+        if block.events is not None:
+            block.record("wait", self, start, self.time, barrier, phase=phase)
+        return 1
+
+    def _poll_failed(self, barrier, parity, site, phase):
+        """Give way after a poll that found the phase incomplete."""
+        last = self.polled
+        if last and last[:3] == (barrier, parity, site) and last[3] != phase:
+            raise self._missed(barrier, last[3])
+        self.polled = (barrier, parity, site, phase)
+        self.poll("mbarrier", barrier, parity)
+
+    def _missed(self, barrier, phase):
+        """This thread waits for ``phase``; before it came to look, the next was complete as well."""
+        copy = barrier.last_copy
+        if copy is not None and copy.tid != self.tid and barrier.refilled(phase):
+            # The bytes of the phase it waits for have been replaced before it could read them.
+            return too_early(self, copy, phase, self.site())
+        return self.fault(
+            faults.MissedPhase,
+            f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, "
+            f"but the barrier is in phase {barrier.phase}, where a parity means another",
+            barrier,
+        )
+
+    # --- copies ---------------------------------------------------------------------------------
+    def tensor_load(self, dst, address, coords, bar):
+        self.block.engine.tensor_load(self, dst & WORD, address, coords, bar)
+
+    def tensor_store(self, address, coords, src):
+        self.block.engine.tensor_store(self, address, coords, src & WORD)
+
+    def bulk_load(self, dst, src, size, bar):
+        self.block.engine.bulk_load(self, dst & WORD, int(src), size, bar)
+
+    def bulk_store(self, dst, src, size):
+        self.block.engine.bulk_store(self, int(dst), src & WORD, size)
+
+    def bulk_commit_group(self):
+        self.block.engine.commit(self, "bulk")
+
+    def bulk_wait_group(self, pending, read_only):
+        self.block.engine.wait_group(self, "bulk", min(pending & WORD, 3), read_only)
+
+    def cp_async(self, dst, src, size):
+        self.block.engine.cp_async(self, dst & WORD, int(src), size)
+
+    def cp_async_commit(self):
+        self.block.engine.commit(self, "cp.async")
+
+    def cp_async_wait(self, pending):
+        self.block.engine.wait_group(self, "cp.async", min(pending & WORD, 7), False)
+
+    def prefetch_tensormap(self, address):
+        self.block.engine.find_map(self, address)
+
+    def fence_tensormap(self, address):
+        self.block.engine.fence_map(self, address)
+
+    # --- warps and blocks -----------------------------------------------------------------------
+    def shuffle(self, mask, value, source):
+        values = self.collective("shfl", mask, value)
+        source = int(source) & 31
+        if source not in values:
+            raise self.fault(
+                faults.WarpDivergence,
+                f"shuffles from lane {source}, which is not in mask {mask:#x}",
+            )
+        return values[source]
+
+    def elect(self, mask):
+        values = self.collective("elect", mask, None)
+        return int(self.lane == min(values))
+
+    def collective(self, kind, mask, value):
+        return self.block.warps[self.warp].collective(self, kind, int(mask) & WORD, value)
+
+    def named_barrier(self, number, threads, wait):
+        self.block.named_barrier(self, number, threads, wait)
+
+    def set_max_registers(self, direction, count):
+        """Remembered, and compared with the other warps of the warpgroup when the block ends."""
+        what = f"setmaxnreg.{direction} {count}"
+        if count % 8 or not 24 <= count <= 256:
+            raise self.fault(faults.RegisterMisuse, what)
+        self.collective(what, WORD, None)
+        if self.lane == 0:
+            said = self.block.register_counts.setdefault(self.warp, [])
+            said.append((what, self.site()))
+
+    @staticmethod
+    def exit():
+        raise GreenletExit
+
+    def clock_cycles(self):
+        self.time += 1
+        return math.floor(self.time)
+
+
+def _bytes(words):
+    return b"".join((int(w) & WORD).to_bytes(4, "little") for w in words)

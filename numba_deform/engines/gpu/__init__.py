@@ -1,0 +1,1 @@
+"""The GPU engine: finding the device, launching, bounded launches that never hang."""

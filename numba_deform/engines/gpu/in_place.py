@@ -1,0 +1,84 @@
+"""Launch a kernel on the GPU on NumPy arrays, as the CPU engine does: they are changed in place."""
+
+import ctypes
+
+import numpy as np
+
+from ..cpu import SimFault
+from ..tensormap import TensorMap, TensorMapArray
+from .device import DeviceArray
+from .guard import launch_guarded
+
+
+def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guarded):
+    """Copy ``args`` to the GPU, run ``kernel`` by ``launch``, and copy back all that it may have written.
+
+    ``args`` are numbers, NumPy arrays (they go in as addresses) and TensorMapArray over NumPy arrays. Arrays
+    that are views of one another's memory stay so on the GPU; those that are not writeable are not copied
+    back. ``launch`` is ``launch_guarded``, which never hangs, or ``gpu.launch``.
+
+    Raises the SimFault of a guarded launch, with the arrays as the kernel left them; RuntimeError and what
+    else the CUDA packages raise for a launch that failed; TensorMapError for a map the driver refuses.
+    """
+    memory = _Copies(gpu)
+
+    def on_gpu(arg):
+        if isinstance(arg, TensorMapArray):
+            return DeviceArray.of(gpu, _moved(arg, memory.address_of))
+        return memory.address_of(arg) if isinstance(arg, np.ndarray) else arg
+
+    moved = [on_gpu(arg) for arg in args]  # keeps the encoded maps until the end
+    try:
+        launch(gpu, kernel, grid, moved, shared_bytes)
+    except SimFault:
+        memory.copy_back()
+        raise
+    memory.copy_back()
+
+
+def _moved(maps, address_of):
+    """The encoded slots of the same maps of the arrays' copies; uint8 (n, 128)."""
+    return TensorMapArray(
+        TensorMap(
+            address_of(m.array), m.dtype, m.dims, m.strides, m.box,
+            element_strides=m.element_strides, interleave=m.interleave, swizzle=m.swizzle,
+            l2_promotion=m.l2_promotion, fill=m.fill,
+        )
+        for m in maps
+    ).encode_into_host()  # fmt: skip
+
+
+class _Copies:
+    """Device copies of NumPy memory: one for each array that owns memory, whatever views of it go in."""
+
+    def __init__(self, gpu):
+        self.gpu, self.found = gpu, {}
+
+    def address_of(self, array):
+        """The address on the GPU of the array's first element."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        start, host = _bytes_of(owner)
+        if start not in self.found:
+            self.found[start] = [host, DeviceArray.of(self.gpu, host), False, owner]
+        entry = self.found[start]
+        entry[2] |= array.flags.writeable
+        return entry[1].address + array.__array_interface__["data"][0] - start
+
+    def copy_back(self):
+        self.gpu.device.sync()
+        for host, copy, writeable, _ in self.found.values():
+            if writeable:
+                host[...] = copy.to_numpy()
+
+
+def _bytes_of(array):
+    """(address, uint8 view) of all the memory between an array's first and last byte."""
+    address = array.__array_interface__["data"][0]
+    steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
+    if not array.size:
+        return address, np.empty(0, np.uint8)
+    start = address + sum(step for step in steps if step < 0)
+    size = sum(map(abs, steps)) + array.itemsize
+    return start, np.frombuffer((ctypes.c_uint8 * size).from_address(start), np.uint8)

@@ -1,0 +1,206 @@
+"""What every kernel does with a row: find its lanes, read a run of samples, write the output.
+
+``row_parts`` makes these as device functions for one configuration; a kernel is the loop between them.
+"""
+
+import functools
+from collections import namedtuple
+from typing import NamedTuple
+
+from numba import cuda, float32, int32, uint32, uint64
+
+from ...device.integer import div_u32, rem_u32
+from .accumulate import ARITHMETIC
+from .lanes import ITEMSIZE, lane_layout, sum_over_lanes
+from .sampling import locate, number_loader
+
+# Where a thread stands: lane and warp, its row in the block, and its part of that row (lanes.py);
+# ``first_lane`` is the first of the lanes that prepare runs for this side and part.
+Place = namedtuple("Place", ["lane", "warp", "row", "chunk", "side", "part", "first_lane"])
+# A run as it was read, in 32-bit words of its type; and the numbers in it: interleaved x, y and the
+# attention weights.
+Raw = namedtuple("Raw", ["xy", "attention"])
+Run = namedtuple("Run", ["xy", "attention"])
+# fp32 sums of a lane's channels, and packed ones that are flushed into them.
+Sums = namedtuple("Sums", ["sums", "partial"])
+# Which row of the problem: its batch, head, number among all rows, and whether it exists.
+Row = namedtuple("Row", ["batch", "head", "number", "valid"])
+
+
+class RowParts(NamedTuple):
+    """Device functions, in the order in which a kernel calls them.
+
+    place(thread)                               -> Place
+    new_sums()                                  -> Sums, all zero
+    clear(sums)                                 zero again
+    new_raw()                                   -> Raw, empty
+    read_run(locations, weights, row, r, place, raw)
+                                                -> (level, mine): reads this lane's run of round r; not
+                                                   ``mine``: all samples are through, weights are 0
+    unpack(raw)                                 -> Run; waits for what was read
+    sample(run, k, width, height, mine)         -> (x, fx, y, fy, attention) of the run's sample k
+    write_row(out, row, place, sums)
+    """
+
+    place: object
+    new_sums: object
+    clear: object
+    new_raw: object
+    read_run: object
+    unpack: object
+    sample: object
+    write_row: object
+
+
+@functools.cache
+def sum_parts(words, chunks):
+    """Device functions (new_sums() -> Sums, all zero; clear(sums)) for so many chunks of so many fp32 sums."""
+    SUMS, PARTIAL = words * chunks, 4 * chunks
+
+    @cuda.jit(device=True, forceinline=True)
+    def zero(sums, partial):
+        for i in range(SUMS):
+            sums[i] = float32(0)
+        for i in range(PARTIAL):
+            partial[i] = uint32(0)
+
+    @cuda.jit(device=True, inline="always")
+    def new_sums():
+        sums = cuda.local.array(SUMS, float32)
+        partial = cuda.local.array(PARTIAL, uint32)
+        zero(sums, partial)
+        return Sums(sums, partial)
+
+    @cuda.jit(device=True, forceinline=True)
+    def clear(sums):
+        zero(sums.sums, sums.partial)
+
+    return new_sums, clear
+
+
+@functools.cache
+def run_parts(run, location_dtype, weight_dtype):
+    """Device functions for runs of so many samples: (new_raw() -> Raw; load_run(locations, weights, raw), from
+    the addresses of a run's first numbers; unpack(raw) -> Run)."""
+    COORDINATES = 2 * run
+    XY_WORDS, load_locations, convert_locations = number_loader(location_dtype, COORDINATES)
+    ATTENTION_WORDS, load_weights, convert_weights = number_loader(weight_dtype, run)
+    RUN = run
+
+    @cuda.jit(device=True, inline="always")
+    def new_raw():
+        xy = cuda.local.array(XY_WORDS, uint32)
+        attention = cuda.local.array(ATTENTION_WORDS, uint32)
+        return Raw(xy, attention)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_run(locations, weights, raw):
+        load_locations(locations, raw.xy)
+        load_weights(weights, raw.attention)
+
+    @cuda.jit(device=True, inline="always")
+    def unpack(raw):
+        xy = cuda.local.array(COORDINATES, float32)
+        attention = cuda.local.array(RUN, float32)
+        convert_locations(raw.xy, xy)
+        convert_weights(raw.attention, attention)
+        return Run(xy, attention)
+
+    return new_raw, load_run, unpack
+
+
+@functools.cache
+def row_parts(config, constants):
+    """:class:`RowParts` for a configuration and the ``Constants`` it is compiled for."""
+    layout = lane_layout(config.lanes, constants)
+    LANES, CHUNKS, CHUNK_LANES = layout.lanes, layout.chunks, layout.chunk_lanes
+    CHUNKS_PER_LANE, SIDES, PARTS, RUN = (
+        layout.chunks_per_lane, layout.sides, layout.parts, layout.run,
+    )  # fmt: skip
+    SIDE_SHIFT = CHUNK_LANES.bit_length() - 1
+    PART_SHIFT = (CHUNK_LANES * SIDES).bit_length() - 1
+    ROW_SHIFT = LANES.bit_length() - 1
+    POINTS, SAMPLES = constants.points, constants.levels * constants.points
+    ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
+    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
+    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    new_raw, load_run, unpack = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
+    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
+    store = arithmetic.store
+    SUMS = arithmetic.words * CHUNKS_PER_LANE
+    new_sums, clear = sum_parts(arithmetic.words, CHUNKS_PER_LANE)
+
+    @cuda.jit(device=True, inline="always")
+    def place(thread):
+        lane, sub = int32(thread & int32(31)), int32(thread & int32(LANES - 1))
+        chunk = int32(sub & int32(CHUNK_LANES - 1))
+        side = int32((sub >> int32(SIDE_SHIFT)) & int32(SIDES - 1))
+        return Place(
+            lane, int32(thread >> int32(5)), int32(thread >> int32(ROW_SHIFT)), chunk, side,
+            int32(sub >> int32(PART_SHIFT)), int32(lane - chunk),
+        )  # fmt: skip
+
+    @cuda.jit(device=True, forceinline=True)
+    def read_run(locations, weights, row, r, place, raw):
+        first = int32(
+            ((int32(r * PARTS) + place.part) * int32(CHUNK_LANES) + place.chunk) * int32(RUN)
+        )
+        mine = first < SAMPLES
+        first = min(first, int32(SAMPLES - RUN))
+        sample = uint64(row.number) * uint64(SAMPLES) + uint64(first)
+        load_run(
+            locations + sample * uint64(LOCATION_BYTES),
+            weights + sample * uint64(WEIGHT_BYTES),
+            raw,
+        )
+        return int32(div_u32(first, POINTS)), mine
+
+    @cuda.jit(device=True, forceinline=True)
+    def sample(run, k, width, height, mine):
+        x, fx, inside_x = locate(run.xy[2 * k], width)
+        y, fy, inside_y = locate(run.xy[2 * k + 1], height)
+        if mine and inside_x and inside_y:
+            return x, fx, y, fy, run.attention[k]
+        return x, float32(0), y, float32(0), float32(0)
+
+    @cuda.jit(device=True, forceinline=True)
+    def write_row(out, row, place, sums):
+        sum_over_lanes(sums.sums, SUMS, CHUNK_LANES, LANES)
+        target = out + uint64(row.number) * uint64(ROW_BYTES)
+        for c in range(CHUNKS_PER_LANE):
+            own = place.chunk + int32(c * CHUNK_LANES)
+            if row.valid and place.side == 0 and place.part == 0 and own < int32(CHUNKS):
+                store(target + uint64(own * int32(16)), sums.sums, c)
+
+    return RowParts(place, new_sums, clear, new_raw, read_run, unpack, sample, write_row)
+
+
+@cuda.jit(device=True, inline="always")
+def item_count(batches, rows_per_batch, rows_per_item):
+    """Items of ``rows_per_item`` rows; every batch has whole items, so an item needs one batch's maps."""
+    return int32(batches * int32(div_u32(rows_per_batch + int32(rows_per_item - 1), rows_per_item)))
+
+
+@cuda.jit(device=True, inline="always")
+def item_row(item, row, batches, rows_per_batch, heads, rows_per_item, abreast):
+    """The :class:`Row` with number ``row`` of an item.
+
+    Items take turns among ``abreast`` batches, so that those under way together read different planes:
+    the rows of one plane crowd on few L2 lines where its levels are small. A row that does not exist
+    stands for the batch's last: spare lanes work along, so that every warp is whole, and write nothing.
+    """
+    items = div_u32(rows_per_batch + int32(rows_per_item - 1), rows_per_item)  # of one batch
+    group = div_u32(item, uint32(abreast) * items)
+    inside = uint32(item) - group * uint32(abreast) * items
+    width = min(int32(abreast), int32(batches - int32(group) * int32(abreast)))
+    batch = int32(int32(group) * int32(abreast) + int32(rem_u32(inside, width)))
+    row = int32(int32(div_u32(inside, width)) * int32(rows_per_item) + row)
+    valid = row < rows_per_batch
+    row = min(row, int32(rows_per_batch - 1))
+    head = int32(rem_u32(row, heads))
+    return Row(batch, head, int32(batch * rows_per_batch + row), valid)
+
+
+def items(problem, rows_per_item):
+    """``item_count`` on the host, for a problem."""
+    return problem.batch * -(-problem.queries * problem.heads // rows_per_item)

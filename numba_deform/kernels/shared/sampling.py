@@ -1,0 +1,137 @@
+"""Where a sample lies, and what its four neighbours weigh (Deformable DETR, eq. 2-3; SYSTEMS.md).
+
+A location (x, y) is normalised; the pixel coordinate is ``x * W - 0.5`` in fp32, whatever the type it
+is stored in: in fp16 it would pick the wrong tile for one sample in 25. A neighbour outside the level
+weighs nothing, and a sample that has no neighbour inside, or is not a number, contributes nothing.
+"""
+
+import functools
+from typing import NamedTuple
+
+from numba import cuda, float32, int32, uint64
+
+from ...device.half2 import (
+    cvt_f32_bf16_hi,
+    cvt_f32_bf16_lo,
+    cvt_f32_f16_hi,
+    cvt_f32_f16_lo,
+    mov_f32_b32,
+)
+from ...device.memory import (
+    ld_global_nc_b32,
+    ld_global_nc_L1_no_allocate_v4,
+    ld_global_nc_u16,
+    ld_global_nc_v2,
+    ld_global_nc_v4,
+)
+
+
+@cuda.jit(device=True, forceinline=True)
+def _f32_words(words, numbers, count):
+    for i in range(count):
+        numbers[i] = mov_f32_b32(words[i])
+
+
+@cuda.jit(device=True, forceinline=True)
+def _f16_words(words, numbers, count):
+    for i in range(count // 2):
+        numbers[2 * i] = cvt_f32_f16_lo(words[i])
+        numbers[2 * i + 1] = cvt_f32_f16_hi(words[i])
+
+
+@cuda.jit(device=True, forceinline=True)
+def _bf16_words(words, numbers, count):
+    for i in range(count // 2):
+        numbers[2 * i] = cvt_f32_bf16_lo(words[i])
+        numbers[2 * i + 1] = cvt_f32_bf16_hi(words[i])
+
+
+_CONVERT = {"float16": _f16_words, "bfloat16": _bf16_words, "float32": _f32_words}
+_CONVERT_ONE = {"float16": cvt_f32_f16_lo, "bfloat16": cvt_f32_bf16_lo}
+
+
+class NumberLoader(NamedTuple):
+    """Reading ``count`` neighbouring numbers in two halves, so that other work can go on in between: a
+    conversion waits for the load.
+
+    words                     32-bit registers of what was loaded
+    load(address, words)      with as few loads as there can be; the address is aligned to all of them
+    convert(words, numbers)   to fp32
+    """
+
+    words: int
+    load: object
+    convert: object
+
+
+@functools.cache
+def number_loader(dtype, count):
+    """The :class:`NumberLoader` for ``count`` (1, 2, 4, ..) numbers of ``dtype``."""
+    if count == 1 and dtype != "float32":
+        convert_one = _CONVERT_ONE[dtype]
+
+        @cuda.jit(device=True, forceinline=True)
+        def load_one(address, words):
+            words[0] = ld_global_nc_u16(address)
+
+        @cuda.jit(device=True, forceinline=True)
+        def convert_first(words, numbers):
+            numbers[0] = convert_one(words[0])
+
+        return NumberLoader(1, load_one, convert_first)
+
+    WORDS = count * (4 if dtype == "float32" else 2) // 4
+    convert_words = _CONVERT[dtype]
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(address, words):
+        if WORDS == 1:
+            words[0] = ld_global_nc_b32(address)
+        elif WORDS == 2:
+            pair = ld_global_nc_v2(address)
+            words[0], words[1] = pair[0], pair[1]
+        else:
+            for i in range(0, WORDS, 4):
+                four = ld_global_nc_L1_no_allocate_v4(address + uint64(4 * i))
+                words[i], words[i + 1] = four[0], four[1]
+                words[i + 2], words[i + 3] = four[2], four[3]
+
+    @cuda.jit(device=True, forceinline=True)
+    def convert(words, numbers):
+        convert_words(words, numbers, count)
+
+    return NumberLoader(WORDS, load, convert)
+
+
+@cuda.jit(device=True, forceinline=True)
+def load_level(levels, level):
+    """(height, width, start, row stride) of a level, in pixels; see ``host.tensormap.Level``."""
+    words = ld_global_nc_v4(levels + uint64(16) * uint64(level))
+    return int32(words[0]), int32(words[1]), int32(words[2]), int32(words[3])
+
+
+@cuda.jit(device=True, forceinline=True)
+def locate(location, size):
+    """Along one axis: (index of the lower neighbour, weight of the upper one, whether any is inside).
+
+    The index is clamped to -2 .. ``size``, so that a NaN or a far-off location is an integer too.
+    """
+    pixel = float32(float32(location) * float32(size) - float32(0.5))
+    inside = pixel > float32(-1) and pixel < float32(size)
+    clamped = cuda.libdevice.fminf(cuda.libdevice.fmaxf(pixel, float32(-2)), float32(size))
+    lower = cuda.libdevice.floorf(clamped)
+    return int32(lower), float32(clamped - lower), inside
+
+
+@cuda.jit(device=True, forceinline=True)
+def corner_weights(attention, fx, fy, side):
+    """Weights of the upper and the lower pixel in column ``side`` (0 left, 1 right) of a tile."""
+    across = fx if side == 1 else float32(float32(1) - fx)
+    column = float32(attention * across)
+    lower = float32(column * fy)
+    return float32(column - lower), lower
+
+
+@cuda.jit(device=True, forceinline=True)
+def clamp(x, low, high):
+    return int32(min(max(int32(x), int32(low)), int32(high)))

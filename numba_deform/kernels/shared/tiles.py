@@ -1,0 +1,182 @@
+"""Tiles in shared memory, for every kernel that stages them there: what a lane prepares, how a stage
+is laid out, and how its tiles are added up.
+
+A *step* is ``points_per_stage`` samples of each row and part of a warp; a *stage* of its ring holds
+one step's tiles. A row goes through its steps in the order of the runs of its lanes (lanes.py).
+"""
+
+import functools
+from collections import namedtuple
+from typing import NamedTuple
+
+from numba import cuda, int32, uint32, uint64
+
+from ...device.memory import ld_shared_v4, st_global_v4
+from .accumulate import ARITHMETIC
+from .lanes import ITEMSIZE, lane_layout
+from .row import row_parts
+from .sampling import corner_weights
+
+# A lane's run, prepared: where each sample's tile starts, and what its sides weigh as two words.
+Tiles = namedtuple("Tiles", ["x", "y", "word_a", "word_b"])
+
+
+class StageLayout(NamedTuple):
+    """Steps and bytes of one warp's ring; all compile-time."""
+
+    step: int  # samples of each row and part in one stage
+    run_steps: int  # steps of one lane's run
+    round_steps: int  # steps of the runs of all lanes
+    row_steps: int  # steps until a row is done
+    flush_runs: bool  # packed sums move to fp32 after every run, or only after a round
+    tile: int  # bytes that one copy brings
+    slot: int  # bytes from one tile to the next: TMA wants destinations on 128 bytes
+    pitch: int  # bytes from a tile's upper row to its lower one
+    slots: int  # tiles of one warp in one stage
+
+    @property
+    def bytes(self):
+        """Bytes of one stage of one warp."""
+        return self.slots * self.slot
+
+
+def stage_layout(config, constants):
+    """The :class:`StageLayout` of a ``configs.Staged``; a box may be larger than the tile in it."""
+    layout = lane_layout(config.lanes, constants)
+    height, width = config.box
+    pixel = constants.channels * ITEMSIZE[constants.dtype]
+    step = config.points_per_stage
+    run_steps = layout.run // step
+    round_steps = layout.chunk_lanes * run_steps
+    return StageLayout(
+        step, run_steps, round_steps, layout.rounds * round_steps,
+        layout.run >= 4,
+        height * width * pixel, -(-height * width * pixel // 128) * 128, width * pixel,
+        32 // config.lanes * layout.parts * step,
+    )  # fmt: skip
+
+
+class TileParts(NamedTuple):
+    """Device functions, beside those of ``row.RowParts``.
+
+    new_tiles()                                -> Tiles, empty
+    prepare(raw, width, height, mine, place, tiles)
+                                               turns what ``read_run`` read into Tiles
+    runs_of(r, owner)                          -> how many parts have a run from lane ``owner`` in round r
+    slot_of(place)                             -> bytes from a warp's stage to this row's and part's tiles
+    add_tile(sums, tile, place, s, up, down, dump)
+                                               adds side ``s`` of a tile, its rows weighed
+    add_step(sums, slot, i, n, r, place, tiles, dump)
+                                               adds step n of the run of lane i, which has the weights
+    flush(sums)                                packed sums to fp32
+
+    ``dump`` is where this row's tiles are to be copied as they arrived, or 0 (only with debug=1).
+    """
+
+    new_tiles: object
+    prepare: object
+    runs_of: object
+    slot_of: object
+    add_tile: object
+    add_step: object
+    flush: object
+
+
+@functools.cache
+def tile_parts(config, constants):
+    """:class:`TileParts` for a ``configs.Staged``."""
+    layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
+    CHUNKS, CHUNK_LANES, CHUNKS_PER_LANE = (
+        layout.chunks, layout.chunk_lanes, layout.chunks_per_lane,
+    )  # fmt: skip
+    SIDES_PER_LANE, PARTS, RUN, ROUNDS = (
+        layout.sides_per_lane, layout.parts, layout.run, layout.rounds,
+    )  # fmt: skip
+    STEP, SLOT, PITCH = stage.step, stage.slot, stage.pitch
+    ROW_MASK = 32 // config.lanes - 1
+    META, SAMPLES = RUN * SIDES_PER_LANE, constants.levels * constants.points
+    ROW_BYTES, DEBUG = constants.channels * ITEMSIZE[constants.dtype], config.debug
+    _, _, _, _, _, unpack, sample, _ = row_parts(config, constants)
+    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
+    pack, fetch, add, flush_sums = (
+        arithmetic.pack, arithmetic.fetch, arithmetic.add, arithmetic.flush,
+    )  # fmt: skip
+
+    @cuda.jit(device=True, inline="always")
+    def new_tiles():
+        x = cuda.local.array(RUN, int32)
+        y = cuda.local.array(RUN, int32)
+        word_a = cuda.local.array(META, uint32)
+        word_b = cuda.local.array(META, uint32)
+        return Tiles(x, y, word_a, word_b)
+
+    @cuda.jit(device=True, forceinline=True)
+    def prepare(raw, width, height, mine, place, tiles):
+        run = unpack(raw)
+        for k in range(RUN):
+            x, fx, y, fy, attention = sample(run, k, width, height, mine)
+            tiles.x[k], tiles.y[k] = x, y
+            for s in range(SIDES_PER_LANE):
+                up, down = corner_weights(attention, fx, fy, place.side + int32(s))
+                m = k * SIDES_PER_LANE + s
+                tiles.word_a[m], tiles.word_b[m] = pack(up, down)
+
+    @cuda.jit(device=True, forceinline=True)
+    def runs_of(r, owner):
+        if ROUNDS * PARTS * CHUNK_LANES * RUN == SAMPLES:
+            return int32(PARTS)
+        left = int32(SAMPLES - (r * PARTS * CHUNK_LANES + owner) * RUN)
+        return int32(min(max((left + CHUNK_LANES * RUN - 1) // (CHUNK_LANES * RUN), 0), PARTS))
+
+    @cuda.jit(device=True, forceinline=True)
+    def slot_of(place):
+        row = place.row & int32(ROW_MASK)
+        return uint32((row * int32(PARTS) + place.part) * int32(STEP * SLOT))
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_tile(sums, tile, place, s, up, down, dump):
+        column = int32((place.side + int32(s)) * int32(ROW_BYTES))
+        for c in range(CHUNKS_PER_LANE):
+            own = min(place.chunk + int32(c * CHUNK_LANES), int32(CHUNKS - 1))
+            top = uint32(tile + uint32(column + own * int32(16)))
+            upper = ld_shared_v4(top)
+            add(sums.sums, sums.partial, c, upper, up)
+            lower = ld_shared_v4(uint32(top + uint32(PITCH)))
+            add(sums.sums, sums.partial, c, lower, down)
+            if DEBUG:
+                if dump != 0:
+                    here = dump + uint64(column + own * int32(16))
+                    st_global_v4(here, upper[0], upper[1], upper[2], upper[3])
+                    here = here + uint64(2 * ROW_BYTES)
+                    st_global_v4(here, lower[0], lower[1], lower[2], lower[3])
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_step(sums, slot, i, n, r, place, tiles, dump):
+        owner = uint32(place.first_lane + int32(i))
+        here = place.part < runs_of(r, i)  # else nothing was loaded
+        for j in range(STEP):
+            for s in range(SIDES_PER_LANE):
+                m = (n * STEP + j) * SIDES_PER_LANE + s
+                up, down = fetch(tiles.word_a[m], tiles.word_b[m], owner)
+                if here:
+                    dump_here = dump
+                    if DEBUG:
+                        if dump != 0:
+                            run = (int32(r * PARTS) + place.part) * int32(CHUNK_LANES) + int32(i)
+                            k = run * int32(RUN) + int32(n * STEP + j)
+                            dump_here = dump + uint64(k) * uint64(4 * ROW_BYTES)
+                    add_tile(sums, uint32(slot + uint32(j * SLOT)), place, s, up, down, dump_here)
+
+    @cuda.jit(device=True, forceinline=True)
+    def flush(sums):
+        flush_sums(sums.sums, sums.partial, CHUNKS_PER_LANE)
+
+    return TileParts(new_tiles, prepare, runs_of, slot_of, add_tile, add_step, flush)
+
+
+@cuda.jit(device=True, inline="always")
+def dump_of(debug, debug_row, row):
+    """Where the tiles of ``row`` go for debug=1: ``debug`` if it is the row that was asked for, else 0."""
+    if row.valid and row.number == debug_row:
+        return uint64(debug)
+    return uint64(0)

@@ -1,0 +1,1 @@
+"""What is measured and how: bench, sweep, tune, ceilings, peers, counters, timeline, records, reports."""

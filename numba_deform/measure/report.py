@@ -1,0 +1,357 @@
+"""Tables and plots from the JSON of ``bench`` and ``sweep``."""
+
+import json
+import re
+from pathlib import Path
+
+from ..kernels.registry import VARIANTS
+from ..workloads.workload import PRESETS
+from .bench import show
+from .colours import SERIES
+
+# Markers and dashes say the same as the colours once more.
+MARKERS = "osD^vPX*"
+DASHES = ("-", "--", "-.", ":")
+
+HEADINGS = (
+    "workload", "variant", "ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB", "GB/s",
+    "reached",
+)  # fmt: skip
+VIRTUAL_HEADINGS = ("workload", "variant", "virtual cycles", "error")
+FAILED_HEADINGS = ("workload", "variant", "why there is no time")
+COUNTER_HEADINGS = (
+    "workload", "variant", "ms", "wavefronts/tile", "of peak", "issue slots", "warps", "L1 hits",
+    "L2 MB", "DRAM MB", "instr./tile", "conflicts/tile",
+)  # fmt: skip
+COUNTERS = (  # name in the row's profile, in what unit, written how
+    ("duration_ns", 1e6, ".3f"),
+    ("wavefronts_per_sample", 1, ".2f"),
+    ("wavefronts_percent", 100, ".0%"),
+    ("issue_percent", 100, ".0%"),
+    ("warps_percent", 100, ".0%"),
+    ("l1_hit_percent", 100, ".0%"),
+    ("l2_bytes", 1e6, ",.0f"),
+    ("dram_bytes", 1e6, ",.0f"),
+    ("instructions_per_sample", 1, ".1f"),
+    ("bank_conflicts_per_sample", 1, ".2f"),
+)
+UNCOUNTED_HEADINGS = ("workload", "variant", "why there are no counters")
+CEILING_HEADINGS = ("workload", "ceiling", "ms", "cycles/tile", "configuration")
+CEILING_NAMES = {
+    "l1": "tiles through L1",
+    "shared": "tiles from shared memory",
+    "tma": "a TMA instruction per tile",
+    "copy": "copy bandwidth",
+    "launch": "an empty launch",
+}
+LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "launch": "launch"}
+
+
+def load(path):
+    """The document of a result file; raises ValueError for one that is none."""
+    document = json.loads(Path(path).read_text())
+    if not isinstance(document, dict) or document.get("kind") not in ("bench", "sweep"):
+        raise ValueError(f"{path} is no result of bench or sweep")
+    return document
+
+
+# --- tables ---------------------------------------------------------------------------------------
+def _where(row):
+    """The row's workload: its name, pattern, and what is unusual about it."""
+    words = [row["workload"], row["pattern"]]
+    if row["dtype"] != "float16":
+        words.append(row["dtype"])
+    usual = PRESETS.get(row["workload"])
+    if usual and row.get("num_query") not in (None, usual.num_query):
+        words.append(f"Q={row['num_query']}")
+    return " ".join(words)
+
+
+def _having(document, name):
+    """The rows that have ``name``, by workload and then by its value."""
+    rows = [r for r in document["rows"] if name in r and "error_text" not in r]
+    return sorted(rows, key=lambda row: (_where(row), row[name]))
+
+
+def _measured(row):
+    reached = f"{row['closeness']:.0%} of {LIMITS[row['bounded_by']]}" if "closeness" in row else ""
+    return (
+        _where(row), row["variant"], f"{row['median_ms']:.3f}",
+        f"{row['min_ms']:.3f} .. {row['max_ms']:.3f}", f"{row['error']:.1e}",
+        f"{row['gigatiles_per_second']:.1f}", f"{row['cycles_per_tile']:.1f}",
+        f"{row['gigabytes_per_second'] * row['median_ms']:,.0f}",  # older files lack the bytes
+        f"{row['gigabytes_per_second']:,.0f}",
+        reached,
+    )  # fmt: skip
+
+
+def _counted(row):
+    found = row["profile"]
+    cells = [format(found[key] / unit, how) if key in found else "" for key, unit, how in COUNTERS]
+    return _where(row), row["variant"], *cells
+
+
+def _uncounted(row):
+    return _where(row), row["variant"], row["profile"]["error_text"]
+
+
+def _virtual(row):
+    return _where(row), row["variant"], f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"
+
+
+def _failed(row):
+    return _where(row), row["variant"], row["error_text"]
+
+
+def ceiling_cells(document):
+    """Rows of texts under CEILING_HEADINGS, the best configuration of each ceiling."""
+    return [
+        (
+            _where(row), CEILING_NAMES[row["ceiling"]], f"{row['median_ms']:.3f}",
+            f"{row['cycles_per_tile']:.1f}" if "cycles_per_tile" in row else "", row["config"],
+        )
+        for row in document.get("ceilings", ())
+        if row["best"]
+    ]  # fmt: skip
+
+
+def caption(document):
+    """Where and how the numbers were measured, in a line."""
+    machine, clock = document["machine"], document.get("clock")
+    if not machine["gpu"]:
+        return "CPU engine: virtual time, not measured"
+    settings = document["settings"]
+    text = f"{machine['gpu']}, driver {machine['driver']}, medians of {settings['repeats']}"
+    return text + (f", cycles at {clock['ghz']:.2f} GHz" if clock else "")
+
+
+def summary(documents, variants=()):
+    """(title, headings, rows of texts): variants against the workloads of all documents, times in ms and
+    what costs them. In brackets, how many times as long as ``direct`` each takes. ``variants`` chooses rows,
+    in this order; ValueError names one that is not there.
+    """
+    measured = [row for document in documents for row in _having(document, "median_ms")]
+    places = list(dict.fromkeys(_where(row) for row in measured))
+    times = {(row["variant"], _where(row)): row["median_ms"] for row in measured}
+    listed = [row["variant"] for document in documents for row in document["rows"]]
+    rows = []
+    for name in dict.fromkeys(listed):
+        errors = [row["error"] for row in measured if row["variant"] == name]
+        if errors:
+            known = VARIANTS.get(name.split(" ")[0])  # a peer is none
+            cells = [_against(times, name, place) for place in places]
+            told = (known.systems, known.why) if known else ("", "")
+            rows.append((name, told[0], *cells, f"{max(errors):.1e}", told[1]))
+    if variants:
+        named = {row[0]: row for row in rows}
+        for name in variants:
+            if name not in named:
+                raise ValueError(f"no row {name!r}; there are {', '.join(named)}")
+        rows = [named[name] for name in variants]
+    headings = ("variant", "rows", *places, "error", "what costs it time")
+    return caption(documents[0]), headings, rows
+
+
+def _against(times, name, place):
+    ms, base = times.get((name, place)), times.get(("direct", place))
+    if ms is None:
+        return ""
+    return f"{ms:.3f} ({ms / base:.2f})" if base else f"{ms:.3f}"
+
+
+def tables(document, parts=None):
+    """rich tables: the rows, and the ceilings if there are any; or other ``parts``, such as a summary."""
+    from rich.table import Table
+
+    made = []
+    for title, headings, rows in parts or _parts(document):
+        table = Table(title=title, title_justify="left")
+        for heading in headings:
+            table.add_column(heading, overflow="fold")
+        previous = None
+        for row in rows:
+            if previous not in (None, row[0]):
+                table.add_section()
+            table.add_row(row[0] if row[0] != previous else "", *row[1:])
+            previous = row[0]
+        made.append(table)
+    return made
+
+
+def markdown(document, parts=None):
+    """The same as Markdown."""
+    texts = []
+    for title, headings, rows in parts or _parts(document):
+        lines = [title, "", _line(headings), _line(["---"] * len(headings))]
+        texts.append("\n".join(lines + [_line(row) for row in rows]))
+    return "\n\n".join(texts) + "\n"
+
+
+def _line(row):
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |"
+
+
+def _parts(document):
+    """(title, headings, rows of texts) of each table that has rows."""
+    failed = [row for row in document["rows"] if "error_text" in row]
+    profiled = [row for row in _having(document, "median_ms") if "profile" in row]
+    counted = [row for row in profiled if "error_text" not in row["profile"]]
+    uncounted = [row for row in profiled if "error_text" in row["profile"]]
+    for title, headings, rows in (
+        (caption(document), HEADINGS, [_measured(r) for r in _having(document, "median_ms")]),
+        (
+            caption(document), VIRTUAL_HEADINGS,
+            [_virtual(r) for r in _having(document, "virtual_cycles")],
+        ),
+        (
+            "ceilings, for the same number of tiles or bytes", CEILING_HEADINGS,
+            ceiling_cells(document),
+        ),
+        (
+            "counters of one launch, by Nsight Compute", COUNTER_HEADINGS,
+            [_counted(row) for row in counted],
+        ),
+        ("without counters", UNCOUNTED_HEADINGS, [_uncounted(row) for row in uncounted]),
+        ("without a time", FAILED_HEADINGS, [_failed(row) for row in failed]),
+    ):  # fmt: skip
+        if rows:
+            yield title, headings, rows
+
+
+# --- plots ----------------------------------------------------------------------------------------
+PANELS_ABREAST = 3
+
+
+def plot(document, path, x=None):
+    """Draw ``document`` into a file, PNG or SVG by its name. Needs the extra ``plot``.
+
+    With ``x``, time against it, a line for each variant and workload, its bars from the fastest run to the
+    slowest: ``sigma`` in pixels, of the pattern local(sigma); ``queries``; or a parameter of the variants, such
+    as ``stages``, which is the default for a sweep. An axis whose values differ much is logarithmic. Without,
+    a bench is time by variant, a panel for each workload, its ceilings as lines.
+
+    Raises ValueError when nothing was measured or no two rows differ in ``x`` alone, ImportError without
+    matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    rows = _having(document, "median_ms")
+    if not rows:
+        raise ValueError("there is nothing to plot: no row has a measured time")
+    if document["kind"] == "bench" and x is None:
+        figure = _plot_bars(Figure, document, rows)
+    else:
+        figure = _plot_lines(Figure, rows, x or "stages")
+    figure.suptitle(caption(document), fontsize="small")
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+    return path
+
+
+def _plot_bars(make, document, rows):
+    places = list(dict.fromkeys(map(_where, rows)))
+    most = max(sum(_where(row) == place for row in rows) for place in places)
+    across = min(PANELS_ABREAST, len(places))
+    down = -(-len(places) // across)
+    figure = make(figsize=(7 * across, (1.5 + 0.3 * most) * down), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for axes in panels[len(places) :]:
+        axes.set_axis_off()
+    for axes, place in zip(panels, places, strict=False):
+        mine = sorted((r for r in rows if _where(r) == place), key=lambda r: -r["median_ms"])
+        times = [row["median_ms"] for row in mine]
+        colours = [SERIES[0] if row["kind"] == "variant" else SERIES[1] for row in mine]
+        axes.barh(
+            [row["variant"] for row in mine], times, xerr=_spreads(mine), color=colours, height=0.7
+        )
+        shown = [r for r in document["ceilings"] if r["best"] and _where(r) == place]
+        for number, row in enumerate(r for r in shown if r["ceiling"] != "launch"):
+            axes.axvline(
+                row["median_ms"], color=SERIES[2 + number], linestyle=DASHES[number % 4],
+                label=CEILING_NAMES[row["ceiling"]],
+            )  # fmt: skip
+        if _wide(times):
+            axes.set_xscale("log")
+        axes.set_title(place)
+        axes.set_xlabel("ms")
+        if shown:
+            axes.legend(fontsize="small")
+    return figure
+
+
+def _spreads(rows):
+    """How far the fastest run of each row lies below its median, and the slowest above."""
+    below = [row["median_ms"] - row["min_ms"] for row in rows]
+    return below, [row["max_ms"] - row["median_ms"] for row in rows]
+
+
+def _plot_lines(make, rows, x):
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    lines = {}
+    for row in rows:
+        tick = _tick(row, x)
+        if tick is not None:
+            lines.setdefault(_line_of(row, x), {})[tick] = row
+    lines = {name: points for name, points in lines.items() if len(points) > 1}
+    if not lines:
+        raise ValueError(f"x={x}: no two rows that were measured differ in it alone")
+    figure = make(figsize=(8, 5))
+    axes = figure.subplots()
+    places, variants = (list(dict.fromkeys(names)) for names in zip(*lines, strict=True))
+    for (place, variant), points in lines.items():
+        number, ticks = variants.index(variant), sorted(points)
+        own = [points[tick] for tick in ticks]
+        times, colour = [row["median_ms"] for row in own], SERIES[number % 8]
+        axes.errorbar(ticks, times, _spreads(own), fmt="none", color=colour, capsize=3)
+        axes.plot(
+            ticks,
+            times,
+            label=variant if len(places) == 1 else f"{variant}, {place}",
+            color=colour,
+            marker=MARKERS[(number + number // 8) % 8],  # other pairs when the colours come again
+            linestyle=DASHES[places.index(place) % 4],
+        )
+    if len(places) == 1:
+        axes.set_title(*places)
+    ticks = sorted({tick for points in lines.values() for tick in points})
+    if not isinstance(ticks[0], str):
+        if _wide(ticks):
+            axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+    axes.set_xlabel({"sigma": "sigma of local(sigma), pixels"}.get(x, x))
+    axes.set_ylabel("ms")
+    shown = [row for points in lines.values() for row in points.values()]
+    if _wide([row["median_ms"] for row in shown]):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(0, 1.05 * max(row["max_ms"] for row in shown))
+    axes.legend(fontsize="small", bbox_to_anchor=(1.02, 1), loc="upper left")
+    return figure
+
+
+def _wide(values):
+    """Whether an axis with these is better a logarithmic one."""
+    return 0 < 8 * min(values) < max(values)
+
+
+def _tick(row, x):
+    """The row's number (or text) on the axis ``x``; None if it has none."""
+    if x == "sigma":
+        local = re.fullmatch(r"local\((.+)\)", row["pattern"])
+        return float(local[1]) if local else None
+    if x == "queries":
+        return row.get("num_query")
+    value = {**row.get("config", {}), **row.get("parameters", {})}.get(x)
+    return value if value is None or isinstance(value, (int, float)) else show(value)
+
+
+def _line_of(row, x):
+    """(workload, variant), without what ``x`` says: the name of the line that a row is a point of."""
+    hidden = {"sigma": {"pattern": "local"}, "queries": {"num_query": None}}.get(x, {})
+    return _where(row | hidden), " ".join(
+        w for w in row["variant"].split(" ") if not w.startswith(f"{x}=")
+    )

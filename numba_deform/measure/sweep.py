@@ -1,0 +1,192 @@
+"""``numba-deform sweep``: a grid of configurations, each checked and timed in a child process.
+
+The result file is rewritten after every configuration, so a sweep that is stopped goes on where it
+was. What a variant refuses is recorded with the rule; what crashes or hangs, with how it ended.
+"""
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+
+from ..attention.call import pick_variant
+from ..compiler.cache import shared_directory
+from ..kernels.registry import VARIANTS, ConfigError, is_registered
+from ..workloads.workload import preset
+from . import record
+from .bench import (
+    Entry,
+    bytes_of,
+    clock,
+    columns,
+    compile_ahead,
+    constants_of,
+    measure_here,
+    parse_value,
+    rates,
+    task_of,
+)
+from .worker import Worker
+
+MEASURE = "numba_deform.measure.bench:measure"
+WORKLOAD_FIELDS = (
+    "batch", "num_query", "num_heads", "channels", "num_points", "dtype", "location_dtype",
+    "pattern", "padded",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One configuration of the grid. ``refused`` says why it cannot run, else ""."""
+
+    entry: Entry
+    workload: object
+    key: str
+    refused: str = ""
+
+
+def expand(grid):
+    """Points of ``{key: [texts]}``, without duplicates, by workload and then in the order of the keys.
+
+    Keys are ``variant`` (``all`` takes every one; ``auto`` has the parameters of ``direct``), ``workload``,
+    ``linked``, fields of a workload, and parameters of variants. A variant that has no such parameter is run
+    without it, as long as another one of the grid has it. Raises ConfigError for a key that belongs to nothing.
+    """
+    grid = dict(grid)
+    names = grid.pop("variant", ["direct"])
+    names = list(VARIANTS) if names == ["all"] else names
+    known = {name: _defaults(name) for name in names}
+    for key in grid:
+        if key not in ("workload", "linked", *WORKLOAD_FIELDS) and not any(
+            key in defaults for defaults in known.values()
+        ):
+            raise ConfigError(
+                key, ",".join(grid[key]), f"is a parameter of none of {', '.join(names)}"
+            )
+    points = {}
+    for name in names:
+        for texts in itertools.product(*grid.values()):
+            point = _point(name, known[name], dict(zip(grid, texts, strict=True)))
+            points.setdefault(point.key, point)
+    # One workload after the other: its inputs are made once.
+    order = {}
+    return sorted(points.values(), key=lambda point: order.setdefault(point.workload, len(order)))
+
+
+def _defaults(name):
+    return {field.name: field.default for field in dataclasses.fields(pick_variant(name).config)}
+
+
+def _point(name, defaults, texts):
+    fields = {
+        key: parse_value(key, _FIELD_EXAMPLES.get(key, ""), texts[key])
+        for key in WORKLOAD_FIELDS
+        if key in texts
+    }
+    workload = preset(texts.get("workload", "seeds"), **fields)
+    parameters = tuple(
+        (key, parse_value(key, defaults[key], text))
+        for key, text in texts.items()
+        if key in defaults
+    )
+    linked = parse_value("linked", False, texts.get("linked", "0"))
+    return point_of(Entry(name, parameters, linked), workload)
+
+
+def point_of(entry, workload):
+    """The :class:`Point` of a ``bench.Entry`` and a workload."""
+    parameters = dict(entry.parameters)
+    try:
+        config = pick_variant(entry.variant).configure(constants_of(workload), **parameters)
+    except ConfigError as error:
+        return Point(entry, workload, _key(entry, workload, parameters), str(error))
+    return Point(entry, workload, _key(entry, workload, dataclasses.asdict(config)))
+
+
+_FIELD_EXAMPLES = {
+    "batch": 1, "num_query": 1, "num_heads": 1, "channels": 1, "num_points": 1, "padded": False,
+}  # fmt: skip
+
+
+def _key(entry, workload, config):
+    """Variant, resolved parameters and workload as text: what makes two configurations the same."""
+    parts = [entry.variant, "linked" if entry.linked else "inline"]
+    parts += [json.dumps(part, sort_keys=True) for part in (config, dataclasses.asdict(workload))]
+    return " ".join(parts)
+
+
+def sweep(
+    points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, measure=MEASURE,
+    progress=lambda done, total, label: None,
+):  # fmt: skip
+    """Measure ``points`` into the JSON file ``path``; returns the document.
+
+    Rows that ``path`` has already are kept and not measured again; ``retry`` repeats those that
+    failed. ``limit`` is in seconds, for one point. ``measure`` is the path of a function as
+    ``bench.measure``. With ``gpu`` None the CPU engine gives virtual cycles. ``progress(done, total,
+    label)`` is called before every point and at the end. Raises ValueError for a file of another GPU.
+    """
+    document = _open(path, gpu, repeats, seed)
+    rows = {row["key"]: row for row in document["rows"]}
+    left = [p for p in points if p.key not in rows or (retry and "error_text" in rows[p.key])]
+    engine = "gpu" if gpu else "cpu"
+
+    def task(point):
+        return task_of(point.entry, point.workload, seed, engine, repeats)
+
+    done = len(points) - len(left)
+    with shared_directory(), Worker(measure, limit) as worker:
+        if gpu:
+            progress(done, len(points), "compiling")
+            compile_ahead([task(p) for p in left if not p.refused], gpu.architecture)
+        for point in left:
+            progress(done, len(points), point.entry.label)
+            if point.refused:
+                result = {"refused": True, "error_text": point.refused}
+            else:
+                here = is_registered(point.entry.variant)
+                result = (measure_here if here else worker.call)(task(point))
+            rows[point.key] = _row(point, result, gpu)
+            document["rows"] = list(rows.values())
+            record.save(path, document)
+            done += 1
+    progress(done, len(points), "done")
+    return document
+
+
+def _open(path, gpu, repeats, seed):
+    """The document in ``path``, or a new one."""
+    new = record.document(
+        gpu, [], kind="sweep", clock=clock(gpu) if gpu else None,
+        settings={"repeats": repeats, "seed": seed},
+    )  # fmt: skip
+    if not Path(path).exists():
+        return new
+    old = json.loads(Path(path).read_text())
+    if old.get("kind") != "sweep" or old["machine"]["gpu"] != new["machine"]["gpu"]:
+        raise ValueError(
+            f"out={path} holds a {old.get('kind')} of {old['machine']['gpu'] or 'the CPU engine'}, not "
+            f"a sweep of {new['machine']['gpu'] or 'the CPU engine'}: choose another file"
+        )
+    return old
+
+
+def _row(point, result, gpu):
+    workload = point.workload
+    row = {
+        "key": point.key,
+        **columns(workload),
+        "kind": "variant",
+        "variant": point.entry.label,
+        "name": point.entry.variant,
+        "parameters": dict(point.entry.parameters),
+        "fetch": pick_variant(point.entry.variant).fetch,
+        "commit": record.commit(),
+        "date": record.now(),
+        **result,
+    }
+    if gpu and "median_ms" in result:
+        row |= rates(
+            result["median_ms"], workload.samples, bytes_of(workload), gpu.sms, clock(gpu)["ghz"]
+        )
+    return row

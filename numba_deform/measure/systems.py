@@ -1,0 +1,394 @@
+"""The programs behind the command line, as plain functions that return what happened.
+
+``run_probe`` (S1) sends one box through TMA. ``run_tile_copy`` (S2) copies a tensor tile by tile.
+``plan_operator`` and ``run_plan`` run a variant of the operator and compare it with the float64
+reference. All of them run on either engine, poison their output first, and print nothing.
+"""
+
+import statistics
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..attention.call import (
+    Problem,
+    check_im2col_step,
+    check_problem,
+    engine_for,
+    gpu_launcher,
+    pick_engine,
+    pick_variant,
+    run_cpu,
+    settle_variant,
+)
+from ..attention.reference import TOLERANCE, reference, relative_error
+from ..engines.cpu import Report, SimFault, simulate
+from ..engines.gpu.device import (
+    DeviceArray,
+    Gpu,
+    GpuMissing,
+    find_gpu,
+    is_cuda_error,
+    launch,
+    time_launches,
+)
+from ..engines.tensormap import DriverMissing, TensorMap, TensorMapArray, TensorMapError
+from ..kernels import tile_copy
+from ..kernels.probe import THREADS, probe
+from ..kernels.registry import Variant
+from ..workloads.workload import NUMPY_DTYPES, Inputs
+
+HOPPER = (9, 0)
+CHECKED_ROWS = 20_000  # of a larger output, so many random rows are compared
+WARM_UP = 3
+
+
+def describe(gpu, engine):
+    """The device in words. For the CPU engine (None) with engine=auto: why it is no GPU."""
+    if gpu:
+        return gpu.describe()
+    if engine == "auto":
+        try:
+            find_gpu()
+        except GpuMissing as error:
+            return f"CPU engine ({error})"
+    return "CPU engine"
+
+
+# --- S1: the probe --------------------------------------------------------------------------------
+PROBE_TENSOR, PROBE_BOX = (100, 100, 32), (2, 2, 32)  # (height, width, channels)
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """``first`` and ``expected``: the first 8 of 128 values; ``first`` is None if nothing ran."""
+
+    engine: str
+    device: str
+    passed: bool
+    first: np.ndarray | None
+    expected: np.ndarray
+    reason: str = ""
+
+
+def run_probe(engine="auto", corner=(0, 0)):
+    """Load the 2x2x32 box at ``corner`` = (x, y) of a 100x100x32 float32 tensor by one TMA load.
+
+    Element i of the tensor holds i / 100; outside it, zeros are expected. Whatever goes wrong, a
+    missing driver or GPU included, is in ``reason``; only an unknown engine or a corner that is no
+    int32 raises ValueError.
+    """
+    x, y = corner
+    if not all(-(2**31) <= c < 2**31 for c in (x, y)):
+        raise ValueError(f"corner={corner}: a box starts at two int32 numbers (x, y)")
+    tensor = (np.arange(np.prod(PROBE_TENSOR), dtype=np.float32) / 100).reshape(PROBE_TENSOR)
+    expected = _box_at(tensor, x, y).reshape(-1)
+    out = np.full(expected.shape, np.nan, np.float32)
+    ran, kind, gpu, reason = False, engine, None, ""
+    try:
+        kind, gpu = engine_for(engine, HOPPER, "TMA")
+        load = _probe_on_gpu if gpu else _probe_on_cpu
+        ran = True
+        out = load(tensor, out, x, y, gpu)
+    except (GpuMissing, DriverMissing, TensorMapError) as error:
+        ran, reason = False, str(error)
+    except Exception as error:
+        if not (isinstance(error, (RuntimeError, SimFault)) or is_cuda_error(error)):
+            raise
+        reason = f"the kernel failed: {error}"
+    wrong = np.flatnonzero(~(out == expected))
+    if ran and not reason and len(wrong):
+        i = wrong[0]
+        reason = (
+            f"{len(wrong)} of {out.size} values are wrong; the first is element {i}: "
+            f"{out[i]:g} instead of {expected[i]:g}"
+        )
+        if np.isnan(out).all():
+            reason = "the kernel ended without writing anything"
+    device = describe(gpu, engine) if ran else "none that can run this"
+    first = out[:8] if ran else None
+    return ProbeResult(kind, device, ran and not reason, first, expected[:8], reason)
+
+
+def _box_at(tensor, x, y):
+    """What a load at (x, y) must deliver, from the rule alone: elements outside are zero."""
+    box = np.zeros(PROBE_BOX, tensor.dtype)
+    for i in range(PROBE_BOX[0]):
+        for j in range(PROBE_BOX[1]):
+            if 0 <= y + i < tensor.shape[0] and 0 <= x + j < tensor.shape[1]:
+                box[i, j] = tensor[y + i, x + j]
+    return box
+
+
+def _probe_on_cpu(tensor, out, x, y, _):
+    maps = TensorMapArray([TensorMap.of(tensor, PROBE_BOX[::-1])])
+    simulate(probe, 1, THREADS, (maps, out, x, y))
+    return out
+
+
+def _probe_on_gpu(tensor, out, x, y, gpu):
+    source, target = DeviceArray.of(gpu, tensor), DeviceArray.of(gpu, out)
+    maps = DeviceArray.of(gpu, TensorMapArray([_map_on_gpu(source, PROBE_BOX)]).encode_into_host())
+    launch(gpu, probe, 1, (maps, target, x, y))
+    return target.to_numpy()
+
+
+def _map_on_gpu(array, box):
+    """The tensor map of a whole DeviceArray (H, W, C) with ``box`` in the same order."""
+    height, width, channels = array.shape
+    pixel = channels * array.dtype.itemsize
+    return TensorMap(
+        array.address, array.dtype, (channels, width, height), (pixel, width * pixel), box[::-1]
+    )
+
+
+# --- S2: the tile copy ----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class TileCopyResult:
+    """``milliseconds`` is a median; None on the CPU engine, which has virtual ``cycles`` only.
+
+    ``bytes_moved`` counts every element once read and once written.
+    """
+
+    engine: str
+    device: str
+    passed: bool
+    shape: tuple[int, int, int]
+    box: tuple[int, int, int]
+    dtype: str
+    stages: int
+    warps: int
+    blocks: int
+    tiles: int
+    bytes_moved: int
+    milliseconds: float | None = None
+    cycles: float | None = None
+    reason: str = ""
+
+    @property
+    def gigabytes_per_second(self):
+        return self.bytes_moved / self.milliseconds / 1e6 if self.milliseconds else None
+
+    @property
+    def million_tiles_per_second(self):
+        return self.tiles / self.milliseconds / 1e3 if self.milliseconds else None
+
+
+def run_tile_copy(
+    engine="auto", shape=(100, 100, 32), box=(2, 2, 32), dtype="float16", stages=4, warps=4,
+    repeats=10,
+):  # fmt: skip
+    """Copy a tensor of ``shape`` (H, W, C) in boxes (height, width, C), and compare every bit.
+
+    A block has ``warps`` warps, each with a ring of ``stages`` tiles. Raises ValueError
+    (TensorMapError for a box that TMA cannot move), GpuMissing, or a SimFault from the CPU engine.
+    """
+    _check_tile_copy(shape, box, dtype, stages, warps, repeats)
+    kind, gpu = engine_for(engine, HOPPER, "tile-copy")
+    numpy_dtype = np.dtype(NUMPY_DTYPES[dtype])
+    tensor = np.random.default_rng(0).standard_normal(shape, np.float32).astype(numpy_dtype)
+    # A bad box: the map's rules say more about it than its size in shared memory does.
+    TensorMap.of(tensor, box[::-1])
+    _check_shared_bytes(box, numpy_dtype, stages, warps)
+    down, across = (-(-size // step) for size, step in zip(shape[:2], box[:2], strict=True))
+    tiles = down * across
+    kernel = tile_copy.build(box, numpy_dtype.itemsize, stages, warps)
+    blocks = min(-(-tiles // warps), _blocks_that_fit(gpu, box, numpy_dtype, stages, warps))
+    milliseconds = cycles = None
+    if gpu:
+        out, times = _copy_on_gpu(gpu, tensor, box, kernel, blocks, (across, tiles), repeats)
+        milliseconds = statistics.median(times)
+    else:
+        out = np.empty_like(tensor)
+        out.view(np.uint8).fill(0xFF)
+        maps = [TensorMapArray([TensorMap.of(a, box[::-1])]) for a in (tensor, out)]
+        cycles = simulate(kernel, blocks, kernel.threads, (*maps, across, tiles)).cycles
+    reason = _compare_bits(tensor, out)
+    return TileCopyResult(
+        kind, describe(gpu, engine), not reason, tuple(shape), tuple(box), dtype, stages, warps,
+        blocks, tiles, 2 * tensor.nbytes, milliseconds, cycles, reason,
+    )  # fmt: skip
+
+
+def _check_tile_copy(shape, box, dtype, stages, warps, repeats):
+    for name, sizes in (("shape", shape), ("box", box)):
+        if len(sizes) != 3 or min(sizes) < 1:
+            raise ValueError(f"{name}={sizes}: it must be three sizes (height, width, channels)")
+    if box[2] != shape[2]:
+        raise ValueError(f"box={box}: its channels must be those of the tensor, {shape[2]}")
+    if dtype not in NUMPY_DTYPES:
+        raise ValueError(f"dtype={dtype}: it must be one of {', '.join(NUMPY_DTYPES)}")
+    for name, value, high in (
+        ("stages", stages, 256), ("warps", warps, 32), ("repeats", repeats, 10**6),
+    ):  # fmt: skip
+        if not 1 <= value <= high:
+            raise ValueError(f"{name}={value}: it must be from 1 to {high}")
+
+
+def _check_shared_bytes(box, dtype, stages, warps):
+    needed = _copy_shared_bytes(box, dtype, stages, warps)
+    if needed > 48 * 1024:
+        raise ValueError(
+            f"box={box} of {dtype} with stages={stages} and warps={warps} takes {needed} bytes of "
+            f"shared memory; this kernel has {48 * 1024}: use fewer stages or warps"
+        )
+
+
+def _copy_shared_bytes(box, dtype, stages, warps):
+    slot = -(-int(np.prod(box)) * dtype.itemsize // 128) * 128
+    return warps * stages * (slot + 8)
+
+
+def _blocks_that_fit(gpu, box, dtype, stages, warps):
+    """Blocks that are resident at once: shared memory, threads and block slots of every SM."""
+    if gpu is None:
+        return 4  # enough for blocks to differ; more would only take longer
+    shared = _copy_shared_bytes(box, dtype, stages, warps) + 1024  # which the system reserves
+    return gpu.sms * min(228 * 1024 // shared, 2048 // (32 * warps), 32)
+
+
+def _copy_on_gpu(gpu, tensor, box, kernel, blocks, counts, repeats):
+    source = DeviceArray.of(gpu, tensor)
+    target = DeviceArray(gpu, tensor.shape, tensor.dtype)
+    target.fill(0xFF)
+    maps = [
+        DeviceArray.of(gpu, TensorMapArray([_map_on_gpu(a, box)]).encode_into_host())
+        for a in (source, target)
+    ]
+
+    def run():
+        launch(gpu, kernel, blocks, (*maps, *counts))
+
+    run()
+    out = target.to_numpy()
+    return out, time_launches(gpu, run, repeats, WARM_UP)
+
+
+def _compare_bits(tensor, out):
+    """Why ``out`` is not ``tensor``, or "": bits are compared, so that NaN is no exception."""
+    bits = f"u{tensor.dtype.itemsize}"
+    wrong = np.argwhere(tensor.view(bits) != out.view(bits))
+    if not len(wrong):
+        return ""
+    y, x, c = (int(i) for i in wrong[0])
+    return (
+        f"{len(wrong)} of {tensor.size} elements are wrong; the first is (y={y}, x={x}, c={c}): "
+        f"{out[y, x, c]} instead of {tensor[y, x, c]}"
+    )
+
+
+# --- the operator ---------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A checked run of the operator; ``gpu`` is None on the CPU engine."""
+
+    inputs: Inputs
+    problem: Problem
+    variant: Variant
+    config: object
+    gpu: Gpu | None
+    linked: bool = False
+    why: str = ""  # what "auto" says of its choice
+
+    @property
+    def kernel(self):
+        made = self.variant.kernel(self.config, self.problem.constants)
+        return made.with_linked_ptx() if self.linked else made
+
+    @property
+    def arrays(self):
+        """Contiguous value, locations and weights, as the engines take them."""
+        i = self.inputs
+        return [
+            np.ascontiguousarray(a) for a in (i.value, i.sampling_locations, i.attention_weights)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorResult:
+    """What a run gave, and how far it is from the reference.
+
+    ``unwritten`` counts elements of the whole output that are NaN, as it was before the run.
+    ``bytes_moved``: the compulsory ones, value, locations and weights read and out written once.
+    """
+
+    out: np.ndarray
+    error: float
+    tolerance: float
+    rows_checked: int
+    rows: int
+    unwritten: int
+    bytes_moved: int
+    milliseconds: float | None = None
+    report: Report | None = None
+
+    @property
+    def passed(self):
+        return self.unwritten == 0 and self.error < self.tolerance
+
+
+def plan_operator(
+    inputs, variant_name, engine="auto", linked=False, im2col_step=None, **parameters
+):
+    """Check all that can be checked before a run; raises what ``op.ms_deform_attn`` raises."""
+    problem = check_problem(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
+        inputs.attention_weights, inputs.padded,
+    )  # fmt: skip
+    check_im2col_step(im2col_step, problem.batch)
+    chosen = pick_variant(variant_name)
+    config = chosen.configure(problem.constants, **parameters)
+    _, gpu = pick_engine(engine, chosen)
+    why = ""
+    if gpu and variant_name == "auto":
+        chosen, config, why = settle_variant(
+            variant_name, gpu, problem, inputs.sampling_locations, parameters
+        )
+    return Plan(inputs, problem, chosen, config, gpu, linked, why)
+
+
+def run_plan(plan, repeats=10, simulate_options=None):
+    """Run into a poisoned output, compare with the reference; on a GPU also take the time."""
+    inputs = plan.inputs
+    arrays = plan.arrays
+    milliseconds = report = None
+    if plan.gpu:
+        out, times = _operator_on_gpu(plan, arrays, repeats)
+        milliseconds = statistics.median(times)
+    else:
+        out = np.full(plan.problem.out_shape, np.nan, inputs.value.dtype)
+        result = run_cpu(
+            plan.problem, plan.variant, plan.config, arrays, out, **(simulate_options or {})
+        )
+        report = result.report
+    rows, error = _compare(inputs, out)
+    return OperatorResult(
+        out, error, TOLERANCE[plan.problem.constants.dtype], rows, out.shape[0] * out.shape[1],
+        int(np.isnan(out).sum()), sum(a.nbytes for a in arrays) + out.nbytes, milliseconds, report,
+    )  # fmt: skip
+
+
+def _operator_on_gpu(plan, arrays, repeats):
+    on_gpu = [DeviceArray.of(plan.gpu, a) for a in arrays]
+    target = DeviceArray(plan.gpu, plan.problem.out_shape, arrays[0].dtype)
+    target.fill(0xFF)
+    run = gpu_launcher(
+        plan.gpu, plan.problem, plan.variant, plan.config, *(a.address for a in on_gpu),
+        target.address, linked=plan.linked,
+    )  # fmt: skip
+    run()
+    out = target.to_numpy()
+    return out, time_launches(plan.gpu, run, repeats, WARM_UP)
+
+
+def _compare(inputs, out):
+    """(rows compared, relative error): all rows, or a random choice of a large output's."""
+    count = out.shape[0] * out.shape[1]
+    rows = np.arange(count)
+    if count > CHECKED_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(count, CHECKED_ROWS, replace=False))
+    want = reference(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
+        inputs.attention_weights, padded=inputs.padded, rows=rows,
+    )  # fmt: skip
+    return len(rows), relative_error(out.reshape(count, -1)[rows], want)

@@ -1,0 +1,241 @@
+"""Timelines: what each warp of a block does when, from marks that the kernel itself writes.
+
+One format for both engines: on the GPU the marks hold the SM's clock, on the CPU engine virtual cycles, so
+that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..attention.call import gpu_launcher, run_cpu
+from ..device.marks import ACQUIRE, CAPACITY, COMMIT, COMPUTE, ISSUE, MARK_BYTES, RELEASE, WAIT
+from ..engines.gpu.device import DeviceArray
+from .colours import BLUE, GREEN, GREY, PALE, SKY, VERMILION, YELLOW
+
+# What a warp does from a mark on, until its next one.
+ACTIVITIES = {
+    ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait", COMPUTE: "compute",
+    RELEASE: "other",
+}  # fmt: skip
+# Waiting is grey, whatever it is for.
+COLOURS = {
+    "acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
+    "other": YELLOW, "flight": GREEN,
+}  # fmt: skip
+HATCHES = {"acquire": "////"}  # in print its grey looks like that of wait
+SMALLEST_TEXT = 3.5  # points
+
+
+class TimelineError(ValueError):
+    """Nothing can be drawn: no such block, a kernel without marks, an unknown file type."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """``activity`` of a warp on a stage, in cycles from the block's first mark. ``use`` counts how often
+    the warp has come to this activity; parity is that of the stage's barrier."""
+
+    activity: str
+    warp: int
+    stage: int
+    parity: int
+    use: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """``spans`` of one block. ``flights``: from the end of an issue until the first warp has seen the
+    stage full, by the warp that issued. ``lost`` warps wrote more marks than fit."""
+
+    title: str
+    engine: str
+    warps: int
+    spans: list
+    flights: list
+    lost: int
+
+
+def record(plan, block=0, simulate_options=None):
+    """The :class:`Timeline` of one block of a ``systems.Plan`` whose configuration has trace.
+
+    Raises TimelineError, and what the engines raise.
+    """
+    if not getattr(plan.config, "trace", False):
+        raise TimelineError(
+            f"variant {plan.variant.name} was not built with trace=1, or has no marks"
+        )
+    problem, arrays, warps = plan.problem, plan.arrays, plan.config.threads // 32
+    marks = np.zeros((warps, CAPACITY, MARK_BYTES // 4), np.uint32)
+    if plan.gpu:
+        operands = [DeviceArray.of(plan.gpu, a) for a in arrays]
+        out = DeviceArray(plan.gpu, problem.out_shape, arrays[0].dtype)
+        buffer = DeviceArray.of(plan.gpu, marks)
+        run = gpu_launcher(
+            plan.gpu, problem, plan.variant, plan.config, *(a.address for a in operands), out.address,
+            debug=(buffer.address, block),
+        )  # fmt: skip
+        run()  # the second run finds the kernel loaded and the caches warm
+        buffer.copy_from(marks)
+        run()
+        marks = buffer.to_numpy()
+    else:
+        out = np.full(problem.out_shape, np.nan, arrays[0].dtype)
+        options = simulate_options or {}
+        run_cpu(problem, plan.variant, plan.config, arrays, out, debug=(marks, block), **options)
+    if not marks.any():
+        raise TimelineError(f"block {block} has written nothing: is there such a block?")
+    engine = plan.gpu.name if plan.gpu else "CPU engine, virtual cycles"
+    return decode(marks, f"{plan.variant.name}, block {block}", engine)
+
+
+def decode(marks, title, engine):
+    """A :class:`Timeline` from marks (warps, CAPACITY, 4) uint32: clock low, high, what, 1 if written."""
+    written = marks[:, :, 3] == 1
+    clocks = marks[:, :, 0].astype(np.int64) | marks[:, :, 1].astype(np.int64) << 32
+    first = int(clocks[written].min())
+    spans = []
+    for warp in range(len(marks)):
+        count = int(written[warp].sum())
+        uses = Counter()
+        for m in range(count - 1):
+            about = int(marks[warp, m, 2])
+            kind = about & 0xFF
+            start, end = (int(clocks[warp, n]) - first for n in (m, m + 1))
+            spans.append(
+                Span(
+                    ACTIVITIES[kind],
+                    warp,
+                    about >> 8 & 0xFF,
+                    about >> 16 & 1,
+                    uses[kind],
+                    start,
+                    end,
+                )
+            )
+            uses[kind] += 1
+    lost = int((written.sum(axis=1) == CAPACITY).sum())
+    return Timeline(title, engine, len(marks), spans, _flights(spans), lost)
+
+
+def _flights(spans):
+    """Spans from the end of each issue to the first compute of the same use: of the same warp where that
+    computes itself, else of any."""
+    seen = {}
+    for span in spans:
+        if span.activity == "compute":
+            for whose in (span.warp, None):
+                key = (whose, span.use)
+                seen[key] = min(span.start, seen.get(key, span.start))
+    flights = []
+    for span in spans:
+        if span.activity == "issue":
+            end = seen.get((span.warp, span.use), seen.get((None, span.use)))
+            if end is not None and end > span.end:
+                flights.append(
+                    Span("flight", span.warp, span.stage, span.parity, span.use, span.end, end)
+                )
+    return flights
+
+
+def shares(timeline):
+    """``{warp: {activity: share of the warp's time}}``."""
+    totals = {}
+    for span in timeline.spans:
+        totals.setdefault(span.warp, Counter())[span.activity] += span.end - span.start
+    return {
+        warp: {activity: time / max(1, sum(of.values())) for activity, time in of.items()}
+        for warp, of in totals.items()
+    }
+
+
+# --- files ----------------------------------------------------------------------------------------
+def save(timelines, path, start=0, end=None):
+    """Write ``timelines`` one above the other: .png or .svg (needs the extra ``plot``), or .json, Chrome's
+    trace format, for Perfetto. ``start`` and ``end`` cut a picture to those cycles.
+    """
+    path = Path(path)
+    if path.suffix == ".json":
+        path.write_text(json.dumps(chrome_trace(timelines)) + "\n")
+    elif path.suffix in (".png", ".svg"):
+        figure(timelines, start, end).savefig(path, dpi=150, bbox_inches="tight")
+    else:
+        raise TimelineError(f"{path.name}: a timeline is written as .png, .svg or .json")
+    return path
+
+
+def chrome_trace(timelines):
+    """Chrome's trace events, a process for each timeline; one cycle is shown as a nanosecond."""
+    events = []
+    for pid, timeline in enumerate(timelines):
+        name = f"{timeline.title} ({timeline.engine})"
+        events.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}})
+        for span in (*timeline.spans, *timeline.flights):
+            row = span.warp * 2 + (span.activity == "flight")
+            events.append(
+                {
+                    "ph": "X", "pid": pid, "tid": row, "cat": span.activity,
+                    "name": f"{span.activity} {span.stage}", "ts": span.start / 1000,
+                    "dur": (span.end - span.start) / 1000,
+                    "args": {"stage": span.stage, "parity": span.parity, "use": span.use},
+                }
+            )  # fmt: skip
+        for warp in range(timeline.warps):
+            for row, text in ((0, f"warp {warp}"), (1, f"warp {warp} in flight")):
+                events.append(
+                    {
+                        "ph": "M", "name": "thread_name", "pid": pid, "tid": warp * 2 + row,
+                        "args": {"name": text},
+                    }
+                )  # fmt: skip
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def figure(timelines, start=0, end=None):
+    """A matplotlib figure: a row for each warp, and below it what it has in flight, stage by stage."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    last = end or max(s.end for t in timelines for s in t.spans)
+    rows = sum(t.warps for t in timelines)
+    made = Figure(figsize=(14, 1.2 + 0.75 * rows + 0.6 * len(timelines)), layout="constrained")
+    heights = [t.warps for t in timelines]
+    panels = made.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, timeline in zip(panels, timelines, strict=True):
+        stages = 1 + max(span.stage for span in timeline.spans)
+        for span in (*timeline.spans, *timeline.flights):
+            if span.end <= start or span.start >= last:
+                continue
+            bottom, height = span.warp - 0.42, 0.4
+            if span.activity == "flight":  # a thin line for each stage
+                height = 0.4 / stages
+                bottom = span.warp + 0.03 + height * span.stage
+            axes.broken_barh(
+                [(span.start, span.end - span.start)], (bottom, height),
+                facecolor=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
+                hatch=HATCHES.get(span.activity),
+            )  # fmt: skip
+            wide = span.end - span.start > 0.012 * (last - start)
+            legible = 18 * height > SMALLEST_TEXT
+            if wide and legible and span.activity in ("compute", "flight", "issue"):
+                middle = (max(span.start, start) + min(span.end, last)) / 2
+                axes.text(
+                    middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
+                    fontsize=min(6, 18 * height), color="white", clip_on=True,
+                )  # fmt: skip
+        axes.set_ylim(timeline.warps - 0.5, -0.5)
+        axes.set_yticks(range(timeline.warps), [f"warp {w}" for w in range(timeline.warps)])
+        axes.set_xlim(start, last)
+        axes.set_title(f"{timeline.title}: {timeline.engine}", fontsize="medium")
+    panels[-1].set_xlabel("cycles (numbers in the bars: stages)")
+    handles = [
+        Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
+        for name, colour in COLOURS.items()
+    ]
+    made.legend(handles=handles, ncols=len(handles), loc="outside lower center", fontsize="small")
+    return made
