@@ -19,9 +19,9 @@ from ..engines.gpu.device import (
     stream_handle,
 )
 from ..engines.gpu.guard import guarded_launcher
-from ..engines.tensormap import level_maps, level_maps_rank5, make_levels
+from ..kernels.level_maps import level_maps, level_maps_rank5
+from ..kernels.problem import NUMPY_DTYPES, make_levels
 from ..kernels.registry import Constants, Variant, variant
-from ..workloads.workload import NUMPY_DTYPES
 from .auto import FITS, KEPT_PROBLEMS, choose, watch
 
 ENGINES = ("auto", "gpu", "cpu")
@@ -39,7 +39,7 @@ class Problem:
     spatial_size: int
     heads: int
     queries: int
-    levels: tuple  # of host.tensormap.Level
+    levels: tuple  # of kernels.problem.Level
     constants: Constants
 
     @property

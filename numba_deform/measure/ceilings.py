@@ -13,8 +13,8 @@ import numpy as np
 from ..attention.call import gpu_launcher
 from ..device.memory import dynamic_bytes
 from ..engines.gpu.device import DeviceArray, launch, resident_blocks
-from ..engines.tensormap import level_maps
 from ..kernels import tma
+from ..kernels.level_maps import level_maps
 from ..kernels.registry import SHARED_LIMIT, ConfigError, variant
 from ..kernels.shared.lanes import ITEMSIZE
 from . import ceiling_kernels as kernels

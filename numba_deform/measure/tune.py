@@ -7,7 +7,7 @@ from pathlib import Path
 from ..attention import tuned
 from ..attention.call import Problem
 from ..attention.tuned import Answer, Candidate
-from ..engines.tensormap import make_levels
+from ..kernels.problem import make_levels
 from ..kernels.registry import ConfigError, variant
 from . import record
 from .bench import constants_of, parse_entries

@@ -242,7 +242,7 @@ def _argument(launch, arg, name, kind):
     """One argument as the kernel's Python code is going to see it."""
     if isinstance(arg, TensorMapArray):
         for i, tensor in enumerate(arg.maps):
-            launch.tensor_maps[arg.address + 128 * i] = tensor
+            launch.tensor_maps[arg.slot_address(i)] = tensor
         return arg.address
     if isinstance(arg, np.ndarray):
         base = arg.__array_interface__["data"][0]
