@@ -190,8 +190,8 @@ Reader = namedtuple(
 Column = namedtuple("Column", ["base", "bit"])
 # The level of a lane's runs, and its window: size, and the pixels before it in the stage. A sample lies
 # scale * location + shift pixels from the window's corner; between low and high it has neighbours in the level.
-Window = namedtuple(
-    "Window",
+WindowView = namedtuple(
+    "WindowView",
     ["level", "mine", "scale", "shift", "low", "high", "box_height", "box_width", "offset"],
 )
 # What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
@@ -667,7 +667,7 @@ def build(config, constants):
         low = float32(float32(-1) - left), float32(float32(-1) - top)
         shift = float32(low[0] + float32(0.5)), float32(low[1] + float32(0.5))
         high = float32(scale[0] - left), float32(scale[1] - top)
-        return Window(
+        return WindowView(
             level, mine, scale, shift, low, high, height_of(level), width_of(level),
             pixels_before(level),
         )  # fmt: skip
@@ -689,7 +689,7 @@ def build(config, constants):
         maps: u64, value: u64, levels: u64, order: u64, schedule: u64, corners: u64,
         counts: u64, locations: u64, weights: u64, out: u64, items: i32, slots: i32,
         batches: i32, queries: i32, heads: i32, spatial_size: i32, debug: u64,
-        debug_block: i32,
+        debug_row: i32,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(thread & int32(31)), int32(thread >> int32(5))
@@ -700,7 +700,7 @@ def build(config, constants):
         full = uint32(boxes_address + uint32(TILES_BYTES))
         ring = Ring(full, uint32(full + uint32(8 * STAGES)))
         starts = uint32(full + uint32(BARRIER_BYTES))  # what consumers are told of the windows
-        marks = open_marks(debug, debug_block, warp, lane)
+        marks = open_marks(debug, debug_row, warp, lane)
         state = first_state()
         if warp == CONSUMERS:
             if lane == 0:
