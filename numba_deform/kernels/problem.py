@@ -1,8 +1,9 @@
-"""What the operator is computed on: dtypes, and where the levels of a value lie.
+"""What is computed: dtypes, the sizes that a kernel is compiled for, levels, and the shape of one call.
 
 Shapes are written with B batch, S positions of all levels, H heads, C channels a head, L levels.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import ml_dtypes
@@ -12,6 +13,45 @@ from ..engines.tensormap import broken_rule
 
 NUMPY_DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
 """The dtypes a value may have: name -> NumPy scalar type."""
+
+ITEMSIZE = {name: np.dtype(dtype).itemsize for name, dtype in NUMPY_DTYPES.items()}
+
+
+class ConfigError(ValueError):
+    """A configuration breaks a rule; has ``field``, ``value`` and ``rule``."""
+
+    def __init__(self, field, value, rule):
+        self.field, self.value, self.rule = field, value, rule
+        super().__init__(f"{field}={value}: {rule}")
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a kernel is compiled for: levels L, points P, channels C of a head, and the types."""
+
+    levels: int
+    points: int
+    channels: int
+    dtype: str = "float16"
+    location_dtype: str = "float16"
+    weight_dtype: str = "float16"
+
+    def __post_init__(self):
+        for field in ("dtype", "location_dtype", "weight_dtype"):
+            value = getattr(self, field)
+            if value not in ITEMSIZE:
+                raise ConfigError(field, value, f"must be one of {', '.join(ITEMSIZE)}")
+        for field in ("levels", "points"):
+            if getattr(self, field) < 1:
+                raise ConfigError(field, getattr(self, field), "must be at least 1")
+        row = self.channels * ITEMSIZE[self.dtype]
+        if row % 16 or not 16 <= row <= 256:
+            raise ConfigError(
+                "channels",
+                self.channels,
+                f"of {self.dtype} are {row} bytes a head; a multiple of 16 from 16 to 256 is needed, "
+                "for 16-byte loads and TMA boxes",
+            )
 
 
 class Level(NamedTuple):
@@ -82,3 +122,32 @@ def pixel_centres(levels, dtype=np.float32) -> np.ndarray:
         y, x = np.mgrid[0:h, 0:w]
         centres.append(np.stack([(x.ravel() + 0.5) / w, (y.ravel() + 0.5) / h], axis=1))
     return np.concatenate(centres).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The checked shape of one call: everything that does not depend on where the data are."""
+
+    batch: int
+    spatial_size: int
+    heads: int
+    queries: int
+    levels: tuple[Level, ...]
+    constants: Constants
+
+    @property
+    def rows(self):
+        return self.batch * self.queries * self.heads
+
+    @property
+    def out_shape(self):
+        return (self.batch, self.queries, self.heads * self.constants.channels)
+
+    @property
+    def samples(self):
+        return self.rows * self.constants.levels * self.constants.points
+
+    @property
+    def level_table(self):
+        """(L, 4) int32: height, width, start, row stride, as the kernels read them."""
+        return np.array(self.levels, np.int32).reshape(-1, 4)
