@@ -16,6 +16,7 @@ and has None (``threads`` and ``waits`` are empty) where there is nothing to say
 them. Faults can be pickled.
 """
 
+from ..device.limits import KB, MAX_THREADS, SHARED_LIMIT, STATIC_LIMIT
 from .waiting import ranges
 
 
@@ -319,5 +320,8 @@ class KernelError(SimFault):
 
 
 class BadLaunch(SimFault):
-    rule = "grid >= 1 and 1 <= block <= 1024 threads; shared memory at most 227 KB (static part 48 KB)."
+    rule = (
+        f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
+        f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."
+    )
     cure = "Change the launch configuration."

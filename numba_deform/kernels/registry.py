@@ -14,12 +14,12 @@ import functools
 import re
 from dataclasses import dataclass, field
 
+from ..device.limits import AMPERE, HOPPER
 from ..device.memory import dynamic_bytes
 from . import direct, persistent, tile, tma, warp_specialized, window
 from .direct import Direct
 from .persistent import Persistent
 from .problem import ConfigError, Constants
-from .shared.config import SHARED_LIMIT
 from .tile import Tile
 from .tma import Tma
 from .warp_specialized import WarpSpecialized
@@ -27,7 +27,6 @@ from .window import Window
 from .window_fit import Fit
 
 __all__ = [
-    "SHARED_LIMIT",
     "VARIANTS",
     "ConfigError",
     "Constants",
@@ -38,7 +37,6 @@ __all__ = [
     "variant",
 ]
 
-AMPERE, HOPPER = (8, 0), (9, 0)
 FETCHES = ("l1", "tma", "shared")
 
 

@@ -12,13 +12,14 @@ from numba.cuda import types
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ...compiler.rebind import rebind
+from ...device.limits import MAX_THREADS, SHARED_LIMIT
 from ...device.ptx import Intrinsic
 from .. import faults
 from ..tensormap import TensorMapArray
 from .block import Block
 from .fake_cuda import FakeCuda, cast
 from .interleave import BadSchedule, Schedule, SteppedBlock
-from .memory import ArrayView, GlobalMemory, Rerun, SharedMemory
+from .memory import ArrayView, GlobalMemory, Rerun
 from .thread import KERNEL
 
 NAMES = {id(value): name for name, value in vars(cuda).items() if callable(value)}
@@ -120,13 +121,13 @@ class Grid:
 
     def __init__(self, kernel, grid, block, args, shared_bytes, timeout):
         check_integers(grid=grid, block=block, shared_bytes=shared_bytes)
-        if grid < 1 or not 1 <= block <= 1024:
+        if grid < 1 or not 1 <= block <= MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
         if block > getattr(kernel, "threads", block):
             raise faults.BadLaunch(
                 f"block={block}, and the kernel is compiled for {kernel.threads}"
             )
-        if not 0 <= shared_bytes <= SharedMemory.LIMIT:
+        if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
         function = getattr(kernel, "py_func", kernel)
         if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):

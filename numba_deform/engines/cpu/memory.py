@@ -20,6 +20,7 @@ import numpy as np
 from greenlet import getcurrent as current
 from numba.np.numpy_support import as_dtype
 
+from ...device.limits import SHARED_LIMIT, STATIC_LIMIT
 from .. import faults
 
 NEVER = 1 << 30  # a clock no thread can have seen
@@ -481,12 +482,12 @@ class SharedMemory(Space):
     ``alignment`` says (``device.memory.align_up``).
     """
 
-    FIRST, STATIC_LIMIT, LIMIT = 1024, 48 * 1024, 227 * 1024
+    FIRST = 1024
 
     def __init__(self, block, dynamic_bytes):
         super().__init__(0)
         self.block, self.dynamic_bytes = block, dynamic_bytes
-        self.dynamic_start = _place(self.FIRST + self.STATIC_LIMIT + 1024, 16)
+        self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + 1024, 16)
         self.end, self.static_bytes = self.FIRST, 0
         self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
         self.ranges = []  # (start, stop, name)
@@ -518,17 +519,17 @@ class SharedMemory(Space):
             start, size = _place(self.end, alignment), count * dtype.itemsize
             self.end = start + size
             self.static_bytes += size
-            if self.static_bytes > self.STATIC_LIMIT:
+            if self.static_bytes > STATIC_LIMIT:
                 raise thread.fault(
                     faults.BadLaunch,
                     f"static shared arrays take {self.static_bytes} bytes with `{name}`, at most "
-                    f"{self.STATIC_LIMIT} are there",
+                    f"{STATIC_LIMIT} are there",
                 )
-            if self.static_bytes + self.dynamic_bytes > self.LIMIT:
+            if self.static_bytes + self.dynamic_bytes > SHARED_LIMIT:
                 raise thread.fault(
                     faults.BadLaunch,
                     f"static shared arrays take {self.static_bytes} bytes with `{name}`, and the "
-                    f"launch asks for {self.dynamic_bytes} dynamic ones: at most {self.LIMIT} are there",
+                    f"launch asks for {self.dynamic_bytes} dynamic ones: at most {SHARED_LIMIT} are there",
                 )
         else:
             start, size = self.dynamic_start, self.dynamic_bytes
