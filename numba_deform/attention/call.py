@@ -12,16 +12,15 @@ from ..engines.gpu.device import (
     find_gpu,
     gpu_or_none,
     is_capturing,
-    launch,
     require,
-    resident_blocks,
     stream_from,
     stream_handle,
 )
 from ..engines.gpu.guard import guarded_launcher
+from ..engines.gpu.launch import launch, resident_blocks
 from ..kernels.level_maps import level_maps, level_maps_rank5
 from ..kernels.problem import NUMPY_DTYPES, ConfigError, Constants, Problem, make_levels
-from ..kernels.registry import Variant, variant
+from ..kernels.registry import Variant, runnable, variant
 from .auto import FITS, KEPT_PROBLEMS, choose, watch
 
 ENGINES = ("auto", "gpu", "cpu")
@@ -294,7 +293,7 @@ def make_ready(gpu, problem, chosen, config, locations, linked=False, fits=FITS)
     A kernel that is fitted to locations is fitted to those at the address ``locations`` unless ``fits`` has
     the problem already.
     """
-    require(gpu, chosen.capability, f"variant {chosen.name}")
+    require(gpu, chosen.capability, f"variant {chosen.name}", runnable(gpu.capability))
     fitted = fits.of(gpu, problem, chosen, config, locations)
     config, make_tables = fitted.config, fitted.tables
     kernel = chosen.kernel(config, problem.constants)
@@ -425,7 +424,7 @@ def engine_for(engine, capability, what):
     gpu = find_gpu() if engine == "gpu" else gpu_or_none()
     if gpu is None:
         return "cpu", None
-    require(gpu, capability, what)
+    require(gpu, capability, what, runnable(gpu.capability))
     return "gpu", gpu
 
 

@@ -14,15 +14,8 @@ from collections import OrderedDict
 
 import numpy as np
 
-from ..engines.gpu.device import (
-    ArgumentBlock,
-    DeviceArray,
-    device_of,
-    is_capturing,
-    ready_launch,
-    stream_from,
-    stream_handle,
-)
+from ..engines.gpu.device import DeviceArray, device_of, is_capturing, stream_from, stream_handle
+from ..engines.gpu.launch import ArgumentBlock, ready_launch
 from ..kernels.problem import ConfigError
 from .auto import Fits, share_outside
 from .call import (

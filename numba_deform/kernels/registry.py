@@ -34,6 +34,7 @@ __all__ = [
     "Variant",
     "is_registered",
     "register",
+    "runnable",
     "variant",
 ]
 
@@ -261,6 +262,11 @@ VARIANTS = {
         ),
     )
 }  # fmt: skip
+
+
+def runnable(capability):
+    """The names of the variants that a GPU of this capability can run; "nothing" where there is none."""
+    return [v.name for v in VARIANTS.values() if v.capability <= capability] or ["nothing"]
 
 
 def variant(name):

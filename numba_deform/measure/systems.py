@@ -23,15 +23,8 @@ from ..attention.call import (
 from ..attention.reference import TOLERANCE, reference, relative_error
 from ..device.limits import HOPPER, RESERVED_SHARED, SM, STATIC_LIMIT
 from ..engines.cpu import Report, SimFault, simulate
-from ..engines.gpu.device import (
-    DeviceArray,
-    Gpu,
-    GpuMissing,
-    find_gpu,
-    is_cuda_error,
-    launch,
-    time_launches,
-)
+from ..engines.gpu.device import DeviceArray, Gpu, GpuMissing, find_gpu, is_cuda_error
+from ..engines.gpu.launch import launch, time_launches
 from ..engines.tensormap import DriverMissing, TensorMap, TensorMapArray, TensorMapError
 from ..kernels import tile_copy
 from ..kernels.probe import THREADS, probe

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from ...device.limits import HOPPER
 from ...engines.cpu import SimFault
-from ...engines.gpu.device import find_gpu, launch, require
+from ...engines.gpu.device import find_gpu, require
 from ...engines.gpu.guard import launch_guarded
 from ...engines.gpu.in_place import launch_in_place
+from ...engines.gpu.launch import launch
 from ...measure.worker import Worker
 from . import BUGS
 

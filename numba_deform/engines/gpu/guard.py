@@ -19,7 +19,8 @@ from ...device.guard import (
 )
 from .. import faults
 from ..waiting import Wait, draw
-from .device import DeviceArray, copy_to_host, launch, set_variable
+from .device import DeviceArray, copy_to_host
+from .launch import launch, set_variable
 
 NAMES = {MBARRIER: "mbarrier", FLAG: "flag", SPIN: "spin", BARRIER: "barrier", DIVERGENT: "barrier"}
 WHY = "a GPU does not tell who has arrived"
