@@ -49,11 +49,8 @@ def _find(number):
         raise GpuMissing(f"no CUDA GPU can be used: {type(error).__name__}: {error}") from None
     capability = device.compute_capability
     return Gpu(
-        device,
-        str(device.name),
-        (capability.major, capability.minor),
-        device.properties.multiprocessor_count,
-        version,
+        device, str(device.name), (capability.major, capability.minor),
+        device.properties.multiprocessor_count, version
     )
 
 

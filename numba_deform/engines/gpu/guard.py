@@ -84,9 +84,7 @@ def read_record(kernel, record, limit=LIMIT):
     ended = f"a wait took more than {limit:g} s"
     if kind is faults.DivergentBarrier and longest[0] == DIVERGENT:
         ended = "a thread came to another barrier than the rest of its block"
-    what = (
-        f"{ended}; the grid was stopped. Waiting in block {header[0] - 1}{others}:\n{draw(waits)}"
-    )
+    what = f"{ended}; the grid was stopped. Waiting in block {header[0] - 1}{others}:\n{draw(waits)}"
     return kind(
         what, threads=groups[longest], block=int(header[0]) - 1, where=site.where,
         source=site.source, barrier=site.call, waits=waits,
