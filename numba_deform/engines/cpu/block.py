@@ -54,14 +54,15 @@ class Warp:
 
     def collective(self, thread, kind, mask, value):
         site = thread.site()
-        what = f"{kind} with mask {mask:#x}, "
         if not mask >> thread.lane & 1:
-            raise thread.fault(faults.WarpDivergence, what + "which leaves out the caller")
+            what = f"{kind} with mask {mask:#x}, which leaves out the caller"
+            raise thread.fault(faults.WarpDivergence, what)
         entry = self.pending.setdefault(mask, [kind, site, {}, []])
         other, first, values, parked = entry
         # Lanes may meet in syncwarp from different places. To exchange values they have to be at one.
         if other != kind or (kind != "syncwarp" and not same_line(first, site)):
-            what += f"while lanes {sorted(values)} wait in {other} at {describe_site(first)}"
+            what = f"{kind} with mask {mask:#x}, while lanes {sorted(values)} wait in {other} at "
+            what += describe_site(first)
             raise thread.fault(faults.WarpDivergence, what)
         values[thread.lane] = value
         if self._complete(mask, values):
@@ -463,9 +464,7 @@ class Block:
     def _no_progress(self, head, polling=()):
         """The fault of those at the root of it, or of those of ``polling``, with a drawing of all."""
         waits, polling = self._waits(), set(polling)
-        blamed = blame(
-            [w for w, (threads, _) in waits.items() if not polling or polling & {*threads}]
-        )
+        blamed = blame([w for w, (threads, _) in waits.items() if not polling or polling & {*threads}])
         threads, what = waits[blamed]
         kind = faults.Livelock if polling else what.deadlock(blamed.kind)
         about = blamed.on if isinstance(what, Space) else what

@@ -105,9 +105,7 @@ def check_integers(**numbers):
     """Refuse what is not a whole number."""
     for name, number in numbers.items():
         if not isinstance(number, (int, np.integer)):
-            raise ValueError(
-                f"{name}={number!r} must be an integer; the CPU engine has one dimension"
-            )
+            raise ValueError(f"{name}={number!r} must be an integer; the CPU engine has one dimension")
 
 
 class Grid:
@@ -118,9 +116,7 @@ class Grid:
         if grid < 1 or not 1 <= block <= MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
         if block > getattr(kernel, "threads", block):
-            raise faults.BadLaunch(
-                f"block={block}, and the kernel is compiled for {kernel.threads}"
-            )
+            raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
         if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
         function = getattr(kernel, "py_func", kernel)
@@ -176,8 +172,7 @@ def _run(launch, function, signature, names, args, shared_bytes, timeout, report
     )
     kinds = signature.args if signature else [None] * len(args)
     prepared = [
-        _argument(launch, arg, name, kind)
-        for arg, name, kind in zip(args, names, kinds, strict=True)
+        _argument(launch, arg, name, kind) for arg, name, kind in zip(args, names, kinds, strict=True)
     ]
     code = _prepare(function, FakeCuda(launch))
     watchdog, blocks = _Watchdog(launch, timeout), []
@@ -209,15 +204,11 @@ def _check_arguments(function, signature, args):
         )
     kinds = signature.args if signature else [None] * len(args)
     if len(kinds) != len(args):
-        raise ValueError(
-            f"{function.__name__} has {len(args)} parameters, its signature {signature}"
-        )
+        raise ValueError(f"{function.__name__} has {len(args)} parameters, its signature {signature}")
     for name, arg, kind in zip(parameters, args, kinds, strict=True):
         if isinstance(arg, np.ndarray):
             if not arg.flags.c_contiguous:
-                raise ValueError(
-                    f"argument {name} must be C-contiguous; pass np.ascontiguousarray(...)"
-                )
+                raise ValueError(f"argument {name} must be C-contiguous; pass np.ascontiguousarray(...)")
             if arg.dtype.hasobject or not arg.dtype.isnative:
                 raise ValueError(f"argument {name} has dtype {arg.dtype}, which no GPU can read")
         elif not isinstance(arg, (int, float, np.number, np.bool_, TensorMapArray)):

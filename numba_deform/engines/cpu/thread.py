@@ -65,9 +65,9 @@ def merged(a, b):
         return b
     result = dict(a)
     for block, clocks in b.items():
-        mine = result.get(block, clocks)
-        if mine is not clocks:
-            narrow, wide = sorted((mine, clocks), key=lambda c: c.shape[1])
+        known = result.get(block, clocks)
+        if known is not clocks:
+            narrow, wide = sorted((known, clocks), key=lambda c: c.shape[1])
             clocks = wide.copy()
             np.maximum(clocks[:, : narrow.shape[1]], narrow, out=clocks[:, : narrow.shape[1]])
         result[block] = clocks
@@ -149,8 +149,8 @@ class Thread(greenlet):
         stand at ``site``, if not this one only."""
         where, source = place(site)
         return kind(
-            what, thread=self.tid, threads=threads, block=self.block.index, where=where,
-            source=source, barrier=getattr(about, "name", about),
+            what, thread=self.tid, threads=threads, block=self.block.index, where=where, source=source,
+            barrier=getattr(about, "name", about),
             state=about.state() if hasattr(about, "state") else None, waits=waits
         )
 
@@ -191,16 +191,14 @@ class Thread(greenlet):
     # --- addresses and plain accesses -----------------------------------------------------------
     def shared_address(self, array):
         if getattr(array, "space", None) is not self.block.shared:
-            raise self.fault(
-                faults.OutOfRange, "shared_address of something that is no shared array"
-            )
+            what = "shared_address of something that is no shared array"
+            raise self.fault(faults.OutOfRange, what)
         return array.address
 
     def global_address(self, array):
         if getattr(array, "space", None) is self.block.shared or not hasattr(array, "address"):
-            raise self.fault(
-                faults.OutOfRange, "global_address of something that is no global array"
-            )
+            what = "global_address of something that is no global array"
+            raise self.fault(faults.OutOfRange, what)
         return array.address
 
     def _locate(self, space, address, size, verb):
@@ -397,9 +395,8 @@ class Thread(greenlet):
         block, start = self.block, self.time
         barrier = block.barriers.find(self, address)
         if parity != 0 and parity != 1:
-            raise self.fault(
-                faults.BadCount, f"waits on {barrier.name} for parity {parity}", barrier
-            )
+            what = f"waits on {barrier.name} for parity {parity}"
+            raise self.fault(faults.BadCount, what, barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
         # A wait is for the phase after those that this thread knows to be complete: knowing less, it
         # could pass for an older one of the same parity, or sleep through its own.
@@ -449,12 +446,11 @@ class Thread(greenlet):
         if copy is not None and copy.tid != self.tid and barrier.refilled(phase):
             # The bytes of the phase it waits for have been replaced before it could read them.
             return too_early(self, copy, phase, self.site())
-        return self.fault(
-            faults.MissedPhase,
+        what = (
             f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, "
-            f"but the barrier is in phase {barrier.phase}, where a parity means another",
-            barrier,
+            f"but the barrier is in phase {barrier.phase}, where a parity means another"
         )
+        return self.fault(faults.MissedPhase, what, barrier)
 
     # --- copies ---------------------------------------------------------------------------------
     def tensor_load(self, dst, address, coords, bar):
@@ -495,10 +491,8 @@ class Thread(greenlet):
         values = self.collective("shfl", mask, value)
         source = int(source) & 31
         if source not in values:
-            raise self.fault(
-                faults.WarpDivergence,
-                f"shuffles from lane {source}, which is not in mask {mask:#x}",
-            )
+            what = f"shuffles from lane {source}, which is not in mask {mask:#x}"
+            raise self.fault(faults.WarpDivergence, what)
         return values[source]
 
     def elect(self, mask):
