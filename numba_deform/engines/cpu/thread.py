@@ -59,6 +59,12 @@ def place(site):
     return f"{file}:{line}", linecache.getline(file, line).strip()
 
 
+def raise_to(clocks, others):
+    """Every clock becomes at least the other one; ``others`` may be narrower, from an earlier time."""
+    part = clocks[:, : others.shape[1]]
+    np.maximum(part, others, out=part)
+
+
 def merged(a, b):
     """The union of two *knowledges*: {block: clocks}, what an acquire may make visible."""
     if not a or a is b:
@@ -69,7 +75,7 @@ def merged(a, b):
         if known is not clocks:
             narrow, wide = sorted((known, clocks), key=lambda c: c.shape[1])
             clocks = wide.copy()
-            np.maximum(clocks[:, : narrow.shape[1]], narrow, out=clocks[:, : narrow.shape[1]])
+            raise_to(clocks, narrow)
         result[block] = clocks
     return result
 
@@ -154,9 +160,7 @@ class Thread(greenlet):
             state=about.state() if hasattr(about, "state") else None, waits=waits
         )
 
-    @staticmethod
-    def at(site):
-        return describe_site(site)
+    at = staticmethod(describe_site)
 
     def describe(self, record):
         return self.describe_tid(record.block, record.tid)
@@ -281,8 +285,7 @@ class Thread(greenlet):
         """What a release handed on is visible from here on."""
         for block, clocks in (knowledge or {}).items():
             if block is self.block:
-                width = clocks.shape[1]
-                np.maximum(self.clocks[:, :width], clocks, out=self.clocks[:, :width])
+                raise_to(self.clocks, clocks)
             else:
                 self.foreign = merged(self.foreign, {block: clocks})
                 self.block.knows_others = True
@@ -304,24 +307,23 @@ class Thread(greenlet):
         place, address = view._locate(self, index)
         if place is None:
             raise self.fault(faults.KernelError, f"atomic on a slice of {view.name}")
-        self._order_atomic(view.space, address, view.data.itemsize, reads)
-        old = self._change(view.space, address, view.data, place, change)
+        old = self._read_modify_write(view.space, address, view.data, place, change, reads)
         return old.item() if view.integer else old
 
     def atomic_word(self, space, address, change, reads=True, release=False):
         """Read-modify-write of the 32-bit word at an address; returns the old value."""
         region, address = self._flag(space, address)
-        self._order_atomic(region, address, 4, reads, release)
         word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
         def changed(old):
             new = change(int(old))
             return None if new is None else np.uint32(new & WORD)
 
-        return int(self._change(region, address, word, 0, changed))
+        return int(self._read_modify_write(region, address, word, 0, changed, reads, release))
 
-    def _order_atomic(self, space, address, size, reads, release=False):
-        """Check an atomic's place and order, and what it hands on, ``release`` or relaxed."""
+    def _read_modify_write(self, space, address, data, place, change, reads, release=False):
+        """Check an atomic's order, hand on what it publishes, ``release`` or relaxed, and do it."""
+        size = data.itemsize
         if reads:
             # The value read must be there; an atomic one races with ordinary writes only.
             space.on_acquire(self, address, size)
@@ -335,8 +337,6 @@ class Thread(greenlet):
             space.flags[address] = merged(knowledge, published)
         if release:
             self.tick()
-
-    def _change(self, space, address, data, place, change):
         old = data[place]
         new = change(old)
         if new is not None and new != old:

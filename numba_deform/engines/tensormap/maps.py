@@ -246,9 +246,6 @@ class TensorMapArray:
     def __getitem__(self, index):
         return self.maps[index]
 
-    def __iter__(self):
-        return iter(self.maps)
-
     def __repr__(self) -> str:
         state = "encoded" if self.encoded else "not encoded"
         return f"TensorMapArray({len(self)} maps, {state})"

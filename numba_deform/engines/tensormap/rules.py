@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -145,8 +144,7 @@ def integers(argument: str, values: Iterable) -> tuple[int, ...]:
 # --- the rules ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One requirement of cuTensorMapEncodeTiled: a name, a sentence, and the check.
 
     ``check(tensor_map)`` returns None, or a Broken that says what is wrong.
