@@ -28,9 +28,9 @@ from ..engines.gpu.launch import launch, time_launches
 from ..engines.tensormap import DriverMissing, TensorMap, TensorMapArray, TensorMapError
 from ..kernels import tile_copy
 from ..kernels.probe import THREADS, probe
-from ..kernels.problem import Problem
+from ..kernels.problem import NUMPY_DTYPES, Problem
 from ..kernels.registry import Variant
-from ..workloads.workload import NUMPY_DTYPES, Inputs
+from ..workloads.workload import Inputs
 
 CHECKED_ROWS = 20_000  # of a larger output, so many random rows are compared
 WARM_UP = 3
