@@ -52,7 +52,7 @@ from numba_deform.kernels.budget import Budget, limits_of, occupancy
 from numba_deform.kernels.configs import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure.ceilings import PASSES
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")

@@ -74,7 +74,8 @@ from numba_deform.kernels.shared.sampling import corner_weights, load_level, loc
 from numba_deform.measure import report, timeline
 from numba_deform.measure.bench import bench, parse_entries
 from numba_deform.measure.systems import plan_operator, run_plan
-from numba_deform.workloads.workload import Workload, preset
+from numba_deform.workloads.presets import preset
+from numba_deform.workloads.workload import Workload
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")

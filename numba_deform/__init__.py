@@ -5,7 +5,8 @@ from .attention.prepared import Prepared, prepare
 from .attention.reference import reference, relative_error
 from .engines.cpu import SimFault, simulate
 from .kernels.registry import VARIANTS, ConfigError
-from .workloads.workload import PRESETS, Workload, preset
+from .workloads.presets import PRESETS, preset
+from .workloads.workload import Workload
 
 __all__ = [
     "PRESETS",

@@ -21,7 +21,8 @@ from ..measure.peers import PEERS
 from ..measure.record import save
 from ..measure.sweep import WORKLOAD_FIELDS, expand, sweep
 from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
-from ..workloads.workload import NUMPY_DTYPES, PRESETS
+from ..workloads.presets import PRESETS
+from ..workloads.workload import NUMPY_DTYPES
 from .keys import (
     COUNT,
     ENGINE_KEY,

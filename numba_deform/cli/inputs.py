@@ -10,7 +10,8 @@ from ..kernels.registry import Constants
 from ..kernels.shared.lanes import ITEMSIZE
 from ..workloads import picture
 from ..workloads.data import read_directory
-from ..workloads.workload import level_sizes, levels_for, preset
+from ..workloads.presets import levels_for, preset
+from ..workloads.workload import level_sizes
 from .keys import NUMBERS, UsageError
 
 SECONDS_PER_SAMPLE = 1.5e-3  # of the CPU engine, roughly, for 32 channels

@@ -13,7 +13,8 @@ from ..attention.call import ENGINES
 from ..engines.cpu.engine import LANDINGS
 from ..engines.cpu.interleave import Schedule
 from ..kernels.registry import VARIANTS
-from ..workloads.workload import NUMPY_DTYPES, PRESETS
+from ..workloads.presets import PRESETS
+from ..workloads.workload import NUMPY_DTYPES
 
 RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

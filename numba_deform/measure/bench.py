@@ -23,7 +23,7 @@ from ..compiler.cache import shared_directory
 from ..engines.gpu.device import DeviceArray, find_gpu, launch, time_launches
 from ..kernels.registry import VARIANTS, ConfigError, Constants, is_registered
 from ..kernels.shared.lanes import ITEMSIZE
-from ..workloads.workload import PRESETS, preset
+from ..workloads.presets import PRESETS, preset
 from . import ceilings, peers, record
 from . import counters as profile
 from .ceiling_kernels import build_delay
