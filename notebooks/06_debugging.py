@@ -33,7 +33,7 @@ from numba_deform.course.bugs import BUGS
 from numba_deform.course.bugs.base import poison, random_words
 from numba_deform.course.lessons import lesson6 as check
 from numba_deform.course.lessons import pictures
-from numba_deform.course.lessons.recorded import results
+from numba_deform.course.lessons.results import results
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     ld_acquire_cta_shared_b32,

@@ -41,7 +41,7 @@ from numba_deform.course import lessons
 from numba_deform.course.bugs.base import poison, random_words
 from numba_deform.course.lessons import lesson7 as check
 from numba_deform.course.lessons import pictures
-from numba_deform.course.lessons.recorded import results
+from numba_deform.course.lessons.results import results
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import ld_global_v4, ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait

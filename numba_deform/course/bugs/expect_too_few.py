@@ -4,8 +4,8 @@ A 2x2x8 box at the corner of an image lies outside with three of its four pixels
 the one inside had to be counted. But outside elements arrive too, as zeros, and the whole box is
 subtracted from the barrier's tx-count: it ends below zero, and the phase cannot complete.
 
-The programs of the notes pad their images, so none of their boxes leaves one. This project does without the padding,
-and checked on an H200 that the full box counts.
+The programs of the notes pad their images, so none of their boxes leaves one. This project does
+without the padding, and checked on an H200 that the full box counts.
 """
 
 from numba import cuda, int32, uint32, uint64
