@@ -20,9 +20,8 @@ from ..engines.gpu.device import (
 )
 from ..engines.gpu.guard import guarded_launcher
 from ..engines.tensormap import level_maps, level_maps_rank5, make_levels
-from ..kernels.problem import ConfigError, Constants, Problem
+from ..kernels.problem import NUMPY_DTYPES, ConfigError, Constants, Problem
 from ..kernels.registry import Variant, variant
-from ..workloads.workload import NUMPY_DTYPES
 from .auto import FITS, KEPT_PROBLEMS, choose, watch
 
 ENGINES = ("auto", "gpu", "cpu")

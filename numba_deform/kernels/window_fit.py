@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..workloads.workload import pixel_centres
-from .problem import ITEMSIZE
+from .problem import ITEMSIZE, pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
 # first guess for a cell.

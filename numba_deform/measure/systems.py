@@ -34,9 +34,9 @@ from ..engines.gpu.device import (
 from ..engines.tensormap import DriverMissing, TensorMap, TensorMapArray, TensorMapError
 from ..kernels import tile_copy
 from ..kernels.probe import THREADS, probe
-from ..kernels.problem import Problem
+from ..kernels.problem import NUMPY_DTYPES, Problem
 from ..kernels.registry import Variant
-from ..workloads.workload import NUMPY_DTYPES, Inputs
+from ..workloads.workload import Inputs
 
 HOPPER = (9, 0)
 CHECKED_ROWS = 20_000  # of a larger output, so many random rows are compared

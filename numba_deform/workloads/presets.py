@@ -8,7 +8,8 @@ import operator
 
 import numpy as np
 
-from .workload import Workload, WorkloadError, halved, level_sizes, whole_number
+from ..kernels.problem import level_sizes
+from .workload import Workload, WorkloadError, halved, whole_number
 
 # A 736 x 1280 image at strides 8, 16, 32 and 64.
 SEED_LEVELS = ((92, 160), (46, 80), (23, 40), (12, 20))
