@@ -147,13 +147,13 @@ def _check_turn(got, n, level, levels, stages):
         "exists. Items are numbered from 0 to count - 1.",
     },
 )
-def runs_on(build, config, arguments, engine=None):
-    """A build function like the notebook's; ``config`` is its class, ``arguments`` as for a Variant."""
+def runs_on(build, config, engine=None):
+    """A build function like the notebook's; ``config`` is its class."""
 
     def resident_blocks(problem, config, resident):
         return min(resident(), items(problem, config.warps))
 
-    module = Functions(build, arguments, resident_blocks)
+    module = Functions(build, resident_blocks)
     variant = Variant("runs-on", "", "the exercise's", config, module, HOPPER, "tma")
     with register(variant, replace=True):
         for parameters, schedules in (
