@@ -24,13 +24,11 @@
 # %%
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
 
-from numba_deform.compiler import kernel
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import bugs, lessons
 from numba_deform.course.lessons import lesson5 as check
 from numba_deform.course.lessons import pictures
-from numba_deform.device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from numba_deform.device.memory import ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import (
     Ring,
@@ -66,7 +64,6 @@ LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64
 PART_BYTES = 4 * LANES * WORDS  # of a tile, for one consumer warp
 TILE_BYTES, TILE_WORDS = CONSUMERS * PART_BYTES, CONSUMERS * LANES * WORDS
 THREADS = LANES * (1 + CONSUMERS)
-open_marks, mark = make_marks(True)
 
 
 @cuda.jit(device=True, inline="always")
@@ -78,7 +75,7 @@ def work(tile, lane, total):
 
 
 @cuda.jit(device=True, inline="always")
-def ask(data, tiles, ring, state, i):
+def issue(ring, state, data, tiles, i):
     """By one thread: tile i, into the state's stage."""
     commit(ring, state, TILE_BYTES)
     to = uint32(tiles + uint32(TILE_BYTES) * uint32(state.stage))
@@ -90,8 +87,8 @@ def build_roles(stages):
     STAGES, READERS = stages, CONSUMERS * LANES
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-    def roles(data, out, marks, items):
+    @kernel(threads=THREADS)
+    def roles(data: u64, out: u64, items: i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -103,26 +100,20 @@ def build_roles(stages):
             init_barriers(ring.empty, STAGES, READERS)  # every consumer thread
             fence_mbarrier_init()
         cuda.syncthreads()
-        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        state = first_state()
         if warp == 0:
             if lane == 0:
                 for i in range(TILES):
-                    mark(pen, ACQUIRE, state)
                     acquire(ring, state)
-                    mark(pen, ISSUE, state)
-                    ask(data, tiles, ring, state, i)
-                    mark(pen, COMMIT, state)
+                    issue(ring, state, data, tiles, i)
                     state = advance(state)
         else:
             consumer, total = int32(warp - 1), uint32(0)
             for _ in range(TILES):
-                mark(pen, WAIT, state)
                 wait(ring, state)
-                mark(pen, COMPUTE, state)
-                mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                total = work(mine, lane, total)
+                part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                total = work(part, lane, total)
                 release(ring, state)
-                mark(pen, RELEASE, state)
                 state = advance(state)
             st_global_b32(out + uint64(4 * (tid - LANES)), total)
 
@@ -276,8 +267,8 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-    def persistent(data, out, marks, items):
+    @kernel(threads=THREADS)
+    def persistent(data: u64, out: u64, items: i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -289,29 +280,23 @@ def build_persistent(stages):
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             fence_mbarrier_init()
         cuda.syncthreads()
-        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    mark(pen, ACQUIRE, state)
                     acquire(ring, state)
-                    mark(pen, ISSUE, state)
-                    ask(data, tiles, ring, state, item * TILES + i)
-                    mark(pen, COMMIT, state)
+                    issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
                 item = int32(item + stride)
         else:
             while item < items:
                 consumer, total = int32(warp - 1), uint32(0)
                 for _ in range(TILES):
-                    mark(pen, WAIT, state)
                     wait(ring, state)
-                    mark(pen, COMPUTE, state)
-                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(mine, lane, total)
+                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(part, lane, total)
                     ...  # give the stage back
-                    mark(pen, RELEASE, state)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
                 st_global_b32(out + uint64(4) * uint64(place), total)

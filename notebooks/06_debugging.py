@@ -25,9 +25,8 @@ from collections import Counter
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
 
-from numba_deform.compiler import kernel
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons
 from numba_deform.course.bugs import BUGS
 from numba_deform.course.bugs.base import poison, random_words
@@ -82,8 +81,8 @@ STAGES, ITEMS, READERS = 2, 6, 64
 TILE_BYTES = 4 * READERS
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=32 + READERS)
-def roles(data, out):
+@kernel(threads=32 + READERS)
+def roles(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
@@ -154,8 +153,8 @@ lessons.show_fault(lambda: lessons.run(roles, 1, (data, out), engine="cpu"))
 # %% exercise="arrivals"
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=32 + READERS)
-def roles(data, out):
+@kernel(threads=32 + READERS)
+def roles(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
@@ -199,8 +198,8 @@ LANES = 32
 ROW_BYTES = 4 * LANES
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def pipeline(data, out):
+@kernel(threads=LANES)
+def pipeline(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     tiles, full = shared_address(tile), shared_address(full_bars)
@@ -269,8 +268,8 @@ lessons.show_fault(lambda: lessons.run(pipeline, 1, (data, out), engine="cpu"))
 # %% exercise="warp_sync"
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def pipeline(data, out):
+@kernel(threads=LANES)
+def pipeline(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     tiles, full = shared_address(tile), shared_address(full_bars)
@@ -309,8 +308,8 @@ check.warp_sync(pipeline, engine=engine)
 POINTS, THREADS = 4, 64
 
 
-@kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-def weighted(weights, data, out, queries):
+@kernel(threads=THREADS)
+def weighted(weights: u64, data: u64, out: u64, queries: i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
     bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
@@ -381,8 +380,8 @@ print(on_the_h200["tail_skips_barrier"]["debug_text"])
 # %% exercise="rounds"
 
 
-@kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-def weighted(weights, data, out, queries):
+@kernel(threads=THREADS)
+def weighted(weights: u64, data: u64, out: u64, queries: i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
     bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
@@ -418,8 +417,8 @@ check.rounds(weighted, engine=engine)
 EMPTY, WRITING, READY = 0, 1, 2
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=64)
-def mailbox(data, out):
+@kernel(threads=64)
+def mailbox(data: u64, out: u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
     flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
@@ -492,8 +491,8 @@ lessons.show_fault(lambda: simulate(mailbox, 1, 64, (data, out), seed=found.seed
 # %% exercise="ready"
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=64)
-def mailbox(data, out):
+@kernel(threads=64)
+def mailbox(data: u64, out: u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
     flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
@@ -536,8 +535,8 @@ print(explore(bug.kernel(False), launch.grid, bug.kernel(False).threads, launch.
 # %%
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def add_one(data, out):
+@kernel(threads=LANES)
+def add_one(data: u64, out: u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
     tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
@@ -581,8 +580,8 @@ lessons.show_fault(lambda: lessons.run(add_one, 1, (data, out), engine="cpu"))
 # %% exercise="proxy_fence"
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def add_one(data, out):
+@kernel(threads=LANES)
+def add_one(data: u64, out: u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
     tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))

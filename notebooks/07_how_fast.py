@@ -35,7 +35,7 @@ from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
 from numba_deform.attention.call import check_problem
-from numba_deform.compiler import kernel
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
 from numba_deform.course.bugs.base import poison, random_words
@@ -384,8 +384,8 @@ TILE = 2 * 2 * 32 * 2
 WORDS = TILE // 4
 
 
-@kernel(types.void(types.uint64, types.uint64, types.int32, types.int32), threads=32)
-def one_tile(map, out, x, y):
+@kernel(threads=32)
+def one_tile(map: u64, out: u64, x: i32, y: i32):
     tile = cuda.shared.array(TILE, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tile_at, full = shared_address(tile), shared_address(barrier)
@@ -457,8 +457,8 @@ print("\n".join(lines[at - 4 : at + 4]))
 
 # %%
 def sums(min_blocks):
-    @kernel(types.void(types.uint64, types.uint64), threads=256, min_blocks=min_blocks)
-    def sum_of_loads(data, out):
+    @kernel(threads=256, min_blocks=min_blocks)
+    def sum_of_loads(data: u64, out: u64):
         tid = int32(cuda.threadIdx.x)
         parts = cuda.local.array((12, 4), types.uint32)
         for i in range(12):

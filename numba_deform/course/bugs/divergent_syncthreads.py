@@ -11,9 +11,8 @@ others (pull request 2996). Note 002 has "check thread divergence patterns" on i
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, st_global_b32
 from ...engines import faults
 from .base import Launch, poison, random_words
@@ -31,8 +30,8 @@ def build(bug):
     """Kernel(counts, data, out): each thread adds up what its right neighbour holds in each round."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64), threads=THREADS)
-    def neighbours(counts, data, out):
+    @kernel(threads=THREADS)
+    def neighbours(counts: u64, data: u64, out: u64):
         words = cuda.shared.array((MOST, THREADS), uint32)
         tid = int32(cuda.threadIdx.x)
         count = ld_global_b32(counts + uint64(4 * tid))

@@ -11,7 +11,7 @@ without the padding, and checked on an H200 that the full box counts.
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -35,8 +35,8 @@ def build(bug):
     """Kernel(maps, out): the box at (-1, -1); thread i writes its element i."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def corner_box(maps, out):
+    @kernel(threads=THREADS)
+    def corner_box(maps: u64, out: u64):
         box = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
         bars = cuda.shared.array(1, uint64)
         tile, full, tid = shared_address(box), shared_address(bars), int32(cuda.threadIdx.x)

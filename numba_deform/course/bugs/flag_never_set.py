@@ -12,9 +12,8 @@ written.
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, shared_address, st_global_b32
 from ...device.pipeline import flag_set, flag_wait
 from ...engines import faults
@@ -34,8 +33,8 @@ def build(bug):
     """Kernel(columns, out): thread 0 publishes each point, the lanes add up those in the image."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def flags(columns, out):
+    @kernel(threads=64)
+    def flags(columns: u64, out: u64):
         metadata = cuda.shared.array(POINTS, uint32)
         ready = cuda.shared.array(POINTS, uint32)
         tid = int32(cuda.threadIdx.x)

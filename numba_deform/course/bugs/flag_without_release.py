@@ -10,9 +10,8 @@ is the other half of it: a spin with a relaxed load in place of an acquire.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, shared_address, st_global_b32, st_shared_b32
 from ...device.pipeline import flag_set, flag_wait
 from ...engines import faults
@@ -30,8 +29,8 @@ def build(bug):
     """Kernel(data, out): thread 0 publishes each point, the lanes of another warp add them up."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def flags(data, out):
+    @kernel(threads=64)
+    def flags(data: u64, out: u64):
         metadata = cuda.shared.array(POINTS, uint32)
         ready = cuda.shared.array(POINTS, uint32)
         tid = int32(cuda.threadIdx.x)

@@ -12,9 +12,8 @@ below 1e-3 on the same fp16 data.
 
 import numpy as np
 from numba import cuda, float32, int32, uint64
-from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.half2 import add_rn_f16x2, cvt_f32_f16_lo, mul_rn_f16x2
 from ...device.memory import ld_global_b32, st_global_b32
 from .base import Launch, poison, random_words
@@ -33,8 +32,8 @@ def build(bug):
     """Kernel(locations, row, out): sample i is the pixel of a padded row that location i falls into."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64), threads=THREADS)
-    def sample(locations, row, out):
+    @kernel(threads=THREADS)
+    def sample(locations: u64, row: u64, out: u64):
         i = int32(cuda.blockIdx.x * THREADS + cuda.threadIdx.x)
         location = ld_global_b32(locations + uint64(4 * i))  # fp16 in the low half
         if BUG:

@@ -9,9 +9,8 @@ deadlock/hang"). A barrier needs no reset. When a phase completes, the next one 
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -33,8 +32,8 @@ def build(bug):
     """Kernel(data, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=LANES)
-    def pipeline(data, out):
+    @kernel(threads=LANES)
+    def pipeline(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(STAGES, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

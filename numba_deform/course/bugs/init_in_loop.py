@@ -11,9 +11,8 @@ of one item bring the parity back (tile-ai/tilelang pull request 2674).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -35,8 +34,8 @@ def build(bug):
     """Kernel(data, out): two persistent blocks copy the tiles one by one."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def persistent(data, out):
+    @kernel(threads=THREADS)
+    def persistent(data: u64, out: u64):
         tile = cuda.shared.array(THREADS, uint32, alignment=128)
         bars = cuda.shared.array(1, uint64)
         slot, full, tid = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)

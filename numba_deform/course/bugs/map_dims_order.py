@@ -13,7 +13,7 @@ Y for W, Z for H.
 from numba import cuda, int32, uint64
 from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -36,8 +36,8 @@ def build(bug):
     """Kernel(maps, out): the 2x2 box at (X, Y) of an image, by one of two maps of it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def one_box(maps, out):
+    @kernel(threads=THREADS)
+    def one_box(maps: u64, out: u64):
         box = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
         bars = cuda.shared.array(1, uint64)
         tile, full, tid = shared_address(box), shared_address(bars), int32(cuda.threadIdx.x)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -34,8 +34,8 @@ def build(bug):
     """Kernel(maps, out): two rows of a matrix by one tensor copy each; out is their sum."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=WORDS)
-    def two_rows(maps, out):
+    @kernel(threads=WORDS)
+    def two_rows(maps: u64, out: u64):
         area = cuda.shared.array(SHARED, types.uint8, alignment=128)
         bars = cuda.shared.array(1, uint64)
         tiles, full, tid = shared_address(area), shared_address(bars), int32(cuda.threadIdx.x)

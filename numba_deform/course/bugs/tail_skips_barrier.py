@@ -11,9 +11,8 @@ size" stood third on its list of possible causes. It was reproduced on an H200 f
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_init
 from ...device.memory import ld_global_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -32,8 +31,8 @@ def build(bug):
     """Kernel(weights, data, out): thread 0 publishes each point's weight, all threads use it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64), threads=THREADS)
-    def points(weights, data, out):
+    @kernel(threads=THREADS)
+    def points(weights: u64, data: u64, out: u64):
         metadata = cuda.shared.array(POINTS, uint32)
         bars = cuda.shared.array(1, uint64)
         bar, tid = shared_address(bars), int32(cuda.threadIdx.x)

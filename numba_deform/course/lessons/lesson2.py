@@ -6,7 +6,7 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.sync import fence_mbarrier_init
@@ -207,8 +207,8 @@ BYTES = 4 * WORDS
 def copy_with(wait):
     """A kernel (data, out) that copies 64 words by way of shared memory, with the reader's ``wait``."""
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def copy(data, out):
+    @kernel(threads=THREADS)
+    def copy(data: u64, out: u64):
         room = cuda.shared.array(BYTES, types.uint8, alignment=128)
         bars = cuda.shared.array(1, types.uint64)
         tile, full, tid = shared_address(room), shared_address(bars), int32(cuda.threadIdx.x)

@@ -44,13 +44,13 @@ def sums(kernel, expected, *args, engine=None, **simulated):
 
 
 def trace(kernel, title, engine=None):
-    """Run ``kernel(data, out, marks)`` of the notebook, compare its sums, return its ``timeline.Timeline``.
+    """Run the traced form of the notebook's ``kernel(data, out)``, compare its sums; its ``timeline.Timeline``.
 
     Raises Wrong for other sums, and the SimFault of a broken rule.
     """
     data = tiles_of_data()
     marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
-    ran = sums(kernel, expected_sums(data), data, marks, engine=engine)
+    ran = sums(kernel.with_marks(), expected_sums(data), data, marks, 0, engine=engine)
     where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
     return timeline.decode(marks, title, where)
 

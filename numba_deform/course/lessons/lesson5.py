@@ -2,9 +2,8 @@
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.marks import CAPACITY, MARK_BYTES
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
@@ -36,14 +35,15 @@ def expected(data):
 
 
 def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
-    """Run ``kernel(data, out, marks, items)`` of the notebook, compare its sums; block 0's Timeline.
+    """Run the traced form of the notebook's ``kernel(data, out, items)``, compare its sums; block 0's Timeline.
 
     Raises Wrong for other sums, and the SimFault of a broken rule.
     """
     data = items_of_data(items)
     want, out = expected(data), poison(items, CONSUMERS * LANES)
     marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
-    ran = run(kernel, grid, (data, out, marks, items), engine=engine, **simulated)
+    arguments = data, out, items, marks, 0
+    ran = run(kernel.with_marks(), grid, arguments, engine=engine, **simulated)
     wrong = np.flatnonzero((out != want).any(axis=1))
     require(
         not len(wrong),
@@ -128,7 +128,7 @@ def counts(answer):
     },
 )
 def consumer(build, engine=None):
-    """build(stages) -> the persistent kernel(data, out, marks, items), its release written."""
+    """build(stages) -> the persistent kernel(data, out, items), its release written."""
     for stages in (2, 3):
         built = build(stages)
         for landing in ("late", "random"):
@@ -175,8 +175,8 @@ def _ring_with(parity_of):
     WORDS_OF_RING = STAGES * LANES
     device_parity = cuda.jit(device=True)(parity_of)
 
-    @kernel(types.void(types.uint64, types.uint64), threads=2 * LANES)
-    def ring(data, out):
+    @kernel(threads=2 * LANES)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array(WORDS_OF_RING, uint32, alignment=128)
         full_bars = cuda.shared.array(STAGES, uint64)
         empty_bars = cuda.shared.array(STAGES, uint64)
