@@ -138,9 +138,9 @@ def load_box(map: u64, out: u64, x: i32, y: i32):
 # the two fences let the copy engine see the new barrier and the new map, and `mbarrier_arrive_expect_tx`
 # announces the bytes.
 #
-# The annotations are the types of the kernel's parameters. `u64` is an *address*: the kernel gets those of the
-# map and of `out`. `i32` is a number. `TensorMapArray` holds one or more maps, aligned as the hardware wants
-# them.
+# The annotations are the types of the kernel's parameters. `u64` is an *address*: the kernel gets those of
+# the map and of `out`. `i32` is a number. `TensorMapArray` holds one or more maps, aligned as the hardware
+# wants them.
 
 # %%
 maps = TensorMapArray([box_map])
@@ -263,9 +263,9 @@ pictures.feature_maps([as_right, as_swapped], ["dims (C, W, H): right", "dims (C
 # %% [markdown]
 # ## Exercise 3: one box for each block
 #
-# Twenty blocks are to bring the whole picture, a box each: four boxes in a row (`across`), five rows of boxes,
-# numbered row by row. Block `b` writes its box to `out[b]`. Only the coordinates are missing. Note where they
-# go: `x` comes before `y`.
+# Twenty blocks are to bring the whole picture, a box each: four boxes in a row (`across`), five rows of
+# boxes, numbered row by row. Block `b` writes its box to `out[b]`. Only the coordinates are missing. Note
+# where they go: `x` comes before `y`.
 
 
 # %% exercise="block_corner"

@@ -462,8 +462,8 @@ check.arrivals(count, team)
 #
 # Now the collection of what goes wrong, with one kernel, `load_box`, and one number changed each time.
 # `watch` shows how the barrier got there, and the report says what is missing. The same six mistakes are
-# planted in `numba_deform/course/bugs`, where they were tried on an H200: four hang, one ends in an error that
-# names nothing, and one gives the right result, by luck (`bench/FAULTS.md`).
+# planted in `numba_deform/course/bugs`, where they were tried on an H200: four hang, one ends in an error
+# that names nothing, and one gives the right result, by luck (`bench/FAULTS.md`).
 
 # %%
 lessons.cpu_only("The reports of a misused barrier")

@@ -62,8 +62,8 @@ print(f"kernels run on: {engine}")
 # ## A query
 #
 # One query with four samples. Locations are *normalised*: (0, 0) is the top left corner of the picture and
-# (1, 1) the bottom right one. So the same location means the same place on every level of a pyramid. Samples 2
-# and 3 lie at the border on purpose. Weights come from a softmax and sum to 1.
+# (1, 1) the bottom right one. So the same location means the same place on every level of a pyramid. Samples
+# 2 and 3 lie at the border on purpose. Weights come from a softmax and sum to 1.
 
 # %%
 W, H, CHANNELS, POINTS = 48, 40, 32, 4

@@ -126,8 +126,9 @@ def one_stage(data: u64, out: u64):
 # `check.trace` runs the kernel, compares its sums, and draws what the warp did when. For that it takes the
 # kernel's *traced form*, which the package makes from the source: before and after `issue`, `wait` and
 # `release` (they are known by these names) lane 0 writes the clock to global memory. On a GPU it is the clock
-# of the SM. The CPU engine has virtual cycles: each operation costs what a table says, for instance 600 cycles
-# for the way of a copy (`engines/cpu/costs.py`). It predicts what overlaps with what, not the milliseconds.
+# of the SM. The CPU engine has virtual cycles: each operation costs what a table says, for instance 600
+# cycles for the way of a copy (`engines/cpu/costs.py`). It predicts what overlaps with what, not the
+# milliseconds.
 
 # %%
 alone = check.trace(one_stage, "one stage", engine)
@@ -156,8 +157,8 @@ pictures.timelines(alone)
 # last step. That is the earliest moment at which it is free. The stage of tile `i` itself is full, and about
 # to be read.
 #
-# There are two states now, one for the tile that is asked for next (`ahead`) and one for the tile that is read
-# next (`now`). Both begin at `first_state()`, and `advance` takes each on to the next stage.
+# There are two states now, one for the tile that is asked for next (`ahead`) and one for the tile that is
+# read next (`now`). Both begin at `first_state()`, and `advance` takes each on to the next stage.
 
 
 # %%
@@ -216,9 +217,9 @@ pictures.timelines(*(recorded[s] for s in (1, 2, 3, 4)), end=end)
 # bring three, until the warp works without a pause.
 
 # %%
-for stages, made in recorded.items():
-    share = timeline.shares(made)[0]
-    print(f"{stages} stages: {check.cycles(made):6} cycles, waits {share['wait']:4.0%} of them")
+for stages, drawn in recorded.items():
+    share = timeline.shares(drawn)[0]
+    print(f"{stages} stages: {check.cycles(drawn):6} cycles, waits {share['wait']:4.0%} of them")
 
 
 # %%
@@ -378,14 +379,14 @@ check.shared_ring(build_shared, engine=engine)
 # %% [markdown]
 # ## The ring of two that read garbage
 #
-# This package began with a line of experiments in CUDA C++ on the same operator. Its kernel with `STAGES = 1`
-# worked. With `STAGES = 2` the values read were these, beside those expected:
+# This package began with a line of experiments in CUDA C++ on the same operator. One of their kernels worked
+# with `STAGES = 1`. With `STAGES = 2` the values read were these, beside those expected:
 #
 #     [0.0001, 0.0000, 37184.0000, ...]
 #     [0.0000, 0.0100, 0.0200, 0.0300, ...]
 #
-# The new thing was a barrier that is used again and again, so the notes blamed the barrier: *"barrier phase
-# mismatch in reuse pattern"*. Two cures were tried. Setting the barrier up again with `init` hung;
+# The new thing was a barrier that is used again and again, so the notes on it blamed the barrier: *"barrier
+# phase mismatch in reuse pattern"*. Two cures were tried. Setting the barrier up again with `init` hung;
 # `arrive_and_drop` ended in a launch failure. Then two stages were given up, with the advice not to use them
 # until the barrier bug is resolved.
 #
@@ -544,9 +545,10 @@ lessons.slider(real_stages, start={"stages": 4}, stages=list(real))
 #
 # ## What a stage costs
 #
-# Each stage is shared memory, and shared memory decides how many blocks an SM holds at once. The guide met it
-# first as a wall: 512 threads with two stages need 65,792 bytes, and a block has 48 KB unless it asks for
-# more. With 256 threads two stages fit. `Budget` is the arithmetic behind it, and needs no GPU:
+# Each stage is shared memory, and shared memory decides how many blocks an SM holds at once. Those
+# experiments met it first as a wall: 512 threads with two stages need 65,792 bytes, and a block has 48 KB
+# unless it asks for more. With 256 threads two stages fit. `Budget` is the arithmetic behind it, and needs no
+# GPU:
 
 # %%
 constants, limits = Constants(levels=4, points=8, channels=32), limits_of("sm_90a")
@@ -580,7 +582,7 @@ for stages, ms, budget in check.measured_stages("tma"):
 # Why does the second stage bring 3 % here, where our lonely warp was nearly twice as fast? **Because the warp
 # is not alone.** On an SM there are 24 warps, each with a ring of its own. When one waits, another works: the
 # other warps *are* the stages. And all of them share one TMA unit, which takes a tile every 8 to 9 cycles,
-# however many wait in line (the ceiling in the README: 0.965 ms for these tiles, 8.0 cycles each). A pipeline
+# however many wait in line (lesson 7 measures it: 0.966 ms for these tiles, 8.0 cycles each). A pipeline
 # hides latency. It does not make a throughput.
 #
 # So there are three reasons why more stages stop helping:

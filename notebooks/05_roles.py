@@ -130,7 +130,7 @@ pictures.timelines(recorded[2])
 # say it wrongly. Each role has one loop, one state, and one thing to wait for.
 
 # %%
-last = max(span.end for made in recorded.values() for span in made.spans)
+last = max(span.end for drawn in recorded.values() for span in drawn.spans)
 
 
 def with_stages(stages):
@@ -247,7 +247,8 @@ check.producer_parity(producer_parity)
 # - the barriers are initialised once, before the loop;
 # - the state goes on. Stage and parity are those of the ring, and it knows nothing of items.
 #
-# The original did set up its barriers at the top of the loop. Here is that fault:
+# The CUDA C++ experiments that this package began with had a persistent kernel too, and set up its barriers
+# at the top of the loop. Here is that fault:
 
 # %%
 loop = bugs.BUGS["init_in_loop"]
@@ -325,15 +326,15 @@ seams()
 
 # %% [markdown]
 # There is a third trap in such loops: the tail. If the number of queries does not fill the last block, some
-# threads have nothing to do, and a barrier that counts them waits for them. The guide's second phase never
+# threads have nothing to do, and a barrier that counts them waits for them. One of those experiments never
 # returned for this reason. Its barrier counted all 256 threads of a block; 48 x 20522 queries are 15391.5
 # blocks, and half of the last block's threads never came. In the package's kernels every thread of a role
 # makes every step, and only the loads and stores ask whether there is something to load.
 #
 # ## Ratios
 #
-# How many warps for each role? The guide planned to try 1:7, 2:6, 3:5 and 4:4, and never could. All of them
-# run here, as `phase5-1-7` and so on. A small problem, and the timeline of block 0 for each:
+# How many warps for each role? The experiments were to try 1:7, 2:6, 3:5 and 4:4, and never came to it. All
+# of them run here, as `roles-1-7` and so on. A small problem, and the timeline of block 0 for each:
 
 # %%
 small = Workload(
@@ -359,14 +360,14 @@ def show_ratio(ratio):
 lessons.slider(show_ratio, start={"ratio": "2:6"}, ratio=list(ratios))
 
 # %%
-for name, made in ratios.items():
-    shares = timeline.shares(made)
+for name, drawn in ratios.items():
+    shares = timeline.shares(drawn)
     for warp, role in ((0, "first producer"), (7, "last consumer ")):
         print(name, role, {what: f"{share:.0%}" for what, share in shares[warp].items()})
 
 # %% [markdown]
 # With one producer the picture is plain: it issues nearly all the time, and seven warps wait for it. With
-# more of them, each has less to issue. Measured on an H200 (README, 31.5 million tiles):
+# more of them, each has less to issue. Measured on an H200 (`bench/TABLE.md`, 31.5 million tiles):
 
 # %%
 times = check.measured("phase5-1-7", "phase5-2-6", "phase5-3-5", "phase5-4-4")
@@ -431,7 +432,7 @@ for arrivals in ("warp", "lane"):
 #
 # ## Does it pay?
 #
-# Now the whole table (local(2), H200, README), from plain loads to roles:
+# Now all of them in one table (local(2), H200, `bench/TABLE.md`), from plain loads to roles:
 
 # %%
 names = "direct", "tma-fastest", "tma", "tma-fp32", "warp-specialized", "phase2"
@@ -504,8 +505,8 @@ print(
 #
 # When one instruction is worth much. The producers' price is *per instruction*; so let an instruction bring a
 # large box that hundreds of samples read, and a single producer warp feeds fifteen consumer warps. That is
-# how `window` works, the fastest kernel of this package where samples lie near their queries: 0.33 ms
-# against 0.489 for plain loads (README). The same holds for matrix products, whose tiles are large.
+# how `window` works, the fastest kernel of this package where samples lie near their queries: 0.315 ms
+# against 0.491 for plain loads (`bench/TABLE.md`). The same holds for matrix products, whose tiles are large.
 #
 # Warp specialization is not fast or slow. It moves the loading to few warps, and that is a gift if loading is
 # few instructions, and a burden if it is many.

@@ -345,8 +345,8 @@ check.tail(hangs=hangs)
 #
 # This cell runs on your engine. On a GPU, `lessons.run` launches the **guarded form** of a kernel: its source
 # is rewritten so that every wait looks at the clock, and after a second the whole grid ends, with a report
-# instead of a hang. (In your own programs: `numba_deform.engines.gpu.guard.launch_guarded`, or `debug=1` on the
-# command line.)
+# instead of a hang. (In your own programs: `numba_deform.engines.gpu.guard.launch_guarded`, or `debug=1` on
+# the command line.)
 
 
 # %%
@@ -369,8 +369,9 @@ print(on_the_h200["tail_skips_barrier"]["debug_text"])
 # counts, and nobody keeps a list. The CPU engine does, and names the threads that have left. So the guarded
 # form tells you *where*, and you go to the CPU engine for *why*.
 #
-# The fault was the original program's: 48 × 20522 queries fill 15391 blocks of 64, and half of one more. A
-# test whose queries fill their blocks sees nothing of it. Test with a size that does not.
+# This fault comes from the CUDA C++ experiments that this package began with: 48 × 20522 queries fill 15391
+# blocks of 64, and half of one more. A test whose queries fill their blocks sees nothing of it. Test with a
+# size that does not.
 #
 # Why is the same early `return` harmless with `syncthreads`? Because the hardware counts exited threads as
 # arrived there. An mbarrier is only a number in memory, and no exit changes it.

@@ -96,9 +96,9 @@ print(f"kernels run on: {engine}")
 #   bytes for each lane, 16 lanes on the left pixel and 16 on the right.
 #
 # The prediction. There is still one TMA instruction for each tile, and whatever is done with the tiles, that
-# alone takes 0.965 ms at the seeds' shape, 8.0 cycles a tile (README, "Ceilings"). `tma-fastest` took 1.002
-# ms there. So level-ring cannot win by much: *between 0.97 and 1.2 ms*, and far behind `direct`'s 0.490. What
-# we hope for is a kernel of half the length. Write yours down too, before you scroll.
+# alone takes 0.966 ms for the preset `seeds`, 8.0 cycles a tile (lesson 7). `tma-fastest` took 0.990 ms
+# there. So level-ring cannot win by much: *between 0.97 and 1.2 ms*, and far behind `direct`'s 0.491. What we
+# hope for is a kernel of half the length. Write yours down too, before you scroll.
 #
 # ## 2 · The pipeline
 #
@@ -287,10 +287,10 @@ def build(config, constants):
 
 
 # %% [markdown]
-# The kernel's arguments are bound by their names: `locations`, `weights` and `out` are addresses of the call's
-# arrays, `levels` of a table of the levels' sizes, and `maps` of tensor maps as the configuration wants them.
-# So one function is left, for the host, the number of blocks: one for every `warps` rows. An *item* is what a
-# block works on, and all its rows are of one batch item.
+# The kernel's arguments are bound by their names: `locations`, `weights` and `out` are addresses of the
+# call's arrays, `levels` of a table of the levels' sizes, and `maps` of tensor maps as the configuration
+# wants them. So one function is left, for the host, the number of blocks: one for every `warps` rows. An
+# *item* is what a block works on, and all its rows are of one batch item.
 
 
 # %%
@@ -666,17 +666,17 @@ print(report.markdown(document))
 #
 # ## To keep it
 #
-# What you have registered ends with this process. To make it part of the package, move `pieces` and `build`
-# to a file of `numba_deform/kernels/`, the dataclass to `kernels/configs.py`, and add a line to `VARIANTS` in
-# `kernels/registry.py`; then `numba-deform run variant=level-ring`, `timeline`, `inspect`, `sweep` and the
-# tests know it too, in every process. [`CONTRIBUTING.md`](../CONTRIBUTING.md) has the recipe.
+# What you have registered ends with this process. To make it part of the package, move the dataclass,
+# `pieces`, `build` and the number of blocks to a file of `numba_deform/kernels/`, and add a line to
+# `VARIANTS` in `kernels/registry.py`; then `numba-deform run variant=level-ring`, `timeline`, `inspect`,
+# `sweep` and the tests know it too, in every process. [`CONTRIBUTING.md`](../CONTRIBUTING.md) has the recipe.
 #
 # Some ideas that nobody has tried here:
 #
 # - Two samples' weights by one shuffle, packed as `tma` does it. Is level-ring bound by that at all?
 # - Half of the levels by TMA, the other half by plain loads: two units working side by side.
-# - The coarsest level whole in shared memory: it is 12 × 20 pixels at the seeds' shape, 15 KB a head. Then a
-#   quarter of the samples needs no copy at all.
+# - The coarsest level whole in shared memory: it is 12 × 20 pixels in the preset `seeds`, 15 KB a head. Then
+#   a quarter of the samples needs no copy at all.
 #
 # ## What you know now
 #

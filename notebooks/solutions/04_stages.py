@@ -386,7 +386,7 @@ def mended(data: u64, weights: u64, out: u64):
     st_global_b32(out + uint64(4 * lane), total)
 
 
-# %% mend wrong: what the guide's authors tried
+# %% mend wrong: what the kernel's authors tried
 @kernel(threads=LANES)
 def mended(data: u64, weights: u64, out: u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)

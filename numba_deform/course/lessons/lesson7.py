@@ -245,7 +245,7 @@ def blocks(answer):
 )
 def bound(answer):
     """answer(milliseconds, passes, ceilings) -> (name of the ceiling that binds, share)."""
-    for row in results("pipelines_seeds")["rows"] + results("windows_cells")["rows"]:
+    for row in results("pipelines_seeds")["rows"] + results("windows_seeds")["rows"]:
         if not row.get("fetch"):
             continue
         ceilings, ms = row["bounds"], row["median_ms"]
