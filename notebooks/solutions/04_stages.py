@@ -413,7 +413,7 @@ def mended(data: u64, weights: u64, out: u64):
         total = uint32(total + meta[stage] * tile[stage, lane])
         cuda.syncwarp()
         if lane == 0:
-            mbarrier_init(uint32(full + 8 * stage), uint32(1))
+            init_barriers(uint32(full + 8 * stage), 1, 1)
     st_global_b32(out + uint64(4 * lane), total)
 
 
