@@ -13,7 +13,7 @@ from ..engines.gpu.device import (
     stream_handle,
 )
 from ..kernels.problem import Problem
-from ..kernels.registry import Variant, variant
+from ..kernels.registry import Variant, runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import FITS, choose, watch
 from .bind import Bound, OnGpu
@@ -119,7 +119,7 @@ def engine_for(engine, capability, what):
     gpu = find_gpu() if engine == "gpu" else gpu_or_none()
     if gpu is None:
         return "cpu", None
-    require(gpu, capability, what)
+    require(gpu, capability, what, runnable(gpu.capability))
     return "gpu", gpu
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..device.limits import SHARED_LIMIT
 from .problem import ITEMSIZE, pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
@@ -90,7 +91,6 @@ def fit(problem, config, locations, rows_at_once):
     that lie elsewhere take longer.
     """
     from .problem import ConfigError
-    from .shared.config import SHARED_LIMIT
 
     references = reference_points(problem, locations)
     batches, queries = some_rows(problem)

@@ -18,13 +18,8 @@ from numba_deform import (
 from numba_deform.attention import auto, bind, call, prepared
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.engines.gpu import device as host_gpu
-from numba_deform.engines.gpu.device import (
-    ArgumentBlock,
-    DeviceArray,
-    Gpu,
-    GpuMissing,
-    stream_handle,
-)
+from numba_deform.engines.gpu.device import DeviceArray, Gpu, GpuMissing, stream_handle
+from numba_deform.engines.gpu.launch import ArgumentBlock
 from numba_deform.workloads.workload import Workload
 
 WORKLOAD = Workload(
