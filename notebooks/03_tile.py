@@ -36,7 +36,8 @@ import numpy as np
 from numba import cuda, float32, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform.attention.reference import TOLERANCE, reference, relative_error
+from numba_deform import reference, relative_error
+from numba_deform.attention.reference import TOLERANCE
 from numba_deform.compiler import i32, kernel, u64
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons

@@ -26,6 +26,7 @@
 import numpy as np
 from numba import cuda, int32, uint32, uint64
 
+from numba_deform import Workload
 from numba_deform.compiler import kernel, u64
 from numba_deform.course import bugs, lessons
 from numba_deform.course.lessons import lesson4 as check
@@ -50,7 +51,6 @@ from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure import timeline
 from numba_deform.measure.systems import plan_operator
-from numba_deform.workloads.workload import Workload
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")

@@ -25,6 +25,7 @@
 import numpy as np
 from numba import cuda, int32, uint32, uint64
 
+from numba_deform import Workload
 from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import bugs, lessons
 from numba_deform.course.lessons import lesson5 as check
@@ -49,7 +50,6 @@ from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure import timeline
 from numba_deform.measure.systems import plan_operator, run_plan
-from numba_deform.workloads.workload import Workload
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")

@@ -26,6 +26,7 @@ from collections import Counter
 import numpy as np
 from numba import cuda, int32, uint32, uint64
 
+from numba_deform import SimFault, simulate
 from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons
 from numba_deform.course.bugs import BUGS
@@ -49,7 +50,7 @@ from numba_deform.device.tma import (
     cp_async_bulk_store,
     cp_async_bulk_wait_group,
 )
-from numba_deform.engines.cpu import SimFault, explore, simulate
+from numba_deform.engines.cpu import explore
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")

@@ -34,7 +34,8 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform.attention.call import check_problem
+from numba_deform import preset
+from numba_deform.attention.checks import check_problem
 from numba_deform.compiler import i32, kernel, u64
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
@@ -53,7 +54,6 @@ from numba_deform.kernels.budget import Budget, occupancy
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure.ceilings import PASSES
-from numba_deform.workloads.presets import preset
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")

@@ -39,7 +39,7 @@ import numpy as np
 from numba import cuda, float32, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform import ms_deform_attn
+from numba_deform import SimFault, Workload, ms_deform_attn, preset
 from numba_deform.compiler import i32, kernel, u64
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
@@ -65,7 +65,6 @@ from numba_deform.device.pipeline import (
 )
 from numba_deform.device.sync import fence_mbarrier_init, shfl_sync_bfly_f32, shfl_sync_idx_f32
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
-from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.gpu.device import find_gpu
 from numba_deform.kernels.problem import ConfigError, Constants
 from numba_deform.kernels.registry import Functions, Variant, register
@@ -75,8 +74,6 @@ from numba_deform.kernels.shared.sampling import corner_weights, load_level, loc
 from numba_deform.measure import report, timeline
 from numba_deform.measure.bench import bench, parse_entries
 from numba_deform.measure.systems import plan_operator, run_plan
-from numba_deform.workloads.presets import preset
-from numba_deform.workloads.workload import Workload
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
