@@ -335,7 +335,9 @@ seams()
 # ## Ratios
 #
 # How many warps for each role? The experiments were to try 1:7, 2:6, 3:5 and 4:4, and never came to it. All
-# of them run here, as `roles-1-7` and so on. A small problem, and the timeline of block 0 for each:
+# of them run here, as `roles-1-7` and so on. (The experiments counted their steps, and what was measured is
+# recorded under these names: `phase5-1-7` is the old name of `roles-1-7`, and both work.) A small problem,
+# and the timeline of block 0 for each:
 
 # %%
 small = Workload(
@@ -401,11 +403,11 @@ check.bottleneck(bottleneck)
 # To load a tile, the producer computes where it lies. To interpolate, the consumer needs the fractions and
 # the attention weight. There are three ways, and they are the parameter `metadata`:
 #
-# | | | on an H200 |
+# | `metadata` | | variant |
 # |---|---|---|
-# | `recompute` | the consumers read locations and weights again, each lane for itself | `phase1` |
-# | `shared` | the producers write the weights beside the tile, in shared memory | `phase2` |
-# | `shuffle` | each consumer lane prepares some samples, the others fetch them by shuffle | `phase6` |
+# | `recompute` | every consumer lane reads locations and weights again | `roles-recompute` (`phase1`) |
+# | `shared` | the producers write the weights beside the tile, in shared memory | `roles-shared` (`phase2`) |
+# | `shuffle` | a lane prepares some samples, the others fetch them by shuffle | `roles-shuffle` (`phase6`) |
 
 # %%
 constants, limits = Constants(levels=4, points=8, channels=32), limits_of("sm_90a")
@@ -441,9 +443,10 @@ for name, ms in check.measured(*names).items():
     print(f"{name:17} {ms:.2f} ms  {'#' * round(25 * ms)}")
 
 # %% [markdown]
-# Roles lose. `phase2` takes 1.43 times as long as `tma-fp32`, which has the same arithmetic, and in which
-# every warp does everything. Even the best of the family, `warp-specialized` with 4 + 8 warps, larger stages
-# and packed arithmetic, is behind `tma`. Look at the timeline that was recorded of `phase2` on the H200:
+# Roles lose. `roles-shared` (`phase2`) takes 1.43 times as long as `tma-fp32`, which has the same arithmetic,
+# and in which every warp does everything. Even the best of the family, `warp-specialized` with 4 + 8 warps,
+# larger stages and packed arithmetic, is behind `tma`. Look at the timeline that was recorded of
+# `roles-shared` on the H200:
 
 # %%
 for row in check.measured_timeline()[:4]:
@@ -460,7 +463,7 @@ for row in check.measured_timeline()[:4]:
 # operands, the address, the coordinates, the barrier, have to be the same for the whole warp. Here each lane
 # has a tile of its own, so the compiler makes a loop of it: pick a lane, broadcast its operands, issue, next
 # lane. A producer's 24 tiles of a step are 24 rounds. `tma` and `tma-fastest` have the same loop, but there
-# all eight warps of a block issue. In `phase2` two of them do.
+# all eight warps of a block issue. In `roles-shared` two of them do.
 #
 # ## Exercise 5: predict the time
 #

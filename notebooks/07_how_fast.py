@@ -182,9 +182,9 @@ for name in (*NAMES, "window"):
 # - `tma-fastest`: 98 %. It is at its ceiling. More stages, more warps, better arithmetic: nothing can make it
 #   faster than 0.966 ms, and `direct`, with plain loads, takes half of that. **A TMA instruction for each
 #   tile loses here, and no tuning helps.** It has to bring more with each instruction.
-# - `phase2`, the warp-specialized pipeline: 55 %. Something else than the unit holds it. Its timeline said
-#   what (`bench/NOTES.md`): two warps issue, at some 80 cycles a tile each, and the consumers wait for 72 %
-#   of their time.
+# - `phase2`, the pipeline of lesson 5 that is called `roles-shared` now: 55 %. Something else than the unit
+#   holds it. Its timeline said what (`bench/NOTES.md`): two warps issue, at some 80 cycles a tile each, and
+#   the consumers wait for 72 % of their time.
 # - `window`: 80 % of the ceiling of shared memory, `direct`: 51 % of that of L1. Here there is still room,
 #   and the rest of this lesson is about where it goes.
 
