@@ -9,6 +9,7 @@ from numba_deform.compiler import Kernel
 each_notebook = pytest.mark.parametrize("name", lessons.NOTEBOOKS)
 
 
+@pytest.mark.full
 @each_notebook
 def test_runs_top_to_bottom(name):
     """In a real Jupyter kernel; each check shows that its hole is still there."""
