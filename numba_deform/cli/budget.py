@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ..attention.call import pick_variant
 from ..kernels.budget import MAX_REGISTERS, SIZES, Budget, limits_of
-from ..kernels.configs import ConfigError
+from ..kernels.problem import ConfigError
 from .inputs import check_architecture, make_constants, try_inspect
 from .keys import (
     COMPILED_FOR,
