@@ -11,9 +11,9 @@ of ``engines/`` and ``compiler/``: a dropped statement, a changed condition, a c
 ``engines/gpu`` is left out, since nothing but a GPU runs it. An entry of mutants_engine.json that has
 a reason under "equivalent" is not run, and one more is drawn for it.
 
-A mutant is found by file, function and text, so that it outlives changes elsewhere in the file. The tests
-that are most likely to notice it come first (``LIKELY``, and the test that noticed it last time), then
-all others of the default selection, up to the first that fails.
+A mutant is found by file, function and text, so that it outlives changes elsewhere in the file. The files of
+tests that are most likely to notice it run first (``LIKELY``, before all the test that noticed it last time),
+then all others of the default selection, up to the first test that fails.
 """
 
 import argparse
@@ -34,23 +34,26 @@ LIST, TABLE = ROOT / "tests" / "mutants_engine.json", ROOT / "tests" / "mutation
 SEED, DRAWN = 14, 60
 LIMIT = 3600  # seconds for the tests of one mutant; one test has 300
 FIRST = "NUMBA_DEFORM_TESTS_FIRST"
-# Words of a mutated file's path, and words of the ids of tests that come first.
+# A part of a mutated file's path, and the files of tests that come first.
 LIKELY = {
-    "kernels/": ["test_variants", "test_operator.py", "compile/test_kernels"],
-    "device/pipeline": ["test_variants", "test_operator.py"],
-    "compiler/cache": ["test_bench.py"],
-    "compiler/sass": ["compile/", "test_cli.py"],
-    "compiler/": ["test_guarded", "compile/", "test_engine.py", "test_bench.py"],
-    "engines/tensormap": ["test_tensormap", "test_copies"],
-    "engines/cpu/explore": ["test_explore"],
-    "engines/cpu/copies": ["test_copies"],
-    "engines/cpu/mbarrier": ["test_barriers", "test_copies"],
-    "engines/cpu/memory": ["test_memory", "test_random_programs", "test_warp"],
-    "engines/cpu/thread": ["test_warp", "test_engine.py", "test_barriers"],
-    "engines/cpu/interleave": ["test_engine.py", "test_barriers", "test_warp", "test_explore"],
-    "engines/waiting": ["test_barriers", "test_reports", "test_guarded"],
-    "engines/faults": ["test_reports", "test_barriers"],
-    "engines/": ["test_engine.py", "tests/sim/test_[b-r]", "tests/sim/", "test_reports"],
+    "kernels/window": "sim/test_window",
+    "kernels/": "sim/test_variants sim/test_operator",
+    "device/pipeline": "sim/test_variants sim/test_operator",
+    "compiler/cache": "unit/test_cache",
+    "compiler/sass": "compile/test_ceilings_sass compile/test_bugs_sass",
+    "compiler/rewrite": "sim/test_rewrite sim/test_guarded sim/test_timeline compile/test_bugs_sass",
+    "compiler/": "unit/test_cache sim/test_guarded compile/test_bugs_sass sim/test_engine",
+    "engines/tensormap": "unit/test_tensormap sim/test_copies",
+    "engines/cpu/explore": "sim/test_explore",
+    "engines/cpu/interleave": "sim/test_explore",
+    "engines/cpu/copies": "sim/test_copies sim/test_reports sim/test_bugs",
+    "engines/cpu/mbarrier": "sim/test_barriers sim/test_reports sim/test_bugs",
+    "engines/cpu/memory": "sim/test_memory sim/test_reports sim/test_random_programs sim/test_bugs",
+    "engines/cpu/thread": "sim/test_warp sim/test_engine sim/test_barriers",
+    "engines/cpu/block": "sim/test_barriers sim/test_warp sim/test_engine sim/test_reports",
+    "engines/waiting": "sim/test_barriers sim/test_reports sim/test_guarded",
+    "engines/faults": "sim/test_reports sim/test_barriers",
+    "engines/": "sim/test_engine sim/test_reports sim/test_barriers sim/test_memory",
 }
 
 
@@ -229,26 +232,34 @@ def outcome(group, name, mutant, before, cache):
             mutate(place / file, mutant)
         else:
             file = ""
-        likely = next((words for part, words in LIKELY.items() if part in file), [])
-        first = [f"={before}", *kernel_words(file), *likely]
-        return run_tests(place, first, cache)
+        likely = next((words for part, words in LIKELY.items() if part in file), "").split()
+        likely = [f"tests/{word}.py" for word in likely if (place / f"tests/{word}.py").exists()]
+        if before and (before_file := before.partition("::")[0]) not in likely and "/" in before_file:
+            likely.insert(0, before_file)
+        others = sorted(path.relative_to(place).as_posix() for path in place.glob("tests/*/test_*.py"))
+        others = [path for path in others if path not in likely]
+        first = [f"={before}", *kernel_words(file)]
+        for files in filter(None, (likely, others)):
+            if (way := run_tests(place, files, first, cache)) != "survived":
+                return way
+        return way
 
 
 def kernel_words(file):
     """The ids of the grid of the kernel in a file come first."""
     stem = Path(file).stem
-    names = {"warp_specialized": "phase1-", "persistent": "persistent-"}
-    return [rf"test_variants.*\[{names.get(stem, stem + '-')}"] if "/kernels/" in file else []
+    names = {"warp_specialized": "(phase|warp)"}
+    return [rf"test_variants.*\[{names.get(stem, stem)}"] if "/kernels/" in file else []
 
 
-def run_tests(place, first, cache):
+def run_tests(place, files, first, cache):
     environment = os.environ | {
         "PYTHONPATH": f"{place}{os.pathsep}{place / 'tests'}", "NUMBA_DEFORM_CACHE": str(cache),
         FIRST: json.dumps(first), "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     command = [
         sys.executable, "-m", "pytest", "-p", "mutation", "-p", "no:xdist", "-p", "no:cacheprovider",
-        "-o", "addopts=", "-m", "not full", "-q", "-x", "-rfE", "--tb=no", "--timeout", "300",
+        "-o", "addopts=", "-m", "not full", "-q", "-x", "-rfE", "--tb=no", "--timeout", "300", *files,
     ]  # fmt: skip
     try:
         done = subprocess.run(
@@ -257,7 +268,7 @@ def run_tests(place, first, cache):
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "endless"
-    if done.returncode == 0:
+    if done.returncode in (0, 5):  # 5: nothing was selected
         return "survived"
     found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.M)
     last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
