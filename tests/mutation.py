@@ -32,6 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIST, TABLE = ROOT / "tests" / "mutants_engine.json", ROOT / "tests" / "mutation.json"
 SEED, DRAWN = 14, 60
+GONE = "gone: --draw takes another"
 LIMIT = 3600  # seconds for the tests of one mutant; one test has 300
 FIRST = "NUMBA_DEFORM_TESTS_FIRST"
 # A part of a mutated file's path, and the files of tests that come first.
@@ -159,16 +160,28 @@ def occurrences(stripped, function, original):
     return [i for i in lines if stripped[i : i + len(original)] == original]
 
 
-def mutate(path, entry):
-    """Change the file at ``path``."""
-    source = path.read_text()
-    lines, original = source.splitlines(), entry["original"].split("\n")
-    function = dict(reversed(list(functions(ast.parse(source)))))[entry["function"]]
-    first = occurrences([line.strip() for line in lines], function, original)[entry["nth"]]
-    indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
-    lines[first : first + len(original)] = [indent + line for line in entry["mutated"].split("\n")]
-    path.write_text("\n".join(lines) + "\n")
-    compile(path.read_text(), str(path), "exec")
+def mutate(place, entry):
+    """Change the copy at ``place``; the changed file, or None if the lines are nowhere any more.
+
+    They are looked for in their file first, then in all others, since functions move.
+    """
+    package = place / "numba_deform"
+    files = [place / entry["file"], *package.glob("engines/**/*.py"), *package.glob("compiler/**/*.py")]
+    original = entry["original"].split("\n")
+    for path in filter(Path.exists, files):
+        source = path.read_text()
+        lines = source.splitlines()
+        for name, function in functions(ast.parse(source)):
+            found = occurrences([line.strip() for line in lines], function, original)
+            if name == entry["function"] and len(found) > entry["nth"]:
+                first = found[entry["nth"]]
+                indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
+                mutated = [indent + line for line in entry["mutated"].split("\n")]
+                lines[first : first + len(original)] = mutated
+                path.write_text("\n".join(lines) + "\n")
+                compile(path.read_text(), str(path), "exec")
+                return path.relative_to(place).as_posix()
+    return None
 
 
 def draw():
@@ -220,7 +233,7 @@ def copy_to(place):
 
 
 def outcome(group, name, mutant, before, cache):
-    """The id of the test that notices a mutant, "survived", or "endless"."""
+    """The id of the test that notices a mutant, "survived", "endless", or GONE."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as directory:
         place = Path(directory) / "copy"
         copy_to(place)
@@ -228,8 +241,9 @@ def outcome(group, name, mutant, before, cache):
             file = mutant.module.replace(".", "/") + ".py"
             (place / file).write_text(mutant.text(replaced))
         elif mutant:
-            file = mutant["file"]
-            mutate(place / file, mutant)
+            file = mutate(place, mutant)
+            if file is None:
+                return GONE
         else:
             file = ""
         likely = next((words for part, words in LIKELY.items() if part in file), "").split()
@@ -301,7 +315,7 @@ def run(groups, jobs, words, again, check):
             for name, mutant in mutants.items():
                 if group == "engine" and "equivalent" in mutant:
                     rows[name] = "equivalent: " + mutant["equivalent"]
-                elif again and rows[name] not in (None, "survived"):
+                elif again and rows[name] not in (None, GONE, "survived"):
                     continue
                 elif not words or any(word in name for word in words):
                     futures[pool.submit(outcome, group, name, mutant, rows[name], cache)] = group, name
@@ -317,7 +331,7 @@ def run(groups, jobs, words, again, check):
 
 def save(table):
     for rows in table.values():
-        ways = [way for way in rows["mutants"].values() if way and not way.startswith("equivalent")]
+        ways = [w for w in rows["mutants"].values() if w and w != GONE and not w.startswith("equivalent")]
         rows["run"], rows["noticed"] = len(ways), sum(way != "survived" for way in ways)
     TABLE.write_text(json.dumps(table, indent=1) + "\n")
 
