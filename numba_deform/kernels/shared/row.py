@@ -7,7 +7,7 @@ import functools
 from collections import namedtuple
 from typing import NamedTuple
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, uint32
 
 from ...device.integer import div_u32, rem_u32
 from ...device.memory import global_at
