@@ -42,6 +42,7 @@ def build(config, constants):
     ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
     ROWS_PER_BLOCK, WORDS = config.threads // layout.lanes, layout.run * layout.sides_per_lane
     parts, arithmetic = row_parts(config, constants), ARITHMETIC[constants.dtype, config.arithmetic]
+    place, new_sums, new_raw, unpack = parts.place, parts.new_sums, parts.new_raw, parts.unpack
 
     @cuda.jit(device=True, forceinline=True)
     def rows_of_tile(iy, w_up, w_down, height):
@@ -70,7 +71,7 @@ def build(config, constants):
         value: u64, levels: u64, locations: u64, weights: u64, out: u64, rows: i32,
         rows_per_batch: i32, heads: i32, spatial_size: i32,
     ):  # fmt: skip
-        me = parts.place(cuda.threadIdx.x)
+        me = place(cuda.threadIdx.x)
         number = int32(cuda.blockIdx.x) * int32(ROWS_PER_BLOCK) + me.row
         valid = number < rows
         # The last block's spare lanes work along, and store nothing.
@@ -82,7 +83,7 @@ def build(config, constants):
         plane = global_at(value, global_at(0, row.batch, spatial_size), pixel_bytes)
         plane = global_at(plane, row.head, ROW_BYTES)
 
-        acc, raw = parts.new_sums(), parts.new_raw()
+        acc, raw = new_sums(), new_raw()
         offset = cuda.local.array(WORDS, uint32)
         word_a = cuda.local.array(WORDS, uint32)
         word_b = cuda.local.array(WORDS, uint32)
@@ -90,7 +91,7 @@ def build(config, constants):
         for r in range(layout.rounds):
             # Prepare this lane's run.
             level, mine = parts.read_run(locations, weights, row, r, me, raw)
-            run = parts.unpack(raw)
+            run = unpack(raw)
             height, width, start, row_stride = load_level(levels, level)
             own_pitch = uint32(row_stride * pixel_bytes) if height > 1 else uint32(0)
             for k in range(layout.run):
