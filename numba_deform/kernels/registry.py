@@ -10,16 +10,16 @@ parameters. Each (kernel, config, constants) is built and compiled once.
 
 import dataclasses
 import difflib
-import functools
 import re
 from dataclasses import dataclass, field
 
+from ..compiler import built
+from ..device.limits import AMPERE, HOPPER
 from ..device.memory import dynamic_bytes
 from . import direct, persistent, tile, tma, warp_specialized, window
 from .direct import Direct
 from .persistent import Persistent
 from .problem import ConfigError, Constants
-from .shared.config import SHARED_LIMIT
 from .tile import Tile
 from .tma import Tma
 from .warp_specialized import WarpSpecialized
@@ -27,7 +27,6 @@ from .window import Window
 from .window_fit import Fit
 
 __all__ = [
-    "SHARED_LIMIT",
     "VARIANTS",
     "ConfigError",
     "Constants",
@@ -35,10 +34,10 @@ __all__ = [
     "Variant",
     "is_registered",
     "register",
+    "runnable",
     "variant",
 ]
 
-AMPERE, HOPPER = (8, 0), (9, 0)
 FETCHES = ("l1", "tma", "shared")
 
 
@@ -91,17 +90,13 @@ class Variant:
         return self.module.fit(problem, config, locations) if self.is_fitted else Fit(config)
 
     def kernel(self, config, constants):
-        """The built kernel, cached."""
-        return _build(self.module, config, constants)
+        """The built kernel, cached; in its traced form if the configuration asks for it."""
+        kernel = built(self.module.build, config, constants)
+        return kernel.with_marks() if getattr(config, "trace", False) else kernel
 
     def dynamic_shared_bytes(self, config, constants):
         """The dynamic shared memory to launch with."""
         return dynamic_bytes(sum(config.shared_bytes(constants)))
-
-
-@functools.cache
-def _build(module, config, constants):
-    return module.build(config, constants)
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +258,11 @@ VARIANTS = {
         ),
     )
 }  # fmt: skip
+
+
+def runnable(capability):
+    """The names of the variants that a GPU of this capability can run; "nothing" where there is none."""
+    return [v.name for v in VARIANTS.values() if v.capability <= capability] or ["nothing"]
 
 
 def variant(name):
