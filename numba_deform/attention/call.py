@@ -11,7 +11,7 @@ from ..engines.gpu.device import (
     require,
     stream_from,
     stream_handle,
-)
+)  # fmt: skip
 from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import FITS, choose, watch
@@ -23,20 +23,9 @@ INPUTS = ("value", "sampling_locations", "attention_weights")
 
 
 def ms_deform_attn(
-    value,
-    spatial_shapes,
-    level_start_index,
-    sampling_locations,
-    attention_weights,
-    variant="auto",
-    *,
-    engine="auto",
-    padded=False,
-    out=None,
-    stream=None,
-    im2col_step=None,
-    **parameters,
-):
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
+    engine="auto", padded=False, out=None, stream=None, im2col_step=None, **parameters,
+):  # fmt: skip
     """Multi-scale deformable attention (Zhu et al., Deformable DETR, 2021, eq. 2-3).
 
     value               (B, S, H, C) float16, bfloat16 or float32; C * itemsize a multiple of 16, <= 256
@@ -56,7 +45,8 @@ def ms_deform_attn(
     Returns (B, Q, H*C) in the type and library of ``value``. NumPy arrays are copied to the GPU and
     back; arrays on the GPU (DLPack or CUDA array interface: PyTorch, CuPy, JAX) are used where they
     are, and the call does not wait for the GPU. Values must be finite: a neighbour outside its level
-    has weight 0, which does not undo infinities.
+    has weight 0, which does not undo infinities. There is no gradient yet: tensors that require one,
+    and arrays that JAX traces, are refused.
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing when the engine or the
     variant needs a GPU that is not there, SimFault from the CPU engine.
@@ -111,8 +101,8 @@ def pick_variant(name):
 
 def settle_variant(name, gpu, problem, locations, parameters, fits=FITS):
     """(variant, its configuration, why it was chosen or ""); ``locations`` and ``fits`` as for
-    ``auto.choose``."""
-    if _is_open(name, parameters):
+    ``auto.choose``. Nothing is chosen for the CPU engine, with ``gpu`` None."""
+    if gpu and _is_open(name, parameters):
         choice = choose(gpu, problem, locations, fits)
         return choice.variant, choice.config, choice.why
     chosen = pick_variant(name)
@@ -128,8 +118,7 @@ def _launch(gpu, problem, name, parameters, locations, addresses, stream):
     """Launch once; the :class:`Bound`. ``locations`` as for ``auto.choose``, ``addresses`` of value,
     locations, weights and out; ``stream`` of cuda.core."""
     if not _is_open(name, parameters):
-        chosen = pick_variant(name)
-        config = chosen.configure(problem.constants, **parameters)
+        chosen, config, _ = settle_variant(name, gpu, problem, locations, parameters)
         bound = Bound(problem, chosen, config, gpu, locations)
         bound.launch(addresses, stream)
         return bound
