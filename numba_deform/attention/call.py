@@ -188,6 +188,7 @@ class Operands:
         known = {
             **{key: getattr(self, key) for key in ADDRESSES},
             "debug_row": self.debug_row,
+            "trace_buffer": self.debug, "trace_block": self.debug_row,
             "batches": problem.batch, "queries": problem.queries, "heads": problem.heads,
             "rows": problem.rows, "rows_per_batch": problem.queries * problem.heads,
             "spatial_size": problem.spatial_size,
