@@ -27,14 +27,11 @@ from dataclasses import dataclass
 from numba import cuda, int32, uint32
 from numba.cuda import types
 
-from ..compiler import i32, kernel, static_range, u64
-from ..device.integer import div_u32
+from ..compiler import i32, kernel, u64
 from ..device.memory import (
     align_up,
     dynamic_bytes,
     global_at,
-    ld_global_nc_b32,
-    ld_global_nc_v4,
     ld_global_v4,
     red_add_gpu_global_u32,
     shared_address,
@@ -50,26 +47,20 @@ from ..device.pipeline import (
     full_barrier,
     init_barriers,
     make_advance,
-    release,
-    wait,
 )
-from ..device.sync import bar_arrive, bar_sync, fence_mbarrier_init, lane, warp
+from ..device.sync import bar_arrive, fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
 from .problem import ITEMSIZE, ConfigError
-from .shared.accumulate import ALL, ARITHMETIC
 from .shared.config import SHARED_LIMIT, SharedBytes, at_least_one, one_of, with_arithmetic
-from .shared.row import sum_parts
 from .tma import map_parts
-from .window_samples import (
+from .window_rows import (
     CORNER_BYTES,
-    adding,
+    READY,
     choice,
+    consumer,
+    item_of,
     layout,
-    looking,
-    outside,
-    preparing,
-    reading,
     sample_words,
     window_bytes,
 )
@@ -188,15 +179,11 @@ class FittedWindow(Window):
 # Where a block's windows, their corners and the warps' prepared samples start in shared memory.
 Shared = namedtuple("Shared", ["windows", "corners", "samples"])
 # The tables of ``window_fit`` that say which rows there are, and how many.
-Plan = namedtuple("Plan", ["schedule", "order", "items", "slots", "queries", "heads"])
+Plan = namedtuple("Plan", ["schedule", "order", "items", "slots", "queries", "heads", "stride"])
 # Addresses of the operands, and bytes of a pixel and of a batch of the value.
 Data = namedtuple(
     "Data", ["value", "levels", "locations", "weights", "counts", "pixel_bytes", "spatial_size"]
 )
-# What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
-Item = namedtuple("Item", ["batch", "head", "cell", "count"])
-Job = namedtuple("Job", ["item", "group", "round", "what"])
-READY = 1  # the named barrier of those who wait for the mbarriers to be there
 
 
 def shared_bytes(config, constants):
@@ -206,51 +193,6 @@ def shared_bytes(config, constants):
     corners = config.stages * constants.levels * CORNER_BYTES
     samples = 4 * sample_words(constants, config.arithmetic) * shape.together * shape.rows
     return windows, 16 * config.stages, corners + config.consumers * samples
-
-
-@cuda.jit(device=True, forceinline=True)
-def item_of(words):
-    return Item(int32(words[0]), int32(words[1]), int32(words[2]), int32(words[3]))
-
-
-@cuda.jit(device=True, forceinline=True)
-def read_item(plan, item):
-    return item_of(ld_global_nc_v4(global_at(plan.schedule, item, 16)))
-
-
-def jobs(config, constants):
-    """Device functions over a :class:`Plan`: (settle(plan, job), following(job), row_number(plan, job, row))."""
-    ROWS, ROUNDS = layout(constants).rows, layout(constants).rounds
-    CONSUMERS = config.consumers
-
-    @cuda.jit(device=True, forceinline=True)
-    def settle(plan, job):
-        """The job itself, or the first of a later item if the item has no such group."""
-        item, group, what = job.item, job.group, job.what
-        while item < plan.items and group * int32(ROWS) >= what.count:
-            group = int32(group - int32(div_u32(what.count + int32(ROWS - 1), ROWS)))
-            item = int32(item + int32(cuda.gridDim.x))
-            if item < plan.items:
-                what = read_item(plan, item)
-        return Job(item, group, job.round, what)
-
-    @cuda.jit(device=True, forceinline=True)
-    def following(job):
-        """This warp's next job in the same item, if it has one there."""
-        if job.round + 1 < ROUNDS:
-            return Job(job.item, job.group, int32(job.round + 1), job.what)
-        return Job(job.item, int32(job.group + CONSUMERS), int32(0), job.what)
-
-    @cuda.jit(device=True, forceinline=True)
-    def row_number(plan, job, row):
-        """The number of a job's row among all rows."""
-        what = job.what
-        place = min(int32(job.group * int32(ROWS) + row), int32(what.count - 1))
-        place = what.cell * plan.slots + max(place, int32(0))
-        query = int32(ld_global_nc_b32(global_at(plan.order, place, 4)))
-        return int32((what.batch * plan.queries + query) * plan.heads + what.head)
-
-    return settle, following, row_number
 
 
 def producer(config, constants):
@@ -294,79 +236,10 @@ def producer(config, constants):
                 acquire(ring, state)
                 issue(ring, state, shared, maps, what, corner)
                 state = advance(state)
-                item = int32(item + int32(cuda.gridDim.x))
+                item = int32(item + plan.stride)
                 what, corner = read_window(plan, corners, item)
 
     return produce
-
-
-def consumer(config, constants):
-    """The device function consume(..): adds up this warp's rows of item after item, as soon as the item's windows
-    are there."""
-    shape = layout(constants)
-    OWNED, ROUNDS, EACH, ROWS, TOGETHER = (
-        shape.owned, shape.rounds, shape.each, shape.rows, shape.together
-    )  # fmt: skip
-    PARTS, THREADS = shape.run // EACH, config.threads
-    PIXEL = constants.channels * ITEMSIZE[constants.dtype]
-    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    flush_sums, store = arithmetic.flush, arithmetic.store
-    new_sums, clear = sum_parts(arithmetic.words, 1)
-    new_raws, unpack_runs, read_runs = reading(constants)
-    place, look = looking(config, constants)
-    prepare, add_sample = preparing(config, constants), adding(config, constants)
-    add_outside = outside(config, constants)
-    settle, following, row_number = jobs(config, constants)
-    advance = make_advance(config.stages)
-
-    @cuda.jit(device=True, forceinline=True)
-    def consume(ring, shared, plan, data, out):
-        me, item = place(shared), int32(cuda.blockIdx.x)
-        acc, raws, lost = new_sums(), new_raws(), cuda.local.array(1, uint32)
-        what = read_item(plan, min(item, int32(plan.items - 1)))
-        job = settle(plan, Job(item, warp(), int32(0), what))
-        number = row_number(plan, job, me.row)
-        read_runs(data, number, job.round, me, raws)
-        cuda.syncwarp()
-        bar_sync(uint32(READY), uint32(THREADS))
-        state, seen = first_state(), int32(-1)  # the item whose stage this warp has waited for
-        while item < plan.items:
-            if item != seen:
-                wait(ring, state)
-                seen = item
-            if item != job.item:  # the warp has no job there, or no other
-                cuda.syncwarp()  # all lanes have read the stage
-                if me.lane == 0:
-                    release(ring, state)
-                state = advance(state)
-                item = int32(item + int32(cuda.gridDim.x))
-            else:
-                runs, at = unpack_runs(raws), look(shared, state, me, job.round)
-                # The next job's locations are read while this one is added up.
-                coming = settle(plan, following(job))
-                next_number = row_number(plan, coming, me.row)
-                lost[0] = uint32(0)
-                for part in static_range(PARTS):
-                    if part == PARTS // 2:
-                        read_runs(data, next_number, coming.round, me, raws)
-                    for i in static_range(OWNED):
-                        for k in static_range(part * EACH, part * EACH + EACH):
-                            prepare(runs[i], i, k, me, at, lost)
-                    cuda.syncwarp()  # the samples are prepared
-                    for s in static_range(TOGETHER):
-                        add_sample(acc, me, at, part, s, job.round)
-                    flush_sums(acc.sums, acc.partial, 1)
-                    cuda.syncwarp()  # and may be overwritten
-                if cuda.any_sync(ALL, lost[0] != 0):
-                    add_outside(acc, me, at, data, job, number, lost)
-                if job.round == ROUNDS - 1:
-                    if job.group * int32(ROWS) + me.row < job.what.count:
-                        row = global_at(out, number, PIXEL)
-                        store(global_at(row, me.chunk, 16), acc.sums, 0)
-                    clear(acc)
-                job, number = coming, next_number
-
-    return consume
 
 
 def build(config, constants):
@@ -397,7 +270,7 @@ def build(config, constants):
         starts = uint32(full + uint32(BARRIER_BYTES))
         ring = Ring(full, shared_at(full, STAGES, 8))
         shared = Shared(windows, starts, uint32(starts + uint32(CORNERS_BYTES)))
-        plan = Plan(schedule, order, items, slots, queries, heads)
+        plan = Plan(schedule, order, items, slots, queries, heads, int32(cuda.gridDim.x))
         if warp() == CONSUMERS:
             if lane() == 0:
                 init_barriers(ring.full, STAGES, LEVELS)

@@ -1,4 +1,4 @@
-"""Samples in windows: how the lanes of a warp share, prepare and add them up (for ``window.py``)."""
+"""What a consumer warp of ``window.py`` does: its jobs, where their samples lie, how they are added up."""
 
 import functools
 from collections import namedtuple
@@ -12,6 +12,7 @@ from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32
 from ..device.integer import div_u32
 from ..device.memory import (
     global_at,
+    ld_global_nc_b32,
     ld_global_nc_v4,
     ld_shared_v2,
     ld_shared_v4,
@@ -20,20 +21,24 @@ from ..device.memory import (
     st_shared_v2,
     st_shared_v4,
 )
-from ..device.sync import lane, shfl_sync_idx_b32, warp
+from ..device.pipeline import first_state, make_advance, release, wait
+from ..device.sync import bar_sync, lane, shfl_sync_idx_b32, warp
 from .problem import ITEMSIZE
 from .shared.accumulate import ALL, ARITHMETIC
-from .shared.row import run_parts
+from .shared.row import run_parts, sum_parts
 from .shared.sampling import clamp, corner_weights, load_level, locate
 
+# What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
+Item = namedtuple("Item", ["batch", "head", "cell", "count"])
+Job = namedtuple("Job", ["item", "group", "round", "what"])
 # A consumer thread: its lane, the row and chunk that it adds up, the shared address of its warp's prepared
 # samples, and the bytes by which its row's first column differs.
 Place = namedtuple("Place", ["lane", "row", "chunk", "samples", "odd"])
 # One column of all tiles: what a tile's address in the stage is added to, and the bit that it then has.
 Column = namedtuple("Column", ["base", "bit"])
-# What a thread needs for a job. The first sample of its runs, whether it has any, their level. That level's
-# window: a sample lies scale * location + shift pixels from its corner; between low and high it has neighbours in
-# the level; its size, and the pixels before it in the stage. The columns that the thread reads first and second.
+# What a thread needs for a job. The first sample of its runs, whether it has any, and their level. The level's
+# window: a sample lies scale * location + shift pixels from its corner; between low and high it has neighbours
+# in the level; its size, and the pixels before it in the stage. The columns that are read first and second.
 View = namedtuple(
     "View",
     ["sample", "mine", "level", "scale", "shift", "low", "high", "box_height", "box_width", "offset",
@@ -41,6 +46,7 @@ View = namedtuple(
 )  # fmt: skip
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
 ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
+READY = 1  # the named barrier of those who wait for the mbarriers to be there
 CORNER_BYTES = 16  # of a window: left, top; width and height of the level
 
 
@@ -119,37 +125,109 @@ def choice(values):
     return chosen
 
 
-@functools.cache
-def owning(constants):
-    """Device functions: (owner_of(lane), which of the lanes that prepare a row's samples this one is;
-    owned_row(lane, i), the row of run i of a lane)."""
-    OWNED, OWNERS = layout(constants).owned, layout(constants).owners
-    OWNER_SHIFT = OWNERS.bit_length() - 1
+@cuda.jit(device=True, forceinline=True)
+def item_of(words):
+    return Item(int32(words[0]), int32(words[1]), int32(words[2]), int32(words[3]))
+
+
+@cuda.jit(device=True, forceinline=True)
+def read_item(plan, item):
+    return item_of(ld_global_nc_v4(global_at(plan.schedule, item, 16)))
+
+
+def jobs(config, constants):
+    """Device functions (settle(plan, job), following(job), row_number(plan, job, row))."""
+    ROWS, ROUNDS, CONSUMERS = layout(constants).rows, layout(constants).rounds, config.consumers
+
+    @cuda.jit(device=True, forceinline=True)
+    def settle(plan, job):
+        """The job itself, or the first of a later item if the item has no such group."""
+        item, group, what = job.item, job.group, job.what
+        while item < plan.items and group * int32(ROWS) >= what.count:
+            group = int32(group - int32(div_u32(what.count + int32(ROWS - 1), ROWS)))
+            item = int32(item + plan.stride)
+            if item < plan.items:
+                what = read_item(plan, item)
+        return Job(item, group, job.round, what)
+
+    @cuda.jit(device=True, forceinline=True)
+    def following(job):
+        """This warp's next job in the same item, if it has one there."""
+        if job.round + 1 < ROUNDS:
+            return Job(job.item, job.group, int32(job.round + 1), job.what)
+        return Job(job.item, int32(job.group + CONSUMERS), int32(0), job.what)
+
+    @cuda.jit(device=True, forceinline=True)
+    def row_number(plan, job, row):
+        """The number of a job's row among all rows."""
+        what = job.what
+        place = min(int32(job.group * int32(ROWS) + row), int32(what.count - 1))
+        place = what.cell * plan.slots + max(place, int32(0))
+        query = int32(ld_global_nc_b32(global_at(plan.order, place, 4)))
+        return int32((what.batch * plan.queries + query) * plan.heads + what.head)
+
+    return settle, following, row_number
+
+
+@cuda.jit(device=True, forceinline=True)
+def floor_near(x):
+    """(floor of x, what it leaves) for a small x; any number past 2^22 for others and for no number."""
+    shifted = add_rm_f32(x, float32(ROUND))  # fp32 has no bits for a fraction there
+    floor = float32(shifted - float32(ROUND))
+    return uint32(mov_b32_f32(shifted) - uint32(ROUND_BITS)), float32(x - floor)
+
+
+def consumer(config, constants):
+    """The device function consume(..): adds up this warp's rows of item after item, as soon as the item's
+    windows are there."""
+    shape, boxes = layout(constants), config.level_boxes(constants.levels)
+    LANES, OWNED, RUN, ROUNDS, EACH = shape
+    ROWS, OWNERS, TOGETHER, PARTS = shape.rows, shape.owners, shape.together, RUN // EACH
+    ROW_SHIFT, OWNER_SHIFT = LANES.bit_length() - 1, OWNERS.bit_length() - 1
+    LEVELS, POINTS = constants.levels, constants.points
+    SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]
+    EVEN = ROUNDS * OWNERS * RUN == SAMPLES  # no lane without a run
+    SPLIT, THREADS = PIXEL == 64, config.threads
+    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
+    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    sizes = window_bytes(boxes, constants)
+    WINDOW_BYTES = sum(sizes)
+    pixels_before = choice(tuple(sum(sizes[:i]) // PIXEL for i in range(LEVELS)))
+    height_of, width_of = (choice(tuple(box[axis] for box in boxes)) for axis in (0, 1))
+    pitch_of = choice(tuple(width * PIXEL for _, width in boxes))
+    # Of an address; the rest comes from a word's upper half, or is the bit of its column.
+    ADDRESS = 0x3FFFF & ~(PIXEL if SPLIT else 0)
+    words = sample_words(constants, config.arithmetic)
+    WIDE, ENTRY, META = words == 4, 4 * words, 4 * words * TOGETHER * ROWS
+    slots = 32 // words  # prepared samples that shared memory takes or gives at once
+    # Owners with the same order of rows; rows that are written at once.
+    ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
+    new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
+    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
+    unpack, add = arithmetic.unpack, arithmetic.add
+    flush_sums, store = arithmetic.flush, arithmetic.store
+    new_sums, clear = sum_parts(arithmetic.words, 1)
+    settle, following, row_number = jobs(config, constants)
+    add_outside, advance = outside(config, constants), make_advance(config.stages)
+
+    @cuda.jit(device=True, forceinline=True)
+    def place(shared):
+        row, chunk = int32(lane() >> int32(ROW_SHIFT)), int32(lane() & int32(LANES - 1))
+        odd = uint32(0)
+        if SPLIT:
+            # Through a shuffle: else it is made anew, bit by bit, for each pixel.
+            own = uint32((row & int32(1)) * int32(PIXEL))
+            odd = shfl_sync_idx_b32(uint32(ALL), own, uint32(lane()))
+        return Place(lane(), row, chunk, shared_at(shared.samples, warp(), META), odd)
 
     @cuda.jit(device=True, forceinline=True)
     def owner_of(lane):
+        """Which of the lanes that prepare a row's samples this one is."""
         return int32(lane & int32(OWNERS - 1))
-
-    @cuda.jit(device=True, forceinline=True)
-    def owned_row(lane, i):
-        return int32((lane >> int32(OWNER_SHIFT)) * int32(OWNED) + i)
-
-    return owner_of, owned_row
-
-
-def reading(constants):
-    """Device functions: (new_raws(), two of row.Raw; unpack_runs(raws), two of row.Run; read_runs(data, number, r,
-    place, raws), which reads a lane's runs of round r). Where a lane has one run, it is there twice.
-    ``number`` is that of the lane's own row; the other row's is known to a lane of that."""
-    LANES, OWNED, RUN, _, _ = layout(constants)
-    OWNERS, SAMPLES = layout(constants).owners, constants.levels * constants.points
-    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
-    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
-    owner_of, _ = owning(constants)
 
     @cuda.jit(device=True, inline="always")
     def new_raws():
+        """Room for a lane's two runs; where it has one, that is there twice."""
         raw = new_raw()
         if OWNED == 1:
             return raw, raw
@@ -172,6 +250,7 @@ def reading(constants):
 
     @cuda.jit(device=True, forceinline=True)
     def read_runs(data, number, r, me, raws):
+        """Reads a lane's runs of round r; ``number`` is its own row's, a lane of the other row has that's."""
         first = int32((r * int32(OWNERS) + owner_of(me.lane)) * int32(RUN))
         first = min(first, int32(SAMPLES - RUN))
         if OWNED == 1:
@@ -181,55 +260,6 @@ def reading(constants):
             own_is_first = me.lane & int32(LANES) == 0
             read_run(data, number if own_is_first else other, first, raws[0])
             read_run(data, other if own_is_first else number, first, raws[1])
-
-    return new_raws, unpack_runs, read_runs
-
-
-@functools.cache
-def entries(config, constants):
-    """The device function entry(samples, owner, e, row): where sample e of those that lane ``owner`` of a row
-    prepares stands. Lanes that write at once reach different banks, and so do rows that read at once."""
-    shape, WORDS = layout(constants), sample_words(constants, config.arithmetic)
-    OWNED, OWNERS, ROWS = shape.owned, shape.owners, shape.rows
-    slots = 32 // WORDS  # prepared samples that shared memory takes or gives at once
-    # Owners with the same order of rows; rows that are written at once.
-    ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
-    BYTES = 4 * WORDS
-
-    @cuda.jit(device=True, forceinline=True)
-    def entry(samples, owner, e, row):
-        # Rows that are written at once come one after the other.
-        turned = int32(row % int32(OWNED) * int32(ROWS // OWNED) + row // int32(OWNED))
-        swizzled = turned ^ int32((owner // ALIKE) * TURN & (ROWS - 1))
-        return shared_at(samples, int32((e * OWNERS + owner) * ROWS) + swizzled, BYTES)
-
-    return entry
-
-
-def looking(config, constants):
-    """Device functions: (place(shared) -> Place; look(shared, state, place, r) -> View of the stage in round r)."""
-    shape, boxes = layout(constants), config.level_boxes(constants.levels)
-    LANES, OWNERS, RUN = shape.lanes, shape.owners, shape.run
-    LEVELS, POINTS = constants.levels, constants.points
-    SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]
-    EVEN = shape.rounds * OWNERS * RUN == SAMPLES  # no lane without a run
-    ROW_SHIFT, SPLIT = LANES.bit_length() - 1, PIXEL == 64
-    sizes = window_bytes(boxes, constants)
-    WINDOW_BYTES = sum(sizes)
-    META = 4 * sample_words(constants, config.arithmetic) * shape.together * shape.rows
-    height_of, width_of = (choice(tuple(box[axis] for box in boxes)) for axis in (0, 1))
-    pixels_before = choice(tuple(sum(sizes[:i]) // PIXEL for i in range(LEVELS)))
-    owner_of, _ = owning(constants)
-
-    @cuda.jit(device=True, forceinline=True)
-    def place(shared):
-        row, chunk = int32(lane() >> int32(ROW_SHIFT)), int32(lane() & int32(LANES - 1))
-        odd = uint32(0)
-        if SPLIT:
-            # Through a shuffle: else it is made anew, bit by bit, for each pixel.
-            own = uint32((row & int32(1)) * int32(PIXEL))
-            odd = shfl_sync_idx_b32(uint32(ALL), own, uint32(lane()))
-        return Place(lane(), row, chunk, shared_at(shared.samples, warp(), META), odd)
 
     @cuda.jit(device=True, forceinline=True)
     def columns(base, odd):
@@ -242,6 +272,7 @@ def looking(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def look(shared, state, me, r):
+        """The View of a stage for round r."""
         stage = shared_at(shared.windows, state.stage, WINDOW_BYTES)
         first, second = columns(shared_at(stage, me.chunk, 16), me.odd)
         sample, mine = int32((r * int32(OWNERS) + owner_of(me.lane)) * int32(RUN)), True
@@ -261,24 +292,14 @@ def looking(config, constants):
             pixels_before(level), first, second,
         )  # fmt: skip
 
-    return place, look
-
-
-@cuda.jit(device=True, forceinline=True)
-def floor_near(x):
-    """(floor of x, what it leaves) for a small x; any number past 2^22 for others and for no number."""
-    shifted = add_rm_f32(x, float32(ROUND))  # fp32 has no bits for a fraction there
-    floor = float32(shifted - float32(ROUND))
-    return uint32(mov_b32_f32(shifted) - uint32(ROUND_BITS)), float32(x - floor)
-
-
-def preparing(config, constants):
-    """The device function prepare(run, i, k, place, view, lost): sample k of a lane's run i, into shared memory; a
-    bit of ``lost`` if its window does not hold it."""
-    RUN, EACH = layout(constants).run, layout(constants).each
-    SPLIT = constants.channels * ITEMSIZE[constants.dtype] == 64
-    WIDE = sample_words(constants, config.arithmetic) == 4
-    (owner_of, owned_row), entry = owning(constants), entries(config, constants)
+    @cuda.jit(device=True, forceinline=True)
+    def entry(samples, owner, e, row):
+        """Where sample e of those that lane ``owner`` of a row prepares stands. Lanes that write at once
+        reach different banks, and so do rows that read at once."""
+        # Rows that are written at once come one after the other.
+        turned = int32(row % int32(OWNED) * int32(ROWS // OWNED) + row // int32(OWNED))
+        swizzled = turned ^ int32((owner // ALIKE) * TURN & (ROWS - 1))
+        return shared_at(samples, int32((e * OWNERS + owner) * ROWS) + swizzled, ENTRY)
 
     @cuda.jit(device=True, forceinline=True)
     def put(place, here, nowhere, tile, across, up, down):
@@ -297,7 +318,8 @@ def preparing(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def prepare(run, i, k, me, at, lost):
-        row = owned_row(me.lane, int32(i))
+        """Sample k of a lane's run i, into shared memory; a bit of ``lost`` if its window does not hold it."""
+        row = int32((me.lane >> int32(OWNER_SHIFT)) * int32(OWNED) + int32(i))
         x = float32(run.xy[2 * k] * at.scale[0] + at.shift[0])
         y = float32(run.xy[2 * k + 1] * at.scale[1] + at.shift[1])
         column, fx = floor_near(x)
@@ -317,23 +339,6 @@ def preparing(config, constants):
         near = at.low[0] < x and x < at.high[0] and at.low[1] < y and y < at.high[1]
         if near and attention != float32(0) and not here:
             lost[0] = uint32(lost[0] | uint32(1 << (i * RUN + k)))
-
-    return prepare
-
-
-def adding(config, constants):
-    """The device function add_sample(acc, place, view, part, s, r): sample s of those that each row has prepared in
-    a part of round r, its tile's columns in the row's own order."""
-    shape, boxes = layout(constants), config.level_boxes(constants.levels)
-    OWNERS, RUN, ROUNDS, EACH = shape.owners, shape.run, shape.rounds, shape.each
-    LEVELS, POINTS = constants.levels, constants.points
-    SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]
-    # Of an address; the rest comes from a word's upper half, or is the bit of its column.
-    ADDRESS = 0x3FFFF & ~(PIXEL if PIXEL == 64 else 0)
-    WIDE = sample_words(constants, config.arithmetic) == 4
-    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    unpack, add = arithmetic.unpack, arithmetic.add
-    entry, pitch_of = entries(config, constants), choice(tuple(w * PIXEL for _, w in boxes))
 
     @cuda.jit(device=True, forceinline=True)
     def pixel_at(column, word):
@@ -363,6 +368,7 @@ def adding(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, me, at, part, s, r):
+        """Sample s of those that each row has prepared in a part of round r, if there is one."""
         owner, e = s // EACH, s % EACH
         last = ((ROUNDS - 1) * OWNERS + owner) * RUN + part * EACH + e  # its number in the last round
         place = entry(me.samples, int32(owner), int32(e), me.row)
@@ -373,16 +379,64 @@ def adding(config, constants):
             level = int32(div_u32((r * int32(OWNERS) + int32(owner)) * int32(RUN), POINTS))
             add_tile(acc, at, place, pitch_of(level))
 
-    return add_sample
+    @cuda.jit(device=True, forceinline=True)
+    def consume(ring, shared, plan, data, out):
+        me, item = place(shared), int32(cuda.blockIdx.x)
+        acc, raws, lost = new_sums(), new_raws(), cuda.local.array(1, uint32)
+        what = read_item(plan, min(item, int32(plan.items - 1)))
+        job = settle(plan, Job(item, warp(), int32(0), what))
+        number = row_number(plan, job, me.row)
+        read_runs(data, number, job.round, me, raws)
+        cuda.syncwarp()
+        bar_sync(uint32(READY), uint32(THREADS))
+        state, seen = first_state(), int32(-1)  # the item whose stage this warp has waited for
+        while item < plan.items:
+            if item != seen:
+                wait(ring, state)
+                seen = item
+            if item != job.item:  # the warp has no job there, or no other
+                cuda.syncwarp()  # all lanes have read the stage
+                if me.lane == 0:
+                    release(ring, state)
+                state = advance(state)
+                item = int32(item + plan.stride)
+            else:
+                runs, at = unpack_runs(raws), look(shared, state, me, job.round)
+                # The next job's locations are read while this one is added up.
+                coming = settle(plan, following(job))
+                next_number = row_number(plan, coming, me.row)
+                lost[0] = uint32(0)
+                for part in static_range(PARTS):
+                    if part == PARTS // 2:
+                        read_runs(data, next_number, coming.round, me, raws)
+                    for i in static_range(OWNED):
+                        for k in static_range(part * EACH, part * EACH + EACH):
+                            prepare(runs[i], i, k, me, at, lost)
+                    cuda.syncwarp()  # the samples are prepared
+                    for s in static_range(TOGETHER):
+                        add_sample(acc, me, at, part, s, job.round)
+                    flush_sums(acc.sums, acc.partial, 1)
+                    cuda.syncwarp()  # and may be overwritten
+                if cuda.any_sync(ALL, lost[0] != 0):
+                    add_outside(acc, me, at, data, job, number, lost)
+                if job.round == ROUNDS - 1:
+                    if job.group * int32(ROWS) + me.row < job.what.count:
+                        row = global_at(out, number, PIXEL)
+                        store(global_at(row, me.chunk, 16), acc.sums, 0)
+                    clear(acc)
+                job, number = coming, next_number
+
+    return consume
 
 
 def outside(config, constants):
-    """The device function add_outside(acc, place, view, data, job, number, lost): adds the samples that no window
-    holds, one after the other, from global memory. ``lost`` has a bit for each sample of this lane's runs;
-    ``number`` is that of this lane's own row."""
+    """The device function add_outside(acc, place, view, data, job, number, lost): adds the samples that no
+    window holds, one after the other, from global memory. ``lost`` has a bit for each sample of this lane's
+    runs; ``number`` is that of this lane's own row."""
     shape, PIXEL = layout(constants), constants.channels * ITEMSIZE[constants.dtype]
     ROWS, RUN, OWNED = shape.rows, shape.run, shape.owned
-    ROW_SHIFT, SAMPLES = shape.lanes.bit_length() - 1, constants.levels * constants.points
+    ROW_SHIFT, OWNER_SHIFT = shape.lanes.bit_length() - 1, shape.owners.bit_length() - 1
+    SAMPLES = constants.levels * constants.points
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
     new_one, load_one, unpack_one = run_parts(1, constants.location_dtype, constants.weight_dtype)
@@ -390,7 +444,11 @@ def outside(config, constants):
     pack, unpack, add, flush = (
         arithmetic.pack, arithmetic.unpack, arithmetic.add, arithmetic.flush,
     )  # fmt: skip
-    _, owned_row = owning(constants)
+
+    @cuda.jit(device=True, forceinline=True)
+    def owned_row(lane, i):
+        """The row of run i of a lane."""
+        return int32((lane >> int32(OWNER_SHIFT)) * int32(OWNED) + i)
 
     @cuda.jit(device=True, forceinline=True)
     def load_pixel(plane, pixel_bytes, start, stride, column, line, width, height):
