@@ -17,7 +17,8 @@ import torch
 from numba_deform import ms_deform_attn, prepare, preset, reference, relative_error
 from numba_deform.attention.prepared import host_microseconds
 from numba_deform.attention.reference import TOLERANCE
-from numba_deform.engines.gpu.device import find_gpu, time_launches
+from numba_deform.engines.gpu.device import find_gpu
+from numba_deform.engines.gpu.launch import time_launches
 from numba_deform.measure import record
 
 VARIANTS = ("direct", "tma-fastest")

@@ -30,6 +30,7 @@ from numba_deform.compiler import kernel
 from numba_deform.course import bugs, lessons
 from numba_deform.course.lessons import lesson5 as check
 from numba_deform.course.lessons import pictures
+from numba_deform.device.limits import limits_of
 from numba_deform.device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from numba_deform.device.memory import ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import (
@@ -45,7 +46,7 @@ from numba_deform.device.pipeline import (
 )
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
-from numba_deform.kernels.budget import Budget, limits_of
+from numba_deform.kernels.budget import Budget
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure import timeline

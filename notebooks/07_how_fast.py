@@ -42,13 +42,14 @@ from numba_deform.course.bugs.base import poison, random_words
 from numba_deform.course.lessons import lesson7 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.course.lessons.recorded import results
+from numba_deform.device.limits import limits_of
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import ld_global_v4, ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
-from numba_deform.kernels.budget import Budget, limits_of, occupancy
+from numba_deform.kernels.budget import Budget, occupancy
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure.ceilings import PASSES

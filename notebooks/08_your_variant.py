@@ -46,6 +46,7 @@ from numba_deform.course import lessons
 from numba_deform.course.lessons import lesson8 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.device.half2 import cvt_f32_f16_hi, cvt_f32_f16_lo, cvt_rn_f16x2_f32
+from numba_deform.device.limits import SHARED_LIMIT
 from numba_deform.device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from numba_deform.device.memory import (
     align_up,
@@ -69,7 +70,7 @@ from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.gpu.device import find_gpu
 from numba_deform.kernels.problem import ConfigError, Constants
 from numba_deform.kernels.registry import Functions, Variant, register
-from numba_deform.kernels.shared.config import SHARED_LIMIT, SharedBytes
+from numba_deform.kernels.shared.config import SharedBytes
 from numba_deform.kernels.shared.row import item_count, item_row, items, run_parts
 from numba_deform.kernels.shared.sampling import corner_weights, load_level, locate
 from numba_deform.measure import report, timeline

@@ -28,6 +28,7 @@ from numba import cuda, int32, uint32
 from numba.cuda import types
 
 from ..compiler import i32, kernel, u64
+from ..device.limits import SHARED_LIMIT
 from ..device.memory import (
     align_up,
     dynamic_bytes,
@@ -52,7 +53,7 @@ from ..device.sync import bar_arrive, fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
 from .problem import ITEMSIZE, ConfigError
-from .shared.config import SHARED_LIMIT, SharedBytes, at_least_one, one_of, with_arithmetic
+from .shared.config import SharedBytes, at_least_one, one_of, with_arithmetic
 from .tma import map_parts
 from .window_rows import (
     CORNER_BYTES,

@@ -20,7 +20,8 @@ from ..attention.auto import Fits
 from ..attention.call import check_problem, gpu_launcher, pick_variant, run_cpu, settle_variant
 from ..attention.reference import TOLERANCE, reference, relative_error
 from ..compiler.cache import shared_directory
-from ..engines.gpu.device import DeviceArray, find_gpu, launch, time_launches
+from ..engines.gpu.device import DeviceArray, find_gpu
+from ..engines.gpu.launch import launch, time_launches
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_registered
 from ..workloads.workload import PRESETS, preset

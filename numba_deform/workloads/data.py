@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .workload import Inputs, interior_rows, level_sizes, level_starts
+from ..kernels.problem import interior_rows, level_sizes, level_starts
+from .workload import Inputs
 
 HALF, INT64 = np.dtype("<f2"), np.dtype("<i8")
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .workload import NUMPY_DTYPES, Inputs, Workload, WorkloadError, pixel_centres, softmax
+from ..kernels.problem import NUMPY_DTYPES, pixel_centres
+from .workload import Inputs, Workload, WorkloadError, softmax
 
 BLURS = (1.0, 2.0, 4.0)  # sigma in pixels of the level
 NUM_FEATURES = 32

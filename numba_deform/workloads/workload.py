@@ -14,11 +14,15 @@ import operator
 import re
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
-NUMPY_DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
-"""The dtypes a value may have: name -> NumPy scalar type."""
+from ..kernels.problem import (
+    NUMPY_DTYPES,
+    interior_rows,
+    level_sizes,
+    level_starts,
+    pixel_centres,
+)
 
 PATTERNS = ("seed", "uniform", "local")
 QUERIES = ("pixels", "objects")
@@ -29,43 +33,6 @@ SEED_LEVELS = ((92, 160), (46, 80), (23, 40), (12, 20))
 
 class WorkloadError(ValueError):
     """A workload that cannot exist; the message names the field, its value and the rule."""
-
-
-# --- where the positions of a level lie ---------------------------------------------------------
-
-
-def level_sizes(levels, padded=False) -> np.ndarray:
-    """Positions of each level, (L,) int64; a padded level is one pixel larger on every side."""
-    shapes = np.asarray(levels, np.int64).reshape(-1, 2) + (2 if padded else 0)
-    return shapes[:, 0] * shapes[:, 1]
-
-
-def level_starts(levels, padded=False) -> np.ndarray:
-    """Index of the first position of each level, (L,) int64."""
-    sizes = level_sizes(levels, padded)
-    return np.cumsum(sizes) - sizes
-
-
-def interior_rows(levels, padded=False) -> np.ndarray:
-    """Index along S of every real pixel, all levels in order, (sum of h*w,) int64.
-
-    Unpadded this is simply 0, 1, 2, ...; padded it leaves the border positions out.
-    """
-    border = 1 if padded else 0
-    rows = []
-    for (h, w), start in zip(levels, level_starts(levels, padded), strict=True):
-        y, x = np.mgrid[border : h + border, border : w + border]
-        rows.append(start + y.ravel() * (w + 2 * border) + x.ravel())
-    return np.concatenate(rows)
-
-
-def pixel_centres(levels, dtype=np.float32) -> np.ndarray:
-    """Normalised (x, y) of every pixel centre, all levels (h, w, ..) in order, (sum of h*w, 2)."""
-    centres = []
-    for h, w, *_ in levels:
-        y, x = np.mgrid[0:h, 0:w]
-        centres.append(np.stack([(x.ravel() + 0.5) / w, (y.ravel() + 0.5) / h], axis=1))
-    return np.concatenate(centres).astype(dtype)
 
 
 # --- the arrays ---------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ import pytest
 
 from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.cpu import simulate
-from numba_deform.engines.gpu.device import DeviceArray, launch
+from numba_deform.engines.gpu.device import DeviceArray
+from numba_deform.engines.gpu.launch import launch
 from numba_deform.measure import ceiling_kernels as ceilings
 from numba_deform.measure import counters as profile
 from numba_deform.measure import report

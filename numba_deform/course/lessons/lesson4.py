@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ...device.limits import SM, limits_of
 from ...device.marks import CAPACITY, MARK_BYTES
 from ...engines import faults
 from ...engines.gpu.device import find_gpu
-from ...kernels.budget import Budget, limits_of
+from ...kernels.budget import Budget
 from ...kernels.problem import Constants
 from ...kernels.registry import variant
 from ...measure import timeline
@@ -227,19 +228,19 @@ def most_stages(answer):
     """answer(stage_bytes, blocks) -> the largest ring with which so many blocks fit on an SM."""
     for stage, blocks in ((16384, 3), (16384, 2), (32768, 3), (8192, 6), (32768, 1)):
         barriers = 64  # bytes a stage: eight warps' barriers
-        right = ((228 * 1024 // blocks) // 128 * 128 - 1024 - 128) // (stage + barriers)
+        right = ((SM.shared // blocks) // 128 * 128 - 1024 - 128) // (stage + barriers)
         got = answer(stage, blocks)
         if got == right:
             continue
         said = f"For stages of {stage // 1024} KB and {blocks} blocks it says {got}. "
         require(
-            got != 228 * 1024 // stage,
+            got != SM.shared // stage,
             said + f"That is for one block alone; here {blocks} of them share the SM.",
         )
         require(
             got <= right,
             said
-            + f"{blocks} x ({got} x {stage + barriers} + 1024) bytes are more than {228 * 1024}: one "
+            + f"{blocks} x ({got} x {stage + barriers} + 1024) bytes are more than {SM.shared}: one "
             "block less would fit.",
         )
         raise Wrong(said + f"There is room for {right}.")

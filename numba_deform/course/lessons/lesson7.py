@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from ...device.limits import limits_of
 from ...engines.tensormap import swizzle_offsets
-from ...kernels.budget import limits_of, occupancy
+from ...kernels.budget import occupancy
 from ...measure.ceilings import attribute
 from .exercise import Wrong, exercise, require
 from .pictures import wavefronts

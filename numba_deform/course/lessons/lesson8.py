@@ -2,10 +2,10 @@
 
 from types import SimpleNamespace
 
+from ...device.limits import AMPERE, HOPPER, SHARED_LIMIT
 from ...engines.faults import CopyOutlivesBlock, Deadlock
 from ...kernels.problem import ConfigError, Constants
-from ...kernels.registry import AMPERE, HOPPER, Functions, Variant, register
-from ...kernels.shared.config import SHARED_LIMIT
+from ...kernels.registry import Functions, Variant, register
 from ...kernels.shared.row import items
 from ...measure.systems import plan_operator, run_plan
 from ...workloads.workload import Workload

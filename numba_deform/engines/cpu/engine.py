@@ -12,14 +12,17 @@ from numba.cuda import types
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ...compiler.rewrite import rebind
+from ...device.limits import MAX_THREADS, SHARED_LIMIT
 from ...device.ptx import Intrinsic
 from .. import faults
 from ..tensormap import TensorMapArray
+from .arrays import ArrayView
 from .block import Block
 from .fake_cuda import FakeCuda, cast
 from .interleave import BadSchedule, Schedule, SteppedBlock
-from .memory import ArrayView, GlobalMemory, Rerun, SharedMemory
-from .thread import KERNEL
+from .memory import GlobalMemory, Rerun
+from .thread import KERNEL, raised_at
+from .values import start_of
 
 NAMES = {id(value): name for name, value in vars(cuda).items() if callable(value)}
 LANDINGS = ("late", "random", "earliest")
@@ -58,16 +61,8 @@ class Launch:
 
 
 def simulate(
-    kernel,
-    grid,
-    block,
-    args,
-    shared_bytes=0,
-    seed=0,
-    schedules=1,
-    landing="late",
-    trace=False,
-    timeout=60.0,
+    kernel, grid, block, args, shared_bytes=0, seed=0, schedules=1, landing="late", trace=False,
+    timeout=60.0
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
 
@@ -120,13 +115,13 @@ class Grid:
 
     def __init__(self, kernel, grid, block, args, shared_bytes, timeout):
         check_integers(grid=grid, block=block, shared_bytes=shared_bytes)
-        if grid < 1 or not 1 <= block <= 1024:
+        if grid < 1 or not 1 <= block <= MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
         if block > getattr(kernel, "threads", block):
             raise faults.BadLaunch(
                 f"block={block}, and the kernel is compiled for {kernel.threads}"
             )
-        if not 0 <= shared_bytes <= SharedMemory.LIMIT:
+        if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
         function = getattr(kernel, "plain", kernel)
         if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
@@ -242,10 +237,10 @@ def _argument(launch, arg, name, kind):
     """One argument as the kernel's Python code is going to see it."""
     if isinstance(arg, TensorMapArray):
         for i, tensor in enumerate(arg.maps):
-            launch.tensor_maps[arg.address + 128 * i] = tensor
+            launch.tensor_maps[arg.slot_address(i)] = tensor
         return arg.address
     if isinstance(arg, np.ndarray):
-        base = arg.__array_interface__["data"][0]
+        base = start_of(arg)
         if kind == types.uint64:
             return base
         region = launch.globals.find(None, base, arg.nbytes, "") if arg.nbytes else None
@@ -311,15 +306,10 @@ class _Watchdog:
 
     def fault(self, error):
         """What to say of the place where the run was stopped."""
-        site, thread, entry = None, self.launch.running, error.__traceback__
-        while entry is not None:
-            if KERNEL in entry.tb_frame.f_globals:
-                site = (entry.tb_frame.f_code, entry.tb_lasti)
-            entry = entry.tb_next
-        what = f"still running after {self.timeout:g} s"
+        what, thread = f"still running after {self.timeout:g} s", self.launch.running
         if thread is None:
             return faults.Unfinished(what)
-        return thread.fault_at(faults.Unfinished, what, site)
+        return thread.fault_at(faults.Unfinished, what, raised_at(error))
 
 
 class _OutOfTime(BaseException):

@@ -13,7 +13,8 @@ from greenlet import getcurrent
 from numba.np.numpy_support import as_dtype
 
 from ...device.half2 import fused
-from .memory import LocalArray, dtype_of, wrap
+from .arrays import LocalArray
+from .values import dtype_of, wrap
 
 
 class Unsupported(AttributeError):
@@ -83,27 +84,21 @@ class FakeCuda:
         self.shared = _Space(self._shared_array)
         self.local = _Space(lambda shape, dtype, alignment=None: LocalArray(shape, dtype_of(dtype)))
         self.atomic = SimpleNamespace(
-            add=self._atomic(lambda old, v: old + v),
-            sub=self._atomic(lambda old, v: old - v),
-            max=self._atomic(max),
-            min=self._atomic(min),
-            and_=self._atomic(lambda old, v: old & v),
-            or_=self._atomic(lambda old, v: old | v),
-            xor=self._atomic(lambda old, v: old ^ v),
+            add=self._atomic(lambda old, v: old + v), sub=self._atomic(lambda old, v: old - v),
+            max=self._atomic(max), min=self._atomic(min), and_=self._atomic(lambda old, v: old & v),
+            or_=self._atomic(lambda old, v: old | v), xor=self._atomic(lambda old, v: old ^ v),
             exch=self._atomic(lambda old, v: v, reads=False),
             inc=self._atomic(lambda old, v: 0 if old >= v else old + 1),
-            dec=self._atomic(lambda old, v: v if old == 0 or old > v else old - 1),
-            cas=self._cas,
-            compare_and_swap=lambda view, old, v: self._cas(view, 0, old, v),
+            dec=self._atomic(lambda old, v: v if old == 0 or old > v else old - 1), cas=self._cas,
+            compare_and_swap=lambda view, old, v: self._cas(view, 0, old, v)
         )
         self.libdevice = SimpleNamespace(
-            floorf=lambda x: np.floor(np.float32(x)),
-            fmaf=_fmaf,
+            floorf=lambda x: np.floor(np.float32(x)), fmaf=_fmaf,
             fabsf=lambda x: abs(np.float32(x)),
             fminf=lambda a, b: np.fmin(np.float32(a), np.float32(b)),
             fmaxf=lambda a, b: np.fmax(np.float32(a), np.float32(b)),
             rsqrtf=lambda x: np.float32(1 / np.sqrt(np.float64(np.float32(x)))),
-            expf=lambda x: np.float32(np.exp(np.float64(np.float32(x)))),
+            expf=lambda x: np.float32(np.exp(np.float64(np.float32(x))))
         )
 
     def __getattr__(self, name):

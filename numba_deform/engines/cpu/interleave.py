@@ -16,7 +16,8 @@ import re
 from typing import NamedTuple
 
 from .block import Block
-from .thread import WORD, Thread
+from .thread import Thread
+from .values import WORD
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 

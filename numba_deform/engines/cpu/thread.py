@@ -13,9 +13,11 @@ from greenlet import GreenletExit, greenlet
 
 from .. import faults
 from .costs import COST
-from .memory import MANY_READS, UNWRITTEN, AtomicWrite, Write, too_early, unpack
+from .records import UNWRITTEN, AtomicWrite, Write
+from .space import MANY_READS
+from .values import WORD, pack, unpack
+from .verdicts import bad_read, too_early
 
-WORD = 0xFFFFFFFF
 maximum = np.maximum
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 
@@ -30,6 +32,16 @@ def line_of(site):
             break
         line = number or line
     return line
+
+
+def raised_at(error):
+    """The call site in the kernel that an exception came through last; None without one."""
+    site, entry = None, error.__traceback__
+    while entry is not None:
+        if KERNEL in entry.tb_frame.f_globals:
+            site = entry.tb_frame.f_code, entry.tb_lasti
+        entry = entry.tb_next
+    return site
 
 
 def describe_site(site):
@@ -137,15 +149,9 @@ class Thread(greenlet):
         stand at ``site``, if not this one only."""
         where, source = place(site)
         return kind(
-            what,
-            thread=self.tid,
-            threads=threads,
-            block=self.block.index,
-            where=where,
-            source=source,
-            barrier=getattr(about, "name", about),
-            state=about.state() if hasattr(about, "state") else None,
-            waits=waits,
+            what, thread=self.tid, threads=threads, block=self.block.index, where=where,
+            source=source, barrier=getattr(about, "name", about),
+            state=about.state() if hasattr(about, "state") else None, waits=waits
         )
 
     @staticmethod
@@ -197,34 +203,35 @@ class Thread(greenlet):
             )
         return array.address
 
-    def _aligned(self, address, size, verb, name):
+    def _locate(self, space, address, size, verb):
+        """(memory, address) of ``size`` bytes that are accessed, which lie on a multiple of ``size``."""
+        if space == "shared":
+            memory, address = self.block.shared, address & WORD
+        else:
+            address = int(address)
+            memory = self.block.globals.find(self, address, size, verb)
         if address % size:
-            raise self.fault(
-                faults.Misaligned, f"{verb} {size} bytes at {name}, not a multiple of {size}", name
-            )
+            name, verb = memory.name_of(address), verb.partition(" ")[0]
+            what = f"{verb} {size} bytes at {name}, not a multiple of {size}"
+            raise self.fault(faults.Misaligned, what, name)
+        return memory, address
 
     def load_shared(self, address, size, words):
-        shared, address = self.block.shared, address & WORD
-        if address % size:
-            self._aligned(address, size, "reads", shared.name_of(address))
+        shared, address = self._locate("shared", address, size, "reads")
         self.time += COST.shared_load
         shared.on_read(self, address, size)
         return unpack(shared.data, address, size, words)
 
     def store_shared(self, address, words):
-        shared, address, size = self.block.shared, address & WORD, 4 * len(words)
-        if address % size:
-            self._aligned(address, size, "writes", shared.name_of(address))
+        size = 4 * len(words)
+        shared, address = self._locate("shared", address, size, "writes")
         self.time += COST.shared_store
         shared.on_write(self, address, size, self.write_record())
         self.block.progress += 1
-        shared.data[address : address + size] = _bytes(words)
+        shared.data[address : address + size] = pack(words)
 
     def load_global(self, address, size, words, read_only=False):
-        address = int(address)
-        region = self.block.globals.find(self, address, size, "reads")
-        if address % size:
-            self._aligned(address, size, "reads", region.name_of(address))
+        region, address = self._locate("global", address, size, "reads")
         self.time += COST.global_load
         if read_only:
             region.check_read_only(self, address, size)
@@ -232,26 +239,17 @@ class Thread(greenlet):
         return unpack(region.bytes, address - region.base, size, words)
 
     def store_global(self, address, words):
-        address, size = int(address), 4 * len(words)
-        region = self.block.globals.find(self, address, size, "writes")
-        if address % size:
-            self._aligned(address, size, "writes", region.name_of(address))
+        size = 4 * len(words)
+        region, address = self._locate("global", address, size, "writes")
         self.time += COST.global_store
         region.on_write(self, address, size, self.write_record())
         self.block.progress += 1
         offset = address - region.base
-        region.bytes[offset : offset + size] = _bytes(words)
+        region.bytes[offset : offset + size] = pack(words)
 
     # --- flags and fences -----------------------------------------------------------------------
     def _flag(self, space, address):
-        if space == "shared":
-            region, address = self.block.shared, address & WORD
-        else:
-            address = int(address)
-            region = self.block.globals.find(self, address, 4, "touches the flag of")
-        if address % 4:
-            self._aligned(address, 4, "touches", region.name_of(address))
-        return region, address
+        return self._locate(space, address, 4, "touches the flag of")
 
     def load_acquire(self, space, address):
         region, address = self._flag(space, address)
@@ -260,7 +258,7 @@ class Thread(greenlet):
         self.poll("flag", region, address)
         region.on_acquire(self, address, 4)
         if too_soon:  # whoever has written it since then might as well have been later
-            region.bad_read(self, UNWRITTEN, address, 4)
+            raise bad_read(region, self, UNWRITTEN, address, 4)
         self.acquire(region.flags.get(address))
         self.time += COST.shared_load
         return unpack(region.bytes, offset, 4, 1)
@@ -272,7 +270,7 @@ class Thread(greenlet):
         self.tick()
         self.block.progress += 1
         offset = address - region.base
-        region.bytes[offset : offset + 4] = _bytes((value,))
+        region.bytes[offset : offset + 4] = pack((value,))
 
     def atomic_record(self, extent):
         return AtomicWrite(self.tid, self.clock, self.tid, self.here(), self.block, extent)
@@ -520,8 +518,7 @@ class Thread(greenlet):
             raise self.fault(faults.RegisterMisuse, what)
         self.collective(what, WORD, None)
         if self.lane == 0:
-            said = self.block.register_counts.setdefault(self.warp, [])
-            said.append((what, self.site()))
+            self.block.register_counts.setdefault(self.warp, []).append((what, self.site()))
 
     @staticmethod
     def exit():
@@ -530,7 +527,3 @@ class Thread(greenlet):
     def clock_cycles(self):
         self.time += 1
         return math.floor(self.time)
-
-
-def _bytes(words):
-    return b"".join((int(w) & WORD).to_bytes(4, "little") for w in words)
