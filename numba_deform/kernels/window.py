@@ -94,6 +94,8 @@ class Window:
     debug: bool = False
     trace: bool = False
 
+    boxes = ()  # of a FittedWindow
+
     @property
     def threads(self):
         """Threads of a block."""
@@ -158,7 +160,8 @@ class Window:
 
     def level_boxes(self, levels):
         """((height, width), ..) of each level's window: typical ones, until a problem is known."""
-        return tuple(TYPICAL_BOXES[min(n, len(TYPICAL_BOXES) - 1)] for n in range(levels))
+        typical = (TYPICAL_BOXES[min(n, len(TYPICAL_BOXES) - 1)] for n in range(levels))
+        return self.boxes or tuple(typical)
 
     def shared_bytes(self, constants):
         return SharedBytes(*shared_bytes(self, constants))
@@ -172,9 +175,6 @@ class FittedWindow(Window):
     """A :class:`Window` for one problem; ``boxes``: (height, width) of each level's window."""
 
     boxes: tuple = ()
-
-    def level_boxes(self, levels):
-        return self.boxes
 
 
 # Where a block's windows, their corners and the warps' prepared samples start in shared memory.
