@@ -21,7 +21,6 @@ sync: what says that a stage is empty
                 A full stage still needs its barrier: only an mbarrier can count what TMA has delivered
 """
 
-import functools
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -138,7 +137,40 @@ class WarpSpecialized(Boxes):
             )  # fmt: skip
 
     def shared_bytes(self, constants):
-        return SharedBytes(*shared_bytes(self, constants))
+        return shared_bytes(self, constants)
+
+
+class BlockLayout(NamedTuple):
+    """How a block shares its work; all compile-time."""
+
+    producers: int  # warps
+    consumers: int
+    rows: int  # of an item
+    slots: int  # tiles of a stage, which the producer lanes take in turn, warp by warp
+    lanes: int  # of all producers
+    every_lane: bool  # arrives for itself
+    flags: bool  # say that a stage is empty
+    told: bool  # the producers tell what a tile weighs
+    weights: int  # bytes that say so: of a tile's left and of its right side
+
+
+def block_layout(config, constants):
+    """The :class:`BlockLayout` of a configuration."""
+    words = ARITHMETIC[constants.dtype, config.arithmetic].weight_words
+    return BlockLayout(
+        config.producers, config.consumers, config.consumers * 32 // config.lanes,
+        config.consumers * stage_layout(config, constants).slots, 32 * config.producers,
+        config.arrivals == "lane", config.sync == "flags", config.metadata == "shared", 2 * 4 * words,
+    )  # fmt: skip
+
+
+def shared_bytes(config, constants):
+    """The ``SharedBytes`` of a block: of tiles, of barriers and flags, of weights."""
+    block, slot = block_layout(config, constants), stage_layout(config, constants).slot
+    slots, barriers = config.stages * block.slots, config.stages * 16
+    if block.flags:
+        barriers = config.stages * (8 + 4 * block.consumers)
+    return SharedBytes(slots * slot, barriers, slots * block.weights if block.told else 0)
 
 
 # Where a block's tiles and their weights start in shared memory.
@@ -149,110 +181,56 @@ Slots = namedtuple("Slots", ["number", "head", "batch"])
 Aims = namedtuple("Aims", ["x", "y", "fx", "fy", "attention", "level", "head", "batch", "lanes"])
 
 
-def metadata_bytes(constants, arithmetic):
-    """Bytes of one tile's weights in shared memory: of its left and of its right side."""
-    return 2 * 4 * ARITHMETIC[constants.dtype, arithmetic].weight_words
+# --- who says that a stage is empty: the barriers or the flags ----------------------------------------
+@cuda.jit(device=True, forceinline=True)
+def flag_of(ring, state, consumer, block):
+    """A consumer warp's flag for the state's stage, where the empty barriers would be."""
+    return shared_at(ring.empty, state.stage * block.consumers + consumer, 4)
 
 
-def shared_bytes(config, constants):
-    """(bytes of tiles, of barriers and flags, of metadata) of a block."""
-    stage = stage_layout(config, constants)
-    slots = config.stages * config.consumers * stage.slots
-    barriers = config.stages * 16
-    if config.sync == "flags":
-        barriers = config.stages * (8 + 4 * config.consumers)
-    metadata = metadata_bytes(constants, config.arithmetic) if config.metadata == "shared" else 0
-    return slots * stage.slot, barriers, slots * metadata
+@cuda.jit(device=True, forceinline=True)
+def acquire_stage(ring, state, block):
+    """Producer warp: wait until all consumers have released the stage, whose flags then have its parity."""
+    if block.flags:
+        if lane() < block.consumers:
+            flag_wait(flag_of(ring, state, lane(), block), state.parity)
+        cuda.syncwarp()
+    else:
+        acquire(ring, state)
 
 
-@functools.cache
-def empty_parts(config):
-    """Device functions (acquire(ring, state), release(ring, state, consumer)), which whole warps call."""
-    CONSUMERS, FLAGS = config.consumers, config.sync == "flags"
-    EVERY_LANE = config.arrivals == "lane"
-
-    @cuda.jit(device=True, forceinline=True)
-    def flag_of(ring, state, consumer):
-        """A consumer warp's flag for the state's stage, where the empty barriers would be."""
-        return shared_at(ring.empty, state.stage * int32(CONSUMERS) + consumer, 4)
-
-    @cuda.jit(device=True, forceinline=True)
-    def acquire_stage(ring, state):
-        """Waits until all consumers have released the stage: each flips its flag when it does."""
-        if FLAGS:
-            if lane() < CONSUMERS:
-                flag_wait(flag_of(ring, state, lane()), state.parity)
-            cuda.syncwarp()
-        else:
-            acquire(ring, state)
-
-    @cuda.jit(device=True, forceinline=True)
-    def release_stage(ring, state, consumer):
-        """Says that this warp has read the stage."""
-        if EVERY_LANE and not FLAGS:
-            release(ring, state)
-        else:
-            cuda.syncwarp()  # all lanes have read the stage
-            if lane() == 0:
-                if FLAGS:
-                    flag_set(flag_of(ring, state, consumer), state.parity ^ int32(1))
-                else:
-                    release(ring, state)
-
-    return acquire_stage, release_stage
+@cuda.jit(device=True, forceinline=True)
+def release_stage(ring, state, consumer, block):
+    """Consumer warp: it has read the stage, and flips its flag."""
+    if block.every_lane and not block.flags:
+        release(ring, state)
+    else:
+        cuda.syncwarp()  # all lanes have read the stage
+        if lane() == 0:
+            if block.flags:
+                flag_set(flag_of(ring, state, consumer, block), state.parity ^ 1)
+            else:
+                release(ring, state)
 
 
-class StageSlots(NamedTuple):
-    """The tiles of one stage, which the producer lanes take in turn, warp by warp; all compile-time."""
-
-    rows: int  # of an item
-    slots: int  # tiles
-    lanes: int  # of all producers
-    per_lane: int  # tiles of a lane at most
-
-
-def stage_slots(config, constants):
-    """The :class:`StageSlots` of a block."""
-    slots = config.consumers * stage_layout(config, constants).slots
-    lanes = 32 * config.producers
-    return StageSlots(config.consumers * 32 // config.lanes, slots, lanes, -(-slots // lanes))
-
-
-@functools.cache
-def step_samples(config, constants):
-    """A device function (step, part, j): which of a row's samples a part's tile ``j`` of a step holds."""
-    stage, PARTS = stage_layout(config, constants), lane_layout(config.lanes, constants).parts
-    STEP, ROUND_STEPS = stage.step, stage.round_steps
-
-    @cuda.jit(device=True, forceinline=True)
-    def sample_of(step, part, j):
-        r, t = int32(step // ROUND_STEPS), int32(step % ROUND_STEPS)
-        return int32(((r * int32(PARTS) + part) * int32(ROUND_STEPS) + t) * int32(STEP) + j)
-
-    return sample_of
-
-
+# --- producer -----------------------------------------------------------------------------------------
 def producer(config, constants):
     """The device function produce(..): asks for the tiles of step after step, each as soon as there is a stage
     for it."""
-    stage, PARTS = stage_layout(config, constants), lane_layout(config.lanes, constants).parts
-    ROWS, SLOTS, LANES, PER_LANE = stage_slots(config, constants)
-    PRODUCERS, ABREAST, PREFETCH = config.producers, config.batches_abreast, config.prefetch
-    STEP, ROW_STEPS, TILE, SLOT = stage.step, stage.row_steps, stage.tile, stage.slot
-    STEP_SHIFT, ROW_SHIFT = STEP.bit_length() - 1, (PARTS * STEP).bit_length() - 1
+    layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
+    block, rows = block_layout(config, constants), row_parts(config, constants)
+    loads = map_parts(constants, config.maps)
+    STEP_SHIFT, ROW_SHIFT = stage.step.bit_length() - 1, (layout.parts * stage.step).bit_length() - 1
     POINTS, SAMPLES = constants.points, constants.levels * constants.points
+    ABREAST, PREFETCH = config.batches_abreast, config.prefetch
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
     WORDS, load_location, convert_location = number_loader(constants.location_dtype, 2)
     _, load_weight, convert_weight = number_loader(constants.weight_dtype, 1)
+    PER_LANE = -(-block.slots // block.lanes)
     ALL_WORDS = WORDS * PER_LANE
-    META, SHARED_META = metadata_bytes(constants, config.arithmetic), config.metadata == "shared"
-    TWO_WORDS, EVERY_LANE = META == 16, config.arrivals == "lane"
     pack = ARITHMETIC[constants.dtype, config.arithmetic].pack
-    sample, sample_of = row_parts(config, constants).sample, step_samples(config, constants)
-    maps_of = map_parts(constants, config.maps)
-    map_of, load_box = maps_of.map_of, maps_of.load_box
-    acquire, advance = empty_parts(config)[0], make_advance(config.stages)
+    acquire, advance = acquire_stage, make_advance(config.stages)
 
     @cuda.jit(device=True, inline="always")
     def new_slots():
@@ -276,33 +254,36 @@ def producer(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def slot_at(i):
         """The number of this lane's slot i in its stage; past the last one there is none."""
-        return int32(lane() * int32(PRODUCERS) + warp() + int32(i * LANES))
+        return int32(lane() * block.producers + warp() + i * block.lanes)
 
     @cuda.jit(device=True, forceinline=True)
     def find_rows(item, slots, batches, rows_per_batch, heads):
         """The rows of this lane's slots in an item."""
         for i in range(PER_LANE):
-            slot = min(slot_at(i), int32(SLOTS - 1))
-            number = int32(slot >> int32(ROW_SHIFT))
-            row = item_row(item, number, batches, rows_per_batch, heads, ROWS, ABREAST)
+            slot = min(slot_at(i), int32(block.slots - 1))
+            row = item_row(
+                item, int32(slot >> ROW_SHIFT), batches, rows_per_batch, heads, block.rows, ABREAST
+            )
             slots.number[i], slots.head[i], slots.batch[i] = row.number, row.head, row.batch
 
     @cuda.jit(device=True, forceinline=True)
-    def slot_sample(step, i):
-        slot = slot_at(i)
-        part = int32(slot >> int32(STEP_SHIFT)) & int32(PARTS - 1)
-        return sample_of(step, part, int32(slot & int32(STEP - 1)))
+    def sample_of(step, i):
+        """Which of its row's samples this lane's slot i holds in a step."""
+        part = int32(slot_at(i) >> STEP_SHIFT) & (layout.parts - 1)
+        r, t = int32(step // stage.round_steps), int32(step % stage.round_steps)
+        t = (r * layout.parts + part) * stage.round_steps + t
+        return int32(t * stage.step + (slot_at(i) & (stage.step - 1)))
 
     @cuda.jit(device=True, forceinline=True)
     def read_slots(step, slots, locations, weights, raw):
         """Reads the samples of a step; their weights only if the consumers want to be told."""
         words, attention = cuda.local.array(WORDS, uint32), cuda.local.array(1, uint32)
         for i in range(PER_LANE):
-            k = min(slot_sample(step, i), int32(SAMPLES - 1))
+            k = min(sample_of(step, i), int32(SAMPLES - 1))
             k = uint64(slots.number[i]) * uint64(SAMPLES) + uint64(k)
             load_location(global_at(locations, k, LOCATION_BYTES), words)
             attention[0] = uint32(0)
-            if SHARED_META:
+            if block.told:
                 load_weight(global_at(weights, k, WEIGHT_BYTES), attention)
             for w in range(WORDS):
                 raw.xy[i * WORDS + w] = words[w]
@@ -320,24 +301,24 @@ def producer(config, constants):
             word[0] = raw.attention[i]
             convert_location(words, one.xy)
             convert_weight(word, one.attention)
-            k = slot_sample(step, i)
-            exists = k < SAMPLES and slot_at(i) < SLOTS
+            k = sample_of(step, i)
+            exists = k < SAMPLES and slot_at(i) < block.slots
             level = int32(div_u32(min(k, int32(SAMPLES - 1)), POINTS))
             height, width, _, _ = load_level(levels, level)
-            x, fx, y, fy, attention = sample(one, 0, width, height, True)
+            x, fx, y, fy, attention = rows.sample(one, 0, width, height, True)
             aims.x[i], aims.y[i], aims.fx[i], aims.fy[i] = x, y, fx, fy
             aims.attention[i], aims.level[i] = attention, level
             aims.head[i], aims.batch[i] = slots.head[i], slots.batch[i]
             aims.lanes[i] = uint32(cuda.ballot_sync(ALL, exists))
             tiles = int32(tiles + int32(cuda.popc(aims.lanes[i])))
-        return uint32(tiles * int32(TILE))
+        return uint32(tiles * stage.tile)
 
     @cuda.jit(device=True, forceinline=True)
     def write_weights(address, attention, fx, fy):
         """Both sides' weights of a tile, as ``pack`` makes them."""
         left_a, left_b = pack(*corner_weights(attention, fx, fy, int32(0)))
         right_a, right_b = pack(*corner_weights(attention, fx, fy, int32(1)))
-        if TWO_WORDS:
+        if block.weights == 16:
             st_shared_v2(address, left_a, left_b)
             st_shared_v2(shared_at(address, 1, 8), right_a, right_b)
         else:
@@ -347,20 +328,20 @@ def producer(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def issue(ring, state, shared, maps, aims, bytes_to_come):
         """Asks for the tiles, writes down what they weigh if the consumers want to be told, and commits."""
-        first = int32(state.stage * int32(SLOTS) + lane() * int32(PRODUCERS) + warp())
         for i in range(PER_LANE):
             if aims.lanes[i] >> uint32(lane()) & uint32(1) != 0:
-                tile = shared_at(shared.tiles, first + int32(i * LANES), SLOT)
-                load_box(
-                    tile, map_of(maps, aims.batch[i], aims.level[i]), aims.head[i], aims.batch[i],
-                    aims.x[i], aims.y[i], full_barrier(ring, state),
-                )  # fmt: skip
-        if SHARED_META:
+                tile = shared_at(shared.tiles, state.stage * block.slots + slot_at(i), stage.slot)
+                map = loads.map_of(maps, aims.batch[i], aims.level[i])
+                loads.load_box(
+                    tile, map, aims.head[i], aims.batch[i], aims.x[i], aims.y[i], full_barrier(ring, state)
+                )
+        if block.told:
             for i in range(PER_LANE):
                 if aims.lanes[i] >> uint32(lane()) & uint32(1) != 0:
-                    told = shared_at(shared.weights, first + int32(i * LANES), META)
+                    slot = state.stage * block.slots + slot_at(i)
+                    told = shared_at(shared.weights, slot, block.weights)
                     write_weights(told, aims.attention[i], aims.fx[i], aims.fy[i])
-        if EVERY_LANE:
+        if block.every_lane:
             commit(ring, state, bytes_to_come if lane() == 0 else uint32(0))
         else:
             cuda.syncwarp()  # all lanes' weights are written
@@ -369,7 +350,7 @@ def producer(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def produce(ring, shared, maps, levels, locations, weights, batches, rows_per_batch, heads):
-        items = item_count(batches, rows_per_batch, ROWS)
+        items = item_count(batches, rows_per_batch, block.rows)
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         slots, raw, aims = new_slots(), new_words(), new_aims()
         state, step = first_state(), int32(0)
@@ -382,155 +363,143 @@ def producer(config, constants):
                 read_slots(step, slots, locations, weights, raw)
             bytes_to_come = aim_slots(step, slots, levels, raw, aims)
             step = int32(step + 1)
-            if step == ROW_STEPS:
+            if step == stage.row_steps:
                 step, item = int32(0), int32(item + stride)
                 if item < items:
                     find_rows(item, slots, batches, rows_per_batch, heads)
             if PREFETCH and item < items:
                 read_slots(step, slots, locations, weights, raw)
-            acquire(ring, state)
+            acquire(ring, state, block)
             issue(ring, state, shared, maps, aims, bytes_to_come)
             state = advance(state)
 
     return produce
 
 
+# --- consumer -----------------------------------------------------------------------------------------
 def consumer(config, constants):
     """The device function consume(..): adds up the tiles of step after step, as soon as they are there."""
-    stage, layout = stage_layout(config, constants), lane_layout(config.lanes, constants)
-    ROWS, SLOTS, PRODUCER_LANES, _ = stage_slots(config, constants)
-    PRODUCERS, ABREAST, PREFETCH = config.producers, config.batches_abreast, config.prefetch
-    PARTS, ROUNDS, ROUND_RUNS = layout.parts, layout.rounds, layout.chunk_lanes
-    SIDES_PER_LANE, STEP, SLOT = layout.sides_per_lane, stage.step, stage.slot
-    RUN_STEPS, FLUSH_RUNS = stage.run_steps, stage.flush_runs
+    layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
+    rows, steps = row_parts(config, constants), tile_parts(config, constants)
+    block = block_layout(config, constants)
     POINTS, SAMPLES = constants.points, constants.levels * constants.points
+    ABREAST, SHUFFLE = config.batches_abreast, config.metadata == "shuffle"
+    PREFETCH, DEBUG = SHUFFLE and config.prefetch, config.debug
+    DUMP_BYTES = 4 * constants.channels * ITEMSIZE[constants.dtype]
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    SHUFFLE, SHARED_META = config.metadata == "shuffle", config.metadata == "shared"
-    META = metadata_bytes(constants, config.arithmetic)
-    TWO_WORDS = META == 16
-    DEBUG, DUMP_BYTES = config.debug, 4 * constants.channels * ITEMSIZE[constants.dtype]
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    pack, unpack = arithmetic.pack, arithmetic.unpack
     new_one, load_one, unpack_one = run_parts(1, constants.location_dtype, constants.weight_dtype)
-    row, tile = row_parts(config, constants), tile_parts(config, constants)
-    place, new_sums, clear, new_raw = row.place, row.new_sums, row.clear, row.new_raw
-    read_run, sample, write_row = row.read_run, row.sample, row.write_row
-    new_tiles, prepare, flush = tile.new_tiles, tile.prepare, tile.flush
-    add_tile, add_step, sample_of = tile.add_tile, tile.add_step, step_samples(config, constants)
-    release, advance = empty_parts(config)[1], make_advance(config.stages)
+    place, new_sums, new_raw, new_tiles = rows.place, rows.new_sums, rows.new_raw, steps.new_tiles
+    release, advance = release_stage, make_advance(config.stages)
+
+    @cuda.jit(device=True, forceinline=True)
+    def row_of(item, me, batches, rows_per_batch, heads):
+        """This lane's row of an item, or of the last one if there is no such item."""
+        item = min(item, int32(item_count(batches, rows_per_batch, block.rows) - 1))
+        return item_row(item, me.row, batches, rows_per_batch, heads, block.rows, ABREAST)
 
     @cuda.jit(device=True, forceinline=True)
     def read_weights(address, side):
-        if TWO_WORDS:
+        if block.weights == 16:
             words = ld_shared_v2(shared_at(address, side, 8))
-            return unpack(words[0], words[1])
-        return unpack(ld_shared_b32(shared_at(address, side, 4)), uint32(0))
+            return arithmetic.unpack(words[0], words[1])
+        return arithmetic.unpack(ld_shared_b32(shared_at(address, side, 4)), uint32(0))
 
     @cuda.jit(device=True, forceinline=True)
     def compute_weights(locations, weights, levels, row, k, side):
         """Reads a sample again, and weighs one side of its tile."""
         number, raw = uint64(row.number) * uint64(SAMPLES) + uint64(k), new_one()
-        load_one(
-            global_at(locations, number, LOCATION_BYTES), global_at(weights, number, WEIGHT_BYTES), raw
-        )
+        location = global_at(locations, number, LOCATION_BYTES)
+        load_one(location, global_at(weights, number, WEIGHT_BYTES), raw)
         one = unpack_one(raw)
         height, width, _, _ = load_level(levels, int32(div_u32(k, POINTS)))
-        _, fx, _, fy, attention = sample(one, 0, width, height, True)
-        a, b = pack(*corner_weights(attention, fx, fy, side))
-        return unpack(a, b)
+        _, fx, _, fy, attention = rows.sample(one, 0, width, height, True)
+        a, b = arithmetic.pack(*corner_weights(attention, fx, fy, side))
+        return arithmetic.unpack(a, b)
 
     @cuda.jit(device=True, forceinline=True)
     def add_samples(acc, shared, slot, first, me, row, locations, weights, levels, dump):
         """Adds the samples from ``first`` on of a row, whose tiles start with ``slot``; their weights
         are told by the producer or computed again."""
-        for j in range(STEP):
+        for j in range(stage.step):
             k = int32(first + int32(j))
             if k < SAMPLES:  # else nothing was loaded
                 tile_dump = dump
                 if DEBUG and dump != 0:
                     tile_dump = global_at(dump, k, DUMP_BYTES)
-                for s in range(SIDES_PER_LANE):
+                for s in range(layout.sides_per_lane):
                     side = me.side + int32(s)
-                    if SHARED_META:
-                        up, down = read_weights(shared_at(shared.weights, slot + j, META), side)
+                    if block.told:
+                        told = shared_at(shared.weights, slot + j, block.weights)
+                        up, down = read_weights(told, side)
                     else:
                         up, down = compute_weights(locations, weights, levels, row, k, side)
-                    tile = shared_at(shared.tiles, slot + j, SLOT)
-                    add_tile(acc, tile, me, s, up, down, tile_dump)
-
-    @cuda.jit(device=True, forceinline=True)
-    def row_of(item, me, batches, rows_per_batch, heads):
-        """A consumer lane's row of an item, or of the last one if there is no such item."""
-        items = item_count(batches, rows_per_batch, ROWS)
-        item = min(item, int32(items - 1))
-        return item_row(item, me.row, batches, rows_per_batch, heads, ROWS, ABREAST)
+                    tile = shared_at(shared.tiles, slot + j, stage.slot)
+                    steps.add_tile(acc, tile, me, s, up, down, tile_dump)
 
     @cuda.jit(device=True, forceinline=True)
     def consume(
-        ring, shared, levels, locations, weights, out, debug, debug_row, batches,
-        rows_per_batch, heads,
-    ):  # fmt: skip
-        items = item_count(batches, rows_per_batch, ROWS)
+        ring, shared, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
+    ):
+        items = item_count(batches, rows_per_batch, block.rows)
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
-        consumer = int32(warp() - int32(PRODUCERS))
-        me = place(int32(cuda.threadIdx.x - int32(PRODUCER_LANES)))
+        number = int32(warp() - block.producers)
+        me = place(int32(cuda.threadIdx.x - block.lanes))
         acc, raw, tiles, state = new_sums(), new_raw(), new_tiles(), first_state()
-        own_slot = int32((me.row * int32(PARTS) + me.part) * int32(STEP))
         row = row_of(item, me, batches, rows_per_batch, heads)
         level, mine = int32(0), False
-        if SHUFFLE and PREFETCH:
-            level, mine = read_run(locations, weights, row, int32(0), me, raw)
+        if PREFETCH:
+            level, mine = rows.read_run(locations, weights, row, int32(0), me, raw)
         while item < items:
             dump = dump_of(debug, debug_row, row)
             item = int32(item + stride)
             next_row = row_of(item, me, batches, rows_per_batch, heads)
-            for r in range(ROUNDS):
+            for r in range(layout.rounds):
                 if SHUFFLE:
                     if not PREFETCH:
-                        level, mine = read_run(locations, weights, row, r, me, raw)
+                        level, mine = rows.read_run(locations, weights, row, r, me, raw)
                     height, width, _, _ = load_level(levels, level)
-                    prepare(raw, width, height, mine, me, tiles)
+                    steps.prepare(raw, width, height, mine, me, tiles)
                     if PREFETCH:
-                        if r + 1 < ROUNDS:
-                            level, mine = read_run(locations, weights, row, r + 1, me, raw)
+                        if r + 1 < layout.rounds:
+                            level, mine = rows.read_run(locations, weights, row, r + 1, me, raw)
                         else:
-                            level, mine = read_run(locations, weights, next_row, 0, me, raw)
-                for i in range(ROUND_RUNS):
-                    for n in range(RUN_STEPS):
+                            level, mine = rows.read_run(locations, weights, next_row, 0, me, raw)
+                for i in range(layout.chunk_lanes):
+                    for n in range(stage.run_steps):
                         wait(ring, state)
-                        slot = uint32(state.stage * int32(SLOTS) + own_slot)
+                        part = me.row * layout.parts + me.part
+                        slot = uint32(state.stage * block.slots + part * stage.step)
                         if SHUFFLE:
-                            here = shared_at(shared.tiles, slot, SLOT)
-                            add_step(acc, here, i, n, r, me, tiles, dump)
+                            here = shared_at(shared.tiles, slot, stage.slot)
+                            steps.add_step(acc, here, i, n, r, me, tiles, dump)
                         else:
-                            k = sample_of((r * ROUND_RUNS + i) * RUN_STEPS + n, me.part, 0)
+                            k = int32(r * layout.parts + me.part) * stage.round_steps
+                            k = int32((k + i * stage.run_steps + n) * stage.step)
                             add_samples(
                                 acc, shared, slot, k, me, row, locations, weights, levels, dump
                             )
-                        release(ring, state, consumer)
+                        release(ring, state, number, block)
                         state = advance(state)
-                    if FLUSH_RUNS:
-                        flush(acc)
-                if not FLUSH_RUNS:
-                    flush(acc)
-            write_row(out, row, me, acc)
-            clear(acc)
+                    if stage.flush_runs:
+                        steps.flush(acc)
+                if not stage.flush_runs:
+                    steps.flush(acc)
+            rows.write_row(out, row, me, acc)
+            rows.clear(acc)
             row = next_row
 
     return consume
 
 
 def build(config, constants):
-    """The kernel for a ``WarpSpecialized``; its arguments are those of ``tma``."""
-    PRODUCERS, CONSUMERS, THREADS = config.producers, config.consumers, config.threads
-    STAGES, FLAGS = config.stages, config.sync == "flags"
-    ARRIVALS = 32 if config.arrivals == "lane" else 1  # of a warp
+    """The kernel for a :class:`WarpSpecialized`; its operands are those of ``tma``."""
+    block, shared_size = block_layout(config, constants), shared_bytes(config, constants)
+    loads = map_parts(constants, config.maps, config.tensormap_fence, config.prefetch_maps)
+    THREADS, STAGES, STATIC_BYTES = config.threads, config.stages, static_bytes(sum(shared_size))
+    ARRIVALS = 32 if block.every_lane else 1  # of a warp
     GIVE, TAKE = config.producer_registers, config.consumer_registers
-    TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
-    STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
-    maps_of = map_parts(constants, config.maps, config.tensormap_fence, config.prefetch_maps)
-    acquire_maps = maps_of.acquire_maps
     produce, consume = producer(config, constants), consumer(config, constants)
 
     @kernel(threads=THREADS, min_blocks=config.min_blocks, whole_program=bool(GIVE))
@@ -541,27 +510,24 @@ def build(config, constants):
         thread = int32(cuda.threadIdx.x)
         memory = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
         tiles_address = align_up(shared_address(memory), uint32(128))
-        weights_address = uint32(tiles_address + uint32(TILES_BYTES))
-        full = uint32(weights_address + uint32(META_BYTES))
-        shared = Shared(tiles_address, weights_address)
-        ring = Ring(full, shared_at(full, STAGES, 8))
+        weights_address = uint32(tiles_address + shared_size.tiles)
+        full = uint32(weights_address + shared_size.metadata)
+        shared, ring = Shared(tiles_address, weights_address), Ring(full, shared_at(full, STAGES, 8))
         if thread == 0:
-            init_barriers(ring.full, STAGES, PRODUCERS * ARRIVALS)
-            if not FLAGS:
-                init_barriers(ring.empty, STAGES, CONSUMERS * ARRIVALS)
+            init_barriers(ring.full, STAGES, block.producers * ARRIVALS)
+            if not block.flags:
+                init_barriers(ring.empty, STAGES, block.consumers * ARRIVALS)
             fence_mbarrier_init()  # the copy engine sees the barriers
-        if FLAGS:
-            for i in range(thread, STAGES * CONSUMERS, THREADS):
+        if block.flags:
+            for i in range(thread, STAGES * block.consumers, THREADS):
                 st_shared_b32(shared_at(ring.empty, i, 4), uint32(0))
-        acquire_maps(maps, batches, thread, THREADS)
+        loads.acquire_maps(maps, batches, thread, THREADS)
         cuda.syncthreads()
 
-        if warp() < PRODUCERS:
+        if warp() < block.producers:
             if GIVE:
                 setmaxnreg_dec(uint32(GIVE))
-            produce(
-                ring, shared, maps, levels, locations, weights, batches, rows_per_batch, heads
-            )
+            produce(ring, shared, maps, levels, locations, weights, batches, rows_per_batch, heads)
         else:
             if TAKE:
                 setmaxnreg_inc(uint32(TAKE))
