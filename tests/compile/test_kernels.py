@@ -42,11 +42,10 @@ FAMILIES = {  # one name for each kernel, and configurations that change its cod
 QUICK = [
     ("direct", "float16", "seeds", {}),
     ("direct", "float32", "seeds", {}),
-    ("tile", "float16", "odd", {}),
+    ("tile", "float16", "wide", {}),
     ("tile-cp-async", "bfloat16", "seeds", {}),
     ("tma", "float16", "seeds", {}),
-    ("tma", "float16", "wide", {}),
-    ("persistent-prefetch", "float16", "seeds", {}),
+    ("persistent", "float16", "odd", {"min_blocks": 1}),
     ("phase2", "float16", "seeds", {}),
     ("window", "float16", "detr", {}),
 ]
@@ -123,6 +122,7 @@ def test_registers_move():
     )
 
 
+@full
 def test_prefetch_of_maps():
     """UTMACCTL.PF is prefetch.tensormap; UTMACCTL.IV, the acquire fence, is there in any case."""
     for name, prefetches in (("tma", False), ("tma-prefetch-map", True)):
