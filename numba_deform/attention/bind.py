@@ -17,7 +17,7 @@ FORMS = {
     "plain": lambda kernel: kernel,
     "linked": lambda kernel: kernel.with_linked_ptx(),  # calls the PTX functions instead of inlining them
     "guarded": lambda kernel: kernel,  # its launches end in a report instead of a hang
-    "traced": lambda kernel: kernel.traced(),  # writes marks, for a timeline
+    "traced": lambda kernel: kernel if kernel.traced else kernel.with_marks(),  # for a timeline
 }
 # Operands that only some forms have, and what they are where nobody gives them: where the kernel copies the
 # tiles of a row to, and which row; where it writes its marks, and those of which block.

@@ -22,7 +22,7 @@ from ..measure.peers import PEERS
 from ..measure.record import save
 from ..measure.sweep import WORKLOAD_FIELDS, expand, sweep
 from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
-from ..workloads.workload import PRESETS
+from ..workloads.presets import PRESETS
 from .keys import (
     COUNT,
     ENGINE_KEY,

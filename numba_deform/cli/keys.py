@@ -14,7 +14,7 @@ from ..engines.cpu.engine import LANDINGS
 from ..engines.cpu.interleave import Schedule
 from ..kernels.problem import NUMPY_DTYPES
 from ..kernels.registry import VARIANTS
-from ..workloads.workload import PRESETS
+from ..workloads.presets import PRESETS
 
 RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

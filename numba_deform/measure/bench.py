@@ -24,7 +24,7 @@ from ..engines.gpu.device import DeviceArray, find_gpu
 from ..engines.gpu.launch import launch, time_launches
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_registered
-from ..workloads.workload import PRESETS, preset
+from ..workloads.presets import PRESETS, preset
 from . import ceilings, peers, record
 from . import counters as profile
 from .ceiling_kernels import build_delay

@@ -12,7 +12,7 @@ from numba_deform.measure import counters as profile
 from numba_deform.measure import report
 from numba_deform.measure.bench import Entry, bench, bytes_of, parse_entries, task_of
 from numba_deform.measure.sweep import expand, sweep
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 
 def test_copy_copies(hopper):

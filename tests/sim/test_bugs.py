@@ -142,7 +142,7 @@ def test_the_story_says_who_met_it(name):
     bug = BUGS[name]
     assert bug.title and not bug.title.endswith(".") and len(bug.title) < 70
     assert 3 <= len(re.findall(r"[.?)](?:\s|$)", bug.story)) <= 12
-    places = re.findall(r"seeds? 00[0-4]|\S+/\S+ (?:issue|pull request) \d+|this project", bug.met)
+    places = re.findall(r"notes? 00[0-4]|\S+/\S+ (?:issue|pull request) \d+|this project", bug.met)
     assert places
     for place in places:  # and the story says so itself
         number = place.split()[-1]

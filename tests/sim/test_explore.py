@@ -336,7 +336,7 @@ def test_the_statement_of_what_was_covered():
 @pytest.mark.parametrize("text", ["x:0:", "x:0:021z", "xt:3:0(36)1", "x:12:(100)(36)z", "xt:0:1"])
 def test_schedules_as_texts(text):
     schedule = Schedule.parse(text)
-    schedule.made = schedule.choices
+    schedule.taken = schedule.choices
     assert str(schedule) == text
 
 

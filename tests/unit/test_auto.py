@@ -17,7 +17,7 @@ from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure import bench
 from numba_deform.measure.bench import Case, Entry
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 Gpu = namedtuple("Gpu", ["name", "capability", "sms"])
 H200 = Gpu("H200", (9, 0), 132)

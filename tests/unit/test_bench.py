@@ -30,7 +30,8 @@ from numba_deform.measure.bench import (
 )
 from numba_deform.measure.sweep import expand, sweep
 from numba_deform.measure.worker import Worker
-from numba_deform.workloads.workload import PRESETS, WorkloadError, preset
+from numba_deform.workloads.presets import PRESETS, preset
+from numba_deform.workloads.workload import WorkloadError
 
 no_gpu = pytest.mark.skipif(gpu_or_none() is not None, reason="what it says without a GPU")
 

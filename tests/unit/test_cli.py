@@ -18,7 +18,7 @@ from numba_deform.engines.gpu.device import Gpu, GpuMissing
 from numba_deform.engines.tensormap import TensorMapError
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.measure import systems
-from numba_deform.workloads.workload import PRESETS
+from numba_deform.workloads.presets import PRESETS
 
 SMALL = ["run", "workload=tiny", "batch=1", "num_query=3", "threads=32"]
 

@@ -14,7 +14,7 @@ from numba_deform.engines.gpu.device import gpu_or_none
 from numba_deform.measure import bench
 from numba_deform.measure import counters as profile
 from numba_deform.measure.bench import Entry, task_of
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 COLUMNS = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",

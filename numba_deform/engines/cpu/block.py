@@ -23,7 +23,7 @@ from .mbarrier import Barriers
 from .memory import SharedMemory
 from .records import Copy
 from .space import Space
-from .thread import Thread, describe_site, line_of, merged, place, raised_at, same_line
+from .thread import Thread, describe_site, line_of, merged, place, raise_to, raised_at, same_line
 
 LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
 
@@ -54,14 +54,15 @@ class Warp:
 
     def collective(self, thread, kind, mask, value):
         site = thread.site()
-        what = f"{kind} with mask {mask:#x}, "
         if not mask >> thread.lane & 1:
-            raise thread.fault(faults.WarpDivergence, what + "which leaves out the caller")
+            what = f"{kind} with mask {mask:#x}, which leaves out the caller"
+            raise thread.fault(faults.WarpDivergence, what)
         entry = self.pending.setdefault(mask, [kind, site, {}, []])
         other, first, values, parked = entry
         # Lanes may meet in syncwarp from different places. To exchange values they have to be at one.
         if other != kind or (kind != "syncwarp" and not same_line(first, site)):
-            what += f"while lanes {sorted(values)} wait in {other} at {describe_site(first)}"
+            what = f"{kind} with mask {mask:#x}, while lanes {sorted(values)} wait in {other} at "
+            what += describe_site(first)
             raise thread.fault(faults.WarpDivergence, what)
         values[thread.lane] = value
         if self._complete(mask, values):
@@ -79,8 +80,7 @@ class Warp:
         del self.pending[mask]
         if kind == "syncwarp":
             self.block.join([self.number * 32 + lane for lane in values])
-        for thread in parked:
-            self.block.wake(thread)
+        self.block.ready.extend(parked)
 
     def waited(self, kind, mask):
         """What those who wait for the lanes of ``mask`` wait for: fields of a ``Wait``."""
@@ -125,8 +125,7 @@ class NamedBarrier:
         """bar.arrive: what this thread has done so far, and nothing later, is handed on."""
         clocks = thread.clocks.copy()
         if self.released is not None:
-            width = self.released.shape[1]
-            np.maximum(clocks[:, :width], self.released, out=clocks[:, :width])
+            raise_to(clocks, self.released)
         self.released, self.foreign = clocks, merged(self.foreign, thread.foreign)
         self.time = max(self.time, thread.time)
         thread.tick()
@@ -225,8 +224,7 @@ class Block:
         known = self.clock_table[tids].max(axis=0)
         time = max(self.threads[t].time for t in tids)
         if barrier and barrier.released is not None:
-            width = barrier.released.shape[1]
-            np.maximum(known[:, :width], barrier.released, out=known[:, :width])
+            raise_to(known, barrier.released)
             time = max(time, barrier.time)
         self.clock_table[tids] = known
         for t in tids:
@@ -237,9 +235,6 @@ class Block:
             foreign = functools.reduce(merged, (self.threads[t].foreign for t in tids), foreign)
             for t in tids:
                 self.threads[t].foreign = foreign
-
-    def wake(self, thread):
-        self.ready.append(thread)
 
     def chance(self, probability):
         return self.grid.seed != 0 and self.rng.random() < probability
@@ -323,9 +318,7 @@ class Block:
         if barrier.parked:
             self.join([t.tid for t in barrier.parked], barrier)
         current = getcurrent()
-        for thread in barrier.parked:
-            if thread is not current:
-                self.wake(thread)
+        self.ready.extend(thread for thread in barrier.parked if thread is not current)
         return True
 
     # --- running ----------------------------------------------------------------------------------
@@ -463,9 +456,7 @@ class Block:
     def _no_progress(self, head, polling=()):
         """The fault of those at the root of it, or of those of ``polling``, with a drawing of all."""
         waits, polling = self._waits(), set(polling)
-        blamed = blame(
-            [w for w, (threads, _) in waits.items() if not polling or polling & {*threads}]
-        )
+        blamed = blame([w for w, (threads, _) in waits.items() if not polling or polling & {*threads}])
         threads, what = waits[blamed]
         kind = faults.Livelock if polling else what.deadlock(blamed.kind)
         about = blamed.on if isinstance(what, Space) else what

@@ -59,17 +59,23 @@ def place(site):
     return f"{file}:{line}", linecache.getline(file, line).strip()
 
 
+def raise_to(clocks, others):
+    """Every clock becomes at least the other one; ``others`` may be narrower, from an earlier time."""
+    part = clocks[:, : others.shape[1]]
+    np.maximum(part, others, out=part)
+
+
 def merged(a, b):
     """The union of two *knowledges*: {block: clocks}, what an acquire may make visible."""
     if not a or a is b:
         return b
     result = dict(a)
     for block, clocks in b.items():
-        mine = result.get(block, clocks)
-        if mine is not clocks:
-            narrow, wide = sorted((mine, clocks), key=lambda c: c.shape[1])
+        known = result.get(block, clocks)
+        if known is not clocks:
+            narrow, wide = sorted((known, clocks), key=lambda c: c.shape[1])
             clocks = wide.copy()
-            np.maximum(clocks[:, : narrow.shape[1]], narrow, out=clocks[:, : narrow.shape[1]])
+            raise_to(clocks, narrow)
         result[block] = clocks
     return result
 
@@ -149,14 +155,12 @@ class Thread(greenlet):
         stand at ``site``, if not this one only."""
         where, source = place(site)
         return kind(
-            what, thread=self.tid, threads=threads, block=self.block.index, where=where,
-            source=source, barrier=getattr(about, "name", about),
+            what, thread=self.tid, threads=threads, block=self.block.index, where=where, source=source,
+            barrier=getattr(about, "name", about),
             state=about.state() if hasattr(about, "state") else None, waits=waits
         )
 
-    @staticmethod
-    def at(site):
-        return describe_site(site)
+    at = staticmethod(describe_site)
 
     def describe(self, record):
         return self.describe_tid(record.block, record.tid)
@@ -191,16 +195,14 @@ class Thread(greenlet):
     # --- addresses and plain accesses -----------------------------------------------------------
     def shared_address(self, array):
         if getattr(array, "space", None) is not self.block.shared:
-            raise self.fault(
-                faults.OutOfRange, "shared_address of something that is no shared array"
-            )
+            what = "shared_address of something that is no shared array"
+            raise self.fault(faults.OutOfRange, what)
         return array.address
 
     def global_address(self, array):
         if getattr(array, "space", None) is self.block.shared or not hasattr(array, "address"):
-            raise self.fault(
-                faults.OutOfRange, "global_address of something that is no global array"
-            )
+            what = "global_address of something that is no global array"
+            raise self.fault(faults.OutOfRange, what)
         return array.address
 
     def _locate(self, space, address, size, verb):
@@ -283,8 +285,7 @@ class Thread(greenlet):
         """What a release handed on is visible from here on."""
         for block, clocks in (knowledge or {}).items():
             if block is self.block:
-                width = clocks.shape[1]
-                np.maximum(self.clocks[:, :width], clocks, out=self.clocks[:, :width])
+                raise_to(self.clocks, clocks)
             else:
                 self.foreign = merged(self.foreign, {block: clocks})
                 self.block.knows_others = True
@@ -306,24 +307,23 @@ class Thread(greenlet):
         place, address = view._locate(self, index)
         if place is None:
             raise self.fault(faults.KernelError, f"atomic on a slice of {view.name}")
-        self._order_atomic(view.space, address, view.data.itemsize, reads)
-        old = self._change(view.space, address, view.data, place, change)
+        old = self._read_modify_write(view.space, address, view.data, place, change, reads)
         return old.item() if view.integer else old
 
     def atomic_word(self, space, address, change, reads=True, release=False):
         """Read-modify-write of the 32-bit word at an address; returns the old value."""
         region, address = self._flag(space, address)
-        self._order_atomic(region, address, 4, reads, release)
         word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
         def changed(old):
             new = change(int(old))
             return None if new is None else np.uint32(new & WORD)
 
-        return int(self._change(region, address, word, 0, changed))
+        return int(self._read_modify_write(region, address, word, 0, changed, reads, release))
 
-    def _order_atomic(self, space, address, size, reads, release=False):
-        """Check an atomic's place and order, and what it hands on, ``release`` or relaxed."""
+    def _read_modify_write(self, space, address, data, place, change, reads, release=False):
+        """Check an atomic's order, hand on what it publishes, ``release`` or relaxed, and do it."""
+        size = data.itemsize
         if reads:
             # The value read must be there; an atomic one races with ordinary writes only.
             space.on_acquire(self, address, size)
@@ -337,8 +337,6 @@ class Thread(greenlet):
             space.flags[address] = merged(knowledge, published)
         if release:
             self.tick()
-
-    def _change(self, space, address, data, place, change):
         old = data[place]
         new = change(old)
         if new is not None and new != old:
@@ -397,9 +395,8 @@ class Thread(greenlet):
         block, start = self.block, self.time
         barrier = block.barriers.find(self, address)
         if parity != 0 and parity != 1:
-            raise self.fault(
-                faults.BadCount, f"waits on {barrier.name} for parity {parity}", barrier
-            )
+            what = f"waits on {barrier.name} for parity {parity}"
+            raise self.fault(faults.BadCount, what, barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
         # A wait is for the phase after those that this thread knows to be complete: knowing less, it
         # could pass for an older one of the same parity, or sleep through its own.
@@ -449,12 +446,11 @@ class Thread(greenlet):
         if copy is not None and copy.tid != self.tid and barrier.refilled(phase):
             # The bytes of the phase it waits for have been replaced before it could read them.
             return too_early(self, copy, phase, self.site())
-        return self.fault(
-            faults.MissedPhase,
+        what = (
             f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, "
-            f"but the barrier is in phase {barrier.phase}, where a parity means another",
-            barrier,
+            f"but the barrier is in phase {barrier.phase}, where a parity means another"
         )
+        return self.fault(faults.MissedPhase, what, barrier)
 
     # --- copies ---------------------------------------------------------------------------------
     def tensor_load(self, dst, address, coords, bar):
@@ -495,10 +491,8 @@ class Thread(greenlet):
         values = self.collective("shfl", mask, value)
         source = int(source) & 31
         if source not in values:
-            raise self.fault(
-                faults.WarpDivergence,
-                f"shuffles from lane {source}, which is not in mask {mask:#x}",
-            )
+            what = f"shuffles from lane {source}, which is not in mask {mask:#x}"
+            raise self.fault(faults.WarpDivergence, what)
         return values[source]
 
     def elect(self, mask):

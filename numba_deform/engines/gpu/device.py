@@ -127,9 +127,7 @@ class DeviceArray:
         """Overwrite it from its start on; raises ValueError for an array that is larger."""
         array = np.ascontiguousarray(array)
         if array.nbytes > self.nbytes:
-            raise ValueError(
-                f"{array.nbytes} bytes do not fit into the {self.nbytes} of a DeviceArray"
-            )
+            raise ValueError(f"{array.nbytes} bytes do not fit into the {self.nbytes} of a DeviceArray")
         if array.nbytes:
             driver_call("cuMemcpyHtoD", self.address, array.ctypes.data, array.nbytes)
 

@@ -112,9 +112,7 @@ def _wait(group, threads, sites):
     elif kind == DIVERGENT:
         missing = f"other threads are in {sites[detail].where.rpartition('/')[2]}"
     elif kind == BARRIER:
-        missing = (
-            f"not all of {detail} threads have come" if detail else "not all threads have come"
-        )
+        missing = f"not all of {detail} threads have come" if detail else "not all threads have come"
     return Wait(threads, site.where, site.source, NAMES[kind], on, state, missing, why=WHY)
 
 

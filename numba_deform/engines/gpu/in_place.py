@@ -42,7 +42,7 @@ class _Copies:
     """Device copies of NumPy memory: one for each array that owns memory, whatever views of it go in."""
 
     def __init__(self, gpu):
-        self.gpu, self.found = gpu, {}
+        self.gpu, self.copies = gpu, {}
 
     def address_of(self, array):
         """The address on the GPU of the array's first element."""
@@ -50,15 +50,15 @@ class _Copies:
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         start, host = _bytes_of(owner)
-        if start not in self.found:
-            self.found[start] = [host, DeviceArray.of(self.gpu, host), False, owner]
-        entry = self.found[start]
+        if start not in self.copies:
+            self.copies[start] = [host, DeviceArray.of(self.gpu, host), False, owner]
+        entry = self.copies[start]
         entry[2] |= array.flags.writeable
         return entry[1].address + array.__array_interface__["data"][0] - start
 
     def copy_back(self):
         self.gpu.device.sync()
-        for host, copy, writeable, _ in self.found.values():
+        for host, copy, writeable, _ in self.copies.values():
             if writeable:
                 host[...] = copy.to_numpy()
 

@@ -75,9 +75,7 @@ class ArgumentBlock:
 
     def __init__(self, kernel, args):
         self._keep = tuple(args)  # DeviceArrays live as long as launches may read them
-        self._values = [
-            self._in_memory(*pair) for pair in zip(kernel.signature.args, args, strict=True)
-        ]
+        self._values = [self._in_memory(*pair) for pair in zip(kernel.signature.args, args, strict=True)]
         places = map(ctypes.addressof, self._values)
         self._pointers = (ctypes.c_void_p * len(self._values))(*places)
         self.address = ctypes.addressof(self._pointers)

@@ -31,22 +31,8 @@ from .rules import (
 )
 
 __all__ = [
-    "ELEMENT_TYPES",
-    "FILLS",
-    "INTERLEAVES",
-    "L2_PROMOTIONS",
-    "RULES",
-    "SWIZZLES",
-    "SWIZZLE_SPANS",
-    "DriverMissing",
-    "TensorMap",
-    "TensorMapArray",
-    "TensorMapError",
-    "address_of",
-    "ask_driver",
-    "broken_rule",
-    "driver_arguments",
-    "element_type",
-    "encode",
+    "ELEMENT_TYPES", "FILLS", "INTERLEAVES", "L2_PROMOTIONS", "RULES", "SWIZZLES",
+    "SWIZZLE_SPANS", "DriverMissing", "TensorMap", "TensorMapArray", "TensorMapError",
+    "address_of", "ask_driver", "broken_rule", "driver_arguments", "element_type", "encode",
     "swizzle_offsets",
-]
+]  # fmt: skip

@@ -106,9 +106,7 @@ class Boxes:
         if self.interleave != "none":
             raise NotImplementedError(f"interleave {self.interleave} is not modelled on the CPU")
         if self.element.converts:
-            raise NotImplementedError(
-                f"{self.dtype} changes bits in flight: not modelled on the CPU"
-            )
+            raise NotImplementedError(f"{self.dtype} changes bits in flight: not modelled on the CPU")
         return tuple(zip(self.dims, self.box_shape, self.steps, strict=True))
 
     def _overlap(self, coords: Sequence[int]):

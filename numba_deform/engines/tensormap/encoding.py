@@ -51,10 +51,9 @@ def ask_driver(m) -> tuple[str, bytes]:
     u64, u32 = driver.cuuint64_t, driver.cuuint32_t
     a = driver_arguments(m)
     status, encoded = driver.cuTensorMapEncodeTiled(
-        getattr(driver.CUtensorMapDataType, a["tensorDataType"]), a["tensorRank"],
-        a["globalAddress"], [u64(value) for value in a["globalDim"]],
-        [u64(value) for value in a["globalStrides"]], [u32(value) for value in a["boxDim"]],
-        [u32(value) for value in a["elementStrides"]],
+        getattr(driver.CUtensorMapDataType, a["tensorDataType"]), a["tensorRank"], a["globalAddress"],
+        [u64(value) for value in a["globalDim"]], [u64(value) for value in a["globalStrides"]],
+        [u32(value) for value in a["boxDim"]], [u32(value) for value in a["elementStrides"]],
         getattr(driver.CUtensorMapInterleave, a["interleave"]),
         getattr(driver.CUtensorMapSwizzle, a["swizzle"]),
         getattr(driver.CUtensorMapL2promotion, a["l2Promotion"]),

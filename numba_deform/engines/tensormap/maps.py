@@ -28,12 +28,7 @@ from .rules import (
 )
 
 MAP_ALIGNMENT = 128  # what TensorMapArray gives; the driver asks for 64
-OPTIONS = {
-    "interleave": INTERLEAVES,
-    "swizzle": SWIZZLES,
-    "l2_promotion": L2_PROMOTIONS,
-    "fill": FILLS,
-}
+OPTIONS = {"interleave": INTERLEAVES, "swizzle": SWIZZLES, "l2_promotion": L2_PROMOTIONS, "fill": FILLS}
 
 
 def address_of(source) -> tuple[int, np.ndarray | None]:
@@ -202,8 +197,7 @@ class TensorMap(Boxes):
         for i in range(self.rank):
             name = f"{i} {self.names[i]}" if i < len(self.names) else str(i)
             lines.append(
-                f"  {name:<10} {self.dims[i]:>10} {strides[i]:>15} {self.box[i]:>5} "
-                f"{self.steps[i]:>6}"
+                f"  {name:<10} {self.dims[i]:>10} {strides[i]:>15} {self.box[i]:>5} {self.steps[i]:>6}"
             )
         lines.append(f"  {self._settings()}; {self.box_bytes} bytes per box")
         return "\n".join(lines)
@@ -251,9 +245,6 @@ class TensorMapArray:
 
     def __getitem__(self, index):
         return self.maps[index]
-
-    def __iter__(self):
-        return iter(self.maps)
 
     def __repr__(self) -> str:
         state = "encoded" if self.encoded else "not encoded"

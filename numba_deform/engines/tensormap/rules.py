@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -65,42 +64,27 @@ class ElementType(NamedTuple):
         return f"CU_TENSOR_MAP_DATA_TYPE_{self.name.upper()}"
 
 
-ELEMENT_TYPES = {
-    element.name: element
-    for element in (
-        ElementType("uint8", 1),
-        ElementType("uint16", 2),
-        ElementType("uint32", 4),
-        ElementType("int32", 4),
-        ElementType("uint64", 8),
-        ElementType("int64", 8),
-        ElementType("float16", 2, floating=True),
-        ElementType("float32", 4, floating=True),
-        ElementType("float64", 8, floating=True),
-        ElementType("bfloat16", 2, floating=True),
-        ElementType("float32_ftz", 4, floating=True, converts=True),
-        ElementType("tfloat32", 4, floating=True, converts=True),
-        ElementType("tfloat32_ftz", 4, floating=True, converts=True),
-    )
-}
+_TYPES = (
+    ElementType("uint8", 1), ElementType("uint16", 2),
+    ElementType("uint32", 4), ElementType("int32", 4),
+    ElementType("uint64", 8), ElementType("int64", 8),
+    ElementType("float16", 2, floating=True), ElementType("float32", 4, floating=True),
+    ElementType("float64", 8, floating=True), ElementType("bfloat16", 2, floating=True),
+    ElementType("float32_ftz", 4, floating=True, converts=True),
+    ElementType("tfloat32", 4, floating=True, converts=True),
+    ElementType("tfloat32_ftz", 4, floating=True, converts=True),
+)  # fmt: skip
+ELEMENT_TYPES = {element.name: element for element in _TYPES}
 
-INTERLEAVES = {
-    "none": "CU_TENSOR_MAP_INTERLEAVE_NONE",
-    "16B": "CU_TENSOR_MAP_INTERLEAVE_16B",
-    "32B": "CU_TENSOR_MAP_INTERLEAVE_32B",
-}
-SWIZZLES = {
-    "none": "CU_TENSOR_MAP_SWIZZLE_NONE",
-    "32B": "CU_TENSOR_MAP_SWIZZLE_32B",
-    "64B": "CU_TENSOR_MAP_SWIZZLE_64B",
-    "128B": "CU_TENSOR_MAP_SWIZZLE_128B",
-}
-L2_PROMOTIONS = {
-    "none": "CU_TENSOR_MAP_L2_PROMOTION_NONE",
-    "64B": "CU_TENSOR_MAP_L2_PROMOTION_L2_64B",
-    "128B": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",
-    "256B": "CU_TENSOR_MAP_L2_PROMOTION_L2_256B",
-}
+
+def _named(prefix, *names):
+    """{our name: the driver's}"""
+    return {name: f"CU_TENSOR_MAP_{prefix}_{name.upper()}" for name in names}
+
+
+INTERLEAVES = _named("INTERLEAVE", "none", "16B", "32B")
+SWIZZLES = _named("SWIZZLE", "none", "32B", "64B", "128B")
+L2_PROMOTIONS = _named("L2_PROMOTION", "none") | _named("L2_PROMOTION_L2", "64B", "128B", "256B")
 FILLS = {
     "zero": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
     "nan": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA",
@@ -160,8 +144,7 @@ def integers(argument: str, values: Iterable) -> tuple[int, ...]:
 # --- the rules ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One requirement of cuTensorMapEncodeTiled: a name, a sentence, and the check.
 
     ``check(tensor_map)`` returns None, or a Broken that says what is wrong.
