@@ -53,11 +53,10 @@ full = pytest.mark.full
 
 
 def others_full(cases, quick):
-    """The cases as parameters, with ``full`` at those that are not among ``quick``."""
+    """The cases as a list of parameters, with ``full`` at those that are not among ``quick``."""
     assert [case for case in quick if case not in cases] == []
-    for case in cases:
-        values = case if isinstance(case, tuple) else (case,)
-        yield pytest.param(*values, marks=() if case in quick else full)
+    rows = [(case, case if isinstance(case, tuple) else (case,)) for case in cases]
+    return [pytest.param(*row, marks=() if case in quick else full) for case, row in rows]
 
 
 def kernel(name, dtype, shape, parameters):

@@ -55,7 +55,7 @@ def cases():
             yield pytest.param(*whole, id=identity, marks=pytest.mark.full)
 
 
-@pytest.mark.parametrize(("name", "problem", "landing", "schedules", "fewer"), cases())
+@pytest.mark.parametrize(("name", "problem", "landing", "schedules", "fewer"), list(cases()))
 def test_right_and_silent(name, problem, landing, schedules, fewer):
     shape, stages, _ = PROBLEMS[problem]
     workload = Workload("edge", num_heads=1, channels=32, pattern="uniform", outside=0.15, **shape)
