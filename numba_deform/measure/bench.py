@@ -27,6 +27,7 @@ from ..workloads.workload import PRESETS, preset
 from . import ceilings, peers, record
 from . import counters as profile
 from .ceiling_kernels import build_delay
+from .parameters import parse_like, show
 from .worker import Worker, explain
 
 CHECKED_ROWS = 2048  # of the output, where there is no PyTorch to check all of them
@@ -47,13 +48,6 @@ class Entry:
     def label(self):
         words = [self.variant, *(f"{k}={show(v)}" for k, v in self.parameters)]
         return " ".join(words + ["linked"] * self.linked)
-
-
-def show(value):
-    """A parameter's value as it is written in an entry."""
-    if isinstance(value, bool):
-        return str(int(value))
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def parse_entries(text):
@@ -83,27 +77,12 @@ def _entry(name, words):
     for word in words:
         key, _, text = word.partition("=")
         if key == "linked":
-            linked = parse_value(key, False, text)
+            linked = parse_like(key, False, text)
         elif key not in defaults:
             raise ConfigError(key, text, f"{name} has the parameters {', '.join(defaults)}")
         else:
-            parameters[key] = parse_value(key, defaults[key], text)
+            parameters[key] = parse_like(key, defaults[key], text)
     return Entry(name, tuple(parameters.items()), linked)
-
-
-def parse_value(key, default, text):
-    """A parameter from its text, of the kind that its default has; raises ConfigError."""
-    flags = {"1": True, "true": True, "0": False, "false": False}
-    try:
-        if isinstance(default, bool):
-            return flags[text.lower()]
-        if isinstance(default, int):
-            return int(text)
-        if isinstance(default, tuple):
-            return tuple(int(part) for part in text.split("x"))
-    except (KeyError, ValueError):
-        raise ConfigError(key, text, f"must be written like {show(default)}") from None
-    return text
 
 
 # --- one workload ---------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..kernels.registry import VARIANTS
 from ..workloads.workload import PRESETS
-from .bench import show
 from .colours import SERIES
+from .parameters import show
 
 # Markers and dashes say the same as the colours once more.
 MARKERS = "osD^vPX*"
@@ -180,15 +180,15 @@ def tables(document, parts=None):
 
 def markdown(document, parts=None):
     """The same as Markdown."""
-    texts = []
-    for title, headings, rows in parts or _parts(document):
-        lines = [title, "", _line(headings), _line(["---"] * len(headings))]
-        texts.append("\n".join(lines + [_line(row) for row in rows]))
+    texts = ("\n".join(markdown_lines(*part)) for part in parts or _parts(document))
     return "\n\n".join(texts) + "\n"
 
 
-def _line(row):
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |"
+def markdown_lines(title, headings, rows, right=()):
+    """The lines of one table of texts under its title; the columns ``right`` are set to the right."""
+    rules = ["--:" if heading in right else "---" for heading in headings]
+    cells = ([str(cell).replace("|", "\\|") for cell in row] for row in (headings, rules, *rows))
+    return [title, "", *(f"| {' | '.join(row)} |" for row in cells)]
 
 
 def _parts(document):

@@ -22,10 +22,10 @@ from .bench import (
     compile_ahead,
     constants_of,
     measure_here,
-    parse_value,
     rates,
     task_of,
 )
+from .parameters import parse_like
 from .worker import Worker
 
 MEASURE = "numba_deform.measure.bench:measure"
@@ -78,18 +78,17 @@ def _defaults(name):
 
 
 def _point(name, defaults, texts):
-    fields = {
-        key: parse_value(key, _FIELD_EXAMPLES.get(key, ""), texts[key])
-        for key in WORKLOAD_FIELDS
-        if key in texts
-    }
-    workload = preset(texts.get("workload", "seeds"), **fields)
+    workload = preset(texts.get("workload", "seeds"))
+    fields = [key for key in WORKLOAD_FIELDS if key in texts]
+    workload = workload.replace(
+        **{key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
+    )
     parameters = tuple(
-        (key, parse_value(key, defaults[key], text))
+        (key, parse_like(key, defaults[key], text))
         for key, text in texts.items()
         if key in defaults
     )
-    linked = parse_value("linked", False, texts.get("linked", "0"))
+    linked = parse_like("linked", False, texts.get("linked", "0"))
     return point_of(Entry(name, parameters, linked), workload)
 
 
@@ -101,11 +100,6 @@ def point_of(entry, workload):
     except ConfigError as error:
         return Point(entry, workload, _key(entry, workload, parameters), str(error))
     return Point(entry, workload, _key(entry, workload, dataclasses.asdict(config)))
-
-
-_FIELD_EXAMPLES = {
-    "batch": 1, "num_query": 1, "num_heads": 1, "channels": 1, "num_points": 1, "padded": False,
-}  # fmt: skip
 
 
 def _key(entry, workload, config):

@@ -12,7 +12,7 @@ import pytest
 from numba import cuda, int32, uint32
 from numba.cuda import types as cuda_types
 
-from numba_deform.cli.bench import COMMANDS
+from numba_deform.cli import COMMANDS
 from numba_deform.cli.keys import UsageError
 from numba_deform.compiler import cache, kernel
 from numba_deform.compiler.sass import ToolMissing

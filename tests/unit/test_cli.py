@@ -575,7 +575,7 @@ def test_every_example_of_the_help_is_understood():
         _, command, *words = line.split()
         words = [word for word in words if "=" in word]
         if command == "budget":
-            _, swept, grid = expand(keys.split_pairs(words), VARIANTS["tma"])
+            *_, swept, grid = expand(keys.split_pairs(words))
             assert (swept, len(grid)) == (["stages", "threads"], 8)
             continue
         known = cli.KEYS[command]

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from numba_deform import cli
-from numba_deform.cli import bugs, main
+from numba_deform.cli import main
 from numba_deform.course.bugs import BUGS, gpu
 from numba_deform.engines import faults
 from numba_deform.engines.gpu import device as host_gpu
@@ -19,8 +18,6 @@ def no_gpu(monkeypatch):
         raise GpuMissing("no CUDA GPU can be used: no driver.")
 
     monkeypatch.setattr(host_gpu, "_find", find)
-    monkeypatch.setitem(cli.KEYS, "bugs", bugs.KEYS["bugs"])
-    monkeypatch.setitem(cli.COMMANDS, "bugs", bugs.COMMANDS["bugs"])
 
 
 @pytest.fixture
