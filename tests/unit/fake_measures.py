@@ -9,7 +9,7 @@ def by_stages(task):
     stages = dict(task["entry"].parameters)["stages"]
     if stages == 1:
         os._exit(7)
-    if stages == 3:
+    while stages == 3:
         time.sleep(60)
     if stages == 4:
         raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal\n memory access")

@@ -153,7 +153,7 @@ def test_worker_survives():
         assert "exit status 7" in worker.call(task(1))["error_text"]
         second = worker.call(task(2))
         assert second["pid"] != first["pid"]
-        enough, worker.limit = worker.limit, 2  # for a child that has started
+        enough, worker.limit = worker.limit, 2
         assert "no answer within 2 s" in worker.call(task(3))["error_text"]
         worker.limit = enough
         raised = worker.call(task(4))["error_text"]
@@ -204,7 +204,7 @@ def test_sweep_survives_and_resumes(tmp_path):
     def progress(done, total, label):
         seen.append((done, total, label))
 
-    options = {"measure": "fake_measures:by_stages", "limit": 6}
+    options = {"measure": "fake_measures:by_stages", "limit": 3}
     sweep(grid(2, 1, 4000), path, progress=progress, **options)
     assert seen[-1] == (3, 3, "done")
     rows = json.loads(path.read_text())["rows"]

@@ -61,7 +61,7 @@ def test_bench_in_this_process_alone(mine, monkeypatch):
     def refuse(*_):
         raise AssertionError("a child process")
 
-    monkeypatch.setattr("numba_deform.measure.worker.Worker._start", refuse)
+    monkeypatch.setattr("numba_deform.measure.worker.Worker.call", refuse)
     document = bench(None, [TINY], parse_entries("direct,mine,mine:lanes=64"), isolated=False)
     assert [("error_text" in row) for row in document["rows"]] == [False, False, True]
     assert "lanes=64" in document["rows"][2]["error_text"]
