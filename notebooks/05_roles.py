@@ -46,7 +46,8 @@ from numba_deform.device.pipeline import (
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.kernels.budget import Budget, limits_of
-from numba_deform.kernels.registry import Constants, variant
+from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.registry import variant
 from numba_deform.measure import timeline
 from numba_deform.measure.systems import plan_operator, run_plan
 from numba_deform.workloads.workload import Workload

@@ -49,7 +49,7 @@ from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 from numba_deform.kernels.budget import Budget, limits_of, occupancy
-from numba_deform.kernels.configs import Constants
+from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure.ceilings import PASSES
 from numba_deform.workloads.workload import preset

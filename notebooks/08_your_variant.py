@@ -67,8 +67,9 @@ from numba_deform.device.sync import fence_mbarrier_init, shfl_sync_bfly_f32, sh
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
 from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.gpu.device import find_gpu
-from numba_deform.kernels.configs import SHARED_LIMIT, ConfigError, SharedBytes
-from numba_deform.kernels.registry import Constants, Functions, Variant, register
+from numba_deform.kernels.problem import ConfigError, Constants
+from numba_deform.kernels.registry import Functions, Variant, register
+from numba_deform.kernels.shared.config import SHARED_LIMIT, SharedBytes
 from numba_deform.kernels.shared.row import item_count, item_row, items, run_parts
 from numba_deform.kernels.shared.sampling import corner_weights, load_level, locate
 from numba_deform.measure import report, timeline

@@ -4,7 +4,8 @@ from .attention.call import OperatorError, ms_deform_attn
 from .attention.prepared import Prepared, prepare
 from .attention.reference import reference, relative_error
 from .engines.cpu import SimFault, simulate
-from .kernels.registry import VARIANTS, ConfigError
+from .kernels.problem import ConfigError
+from .kernels.registry import VARIANTS
 from .workloads.workload import PRESETS, Workload, preset
 
 __all__ = [

@@ -20,7 +20,8 @@ from ..engines.gpu.device import (
 )
 from ..engines.gpu.guard import guarded_launcher
 from ..engines.tensormap import level_maps, level_maps_rank5, make_levels
-from ..kernels.registry import Constants, Variant, variant
+from ..kernels.problem import ConfigError, Constants, Problem
+from ..kernels.registry import Variant, variant
 from ..workloads.workload import NUMPY_DTYPES
 from .auto import FITS, KEPT_PROBLEMS, choose, watch
 
@@ -29,35 +30,6 @@ ENGINES = ("auto", "gpu", "cpu")
 
 class OperatorError(ValueError):
     """An argument of the operator is unusable; the text names it, its value and the rule."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The checked shape of one call: everything that does not depend on where the data are."""
-
-    batch: int
-    spatial_size: int
-    heads: int
-    queries: int
-    levels: tuple  # of host.tensormap.Level
-    constants: Constants
-
-    @property
-    def rows(self):
-        return self.batch * self.queries * self.heads
-
-    @property
-    def out_shape(self):
-        return (self.batch, self.queries, self.heads * self.constants.channels)
-
-    @property
-    def samples(self):
-        return self.rows * self.constants.levels * self.constants.points
-
-    @property
-    def level_table(self):
-        """(L, 4) int32: height, width, start, row stride, as the kernels read them."""
-        return np.array(self.levels, np.int32).reshape(-1, 4)
 
 
 @dataclass(frozen=True)
@@ -204,15 +176,37 @@ class Operands:
     debug: object = 0  # where the kernel copies the tiles of row ``debug_row``, for ``run debug=1``
     debug_row: int = -1
 
-    def maps(self, kind, box, l2_promotion):
-        """Tensor maps with boxes of (height, width): kind ``batch``, a rank-3 one (H*C, w, h) for each
-        (batch, level); ``level``, a rank-5 one for each level."""
-        return self.make_maps(kind, box, l2_promotion)
+    def named(self, name, config):
+        """The operand that a kernel's parameter ``name`` stands for; ConfigError names those there are.
 
-    rows = property(lambda self: self.problem.rows)
-    rows_per_batch = property(lambda self: self.problem.queries * self.problem.heads)
-    heads = property(lambda self: self.problem.heads)
-    spatial_size = property(lambda self: self.problem.spatial_size)
+        ``maps`` are tensor maps with the configuration's boxes: a rank-3 one (H*C, w, h) for each
+        (batch, level), or a rank-5 one for each level.
+        """
+        problem = self.problem
+        if name == "maps":
+            return self.make_maps(config.maps, config.map_box(problem.constants), config.l2_promotion)
+        known = {
+            **{key: getattr(self, key) for key in ADDRESSES},
+            "debug_row": self.debug_row,
+            "batches": problem.batch, "queries": problem.queries, "heads": problem.heads,
+            "rows": problem.rows, "rows_per_batch": problem.queries * problem.heads,
+            "spatial_size": problem.spatial_size,
+        }  # fmt: skip
+        if self.tables:
+            known |= self.tables.operands()
+        if name not in known:
+            raise ConfigError(
+                "parameter", name, f"of a kernel must be one of maps, {', '.join(known)}"
+            )
+        return known[name]
+
+
+ADDRESSES = ("value", "levels", "locations", "weights", "out", "debug")
+
+
+def arguments(kernel, operands, config):
+    """The kernel's arguments for a call, in order: the operands that its parameters name."""
+    return tuple(operands.named(name, config) for name in kernel.parameters)
 
 
 def _maps(problem, value, kind, box, l2_promotion):
@@ -249,7 +243,7 @@ def run_cpu(problem, chosen, config, arrays, out, debug=(0, -1), **options):
         kernel,
         blocks,
         config.threads,
-        chosen.module.arguments(operands, config),
+        arguments(kernel, operands, config),
         shared_bytes=chosen.dynamic_shared_bytes(config, problem.constants),
         **options,
     )
@@ -344,8 +338,9 @@ def _launcher(ready, problem, chosen, addresses, stream=None, debug=(0, -1), gua
         lambda *options: _kept_maps(gpu, problem, value, *options),
         debug,
     )
-    arguments = chosen.module.arguments(operands, ready.config)
-    what = (gpu, ready.kernel, ready.blocks, arguments, ready.shared, stream)
+    what = (
+        gpu, ready.kernel, ready.blocks, arguments(ready.kernel, operands, ready.config), ready.shared, stream,
+    )  # fmt: skip
     if guarded or getattr(ready.config, "debug", False):
         return guarded_launcher(*what)
     return functools.partial(launch, *what)

@@ -23,7 +23,7 @@ from ..engines.gpu.device import (
     stream_from,
     stream_handle,
 )
-from ..kernels.registry import ConfigError
+from ..kernels.problem import ConfigError
 from .auto import Fits, share_outside
 from .call import (
     OperatorError,
@@ -43,6 +43,7 @@ from .call import (
     settle_variant,
     view_of,
 )
+from .call import arguments as kernel_arguments
 
 INPUTS = ("value", "sampling_locations", "attention_weights")
 KEPT_VALUES = 8  # how many values' tensor maps a plan keeps, beside those of captured graphs
@@ -249,7 +250,7 @@ class _OnGpu(Prepared):
         self._operands = [ctypes.c_uint64() for _ in range(4)]
         self._map_arguments = {}  # (kind, box, l2_promotion) -> ctypes.c_uint64
         operands = gpu_operands(problem, ready, *self._operands, self._map_argument)
-        block = ArgumentBlock(ready.kernel, chosen.module.arguments(operands, ready.config))
+        block = ArgumentBlock(ready.kernel, kernel_arguments(ready.kernel, operands, ready.config))
         self._launch = ready_launch(gpu, ready.kernel, ready.blocks, ready.shared, block)
         self._default_stream = stream_handle(gpu.device.default_stream)
         self._waits = library_of(arrays[0]) == "jax"  # it has no stream to be ordered on

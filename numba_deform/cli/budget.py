@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ..attention.call import pick_variant
 from ..kernels.budget import MAX_REGISTERS, SIZES, Budget, limits_of
-from ..kernels.configs import ConfigError
+from ..kernels.problem import ConfigError
 from ..measure.parameters import FLAG, Kind, show
 from ..measure.report import markdown_lines
 from . import keys

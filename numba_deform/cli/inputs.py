@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..compiler.sass import inspect_kernel
-from ..kernels.registry import Constants
-from ..kernels.shared.lanes import ITEMSIZE
+from ..kernels.problem import ITEMSIZE, Constants
 from ..measure.bench import constants_of
 from ..workloads import picture
 from ..workloads.data import read_directory

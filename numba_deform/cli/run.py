@@ -7,7 +7,7 @@ from rich.table import Table
 from ..attention.call import pick_engine
 from ..attention.debug import check_tiles, has_tiles
 from ..engines.gpu.device import gpu_or_none
-from ..kernels.registry import SHARED_LIMIT
+from ..kernels.shared.config import SHARED_LIMIT
 from ..measure.parameters import FLAG, TEXT, whole_numbers
 from ..measure.systems import HOPPER, describe, plan_operator, run_plan
 from ..workloads import picture

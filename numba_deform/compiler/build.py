@@ -8,12 +8,14 @@ of Numba-CUDA.
 
 import dataclasses
 import functools
+import inspect
 import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 from unittest import mock
 
 from numba import cuda
+from numba.cuda import types
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device.ptx import Intrinsic, ptx_directory, read_ptx
@@ -22,6 +24,7 @@ from .guarded import guarded
 from .rebind import rebind
 
 ARCHITECTURE = "sm_90a"
+i32, u32, u64 = types.int32, types.uint32, types.uint64
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,11 @@ class Kernel:
     @property
     def name(self):
         return self.py_func.__name__
+
+    @property
+    def parameters(self):
+        """The names of the kernel's parameters, in order."""
+        return tuple(inspect.signature(self.py_func).parameters)
 
     @functools.cache  # noqa: B019
     def with_linked_ptx(self):
@@ -74,15 +82,29 @@ class Compiled:
     entry: str
 
 
-def kernel(signature, threads, min_blocks=0, max_registers=0, whole_program=False):
-    """Decorator: a plain Python function becomes a :class:`Kernel`."""
+def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False):
+    """Decorator: a plain Python function, each parameter annotated with its type, becomes a :class:`Kernel`.
+
+    ``signature`` stands in for annotations. Raises TypeError naming a parameter that has no type.
+    """
 
     def wrap(function):
+        types = signature or _signature_of(function)
         return Kernel(
-            function, signature, threads, min_blocks, max_registers, whole_program=whole_program
+            function, types, threads, min_blocks, max_registers, whole_program=whole_program
         )
 
     return wrap
+
+
+def _signature_of(function):
+    parameters = inspect.signature(function).parameters
+    for name, parameter in parameters.items():
+        if not isinstance(parameter.annotation, types.Type):
+            raise TypeError(
+                f"parameter {name} of kernel {function.__name__} needs a type as its annotation, such as u64"
+            )
+    return types.void(*(parameter.annotation for parameter in parameters.values()))
 
 
 def compile_kernel(kernel, architecture=ARCHITECTURE):

@@ -5,17 +5,32 @@ samples: where the two rows of each 2x2 tile start and what they weigh. Then all
 runs, fetch each sample's numbers from the lane that has them, and load and add their own 16 bytes.
 """
 
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from dataclasses import dataclass
 
-from ..compiler import kernel
+from numba import cuda, float32, int32, uint32, uint64
+
+from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32, rem_u32
 from ..device.memory import ld_global_nc_L1_evict_last_v4
 from ..device.sync import shfl_sync_idx_b32
+from .problem import ITEMSIZE
 from .shared.accumulate import ALL, ARITHMETIC
-from .shared.lanes import ITEMSIZE, lane_layout
+from .shared.config import Rows
+from .shared.lanes import lane_layout
 from .shared.row import Row, row_parts
 from .shared.sampling import clamp, corner_weights, load_level
+
+
+@dataclass(frozen=True)
+class Direct(Rows):
+    """Parameters of ``direct``, beside those of every kernel.
+
+    threads  threads of a block, a multiple of 32
+    """
+
+    threads: int = 128
+    min_blocks: int = 7
+
 
 
 def build(config, constants):
@@ -36,14 +51,14 @@ def build(config, constants):
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     pack, fetch, add, flush = arithmetic.pack, arithmetic.fetch, arithmetic.add, arithmetic.flush
 
-    u64, i32 = types.uint64, types.int32
-
     @kernel(
-        types.void(u64, u64, u64, u64, u64, i32, i32, i32, i32),
         threads=config.threads,
         min_blocks=config.min_blocks,
     )
-    def direct(value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size):
+    def direct(
+        value: u64, levels: u64, locations: u64, weights: u64, out: u64, rows: i32,
+        rows_per_batch: i32, heads: i32, spatial_size: i32,
+    ):  # fmt: skip
         me = place(int32(cuda.threadIdx.x))
         number = int32(cuda.blockIdx.x) * int32(ROWS_PER_BLOCK) + me.row
         valid = number < rows
@@ -121,15 +136,6 @@ def build(config, constants):
         write_row(out, row, me, acc)
 
     return direct
-
-
-def arguments(operands, config):
-    """The kernel's arguments for a call, in order; see ``op.Operands``."""
-    o = operands
-    return (
-        o.value, o.levels, o.locations, o.weights, o.out,
-        o.rows, o.rows_per_batch, o.heads, o.spatial_size,
-    )  # fmt: skip
 
 
 def blocks(problem, config, resident):

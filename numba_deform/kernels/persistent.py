@@ -16,20 +16,62 @@ pipeline a round is what a row is. ``prefetch`` reads the next round's locations
 round before they are needed.
 """
 
+from dataclasses import dataclass
+
 from numba import cuda, int32, uint32
 from numba.cuda import types
 
-from ..compiler import kernel
+from ..compiler import i32, kernel, u64
 from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import align_up, shared_address, static_bytes
-from ..device.pipeline import Ring, first_state, init_barriers, make_advance, wait
+from ..device.pipeline import BARRIER_POLICIES, Ring, first_state, init_barriers, make_advance, wait
 from ..device.sync import fence_mbarrier_init
+from .problem import ConfigError
+from .shared.config import Boxes, SharedBytes, one_of
 from .shared.lanes import lane_layout
 from .shared.row import item_count, item_row, items, row_parts
 from .shared.tiles import dump_of, stage_layout, tile_parts
-from .tma import arguments, ring_barriers, shared_bytes, tma_parts
+from .tma import ring_barriers, shared_bytes, tma_parts
 
-__all__ = ["arguments", "blocks", "build", "shared_bytes"]
+
+@dataclass(frozen=True)
+class Persistent(Boxes):
+    """Parameters of ``persistent``.
+
+    threads   threads of a block, a multiple of 32
+    barriers  as ``tma``
+    prefetch  read the next row's locations and weights a row ahead
+    """
+
+    threads: int = 256
+    min_blocks: int = 2
+    points_per_stage: int = 4
+    barriers: str = "parity"
+    prefetch: bool = True
+
+    barrier_scope = "warp"  # warps walk through their rows independently
+
+    def __post_init__(self):
+        super().__post_init__()
+        one_of(self, "barriers", BARRIER_POLICIES)
+
+    def complete(self, constants):
+        config = super().complete(constants)
+        steps = stage_layout(config, constants).round_steps
+        if self.stages - 1 > steps:
+            raise ConfigError(
+                "stages",
+                self.stages,
+                f"a row goes through {steps} steps at a time, and the pipeline looks no further ahead "
+                f"than the next row: at most {steps + 1}",
+            )
+        return config
+
+    def shared_bytes(self, constants):
+        return SharedBytes(*shared_bytes(self, constants))
+
+
+__all__ = ["blocks", "build", "shared_bytes"]
 
 
 def build(config, constants):
@@ -51,8 +93,6 @@ def build(config, constants):
     new_tiles, _, _, slot_of, _, add_step, flush = tile_parts(config, constants)
     acquire_maps, aim, issue = tma_parts(config, constants)
     open_marks, mark = make_marks(config.trace)
-
-    u64, i32 = types.uint64, types.int32
 
     @cuda.jit(device=True, forceinline=True)
     def copy_tiles(old, new):
@@ -82,12 +122,12 @@ def build(config, constants):
         return advance(ahead)
 
     @kernel(
-        types.void(u64, u64, u64, u64, u64, u64, i32, i32, i32, i32),
         threads=config.threads,
         min_blocks=config.min_blocks,
     )
     def persistent(
-        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
+        maps: u64, levels: u64, locations: u64, weights: u64, out: u64, debug: u64,
+        debug_row: i32, batches: i32, rows_per_batch: i32, heads: i32,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         me = place(thread)

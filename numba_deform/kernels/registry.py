@@ -16,17 +16,14 @@ from dataclasses import dataclass, field
 
 from ..device.memory import dynamic_bytes
 from . import direct, persistent, tile, tma, warp_specialized, window
-from .configs import (
-    SHARED_LIMIT,
-    ConfigError,
-    Constants,
-    Direct,
-    Persistent,
-    Tile,
-    Tma,
-    WarpSpecialized,
-    Window,
-)
+from .direct import Direct
+from .persistent import Persistent
+from .problem import ConfigError, Constants
+from .shared.config import SHARED_LIMIT
+from .tile import Tile
+from .tma import Tma
+from .warp_specialized import WarpSpecialized
+from .window import Window
 from .window_fit import Fit
 
 __all__ = [
@@ -112,13 +109,11 @@ class Functions:
     """Stands in for a module of ``kernels/``, for a kernel that is written elsewhere.
 
     build(config, constants)            the ``compiler.Kernel``
-    arguments(operands, config)         its arguments for a call, from ``op.Operands``
     blocks(problem, config, resident)   grid size for an ``op.Problem``; ``resident()`` is how many blocks
                                         the GPU holds at once
     """
 
     build: object
-    arguments: object
     blocks: object
 
     @property
@@ -335,7 +330,7 @@ def _check_entry(entry):
     if not re.fullmatch("[a-z][a-z0-9-]*", entry.name) or entry.name in ("auto", "all"):
         rule = "must be lower-case letters, digits and hyphens, and neither auto nor all"
         raise ConfigError("name", entry.name, rule)
-    for name in ("build", "arguments", "blocks"):
+    for name in ("build", "blocks"):
         if not callable(getattr(entry.module, name, None)):
             raise ConfigError("module", entry.module, f"has no function {name}")
     if entry.fetch not in FETCHES:

@@ -12,10 +12,12 @@ to the asynchronous copy of sm_80 on, so that STAGES - 1 steps are under way whi
 Pixels outside the level are filled with zeros, which TMA does by itself.
 """
 
+from dataclasses import dataclass
+
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from ..compiler import kernel
+from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
 from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import (
@@ -30,11 +32,44 @@ from ..device.memory import (
 )
 from ..device.pipeline import first_state, make_advance
 from ..device.sync import shfl_sync_idx_b32
+from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL
-from .shared.lanes import ITEMSIZE, lane_layout
+from .shared.config import SharedBytes, Staged, one_of
+from .shared.lanes import lane_layout
 from .shared.row import item_row, items, row_parts
 from .shared.sampling import load_level
 from .shared.tiles import dump_of, stage_layout, tile_parts
+
+
+@dataclass(frozen=True)
+class Tile(Staged):
+    """Parameters of ``tile``.
+
+    threads  threads of a block, a multiple of 32
+    copy     ``plain``: through registers, one stage; ``cp_async``: asynchronous 16-byte copies
+    """
+
+    threads: int = 128
+    min_blocks: int = 3
+    copy: str = "cp_async"
+
+    def __post_init__(self):
+        super().__post_init__()
+        one_of(self, "copy", ("plain", "cp_async"))
+        if self.copy == "plain" and self.stages > 1:
+            raise ConfigError(
+                "stages",
+                self.stages,
+                "copy=plain waits for its loads, so more than one stage has no use",
+            )
+        if self.stages > 8:
+            raise ConfigError(
+                "stages", self.stages, "cp.async.wait_group is used with at most 7 groups"
+            )
+
+    def shared_bytes(self, constants):
+        return SharedBytes(*shared_bytes(self, constants))
+
 
 
 def shared_bytes(config, constants):
@@ -114,16 +149,13 @@ def build(config, constants):
         if ASYNC:
             cp_async_commit_group()
 
-    u64, i32 = types.uint64, types.int32
-
     @kernel(
-        types.void(u64, u64, u64, u64, u64, u64, i32, i32, i32, i32, i32),
         threads=config.threads,
         min_blocks=config.min_blocks,
     )
     def tile(
-        value, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads,
-        spatial_size,
+        value: u64, levels: u64, locations: u64, weights: u64, out: u64, debug: u64,
+        debug_row: i32, batches: i32, rows_per_batch: i32, heads: i32, spatial_size: i32,
     ):  # fmt: skip
         me = place(int32(cuda.threadIdx.x))
         row = item_row(cuda.blockIdx.x, me.row, batches, rows_per_batch, heads, ROWS_PER_BLOCK, 1)
@@ -182,15 +214,6 @@ def build(config, constants):
         write_row(out, row, me, acc)
 
     return tile
-
-
-def arguments(operands, config):
-    """The kernel's arguments for a call, in order; see ``op.Operands``."""
-    o = operands
-    return (
-        o.value, o.levels, o.locations, o.weights, o.out, o.debug, o.debug_row,
-        o.problem.batch, o.rows_per_batch, o.heads, o.spatial_size,
-    )  # fmt: skip
 
 
 def blocks(problem, config, resident):

@@ -18,15 +18,17 @@ warps share them: each still reads its own tiles only, but waits for everybody's
 
 import functools
 from collections import namedtuple
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from ..compiler import kernel
+from ..compiler import i32, kernel, u64
 from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import align_up, shared_address, static_bytes
 from ..device.pipeline import (
+    BARRIER_POLICIES,
     Ring,
     barrier_count,
     commit,
@@ -43,10 +45,54 @@ from ..device.tma import (
     fence_proxy_tensormap_acquire_sys,
     prefetch_tensormap,
 )
+from .problem import ConfigError
+from .shared.config import Boxes, SharedBytes, one_of
 from .shared.lanes import lane_layout
 from .shared.row import item_row, items, row_parts
 from .shared.sampling import load_level
 from .shared.tiles import dump_of, stage_layout, tile_parts
+
+
+@dataclass(frozen=True)
+class Tma(Boxes):
+    """Parameters of ``tma``.
+
+    threads        threads of a block, a multiple of 32
+    barriers       which full barrier a step uses: ``parity`` (one a stage), ``point`` (one for each step
+                   of a row), ``ping_pong`` (two a stage)
+    barrier_scope  ``warp``: every warp has its ring's barriers; ``block``: all warps share them
+    across_levels  the next level's loads are issued while this level is added up; off drains the
+                   ring at the end of each level
+    """
+
+    threads: int = 256
+    min_blocks: int = 3
+    barriers: str = "parity"
+    barrier_scope: str = "warp"
+    across_levels: bool = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        one_of(self, "barriers", BARRIER_POLICIES)
+        one_of(self, "barrier_scope", ("warp", "block"))
+
+    def complete(self, constants):
+        config = super().complete(constants)
+        layout = stage_layout(config, constants)
+        level_steps = constants.points // layout.step
+        uneven = layout.round_steps % level_steps and level_steps % layout.round_steps
+        if not self.across_levels and uneven:
+            raise ConfigError(
+                "across_levels",
+                0,
+                f"a round of {layout.round_steps} steps ends inside a level of {level_steps}; "
+                "change lanes or points_per_stage",
+            )
+        return config
+
+    def shared_bytes(self, constants):
+        return SharedBytes(*shared_bytes(self, constants))
+
 
 # Where a lane's tiles come from: the map of its run's level, head and batch, and whose turn it is when
 # this lane issues (-1: it never does).
@@ -192,15 +238,13 @@ def build(config, constants, add=True):
     acquire_maps, aim, issue = tma_parts(config, constants)
     open_marks, mark = make_marks(config.trace)
 
-    u64, i32 = types.uint64, types.int32
-
     @kernel(
-        types.void(u64, u64, u64, u64, u64, u64, i32, i32, i32, i32),
         threads=config.threads,
         min_blocks=config.min_blocks,
     )
     def tma(
-        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
+        maps: u64, levels: u64, locations: u64, weights: u64, out: u64, debug: u64,
+        debug_row: i32, batches: i32, rows_per_batch: i32, heads: i32,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         me = place(thread)
@@ -266,15 +310,6 @@ def build(config, constants, add=True):
         write_row(out, row, me, acc)
 
     return tma
-
-
-def arguments(operands, config):
-    """The kernel's arguments for a call, in order; see ``op.Operands``."""
-    o = operands
-    return (
-        o.maps(config.maps, config.box, config.l2_promotion), o.levels, o.locations, o.weights, o.out,
-        o.debug, o.debug_row, o.problem.batch, o.rows_per_batch, o.heads,
-    )  # fmt: skip
 
 
 def blocks(problem, config, resident):

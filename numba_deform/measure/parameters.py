@@ -6,7 +6,7 @@ A parameter has the kind of an example, which is its default or a preset's own v
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..kernels.registry import ConfigError
+from ..kernels.problem import ConfigError
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attention.call import (
-    Problem,
     check_im2col_step,
     check_problem,
     engine_for,
@@ -35,6 +34,7 @@ from ..engines.gpu.device import (
 from ..engines.tensormap import DriverMissing, TensorMap, TensorMapArray, TensorMapError
 from ..kernels import tile_copy
 from ..kernels.probe import THREADS, probe
+from ..kernels.problem import Problem
 from ..kernels.registry import Variant
 from ..workloads.workload import NUMPY_DTYPES, Inputs
 

@@ -6,7 +6,8 @@ from numba import cuda
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.kernels.plain_tiles import build as build_plain_tiles
 from numba_deform.kernels.probe import probe
-from numba_deform.kernels.registry import VARIANTS, Constants
+from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.registry import VARIANTS
 from numba_deform.kernels.tile_copy import build as build_tile_copy
 
 DTYPES = ["float16", "bfloat16", "float32"]

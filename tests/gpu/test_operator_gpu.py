@@ -12,7 +12,7 @@ from numba_deform.attention.debug import check_tiles
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.engines.gpu import device as gpu
 from numba_deform.kernels.budget import Budget, limits_of
-from numba_deform.kernels.configs import Constants
+from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.measure.systems import plan_operator
 from numba_deform.measure.timeline import record

@@ -9,7 +9,7 @@ from helpers import check
 
 from numba_deform.cli import main
 from numba_deform.device import marks as device
-from numba_deform.kernels.registry import ConfigError
+from numba_deform.kernels.problem import ConfigError
 from numba_deform.measure import timeline
 from numba_deform.measure.systems import plan_operator
 from numba_deform.workloads.workload import Workload

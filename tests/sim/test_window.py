@@ -7,7 +7,8 @@ from helpers import check
 from numba_deform.attention.call import check_problem
 from numba_deform.kernels import window
 from numba_deform.kernels import window_fit as windows
-from numba_deform.kernels.configs import Constants, Window
+from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.window import Window
 from numba_deform.workloads.workload import Workload
 
 

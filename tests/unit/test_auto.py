@@ -12,7 +12,7 @@ from numba_deform.attention import auto, tuned
 from numba_deform.attention.call import check_problem
 from numba_deform.attention.tuned import Answer, Candidate
 from numba_deform.kernels import window_fit as windows
-from numba_deform.kernels.configs import Constants
+from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure import bench
 from numba_deform.measure.bench import Case, Entry

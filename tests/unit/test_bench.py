@@ -17,7 +17,8 @@ from numba_deform.cli.keys import UsageError
 from numba_deform.compiler import cache, kernel
 from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.gpu.device import gpu_or_none
-from numba_deform.kernels.registry import VARIANTS, ConfigError
+from numba_deform.kernels.problem import ConfigError
+from numba_deform.kernels.registry import VARIANTS
 from numba_deform.measure import bench as library
 from numba_deform.measure import ceilings, peers, record, report
 from numba_deform.measure import counters as profile
@@ -664,7 +665,7 @@ def test_unknown_values_are_not_cached(tmp_path, monkeypatch):
 
 
 def test_every_variant_is_cacheable():
-    from numba_deform.kernels.registry import Constants
+    from numba_deform.kernels.problem import Constants
 
     constants, keys = Constants(4, 8, 32), {}
     for name, variant in VARIANTS.items():

@@ -271,7 +271,7 @@ def test_arguments_of_a_launch(pretended, name):
         mine = op.Operands(
             plan.problem, *(a.address for a in given), out.address, None, lambda *_: None
         )
-        wanted = plan.variant.module.arguments(mine, plan.config)
+        wanted = op.arguments(plan.variant.kernel(plan.config, plan.problem.constants), mine, plan.config)
         assert len(launch.values) == len(wanted)
         tables = 0
         for value, want in zip(launch.values, wanted, strict=True):

@@ -9,7 +9,8 @@ from ...device.marks import CAPACITY, MARK_BYTES
 from ...engines import faults
 from ...engines.gpu.device import find_gpu
 from ...kernels.budget import Budget, limits_of
-from ...kernels.registry import Constants, variant
+from ...kernels.problem import Constants
+from ...kernels.registry import variant
 from ...measure import timeline
 from ..bugs.base import poison, random_words
 from .exercise import Wrong, exercise, require

@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 
 from ...engines.faults import CopyOutlivesBlock, Deadlock
-from ...kernels.configs import SHARED_LIMIT, ConfigError
-from ...kernels.registry import AMPERE, HOPPER, Constants, Functions, Variant, register
+from ...kernels.problem import ConfigError, Constants
+from ...kernels.registry import AMPERE, HOPPER, Functions, Variant, register
+from ...kernels.shared.config import SHARED_LIMIT
 from ...kernels.shared.row import items
 from ...measure.systems import plan_operator, run_plan
 from ...workloads.workload import Workload

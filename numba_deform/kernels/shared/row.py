@@ -10,8 +10,9 @@ from typing import NamedTuple
 from numba import cuda, float32, int32, uint32, uint64
 
 from ...device.integer import div_u32, rem_u32
+from ..problem import ITEMSIZE
 from .accumulate import ARITHMETIC
-from .lanes import ITEMSIZE, lane_layout, sum_over_lanes
+from .lanes import lane_layout, sum_over_lanes
 from .sampling import locate, number_loader
 
 # Where a thread stands: lane and warp, its row in the block, and its part of that row (lanes.py);

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from numba import cuda, int32, uint32, uint64
 
 from ...device.memory import ld_shared_v4, st_global_v4
+from ..problem import ITEMSIZE
 from .accumulate import ARITHMETIC
-from .lanes import ITEMSIZE, lane_layout
+from .lanes import lane_layout
 from .row import row_parts
 from .sampling import corner_weights
 
