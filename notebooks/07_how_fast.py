@@ -104,9 +104,8 @@ check.data_path(data_path_ms)
 # %% [markdown]
 # ## Ceilings
 #
-# Paper is patient. Does the machine do it? `measure/ceiling_kernels.py` has kernels that fetch tiles and do
-# nothing with them, and `measure/ceilings.py` times them in many configurations and keeps the fastest. Scaled
-# to the seeds' tiles:
+# Paper is patient. Does the machine do it? `measure/ceilings.py` has kernels that fetch tiles and do nothing
+# with them, times them in many configurations and keeps the fastest. Scaled to the seeds' tiles:
 
 # %%
 LOCAL = "local(2)"  # the pattern: samples around their query, sigma 2 pixels

@@ -26,7 +26,6 @@ from ..kernels.registry import VARIANTS, is_registered
 from ..workloads.workload import PRESETS, preset
 from . import ceilings, peers, record
 from . import counters as profile
-from .ceiling_kernels import build_delay
 from .parameters import parse_like, show
 from .worker import Worker, explain
 
@@ -277,9 +276,6 @@ def checked(case, error, config):
 
 
 # --- timing ---------------------------------------------------------------------------------------
-_delay = functools.cache(build_delay)
-
-
 def time_round_by_round(gpu, runs, repeats, warm_up=1):
     """Milliseconds, a list for each of ``runs``: every round times all of them once, in turn.
 
@@ -288,7 +284,7 @@ def time_round_by_round(gpu, runs, repeats, warm_up=1):
     """
 
     def hold():
-        launch(gpu, _delay(), 1, (DELAY_CYCLES,))
+        launch(gpu, ceilings.build_delay(), 1, (DELAY_CYCLES,))
 
     times = [[] for _ in runs]
     for _ in range(repeats):

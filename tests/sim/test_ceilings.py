@@ -6,7 +6,7 @@ import pytest
 from numba_deform.device.memory import dynamic_bytes
 from numba_deform.engines.cpu import simulate
 from numba_deform.engines.tensormap import level_maps, make_levels
-from numba_deform.measure import ceiling_kernels as ceilings
+from numba_deform.measure import ceilings
 
 
 def draws(seeds, count):

@@ -698,7 +698,7 @@ def test_cache_returns_what_was_compiled(tmp_path, monkeypatch):
 
 
 def test_compiled_kernel_from_disk_is_the_same(tmp_path, monkeypatch):
-    from numba_deform.measure.ceiling_kernels import build_copy
+    from numba_deform.measure.ceilings import build_copy
 
     plain = build_copy().compile()
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
