@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..kernels.registry import VARIANTS
 from ..workloads.workload import PRESETS
-from .colours import SERIES
 from .parameters import show
+from .timeline import SERIES
 
 # Markers and dashes say the same as the colours once more.
 MARKERS = "osD^vPX*"
