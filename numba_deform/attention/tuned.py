@@ -104,8 +104,7 @@ def _is_of(entry, gpu, kind):
 
 @functools.cache
 def _sources():
-    text = "\n".join(sources("kernels/window_fit.py", "kernels/configs.py", "kernels/registry.py"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256("\n".join(sources()).encode()).hexdigest()
 
 
 def _candidate(stored):

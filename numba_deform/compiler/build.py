@@ -20,8 +20,7 @@ from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device.ptx import Intrinsic, ptx_directory, read_ptx
 from .cache import cached
-from .guarded import guarded
-from .rebind import rebind
+from .rewrite import TRACE_PARAMETERS, rebind, rewritten
 
 ARCHITECTURE = "sm_90a"
 i32, u32, u64 = types.int32, types.uint32, types.uint64
@@ -33,8 +32,9 @@ class Kernel:
 
     ``threads`` is the block size it is written for, ``min_blocks`` how many blocks should fit on an
     SM (0: no wish), ``max_registers`` a cap for each thread (0: none). ``whole_program`` is for setmaxnreg,
-    which is ignored in code that might be linked with other code. ``linked`` and ``guarded`` are forms of a
-    kernel, see the methods. Parameters of type ``uint64`` take the address of an array.
+    which is ignored in code that might be linked with other code. ``linked``, ``guarded`` and ``traced`` are
+    forms of a kernel, see the methods. Parameters of type ``uint64`` take the address of an array. ``key`` says
+    what the kernel was made from, where that is known (:func:`built`), else it is None.
     """
 
     py_func: object
@@ -45,6 +45,8 @@ class Kernel:
     linked: bool = False
     whole_program: bool = False
     guarded: bool = False
+    traced: bool = False
+    key: tuple | None = None
 
     @property
     def name(self):
@@ -53,7 +55,18 @@ class Kernel:
     @property
     def parameters(self):
         """The names of the kernel's parameters, in order."""
-        return tuple(inspect.signature(self.py_func).parameters)
+        names = tuple(inspect.signature(self.py_func).parameters)
+        return names + TRACE_PARAMETERS if self.traced else names
+
+    @property
+    def plain(self):
+        """The Python function that the CPU engine runs: with marks in the traced form, loops as they stand."""
+        return rewritten(self.py_func, unrolled=False, traced=True)[0] if self.traced else self.py_func
+
+    @property
+    def sites(self):
+        """The lines where the guarded form may wait, a tuple of ``rewrite.Site``."""
+        return rewritten(self.py_func, guarded=True, traced=self.traced)[1]
 
     @functools.cache  # noqa: B019
     def with_linked_ptx(self):
@@ -62,8 +75,14 @@ class Kernel:
 
     @functools.cache  # noqa: B019
     def with_bounded_waits(self):
-        """The same kernel in its guarded form, which never hangs (compiler/guarded.py); without setmaxnreg."""
+        """The same kernel in its guarded form, which never hangs (rewrite.py); without setmaxnreg."""
         return dataclasses.replace(self, guarded=True, whole_program=False)
+
+    @functools.cache  # noqa: B019
+    def with_marks(self):
+        """The same kernel in its traced form: it writes down what its warps do when (rewrite.py)."""
+        signature = types.void(*self.signature.args, u64, i32)  # trace_buffer, trace_block
+        return dataclasses.replace(self, traced=True, signature=signature)
 
     @functools.cache  # noqa: B019  kernels are few and live as long as their compiled code
     def compile(self, architecture=ARCHITECTURE):
@@ -107,6 +126,14 @@ def _signature_of(function):
     return types.void(*(parameter.annotation for parameter in parameters.values()))
 
 
+@functools.cache
+def built(build, *arguments):
+    """The :class:`Kernel` that ``build(*arguments)`` makes, once, with the key of these arguments."""
+    return dataclasses.replace(
+        build(*arguments), key=(build.__module__, build.__qualname__, repr(arguments))
+    )
+
+
 def compile_kernel(kernel, architecture=ARCHITECTURE):
     """Compile and link, or take both from disk (cache.py); see :meth:`Kernel.compile`."""
     parts = cached(kernel, architecture, functools.partial(_compile, kernel, architecture))
@@ -118,10 +145,8 @@ def _compile(kernel, architecture):
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     capability = _capability(architecture)
-    function = kernel.py_func
-    if kernel.guarded:
-        function, _ = guarded(function)
-    elif kernel.linked:
+    function, _ = rewritten(kernel.py_func, guarded=kernel.guarded, traced=kernel.traced)
+    if kernel.linked:
         function = _linked_form(function)
     bounds = (kernel.threads, kernel.min_blocks) if kernel.min_blocks else kernel.threads
     arguments = dict(cc=capability, launch_bounds=bounds)

@@ -10,10 +10,10 @@ parameters. Each (kernel, config, constants) is built and compiled once.
 
 import dataclasses
 import difflib
-import functools
 import re
 from dataclasses import dataclass, field
 
+from ..compiler import built
 from ..device.memory import dynamic_bytes
 from . import direct, persistent, tile, tma, warp_specialized, window
 from .direct import Direct
@@ -91,17 +91,13 @@ class Variant:
         return self.module.fit(problem, config, locations) if self.is_fitted else Fit(config)
 
     def kernel(self, config, constants):
-        """The built kernel, cached."""
-        return _build(self.module, config, constants)
+        """The built kernel, cached; in its traced form if the configuration asks for it."""
+        kernel = built(self.module.build, config, constants)
+        return kernel.with_marks() if getattr(config, "trace", False) else kernel
 
     def dynamic_shared_bytes(self, config, constants):
         """The dynamic shared memory to launch with."""
         return dynamic_bytes(sum(config.shared_bytes(constants)))
-
-
-@functools.cache
-def _build(module, config, constants):
-    return module.build(config, constants)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.dispatcher import CUDADispatcher
 
-from ...compiler.rebind import rebind
+from ...compiler.rewrite import rebind
 from ...device.ptx import Intrinsic
 from .. import faults
 from ..tensormap import TensorMapArray
@@ -128,7 +128,7 @@ class Grid:
             )
         if not 0 <= shared_bytes <= SharedMemory.LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
-        function = getattr(kernel, "py_func", kernel)
+        function = getattr(kernel, "plain", kernel)
         if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
             raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
         self.blocks, self.threads = int(grid), int(block)

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ...compiler.guarded import guarded
 from ...device.guard import (
     BARRIER,
     BARRIERS,
@@ -68,7 +67,7 @@ def read_record(kernel, record, limit=LIMIT):
     header = record[:HEADER_BYTES].view(np.uint32)
     stop = int(header[3]) | int(header[4]) << 32
     rows = record[HEADER_BYTES:].view(RECORD)
-    _, sites = guarded(kernel.py_func)
+    sites = kernel.sites
     groups = {}
     for thread in np.flatnonzero(rows["written"]):
         row = rows[thread]
