@@ -50,27 +50,29 @@ def run(words):
     if note:
         say("note", note)
     say("workload", source.text)
-    chosen = plan.variant
-    say("variant", f"{chosen.name}: {chosen.summary}{' (linked PTX)' if plan.linked else ''}")
+    bound = plan.bound
+    chosen, linked = bound.variant, " (linked PTX)" if bound.kernel.linked else ""
+    say("variant", f"{chosen.name}: {chosen.summary}{linked}")
     if plan.why:
         say("auto", plan.why)
-    say("configuration", in_words(vars(plan.config)))
-    say("shared memory", _shared_memory(plan))
-    say("registers", _registers(plan))
+    say("configuration", in_words(vars(bound.config)))
+    say("shared memory", _shared_memory(bound))
+    say("registers", _registers(bound))
     if engine == "cpu":
         say("running", f"about {duration(source.seconds(options))}, thread by thread ...")
-    result = run_plan(plan, simulate_options=_simulate_options(source, options))
+    simulation = _simulate_options(source, options)
+    result = run_plan(plan, simulate_options=simulation)
     say("error", _error(result))
     if result.unwritten:
         say("unwritten", f"{result.unwritten:,} of {result.out.size:,} elements are NaN")
-    _say_time(plan, result)
+    _say_time(bound.problem, result)
     if "picture_out" in options:
         picture.write_picture(options["picture_out"], result.out, source.workload)
         say("picture", options["picture_out"])
     matched = True
-    if has_tiles(plan.config) or "debug_rows" in options:
+    if has_tiles(bound.config) or "debug_rows" in options:
         for row in options.get("debug_rows", (0,)):
-            matched &= _say_tiles(check_tiles(plan, row, _simulate_options(source, options)))
+            matched &= _say_tiles(check_tiles(bound, plan.case.arrays, row, simulation))
     return verdict(result.passed and matched)
 
 
@@ -140,8 +142,8 @@ def _simulate_options(source, options):
     }
 
 
-def _shared_memory(plan):
-    shared = plan.config.shared_bytes(plan.problem.constants)
+def _shared_memory(bound):
+    shared = bound.config.shared_bytes(bound.problem.constants)
     if not sum(shared):
         return "none"
     metadata = f" + {shared.metadata:,} of metadata" if shared.metadata else ""
@@ -151,9 +153,9 @@ def _shared_memory(plan):
     )
 
 
-def _registers(plan):
-    architecture = plan.gpu.architecture if plan.gpu else "sm_90a"
-    inspection, why = try_inspect(plan.kernel, architecture)
+def _registers(bound):
+    architecture = bound.gpu.architecture if bound.gpu else "sm_90a"
+    inspection, why = try_inspect(bound.kernel, architecture)
     if not inspection:  # only information: the CPU engine runs all the same
         return f"not known: {why}"
     spills = f"{inspection.spill_loads} spill loads" if inspection.spill_loads else "no spills"
@@ -170,7 +172,7 @@ def _error(result):
     )
 
 
-def _say_time(plan, result):
+def _say_time(problem, result):
     if result.report:
         r = result.report
         plural = "s" if r.schedules > 1 else ""
@@ -181,4 +183,4 @@ def _say_time(plan, result):
     ms = result.milliseconds
     say("time", f"{ms:.4f} ms (median of 10 after 3 warm-ups; for orientation: use bench)")
     say("throughput", f"{result.bytes_moved / ms / 1e6:,.0f} GB/s of compulsory traffic, "
-         f"{plan.problem.samples / ms / 1e6:.2f} G samples (tiles)/s")  # fmt: skip
+         f"{problem.samples / ms / 1e6:.2f} G samples (tiles)/s")  # fmt: skip

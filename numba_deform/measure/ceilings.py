@@ -27,7 +27,7 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from ..attention.call import gpu_launcher
+from ..attention.bind import Bound
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32, rem_u32
 from ..device.memory import (
@@ -378,15 +378,14 @@ class Trial:
     unit: str
 
 
-def trials(gpu, problem, operands):
-    """All trials for a problem whose value, locations, weights and out are at these device addresses."""
-    constants = problem.constants
-    value = operands[0]
-    row = constants.channels * ITEMSIZE[constants.dtype]
+def trials(case):
+    """All trials for the problem of a ``case.Case`` on a GPU."""
+    gpu, problem = case.gpu, case.problem
+    row = problem.constants.channels * ITEMSIZE[problem.constants.dtype]
     return [
         *_window_trials(gpu, row, problem.heads * row),
-        *_tma_trials(gpu, problem, value, row),
-        *_own_tile_trials(gpu, problem, operands),
+        *_tma_trials(gpu, problem, case.on_gpu.addresses[0], row),
+        *_own_tile_trials(case),
         *_copy_trials(gpu),
         _launch_trial(gpu),
     ]
@@ -445,16 +444,16 @@ class _FetchOnly:
         return tma_kernel.build(config, constants, add=False)
 
 
-def _own_tile_trials(gpu, problem, operands):
+def _own_tile_trials(case):
     chosen = dataclasses.replace(variant("tma"), name="tma, tiles only", module=_FetchOnly())
     for parameters in OWN_TILES:
         try:
-            config = chosen.configure(problem.constants, **parameters)
+            config = chosen.configure(case.problem.constants, **parameters)
         except ConfigError:
             continue
         text = " ".join(["own tiles", *(f"{k}={v}" for k, v in parameters.items())])
-        run = gpu_launcher(gpu, problem, chosen, config, *operands)
-        yield Trial("tma", text, run, problem.samples, "tiles")
+        run = case.launcher(Bound(case.problem, chosen, config, case.gpu))
+        yield Trial("tma", text, run, case.problem.samples, "tiles")
 
 
 def _copy_trials(gpu):

@@ -68,4 +68,6 @@ def show(value):
     """A value as it is written: the inverse of parsing."""
     if isinstance(value, bool):
         return str(int(value))
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ("," if value and isinstance(value[0], tuple) else "x").join(map(show, value))
+    return str(value)

@@ -22,6 +22,7 @@ from .bench import (
     columns,
     compile_ahead,
     constants_of,
+    defaults_of,
     measure_here,
     rates,
     task_of,
@@ -56,7 +57,7 @@ def expand(grid):
     grid = dict(grid)
     names = grid.pop("variant", ["direct"])
     names = list(VARIANTS) if names == ["all"] else names
-    known = {name: _defaults(name) for name in names}
+    known = {name: defaults_of(name) for name in names}
     for key in grid:
         if key not in ("workload", "linked", *WORKLOAD_FIELDS) and not any(
             key in defaults for defaults in known.values()
@@ -72,10 +73,6 @@ def expand(grid):
     # One workload after the other: its inputs are made once.
     order = {}
     return sorted(points.values(), key=lambda point: order.setdefault(point.workload, len(order)))
-
-
-def _defaults(name):
-    return {field.name: field.default for field in dataclasses.fields(pick_variant(name).config)}
 
 
 def _point(name, defaults, texts):

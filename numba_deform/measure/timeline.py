@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..attention.call import gpu_launcher, run_cpu
 from ..device.marks import ACQUIRE, CAPACITY, COMMIT, COMPUTE, ISSUE, MARK_BYTES, RELEASE, WAIT
 from ..engines.gpu.device import DeviceArray
 
@@ -72,32 +71,23 @@ def record(plan, block=0, simulate_options=None):
 
     Raises TimelineError, and what the engines raise.
     """
-    if not getattr(plan.config, "trace", False):
-        raise TimelineError(
-            f"variant {plan.variant.name} was not built with trace=1, or has no marks"
-        )
-    problem, arrays, warps = plan.problem, plan.arrays, plan.config.threads // 32
-    marks = np.zeros((warps, CAPACITY, MARK_BYTES // 4), np.uint32)
-    if plan.gpu:
-        operands = [DeviceArray.of(plan.gpu, a) for a in arrays]
-        out = DeviceArray(plan.gpu, problem.out_shape, arrays[0].dtype)
-        buffer = DeviceArray.of(plan.gpu, marks)
-        run = gpu_launcher(
-            plan.gpu, problem, plan.variant, plan.config, *(a.address for a in operands), out.address,
-            debug=(buffer.address, block),
-        )  # fmt: skip
+    case, bound = plan.case, plan.bound
+    if not getattr(bound.config, "trace", False):
+        raise TimelineError(f"variant {bound.variant.name} was not built with trace=1, or has no marks")
+    marks = np.zeros((bound.config.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
+    if case.gpu:
+        buffer = DeviceArray.of(case.gpu, marks)
+        run = case.launcher(bound, {"debug": buffer.address, "debug_row": block})
         run()  # the second run finds the kernel loaded and the caches warm
         buffer.copy_from(marks)
         run()
         marks = buffer.to_numpy()
     else:
-        out = np.full(problem.out_shape, np.nan, arrays[0].dtype)
-        options = simulate_options or {}
-        run_cpu(problem, plan.variant, plan.config, arrays, out, debug=(marks, block), **options)
+        case.run(bound, extra={"debug": marks, "debug_row": block}, **(simulate_options or {}))
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
-    engine = plan.gpu.name if plan.gpu else "CPU engine, virtual cycles"
-    return decode(marks, f"{plan.variant.name}, block {block}", engine)
+    engine = case.gpu.name if case.gpu else "CPU engine, virtual cycles"
+    return decode(marks, f"{bound.variant.name}, block {block}", engine)
 
 
 def decode(marks, title, engine):
