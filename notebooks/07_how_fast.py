@@ -105,7 +105,7 @@ check.data_path(data_path_ms)
 # ## Ceilings
 #
 # Paper is patient. Does the machine do it? `measure/ceilings.py` has kernels that fetch tiles and do nothing
-# with them, times them in many configurations and keeps the fastest. Scaled to the seeds' tiles:
+# with them, times them in many configurations and keeps the fastest. Scaled to the tiles of our job:
 
 # %%
 LOCAL = "local(2)"  # the pattern: samples around their query, sigma 2 pixels

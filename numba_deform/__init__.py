@@ -6,7 +6,8 @@ from .attention.reference import reference, relative_error
 from .engines.cpu import SimFault, simulate
 from .kernels.problem import ConfigError
 from .kernels.registry import VARIANTS
-from .workloads.workload import PRESETS, Workload, preset
+from .workloads.presets import PRESETS, preset
+from .workloads.workload import Workload
 
 __all__ = [
     "PRESETS",

@@ -4,10 +4,12 @@ import functools
 
 import numpy as np
 
-from ..engines.gpu.device import DeviceArray, launch, require, resident_blocks
+from ..engines.gpu.device import DeviceArray, require
 from ..engines.gpu.guard import guarded_launcher
-from ..engines.tensormap import level_maps, level_maps_rank5
+from ..engines.gpu.launch import launch, resident_blocks
+from ..kernels.level_maps import level_maps, level_maps_rank5
 from ..kernels.problem import ConfigError
+from ..kernels.registry import runnable
 from .auto import FITS, KEPT_PROBLEMS, share_outside
 
 CPU_RESIDENT = 2  # blocks of a persistent kernel on the CPU engine: few, so that each goes round often
@@ -15,7 +17,7 @@ FORMS = {
     "plain": lambda kernel: kernel,
     "linked": lambda kernel: kernel.with_linked_ptx(),  # calls the PTX functions instead of inlining them
     "guarded": lambda kernel: kernel,  # its launches end in a report instead of a hang
-    "traced": lambda kernel: kernel.traced(),  # writes marks, for a timeline
+    "traced": lambda kernel: kernel if kernel.traced else kernel.with_marks(),  # for a timeline
 }
 # Operands that only some forms have, and what they are where nobody gives them: where the kernel copies the
 # tiles of a row to, and which row; where it writes its marks, and those of which block.
@@ -42,7 +44,7 @@ class Bound:
         self.problem, self.variant, self.gpu = problem, variant, gpu
         constants = problem.constants
         if gpu:
-            require(gpu, variant.capability, f"variant {variant.name}")
+            require(gpu, variant.capability, f"variant {variant.name}", runnable(gpu.capability))
             self.fit = fits.of(gpu, problem, variant, config, locations)
         else:
             self.fit = variant.fit(problem, config, locations)

@@ -13,7 +13,7 @@ from ..engines.gpu.device import (
     stream_handle,
 )
 from ..kernels.problem import Problem
-from ..kernels.registry import Variant, variant
+from ..kernels.registry import Variant, runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import FITS, choose, watch
 from .bind import Bound, OnGpu
@@ -119,7 +119,7 @@ def engine_for(engine, capability, what):
     gpu = find_gpu() if engine == "gpu" else gpu_or_none()
     if gpu is None:
         return "cpu", None
-    require(gpu, capability, what)
+    require(gpu, capability, what, runnable(gpu.capability))
     return "gpu", gpu
 
 
@@ -240,7 +240,7 @@ def run_cpu(problem, chosen, config, arrays, out, debug=(0, -1), **options):
     ``debug`` is (array for the tiles, row), for a configuration with debug.
     """
     bound = Bound(problem, chosen, config, None, arrays[1])
-    extra = dict(zip(("debug", "debug_row"), debug, strict=True))
+    extra = dict(zip(("debug", "debug_row", "trace_buffer", "trace_block"), 2 * debug, strict=True))
     report = bound.simulate(arrays, out, extra, **options)
     share = bound.outside()
     outside = None if share is None else round(share * problem.samples)
@@ -253,6 +253,6 @@ def gpu_launcher(
 ):  # fmt: skip
     """A function of no arguments that launches the kernel; all operands are device addresses; see ``Bound``."""
     form = "linked" if linked else "guarded" if guarded else "plain"
-    extra = dict(zip(("debug", "debug_row"), debug, strict=True))
+    extra = dict(zip(("debug", "debug_row", "trace_buffer", "trace_block"), 2 * debug, strict=True))
     bound = Bound(problem, chosen, config, gpu, locations, form, fits)
     return bound.launcher((value, locations, weights, out), stream, extra)

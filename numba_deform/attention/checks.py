@@ -5,8 +5,7 @@ from math import prod
 
 import numpy as np
 
-from ..engines.tensormap import make_levels
-from ..kernels.problem import ITEMSIZE, Constants, Problem
+from ..kernels.problem import ITEMSIZE, Constants, Problem, make_levels
 
 RANKS = {
     "value": (4, "(B, S, H, C)"),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..engines.cpu import simulate
-from ..engines.gpu.device import DeviceArray, launch
+from ..engines.gpu.device import DeviceArray
+from ..engines.gpu.launch import launch
 from ..kernels import plain_tiles
 
 

@@ -14,14 +14,8 @@ from collections import OrderedDict
 
 import numpy as np
 
-from ..engines.gpu.device import (
-    ArgumentBlock,
-    device_of,
-    is_capturing,
-    ready_launch,
-    stream_from,
-    stream_handle,
-)
+from ..engines.gpu.device import device_of, is_capturing, stream_from, stream_handle
+from ..engines.gpu.launch import ArgumentBlock, ready_launch
 from ..kernels.problem import ConfigError
 from .arrays import current_stream, empty_like, library_of, view_of
 from .auto import Fits
@@ -112,6 +106,7 @@ def _read_interface(name, array):
 
 
 def _read_any(name, array):
+    check_gradient(name, array)
     view = view_of(name, array)
     return view.address, (view.shape, view.dtype, view.device, True)
 

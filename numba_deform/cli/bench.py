@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from ..attention import tuned
 from ..engines.gpu.device import GpuMissing, find_gpu
+from ..kernels.problem import NUMPY_DTYPES
 from ..measure import report
 from ..measure.bench import Entry, bench, parse_entries, workloads_of
 from ..measure.parameters import COUNT, FLAG, TEXT, WHOLE
@@ -15,7 +16,7 @@ from ..measure.peers import PEERS
 from ..measure.record import save
 from ..measure.sweep import WORKLOAD_FIELDS, expand, sweep
 from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
-from ..workloads.workload import NUMPY_DTYPES, PRESETS
+from ..workloads.presets import PRESETS
 from . import keys
 from .keys import RIGHT, WRONG, Key, UsageError, command, console, parse_pairs, say, split_pairs
 

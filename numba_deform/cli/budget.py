@@ -7,7 +7,8 @@ from rich import box
 from rich.table import Table
 
 from ..attention.call import pick_variant
-from ..kernels.budget import MAX_REGISTERS, SIZES, Budget, limits_of
+from ..device.limits import KB, MAX_REGISTERS, limits_of
+from ..kernels.budget import SIZES, Budget
 from ..kernels.problem import ConfigError
 from ..measure.parameters import FLAG, Kind, show
 from ..measure.report import markdown_lines
@@ -121,7 +122,7 @@ def _print_row(row, architecture):
     how = "static"
     if needs.allocated > needs.total:
         how = f"{needs.allocated:,} dynamic at launch, with room to align"
-    say("shared memory", f"{needs.total:,} bytes ({needs.total / 1024:.2f} KB) a block, {how}")
+    say("shared memory", f"{needs.total:,} bytes ({needs.total / KB:.2f} KB) a block, {how}")
     for size, left in needs.left.items():
         say(size, _fits(left, SIZES[size]))
     say("registers", _registers(row))

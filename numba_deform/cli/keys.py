@@ -11,6 +11,7 @@ from rich.text import Text
 from ..attention.call import ENGINES, pick_variant
 from ..engines.cpu.engine import LANDINGS
 from ..engines.cpu.interleave import Schedule
+from ..kernels.problem import NUMPY_DTYPES
 from ..kernels.registry import VARIANTS
 from ..measure.parameters import (
     COUNT,
@@ -24,7 +25,7 @@ from ..measure.parameters import (
     one_of,
     show,
 )
-from ..workloads.workload import NUMPY_DTYPES, PRESETS
+from ..workloads.presets import PRESETS
 
 RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

@@ -6,10 +6,10 @@ from rich.table import Table
 
 from ..attention.call import pick_engine
 from ..attention.debug import check_tiles, has_tiles
+from ..device.limits import HOPPER, SHARED_LIMIT
 from ..engines.gpu.device import gpu_or_none
-from ..kernels.shared.config import SHARED_LIMIT
 from ..measure.parameters import FLAG, TEXT, whole_numbers
-from ..measure.systems import HOPPER, describe, plan_operator, run_plan
+from ..measure.systems import describe, plan_operator, run_plan
 from ..workloads import picture
 from . import keys
 from .inputs import check_duration, check_memory, choose_source, duration, try_inspect

@@ -81,17 +81,25 @@ def _read(path):
 
 
 def _write(path, ptx, cubin, entry):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stored = {
+    save(path, {
         "entry": entry,
         "ptx": ptx,
         "cubin": base64.b64encode(cubin).decode(),
         "sha256": hashlib.sha256(cubin).hexdigest(),
-    }
-    # Several processes may compile the same kernel: each writes its own file and renames it.
-    own = path.with_suffix(f".{os.getpid()}")
-    own.write_text(json.dumps(stored))
-    own.replace(path)
+    })  # fmt: skip
+
+
+def save(path, content):
+    """Write JSON so that a reader, or the next run after a crash, finds the old file or the new; the Path.
+
+    Several processes may do so: each writes a file of its own and renames it.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(json.dumps(content, indent=1) + "\n")
+    part.replace(path)
+    return path
 
 
 # --- the key --------------------------------------------------------------------------------------
@@ -106,10 +114,9 @@ def kernel_key(kernel, architecture):
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def sources(*more):
-    """Texts that differ when what kernels are made from does, or one of the package's files ``more``."""
-    files = [Path(__file__).parents[1] / name for name in more]
-    return (*_surroundings(), *map(_fingerprint, files))
+def sources():
+    """Texts that differ when what kernels are made from does."""
+    return _surroundings()
 
 
 def _fingerprint(file):

@@ -102,7 +102,8 @@ def rewritten(function, unrolled=True, guarded=False, traced=False):
 def rebind(
     function, replace, device_function, extra_globals=None, rewrite=lambda f: f.__code__, _memo=None
 ):
-    """A copy of the Python ``function`` whose globals and closure went through ``replace(value)``.
+    """A copy of the Python ``function`` whose globals and closure went through ``replace(value)``, and so did
+    what they hold in named tuples.
 
     ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)``
     function whose Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)``
@@ -117,6 +118,8 @@ def rebind(
         if isinstance(value, CUDADispatcher):
             inner = rebind(value.py_func, replace, device_function, extra_globals, rewrite, memo)
             return device_function(value, inner)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return value._make(map(swap, value))
         return replace(value)
 
     code, scope = rewrite(function), dict(function.__globals__)

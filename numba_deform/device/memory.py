@@ -5,6 +5,7 @@ Vector accesses move 8 or 16 bytes as 32-bit words and need an address aligned t
 
 from numba import cuda, uint32, uint64
 
+from .limits import STATIC_LIMIT
 from .ptx import address_intrinsic, cpu, intrinsic, u32, u32x2, u32x4, u64, void
 
 
@@ -26,7 +27,6 @@ def global_address(array):
     return cpu().global_address(array)
 
 
-STATIC_LIMIT = 48 * 1024  # bytes; beyond, shared memory is dynamic and the launch opts in
 DYNAMIC_SLACK = 128  # bytes that align_up may skip at the start of dynamic shared memory
 
 

@@ -14,12 +14,12 @@ import re
 from dataclasses import dataclass, field
 
 from ..compiler import built
+from ..device.limits import AMPERE, HOPPER
 from ..device.memory import dynamic_bytes
 from . import direct, persistent, tile, tma, warp_specialized, window
 from .direct import Direct
 from .persistent import Persistent
 from .problem import ConfigError, Constants
-from .shared.config import SHARED_LIMIT
 from .tile import Tile
 from .tma import Tma
 from .warp_specialized import WarpSpecialized
@@ -27,7 +27,6 @@ from .window import Window
 from .window_fit import Fit
 
 __all__ = [
-    "SHARED_LIMIT",
     "VARIANTS",
     "ConfigError",
     "Constants",
@@ -35,10 +34,10 @@ __all__ = [
     "Variant",
     "is_registered",
     "register",
+    "runnable",
     "variant",
 ]
 
-AMPERE, HOPPER = (8, 0), (9, 0)
 FETCHES = ("l1", "tma", "shared")
 
 
@@ -259,6 +258,11 @@ VARIANTS = {
         ),
     )
 }  # fmt: skip
+
+
+def runnable(capability):
+    """The names of the variants that a GPU of this capability can run; "nothing" where there is none."""
+    return [v.name for v in VARIANTS.values() if v.capability <= capability] or ["nothing"]
 
 
 def variant(name):

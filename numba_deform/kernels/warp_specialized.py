@@ -30,6 +30,7 @@ from numba.cuda import types
 
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
+from ..device.limits import MAX_REGISTERS, REGISTERS
 from ..device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import (
     align_up,
@@ -64,7 +65,6 @@ from .shared.sampling import corner_weights, load_level, number_loader
 from .shared.tiles import dump_of, stage_layout, tile_parts
 from .tma import map_parts
 
-REGISTERS = 65536  # of an SM
 MAX_SPECIALIZED_WARPS = 16
 
 
@@ -135,7 +135,7 @@ class WarpSpecialized(Boxes):
             raise ConfigError(
                 "min_blocks", 0, "setmaxnreg needs it, to know what a thread starts with"
             )
-        each = min(REGISTERS // (self.threads * self.min_blocks), 255) // 8 * 8
+        each = min(REGISTERS // (self.threads * self.min_blocks), MAX_REGISTERS) // 8 * 8
         wanted = self.producers * give + self.consumers * take
         if not give <= each <= take or wanted > each * (self.producers + self.consumers):
             raise ConfigError(

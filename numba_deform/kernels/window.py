@@ -33,6 +33,7 @@ from ..compiler import i32, kernel, u64
 from ..device.float32 import add_rm_f32
 from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
 from ..device.integer import div_u32
+from ..device.limits import SHARED_LIMIT
 from ..device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import (
     align_up,
@@ -64,7 +65,7 @@ from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit as windows
 from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL, ARITHMETIC
-from .shared.config import SHARED_LIMIT, SharedBytes, at_least_one, one_of, with_arithmetic
+from .shared.config import SharedBytes, at_least_one, one_of, with_arithmetic
 from .shared.row import run_parts, sum_parts
 from .shared.sampling import clamp, corner_weights, load_level, locate, number_loader
 from .tma import map_parts

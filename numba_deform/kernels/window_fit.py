@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..workloads.workload import pixel_centres
-from .problem import ITEMSIZE
+from ..device.limits import SHARED_LIMIT
+from .problem import ITEMSIZE, pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
 # first guess for a cell.
@@ -91,7 +91,6 @@ def fit(problem, config, locations, rows_at_once):
     that lie elsewhere take longer.
     """
     from .problem import ConfigError
-    from .shared.config import SHARED_LIMIT
 
     references = reference_points(problem, locations)
     batches, queries = some_rows(problem)

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from ..attention.call import pick_variant
 from ..attention.reference import TOLERANCE
 from ..compiler.cache import shared_directory
-from ..engines.gpu.device import find_gpu, launch, time_launches
+from ..engines.gpu.device import find_gpu
+from ..engines.gpu.launch import launch, time_launches
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_registered
-from ..workloads.workload import PRESETS, preset
+from ..workloads.presets import PRESETS, preset
 from . import ceilings, counters, peers, record
 from .case import Case
 from .parameters import parse_like, show

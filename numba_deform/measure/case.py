@@ -8,18 +8,16 @@ from ..attention.auto import Fits
 from ..attention.bind import Bound, OnGpu
 from ..attention.call import pick_variant, settle_variant
 from ..attention.checks import problem_of
-from ..attention.reference import reference, relative_error
+from ..attention.reference import Exact
 from ..engines.gpu.device import DeviceArray
 from . import peers
-
-CHECKED_ROWS = 20_000  # of a larger output, so many random rows are compared
 
 
 class Case:
     """Inputs, checked: ``problem``, and contiguous value, locations and weights as ``arrays``.
 
     gpu      where variants run; None for the CPU engine
-    torch    PyTorch, to compare whole outputs on the GPU; None compares CHECKED_ROWS of them in NumPy
+    torch    PyTorch, to compare whole outputs on the GPU; None compares rows of them in NumPy
     fits     to these locations: another case may have the same shape
     """
 
@@ -67,27 +65,14 @@ class Case:
 
     @functools.cached_property
     def exact(self):
-        """The float64 output: all of it on the GPU with PyTorch, else (rows, their values) in NumPy."""
-        if self.torch:
-            return peers.float64_output(self.inputs)
-        count = self.problem.batch * self.problem.queries
-        rows = np.arange(count)
-        if count > CHECKED_ROWS:
-            rows = np.sort(np.random.default_rng(0).choice(count, CHECKED_ROWS, replace=False))
-        i = self.inputs
-        return rows, reference(
-            i.value, i.spatial_shapes, i.level_start_index, i.sampling_locations,
-            i.attention_weights, padded=i.padded, rows=rows,
-        )  # fmt: skip
+        """The float64 output: all of it on the GPU with PyTorch, else an ``Exact`` of NumPy's."""
+        return peers.float64_output(self.inputs) if self.torch else Exact.of(self.inputs)
 
     def error(self, out):
         """||out - exact|| / ||exact||; NaN if an element was not written. ``out`` is NumPy's, with PyTorch
         also a tensor."""
-        if self.torch:
-            if isinstance(out, np.ndarray):
-                out = peers.tensor_of(DeviceArray.of(self.gpu, out))
-            return float((out.double() - self.exact).norm() / self.exact.norm())
-        if np.isnan(out).any():
-            return float("nan")
-        rows, values = self.exact
-        return float(relative_error(out.reshape(-1, out.shape[-1])[rows], values))
+        if not self.torch:
+            return float(self.exact.error(out))
+        if isinstance(out, np.ndarray):
+            out = peers.tensor_of(DeviceArray.of(self.gpu, out))
+        return float((out.double() - self.exact).norm() / self.exact.norm())

@@ -30,6 +30,7 @@ from numba.cuda import types
 from ..attention.bind import Bound
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32, rem_u32
+from ..device.limits import SHARED_LIMIT
 from ..device.memory import (
     align_up,
     dynamic_bytes,
@@ -56,12 +57,12 @@ from ..device.pipeline import (
 )
 from ..device.sync import clock64, fence_mbarrier_init
 from ..device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
-from ..engines.gpu.device import DeviceArray, launch, resident_blocks
-from ..engines.tensormap import level_maps
+from ..engines.gpu.device import DeviceArray
+from ..engines.gpu.launch import launch, resident_blocks
 from ..kernels import tma as tma_kernel
+from ..kernels.level_maps import level_maps
 from ..kernels.problem import ITEMSIZE, ConfigError
 from ..kernels.registry import variant
-from ..kernels.shared.config import SHARED_LIMIT
 from ..kernels.shared.sampling import load_level
 from .record import spread
 

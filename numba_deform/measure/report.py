@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from ..kernels.registry import VARIANTS
-from ..workloads.workload import PRESETS
+from ..workloads.presets import PRESETS
 from .parameters import show
 from .timeline import SERIES
 

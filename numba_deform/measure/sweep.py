@@ -13,7 +13,7 @@ from ..attention.call import pick_variant
 from ..compiler.cache import shared_directory
 from ..kernels.problem import ConfigError
 from ..kernels.registry import VARIANTS, is_registered
-from ..workloads.workload import preset
+from ..workloads.presets import preset
 from . import record
 from .bench import (
     Entry,

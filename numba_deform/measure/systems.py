@@ -14,22 +14,16 @@ from ..attention.bind import Bound
 from ..attention.call import engine_for, pick_engine, pick_variant
 from ..attention.checks import check_im2col_step
 from ..attention.reference import TOLERANCE
+from ..device.limits import HOPPER, RESERVED_SHARED, SM, STATIC_LIMIT
 from ..engines.cpu import Report, SimFault, simulate
-from ..engines.gpu.device import (
-    DeviceArray,
-    GpuMissing,
-    find_gpu,
-    is_cuda_error,
-    launch,
-    time_launches,
-)
+from ..engines.gpu.device import DeviceArray, GpuMissing, find_gpu, is_cuda_error
+from ..engines.gpu.launch import launch, time_launches
 from ..engines.tensormap import DriverMissing, TensorMap, TensorMapArray, TensorMapError
 from ..kernels import tile_copy
 from ..kernels.probe import THREADS, probe
-from ..workloads.workload import NUMPY_DTYPES
+from ..kernels.problem import NUMPY_DTYPES
 from .case import Case
 
-HOPPER = (9, 0)
 WARM_UP = 3
 
 
@@ -217,10 +211,10 @@ def _check_tile_copy(shape, box, dtype, stages, warps, repeats):
 
 def _check_shared_bytes(box, dtype, stages, warps):
     needed = _copy_shared_bytes(box, dtype, stages, warps)
-    if needed > 48 * 1024:
+    if needed > STATIC_LIMIT:
         raise ValueError(
             f"box={box} of {dtype} with stages={stages} and warps={warps} takes {needed} bytes of "
-            f"shared memory; this kernel has {48 * 1024}: use fewer stages or warps"
+            f"shared memory; this kernel has {STATIC_LIMIT}: use fewer stages or warps"
         )
 
 
@@ -233,8 +227,8 @@ def _blocks_that_fit(gpu, box, dtype, stages, warps):
     """Blocks that are resident at once: shared memory, threads and block slots of every SM."""
     if gpu is None:
         return 4  # enough for blocks to differ; more would only take longer
-    shared = _copy_shared_bytes(box, dtype, stages, warps) + 1024  # which the system reserves
-    return gpu.sms * min(228 * 1024 // shared, 2048 // (32 * warps), 32)
+    shared = _copy_shared_bytes(box, dtype, stages, warps) + RESERVED_SHARED
+    return gpu.sms * min(SM.shared // shared, SM.warps // warps, SM.blocks)
 
 
 def _copy_on_gpu(gpu, tensor, box, kernel, blocks, counts, repeats):
@@ -317,6 +311,6 @@ def run_plan(plan, repeats=10, simulate_options=None):
         times = time_launches(case.gpu, case.launcher(plan.bound), repeats, WARM_UP)
         milliseconds = statistics.median(times)
     return OperatorResult(
-        out, case.error(out), TOLERANCE[case.problem.constants.dtype], len(case.exact[0]),
+        out, case.error(out), TOLERANCE[case.problem.constants.dtype], len(case.exact.rows),
         out.shape[0] * out.shape[1], int(np.isnan(out).sum()), case.bytes_moved, milliseconds, report,
     )  # fmt: skip

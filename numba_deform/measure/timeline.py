@@ -77,13 +77,13 @@ def record(plan, block=0, simulate_options=None):
     marks = np.zeros((bound.config.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
     if case.gpu:
         buffer = DeviceArray.of(case.gpu, marks)
-        run = case.launcher(bound, {"debug": buffer.address, "debug_row": block})
+        run = case.launcher(bound, {"trace_buffer": buffer.address, "trace_block": block})
         run()  # the second run finds the kernel loaded and the caches warm
         buffer.copy_from(marks)
         run()
         marks = buffer.to_numpy()
     else:
-        case.run(bound, extra={"debug": marks, "debug_row": block}, **(simulate_options or {}))
+        case.run(bound, extra={"trace_buffer": marks, "trace_block": block}, **(simulate_options or {}))
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
     engine = case.gpu.name if case.gpu else "CPU engine, virtual cycles"

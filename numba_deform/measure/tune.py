@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ..attention import tuned
 from ..attention.tuned import Answer, Candidate
-from ..engines.tensormap import make_levels
-from ..kernels.problem import ConfigError, Problem
+from ..kernels.problem import ConfigError, Problem, make_levels
 from ..kernels.registry import variant
 from . import record
 from .bench import constants_of, parse_entries

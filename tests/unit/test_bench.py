@@ -31,7 +31,8 @@ from numba_deform.measure.bench import (
 )
 from numba_deform.measure.sweep import expand, sweep
 from numba_deform.measure.worker import Worker
-from numba_deform.workloads.workload import PRESETS, WorkloadError, preset
+from numba_deform.workloads.presets import PRESETS, preset
+from numba_deform.workloads.workload import WorkloadError
 
 no_gpu = pytest.mark.skipif(gpu_or_none() is not None, reason="what it says without a GPU")
 
@@ -140,20 +141,23 @@ def test_every_fetch_has_ceilings():
     assert {v.fetch for v in VARIANTS.values()} <= set(ceilings.PASSES)
 
 
+PATIENCE = 600  # seconds for a child that is meant to answer
+
+
 # --- the worker -----------------------------------------------------------------------------------
 def task(stages):
     return {"entry": Entry("tma", (("stages", stages),))}
 
 
 def test_worker_survives():
-    with Worker("fake_measures:by_stages") as worker:
+    with Worker("fake_measures:by_stages", PATIENCE) as worker:
         first = worker.call(task(2))
         assert worker.call(task(2))["pid"] == first["pid"]
         assert "exit status 7" in worker.call(task(1))["error_text"]
         second = worker.call(task(2))
         assert second["pid"] != first["pid"]
-        enough, worker.limit = worker.limit, 2
-        assert "no answer within 2 s" in worker.call(task(3))["error_text"]
+        enough, worker.limit = worker.limit, 0.5  # task 3 never ends
+        assert "no answer within 0.5 s" in worker.call(task(3))["error_text"]
         worker.limit = enough
         raised = worker.call(task(4))["error_text"]
         assert raised == "RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access"
@@ -197,13 +201,22 @@ def grid(*stages):
     return expand({"variant": ["tma"], "workload": ["tiny"], "stages": [str(s) for s in stages]})
 
 
-def test_sweep_survives_and_resumes(tmp_path):
+class Impatient(Worker):
+    """Waits briefly for what never ends, and long for everything else."""
+
+    def call(self, task):
+        self.limit = 0.5 if dict(task["entry"].parameters)["stages"] == 3 else PATIENCE
+        return super().call(task)
+
+
+def test_sweep_survives_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr("numba_deform.measure.sweep.Worker", Impatient)
     path, seen = tmp_path / "sweep.json", []
 
     def progress(done, total, label):
         seen.append((done, total, label))
 
-    options = {"measure": "fake_measures:by_stages", "limit": 3}
+    options = {"measure": "fake_measures:by_stages"}
     sweep(grid(2, 1, 4000), path, progress=progress, **options)
     assert seen[-1] == (3, 3, "done")
     rows = json.loads(path.read_text())["rows"]

@@ -6,7 +6,8 @@ from numba_deform.cli import inputs, main
 from numba_deform.cli.budget import expand
 from numba_deform.cli.keys import UsageError
 from numba_deform.compiler.sass import ToolMissing, inspect_kernel
-from numba_deform.kernels.budget import LIMITS, Budget, limits_of, occupancy
+from numba_deform.device.limits import LIMITS, limits_of
+from numba_deform.kernels.budget import Budget, occupancy
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.kernels.shared.config import SharedBytes

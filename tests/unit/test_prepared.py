@@ -1,6 +1,7 @@
 """Prepared calls without a GPU: on the CPU engine, and on a GPU that is pretended in host memory."""
 
 import ctypes
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,13 +19,8 @@ from numba_deform import (
 from numba_deform.attention import auto, bind, call, prepared
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.engines.gpu import device as host_gpu
-from numba_deform.engines.gpu.device import (
-    ArgumentBlock,
-    DeviceArray,
-    Gpu,
-    GpuMissing,
-    stream_handle,
-)
+from numba_deform.engines.gpu.device import DeviceArray, Gpu, GpuMissing, stream_handle
+from numba_deform.engines.gpu.launch import ArgumentBlock
 from numba_deform.workloads.workload import Workload
 
 WORKLOAD = Workload(
@@ -418,6 +414,15 @@ def test_tensors_that_are_refused(pretended, monkeypatch):
     with pytest.raises(OperatorError, match="value requires a gradient, .*; pass value.detach()"):
         plan(learning, *rest, out=out)
     assert not pretended.launches
+    torch = SimpleNamespace(is_grad_enabled=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", torch)  # within torch.no_grad()
+    assert plan(learning, *rest, out=out, stream=9) is out and len(pretended.launches) == 1
+    traced = type("Tracer", (), {"__module__": "jax._src.core"})
+    jax = SimpleNamespace(core=SimpleNamespace(Tracer=traced))
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    with pytest.raises(OperatorError, match="^value is traced by JAX"):
+        plan(traced(), *rest, out=out)
+    assert len(pretended.launches) == 1
 
 
 # --- the parts ------------------------------------------------------------------------------------

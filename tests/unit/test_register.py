@@ -15,7 +15,7 @@ from numba_deform.measure import bench as library
 from numba_deform.measure import report
 from numba_deform.measure.bench import Entry, bench, parse_entries, task_of
 from numba_deform.measure.sweep import expand, sweep
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 MODULE = Functions(direct.build, direct.blocks)
 MINE = Variant("mine", "", "direct once more", Direct, MODULE, (8, 0), "l1", dict(lanes=4))

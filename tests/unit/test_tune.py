@@ -16,7 +16,7 @@ from numba_deform.cli import main
 from numba_deform.kernels.problem import ConfigError
 from numba_deform.measure import sweep, tune
 from numba_deform.measure.bench import parse_entries
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 ENTRIES = (
     "direct,direct:lanes=4,tma-fastest,window,window:cell=12x16,window:cell=16x12,direct:lanes=3"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...device.limits import HOPPER
 from ...engines.cpu import Report, SimFault, simulate
 from ...engines.gpu.device import GpuMissing, find_gpu, gpu_or_none
 from ...engines.gpu.in_place import launch_in_place
@@ -14,7 +15,6 @@ from ...workloads.picture import picture_workload
 from . import display
 
 VARIABLE = "NUMBA_DEFORM_ENGINE"
-HOPPER = (9, 0)
 FAULTS = (SimFault, TensorMapError)  # what a lesson shows instead of ending
 
 

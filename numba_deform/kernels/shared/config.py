@@ -8,13 +8,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...device.limits import MAX_THREADS, SHARED_LIMIT, SM
 from ...device.memory import dynamic_bytes
 from ...engines.tensormap import L2_PROMOTIONS
 from ..problem import ConfigError
 from .accumulate import ARITHMETIC
 from .lanes import lane_layout
-
-SHARED_LIMIT = 227 * 1024  # bytes a block of an sm_90 can opt in to
 
 
 class SharedBytes(NamedTuple):
@@ -67,12 +66,12 @@ class Rows:
 
     def __post_init__(self):
         power_of_two(self, "lanes", 1, 32)
-        if self.threads % 32 or not 32 <= self.threads <= 1024:
-            raise ConfigError("threads", self.threads, "must be a multiple of 32 from 32 to 1024")
-        if not 0 <= self.min_blocks <= 32 or self.min_blocks * self.threads > 2048:
-            raise ConfigError(
-                "min_blocks", self.min_blocks, f"blocks of {self.threads} threads: an SM holds 2048"
-            )
+        if self.threads % 32 or not 32 <= self.threads <= MAX_THREADS:
+            rule = f"must be a multiple of 32 from 32 to {MAX_THREADS}"
+            raise ConfigError("threads", self.threads, rule)
+        if not 0 <= self.min_blocks <= SM.blocks or self.min_blocks * self.threads > SM.threads:
+            rule = f"blocks of {self.threads} threads: an SM holds {SM.threads}"
+            raise ConfigError("min_blocks", self.min_blocks, rule)
         one_of(self, "arithmetic", ("auto", "packed", "fp32"))
 
     def complete(self, constants):
