@@ -7,7 +7,7 @@ import numpy as np
 from ...attention.reference import TOLERANCE, reference, relative_error
 from ...engines import faults
 from ...engines.tensormap import TensorMap, TensorMapArray
-from ...measure.colours import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
+from ...measure.timeline import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
 from ..bugs.base import poison
 from . import pictures
 from .exercise import Wrong, exercise, require
