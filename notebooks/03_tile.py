@@ -33,8 +33,7 @@
 import math
 
 import numpy as np
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from numba_deform.attention.reference import TOLERANCE, reference, relative_error
 from numba_deform.compiler import kernel

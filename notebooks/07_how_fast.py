@@ -31,8 +31,7 @@ import re
 import textwrap
 
 import numpy as np
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from numba_deform.attention.call import check_problem
 from numba_deform.compiler import kernel

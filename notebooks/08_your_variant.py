@@ -36,8 +36,7 @@ from collections import namedtuple
 from dataclasses import dataclass
 
 import numpy as np
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from numba_deform import ms_deform_attn
 from numba_deform.compiler import kernel

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 from numba.core.types import Type
-from numba.cuda import types as cuda_types
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device.ptx import Intrinsic, ptx_directory
@@ -177,7 +176,7 @@ class _Identity:
             self._say("frozenset", sorted(map(repr, value)))
         elif isinstance(value, np.dtype):
             self._say("dtype", value.str)
-        elif isinstance(value, (Type, cuda_types.Type)):
+        elif isinstance(value, Type):
             self._say("numba type", value)
         elif isinstance(value, types.CodeType):
             self._code(value)

@@ -5,8 +5,7 @@ samples: where the two rows of each 2x2 tile start and what they weigh. Then all
 runs, fetch each sample's numbers from the lane that has them, and load and add their own 16 bytes.
 """
 
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from ..compiler import kernel
 from ..device.integer import div_u32, rem_u32

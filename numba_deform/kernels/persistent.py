@@ -16,8 +16,7 @@ pipeline a round is what a row is. ``prefetch`` reads the next round's locations
 round before they are needed.
 """
 
-from numba import cuda, int32, uint32
-from numba.cuda import types
+from numba import cuda, int32, types, uint32
 
 from ..compiler import kernel
 from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks

@@ -12,8 +12,7 @@ to the asynchronous copy of sm_80 on, so that STAGES - 1 steps are under way whi
 Pixels outside the level are filled with zeros, which TMA does by itself.
 """
 
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from ..compiler import kernel
 from ..device.integer import div_u32

@@ -20,8 +20,7 @@ import functools
 from collections import namedtuple
 from typing import NamedTuple
 
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from ..compiler import kernel
 from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks

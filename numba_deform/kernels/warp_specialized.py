@@ -24,8 +24,7 @@ sync: what says that a stage is empty
 
 from collections import namedtuple
 
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from ..compiler import kernel
 from ..device.integer import div_u32

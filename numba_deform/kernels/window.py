@@ -24,8 +24,7 @@ import functools
 from collections import namedtuple
 from typing import NamedTuple
 
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from ..compiler import kernel
 from ..device.float32 import add_rm_f32

@@ -17,8 +17,7 @@ A tile is 2x2 pixels of ``row_bytes`` = channels * itemsize bytes. Its lanes are
 at its best: one for each 16 bytes of a tile's row, each loading from the upper and the lower row.
 """
 
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from ..compiler import kernel
 from ..device.integer import div_u32, rem_u32

@@ -10,7 +10,7 @@ import fake_measures
 import numpy as np
 import pytest
 from numba import cuda, int32, uint32
-from numba.cuda import types as cuda_types
+from numba import types as cuda_types
 
 from numba_deform.cli.bench import COMMANDS
 from numba_deform.cli.keys import UsageError

@@ -11,7 +11,7 @@ issue 2404.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx

@@ -11,7 +11,7 @@ others (pull request 2996). Seed 002 writes "check thread divergence patterns" o
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.memory import ld_global_b32, st_global_b32

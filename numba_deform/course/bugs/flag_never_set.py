@@ -12,7 +12,7 @@ written.
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.memory import ld_global_b32, shared_address, st_global_b32

@@ -10,7 +10,7 @@ is the other half of it: a spin with a relaxed load in place of an acquire.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.memory import ld_global_b32, shared_address, st_global_b32, st_shared_b32

@@ -12,7 +12,7 @@ below 1e-3 on the same fp16 data.
 
 import numpy as np
 from numba import cuda, float32, int32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.half2 import add_rn_f16x2, cvt_f32_f16_lo, mul_rn_f16x2

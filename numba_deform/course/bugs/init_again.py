@@ -9,7 +9,7 @@ deadlock/hang"). A barrier needs no reset. When a phase completes, the next one 
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init

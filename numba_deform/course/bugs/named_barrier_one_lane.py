@@ -10,7 +10,7 @@ each came to it at a time, and the kernel hung (facebookexperimental/triton pull
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.memory import ld_global_b32, st_global_b32

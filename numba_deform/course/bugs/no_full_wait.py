@@ -10,7 +10,7 @@ and the test data were constant.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx

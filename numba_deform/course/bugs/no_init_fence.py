@@ -9,7 +9,7 @@ to a GEMM (pull request 9).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx

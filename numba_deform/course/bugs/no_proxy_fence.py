@@ -10,7 +10,7 @@ asynchronous instructions read the tile, 86 of 100 results changed without the f
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel
 from ...device.memory import ld_global_b32, shared_address

@@ -3,8 +3,7 @@
 import json
 
 import numpy as np
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from ...compiler import kernel
 from ...device.marks import CAPACITY, MARK_BYTES
