@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 
+from .. import __version__
 from ..compiler.sass import ToolMissing
 from ..engines.cpu import SimFault
 from ..engines.gpu.device import GpuMissing, is_cuda_error
@@ -54,7 +55,7 @@ numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, wh
   tune        measure a few kernels on this GPU, and keep the fastest for variant=auto
   table       the table of a result file of bench or sweep, for the terminal or as Markdown
   plot        the plot of a result file, or time against x=sigma, queries, stages, ...
-  help        this text;  help COMMAND: its keys
+  help        this text;  help COMMAND: its keys;  --version: the version
 
 Examples:
   numba-deform probe
@@ -117,6 +118,9 @@ def main(argv=None):
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         words = ["help"]
+    if words == ["--version"]:
+        print(f"numba-deform {__version__}")
+        return RIGHT
     try:
         if words[0].startswith("time_limit="):
             return _limited(words)
