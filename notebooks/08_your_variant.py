@@ -40,7 +40,6 @@ from numba import cuda, float32, int32, types, uint32, uint64
 
 from numba_deform import ms_deform_attn
 from numba_deform.compiler import kernel
-from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
 from numba_deform.course.lessons import lesson8 as check
 from numba_deform.course.lessons import pictures
@@ -637,7 +636,9 @@ if running_on.passed and registrable.passed:
     level_ring_on = mine.kernel(RunningOn(stages=3), seeds)
     machine.append(level_ring_on)
 for made in machine:
-    found = inspect_kernel(made)
+    found = lessons.machine_code(made)
+    if not found:
+        break
     spilled = found.spill_loads + found.spill_stores
     print(
         f"{made.name:14} {found.registers} registers, {spilled} spills, stack of {found.stack} bytes; "

@@ -13,6 +13,6 @@ Drawings are in ``pictures``, exercises are made with ``exercise``, and the chec
 ``lessonN``.
 """
 
-from .running import Ran, cpu_only, engine, feature_map, run, show_fault, slider
+from .running import Ran, cpu_only, engine, feature_map, machine_code, run, show_fault, slider
 
-__all__ = ["Ran", "cpu_only", "engine", "feature_map", "run", "show_fault", "slider"]
+__all__ = ["Ran", "cpu_only", "engine", "feature_map", "machine_code", "run", "show_fault", "slider"]
