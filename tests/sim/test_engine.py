@@ -430,7 +430,7 @@ def test_a_fresh_process_without_a_gpu_or_variables():
     code = """if True:
         import numpy as np
         from numba import cuda, float32
-        from numba_deform.sim import simulate
+        from numba_deform import simulate
         def kernel(out):
             out[cuda.grid(1)] = float32(cuda.grid(1))
         out = np.zeros(64, np.float32)

@@ -1,6 +1,6 @@
 """Planted faults: kernels that differ from a right twin in the line at fault, for learning and as tests.
 
-    from numba_deform.bugs import BUGS
+    from numba_deform.course.bugs import BUGS
     bug = BUGS["parity_inverted"]
     launch = bug.arguments()
     simulate(bug.kernel(), launch.grid, bug.kernel().threads, launch.args)  # raises the fault

@@ -1,7 +1,7 @@
 """What the notebooks of ``notebooks/`` import: engines, faults as content, pictures, exercises.
 
-    from numba_deform import lessons
-    from numba_deform.lessons import pictures, lesson1 as check
+    from numba_deform.course import lessons
+    from numba_deform.course.lessons import pictures, lesson1 as check
 
     engine = lessons.engine()                                  # "gpu" or "cpu"
     lessons.run(kernel, 1, (maps, out, x, y), engine=engine)   # on either, arrays changed in place
