@@ -20,17 +20,16 @@ from numba_deform.measure import record
 
 def on_cpu(bug):
     """The fault's class, or what became of the numbers."""
-    planned = bug.arguments()
+    launch, kernel = bug.arguments(), bug.kernel(True)
     try:
-        kernel = bug.kernel(True)
-        simulate(kernel, planned.grid, kernel.threads, planned.args, planned.shared_bytes)
+        simulate(kernel, launch.grid, kernel.threads, launch.args, launch.shared_bytes)
     except SimFault as fault:
         return type(fault).__name__
-    return f"{planned.wrong()} of {planned.out.size} elements are wrong"
+    return f"{launch.wrong()} of {launch.out.size} elements are wrong"
 
 
 def on_gpu(bug):
-    """A row of the result file."""
+    """The fault's row of the result file."""
     seen = run_on_gpu(bug)
     row = {"bug": bug.name, "gpu": seen.kind, "text": seen.text, "cpu_engine": on_cpu(bug)}
     started = time.perf_counter()

@@ -2,10 +2,10 @@
 
     python bench/prepared.py --out bench/results/prepared.json
 
-PyTorch tensors, 300 queries of the Deformable-DETR decoder. All times are microseconds: ``host_*`` of a
-call until it returns (median of 1000, the queue kept short), ``wall_*`` for each of 1000 calls
-back-to-back until the GPU is done, ``gpu`` of the kernel by events, launched behind a delay, ``graph``
-and ``host_graph`` for each of 100 calls of a replay.
+PyTorch tensors, 300 queries of the Deformable-DETR decoder. All times are microseconds: ``host_*`` is a
+call until it returns (median of 1000, the queue kept short), ``wall_*`` one of 1000 calls in a row until
+the GPU is done, ``gpu`` the kernel by events, launched behind a delay, ``graph`` and ``host_graph`` one of
+100 calls of a replay.
 """
 
 import argparse
@@ -17,7 +17,8 @@ import torch
 from numba_deform import ms_deform_attn, prepare, preset, reference, relative_error
 from numba_deform.attention.prepared import host_microseconds
 from numba_deform.attention.reference import TOLERANCE
-from numba_deform.engines.gpu.device import find_gpu, time_launches
+from numba_deform.engines.gpu.device import find_gpu
+from numba_deform.engines.gpu.launch import time_launches
 from numba_deform.measure import record
 
 VARIANTS = ("direct", "tma-fastest")
@@ -33,7 +34,7 @@ def tensors(workload, seed):
 
 
 def wall(call, calls):
-    """Microseconds for each of ``calls`` calls, until the GPU is done."""
+    """Microseconds a call takes, of ``calls`` calls in a row, until the GPU is done."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(calls):
@@ -83,8 +84,8 @@ def measure(gpu, workload, name):
 
     # The graph reads what its arrays hold when it is replayed.
     inputs, others = tensors(workload, seed=2)
-    for mine, other in zip((value, locations, weights), others, strict=True):
-        mine.copy_(other)
+    for captured, other in zip((value, locations, weights), others, strict=True):
+        captured.copy_(other)
     out.fill_(torch.nan)
     graph.replay()
     row["error"] = error_of(out, inputs)

@@ -36,7 +36,7 @@ PROBLEM = Workload("sanitizer", batch=2, levels=((20, 31), (10, 16), (5, 8)), nu
 
 
 def compute_all():
-    """What runs under the tool: every variant once, each on a poisoned output."""
+    """Compute every variant once, each on a poisoned output: what runs under the tool."""
     inputs = PROBLEM.generate(seed=1)
     arrays = (
         inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
@@ -103,7 +103,7 @@ def table():
     for bug, seen in on_gpu.items():
         bounded = seen["debug"]
         if "report" in seen:
-            bounded = f"{seen['report']} at {seen['line']}"
+            bounded = f"{seen['report']} at `{seen['source'].partition('#')[0].strip()}`"
         # Of a tool's first line its first sentence: the rest names the kernel.
         said = [re.split(" between | at ", under_tools[bug][tool])[0] for tool in TOOLS]
         said = ["-" if text == "nothing" else text for text in said]

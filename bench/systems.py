@@ -1,6 +1,9 @@
-"""The probe (S1) and the tile copy (S2) on this machine's GPU, as JSON.
+"""The descriptor probe and the tile copy on this machine's GPU, as JSON.
 
-python bench/systems.py --out bench/results/systems.json
+    python bench/systems.py --out bench/results/systems.json
+
+The probe loads one box by TMA at two places, inside the tensor and over its corner; the tile copy moves all
+tiles of two tensors, with rings of 1 to 8 stages.
 """
 
 import argparse
@@ -18,7 +21,7 @@ def main():
     gpu, rows = find_gpu(), []
     for corner in ((0, 0), (-1, 99)):
         rows.append({"system": "probe", "corner": corner, **plain(run_probe("gpu", corner=corner))})
-    # The seeds' tensor stays in L2; the larger one does not.
+    # The small tensor stays in L2; the large one does not.
     for shape in ((100, 100, 32), (2048, 2048, 32)):
         for stages in (1, 2, 4, 8):
             result = run_tile_copy("gpu", shape=shape, stages=stages)

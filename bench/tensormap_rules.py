@@ -34,8 +34,10 @@ from numba_deform.engines.tensormap import (
     DriverMissing,
     TensorMap,
     TensorMapError,
-    _driver,
+    ask_driver,
+    driver_arguments,
 )
+from numba_deform.engines.tensormap.encoding import start_driver
 
 LEGAL, ILLEGAL, OBSERVE = "legal", "illegal", "observe"
 
@@ -67,8 +69,7 @@ class Case:
     def tensor_map(self, base: int, checked: bool) -> TensorMap:
         """The map over device address ``base``; TensorMapError if checked and a rule is broken."""
         address = base + self.offset if self.address is None else self.address
-        make = TensorMap if checked else TensorMap._unchecked
-        return make(address, map_address=self.map_offset or 0, **self.config)
+        return TensorMap(address, map_address=self.map_offset or 0, check=checked, **self.config)
 
 
 def of_rank(rank: int) -> dict:
@@ -310,7 +311,7 @@ def driver_answer(case: Case, base: int) -> str | None:
     m = case.tensor_map(base, checked=False)
     if case.map_offset is not None or case.null_strides:
         return encode_at(m, case.map_offset or 0, case.null_strides)
-    return m._ask_driver()[0]
+    return ask_driver(m)[0]
 
 
 def encode_at(m: TensorMap, offset: int, null_strides: bool) -> str:
@@ -319,8 +320,8 @@ def encode_at(m: TensorMap, offset: int, null_strides: bool) -> str:
     cuda-python chooses where its CUtensorMap objects lie, so this one calls the library itself.
     ``null_strides`` passes a null pointer in place of the strides.
     """
-    driver = _driver()
-    a = m.driver_arguments()
+    driver = start_driver()
+    a = driver_arguments(m)
     room = ctypes.create_string_buffer(512)
     place = ctypes.addressof(room)
     place += -place % 128 + offset
@@ -399,7 +400,7 @@ class NoGpu(Exception):
 def open_device() -> tuple[int, dict]:
     """A small allocation on device 0 (an address to describe), and what the machine is."""
     try:
-        driver = _driver()
+        driver = start_driver()
     except DriverMissing as error:
         raise NoGpu(str(error)) from error
 

@@ -37,7 +37,7 @@ import math
 import numpy as np
 from numba import cuda, int32, types, uint32, uint64
 
-from numba_deform.compiler import kernel
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons
 from numba_deform.course.lessons import lesson1 as check
 from numba_deform.course.lessons import pictures
@@ -110,8 +110,8 @@ BOX_WORDS = BOX_BYTES // 4
 THREADS = 128
 
 
-@kernel(types.void(types.uint64, types.uint64, types.int32, types.int32), threads=THREADS)
-def load_box(map, out, x, y):
+@kernel(threads=THREADS)
+def load_box(map: u64, out: u64, x: i32, y: i32):
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tile_at, full = shared_address(tile), shared_address(barrier)
@@ -137,8 +137,9 @@ def load_box(map, out, x, y):
 # the two fences let the copy engine see the new barrier and the new map, and `mbarrier_arrive_expect_tx`
 # announces the bytes.
 #
-# The kernel gets *addresses*: of the map and of `out`. `TensorMapArray` holds one or more maps, aligned as
-# the hardware wants them.
+# The annotations are the types of the kernel's parameters. `u64` is an *address*: the kernel gets those of
+# the map and of `out`. `i32` is a number. `TensorMapArray` holds one or more maps, aligned as the hardware
+# wants them.
 
 # %%
 maps = TensorMapArray([box_map])
@@ -261,14 +262,14 @@ pictures.feature_maps([as_right, as_swapped], ["dims (C, W, H): right", "dims (C
 # %% [markdown]
 # ## Exercise 3: one box for each block
 #
-# Twenty blocks shall bring the whole picture, a box each: four boxes in a row (`across`), five rows of boxes,
-# numbered row by row. Block `b` writes its box to `out[b]`. Only the coordinates are missing. Note where they
-# go: `x` comes before `y`.
+# Twenty blocks are to bring the whole picture, a box each: four boxes in a row (`across`), five rows of
+# boxes, numbered row by row. Block `b` writes its box to `out[b]`. Only the coordinates are missing. Note
+# where they go: `x` comes before `y`.
 
 
 # %% exercise="block_corner"
-@kernel(types.void(types.uint64, types.uint64, types.int32), threads=THREADS)
-def all_boxes(map, out, across):
+@kernel(threads=THREADS)
+def all_boxes(map: u64, out: u64, across: i32):
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tile_at, full = shared_address(tile), shared_address(barrier)
@@ -381,13 +382,11 @@ lessons.show_fault(lambda: TensorMap.of(channels_first, box=(12, 8, 32)))
 
 
 # %%
-ROOM = (
-    BOX_BYTES + 16
-)  # the size of a shared array is a constant's name; an expression would not compile
+ROOM = BOX_BYTES + 16  # a name, since the size of a shared array cannot be an expression
 
 
-@kernel(types.void(types.uint64), threads=32)
-def misaligned(map):
+@kernel(threads=32)
+def misaligned(map: u64):
     tile = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     full = shared_address(barrier)

@@ -31,7 +31,7 @@
 import numpy as np
 from numba import cuda, int32, types, uint32, uint64
 
-from numba_deform.compiler import kernel
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons
 from numba_deform.course.bugs import BUGS
 from numba_deform.course.lessons import lesson2 as check
@@ -145,13 +145,8 @@ BOX_WORDS = BOX_BYTES // 4
 THREADS = 32
 
 
-@kernel(
-    types.void(
-        types.uint64, types.uint64, types.int32, types.int32, types.int32, types.int32, types.int32
-    ),
-    threads=THREADS,
-)
-def load_box(map, out, count, arrive, expect, parity, again):
+@kernel(threads=THREADS)
+def load_box(map: u64, out: u64, count: i32, arrive: i32, expect: i32, parity: i32, again: i32):
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tile_at, full = shared_address(tile), shared_address(barrier)
@@ -222,8 +217,8 @@ lessons.slider(look, start={"step": 5}, landing=landings, step=range(6))
 
 
 # %%
-@kernel(types.void(types.uint64), threads=1)
-def ask(answers):
+@kernel(threads=1)
+def ask(answers: u64):
     barrier = cuda.shared.array(1, types.uint64)
     bar = shared_address(barrier)
     mbarrier_init(bar, uint32(1))
@@ -319,8 +314,8 @@ TILE_WORDS = 32
 TILE_BYTES = 4 * TILE_WORDS
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=TILE_WORDS)
-def hasty(data, out):
+@kernel(threads=TILE_WORDS)
+def hasty(data: u64, out: u64):
     tile = cuda.shared.array(TILE_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tile_at, full = shared_address(tile), shared_address(barrier)
@@ -381,8 +376,8 @@ check.patient_wait(patient_wait)
 COUNT = 64
 
 
-@kernel(types.void(types.uint64, types.int32), threads=COUNT)
-def reverse(out, late):
+@kernel(threads=COUNT)
+def reverse(out: u64, late: i32):
     numbers = cuda.shared.array(COUNT, types.uint32)
     barrier = cuda.shared.array(1, types.uint64)
     at, bar = shared_address(numbers), shared_address(barrier)
@@ -425,8 +420,8 @@ lessons.show_fault(lambda: lessons.run(reverse, 1, (reversed_numbers, 1), engine
 
 
 # %%
-@kernel(types.void(types.uint64, types.uint64, types.int32), threads=160)
-def team(data, out, count):
+@kernel(threads=160)
+def team(data: u64, out: u64, count: i32):
     numbers = cuda.shared.array(128, types.uint32)
     tile = cuda.shared.array(TILE_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
@@ -466,8 +461,8 @@ check.arrivals(count, team)
 #
 # Now the collection of what goes wrong, with one kernel, `load_box`, and one number changed each time.
 # `watch` shows how the barrier got there, and the report says what is missing. The same six mistakes are
-# planted in `numba_deform/course/bugs`, where they were tried on an H200: four hang, one ends in an error that
-# names nothing, and one gives the right result, by luck (`bench/FAULTS.md`).
+# planted in `numba_deform/course/bugs`, where they were tried on an H200: four hang, one ends in an error
+# that names nothing, and one gives the right result, by luck (`bench/FAULTS.md`).
 
 # %%
 lessons.cpu_only("The reports of a misused barrier")

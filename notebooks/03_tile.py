@@ -35,8 +35,9 @@ import math
 import numpy as np
 from numba import cuda, float32, int32, types, uint32, uint64
 
-from numba_deform.attention.reference import TOLERANCE, reference, relative_error
-from numba_deform.compiler import kernel
+from numba_deform import reference, relative_error
+from numba_deform.attention.reference import TOLERANCE
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons
 from numba_deform.course.lessons import lesson3 as check
 from numba_deform.device.half2 import cvt_f32_f16_hi, cvt_f32_f16_lo, mov_b32_f32, mov_f32_b32
@@ -60,8 +61,8 @@ print(f"kernels run on: {engine}")
 # ## A query
 #
 # One query with four samples. Locations are *normalised*: (0, 0) is the top left corner of the picture and
-# (1, 1) the bottom right one. So the same location means the same place on every level of a pyramid. Samples 2
-# and 3 lie at the border on purpose. Weights come from a softmax and sum to 1.
+# (1, 1) the bottom right one. So the same location means the same place on every level of a pyramid. Samples
+# 2 and 3 lie at the border on purpose. Weights come from a softmax and sum to 1.
 
 # %%
 W, H, CHANNELS, POINTS = 48, 40, 32, 4
@@ -192,9 +193,6 @@ PIXEL_BYTES = CHANNELS * 2
 TILE_BYTES = 4 * PIXEL_BYTES
 ROOM = POINTS * TILE_BYTES
 PAIRS = CHANNELS // 2
-SIGNATURE = types.void(
-    types.uint64, types.uint64, types.uint64, types.uint64, types.int32, types.int32
-)
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -209,8 +207,8 @@ def lower_and_fraction(location, size):
     return int32(lower), float32(x - lower)
 
 
-@kernel(SIGNATURE, threads=32)
-def attend_query(map, locations, weights, out, width, height):
+@kernel(threads=32)
+def attend_query(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = shared_address(tiles), shared_address(barrier)
@@ -350,8 +348,8 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(SIGNATURE, threads=32)
-def attend_near(map, locations, weights, out, width, height):
+@kernel(threads=32)
+def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = shared_address(tiles), shared_address(barrier)

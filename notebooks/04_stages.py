@@ -24,34 +24,33 @@
 
 # %%
 import numpy as np
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda, int32, uint32, uint64
 
-from numba_deform.compiler import kernel
+from numba_deform import Workload
+from numba_deform.compiler import kernel, u64
 from numba_deform.course import bugs, lessons
 from numba_deform.course.lessons import lesson4 as check
 from numba_deform.course.lessons import pictures
-from numba_deform.device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
-from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.limits import limits_of
+from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx
 from numba_deform.device.memory import ld_global_b32, ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import (
     Ring,
-    acquire,
     commit,
     first_state,
     full_barrier,
     init_barriers,
     make_advance,
     mbarrier_wait,
-    release,
     wait,
 )
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
-from numba_deform.kernels.budget import Budget, limits_of
-from numba_deform.kernels.registry import Constants, variant
+from numba_deform.kernels.budget import Budget
+from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.registry import variant
 from numba_deform.measure import timeline
 from numba_deform.measure.systems import plan_operator
-from numba_deform.workloads.workload import Workload
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -65,6 +64,11 @@ print(f"kernels run on: {engine}")
 # and the barrier counts the bytes.
 #
 # `work` stands for the interpolation: 192 steps over the words of a tile, each of which depends on the last.
+#
+# The bookkeeping of barriers is always the same, and `device/pipeline.py` has it. A `Ring` is where the
+# barriers lie, a *state* is a stage and a parity; it begins at `first_state()`. `commit` announces bytes on
+# the state's full barrier, `wait` waits for them, `advance` goes on to the next use. With one stage, that is
+# the same stage with the other parity.
 
 # %%
 LANES, TILES, WORDS, WORK = 32, 12, 8, 192
@@ -81,41 +85,51 @@ def work(tile, lane, total):
     return total
 
 
-open_marks, mark = make_marks(True)
+@cuda.jit(device=True, inline="always")
+def issue(ring, state, data, tiles, i):
+    """By one thread: ask for tile i, into the state's stage."""
+    commit(ring, state, TILE_BYTES)
+    to = uint32(tiles + uint32(TILE_BYTES) * uint32(state.stage))
+    start = data + uint64(TILE_BYTES) * uint64(i)
+    cp_async_bulk_load(to, start, uint32(TILE_BYTES), full_barrier(ring, state))
 
 
-@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-def one_stage(data, out, marks):
+@cuda.jit(device=True, inline="always")
+def release(ring, state):
+    """All lanes have read the stage: it may be overwritten."""
+    cuda.syncwarp()
+
+
+advance = make_advance(1)
+
+
+@kernel(threads=LANES)
+def one_stage(data: u64, out: u64):
     tile = cuda.shared.array(TILE_WORDS, uint32, alignment=128)
     bars = cuda.shared.array(1, uint64)
-    tiles, full = shared_address(tile), shared_address(bars)
-    lane, total = int32(cuda.threadIdx.x), uint32(0)
-    pen, state = open_marks(marks, int32(0), int32(0), lane), first_state()
+    tiles, ring = shared_address(tile), Ring(shared_address(bars), uint32(0))
+    lane, total, state = int32(cuda.threadIdx.x), uint32(0), first_state()
     if lane == 0:
-        mbarrier_init(full, uint32(1))
+        init_barriers(ring.full, 1, 1)
         fence_mbarrier_init()
     cuda.syncwarp()
     for i in range(TILES):
-        mark(pen, ISSUE, state)
         if lane == 0:
-            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            cp_async_bulk_load(tiles, data + uint64(TILE_BYTES * i), uint32(TILE_BYTES), full)
-        mark(pen, WAIT, state)
-        mbarrier_wait(full, int32(i & 1))
-        mark(pen, COMPUTE, state)
+            issue(ring, state, data, tiles, i)
+        wait(ring, state)
         total = work(tiles, lane, total)
-        cuda.syncwarp()  # all lanes have read the tile: it may be overwritten
-    mark(pen, RELEASE, state)
+        release(ring, state)
+        state = advance(state)
     st_global_b32(out + uint64(4 * lane), total)
 
 
 # %% [markdown]
-# The `mark` lines are for us: lane 0 writes the clock and what begins now to global memory. On a GPU it is
-# the clock of the SM. The CPU engine has virtual cycles: each operation costs what a table says, for instance
-# 600 cycles for the way of a copy (`engines/cpu/costs.py`). It predicts what overlaps with what, not the
+# `check.trace` runs the kernel, compares its sums, and draws what the warp did when. For that it takes the
+# kernel's *traced form*, which the package makes from the source: before and after `issue`, `wait` and
+# `release` (they are known by these names) lane 0 writes the clock to global memory. On a GPU it is the clock
+# of the SM. The CPU engine has virtual cycles: each operation costs what a table says, for instance 600
+# cycles for the way of a copy (`engines/cpu/costs.py`). It predicts what overlaps with what, not the
 # milliseconds.
-#
-# `check.trace` runs the kernel, compares its sums, and makes a timeline of the marks.
 
 # %%
 alone = check.trace(one_stage, "one stage", engine)
@@ -144,57 +158,38 @@ pictures.timelines(alone)
 # last step. That is the earliest moment at which it is free. The stage of tile `i` itself is full, and about
 # to be read.
 #
-# The bookkeeping is always the same, and `device/pipeline.py` has it. A *state* is a stage and a parity;
-# there are two of them, one for the tile that is asked for next (`ahead`) and one for the tile that is read
-# next (`now`). Both begin at `first_state()`. `commit` announces bytes on the state's full barrier, `wait`
-# waits for them, `advance` goes on to the next stage.
+# There are two states now, one for the tile that is asked for next (`ahead`) and one for the tile that is
+# read next (`now`). Both begin at `first_state()`, and `advance` takes each on to the next stage.
 
 
 # %%
-@cuda.jit(device=True, inline="always")
-def ask(data, tiles, ring, state, i):
-    """By one thread: tile i, into the state's stage."""
-    commit(ring, state, TILE_BYTES)
-    to = uint32(tiles + uint32(TILE_BYTES) * uint32(state.stage))
-    start = data + uint64(TILE_BYTES) * uint64(i)
-    cp_async_bulk_load(to, start, uint32(TILE_BYTES), full_barrier(ring, state))
-
-
 def build_ring(stages):
     STAGES, LEAD = stages, stages - 1
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-    def stages_of_a_warp(data, out, marks):
+    @kernel(threads=LANES)
+    def stages_of_a_warp(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         bars = cuda.shared.array(STAGES, uint64)
         tiles, ring = shared_address(tile), Ring(shared_address(bars), uint32(0))
         lane, total = int32(cuda.threadIdx.x), uint32(0)
-        pen = open_marks(marks, int32(0), int32(0), lane)
         if lane == 0:
             init_barriers(ring.full, STAGES, 1)
             fence_mbarrier_init()
         cuda.syncwarp()
         ahead = now = first_state()
         for i in range(LEAD):  # prologue
-            mark(pen, ISSUE, ahead)
             if lane == 0:
-                ask(data, tiles, ring, ahead, i)
-            mark(pen, COMMIT, ahead)
+                issue(ring, ahead, data, tiles, i)
             ahead = advance(ahead)
         for i in range(TILES):
             if i + LEAD < TILES:  # prefetch
-                mark(pen, ISSUE, ahead)
                 if lane == 0:
-                    ask(data, tiles, ring, ahead, i + LEAD)
-                mark(pen, COMMIT, ahead)
+                    issue(ring, ahead, data, tiles, i + LEAD)
                 ahead = advance(ahead)
-            mark(pen, WAIT, now)
             wait(ring, now)
-            mark(pen, COMPUTE, now)
             total = work(uint32(tiles + TILE_BYTES * now.stage), lane, total)
-            cuda.syncwarp()  # all lanes have read the stage: the next step may refill it
-            mark(pen, RELEASE, now)
+            release(ring, now)  # the next step may refill the stage
             now = advance(now)
         st_global_b32(out + uint64(4 * lane), total)
 
@@ -223,9 +218,9 @@ pictures.timelines(*(recorded[s] for s in (1, 2, 3, 4)), end=end)
 # bring three, until the warp works without a pause.
 
 # %%
-for stages, made in recorded.items():
-    share = timeline.shares(made)[0]
-    print(f"{stages} stages: {check.cycles(made):6} cycles, waits {share['wait']:4.0%} of them")
+for stages, drawn in recorded.items():
+    share = timeline.shares(drawn)[0]
+    print(f"{stages} stages: {check.cycles(drawn):6} cycles, waits {share['wait']:4.0%} of them")
 
 
 # %%
@@ -325,7 +320,7 @@ lessons.show_fault(lambda: lessons.run(stuck.kernel(), launch.grid, launch.args,
 # | thread 0 | every thread |
 # |---|---|
 # | `acquire(ring, ahead)`: wait until the stage is empty | `wait(ring, now)`: wait until it is full |
-# | `commit`, and the copy (our `ask`) | work |
+# | `commit`, and the copy (our `issue`) | work |
 # | `ahead = advance(ahead)` | `release(ring, now)`: one arrival on empty |
 # | | `now = advance(now)` |
 #
@@ -334,7 +329,10 @@ lessons.show_fault(lambda: lessons.run(stuck.kernel(), launch.grid, launch.args,
 #
 # ## Exercise 3: write the ring
 #
-# Three calls are missing.
+# Three calls are missing. `acquire` and `release` are those of the package now: they use the empty barriers.
+
+# %%
+from numba_deform.device.pipeline import acquire, release
 
 
 # %% exercise="shared_ring"
@@ -343,8 +341,8 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def stages_of_a_block(data, out):
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -382,14 +380,14 @@ check.shared_ring(build_shared, engine=engine)
 # %% [markdown]
 # ## The ring of two that read garbage
 #
-# This package began with a line of experiments in CUDA C++ on the same operator. Its kernel with `STAGES = 1`
-# worked. With `STAGES = 2` the values read were these, beside those expected:
+# This package began with a line of experiments in CUDA C++ on the same operator. One of their kernels worked
+# with `STAGES = 1`. With `STAGES = 2` the values read were these, beside those expected:
 #
 #     [0.0001, 0.0000, 37184.0000, ...]
 #     [0.0000, 0.0100, 0.0200, 0.0300, ...]
 #
-# The new thing was a barrier that is used again and again, so the notes blamed the barrier: *"barrier phase
-# mismatch in reuse pattern"*. Two cures were tried. Setting the barrier up again with `init` hung;
+# The new thing was a barrier that is used again and again, so the notes on it blamed the barrier: *"barrier
+# phase mismatch in reuse pattern"*. Two cures were tried. Setting the barrier up again with `init` hung;
 # `arrive_and_drop` ended in a launch failure. Then two stages were given up, with the advice not to use them
 # until the barrier bug is resolved.
 #
@@ -407,8 +405,8 @@ check.shared_ring(build_shared, engine=engine)
 STEPS, ROW_BYTES = 6, 4 * LANES
 
 
-@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-def two_stages(data, weights, out):
+@kernel(threads=LANES)
+def two_stages(data: u64, weights: u64, out: u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
     tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
@@ -472,8 +470,8 @@ lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), eng
 
 
 # %% exercise="mend"
-@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-def mended(data, weights, out):
+@kernel(threads=LANES)
+def mended(data: u64, weights: u64, out: u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
     tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
@@ -548,9 +546,10 @@ lessons.slider(real_stages, start={"stages": 4}, stages=list(real))
 #
 # ## What a stage costs
 #
-# Each stage is shared memory, and shared memory decides how many blocks an SM holds at once. The guide met it
-# first as a wall: 512 threads with two stages need 65,792 bytes, and a block has 48 KB unless it asks for
-# more. With 256 threads two stages fit. `Budget` is the arithmetic behind it, and needs no GPU:
+# Each stage is shared memory, and shared memory decides how many blocks an SM holds at once. Those
+# experiments met it first as a wall: 512 threads with two stages need 65,792 bytes, and a block has 48 KB
+# unless it asks for more. With 256 threads two stages fit. `Budget` is the arithmetic behind it, and needs no
+# GPU:
 
 # %%
 constants, limits = Constants(levels=4, points=8, channels=32), limits_of("sm_90a")
@@ -584,7 +583,7 @@ for stages, ms, budget in check.measured_stages("tma"):
 # Why does the second stage bring 3 % here, where our lonely warp was nearly twice as fast? **Because the warp
 # is not alone.** On an SM there are 24 warps, each with a ring of its own. When one waits, another works: the
 # other warps *are* the stages. And all of them share one TMA unit, which takes a tile every 8 to 9 cycles,
-# however many wait in line (the ceiling in the README: 0.965 ms for these tiles, 8.0 cycles each). A pipeline
+# however many wait in line (lesson 7 measures it: 0.966 ms for these tiles, 8.0 cycles each). A pipeline
 # hides latency. It does not make a throughput.
 #
 # So there are three reasons why more stages stop helping:

@@ -23,13 +23,14 @@
 
 # %%
 import numpy as np
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda, int32, uint32, uint64
 
-from numba_deform.compiler import kernel
+from numba_deform import Workload
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import bugs, lessons
 from numba_deform.course.lessons import lesson5 as check
 from numba_deform.course.lessons import pictures
-from numba_deform.device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
+from numba_deform.device.limits import limits_of
 from numba_deform.device.memory import ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import (
     Ring,
@@ -44,11 +45,11 @@ from numba_deform.device.pipeline import (
 )
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
-from numba_deform.kernels.budget import Budget, limits_of
-from numba_deform.kernels.registry import Constants, variant
+from numba_deform.kernels.budget import Budget
+from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.registry import variant
 from numba_deform.measure import timeline
 from numba_deform.measure.systems import plan_operator, run_plan
-from numba_deform.workloads.workload import Workload
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -64,7 +65,6 @@ LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64
 PART_BYTES = 4 * LANES * WORDS  # of a tile, for one consumer warp
 TILE_BYTES, TILE_WORDS = CONSUMERS * PART_BYTES, CONSUMERS * LANES * WORDS
 THREADS = LANES * (1 + CONSUMERS)
-open_marks, mark = make_marks(True)
 
 
 @cuda.jit(device=True, inline="always")
@@ -76,7 +76,7 @@ def work(tile, lane, total):
 
 
 @cuda.jit(device=True, inline="always")
-def ask(data, tiles, ring, state, i):
+def issue(ring, state, data, tiles, i):
     """By one thread: tile i, into the state's stage."""
     commit(ring, state, TILE_BYTES)
     to = uint32(tiles + uint32(TILE_BYTES) * uint32(state.stage))
@@ -88,8 +88,8 @@ def build_roles(stages):
     STAGES, READERS = stages, CONSUMERS * LANES
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-    def roles(data, out, marks, items):
+    @kernel(threads=THREADS)
+    def roles(data: u64, out: u64, items: i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -101,26 +101,20 @@ def build_roles(stages):
             init_barriers(ring.empty, STAGES, READERS)  # every consumer thread
             fence_mbarrier_init()
         cuda.syncthreads()
-        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        state = first_state()
         if warp == 0:
             if lane == 0:
                 for i in range(TILES):
-                    mark(pen, ACQUIRE, state)
                     acquire(ring, state)
-                    mark(pen, ISSUE, state)
-                    ask(data, tiles, ring, state, i)
-                    mark(pen, COMMIT, state)
+                    issue(ring, state, data, tiles, i)
                     state = advance(state)
         else:
             consumer, total = int32(warp - 1), uint32(0)
             for _ in range(TILES):
-                mark(pen, WAIT, state)
                 wait(ring, state)
-                mark(pen, COMPUTE, state)
-                mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                total = work(mine, lane, total)
+                part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                total = work(part, lane, total)
                 release(ring, state)
-                mark(pen, RELEASE, state)
                 state = advance(state)
             st_global_b32(out + uint64(4 * (tid - LANES)), total)
 
@@ -137,7 +131,7 @@ pictures.timelines(recorded[2])
 # say it wrongly. Each role has one loop, one state, and one thing to wait for.
 
 # %%
-last = max(span.end for made in recorded.values() for span in made.spans)
+last = max(span.end for drawn in recorded.values() for span in drawn.spans)
 
 
 def with_stages(stages):
@@ -254,7 +248,8 @@ check.producer_parity(producer_parity)
 # - the barriers are initialised once, before the loop;
 # - the state goes on. Stage and parity are those of the ring, and it knows nothing of items.
 #
-# The original did set up its barriers at the top of the loop. Here is that fault:
+# The CUDA C++ experiments that this package began with had a persistent kernel too, and set up its barriers
+# at the top of the loop. Here is that fault:
 
 # %%
 loop = bugs.BUGS["init_in_loop"]
@@ -274,8 +269,8 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-    def persistent(data, out, marks, items):
+    @kernel(threads=THREADS)
+    def persistent(data: u64, out: u64, items: i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -287,29 +282,23 @@ def build_persistent(stages):
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             fence_mbarrier_init()
         cuda.syncthreads()
-        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    mark(pen, ACQUIRE, state)
                     acquire(ring, state)
-                    mark(pen, ISSUE, state)
-                    ask(data, tiles, ring, state, item * TILES + i)
-                    mark(pen, COMMIT, state)
+                    issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
                 item = int32(item + stride)
         else:
             while item < items:
                 consumer, total = int32(warp - 1), uint32(0)
                 for _ in range(TILES):
-                    mark(pen, WAIT, state)
                     wait(ring, state)
-                    mark(pen, COMPUTE, state)
-                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(mine, lane, total)
+                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(part, lane, total)
                     ...  # give the stage back
-                    mark(pen, RELEASE, state)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
                 st_global_b32(out + uint64(4) * uint64(place), total)
@@ -338,15 +327,17 @@ seams()
 
 # %% [markdown]
 # There is a third trap in such loops: the tail. If the number of queries does not fill the last block, some
-# threads have nothing to do, and a barrier that counts them waits for them. The guide's second phase never
+# threads have nothing to do, and a barrier that counts them waits for them. One of those experiments never
 # returned for this reason. Its barrier counted all 256 threads of a block; 48 x 20522 queries are 15391.5
 # blocks, and half of the last block's threads never came. In the package's kernels every thread of a role
 # makes every step, and only the loads and stores ask whether there is something to load.
 #
 # ## Ratios
 #
-# How many warps for each role? The guide planned to try 1:7, 2:6, 3:5 and 4:4, and never could. All of them
-# run here, as `phase5-1-7` and so on. A small problem, and the timeline of block 0 for each:
+# How many warps for each role? The experiments were to try 1:7, 2:6, 3:5 and 4:4, and never came to it. All
+# of them run here, as `roles-1-7` and so on. (The experiments counted their steps, and what was measured is
+# recorded under these names: `phase5-1-7` is the old name of `roles-1-7`, and both work.) A small problem,
+# and the timeline of block 0 for each:
 
 # %%
 small = Workload(
@@ -372,14 +363,14 @@ def show_ratio(ratio):
 lessons.slider(show_ratio, start={"ratio": "2:6"}, ratio=list(ratios))
 
 # %%
-for name, made in ratios.items():
-    shares = timeline.shares(made)
+for name, drawn in ratios.items():
+    shares = timeline.shares(drawn)
     for warp, role in ((0, "first producer"), (7, "last consumer ")):
         print(name, role, {what: f"{share:.0%}" for what, share in shares[warp].items()})
 
 # %% [markdown]
 # With one producer the picture is plain: it issues nearly all the time, and seven warps wait for it. With
-# more of them, each has less to issue. Measured on an H200 (README, 31.5 million tiles):
+# more of them, each has less to issue. Measured on an H200 (`bench/TABLE.md`, 31.5 million tiles):
 
 # %%
 times = check.measured("phase5-1-7", "phase5-2-6", "phase5-3-5", "phase5-4-4")
@@ -412,11 +403,11 @@ check.bottleneck(bottleneck)
 # To load a tile, the producer computes where it lies. To interpolate, the consumer needs the fractions and
 # the attention weight. There are three ways, and they are the parameter `metadata`:
 #
-# | | | on an H200 |
+# | `metadata` | | variant |
 # |---|---|---|
-# | `recompute` | the consumers read locations and weights again, each lane for itself | `phase1` |
-# | `shared` | the producers write the weights beside the tile, in shared memory | `phase2` |
-# | `shuffle` | each consumer lane prepares some samples, the others fetch them by shuffle | `phase6` |
+# | `recompute` | every consumer lane reads locations and weights again | `roles-recompute` (`phase1`) |
+# | `shared` | the producers write the weights beside the tile, in shared memory | `roles-shared` (`phase2`) |
+# | `shuffle` | a lane prepares some samples, the others fetch them by shuffle | `roles-shuffle` (`phase6`) |
 
 # %%
 constants, limits = Constants(levels=4, points=8, channels=32), limits_of("sm_90a")
@@ -444,7 +435,7 @@ for arrivals in ("warp", "lane"):
 #
 # ## Does it pay?
 #
-# Now the whole table (local(2), H200, README), from plain loads to roles:
+# Now all of them in one table (local(2), H200, `bench/TABLE.md`), from plain loads to roles:
 
 # %%
 names = "direct", "tma-fastest", "tma", "tma-fp32", "warp-specialized", "phase2"
@@ -452,9 +443,10 @@ for name, ms in check.measured(*names).items():
     print(f"{name:17} {ms:.2f} ms  {'#' * round(25 * ms)}")
 
 # %% [markdown]
-# Roles lose. `phase2` takes 1.43 times as long as `tma-fp32`, which has the same arithmetic, and in which
-# every warp does everything. Even the best of the family, `warp-specialized` with 4 + 8 warps, larger stages
-# and packed arithmetic, is behind `tma`. Look at the timeline that was recorded of `phase2` on the H200:
+# Roles lose. `roles-shared` (`phase2`) takes 1.43 times as long as `tma-fp32`, which has the same arithmetic,
+# and in which every warp does everything. Even the best of the family, `warp-specialized` with 4 + 8 warps,
+# larger stages and packed arithmetic, is behind `tma`. Look at the timeline that was recorded of
+# `roles-shared` on the H200:
 
 # %%
 for row in check.measured_timeline()[:4]:
@@ -471,7 +463,7 @@ for row in check.measured_timeline()[:4]:
 # operands, the address, the coordinates, the barrier, have to be the same for the whole warp. Here each lane
 # has a tile of its own, so the compiler makes a loop of it: pick a lane, broadcast its operands, issue, next
 # lane. A producer's 24 tiles of a step are 24 rounds. `tma` and `tma-fastest` have the same loop, but there
-# all eight warps of a block issue. In `phase2` two of them do.
+# all eight warps of a block issue. In `roles-shared` two of them do.
 #
 # ## Exercise 5: predict the time
 #
@@ -517,8 +509,8 @@ print(
 #
 # When one instruction is worth much. The producers' price is *per instruction*; so let an instruction bring a
 # large box that hundreds of samples read, and a single producer warp feeds fifteen consumer warps. That is
-# how `window` works, the fastest kernel of this package where samples lie near their queries: 0.33 ms
-# against 0.489 for plain loads (README). The same holds for matrix products, whose tiles are large.
+# how `window` works, the fastest kernel of this package where samples lie near their queries: 0.315 ms
+# against 0.491 for plain loads (`bench/TABLE.md`). The same holds for matrix products, whose tiles are large.
 #
 # Warp specialization is not fast or slow. It moves the loading to few warps, and that is a gift if loading is
 # few instructions, and a burden if it is many.

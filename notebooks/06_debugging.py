@@ -24,15 +24,16 @@
 from collections import Counter
 
 import numpy as np
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda, int32, uint32, uint64
 
-from numba_deform.compiler import kernel
+from numba_deform import SimFault, simulate
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons
 from numba_deform.course.bugs import BUGS
 from numba_deform.course.bugs.base import poison, random_words
 from numba_deform.course.lessons import lesson6 as check
 from numba_deform.course.lessons import pictures
-from numba_deform.course.lessons.recorded import results
+from numba_deform.course.lessons.results import results
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     ld_acquire_cta_shared_b32,
@@ -49,7 +50,7 @@ from numba_deform.device.tma import (
     cp_async_bulk_store,
     cp_async_bulk_wait_group,
 )
-from numba_deform.engines.cpu import SimFault, explore, simulate
+from numba_deform.engines.cpu import explore
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -81,8 +82,8 @@ STAGES, ITEMS, READERS = 2, 6, 64
 TILE_BYTES = 4 * READERS
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=32 + READERS)
-def roles(data, out):
+@kernel(threads=32 + READERS)
+def roles(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
@@ -153,8 +154,8 @@ lessons.show_fault(lambda: lessons.run(roles, 1, (data, out), engine="cpu"))
 # %% exercise="arrivals"
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=32 + READERS)
-def roles(data, out):
+@kernel(threads=32 + READERS)
+def roles(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
@@ -198,8 +199,8 @@ LANES = 32
 ROW_BYTES = 4 * LANES
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def pipeline(data, out):
+@kernel(threads=LANES)
+def pipeline(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     tiles, full = shared_address(tile), shared_address(full_bars)
@@ -268,8 +269,8 @@ lessons.show_fault(lambda: lessons.run(pipeline, 1, (data, out), engine="cpu"))
 # %% exercise="warp_sync"
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def pipeline(data, out):
+@kernel(threads=LANES)
+def pipeline(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     tiles, full = shared_address(tile), shared_address(full_bars)
@@ -308,8 +309,8 @@ check.warp_sync(pipeline, engine=engine)
 POINTS, THREADS = 4, 64
 
 
-@kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-def weighted(weights, data, out, queries):
+@kernel(threads=THREADS)
+def weighted(weights: u64, data: u64, out: u64, queries: i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
     bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
@@ -345,8 +346,8 @@ check.tail(hangs=hangs)
 #
 # This cell runs on your engine. On a GPU, `lessons.run` launches the **guarded form** of a kernel: its source
 # is rewritten so that every wait looks at the clock, and after a second the whole grid ends, with a report
-# instead of a hang. (In your own programs: `numba_deform.engines.gpu.guard.launch_guarded`, or `debug=1` on the
-# command line.)
+# instead of a hang. (In your own programs: `numba_deform.engines.gpu.guard.launch_guarded`, or `debug=1` on
+# the command line.)
 
 
 # %%
@@ -369,8 +370,9 @@ print(on_the_h200["tail_skips_barrier"]["debug_text"])
 # counts, and nobody keeps a list. The CPU engine does, and names the threads that have left. So the guarded
 # form tells you *where*, and you go to the CPU engine for *why*.
 #
-# The fault was the original program's: 48 × 20522 queries fill 15391 blocks of 64, and half of one more. A
-# test whose queries fill their blocks sees nothing of it. Test with a size that does not.
+# This fault comes from the CUDA C++ experiments that this package began with: 48 × 20522 queries fill 15391
+# blocks of 64, and half of one more. A test whose queries fill their blocks sees nothing of it. Test with a
+# size that does not.
 #
 # Why is the same early `return` harmless with `syncthreads`? Because the hardware counts exited threads as
 # arrived there. An mbarrier is only a number in memory, and no exit changes it.
@@ -380,8 +382,8 @@ print(on_the_h200["tail_skips_barrier"]["debug_text"])
 # %% exercise="rounds"
 
 
-@kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-def weighted(weights, data, out, queries):
+@kernel(threads=THREADS)
+def weighted(weights: u64, data: u64, out: u64, queries: i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
     bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
@@ -417,8 +419,8 @@ check.rounds(weighted, engine=engine)
 EMPTY, WRITING, READY = 0, 1, 2
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=64)
-def mailbox(data, out):
+@kernel(threads=64)
+def mailbox(data: u64, out: u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
     flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
@@ -491,8 +493,8 @@ lessons.show_fault(lambda: simulate(mailbox, 1, 64, (data, out), seed=found.seed
 # %% exercise="ready"
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=64)
-def mailbox(data, out):
+@kernel(threads=64)
+def mailbox(data: u64, out: u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
     flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
@@ -535,8 +537,8 @@ print(explore(bug.kernel(False), launch.grid, bug.kernel(False).threads, launch.
 # %%
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def add_one(data, out):
+@kernel(threads=LANES)
+def add_one(data: u64, out: u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
     tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
@@ -580,8 +582,8 @@ lessons.show_fault(lambda: lessons.run(add_one, 1, (data, out), engine="cpu"))
 # %% exercise="proxy_fence"
 
 
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def add_one(data, out):
+@kernel(threads=LANES)
+def add_one(data: u64, out: u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
     tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))

@@ -38,13 +38,13 @@ from dataclasses import dataclass
 import numpy as np
 from numba import cuda, float32, int32, types, uint32, uint64
 
-from numba_deform import ms_deform_attn
-from numba_deform.compiler import kernel
+from numba_deform import SimFault, Workload, ms_deform_attn, preset
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons
 from numba_deform.course.lessons import lesson8 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.device.half2 import cvt_f32_f16_hi, cvt_f32_f16_lo, cvt_rn_f16x2_f32
-from numba_deform.device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
+from numba_deform.device.limits import SHARED_LIMIT
 from numba_deform.device.memory import (
     align_up,
     ld_shared_b32,
@@ -63,16 +63,15 @@ from numba_deform.device.pipeline import (
 )
 from numba_deform.device.sync import fence_mbarrier_init, shfl_sync_bfly_f32, shfl_sync_idx_f32
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
-from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.gpu.device import find_gpu
-from numba_deform.kernels.configs import SHARED_LIMIT, ConfigError, SharedBytes
-from numba_deform.kernels.registry import Constants, Functions, Variant, register
+from numba_deform.kernels.problem import ConfigError, Constants
+from numba_deform.kernels.registry import Functions, Variant, register
+from numba_deform.kernels.shared.config import SharedBytes
 from numba_deform.kernels.shared.row import item_count, item_row, items, run_parts
 from numba_deform.kernels.shared.sampling import corner_weights, load_level, locate
 from numba_deform.measure import report, timeline
 from numba_deform.measure.bench import bench, parse_entries
 from numba_deform.measure.systems import plan_operator, run_plan
-from numba_deform.workloads.workload import Workload, preset
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -93,9 +92,9 @@ print(f"kernels run on: {engine}")
 #   bytes for each lane, 16 lanes on the left pixel and 16 on the right.
 #
 # The prediction. There is still one TMA instruction for each tile, and whatever is done with the tiles, that
-# alone takes 0.965 ms at the seeds' shape, 8.0 cycles a tile (README, "Ceilings"). `tma-fastest` took 1.002
-# ms there. So level-ring cannot win by much: *between 0.97 and 1.2 ms*, and far behind `direct`'s 0.490. What
-# we hope for is a kernel of half the length. Write yours down too, before you scroll.
+# alone takes 0.966 ms for the preset `seeds`, 8.0 cycles a tile (lesson 7). `tma-fastest` took 0.990 ms
+# there. So level-ring cannot win by much: *between 0.97 and 1.2 ms*, and far behind `direct`'s 0.491. What we
+# hope for is a kernel of half the length. Write yours down too, before you scroll.
 #
 # ## 2 · The pipeline
 #
@@ -121,9 +120,15 @@ class LevelRing:
     debug: bool = False
     trace: bool = False
 
+    maps = "batch"  # a tensor map for each batch item and level
+    l2_promotion = "128B"
+
     @property
     def threads(self):
         return 32 * self.warps
+
+    def map_box(self, constants):
+        return (2, 2)  # pixels, height and width of what one load brings
 
     def resolve(self, constants):
         return self  # refuses nothing yet
@@ -134,19 +139,19 @@ class LevelRing:
 
 
 # %% [markdown]
-# Now what the pipeline is made of: five device functions. Read their first lines now and their bodies later;
+# Now what the pipeline is made of: six device functions. Read their first lines now and their bodies later;
 # you have seen all of it in lessons 3 and 4. `run_parts`, `locate`, `corner_weights` and `load_level` are the
-# package's own: read numbers of any type, find the tile, weigh its corners, look up a level's size. `mark`
-# writes into the timeline and vanishes from the machine code if `trace` is off.
+# package's own: read numbers of any type, find the tile, weigh its corners, look up a level's size. `issue`
+# and `release` have the names by which `trace=True` knows the steps of a pipeline.
 
 # %%
-Me = namedtuple("Me", ["lane", "ring", "tiles", "marks"])  # tiles: shared address of stage 0
+Me = namedtuple("Me", ["lane", "ring", "tiles"])  # tiles: shared address of stage 0
 Sample = namedtuple("Sample", ["map", "channel", "x", "y", "fx", "fy", "weight"])  # a lane's own
 WHOLE_WARP = 0xFFFFFFFF
 
 
 def pieces(config, constants):
-    """Device functions (start, take, ask, add_level, write) of level-ring."""
+    """Device functions (start, take, issue, add_level, release, write) of level-ring."""
     LEVELS, POINTS, CHANNELS = constants.levels, constants.points, constants.channels
     SAMPLES, STAGES, STAGE_BYTES = LEVELS * POINTS, config.stages, POINTS * TILE
     RING_BYTES, THREADS = STAGES * STAGE_BYTES, config.threads
@@ -155,11 +160,9 @@ def pieces(config, constants):
     LOCATION_BYTES = 4 if constants.location_dtype == "float16" else 8
     WEIGHT_BYTES = 2 if constants.weight_dtype == "float16" else 4
     new_raw, load_run, unpack = run_parts(1, constants.location_dtype, constants.weight_dtype)
-    open_marks, mark = make_marks(config.trace)
-    advance = make_advance(STAGES)
 
     @cuda.jit(device=True, inline="always")
-    def start(maps, count, debug, debug_row):
+    def start(maps, count):
         """This thread's Me: barriers are initialised, and ``count`` tensor maps acquired."""
         thread = int32(cuda.threadIdx.x)
         warp, lane = thread >> int32(5), thread & int32(31)
@@ -173,7 +176,7 @@ def pieces(config, constants):
             fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
         cuda.syncthreads()
         tiles = uint32(first + uint32(warp * int32(RING_BYTES)))
-        return Me(lane, Ring(full, uint32(0)), tiles, open_marks(debug, debug_row, warp, lane))
+        return Me(lane, Ring(full, uint32(0)), tiles)
 
     @cuda.jit(device=True, forceinline=True)
     def take(maps, levels, locations, weights, row, lane):
@@ -196,9 +199,8 @@ def pieces(config, constants):
         return Sample(map, row.head * int32(CHANNELS), x, y, fx, fy, weight)
 
     @cuda.jit(device=True, forceinline=True)
-    def ask(me, state, level, sample):
-        """Ask for all tiles of a level, into the state's stage; returns the next state."""
-        mark(me.marks, ISSUE, state)
+    def issue(me, state, level, sample):
+        """Ask for all tiles of a level, into the state's stage."""
         if me.lane == 0:
             commit(me.ring, state, uint32(STAGE_BYTES))
         j = me.lane - int32(level * POINTS)
@@ -206,8 +208,6 @@ def pieces(config, constants):
             tile = me.tiles + uint32(state.stage) * uint32(STAGE_BYTES) + uint32(j) * uint32(TILE)
             bar = full_barrier(me.ring, state)
             cp_async_bulk_tensor_3d(tile, sample.map, sample.channel, sample.x, sample.y, bar)
-        mark(me.marks, COMMIT, state)
-        return advance(state)
 
     @cuda.jit(device=True, forceinline=True)
     def add_level(me, state, level, sample, low, high):
@@ -227,6 +227,11 @@ def pieces(config, constants):
         return low, high
 
     @cuda.jit(device=True, forceinline=True)
+    def release(me, state):
+        """All lanes have read the stage: it may be refilled."""
+        cuda.syncwarp()
+
+    @cuda.jit(device=True, forceinline=True)
     def write(out, row, lane, low, high):
         """Left and right pixels are added, and lanes 0 to 15 write two channels each."""
         low += shfl_sync_bfly_f32(uint32(WHOLE_WARP), low, uint32(16))
@@ -235,7 +240,7 @@ def pieces(config, constants):
             address = out + uint64(row.number) * uint64(2 * CHANNELS) + uint64(4 * lane)
             st_global_b32(address, cvt_rn_f16x2_f32(low, high))
 
-    return start, take, ask, add_level, write
+    return start, take, issue, add_level, release, write
 
 
 # %% [markdown]
@@ -243,39 +248,34 @@ def pieces(config, constants):
 # around the ring: `ahead` is where the next level is asked for, `now` is the level that is added up.
 
 # %%
-u64, i32 = types.uint64, types.int32
-SIGNATURE = types.void(u64, u64, u64, u64, u64, u64, i32, i32, i32, i32)
-
-
 def build(config, constants):
     LEVELS, STAGES, AHEAD, WARPS = constants.levels, config.stages, config.stages - 1, config.warps
-    start, take, ask, add_level, write = pieces(config, constants)
-    _, mark = make_marks(config.trace)
+    start, take, issue, add_level, release, write = pieces(config, constants)
     advance = make_advance(STAGES)
 
-    @kernel(SIGNATURE, threads=config.threads)
+    @kernel(threads=config.threads)
     def level_ring(
-        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
-    ):
+        maps: u64, levels: u64, locations: u64, weights: u64, out: u64,
+        batches: i32, rows_per_batch: i32, heads: i32,
+    ):  # fmt: skip
         warp = int32(cuda.threadIdx.x) >> int32(5)
         row = item_row(cuda.blockIdx.x, warp, batches, rows_per_batch, heads, WARPS, 12)
         of_batch = maps + uint64(128 * LEVELS) * uint64(row.batch)
-        me = start(of_batch, LEVELS, debug, debug_row)
+        me = start(of_batch, LEVELS)
         sample = take(maps, levels, locations, weights, row, me.lane)
         low = high = float32(0)
         ahead = now = first_state()
 
         for level in range(min(AHEAD, LEVELS)):  # prologue
-            ahead = ask(me, ahead, level, sample)
+            issue(me, ahead, level, sample)
+            ahead = advance(ahead)
         for level in range(LEVELS):
             if level + AHEAD < LEVELS:
-                ahead = ask(me, ahead, level + AHEAD, sample)
-            mark(me.marks, WAIT, now)
+                issue(me, ahead, level + AHEAD, sample)
+                ahead = advance(ahead)
             wait(me.ring, now)
-            mark(me.marks, COMPUTE, now)
             low, high = add_level(me, now, level, sample, low, high)
-            cuda.syncwarp()
-            mark(me.marks, RELEASE, now)
+            release(me, now)
             now = advance(now)
         write(out, row, me.lane, low, high)
 
@@ -283,20 +283,13 @@ def build(config, constants):
 
 
 # %% [markdown]
-# Two functions more, for the host. The kernel's arguments, from what a call has (`operands`): tensor maps
-# with boxes of 2 × 2 pixels, one for each batch item and level, and addresses. And the number of blocks: one
-# for every `warps` rows. An *item* is what a block works on, and all its rows are of one batch item.
+# The kernel's arguments are bound by their names: `locations`, `weights` and `out` are addresses of the
+# call's arrays, `levels` of a table of the levels' sizes, and `maps` of tensor maps as the configuration
+# wants them. So one function is left, for the host, the number of blocks: one for every `warps` rows. An
+# *item* is what a block works on, and all its rows are of one batch item.
 
 
 # %%
-def arguments(operands, config):
-    o = operands
-    return (
-        o.maps("batch", (2, 2), "128B"), o.levels, o.locations, o.weights, o.out,
-        o.debug, o.debug_row, o.problem.batch, o.rows_per_batch, o.heads,
-    )  # fmt: skip
-
-
 def a_block_for_each_item(problem, config, resident):
     return items(problem, config.warps)
 
@@ -304,7 +297,7 @@ def a_block_for_each_item(problem, config, resident):
 # %% [markdown]
 # ## 3 · Registered
 #
-# A `Variant` is an entry of the registry: a name, the configuration, the three functions, the oldest GPU that
+# A `Variant` is an entry of the registry: a name, the configuration, the two functions, the oldest GPU that
 # can run it, and how a tile reaches the registers, so that `bench` knows which ceiling to hold it against.
 # `register` refuses names that exist; with `replace=True` a cell may run twice.
 
@@ -314,7 +307,7 @@ entry = Variant(
     systems="",
     summary="a warp has a row, a lane a sample, a stage a level",
     config=LevelRing,
-    module=Functions(build, arguments, a_block_for_each_item),
+    module=Functions(build, a_block_for_each_item),
     capability=(9, 0),
     fetch="tma",
 )
@@ -385,11 +378,11 @@ def without(line):
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     scope = dict(globals())
     exec(compile(source, file, "exec"), scope)
-    module = Functions(scope["build"], arguments, a_block_for_each_item)
+    module = Functions(scope["build"], a_block_for_each_item)
     return register(dataclasses.replace(entry, name="broken", module=module))
 
 
-for line in ("wait(me.ring, now)", "cuda.syncwarp()", "now = advance(now)"):
+for line in ("wait(me.ring, now)", "release(me, now)", "now = advance(now)"):
     with without(line):
         try:
             check_all("broken", 1, stages=2, warps=2)
@@ -526,23 +519,24 @@ class RunningOn(LevelRing):
 # %% exercise="runs_on"
 def build_running_on(config, constants):
     LEVELS, STAGES, AHEAD, WARPS = constants.levels, config.stages, config.stages - 1, config.warps
-    start, take, ask, add_level, write = pieces(config, constants)
-    _, mark = make_marks(config.trace)
+    start, take, issue, add_level, release, write = pieces(config, constants)
     advance = make_advance(STAGES)
 
-    @kernel(SIGNATURE, threads=config.threads)
+    @kernel(threads=config.threads)
     def level_ring_on(
-        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
-    ):
+        maps: u64, levels: u64, locations: u64, weights: u64, out: u64,
+        batches: i32, rows_per_batch: i32, heads: i32,
+    ):  # fmt: skip
         warp = int32(cuda.threadIdx.x) >> int32(5)
         count = item_count(batches, rows_per_batch, WARPS)
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
-        me = start(maps, batches * int32(LEVELS), debug, debug_row)
+        me = start(maps, batches * int32(LEVELS))
         row = item_row(item, warp, batches, rows_per_batch, heads, WARPS, 12)
         sample = take(maps, levels, locations, weights, row, me.lane)
         ahead = now = first_state()
         for level in range(AHEAD):  # prologue, once
-            ahead = ask(me, ahead, level, sample)
+            issue(me, ahead, level, sample)
+            ahead = advance(ahead)
 
         while item < count:
             next_item = int32(item + stride)
@@ -554,15 +548,14 @@ def build_running_on(config, constants):
             for level in range(LEVELS):
                 later = level + AHEAD
                 if later < LEVELS:
-                    ahead = ask(me, ahead, later, sample)
+                    issue(me, ahead, later, sample)
+                    ahead = advance(ahead)
                 elif ...:
-                    ahead = ask(me, ahead, later - LEVELS, following)
-                mark(me.marks, WAIT, now)
+                    issue(me, ahead, later - LEVELS, following)
+                    ahead = advance(ahead)
                 wait(me.ring, now)
-                mark(me.marks, COMPUTE, now)
                 low, high = add_level(me, now, level, sample, low, high)
-                cuda.syncwarp()
-                mark(me.marks, RELEASE, now)
+                release(me, now)
                 now = advance(now)
             write(out, row, me.lane, low, high)
             item, row, sample = next_item, next_row, following
@@ -571,7 +564,7 @@ def build_running_on(config, constants):
 
 
 # %%
-running_on = check.runs_on(build_running_on, RunningOn, arguments, engine=engine)
+running_on = check.runs_on(build_running_on, RunningOn, engine=engine)
 running_on
 
 # %% [markdown]
@@ -608,7 +601,7 @@ shape = "stages=3,warps=8" if engine == "gpu" else "stages=3,warps=1"
 entries = f"direct,tma-fastest,level-ring:{shape}"
 view = None
 if running_on.passed and registrable.passed:
-    module = Functions(build_running_on, arguments, as_many_as_fit)
+    module = Functions(build_running_on, as_many_as_fit)
     summary = "as level-ring; the ring runs on from row to row"
     mine = dataclasses.replace(
         entry, name="level-ring-on", summary=summary, config=RunningOn, module=module,
@@ -671,17 +664,17 @@ print(report.markdown(document))
 #
 # ## To keep it
 #
-# What you have registered ends with this process. To make it part of the package, move `pieces` and `build`
-# to a file of `numba_deform/kernels/`, the dataclass to `kernels/configs.py`, and add a line to `VARIANTS` in
-# `kernels/registry.py`; then `numba-deform run variant=level-ring`, `timeline`, `inspect`, `sweep` and the
-# tests know it too, in every process. [`CONTRIBUTING.md`](../CONTRIBUTING.md) has the recipe.
+# What you have registered ends with this process. To make it part of the package, move the dataclass,
+# `pieces`, `build` and the number of blocks to a file of `numba_deform/kernels/`, and add a line to
+# `VARIANTS` in `kernels/registry.py`; then `numba-deform run variant=level-ring`, `timeline`, `inspect`,
+# `sweep` and the tests know it too, in every process. [`CONTRIBUTING.md`](../CONTRIBUTING.md) has the recipe.
 #
 # Some ideas that nobody has tried here:
 #
 # - Two samples' weights by one shuffle, packed as `tma` does it. Is level-ring bound by that at all?
 # - Half of the levels by TMA, the other half by plain loads: two units working side by side.
-# - The coarsest level whole in shared memory: it is 12 × 20 pixels at the seeds' shape, 15 KB a head. Then a
-#   quarter of the samples needs no copy at all.
+# - The coarsest level whole in shared memory: it is 12 × 20 pixels in the preset `seeds`, 15 KB a head. Then
+#   a quarter of the samples needs no copy at all.
 #
 # ## What you know now
 #

@@ -4,8 +4,10 @@ from .attention.call import OperatorError, ms_deform_attn
 from .attention.prepared import Prepared, prepare
 from .attention.reference import reference, relative_error
 from .engines.cpu import SimFault, simulate
-from .kernels.registry import VARIANTS, ConfigError
-from .workloads.workload import PRESETS, Workload, preset
+from .kernels.problem import ConfigError
+from .kernels.registry import VARIANTS
+from .workloads.presets import PRESETS, preset
+from .workloads.workload import Workload
 
 __all__ = [
     "PRESETS",

@@ -1,11 +1,30 @@
-"""Shared by all tests: GPU tests skip themselves where there is none, saying so."""
+"""Shared by all tests: one compile cache for all workers; GPU tests that skip themselves, saying why."""
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from numba_deform.attention import tuned
 from numba_deform.engines.gpu.device import GpuMissing, find_gpu
+
+CACHE = "NUMBA_DEFORM_CACHE"
+_made = pytest.StashKey[str]()
+
+
+def pytest_configure(config):
+    """The first process makes the cache's directory; its workers and their children inherit the name."""
+    if not os.environ.get(CACHE):
+        os.environ[CACHE] = config.stash[_made] = tempfile.mkdtemp(prefix="numba-deform-tests-")
+
+
+def pytest_unconfigure(config):
+    """Remove what this process made."""
+    if place := config.stash.get(_made, None):
+        del os.environ[CACHE]
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

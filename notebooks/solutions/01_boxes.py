@@ -65,8 +65,8 @@ expect = 12 * 8 * 32
 
 
 # %% block_corner
-@kernel(types.void(types.uint64, types.uint64, types.int32), threads=THREADS)
-def all_boxes(map, out, across):
+@kernel(threads=THREADS)
+def all_boxes(map: u64, out: u64, across: i32):
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tile_at, full = shared_address(tile), shared_address(barrier)
@@ -88,8 +88,8 @@ def all_boxes(map, out, across):
 
 
 # %% block_corner wrong: Coordinates count pixels
-@kernel(types.void(types.uint64, types.uint64, types.int32), threads=THREADS)
-def all_boxes(map, out, across):
+@kernel(threads=THREADS)
+def all_boxes(map: u64, out: u64, across: i32):
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tile_at, full = shared_address(tile), shared_address(barrier)
@@ -111,8 +111,8 @@ def all_boxes(map, out, across):
 
 
 # %% block_corner wrong: x and y exchanged
-@kernel(types.void(types.uint64, types.uint64, types.int32), threads=THREADS)
-def all_boxes(map, out, across):
+@kernel(threads=THREADS)
+def all_boxes(map: u64, out: u64, across: i32):
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tile_at, full = shared_address(tile), shared_address(barrier)

@@ -166,8 +166,8 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(SIGNATURE, threads=32)
-def attend_near(map, locations, weights, out, width, height):
+@kernel(threads=32)
+def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = shared_address(tiles), shared_address(barrier)
@@ -216,8 +216,8 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(SIGNATURE, threads=32)
-def attend_near(map, locations, weights, out, width, height):
+@kernel(threads=32)
+def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = shared_address(tiles), shared_address(barrier)
@@ -266,8 +266,8 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(SIGNATURE, threads=32)
-def attend_near(map, locations, weights, out, width, height):
+@kernel(threads=32)
+def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = shared_address(tiles), shared_address(barrier)
@@ -316,8 +316,8 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(SIGNATURE, threads=32)
-def attend_near(map, locations, weights, out, width, height):
+@kernel(threads=32)
+def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = shared_address(tiles), shared_address(barrier)
@@ -366,8 +366,8 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(SIGNATURE, threads=32)
-def attend_near(map, locations, weights, out, width, height):
+@kernel(threads=32)
+def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = shared_address(tiles), shared_address(barrier)
@@ -416,8 +416,8 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(SIGNATURE, threads=32)
-def attend_near(map, locations, weights, out, width, height):
+@kernel(threads=32)
+def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = shared_address(tiles), shared_address(barrier)

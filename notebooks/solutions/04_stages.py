@@ -78,8 +78,8 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def stages_of_a_block(data, out):
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -117,8 +117,8 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def stages_of_a_block(data, out):
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -156,8 +156,8 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def stages_of_a_block(data, out):
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -195,8 +195,8 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def stages_of_a_block(data, out):
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -235,8 +235,8 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def stages_of_a_block(data, out):
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -269,8 +269,8 @@ def build_shared(stages):
 
 
 # %% mend
-@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-def mended(data, weights, out):
+@kernel(threads=LANES)
+def mended(data: u64, weights: u64, out: u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
     tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
@@ -298,8 +298,8 @@ def mended(data, weights, out):
 
 
 # %% mend wrong: the other shows
-@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-def mended(data, weights, out):
+@kernel(threads=LANES)
+def mended(data: u64, weights: u64, out: u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
     tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
@@ -327,8 +327,8 @@ def mended(data, weights, out):
 
 
 # %% mend wrong: not in the entry that is read here
-@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-def mended(data, weights, out):
+@kernel(threads=LANES)
+def mended(data: u64, weights: u64, out: u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
     tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
@@ -357,8 +357,8 @@ def mended(data, weights, out):
 
 
 # %% mend wrong: overwritten
-@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-def mended(data, weights, out):
+@kernel(threads=LANES)
+def mended(data: u64, weights: u64, out: u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
     tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
@@ -386,9 +386,9 @@ def mended(data, weights, out):
     st_global_b32(out + uint64(4 * lane), total)
 
 
-# %% mend wrong: what the guide's authors tried
-@kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-def mended(data, weights, out):
+# %% mend wrong: what the kernel's authors tried
+@kernel(threads=LANES)
+def mended(data: u64, weights: u64, out: u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
     tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
@@ -413,7 +413,7 @@ def mended(data, weights, out):
         total = uint32(total + meta[stage] * tile[stage, lane])
         cuda.syncwarp()
         if lane == 0:
-            mbarrier_init(uint32(full + 8 * stage), uint32(1))
+            init_barriers(uint32(full + 8 * stage), 1, 1)
     st_global_b32(out + uint64(4 * lane), total)
 
 

@@ -80,8 +80,8 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-    def persistent(data, out, marks, items):
+    @kernel(threads=THREADS)
+    def persistent(data: u64, out: u64, items: i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -93,31 +93,25 @@ def build_persistent(stages):
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             fence_mbarrier_init()
         cuda.syncthreads()
-        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    mark(pen, ACQUIRE, state)
                     acquire(ring, state)
-                    mark(pen, ISSUE, state)
-                    ask(data, tiles, ring, state, item * TILES + i)
-                    mark(pen, COMMIT, state)
+                    issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
                 item = int32(item + stride)
         else:
             while item < items:
                 consumer, total = int32(warp - 1), uint32(0)
                 for _ in range(TILES):
-                    mark(pen, WAIT, state)
                     wait(ring, state)
-                    mark(pen, COMPUTE, state)
-                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(mine, lane, total)
+                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(part, lane, total)
                     cuda.syncwarp()
                     if lane == 0:
                         release(ring, state)
-                    mark(pen, RELEASE, state)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
                 st_global_b32(out + uint64(4) * uint64(place), total)
@@ -131,8 +125,8 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-    def persistent(data, out, marks, items):
+    @kernel(threads=THREADS)
+    def persistent(data: u64, out: u64, items: i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -144,30 +138,24 @@ def build_persistent(stages):
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             fence_mbarrier_init()
         cuda.syncthreads()
-        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    mark(pen, ACQUIRE, state)
                     acquire(ring, state)
-                    mark(pen, ISSUE, state)
-                    ask(data, tiles, ring, state, item * TILES + i)
-                    mark(pen, COMMIT, state)
+                    issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
                 item = int32(item + stride)
         else:
             while item < items:
                 consumer, total = int32(warp - 1), uint32(0)
                 for _ in range(TILES):
-                    mark(pen, WAIT, state)
                     wait(ring, state)
-                    mark(pen, COMPUTE, state)
-                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(mine, lane, total)
+                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(part, lane, total)
                     if lane == 0:
                         release(ring, state)
-                    mark(pen, RELEASE, state)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
                 st_global_b32(out + uint64(4) * uint64(place), total)
@@ -181,8 +169,8 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-    def persistent(data, out, marks, items):
+    @kernel(threads=THREADS)
+    def persistent(data: u64, out: u64, items: i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -194,29 +182,23 @@ def build_persistent(stages):
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             fence_mbarrier_init()
         cuda.syncthreads()
-        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    mark(pen, ACQUIRE, state)
                     acquire(ring, state)
-                    mark(pen, ISSUE, state)
-                    ask(data, tiles, ring, state, item * TILES + i)
-                    mark(pen, COMMIT, state)
+                    issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
                 item = int32(item + stride)
         else:
             while item < items:
                 consumer, total = int32(warp - 1), uint32(0)
                 for _ in range(TILES):
-                    mark(pen, WAIT, state)
                     wait(ring, state)
-                    mark(pen, COMPUTE, state)
-                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(mine, lane, total)
+                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(part, lane, total)
                     release(ring, state)
-                    mark(pen, RELEASE, state)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
                 st_global_b32(out + uint64(4) * uint64(place), total)
@@ -230,8 +212,8 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-    def persistent(data, out, marks, items):
+    @kernel(threads=THREADS)
+    def persistent(data: u64, out: u64, items: i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -243,29 +225,23 @@ def build_persistent(stages):
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             fence_mbarrier_init()
         cuda.syncthreads()
-        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    mark(pen, ACQUIRE, state)
                     acquire(ring, state)
-                    mark(pen, ISSUE, state)
-                    ask(data, tiles, ring, state, item * TILES + i)
-                    mark(pen, COMMIT, state)
+                    issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
                 item = int32(item + stride)
         else:
             while item < items:
                 consumer, total = int32(warp - 1), uint32(0)
                 for _ in range(TILES):
-                    mark(pen, WAIT, state)
                     wait(ring, state)
-                    mark(pen, COMPUTE, state)
-                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
-                    total = work(mine, lane, total)
+                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(part, lane, total)
                     cuda.syncwarp()
-                    mark(pen, RELEASE, state)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
                 st_global_b32(out + uint64(4) * uint64(place), total)
@@ -279,8 +255,8 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-    def persistent(data, out, marks, items):
+    @kernel(threads=THREADS)
+    def persistent(data: u64, out: u64, items: i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
@@ -292,31 +268,25 @@ def build_persistent(stages):
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
             fence_mbarrier_init()
         cuda.syncthreads()
-        pen, state = open_marks(marks, int32(0), warp, lane), first_state()
+        state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         if warp == 0:
             while item < items and lane == 0:
                 for i in range(TILES):
-                    mark(pen, ACQUIRE, state)
                     acquire(ring, state)
-                    mark(pen, ISSUE, state)
-                    ask(data, tiles, ring, state, item * TILES + i)
-                    mark(pen, COMMIT, state)
+                    issue(ring, state, data, tiles, item * TILES + i)
                     state = advance(state)
                 item = int32(item + stride)
         else:
             while item < items:
                 consumer, total = int32(warp - 1), uint32(0)
                 for _ in range(TILES):
-                    mark(pen, WAIT, state)
                     wait(ring, state)
-                    mark(pen, COMPUTE, state)
-                    mine = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
                     cuda.syncwarp()
                     if lane == 0:
                         release(ring, state)
-                    total = work(mine, lane, total)
-                    mark(pen, RELEASE, state)
+                    total = work(part, lane, total)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
                 st_global_b32(out + uint64(4) * uint64(place), total)

@@ -43,8 +43,8 @@ tiles = 6
 
 
 # %% arrivals
-@kernel(types.void(types.uint64, types.uint64), threads=32 + READERS)
-def roles(data, out):
+@kernel(threads=32 + READERS)
+def roles(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
@@ -75,8 +75,8 @@ def roles(data, out):
 
 
 # %% arrivals wrong: That is too few
-@kernel(types.void(types.uint64, types.uint64), threads=32 + READERS)
-def roles(data, out):
+@kernel(threads=32 + READERS)
+def roles(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
@@ -107,8 +107,8 @@ def roles(data, out):
 
 
 # %% arrivals wrong: pending 62 of 64
-@kernel(types.void(types.uint64, types.uint64), threads=32 + READERS)
-def roles(data, out):
+@kernel(threads=32 + READERS)
+def roles(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
@@ -139,8 +139,8 @@ def roles(data, out):
 
 
 # %% arrivals wrong: the producer does not arrive on empty
-@kernel(types.void(types.uint64, types.uint64), threads=32 + READERS)
-def roles(data, out):
+@kernel(threads=32 + READERS)
+def roles(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
@@ -196,8 +196,8 @@ later = 0
 
 
 # %% warp_sync
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def pipeline(data, out):
+@kernel(threads=LANES)
+def pipeline(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     tiles, full = shared_address(tile), shared_address(full_bars)
@@ -223,8 +223,8 @@ def pipeline(data, out):
 
 
 # %% warp_sync wrong: A fence orders what *one* thread does
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def pipeline(data, out):
+@kernel(threads=LANES)
+def pipeline(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     tiles, full = shared_address(tile), shared_address(full_bars)
@@ -250,8 +250,8 @@ def pipeline(data, out):
 
 
 # %% warp_sync wrong: Waiting for full once more
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def pipeline(data, out):
+@kernel(threads=LANES)
+def pipeline(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     tiles, full = shared_address(tile), shared_address(full_bars)
@@ -277,8 +277,8 @@ def pipeline(data, out):
 
 
 # %% warp_sync wrong: One lane alone cannot meet the others
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def pipeline(data, out):
+@kernel(threads=LANES)
+def pipeline(data: u64, out: u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     tiles, full = shared_address(tile), shared_address(full_bars)
@@ -318,8 +318,8 @@ hangs = [64, 96, 128, 200]
 
 
 # %% rounds
-@kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-def weighted(weights, data, out, queries):
+@kernel(threads=THREADS)
+def weighted(weights: u64, data: u64, out: u64, queries: i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
     bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
@@ -342,8 +342,8 @@ def weighted(weights, data, out, queries):
 
 
 # %% rounds wrong: the same fault in other words
-@kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-def weighted(weights, data, out, queries):
+@kernel(threads=THREADS)
+def weighted(weights: u64, data: u64, out: u64, queries: i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
     bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
@@ -366,8 +366,8 @@ def weighted(weights, data, out, queries):
 
 
 # %% rounds wrong: stay away from a later one
-@kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-def weighted(weights, data, out, queries):
+@kernel(threads=THREADS)
+def weighted(weights: u64, data: u64, out: u64, queries: i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
     bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
@@ -390,8 +390,8 @@ def weighted(weights, data, out, queries):
 
 
 # %% rounds wrong: Each of the four points has to be added
-@kernel(types.void(types.uint64, types.uint64, types.uint64, types.int32), threads=THREADS)
-def weighted(weights, data, out, queries):
+@kernel(threads=THREADS)
+def weighted(weights: u64, data: u64, out: u64, queries: i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
     bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
@@ -424,8 +424,8 @@ place = "after C"
 
 
 # %% ready
-@kernel(types.void(types.uint64, types.uint64), threads=64)
-def mailbox(data, out):
+@kernel(threads=64)
+def mailbox(data: u64, out: u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
     flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
@@ -449,8 +449,8 @@ def mailbox(data, out):
 
 
 # %% ready wrong: as soon as the producer has begun
-@kernel(types.void(types.uint64, types.uint64), threads=64)
-def mailbox(data, out):
+@kernel(threads=64)
+def mailbox(data: u64, out: u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
     flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
@@ -474,8 +474,8 @@ def mailbox(data, out):
 
 
 # %% ready wrong: just when it must not be
-@kernel(types.void(types.uint64, types.uint64), threads=64)
-def mailbox(data, out):
+@kernel(threads=64)
+def mailbox(data: u64, out: u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
     flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
@@ -499,8 +499,8 @@ def mailbox(data, out):
 
 
 # %% ready wrong: So it is of no use
-@kernel(types.void(types.uint64, types.uint64), threads=64)
-def mailbox(data, out):
+@kernel(threads=64)
+def mailbox(data: u64, out: u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
     flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
@@ -540,8 +540,8 @@ who = []
 
 
 # %% proxy_fence
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def add_one(data, out):
+@kernel(threads=LANES)
+def add_one(data: u64, out: u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
     tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
@@ -554,8 +554,8 @@ def add_one(data, out):
 
 
 # %% proxy_fence wrong: in one lane only
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def add_one(data, out):
+@kernel(threads=LANES)
+def add_one(data: u64, out: u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
     tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
@@ -569,8 +569,8 @@ def add_one(data, out):
 
 
 # %% proxy_fence wrong: new barriers, and nothing else
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def add_one(data, out):
+@kernel(threads=LANES)
+def add_one(data: u64, out: u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
     tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
@@ -583,8 +583,8 @@ def add_one(data, out):
 
 
 # %% proxy_fence wrong: orders ordinary accesses among themselves
-@kernel(types.void(types.uint64, types.uint64), threads=LANES)
-def add_one(data, out):
+@kernel(threads=LANES)
+def add_one(data: u64, out: u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
     tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))

@@ -146,23 +146,24 @@ def turn(n, level, levels, stages):
 # %% runs_on
 def build_running_on(config, constants):
     LEVELS, STAGES, AHEAD, WARPS = constants.levels, config.stages, config.stages - 1, config.warps
-    start, take, ask, add_level, write = pieces(config, constants)
-    _, mark = make_marks(config.trace)
+    start, take, issue, add_level, release, write = pieces(config, constants)
     advance = make_advance(STAGES)
 
-    @kernel(SIGNATURE, threads=config.threads)
+    @kernel(threads=config.threads)
     def level_ring_on(
-        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
-    ):
+        maps: u64, levels: u64, locations: u64, weights: u64, out: u64,
+        batches: i32, rows_per_batch: i32, heads: i32,
+    ):  # fmt: skip
         warp = int32(cuda.threadIdx.x) >> int32(5)
         count = item_count(batches, rows_per_batch, WARPS)
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
-        me = start(maps, batches * int32(LEVELS), debug, debug_row)
+        me = start(maps, batches * int32(LEVELS))
         row = item_row(item, warp, batches, rows_per_batch, heads, WARPS, 12)
         sample = take(maps, levels, locations, weights, row, me.lane)
         ahead = now = first_state()
         for level in range(AHEAD):  # prologue, once
-            ahead = ask(me, ahead, level, sample)
+            issue(me, ahead, level, sample)
+            ahead = advance(ahead)
 
         while item < count:
             next_item = int32(item + stride)
@@ -174,15 +175,14 @@ def build_running_on(config, constants):
             for level in range(LEVELS):
                 later = level + AHEAD
                 if later < LEVELS:
-                    ahead = ask(me, ahead, later, sample)
+                    issue(me, ahead, later, sample)
+                    ahead = advance(ahead)
                 elif next_item < count:
-                    ahead = ask(me, ahead, later - LEVELS, following)
-                mark(me.marks, WAIT, now)
+                    issue(me, ahead, later - LEVELS, following)
+                    ahead = advance(ahead)
                 wait(me.ring, now)
-                mark(me.marks, COMPUTE, now)
                 low, high = add_level(me, now, level, sample, low, high)
-                cuda.syncwarp()
-                mark(me.marks, RELEASE, now)
+                release(me, now)
                 now = advance(now)
             write(out, row, me.lane, low, high)
             item, row, sample = next_item, next_row, following
@@ -193,23 +193,24 @@ def build_running_on(config, constants):
 # %% runs_on wrong: The block ends while tiles are on their way
 def build_running_on(config, constants):
     LEVELS, STAGES, AHEAD, WARPS = constants.levels, config.stages, config.stages - 1, config.warps
-    start, take, ask, add_level, write = pieces(config, constants)
-    _, mark = make_marks(config.trace)
+    start, take, issue, add_level, release, write = pieces(config, constants)
     advance = make_advance(STAGES)
 
-    @kernel(SIGNATURE, threads=config.threads)
+    @kernel(threads=config.threads)
     def level_ring_on(
-        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
-    ):
+        maps: u64, levels: u64, locations: u64, weights: u64, out: u64,
+        batches: i32, rows_per_batch: i32, heads: i32,
+    ):  # fmt: skip
         warp = int32(cuda.threadIdx.x) >> int32(5)
         count = item_count(batches, rows_per_batch, WARPS)
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
-        me = start(maps, batches * int32(LEVELS), debug, debug_row)
+        me = start(maps, batches * int32(LEVELS))
         row = item_row(item, warp, batches, rows_per_batch, heads, WARPS, 12)
         sample = take(maps, levels, locations, weights, row, me.lane)
         ahead = now = first_state()
         for level in range(AHEAD):  # prologue, once
-            ahead = ask(me, ahead, level, sample)
+            issue(me, ahead, level, sample)
+            ahead = advance(ahead)
 
         while item < count:
             next_item = int32(item + stride)
@@ -221,15 +222,14 @@ def build_running_on(config, constants):
             for level in range(LEVELS):
                 later = level + AHEAD
                 if later < LEVELS:
-                    ahead = ask(me, ahead, later, sample)
+                    issue(me, ahead, later, sample)
+                    ahead = advance(ahead)
                 elif item < count:
-                    ahead = ask(me, ahead, later - LEVELS, following)
-                mark(me.marks, WAIT, now)
+                    issue(me, ahead, later - LEVELS, following)
+                    ahead = advance(ahead)
                 wait(me.ring, now)
-                mark(me.marks, COMPUTE, now)
                 low, high = add_level(me, now, level, sample, low, high)
-                cuda.syncwarp()
-                mark(me.marks, RELEASE, now)
+                release(me, now)
                 now = advance(now)
             write(out, row, me.lane, low, high)
             item, row, sample = next_item, next_row, following
@@ -240,23 +240,24 @@ def build_running_on(config, constants):
 # %% runs_on wrong: the condition leaves out an item
 def build_running_on(config, constants):
     LEVELS, STAGES, AHEAD, WARPS = constants.levels, config.stages, config.stages - 1, config.warps
-    start, take, ask, add_level, write = pieces(config, constants)
-    _, mark = make_marks(config.trace)
+    start, take, issue, add_level, release, write = pieces(config, constants)
     advance = make_advance(STAGES)
 
-    @kernel(SIGNATURE, threads=config.threads)
+    @kernel(threads=config.threads)
     def level_ring_on(
-        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
-    ):
+        maps: u64, levels: u64, locations: u64, weights: u64, out: u64,
+        batches: i32, rows_per_batch: i32, heads: i32,
+    ):  # fmt: skip
         warp = int32(cuda.threadIdx.x) >> int32(5)
         count = item_count(batches, rows_per_batch, WARPS)
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
-        me = start(maps, batches * int32(LEVELS), debug, debug_row)
+        me = start(maps, batches * int32(LEVELS))
         row = item_row(item, warp, batches, rows_per_batch, heads, WARPS, 12)
         sample = take(maps, levels, locations, weights, row, me.lane)
         ahead = now = first_state()
         for level in range(AHEAD):  # prologue, once
-            ahead = ask(me, ahead, level, sample)
+            issue(me, ahead, level, sample)
+            ahead = advance(ahead)
 
         while item < count:
             next_item = int32(item + stride)
@@ -268,15 +269,14 @@ def build_running_on(config, constants):
             for level in range(LEVELS):
                 later = level + AHEAD
                 if later < LEVELS:
-                    ahead = ask(me, ahead, later, sample)
+                    issue(me, ahead, later, sample)
+                    ahead = advance(ahead)
                 elif next_item < count - 1:
-                    ahead = ask(me, ahead, later - LEVELS, following)
-                mark(me.marks, WAIT, now)
+                    issue(me, ahead, later - LEVELS, following)
+                    ahead = advance(ahead)
                 wait(me.ring, now)
-                mark(me.marks, COMPUTE, now)
                 low, high = add_level(me, now, level, sample, low, high)
-                cuda.syncwarp()
-                mark(me.marks, RELEASE, now)
+                release(me, now)
                 now = advance(now)
             write(out, row, me.lane, low, high)
             item, row, sample = next_item, next_row, following

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..engines.gpu.device import Mailbox, copy_to_host
-from ..kernels.registry import ConfigError, Variant, variant
-from ..workloads.workload import NUMPY_DTYPES
+from ..kernels.problem import NUMPY_DTYPES, ConfigError
+from ..kernels.registry import Variant, variant
 from . import tuned
 from .tuned import Answer, Candidate
 

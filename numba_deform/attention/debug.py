@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..engines.cpu import simulate
-from ..engines.gpu.device import DeviceArray, launch
+from ..engines.gpu.device import DeviceArray
+from ..engines.gpu.launch import launch
 from ..kernels import plain_tiles
-from .call import gpu_launcher, run_cpu
+from .bind import Bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,16 +53,15 @@ def check_tiles(plan, row, simulate_options=None):
         raise DebugError(f"variant {plan.variant.name} was not built with debug=1, or has no tiles")
     if not 0 <= row < problem.rows:
         raise DebugError(f"row {row} does not exist: B*Q*H={problem.rows}")
-    c, inputs = problem.constants, plan.inputs
+    c, arrays = problem.constants, plan.arrays
     samples = c.levels * c.points
-    arrays = plan.arrays
-    shape = (samples, 2, 2, c.channels)
-    delivered, plain = (np.full(shape, np.nan, inputs.value.dtype) for _ in range(2))
+    delivered, plain = (
+        np.full((samples, 2, 2, c.channels), np.nan, arrays[0].dtype) for _ in range(2)
+    )
     corners = np.zeros((samples, 2), np.int32)
-    if plan.gpu:
-        delivered, plain, corners = _on_gpu(plan, arrays, row, delivered, plain, corners)
-    else:
-        _on_cpu(plan, arrays, row, delivered, plain, corners, simulate_options or {})
+    bound = Bound(problem, plan.variant, plan.config, plan.gpu, arrays[1])
+    bound.run(arrays, {"debug": delivered, "debug_row": row}, **(simulate_options or {}))
+    _load_plainly(plan, arrays, row, plain, corners)
     return [
         TileCheck(
             row, k // c.points, k % c.points, tuple(map(int, corners[k])), delivered[k], plain[k]
@@ -70,31 +70,16 @@ def check_tiles(plan, row, simulate_options=None):
     ]
 
 
-def _counts(problem, row):
-    return row, problem.queries * problem.heads, problem.heads, problem.spatial_size
-
-
-def _on_cpu(plan, arrays, row, delivered, plain, corners, options):
-    problem = plan.problem
-    out = np.full(problem.out_shape, np.nan, arrays[0].dtype)
-    run_cpu(problem, plan.variant, plan.config, arrays, out, debug=(delivered, row), **options)
-    value, locations, _ = arrays
-    simulate(
-        plain_tiles.build(problem.constants), 1, plain_tiles.THREADS,
-        (value, problem.level_table, locations, plain, corners, *_counts(problem, row)),
-    )  # fmt: skip
-
-
-def _on_gpu(plan, arrays, row, *buffers):
+def _load_plainly(plan, arrays, row, plain, corners):
+    """Fill ``plain`` and ``corners`` by the kernel plain_tiles."""
     gpu, problem = plan.gpu, plan.problem
-    value, locations, weights = (DeviceArray.of(gpu, a) for a in arrays)
-    levels = DeviceArray.of(gpu, problem.level_table)
-    out = DeviceArray(gpu, problem.out_shape, arrays[0].dtype)
-    delivered, plain, corners = (DeviceArray.of(gpu, b) for b in buffers)
-    gpu_launcher(
-        gpu, problem, plan.variant, plan.config, value.address, locations.address, weights.address,
-        out.address, debug=(delivered.address, row),
-    )()  # fmt: skip
-    arguments = (value, levels, locations, plain, corners, *_counts(problem, row))
-    launch(gpu, plain_tiles.build(problem.constants), 1, arguments)
-    return delivered.to_numpy(), plain.to_numpy(), corners.to_numpy()
+    kernel = plain_tiles.build(problem.constants)
+    sources = (arrays[0], problem.level_table, arrays[1])
+    counts = (row, problem.queries * problem.heads, problem.heads, problem.spatial_size)
+    if not gpu:
+        simulate(kernel, 1, plain_tiles.THREADS, (*sources, plain, corners, *counts))
+        return
+    copies = [DeviceArray.of(gpu, array) for array in (*sources, plain, corners)]
+    launch(gpu, kernel, 1, (*copies, *counts))
+    for array, copy in zip((plain, corners), copies[3:], strict=True):
+        array[...] = copy.to_numpy()

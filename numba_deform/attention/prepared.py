@@ -14,37 +14,15 @@ from collections import OrderedDict
 
 import numpy as np
 
-from ..engines.gpu.device import (
-    ArgumentBlock,
-    DeviceArray,
-    device_of,
-    is_capturing,
-    ready_launch,
-    stream_from,
-    stream_handle,
-)
-from ..kernels.registry import ConfigError
-from .auto import Fits, share_outside
-from .call import (
-    OperatorError,
-    all_numpy,
-    check_on_device,
-    check_out,
-    check_problem,
-    current_stream,
-    device_maps,
-    empty_like,
-    gpu_operands,
-    library_of,
-    make_ready,
-    pick_engine,
-    pick_variant,
-    run_cpu,
-    settle_variant,
-    view_of,
-)
+from ..engines.gpu.device import device_of, is_capturing, stream_from, stream_handle
+from ..engines.gpu.launch import ArgumentBlock, ready_launch
+from ..kernels.problem import ConfigError
+from .arrays import current_stream, empty_like, library_of, view_of
+from .auto import Fits
+from .bind import Bound, OnGpu, device_maps
+from .call import INPUTS, all_numpy, check_on_device, pick_engine, pick_variant, settle_variant
+from .checks import OperatorError, check_gradient, check_out, check_problem
 
-INPUTS = ("value", "sampling_locations", "attention_weights")
 KEPT_VALUES = 8  # how many values' tensor maps a plan keeps, beside those of captured graphs
 
 
@@ -104,9 +82,7 @@ _name_of = functools.cache(lambda dtype: str(dtype).rpartition(".")[2])
 
 def _read_torch(name, tensor):
     if tensor.requires_grad:
-        raise OperatorError(
-            f"{name} requires a gradient, which no kernel here computes; pass {name}.detach()"
-        )
+        check_gradient(name, tensor)
     facts = tensor.shape, _name_of(tensor.dtype), tensor.get_device(), tensor.is_contiguous()
     return tensor.data_ptr(), facts
 
@@ -130,6 +106,7 @@ def _read_interface(name, array):
 
 
 def _read_any(name, array):
+    check_gradient(name, array)
     view = view_of(name, array)
     return view.address, (view.shape, view.dtype, view.device, True)
 
@@ -212,12 +189,13 @@ class Prepared:
 
     def outside(self):
         """Share of the samples that no window held in the launches since this was last asked, those of
-        captured graphs included (CPU engine: in the last call); waits for the GPU.
+        captured graphs included; waits for the GPU.
 
         None without a launch, and for a variant without windows. ``auto`` takes windows below some
         0.002 to 0.006, the more the fewer samples a row has.
         """
-        raise NotImplementedError
+        with self._lock:
+            return self._bound.outside()
 
     def host_overhead(self, value, sampling_locations, attention_weights, out, calls=1000):
         """Microseconds that a call takes on the host: the median of ``calls`` calls.
@@ -241,16 +219,13 @@ class _OnGpu(Prepared):
         locations = self._address("sampling_locations", arrays[1])
         if name == "auto":
             chosen, config, self.why = settle_variant(name, gpu, problem, locations, {}, fits)
-            self.variant = chosen
-        ready = make_ready(gpu, problem, chosen, config, locations, fits=fits)
-        self._counts, self._counted = ready.tables and ready.tables.counts, (0, 0)
-        self.config = ready.config
+        self._bound = bound = Bound(problem, chosen, config, gpu, locations, fits=fits)
+        self.variant, self.config = bound.variant, bound.config
         # The kernel's arguments hold these four, and one for each kind of maps, wherever they stand.
         self._operands = [ctypes.c_uint64() for _ in range(4)]
         self._map_arguments = {}  # (kind, box, l2_promotion) -> ctypes.c_uint64
-        operands = gpu_operands(problem, ready, *self._operands, self._map_argument)
-        block = ArgumentBlock(ready.kernel, chosen.module.arguments(operands, ready.config))
-        self._launch = ready_launch(gpu, ready.kernel, ready.blocks, ready.shared, block)
+        block = ArgumentBlock(bound.kernel, bound.arguments(self._operands, self._map_argument))
+        self._launch = ready_launch(gpu, bound.kernel, bound.blocks, bound.shared_bytes, block)
         self._default_stream = stream_handle(gpu.device.default_stream)
         self._waits = library_of(arrays[0]) == "jax"  # it has no stream to be ordered on
         self._maps = OrderedDict()  # address of value -> DeviceArrays, the last used at the end
@@ -280,13 +255,6 @@ class _OnGpu(Prepared):
         if self._waits:
             stream_from(self.gpu, stream).sync()
         return out
-
-    def outside(self):
-        if self._counts is None:
-            return None
-        with self._lock:
-            before, self._counted = self._counted, self._counts.to_numpy()
-            return share_outside(self.problem, before, self._counted)
 
     def _map_argument(self, *options):
         return self._map_arguments.setdefault(options, ctypes.c_uint64())
@@ -341,15 +309,13 @@ class _ForNumpy(Prepared):
 
     def __init__(self, gpu, problem, chosen, config, arrays, name=None):
         super().__init__(problem, chosen, config, None, arrays)
-        self._dtype = arrays[0].dtype
-        self._plan = self._lost = None
+        self._dtype, self._plan = arrays[0].dtype, None
         if gpu:
-            self._on_gpu = [DeviceArray.of(gpu, a) for a in arrays]
-            self._target = DeviceArray(gpu, problem.out_shape, self._dtype)
-            self._plan = _OnGpu(gpu, problem, chosen, config, self._on_gpu, name)
-            self.variant, self.config, self.why = (
-                self._plan.variant, self._plan.config, self._plan.why
-            )  # fmt: skip
+            self._copies = OnGpu(gpu, problem, arrays)
+            self._plan = _OnGpu(gpu, problem, chosen, config, self._copies.inputs, name)
+            self.why = self._plan.why
+        self._bound = self._plan._bound if gpu else Bound(problem, chosen, config, None, arrays[1])
+        self.variant, self.config = self._bound.variant, self._bound.config
 
     def __call__(self, value, sampling_locations, attention_weights, out=None, stream=None):
         arrays = (value, sampling_locations, attention_weights)
@@ -359,20 +325,15 @@ class _ForNumpy(Prepared):
             out = np.empty(self.problem.out_shape, self._dtype)
         else:
             check_out(out, self.problem.out_shape, self._dtype)
-        if self._plan is None:
-            self._lost = run_cpu(self.problem, self.variant, self.config, arrays, out).outside
-            return out
         with self._lock:
-            for mine, array in zip(self._on_gpu, arrays, strict=True):
-                mine.copy_from(array)
-            self._plan(*self._on_gpu, self._target)
-            out[...] = self._target.to_numpy()
+            if self._plan is None:
+                self._bound.simulate(arrays, out)
+                return out
+            for copy, array in zip(self._copies.inputs, arrays, strict=True):
+                copy.copy_from(array)
+            self._plan(*self._copies.inputs, self._copies.out)
+            out[...] = self._copies.out.to_numpy()
         return out
-
-    def outside(self):
-        if self._plan:
-            return self._plan.outside()
-        return None if self._lost is None else self._lost / self.problem.samples
 
     def _place(self):
         return self._plan._place() + ", with copies" if self._plan else "the CPU engine"

@@ -10,6 +10,8 @@ align_corners=False)` of PyTorch: pixel centres lie at (i + 0.5) / size, outside
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 # Largest relative_error of a right kernel. Rounding the result once costs up to 2^-11 (fp16) or
@@ -73,6 +75,32 @@ def reference(
                     total = np.matmul(factor[:, None, :], table[index])  # (R, 1, K) @ (R, K, C)
                 out[place, h * C : (h + 1) * C] = total[:, 0]
     return out.reshape(B, Q, H * C) if rows is None else out
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """Exact rows of an output: `values` (len(rows), H*C) float64 of `rows` = flat indices b*Q + q."""
+
+    rows: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, inputs, most=20_000):
+        """All rows for a workload's inputs, or `most` random ones, always the same, where there are more."""
+        i = inputs
+        rows = np.arange(i.sampling_locations.shape[0] * i.sampling_locations.shape[1])
+        if len(rows) > most:
+            rows = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
+        return cls(rows, reference(
+            i.value, i.spatial_shapes, i.level_start_index, i.sampling_locations,
+            i.attention_weights, padded=i.padded, rows=rows,
+        ))  # fmt: skip
+
+    def error(self, out) -> float:
+        """`relative_error` of an output (B, Q, H*C) in these rows; NaN if any element of any row is NaN."""
+        if np.isnan(out).any():
+            return float("nan")
+        return relative_error(out.reshape(-1, out.shape[-1])[self.rows], self.values)
 
 
 def _neighbours(locations, weights, shapes, starts, border, nowhere):

@@ -15,8 +15,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..compiler.cache import OWN, sources
-from ..measure import record
+from ..compiler.cache import OWN, save, sources
 
 FIELDS = {"gpu", "sources", "kind", "steady", "fitted", "date"}
 VARIABLE = f"{OWN}TUNED"
@@ -76,7 +75,7 @@ def keep(gpu, problem, answer):
     kind = kind_of(problem)
     others = [entry for entry in _entries() if not _is_of(entry, gpu, kind)]
     mine = {"gpu": gpu.name, "sources": _sources(), "kind": kind, **dataclasses.asdict(answer)}
-    return record.save(path(), {"answers": [*others, mine]})
+    return save(path(), {"answers": [*others, mine]})
 
 
 def forget(problems=None):
@@ -86,7 +85,7 @@ def forget(problems=None):
         kinds = [kind_of(problem) for problem in problems]
         left = [entry for entry in entries if entry["kind"] not in kinds]
     if len(left) < len(entries):
-        record.save(path(), {"answers": left})
+        save(path(), {"answers": left})
     return len(entries) - len(left)
 
 
@@ -104,8 +103,7 @@ def _is_of(entry, gpu, kind):
 
 @functools.cache
 def _sources():
-    text = "\n".join(sources("kernels/window_fit.py", "kernels/configs.py", "kernels/registry.py"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256("\n".join(sources()).encode()).hexdigest()
 
 
 def _candidate(stored):

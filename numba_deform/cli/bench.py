@@ -15,13 +15,14 @@ from rich.progress import (
 
 from ..attention import tuned
 from ..engines.gpu.device import GpuMissing, find_gpu, gpu_or_none
+from ..kernels.problem import NUMPY_DTYPES
 from ..measure import report
 from ..measure.bench import Entry, bench, parse_entries, workloads_of
 from ..measure.peers import PEERS
 from ..measure.record import save
 from ..measure.sweep import WORKLOAD_FIELDS, expand, sweep
 from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
-from ..workloads.workload import NUMPY_DTYPES, PRESETS
+from ..workloads.presets import PRESETS
 from .keys import (
     COUNT,
     ENGINE_KEY,

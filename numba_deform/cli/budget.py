@@ -7,8 +7,9 @@ from rich import box
 from rich.table import Table
 
 from ..attention.call import pick_variant
-from ..kernels.budget import MAX_REGISTERS, SIZES, Budget, limits_of
-from ..kernels.configs import ConfigError
+from ..device.limits import KB, MAX_REGISTERS, limits_of
+from ..kernels.budget import SIZES, Budget
+from ..kernels.problem import ConfigError
 from .inputs import check_architecture, make_constants, try_inspect
 from .keys import (
     COMPILED_FOR,
@@ -137,7 +138,7 @@ def _print_row(row, architecture):
     how = "static"
     if made.allocated > made.total:
         how = f"{made.allocated:,} dynamic at launch, with room to align"
-    say("shared memory", f"{made.total:,} bytes ({made.total / 1024:.2f} KB) a block, {how}")
+    say("shared memory", f"{made.total:,} bytes ({made.total / KB:.2f} KB) a block, {how}")
     for size, left in made.left.items():
         say(size, _fits(left, SIZES[size]))
     say("registers", _registers(row))

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..compiler.sass import inspect_kernel
-from ..kernels.registry import Constants
-from ..kernels.shared.lanes import ITEMSIZE
+from ..kernels.problem import ITEMSIZE, Constants, level_sizes
 from ..workloads import picture
 from ..workloads.data import read_directory
-from ..workloads.workload import level_sizes, levels_for, preset
+from ..workloads.presets import levels_for, preset
 from .keys import NUMBERS, UsageError
 
 SECONDS_PER_SAMPLE = 1.5e-3  # of the CPU engine, roughly, for 32 channels

@@ -12,8 +12,9 @@ from rich.text import Text
 from ..attention.call import ENGINES
 from ..engines.cpu.engine import LANDINGS
 from ..engines.cpu.interleave import Schedule
+from ..kernels.problem import NUMPY_DTYPES
 from ..kernels.registry import VARIANTS
-from ..workloads.workload import NUMPY_DTYPES, PRESETS
+from ..workloads.presets import PRESETS
 
 RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

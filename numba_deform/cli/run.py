@@ -6,9 +6,9 @@ from rich.table import Table
 
 from ..attention.call import pick_engine, pick_variant
 from ..attention.debug import check_tiles, has_tiles
+from ..device.limits import HOPPER, SHARED_LIMIT
 from ..engines.gpu.device import gpu_or_none
-from ..kernels.registry import SHARED_LIMIT
-from ..measure.systems import HOPPER, describe, plan_operator, run_plan
+from ..measure.systems import describe, plan_operator, run_plan
 from ..workloads import picture
 from .inputs import (
     SECONDS_PER_SAMPLE,

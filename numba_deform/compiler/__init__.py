@@ -1,5 +1,6 @@
 """From a plain Python function to machine code, with or without a GPU."""
 
-from .build import Kernel, kernel
+from .build import Kernel, built, i32, kernel, u32, u64
+from .rewrite import static_range
 
-__all__ = ["Kernel", "kernel"]
+__all__ = ["Kernel", "built", "i32", "kernel", "static_range", "u32", "u64"]

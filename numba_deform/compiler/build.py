@@ -8,21 +8,22 @@ of Numba-CUDA.
 
 import dataclasses
 import functools
+import inspect
 import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 from unittest import mock
 
-from numba import cuda
+from numba import cuda, types
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device.packages import require_cuda
 from ..device.ptx import Intrinsic, ptx_directory, read_ptx
 from .cache import cached
-from .guarded import guarded
-from .rebind import rebind
+from .rewrite import TRACE_PARAMETERS, rebind, rewritten
 
 ARCHITECTURE = "sm_90a"
+i32, u32, u64 = types.int32, types.uint32, types.uint64
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +32,9 @@ class Kernel:
 
     ``threads`` is the block size it is written for, ``min_blocks`` how many blocks should fit on an
     SM (0: no wish), ``max_registers`` a cap for each thread (0: none). ``whole_program`` is for setmaxnreg,
-    which is ignored in code that might be linked with other code. ``linked`` and ``guarded`` are forms of a
-    kernel, see the methods. Parameters of type ``uint64`` take the address of an array.
+    which is ignored in code that might be linked with other code. ``linked``, ``guarded`` and ``traced`` are
+    forms of a kernel, see the methods. Parameters of type ``uint64`` take the address of an array. ``key`` says
+    what the kernel was made from, where that is known (:func:`built`), else it is None.
     """
 
     py_func: object
@@ -43,10 +45,28 @@ class Kernel:
     linked: bool = False
     whole_program: bool = False
     guarded: bool = False
+    traced: bool = False
+    key: tuple | None = None
 
     @property
     def name(self):
         return self.py_func.__name__
+
+    @property
+    def parameters(self):
+        """The names of the kernel's parameters, in order."""
+        names = tuple(inspect.signature(self.py_func).parameters)
+        return names + TRACE_PARAMETERS if self.traced else names
+
+    @property
+    def plain(self):
+        """The Python function that the CPU engine runs: with marks in the traced form, loops as they stand."""
+        return rewritten(self.py_func, unrolled=False, traced=True)[0] if self.traced else self.py_func
+
+    @property
+    def sites(self):
+        """The lines where the guarded form may wait, a tuple of ``rewrite.Site``."""
+        return rewritten(self.py_func, guarded=True, traced=self.traced)[1]
 
     @functools.cache  # noqa: B019
     def with_linked_ptx(self):
@@ -55,8 +75,14 @@ class Kernel:
 
     @functools.cache  # noqa: B019
     def with_bounded_waits(self):
-        """The same kernel in its guarded form, which never hangs (compiler/guarded.py); without setmaxnreg."""
+        """The same kernel in its guarded form, which never hangs (rewrite.py); without setmaxnreg."""
         return dataclasses.replace(self, guarded=True, whole_program=False)
+
+    @functools.cache  # noqa: B019
+    def with_marks(self):
+        """The same kernel in its traced form: it writes down what its warps do when (rewrite.py)."""
+        signature = types.void(*self.signature.args, u64, i32)  # trace_buffer, trace_block
+        return dataclasses.replace(self, traced=True, signature=signature)
 
     @functools.cache  # noqa: B019  kernels are few and live as long as their compiled code
     def compile(self, architecture=ARCHITECTURE):
@@ -75,15 +101,37 @@ class Compiled:
     entry: str
 
 
-def kernel(signature, threads, min_blocks=0, max_registers=0, whole_program=False):
-    """Decorator: a plain Python function becomes a :class:`Kernel`."""
+def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False):
+    """Decorator: a plain Python function, each parameter annotated with its type, becomes a :class:`Kernel`.
+
+    ``signature`` stands in for annotations. Raises TypeError naming a parameter that has no type.
+    """
 
     def wrap(function):
+        types = signature or _signature_of(function)
         return Kernel(
-            function, signature, threads, min_blocks, max_registers, whole_program=whole_program
+            function, types, threads, min_blocks, max_registers, whole_program=whole_program
         )
 
     return wrap
+
+
+def _signature_of(function):
+    parameters = inspect.signature(function).parameters
+    for name, parameter in parameters.items():
+        if not isinstance(parameter.annotation, types.Type):
+            raise TypeError(
+                f"parameter {name} of kernel {function.__name__} needs a type as its annotation, such as u64"
+            )
+    return types.void(*(parameter.annotation for parameter in parameters.values()))
+
+
+@functools.cache
+def built(build, *arguments):
+    """The :class:`Kernel` that ``build(*arguments)`` makes, once, with the key of these arguments."""
+    return dataclasses.replace(
+        build(*arguments), key=(build.__module__, build.__qualname__, repr(arguments))
+    )
 
 
 def compile_kernel(kernel, architecture=ARCHITECTURE):
@@ -98,10 +146,8 @@ def _compile(kernel, architecture):
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     capability = _capability(architecture)
-    function = kernel.py_func
-    if kernel.guarded:
-        function, _ = guarded(function)
-    elif kernel.linked:
+    function, _ = rewritten(kernel.py_func, guarded=kernel.guarded, traced=kernel.traced)
+    if kernel.linked:
         function = _linked_form(function)
     bounds = (kernel.threads, kernel.min_blocks) if kernel.min_blocks else kernel.threads
     arguments = dict(cc=capability, launch_bounds=bounds)

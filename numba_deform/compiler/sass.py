@@ -9,12 +9,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..device.limits import RESERVED_SHARED
 from ..device.packages import require_cuda
 from . import Kernel
 from .build import ARCHITECTURE
-
-# The system keeps 1 KB for itself in each block from Hopper on, and cuobjdump counts it in.
-RESERVED_SHARED = 1024
 
 
 class ToolMissing(RuntimeError):
@@ -76,7 +74,7 @@ def inspect_kernel(kernel, architecture=ARCHITECTURE):
     sass = sass.replace(compiled.entry, kernel.name)
     shared = usage["SHARED"]
     if shared and _generation(architecture) >= 90:
-        shared -= RESERVED_SHARED
+        shared -= RESERVED_SHARED  # cuobjdump counts it in from Hopper on
     return Inspection(
         kernel,
         architecture,

@@ -16,6 +16,7 @@ The record is an array of bytes in global memory, zeroed before the launch:
 
 from numba import cuda, int32, uint32, uint64
 
+from .limits import MAX_THREADS
 from .mbarrier import mbarrier_test_wait_parity
 from .memory import (
     atom_add_gpu_global_u32,
@@ -30,7 +31,7 @@ from .memory import (
 from .ptx import OutsideKernel, cpu, intrinsic, u64
 from .sync import clock64, fence_acq_rel_cta, thread_exit
 
-HEADER_BYTES, RECORD_BYTES, MAX_THREADS = 64, 48, 1024
+HEADER_BYTES, RECORD_BYTES = 64, 48
 BARRIERS, COUNTER_BYTES = 16, 16
 BLOCKS_OFFSET = HEADER_BYTES + MAX_THREADS * RECORD_BYTES
 TICK = 20  # the limit is in units of 2^TICK cycles, half a millisecond

@@ -1,17 +1,16 @@
 """Marks: when a warp goes over to something else, written to global memory by its first lane.
 
 A mark holds the clock of the SM (on the CPU engine: virtual cycles), what begins, and the stage and parity
-it is about. What a warp does between two marks is what the first of them says. ``make_marks(False)`` gives
-functions that do nothing, and leave nothing in the machine code.
+it is about. What a warp does between two marks is what the first of them says. The traced form of a kernel
+(compiler/rewrite.py) calls these functions; nothing of them is in other forms.
 """
 
-import functools
 from collections import namedtuple
 
 from numba import cuda, uint32, uint64
 
-from .memory import st_global_v4
-from .sync import clock64
+from .memory import global_at, st_global_v4
+from .sync import clock64, lane, warp
 
 ACQUIRE, ISSUE, COMMIT, WAIT, COMPUTE, RELEASE = 1, 2, 3, 4, 5, 6
 CAPACITY = 1024  # marks of a warp; the rest is lost
@@ -21,36 +20,39 @@ MARK_BYTES = 16
 Marks = namedtuple("Marks", ["cursor", "end"])
 
 
-@functools.cache
-def make_marks(on):
-    """Device functions (open_marks, mark).
+@cuda.jit(device=True, inline="always")
+def open_marks(buffer, block):
+    """This thread's Marks; ``buffer`` is a global address with room for CAPACITY marks of each warp."""
+    cursor = cuda.local.array(1, uint64)
+    cursor[0] = global_at(buffer, warp(), CAPACITY * MARK_BYTES)
+    end = uint64(0)
+    if cuda.blockIdx.x == block and lane() == 0:
+        end = uint64(cursor[0] + uint64(CAPACITY * MARK_BYTES))
+    return Marks(cursor, end)
 
-    open_marks(buffer, block, warp, lane)  -> Marks; ``buffer`` is a global address with room for
-                                           CAPACITY marks of each warp of the block ``block``
-    mark(marks, kind, state)               one mark; ``state`` is a ``pipeline.PipelineState``
-    """
+
+@cuda.jit(device=True, forceinline=True)
+def mark(marks, kind, state):
+    """Write one mark; ``state`` is a ``pipeline.PipelineState``."""
+    if marks.cursor[0] < marks.end:
+        now = clock64()
+        about = (
+            uint32(kind) | uint32(state.stage) << uint32(8) | uint32(state.parity) << uint32(16)
+        )
+        low, high = uint32(now & uint64(0xFFFFFFFF)), uint32(now >> uint64(32))
+        st_global_v4(marks.cursor[0], low, high, about, uint32(1))
+        marks.cursor[0] = marks.cursor[0] + uint64(MARK_BYTES)
+
+
+def make_marks(on):
+    """Until the kernels are without marks: two functions that do nothing."""
 
     @cuda.jit(device=True, inline="always")
-    def open_marks(buffer, block, warp, lane):
-        cursor = cuda.local.array(1, uint64)
-        cursor[0] = uint64(buffer) + uint64(warp) * uint64(CAPACITY * MARK_BYTES)
-        end = uint64(0)
-        if on and cuda.blockIdx.x == block and lane == 0:
-            end = uint64(cursor[0] + uint64(CAPACITY * MARK_BYTES))
-        return Marks(cursor, end)
+    def none(buffer, block, warp, lane):
+        return uint64(0)
 
     @cuda.jit(device=True, forceinline=True)
-    def mark(marks, kind, state):
-        if on:
-            if marks.cursor[0] < marks.end:
-                now = clock64()
-                about = (
-                    uint32(kind)
-                    | uint32(state.stage) << uint32(8)
-                    | uint32(state.parity) << uint32(16)
-                )
-                low, high = uint32(now & uint64(0xFFFFFFFF)), uint32(now >> uint64(32))
-                st_global_v4(marks.cursor[0], low, high, about, uint32(1))
-                marks.cursor[0] = marks.cursor[0] + uint64(MARK_BYTES)
+    def no_mark(marks, kind, state):
+        pass
 
-    return open_marks, mark
+    return none, no_mark

@@ -3,8 +3,9 @@
 Vector accesses move 8 or 16 bytes as 32-bit words and need an address aligned to their size.
 """
 
-from numba import cuda, uint32
+from numba import cuda, uint32, uint64
 
+from .limits import STATIC_LIMIT
 from .ptx import address_intrinsic, cpu, intrinsic, u32, u32x2, u32x4, u64, void
 
 
@@ -26,7 +27,6 @@ def global_address(array):
     return cpu().global_address(array)
 
 
-STATIC_LIMIT = 48 * 1024  # bytes; beyond, shared memory is dynamic and the launch opts in
 DYNAMIC_SLACK = 128  # bytes that align_up may skip at the start of dynamic shared memory
 
 
@@ -45,6 +45,18 @@ def align_up(address, alignment):
     """The next multiple of ``alignment`` (a power of two). Dynamic shared memory starts behind the
     static arrays, on whatever 16-byte boundary that is, also when ``alignment=128`` is asked for."""
     return uint32(uint32(address + alignment - uint32(1)) & ~uint32(alignment - uint32(1)))
+
+
+@cuda.jit(device=True, inline="always")
+def shared_at(base, index, bytes):
+    """The shared address of element ``index`` of an array at ``base`` whose elements have ``bytes`` bytes."""
+    return uint32(uint32(base) + uint32(index) * uint32(bytes))
+
+
+@cuda.jit(device=True, inline="always")
+def global_at(base, index, bytes):
+    """The global address of element ``index`` of an array at ``base`` whose elements have ``bytes`` bytes."""
+    return uint64(uint64(base) + uint64(index) * uint64(bytes))
 
 
 @intrinsic(u32(u64))

@@ -130,6 +130,12 @@ def release(ring, state):
 
 
 @cuda.jit(device=True, inline="always")
+def release_in_warp(ring, state):
+    """Consumer of a warp that fills its own stages: all lanes have read this one, so it may be refilled."""
+    cuda.syncwarp()
+
+
+@cuda.jit(device=True, inline="always")
 def flag_set(flag, value):
     """Set the 32-bit flag at shared address ``flag`` after everything this thread did.
 

@@ -1,6 +1,7 @@
 """Fences, elections, named barriers, shuffles and clocks (PTX ISA 9.7.13, 9.7.9.6, 10)."""
 
 import numpy as np
+from numba import cuda, int32
 
 from .ptx import cpu, f32, intrinsic, u32, u64, void
 
@@ -106,3 +107,15 @@ def globaltimer():
 def thread_exit():
     """``exit``: the thread ends here, in whatever function it is. PTX ISA 9.7.12.6."""
     cpu().exit()
+
+
+@cuda.jit(device=True, inline="always")
+def lane():
+    """The thread's number in its warp, in a block of one dimension."""
+    return int32(cuda.threadIdx.x & int32(31))
+
+
+@cuda.jit(device=True, inline="always")
+def warp():
+    """The warp's number in its block, in a block of one dimension."""
+    return int32(cuda.threadIdx.x >> int32(5))

@@ -1,6 +1,6 @@
 """TMA: bulk copies between global and shared memory (PTX ISA 9.7.10.27, 9.7.10.28).
 
-``map`` is the 64-bit global address of a tensor map (``host.tensormap``), ``dst`` / ``src`` a 32-bit
+``map`` is the 64-bit global address of a tensor map (``engines.tensormap``), ``dst`` / ``src`` a 32-bit
 shared address (128-byte aligned for tensors, 16 for plain bulk copies), coordinates are signed and
 innermost dimension first, in elements. The copies run on their own (the *async proxy*): a load is
 complete when its barrier says so, a store when its bulk group has been waited for.

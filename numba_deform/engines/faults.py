@@ -16,6 +16,7 @@ and has None (``threads`` and ``waits`` are empty) where there is nothing to say
 them. Faults can be pickled.
 """
 
+from ..device.limits import KB, MAX_THREADS, SHARED_LIMIT, STATIC_LIMIT
 from .waiting import ranges
 
 
@@ -27,17 +28,8 @@ class SimFault(Exception):
     seed = landing = None  # of the schedule that met it: simulate(..., seed=, landing=) replays it
 
     def __init__(
-        self,
-        what,
-        *,
-        thread=None,
-        threads=(),
-        block=None,
-        where=None,
-        source=None,
-        barrier=None,
-        state=None,
-        waits=(),
+        self, what, *, thread=None, threads=(), block=None, where=None, source=None, barrier=None,
+        state=None, waits=()
     ):
         one = () if thread is None else (thread,)
         self.what, self.threads, self.block = what, tuple(threads) or one, block
@@ -92,9 +84,7 @@ class ReadOnlyWrite(SimFault):
 class DataRace(SimFault):
     """Two accesses of which one writes, with nothing that orders them."""
 
-    rule = (
-        "Two threads may touch the same bytes, one of them writing, only if a barrier orders them."
-    )
+    rule = "Two threads may touch the same bytes, one of them writing, only if a barrier orders them."
     cure = "Put a barrier (syncthreads, syncwarp, mbarrier) between the two accesses."
 
 
@@ -137,9 +127,7 @@ class RefillRace(DataRace):
     """A copy is issued into memory that other threads may still be reading."""
 
     rule = "A stage may be refilled only after all its readers have released it."
-    cure = (
-        "Wait on the empty barrier (or synchronise the warp) before issuing into the stage again."
-    )
+    cure = "Wait on the empty barrier (or synchronise the warp) before issuing into the stage again."
 
 
 class StaleRefill(RefillRace):
@@ -164,9 +152,7 @@ class MissingProxyFence(SimFault):
 
 class MissingInitFence(MissingProxyFence):
     rule = "The copy engine sees mbarrier.init only past a fence by the thread that did it."
-    cure = (
-        "Call fence_mbarrier_init() (or fence_proxy_async()) after mbarrier_init(), then a barrier."
-    )
+    cure = "Call fence_mbarrier_init() (or fence_proxy_async()) after mbarrier_init(), then a barrier."
 
 
 class MissingTensormapFence(SimFault):
@@ -176,9 +162,7 @@ class MissingTensormapFence(SimFault):
 
 class BadTensorMap(SimFault):
     rule = "A tensor load names a tensor map of its own rank."
-    cure = (
-        "Pass the address of a slot of a TensorMapArray, and use the intrinsic of the map's rank."
-    )
+    cure = "Pass the address of a slot of a TensorMapArray, and use the intrinsic of the map's rank."
 
 
 # --- mbarrier -------------------------------------------------------------------------------------
@@ -208,9 +192,7 @@ class InvalNotOrdered(BarrierFault):
 
 class LiveBarrierAccess(BarrierFault):
     rule = "A live barrier's bytes may be touched by mbarrier operations only."
-    cure = (
-        "Keep barriers in an array of their own, or mbarrier_inval() before the memory is reused."
-    )
+    cure = "Keep barriers in an array of their own, or mbarrier_inval() before the memory is reused."
 
 
 class BadCount(BarrierFault):
@@ -242,9 +224,7 @@ class MoreBytesThanExpected(BarrierFault):
 
 
 class MissedPhase(BarrierFault):
-    rule = (
-        "A wait is valid for the current and the preceding phase; two behind, its parity aliases."
-    )
+    rule = "A wait is valid for the current and the preceding phase; two behind, its parity aliases."
     cure = "Make the next phase's completion depend on this waiter, e.g. by its arrival."
 
 
@@ -278,17 +258,13 @@ class Livelock(SimFault):
 
 class Unfinished(SimFault):
     rule = "A simulation ends within its time limit."
-    cure = (
-        "Look for a loop without end at the place above; if the work is just long, raise `timeout`."
-    )
+    cure = "Look for a loop without end at the place above; if the work is just long, raise `timeout`."
 
 
 # --- warps and blocks -----------------------------------------------------------------------------
 class DivergentBarrier(SimFault):
     rule = "All threads of the block reach the same syncthreads()."
-    cure = (
-        "Move the barrier out of the branch, or use a named barrier for the threads that take part."
-    )
+    cure = "Move the barrier out of the branch, or use a named barrier for the threads that take part."
 
 
 class NamedBarrierMisuse(SimFault):
@@ -297,9 +273,7 @@ class NamedBarrierMisuse(SimFault):
 
 
 class RegisterMisuse(SimFault):
-    rule = (
-        "setmaxnreg: a multiple of 8 from 24 to 256, and all warps of a warpgroup execute the same."
-    )
+    rule = "setmaxnreg: a multiple of 8 from 24 to 256, and all warps of a warpgroup execute the same."
     cure = "Give each role a multiple of four warps, and one register count."
 
 
@@ -319,5 +293,8 @@ class KernelError(SimFault):
 
 
 class BadLaunch(SimFault):
-    rule = "grid >= 1 and 1 <= block <= 1024 threads; shared memory at most 227 KB (static part 48 KB)."
+    rule = (
+        f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
+        f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."
+    )
     cure = "Change the launch configuration."

@@ -99,7 +99,7 @@ def _arrows(i, wait, group_of, exited):
         yield f"nobody is known who could: {wait.why}" if wait.why else "nobody is left who could"
         return
     others = [t for t in wait.by if group_of.get(t, i) != i]
-    own = [t for t in wait.by if group_of.get(t) == i]
+    inside = [t for t in wait.by if group_of.get(t) == i]
     gone = [t for t in wait.by if t in exited]
     rest = [t for t in wait.by if t not in group_of and t not in exited]
     why = f": {wait.why}" if wait.why else ""
@@ -107,8 +107,8 @@ def _arrows(i, wait, group_of, exited):
         names = [_letter(j) for j in sorted({group_of[t] for t in others})]
         names = names[:PARTS] + [".."] * (len(names) > PARTS)
         yield f"{', '.join(names)} ({ranges(others)}){why}"
-    if own:
-        yield f"{_letter(i)} itself ({ranges(own)}){why}"
+    if inside:
+        yield f"{_letter(i)} itself ({ranges(inside)}){why}"
     if gone:
         why_gone = f" ({wait.why})" if wait.why else ""
         yield f"{ranges(gone)} could{why_gone}, but {have(gone)} exited"
@@ -137,13 +137,13 @@ def _circle_from(edges, start):
 
 def circles(waits):
     """Circles of waits of which each could be ended by the next only; no two share a wait."""
-    found, covered, edges = [], set(), _edges(waits)
+    result, covered, edges = [], set(), _edges(waits)
     for start in range(len(waits)):
         circle = _circle_from(edges, start)
         if circle and len(circle) > 1 and not covered.intersection(circle):
-            found.append(circle)
+            result.append(circle)
             covered.update(circle)
-    return found
+    return result
 
 
 def blame(waits):

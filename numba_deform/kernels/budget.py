@@ -3,58 +3,24 @@
 Pure arithmetic, no GPU needed. The rules are those of ``cuda_occupancy.h`` in the CUDA toolkit.
 """
 
-import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..device.memory import STATIC_LIMIT, dynamic_bytes
+from ..device.limits import (
+    KB,
+    MAX_REGISTERS,
+    MAX_THREADS,
+    QUARTER_REGISTERS,
+    QUARTERS,
+    RESERVED_SHARED,
+    SHARED_LIMIT,
+    STATIC_LIMIT,
+    Limits,
+)
+from ..device.memory import dynamic_bytes
 
-KB = 1024
-QUARTERS = 4  # of an SM; each has a scheduler and its own registers
-QUARTER_REGISTERS = 16384  # 32-bit registers
 REGISTER_UNIT = 8  # registers a thread: 256 a warp
-MAX_REGISTERS = 255  # a thread
-MAX_THREADS = 1024  # a block
 SHARED_UNIT = 128  # bytes
-RESERVED_SHARED = 1 * KB  # bytes that the system keeps for itself in each block, from sm_80 on
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What an SM has.
-
-    shared         bytes of shared memory, with the L1 cache at its smallest
-    block_shared   bytes of them that one block can opt in to
-    warps, blocks  how many can be resident
-    """
-
-    shared: int
-    block_shared: int
-    warps: int
-    blocks: int
-
-
-# CUDA Programming Guide, "Compute Capabilities", technical specifications.
-LIMITS = {
-    (8, 0): Limits(164 * KB, 163 * KB, 64, 32),
-    (8, 6): Limits(100 * KB, 99 * KB, 48, 16),
-    (8, 9): Limits(100 * KB, 99 * KB, 48, 24),
-    (9, 0): Limits(228 * KB, 227 * KB, 64, 32),
-    (10, 0): Limits(228 * KB, 227 * KB, 64, 32),
-    (10, 3): Limits(228 * KB, 227 * KB, 64, 32),
-    (12, 0): Limits(100 * KB, 99 * KB, 48, 24),
-    (12, 1): Limits(100 * KB, 99 * KB, 48, 24),
-}
-
-
-def limits_of(architecture):
-    """The Limits of an architecture such as ``sm_90a``; raises ValueError for one that is not known."""
-    match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
-    limits = match and LIMITS.get((int(match[1]), int(match[2])))
-    if not limits:
-        known = ", ".join(f"sm_{major}{minor}" for major, minor in LIMITS)
-        raise ValueError(f"arch={architecture}: its limits are not known; known are {known}")
-    return limits
 
 
 # --- occupancy ------------------------------------------------------------------------------------
@@ -107,7 +73,7 @@ def _round_up(number, unit):
 
 
 # --- a configuration ------------------------------------------------------------------------------
-SIZES = {"48 KB static": STATIC_LIMIT, "99 KB opt-in": 99 * KB, "227 KB opt-in": 227 * KB}
+SIZES = {"48 KB static": STATIC_LIMIT, "99 KB opt-in": 99 * KB, "227 KB opt-in": SHARED_LIMIT}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from numba import cuda, float32, int32, types, uint32, uint64
 from ..compiler import kernel
 from ..device.integer import div_u32
 from ..device.memory import ld_global_nc_v4, st_global_b32, st_global_v4
-from .shared.lanes import ITEMSIZE
+from .problem import ITEMSIZE
 from .shared.sampling import load_level, locate, number_loader
 
 THREADS = 64

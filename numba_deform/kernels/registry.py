@@ -10,27 +10,23 @@ parameters. Each (kernel, config, constants) is built and compiled once.
 
 import dataclasses
 import difflib
-import functools
 import re
 from dataclasses import dataclass, field
 
+from ..compiler import built
+from ..device.limits import AMPERE, HOPPER
 from ..device.memory import dynamic_bytes
 from . import direct, persistent, tile, tma, warp_specialized, window
-from .configs import (
-    SHARED_LIMIT,
-    ConfigError,
-    Constants,
-    Direct,
-    Persistent,
-    Tile,
-    Tma,
-    WarpSpecialized,
-    Window,
-)
+from .direct import Direct
+from .persistent import Persistent
+from .problem import ConfigError, Constants
+from .tile import Tile
+from .tma import Tma
+from .warp_specialized import WarpSpecialized
+from .window import Window
 from .window_fit import Fit
 
 __all__ = [
-    "SHARED_LIMIT",
     "VARIANTS",
     "ConfigError",
     "Constants",
@@ -38,10 +34,10 @@ __all__ = [
     "Variant",
     "is_registered",
     "register",
+    "runnable",
     "variant",
 ]
 
-AMPERE, HOPPER = (8, 0), (9, 0)
 FETCHES = ("l1", "tma", "shared")
 
 
@@ -94,17 +90,13 @@ class Variant:
         return self.module.fit(problem, config, locations) if self.is_fitted else Fit(config)
 
     def kernel(self, config, constants):
-        """The built kernel, cached."""
-        return _build(self.module, config, constants)
+        """The built kernel, cached; in its traced form if the configuration asks for it."""
+        kernel = built(self.module.build, config, constants)
+        return kernel.with_marks() if getattr(config, "trace", False) else kernel
 
     def dynamic_shared_bytes(self, config, constants):
         """The dynamic shared memory to launch with."""
         return dynamic_bytes(sum(config.shared_bytes(constants)))
-
-
-@functools.cache
-def _build(module, config, constants):
-    return module.build(config, constants)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,13 +104,11 @@ class Functions:
     """Stands in for a module of ``kernels/``, for a kernel that is written elsewhere.
 
     build(config, constants)            the ``compiler.Kernel``
-    arguments(operands, config)         its arguments for a call, from ``op.Operands``
     blocks(problem, config, resident)   grid size for an ``op.Problem``; ``resident()`` is how many blocks
                                         the GPU holds at once
     """
 
     build: object
-    arguments: object
     blocks: object
 
     @property
@@ -270,6 +260,11 @@ VARIANTS = {
 }  # fmt: skip
 
 
+def runnable(capability):
+    """The names of the variants that a GPU of this capability can run; "nothing" where there is none."""
+    return [v.name for v in VARIANTS.values() if v.capability <= capability] or ["nothing"]
+
+
 def variant(name):
     """The variant of that name; raises ConfigError naming all, and the closest."""
     if name not in VARIANTS:
@@ -335,7 +330,7 @@ def _check_entry(entry):
     if not re.fullmatch("[a-z][a-z0-9-]*", entry.name) or entry.name in ("auto", "all"):
         rule = "must be lower-case letters, digits and hyphens, and neither auto nor all"
         raise ConfigError("name", entry.name, rule)
-    for name in ("build", "arguments", "blocks"):
+    for name in ("build", "blocks"):
         if not callable(getattr(entry.module, name, None)):
             raise ConfigError("module", entry.module, f"has no function {name}")
     if entry.fetch not in FETCHES:

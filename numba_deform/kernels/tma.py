@@ -1,6 +1,6 @@
-"""tma (S5, S6, S7, S18): each 2x2 tile arrives by one TMA instruction, through a ring of stages per warp.
+"""tma: each 2x2 tile arrives by one TMA instruction, through a ring of stages per warp.
 
-The loop is the guide's:
+The loop:
 
     prologue: issue the first STAGES - 1 steps
     for each step:
@@ -8,8 +8,8 @@ The loop is the guide's:
         wait for this step's tiles
         add them up
 
-Refilling a stage is safe because the warp has synchronised since it was last read (``syncwarp`` at the
-end of each step), so no empty barrier is needed. Pixels outside the level arrive as zeros, so the
+Refilling a stage is safe because the warp has synchronised since it was last read (``release`` is a
+``syncwarp``), so no empty barrier is needed. Pixels outside the level arrive as zeros, so the
 border needs no care at all.
 
 ``barriers`` says which full barrier a step uses (device/pipeline.py). With ``barrier_scope=block`` all
@@ -18,14 +18,15 @@ warps share them: each still reads its own tiles only, but waits for everybody's
 
 import functools
 from collections import namedtuple
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda, int32, types, uint32
 
-from ..compiler import kernel
-from ..device.marks import COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
-from ..device.memory import align_up, shared_address, static_bytes
+from ..compiler import i32, kernel, u64
+from ..device.memory import align_up, global_at, shared_address, shared_at, static_bytes
 from ..device.pipeline import (
+    BARRIER_POLICIES,
     Ring,
     barrier_count,
     commit,
@@ -33,6 +34,7 @@ from ..device.pipeline import (
     full_barrier,
     init_barriers,
     make_advance,
+    release_in_warp,
     wait,
 )
 from ..device.sync import fence_mbarrier_init
@@ -42,10 +44,54 @@ from ..device.tma import (
     fence_proxy_tensormap_acquire_sys,
     prefetch_tensormap,
 )
+from .problem import ConfigError
+from .shared.config import Boxes, SharedBytes, one_of
 from .shared.lanes import lane_layout
 from .shared.row import item_row, items, row_parts
 from .shared.sampling import load_level
 from .shared.tiles import dump_of, stage_layout, tile_parts
+
+
+@dataclass(frozen=True)
+class Tma(Boxes):
+    """Parameters of ``tma``.
+
+    threads        threads of a block, a multiple of 32
+    barriers       which full barrier a step uses: ``parity`` (one a stage), ``point`` (one for each step
+                   of a row), ``ping_pong`` (two a stage)
+    barrier_scope  ``warp``: every warp has its ring's barriers; ``block``: all warps share them
+    across_levels  the next level's loads are issued while this level is added up; off drains the
+                   ring at the end of each level
+    """
+
+    threads: int = 256
+    min_blocks: int = 3
+    barriers: str = "parity"
+    barrier_scope: str = "warp"
+    across_levels: bool = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        one_of(self, "barriers", BARRIER_POLICIES)
+        one_of(self, "barrier_scope", ("warp", "block"))
+
+    def complete(self, constants):
+        config = super().complete(constants)
+        layout = stage_layout(config, constants)
+        level_steps = constants.points // layout.step
+        uneven = layout.round_steps % level_steps and level_steps % layout.round_steps
+        if not self.across_levels and uneven:
+            raise ConfigError(
+                "across_levels",
+                0,
+                f"a round of {layout.round_steps} steps ends inside a level of {level_steps}; "
+                "change lanes or points_per_stage",
+            )
+        return config
+
+    def shared_bytes(self, constants):
+        return shared_bytes(self, constants)
+
 
 # Where a lane's tiles come from: the map of its run's level, head and batch, and whose turn it is when
 # this lane issues (-1: it never does).
@@ -69,22 +115,21 @@ class MapParts(NamedTuple):
 def map_parts(constants, maps, fence=True, prefetch=True):
     """:class:`MapParts` where there is a map for each ``batch`` and level, or one for each ``level``."""
     LEVELS, CHANNELS, PER_BATCH = constants.levels, constants.channels, maps == "batch"
-    FENCE, PREFETCH = fence, prefetch
 
     @cuda.jit(device=True, forceinline=True)
     def acquire_maps(maps, batches, thread, threads):
         # Once for each block and map is enough, and each costs: the SM has to fetch the map again.
         count = LEVELS * batches if PER_BATCH else LEVELS
         for i in range(thread, count, threads):
-            if FENCE:
-                fence_proxy_tensormap_acquire_sys(maps + uint64(128) * uint64(i))
-            if PREFETCH:
-                prefetch_tensormap(maps + uint64(128) * uint64(i))
+            if fence:
+                fence_proxy_tensormap_acquire_sys(global_at(maps, i, 128))
+            if prefetch:
+                prefetch_tensormap(global_at(maps, i, 128))
 
     @cuda.jit(device=True, forceinline=True)
     def map_of(maps, batch, level):
         number = batch * int32(LEVELS) + level if PER_BATCH else level
-        return maps + uint64(128) * uint64(number)
+        return global_at(maps, number, 128)
 
     @cuda.jit(device=True, forceinline=True)
     def load_box(box, map, head, batch, x, y, bar):
@@ -99,7 +144,7 @@ def map_parts(constants, maps, fence=True, prefetch=True):
 class TmaParts(NamedTuple):
     """Device functions, beside those of ``tiles.TileParts``.
 
-    acquire_maps(maps, batches, thread, threads)   as in :class:`MapParts`
+    acquire_maps(maps, batches, thread, threads)   that of :class:`MapParts`
     aim(maps, levels, row, level, mine, place, raw, tiles)
                                                    -> Source; prepares the tiles of the run that was read
     issue(ring, state, i, n, r, place, tiles, source, slots)
@@ -114,38 +159,34 @@ class TmaParts(NamedTuple):
 
 @functools.cache
 def tma_parts(config, constants):
-    """:class:`TmaParts` for a ``configs.Tma``."""
-    stage = stage_layout(config, constants)
-    STEP, ROWS_PER_WARP = stage.step, 32 // config.lanes
-    TILE, SLOT, STAGE_BYTES = stage.tile, stage.slot, stage.bytes
-    _, prepare, runs_of, _, _, _, _ = tile_parts(config, constants)
-    acquire_maps, map_of, load_box = map_parts(
-        constants, config.maps, config.tensormap_fence, config.prefetch_maps
-    )
+    """:class:`TmaParts` for a :class:`Tma` or ``persistent.Persistent``."""
+    stage, steps = stage_layout(config, constants), tile_parts(config, constants)
+    WARP_STEP_BYTES = 32 // config.lanes * stage.step * stage.tile
+    maps_of = map_parts(constants, config.maps, config.tensormap_fence, config.prefetch_maps)
 
     @cuda.jit(device=True, forceinline=True)
     def aim(maps, levels, row, level, mine, place, raw, tiles):
         height, width, _, _ = load_level(levels, level)
-        prepare(raw, width, height, mine, place, tiles)
+        steps.prepare(raw, width, height, mine, place, tiles)
         # A run is issued by one lane: on the left side, and only if it exists.
         owner = place.chunk if mine and place.side == 0 else int32(-1)
-        return Source(map_of(maps, row.batch, level), row.head, row.batch, int32(owner))
+        return Source(maps_of.map_of(maps, row.batch, level), row.head, row.batch, int32(owner))
 
     @cuda.jit(device=True, forceinline=True)
     def issue(ring, state, i, n, r, place, tiles, source, slots):
         # The owners of the run ask for tiles, lane 0 says how many bytes that is.
         if place.lane == 0:
-            commit(ring, state, uint32(ROWS_PER_WARP * STEP * TILE) * uint32(runs_of(r, i)))
+            commit(ring, state, uint32(WARP_STEP_BYTES) * uint32(steps.runs_of(r, i)))
         if source.owner == i:
-            for j in range(STEP):
-                tile = uint32(slots + uint32(state.stage) * uint32(STAGE_BYTES) + uint32(j * SLOT))
-                k = n * STEP + j
-                load_box(
-                    tile, source.map, source.head, source.batch, tiles.x[k], tiles.y[k],
-                    full_barrier(ring, state),
+            slot = shared_at(slots, state.stage, stage.bytes)
+            for j in range(stage.step):
+                k = n * stage.step + j
+                maps_of.load_box(
+                    shared_at(slot, j, stage.slot), source.map, source.head, source.batch,
+                    tiles.x[k], tiles.y[k], full_barrier(ring, state),
                 )  # fmt: skip
 
-    return TmaParts(acquire_maps, aim, issue)
+    return TmaParts(maps_of.acquire_maps, aim, issue)
 
 
 def ring_barriers(config, constants):
@@ -154,52 +195,41 @@ def ring_barriers(config, constants):
 
 
 def shared_bytes(config, constants):
-    """(bytes of tiles, bytes of barriers) of a block, in this order in shared memory."""
+    """The ``SharedBytes`` of a block with a ring of tiles for each warp, in this order in shared memory."""
     warps = config.threads // 32
     rings = warps if config.barrier_scope == "warp" else 1
     tiles = warps * config.stages * stage_layout(config, constants).bytes
-    return tiles, rings * ring_barriers(config, constants) * 8
+    return SharedBytes(tiles, rings * ring_barriers(config, constants) * 8)
 
 
 def build(config, constants, add=True):
-    """The kernel for a ``configs.Tma`` and ``configs.Constants``; without ``add`` it only fetches tiles.
+    """The kernel for a :class:`Tma` and ``problem.Constants``; without ``add`` it only fetches tiles.
 
-    Arguments: address of the tensor maps, one rank-3 map (H*C, w, h) for each (batch, level) in the
+    Its operands: address of the tensor maps, one rank-3 map (H*C, w, h) for each (batch, level) in the
     order b*L + l or one rank-5 map for each level, then as ``direct`` up to out; where the tiles of one
     row go for debug=1 (L*P tiles), and that row; B, rows of one batch, heads.
     """
     layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
-    WARPS, THREADS = config.threads // 32, config.threads
-    ROWS_PER_BLOCK, ABREAST = config.threads // config.lanes, config.batches_abreast
-    STAGES, LEAD, STAGE_BYTES = config.stages, config.stages - 1, stage.bytes
+    rows, steps = row_parts(config, constants), tile_parts(config, constants)
+    loads, shared_size = tma_parts(config, constants), shared_bytes(config, constants)
+    THREADS, ROWS_PER_BLOCK = config.threads, config.threads // config.lanes
+    ABREAST, LEAD, ADD = config.batches_abreast, config.stages - 1, add
     BARRIERS, PER_WARP = ring_barriers(config, constants), config.barrier_scope == "warp"
-    ARRIVALS = 1 if PER_WARP else WARPS
+    ARRIVALS = 1 if PER_WARP else THREADS // 32
     MAPS_BYTES = 128 * constants.levels if config.maps == "batch" else 0  # of one batch
-    TILES_BYTES, BARRIER_BYTES = shared_bytes(config, constants)
-    STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES)
-    ROUNDS, RUN_STEPS, FLUSH_RUNS = layout.rounds, stage.run_steps, stage.flush_runs
+    WARP_BYTES, STATIC_BYTES = config.stages * stage.bytes, static_bytes(sum(shared_size))
     # The ring runs empty after so many runs: those of a round, or of one level.
-    ROUND_RUNS = layout.chunk_lanes
-    STRETCH = (
-        ROUND_RUNS if config.across_levels else min(constants.points // layout.run, ROUND_RUNS)
-    )
-    STRETCHES = ROUND_RUNS // STRETCH
-    ADD = add
-    advance = make_advance(STAGES, BARRIERS)
-    place, new_sums, _, new_raw, read_run, _, _, write_row = row_parts(config, constants)
-    new_tiles, _, _, slot_of, _, add_step, flush = tile_parts(config, constants)
-    acquire_maps, aim, issue = tma_parts(config, constants)
-    open_marks, mark = make_marks(config.trace)
+    STRETCH = layout.chunk_lanes
+    if not config.across_levels:
+        STRETCH = min(constants.points // layout.run, STRETCH)
+    STRETCHES = layout.chunk_lanes // STRETCH
+    place, new_sums, new_raw, new_tiles = rows.place, rows.new_sums, rows.new_raw, steps.new_tiles
+    advance, issue, release = make_advance(config.stages, BARRIERS), loads.issue, release_in_warp
 
-    u64, i32 = types.uint64, types.int32
-
-    @kernel(
-        types.void(u64, u64, u64, u64, u64, u64, i32, i32, i32, i32),
-        threads=config.threads,
-        min_blocks=config.min_blocks,
-    )
+    @kernel(threads=THREADS, min_blocks=config.min_blocks)
     def tma(
-        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
+        maps: u64, levels: u64, locations: u64, weights: u64, out: u64, debug: u64,
+        debug_row: i32, batches: i32, rows_per_batch: i32, heads: i32,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         me = place(thread)
@@ -207,73 +237,53 @@ def build(config, constants, add=True):
             cuda.blockIdx.x, me.row, batches, rows_per_batch, heads, ROWS_PER_BLOCK, ABREAST
         )
         dump = dump_of(debug, debug_row, row)
-        marks = open_marks(debug, debug_row, me.warp, me.lane)
-        maps_here = maps + uint64(row.batch) * uint64(MAPS_BYTES)
 
         shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
         tiles_address = align_up(shared_address(shared), uint32(128))
-        full = tiles_address + uint32(TILES_BYTES)
+        full = tiles_address + uint32(shared_size.tiles)
         if PER_WARP:
-            full = uint32(full + uint32(me.warp * int32(8 * BARRIERS)))
+            full = shared_at(full, me.warp, 8 * BARRIERS)
         ring = Ring(full, uint32(0))
-        slots = uint32(
-            tiles_address + uint32(me.warp * int32(STAGES * STAGE_BYTES)) + slot_of(me)
-        )  # of this row and part in stage 0
+        # The tiles of this row and part in stage 0.
+        slots = uint32(shared_at(tiles_address, me.warp, WARP_BYTES) + steps.slot_of(me))
 
         if (me.lane if PER_WARP else thread) == 0:
             init_barriers(full, BARRIERS, ARRIVALS)
             fence_mbarrier_init()  # the copy engine sees the barriers
-        acquire_maps(maps_here, 1, thread, THREADS)
+        loads.acquire_maps(global_at(maps, row.batch, MAPS_BYTES), 1, thread, THREADS)
         cuda.syncthreads()
 
         acc, raw, tiles = new_sums(), new_raw(), new_tiles()
         ahead = now = first_state()
-        for r in range(ROUNDS):
-            level, mine = read_run(locations, weights, row, r, me, raw)
-            origin = aim(maps, levels, row, level, mine, me, raw, tiles)
+        for r in range(layout.rounds):
+            level, mine = rows.read_run(locations, weights, row, r, me, raw)
+            origin = loads.aim(maps, levels, row, level, mine, me, raw, tiles)
             for stretch in range(STRETCHES):
                 first = int32(stretch * STRETCH)
-                for n in range(min(LEAD, STRETCH * RUN_STEPS)):
-                    i = first + int32(n // RUN_STEPS)
-                    mark(marks, ISSUE, ahead)
-                    issue(ring, ahead, i, n % RUN_STEPS, r, me, tiles, origin, slots)
-                    mark(marks, COMMIT, ahead)
+                for n in range(min(LEAD, STRETCH * stage.run_steps)):
+                    i = first + int32(n // stage.run_steps)
+                    issue(ring, ahead, i, n % stage.run_steps, r, me, tiles, origin, slots)
                     ahead = advance(ahead)
                 for i in range(STRETCH):
-                    for n in range(RUN_STEPS):
-                        next_i = i + (n + LEAD) // RUN_STEPS
+                    for n in range(stage.run_steps):
+                        next_i, next_n = i + (n + LEAD) // stage.run_steps, (n + LEAD) % stage.run_steps
                         if next_i < STRETCH:
-                            next_n = (n + LEAD) % RUN_STEPS
                             next_i = first + int32(next_i)
-                            mark(marks, ISSUE, ahead)
                             issue(ring, ahead, next_i, next_n, r, me, tiles, origin, slots)
-                            mark(marks, COMMIT, ahead)
                             ahead = advance(ahead)
-                        mark(marks, WAIT, now)
                         wait(ring, now)
-                        mark(marks, COMPUTE, now)
-                        here = uint32(slots + uint32(now.stage) * uint32(STAGE_BYTES))
+                        here = shared_at(slots, now.stage, stage.bytes)
                         if ADD:
-                            add_step(acc, here, first + int32(i), n, r, me, tiles, dump)
-                        cuda.syncwarp()  # all lanes have read the stage: it may be refilled
-                        mark(marks, RELEASE, now)
+                            steps.add_step(acc, here, first + int32(i), n, r, me, tiles, dump)
+                        release(ring, now)
                         now = advance(now)
-                    if FLUSH_RUNS:
-                        flush(acc)
-            if not FLUSH_RUNS:
-                flush(acc)
-        write_row(out, row, me, acc)
+                    if stage.flush_runs:
+                        steps.flush(acc)
+            if not stage.flush_runs:
+                steps.flush(acc)
+        rows.write_row(out, row, me, acc)
 
     return tma
-
-
-def arguments(operands, config):
-    """The kernel's arguments for a call, in order; see ``op.Operands``."""
-    o = operands
-    return (
-        o.maps(config.maps, config.box, config.l2_promotion), o.levels, o.locations, o.weights, o.out,
-        o.debug, o.debug_row, o.problem.batch, o.rows_per_batch, o.heads,
-    )  # fmt: skip
 
 
 def blocks(problem, config, resident):

@@ -23,11 +23,13 @@ sync: what says that a stage is empty
 """
 
 from collections import namedtuple
+from dataclasses import dataclass
 
 from numba import cuda, float32, int32, types, uint32, uint64
 
-from ..compiler import kernel
+from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
+from ..device.limits import MAX_REGISTERS, REGISTERS
 from ..device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import (
     align_up,
@@ -53,13 +55,98 @@ from ..device.pipeline import (
 )
 from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
 from ..device.sync import fence_mbarrier_init
+from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL, ARITHMETIC
-from .shared.lanes import ITEMSIZE, lane_layout
+from .shared.config import Boxes, SharedBytes, at_least_one, one_of
+from .shared.lanes import lane_layout
 from .shared.row import Raw, Run, item_count, item_row, items, row_parts
 from .shared.sampling import corner_weights, load_level, number_loader
 from .shared.tiles import dump_of, stage_layout, tile_parts
-from .tma import arguments as arguments
 from .tma import map_parts
+
+MAX_SPECIALIZED_WARPS = 16
+
+
+@dataclass(frozen=True)
+class WarpSpecialized(Boxes):
+    """Parameters of ``warp-specialized``.
+
+    producers, consumers  warps of each role, together at most 16
+    metadata              how consumers learn the weights: ``recompute``, ``shared`` or ``shuffle``
+    sync                  what says that a stage is empty: a ``barrier``, or ``flags`` with release and acquire,
+                          one for each consumer warp
+    arrivals              who arrives on barriers: every ``lane`` for itself, which compute-sanitizer's
+                          racecheck can follow, or one lane of each ``warp``, after syncwarp
+    prefetch              read the next step's (shuffle: the next row's) locations and weights ahead
+    producer_registers    registers a producer thread keeps (setmaxnreg), 24 .. 256; 0 leaves them
+    consumer_registers    registers a consumer thread takes; both or none
+    """
+
+    stages: int = 4
+    producers: int = 2
+    consumers: int = 6
+    metadata: str = "recompute"
+    sync: str = "barrier"
+    arrivals: str = "lane"
+    prefetch: bool = False
+    min_blocks: int = 2
+    producer_registers: int = 0
+    consumer_registers: int = 0
+
+    @property
+    def threads(self):
+        """Threads of a block."""
+        return 32 * (self.producers + self.consumers)
+
+    def __post_init__(self):
+        at_least_one(self, "producers")
+        at_least_one(self, "consumers")
+        if self.producers + self.consumers > MAX_SPECIALIZED_WARPS:
+            raise ConfigError(
+                "consumers",
+                self.consumers,
+                f"with producers={self.producers} makes more than {MAX_SPECIALIZED_WARPS} warps",
+            )
+        super().__post_init__()
+        one_of(self, "metadata", ("recompute", "shared", "shuffle"))
+        one_of(self, "sync", ("barrier", "flags"))
+        one_of(self, "arrivals", ("lane", "warp"))
+        self._check_registers()
+
+    def _check_registers(self):
+        """PTX ISA 9.7.19.5: setmaxnreg is executed by whole warpgroups, and only moves registers."""
+        give, take = self.producer_registers, self.consumer_registers
+        if not give and not take:
+            return
+        for field, value in (("producer_registers", give), ("consumer_registers", take)):
+            if value % 8 or not 24 <= value <= 256:
+                raise ConfigError(
+                    field, value, "must be a multiple of 8 from 24 to 256; both or none"
+                )
+        for field in ("producers", "consumers"):
+            if getattr(self, field) % 4:
+                raise ConfigError(
+                    field,
+                    getattr(self, field),
+                    "setmaxnreg is executed by whole warpgroups: a multiple of 4 warps of each role",
+                )
+        if not self.min_blocks:
+            raise ConfigError(
+                "min_blocks", 0, "setmaxnreg needs it, to know what a thread starts with"
+            )
+        each = min(REGISTERS // (self.threads * self.min_blocks), MAX_REGISTERS) // 8 * 8
+        wanted = self.producers * give + self.consumers * take
+        if not give <= each <= take or wanted > each * (self.producers + self.consumers):
+            raise ConfigError(
+                "consumer_registers",
+                take,
+                f"a thread starts with {each}: producers may give some up ({give}), and consumers take no "
+                "more than was given",
+            )
+
+    def shared_bytes(self, constants):
+        return SharedBytes(*shared_bytes(self, constants))
+
 
 # What a producer lane knows of the rows that its slots belong to.
 Slots = namedtuple("Slots", ["number", "head", "batch"])
@@ -316,16 +403,14 @@ def build(config, constants):
                     up, down = compute_weights(locations, weights, levels, row, k, one, side)
                 add_tile(acc, tile, me, s, up, down, dump)
 
-    u64, i32 = types.uint64, types.int32
-
     @kernel(
-        types.void(u64, u64, u64, u64, u64, u64, i32, i32, i32, i32),
         threads=config.threads,
         min_blocks=config.min_blocks,
         whole_program=bool(GIVE),
     )
     def warp_specialized(
-        maps, levels, locations, weights, out, debug, debug_row, batches, rows_per_batch, heads
+        maps: u64, levels: u64, locations: u64, weights: u64, out: u64, debug: u64,
+        debug_row: i32, batches: i32, rows_per_batch: i32, heads: i32,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(thread & int32(31)), int32(thread >> int32(5))

@@ -20,19 +20,23 @@ goes through shared memory to the lanes of its row, which all read one address. 
 their own row and of the one beside it, so that a load of locations reads whole lines.
 """
 
+import dataclasses
 import functools
 from collections import namedtuple
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from numba import cuda, float32, int32, types, uint32, uint64
 
-from ..compiler import kernel
+from ..compiler import i32, kernel, u64
 from ..device.float32 import add_rm_f32
 from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
 from ..device.integer import div_u32
+from ..device.limits import SHARED_LIMIT
 from ..device.marks import ACQUIRE, COMMIT, COMPUTE, ISSUE, RELEASE, WAIT, make_marks
 from ..device.memory import (
     align_up,
+    dynamic_bytes,
     ld_global_nc_b32,
     ld_global_nc_v4,
     ld_global_v4,
@@ -56,12 +60,125 @@ from ..device.pipeline import (
     wait,
 )
 from ..device.sync import bar_arrive, bar_sync, fence_mbarrier_init, shfl_sync_idx_b32
+from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit as windows
+from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL, ARITHMETIC
-from .shared.lanes import ITEMSIZE
+from .shared.config import SharedBytes, at_least_one, one_of, with_arithmetic
 from .shared.row import run_parts, sum_parts
 from .shared.sampling import clamp, corner_weights, load_level, locate, number_loader
 from .tma import map_parts
+
+FEW_PREPARED = 4  # samples that a lane prepares in a round
+
+
+@dataclass(frozen=True)
+class Window:
+    """Parameters of ``window``.
+
+    consumers     warps that add up; one more loads. 0 leaves it open: 15, or 19 where a lane prepares at
+                  most FEW_PREPARED samples at once, since that takes fewer registers
+    stages        depth of the ring (>= 1): cells whose windows are in shared memory at once
+    cell          height x width of a cell in pixels of the finest level; 0x0 leaves it open: what
+                  kernels/window_fit.py expects to be fastest
+    arithmetic    as everywhere
+    maps          as in :class:`Tma`
+    l2_promotion  how much L2 fetches for a window: none, 64B, 128B or 256B
+    debug         on a GPU waits are bounded: a hang ends in a report
+    trace         as everywhere
+    """
+
+    consumers: int = 0
+    stages: int = 2
+    cell: tuple[int, int] = (0, 0)
+    arithmetic: str = "auto"
+    maps: str = "level"
+    l2_promotion: str = "128B"
+    debug: bool = False
+    trace: bool = False
+
+    @property
+    def threads(self):
+        """Threads of a block."""
+        return 32 * (self.consumers + 1)
+
+    def __post_init__(self):
+        at_least_one(self, "stages")
+        if not 0 <= self.consumers <= 31:
+            raise ConfigError(
+                "consumers", self.consumers,
+                "with the producer, a block has 32 warps; 0 leaves it open",
+            )  # fmt: skip
+        if len(self.cell) != 2 or (min(self.cell) < 1 and any(self.cell)):
+            shown = "x".join(map(str, self.cell))
+            raise ConfigError("cell", shown, "must be a height and a width of at least 1, or 0x0")
+        one_of(self, "arithmetic", ("auto", "packed", "fp32"))
+        one_of(self, "maps", ("batch", "level"))
+        one_of(self, "l2_promotion", L2_PROMOTIONS)
+
+    def resolve(self, constants):
+        """The configuration with nothing left open but the cell, which is settled where it is fitted to a
+        problem, checked against what it is compiled for."""
+        row = constants.channels * ITEMSIZE[constants.dtype]
+        if row not in (64, 128):
+            raise ConfigError(
+                "variant", "window", f"a head's pixel has {row} bytes here; windows need 64 or 128"
+            )
+        if constants.levels > 32:
+            raise ConfigError(
+                "variant",
+                "window",
+                f"{constants.levels} levels: a lane of one warp loads each, so at most 32",
+            )
+        few = layout(constants).prepared <= FEW_PREPARED
+        config = dataclasses.replace(
+            with_arithmetic(self, constants),
+            consumers=self.consumers or (19 if few else 15),
+        )
+        if config.smallest_shared(constants) > SHARED_LIMIT:
+            raise ConfigError(
+                "stages", self.stages, f"with {config.consumers} consumers does not fit into the "
+                f"{SHARED_LIMIT} bytes of a block"
+            )  # fmt: skip
+        return config
+
+    def smallest_shared(self, constants):
+        """Dynamic shared memory of a block with the smallest windows there are."""
+        return self.with_boxes(((2, 2),) * constants.levels).dynamic_bytes(constants)
+
+    def with_boxes(self, boxes):
+        """A :class:`FittedWindow` with these parameters."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Window)}
+        return FittedWindow(**own, boxes=boxes)
+
+    def dynamic_bytes(self, constants):
+        """Dynamic shared memory of a block."""
+        return dynamic_bytes(sum(self.shared_bytes(constants)))
+
+    def map_box(self, constants):
+        """((height, width), ..) of the boxes of each level's tensor map."""
+        return self.level_boxes(constants.levels)
+
+    def level_boxes(self, levels):
+        """((height, width), ..) of each level's window: typical ones, until a problem is known."""
+        return tuple(TYPICAL_BOXES[min(n, len(TYPICAL_BOXES) - 1)] for n in range(levels))
+
+    def shared_bytes(self, constants):
+        return SharedBytes(*shared_bytes(self, constants))
+
+
+TYPICAL_BOXES = ((12, 16), (10, 12), (8, 10), (8, 8))
+
+
+@dataclass(frozen=True)
+class FittedWindow(Window):
+    """A :class:`Window` for one problem; ``boxes``: (height, width) of each level's window."""
+
+    boxes: tuple = ()
+
+    def level_boxes(self, levels):
+        return self.boxes
+
 
 # A consumer thread, and where it reads: its lane, the row and chunk that it adds up, the shared address of its
 # warp's prepared samples, the columns that it reads first and second; for samples outside, the plane's address
@@ -73,8 +190,8 @@ Reader = namedtuple(
 Column = namedtuple("Column", ["base", "bit"])
 # The level of a lane's runs, and its window: size, and the pixels before it in the stage. A sample lies
 # scale * location + shift pixels from the window's corner; between low and high it has neighbours in the level.
-Window = namedtuple(
-    "Window",
+WindowView = namedtuple(
+    "WindowView",
     ["level", "mine", "scale", "shift", "low", "high", "box_height", "box_width", "offset"],
 )
 # What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
@@ -550,7 +667,7 @@ def build(config, constants):
         low = float32(float32(-1) - left), float32(float32(-1) - top)
         shift = float32(low[0] + float32(0.5)), float32(low[1] + float32(0.5))
         high = float32(scale[0] - left), float32(scale[1] - top)
-        return Window(
+        return WindowView(
             level, mine, scale, shift, low, high, height_of(level), width_of(level),
             pixels_before(level),
         )  # fmt: skip
@@ -564,16 +681,15 @@ def build(config, constants):
             return Column(uint32(base + even), odd), Column(uint32(base + odd), even)
         return Column(base, odd), Column(uint32(base + even), odd)
 
-    u64, i32 = types.uint64, types.int32
-
     @kernel(
-        types.void(*(u64,) * 10, *(i32,) * 6, u64, i32),
         threads=THREADS,
         min_blocks=1,
     )
     def window(
-        maps, value, levels, order, schedule, corners, counts, locations, weights, out, items,
-        slots, batches, queries, heads, spatial_size, debug, debug_block,
+        maps: u64, value: u64, levels: u64, order: u64, schedule: u64, corners: u64,
+        counts: u64, locations: u64, weights: u64, out: u64, items: i32, slots: i32,
+        batches: i32, queries: i32, heads: i32, spatial_size: i32, debug: u64,
+        debug_row: i32,
     ):  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(thread & int32(31)), int32(thread >> int32(5))
@@ -584,7 +700,7 @@ def build(config, constants):
         full = uint32(boxes_address + uint32(TILES_BYTES))
         ring = Ring(full, uint32(full + uint32(8 * STAGES)))
         starts = uint32(full + uint32(BARRIER_BYTES))  # what consumers are told of the windows
-        marks = open_marks(debug, debug_block, warp, lane)
+        marks = open_marks(debug, debug_row, warp, lane)
         state = first_state()
         if warp == CONSUMERS:
             if lane == 0:
@@ -694,17 +810,6 @@ def build(config, constants):
 def fit(problem, config, locations):
     """A ``windows.Fit``: the configuration with boxes for these locations, and the tables for them."""
     return windows.fit(problem, config, locations, layout(problem.constants).rows)
-
-
-def arguments(operands, config):
-    """The kernel's arguments for a call, in order; see ``op.Operands``."""
-    o, t = operands, operands.tables
-    return (
-        o.maps(config.maps, config.level_boxes(o.problem.constants.levels), config.l2_promotion), o.value,
-        o.levels, t.order, t.schedule, t.corners, t.counts, o.locations, o.weights, o.out,
-        t.schedule.shape[0], t.order.shape[1], o.problem.batch, o.problem.queries, o.heads,
-        o.spatial_size, o.debug, o.debug_row,
-    )  # fmt: skip
 
 
 def blocks(problem, config, resident):

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..workloads.workload import pixel_centres
-from .shared.lanes import ITEMSIZE
+from ..device.limits import SHARED_LIMIT
+from .problem import ITEMSIZE, pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
 # first guess for a cell.
@@ -62,6 +62,10 @@ class Tables(NamedTuple):
     corners: np.ndarray
     counts: np.ndarray
 
+    def operands(self):
+        """The kernel's operands by the names of its parameters."""
+        return {**self._asdict(), "items": self.schedule.shape[0], "slots": self.order.shape[1]}
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -86,7 +90,7 @@ def fit(problem, config, locations, rows_at_once):
     size. ``rows_at_once``: rows that a warp adds up together. Any other locations give right results too; those
     that lie elsewhere take longer.
     """
-    from .configs import SHARED_LIMIT, ConfigError  # it imports the kernels
+    from .problem import ConfigError
 
     references = reference_points(problem, locations)
     batches, queries = some_rows(problem)

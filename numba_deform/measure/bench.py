@@ -20,10 +20,11 @@ from ..attention.auto import Fits
 from ..attention.call import check_problem, gpu_launcher, pick_variant, run_cpu, settle_variant
 from ..attention.reference import TOLERANCE, reference, relative_error
 from ..compiler.cache import shared_directory
-from ..engines.gpu.device import DeviceArray, find_gpu, launch, time_launches
-from ..kernels.registry import VARIANTS, ConfigError, Constants, is_registered
-from ..kernels.shared.lanes import ITEMSIZE
-from ..workloads.workload import PRESETS, preset
+from ..engines.gpu.device import DeviceArray, find_gpu
+from ..engines.gpu.launch import launch, time_launches
+from ..kernels.problem import ITEMSIZE, ConfigError, Constants
+from ..kernels.registry import VARIANTS, is_registered
+from ..workloads.presets import PRESETS, preset
 from . import ceilings, peers, record
 from . import counters as profile
 from .ceiling_kernels import build_delay

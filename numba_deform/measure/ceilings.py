@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attention.call import gpu_launcher
+from ..device.limits import SHARED_LIMIT
 from ..device.memory import dynamic_bytes
-from ..engines.gpu.device import DeviceArray, launch, resident_blocks
-from ..engines.tensormap import level_maps
+from ..engines.gpu.device import DeviceArray
+from ..engines.gpu.launch import launch, resident_blocks
 from ..kernels import tma
-from ..kernels.registry import SHARED_LIMIT, ConfigError, variant
-from ..kernels.shared.lanes import ITEMSIZE
+from ..kernels.level_maps import level_maps
+from ..kernels.problem import ITEMSIZE, ConfigError
+from ..kernels.registry import variant
 from . import ceiling_kernels as kernels
 from .record import spread
 
@@ -150,7 +152,6 @@ def _tma_trials(gpu, problem, value, row):
 class _FetchOnly:
     """``kernels.tma`` as a module whose kernel adds nothing up."""
 
-    arguments = staticmethod(tma.arguments)
     blocks = staticmethod(tma.blocks)
 
     @staticmethod

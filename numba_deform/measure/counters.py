@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from ..compiler.sass import ToolMissing
-from ..engines.gpu.device import profile_launch
+from ..engines.gpu.launch import profile_launch
 from .worker import run_program
 
 USUAL_PLACE = "/usr/local/cuda/bin"  # often not on PATH

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from ..kernels.registry import VARIANTS
-from ..workloads.workload import PRESETS
+from ..workloads.presets import PRESETS
 from .bench import show
 from .colours import SERIES
 

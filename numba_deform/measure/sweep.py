@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ..attention.call import pick_variant
 from ..compiler.cache import shared_directory
-from ..kernels.registry import VARIANTS, ConfigError, is_registered
-from ..workloads.workload import preset
+from ..kernels.problem import ConfigError
+from ..kernels.registry import VARIANTS, is_registered
+from ..workloads.presets import preset
 from . import record
 from .bench import (
     Entry,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attention.call import (
-    Problem,
     check_im2col_step,
     check_problem,
     engine_for,
@@ -22,23 +21,17 @@ from ..attention.call import (
     settle_variant,
 )
 from ..attention.reference import TOLERANCE, reference, relative_error
+from ..device.limits import HOPPER, RESERVED_SHARED, SM, STATIC_LIMIT
 from ..engines.cpu import Report, SimFault, simulate
-from ..engines.gpu.device import (
-    DeviceArray,
-    Gpu,
-    GpuMissing,
-    find_gpu,
-    is_cuda_error,
-    launch,
-    time_launches,
-)
+from ..engines.gpu.device import DeviceArray, Gpu, GpuMissing, find_gpu, is_cuda_error
+from ..engines.gpu.launch import launch, time_launches
 from ..engines.tensormap import DriverMissing, TensorMap, TensorMapArray, TensorMapError
 from ..kernels import tile_copy
 from ..kernels.probe import THREADS, probe
+from ..kernels.problem import NUMPY_DTYPES, Problem
 from ..kernels.registry import Variant
-from ..workloads.workload import NUMPY_DTYPES, Inputs
+from ..workloads.workload import Inputs
 
-HOPPER = (9, 0)
 CHECKED_ROWS = 20_000  # of a larger output, so many random rows are compared
 WARM_UP = 3
 
@@ -227,10 +220,10 @@ def _check_tile_copy(shape, box, dtype, stages, warps, repeats):
 
 def _check_shared_bytes(box, dtype, stages, warps):
     needed = _copy_shared_bytes(box, dtype, stages, warps)
-    if needed > 48 * 1024:
+    if needed > STATIC_LIMIT:
         raise ValueError(
             f"box={box} of {dtype} with stages={stages} and warps={warps} takes {needed} bytes of "
-            f"shared memory; this kernel has {48 * 1024}: use fewer stages or warps"
+            f"shared memory; this kernel has {STATIC_LIMIT}: use fewer stages or warps"
         )
 
 
@@ -243,8 +236,8 @@ def _blocks_that_fit(gpu, box, dtype, stages, warps):
     """Blocks that are resident at once: shared memory, threads and block slots of every SM."""
     if gpu is None:
         return 4  # enough for blocks to differ; more would only take longer
-    shared = _copy_shared_bytes(box, dtype, stages, warps) + 1024  # which the system reserves
-    return gpu.sms * min(228 * 1024 // shared, 2048 // (32 * warps), 32)
+    shared = _copy_shared_bytes(box, dtype, stages, warps) + RESERVED_SHARED
+    return gpu.sms * min(SM.shared // shared, SM.warps // warps, SM.blocks)
 
 
 def _copy_on_gpu(gpu, tensor, box, kernel, blocks, counts, repeats):

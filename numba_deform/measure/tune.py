@@ -5,10 +5,9 @@ import tempfile
 from pathlib import Path
 
 from ..attention import tuned
-from ..attention.call import Problem
 from ..attention.tuned import Answer, Candidate
-from ..engines.tensormap import make_levels
-from ..kernels.registry import ConfigError, variant
+from ..kernels.problem import ConfigError, Problem, make_levels
+from ..kernels.registry import variant
 from . import record
 from .bench import constants_of, parse_entries
 from .sweep import MEASURE, point_of, sweep

@@ -6,8 +6,8 @@
     sampling_locations.bin  float16  (B, Q, H, L, P, 2) (x, y), normalised
     attention_weights.bin   float16  (B, Q, H, L, P)
 
-Nothing in them says their shape, so the caller must, and every byte count is checked. Value may be
-stored with a border of one zero pixel around every level; S tells which.
+The files do not hold their shapes, so the caller gives them, and every byte count is checked. Value
+may be stored with a border of one zero pixel around every level; S tells which.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .workload import Inputs, interior_rows, level_sizes, level_starts
+from ..kernels.problem import interior_rows, level_sizes, level_starts
+from .workload import Inputs
 
 HALF, INT64 = np.dtype("<f2"), np.dtype("<i8")
 
@@ -26,17 +27,10 @@ class DataError(ValueError):
 
 
 def read_directory(
-    path,
-    batch: int,
-    num_query: int,
-    num_heads: int,
-    channels: int,
-    num_levels: int,
-    num_points: int,
-    spatial_size: int,
-    padded: bool | None = None,
-) -> Inputs:
-    """Read the five files; spatial_size is S as stored, padded=None finds out from it.
+    path, batch: int, num_query: int, num_heads: int, channels: int, num_levels: int,
+    num_points: int, spatial_size: int, padded: bool | None = None,
+) -> Inputs:  # fmt: skip
+    """The five files' arrays. spatial_size is S as stored; padded=None finds out from it.
 
     Raises DataError for a missing file, a wrong number of bytes, a spatial_size that
     spatial_shapes.bin contradicts, wrong level starts, or a border that is not zero.
@@ -81,7 +75,8 @@ def write_directory(path, inputs: Inputs, convert: bool = False) -> None:
     even then if a finite number would become infinite. Nothing is written if anything is wrong.
     """
     path = Path(path)
-    halves = {}
+    index = ("spatial_shapes", "level_start_index")
+    arrays = {name: getattr(inputs, name).astype(INT64) for name in index}
     for name in ("value", "sampling_locations", "attention_weights"):
         array = getattr(inputs, name)
         if array.dtype != np.float16:
@@ -95,22 +90,20 @@ def write_directory(path, inputs: Inputs, convert: bool = False) -> None:
                 array = wide.astype(np.float16)
             if np.isinf(array[np.isfinite(wide)]).any():
                 raise DataError(f"{path / name}.bin: {name} exceeds 65504, the largest float16")
-        halves[name] = array.astype(HALF, copy=False)
+        arrays[name] = array.astype(HALF, copy=False)
 
     path.mkdir(parents=True, exist_ok=True)
-    for name in ("spatial_shapes", "level_start_index"):
-        getattr(inputs, name).astype(INT64).tofile(path / f"{name}.bin")
-    for name, array in halves.items():
+    for name, array in arrays.items():
         array.tofile(path / f"{name}.bin")
 
 
 def _read_file(path, dtype, letters, shape) -> np.ndarray:
     expected = dtype.itemsize * int(np.prod(shape, dtype=object))
-    found = path.stat().st_size
-    if found != expected:
+    size = path.stat().st_size
+    if size != expected:
         raise DataError(
-            f"{path}: expected {expected:,} bytes for ({letters}) = {shape} of "
-            f"{dtype.name}, found {found:,}"
+            f"{path}: expected {expected:,} bytes for ({letters}) = {shape} of {dtype.name}, "
+            f"found {size:,}"
         )
     # astype: to the machine's own byte order, free where that is little-endian already.
     return np.fromfile(path, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
@@ -127,17 +120,13 @@ def _find_padding(path, shapes, spatial_size, padded) -> bool:
             f"{file}: spatial_shapes says {plain} positions, or {grown} with one pixel of padding "
             f"({_text(shapes)}), but spatial_size={spatial_size}"
         )
-    found = spatial_size == grown
-    if padded is None or bool(padded) == found:
-        return found
-    if found:
-        raise DataError(
-            f"{file}: spatial_shapes says {plain} positions but spatial_size={spatial_size}; "
-            "a data directory with one pixel of padding needs padded=True"
-        )
+    has_border = spatial_size == grown
+    if padded is None or bool(padded) == has_border:
+        return has_border
+    asked = f"{grown} positions with one pixel of padding" if padded else f"{plain} positions"
     raise DataError(
-        f"{file}: spatial_shapes says {grown} positions with one pixel of padding but "
-        f"spatial_size={spatial_size}; a data directory without padding needs padded=False"
+        f"{file}: spatial_shapes says {asked} but spatial_size={spatial_size}; a data directory "
+        f"{'with one pixel of' if has_border else 'without'} padding needs padded={has_border}"
     )
 
 

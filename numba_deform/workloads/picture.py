@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .workload import NUMPY_DTYPES, Inputs, Workload, WorkloadError, pixel_centres, softmax
+from ..kernels.problem import NUMPY_DTYPES, pixel_centres
+from .workload import Inputs, Workload, WorkloadError, halved, head_directions, softmax
 
 BLURS = (1.0, 2.0, 4.0)  # sigma in pixels of the level
 NUM_FEATURES = 32
@@ -52,9 +53,10 @@ class PictureWorkload(Workload):
         H, L, P = self.num_heads, self.num_levels, self.num_points
         value_dtype = NUMPY_DTYPES[self.dtype]
         value = np.empty((1, self.spatial_size, H, self.channels), value_dtype)
-        finest = _load(self.image, self.levels[0])
+        picture = _load(self.image)
         for (h, w), start in zip(self.levels, self.level_start_index, strict=True):
-            features = _features(_resize(finest, (h, w))).reshape(h * w, NUM_FEATURES)
+            level = _resize(picture, (h, w), self.levels[0])
+            features = _features(level).reshape(h * w, NUM_FEATURES)
             for head in range(H):
                 # Heads differ in all but the colours, so that mixing up heads changes the numbers.
                 others = np.roll(features[:, 3:], head, axis=1)
@@ -67,9 +69,7 @@ class PictureWorkload(Workload):
             points = pixel_centres([self.grid])
         rng = np.random.default_rng(seed)
         size = np.array(self.levels)[:, None, ::-1]  # (L, 1, 2) as (w, h)
-        angle = 2 * np.pi * np.arange(H) / H
-        direction = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-        bias = 0.5 * np.arange(P)[:, None] * direction[:, None, None, :]  # (H, 1, P, 2)
+        bias = 0.5 * np.arange(P)[:, None] * head_directions(H)[:, None, None]  # (H, 1, P, 2)
         offset = bias + rng.normal(0, self.sigma, (len(points), H, L, P, 2))
         locations = points[:, None, None, None] + offset / size
         logits = rng.normal(0, 0.5, (len(points), H, L, P))
@@ -109,17 +109,13 @@ def picture_workload(
     Raises ImportError naming the extra if Pillow or matplotlib is missing, WorkloadError for bad
     sizes.
     """
-    h, w = size
-    levels = [(h, w)]
-    while len(levels) < num_levels:
-        h, w = levels[-1]
-        levels.append(((h + 1) // 2, (w + 1) // 2))
+    levels = halved(size, num_levels)
     positions = sum(h * w for h, w in levels)
     grid = levels[0] if queries is None else _grid(queries, levels[0])
     workload = PictureWorkload(
         name="picture",
         batch=1,
-        levels=tuple(levels),
+        levels=levels,
         num_query=positions if queries is None else grid[0] * grid[1],
         num_heads=num_heads,
         channels=channels,
@@ -149,8 +145,9 @@ def write_picture(path, out, workload: PictureWorkload) -> Path:
     colours = np.where(np.isnan(colours).any(axis=-1, keepdims=True), NAN_COLOUR, colours)
     pixels = np.round(255 * np.clip(colours, 0, 1)).astype(np.uint8)
     scale = max(1, 480 // max(rows, columns))
+    image = image_module.fromarray(pixels)
     path = Path(path)
-    image_module.fromarray(np.kron(pixels, np.ones((scale, scale, 1), np.uint8))).save(path, "PNG")
+    image.resize((columns * scale, rows * scale), image_module.Resampling.NEAREST).save(path, "PNG")
     return path
 
 
@@ -166,66 +163,52 @@ def _grid(queries, finest) -> tuple[int, int]:
     return rows, min(w, max(1, queries // rows))
 
 
-def _load(image, size) -> np.ndarray:
-    """The picture cropped at its centre and reduced to size (h, w): (h, w, 3) in 0..1."""
+def _load(image):
+    """The picture as a Pillow image in RGB."""
     image_module = _import_pillow()
     with image_module.open(_default_picture() if image is None else image) as file:
-        picture = file.convert("RGB")
-    h, w = size
+        return file.convert("RGB")
+
+
+def _resize(picture, size, finest):
+    """`picture` reduced to `size` (h, w), cut at its centre to the shape of `finest` (h, w)."""
+    h, w = finest
     scale = min(picture.width / w, picture.height / h)
     left, top = (picture.width - scale * w) / 2, (picture.height - scale * h) / 2
     box = (left, top, left + scale * w, top + scale * h)
-    small = picture.resize((w, h), image_module.Resampling.BOX, box=box)
-    return np.asarray(small, np.float64) / 255
+    return picture.resize(size[::-1], _import_pillow().Resampling.BOX, box=box)
 
 
-def _resize(picture, size) -> np.ndarray:
-    """Reduce (h, w, 3) to `size` by averaging the pixels under each new one."""
-    for axis, new in enumerate(size):
-        old = picture.shape[axis]
-        edges = np.arange(new + 1) * old / new
-        # Overlap of each old pixel with each new one: exact also where the ratio is not whole.
-        low = np.maximum(edges[:-1, None], np.arange(old))
-        high = np.minimum(edges[1:, None], np.arange(old) + 1)
-        overlap = np.maximum(high - low, 0) * new / old
-        picture = np.moveaxis(np.tensordot(overlap, picture, axes=(1, axis)), 0, axis)
-    return picture
+def _features(image) -> np.ndarray:
+    """(h, w, 32) of a Pillow image: colours, gradients, blurs, contrast, place; all in -1..1."""
+    from PIL import ImageFilter
 
+    def grey_of(planes):
+        return planes.mean(axis=-1, keepdims=True)
 
-def _features(picture) -> np.ndarray:
-    """(h, w, 3) -> (h, w, 32): colours, gradients, blurs, texture, place; all within -1..1."""
-    grey = picture.mean(axis=-1, keepdims=True)
-    dy, dx = _gradient(picture)
-    planes = [picture, grey, dy, dx, np.hypot(*_gradient(grey))]
+    def filtered(name, number):
+        return _array(image.filter(getattr(ImageFilter, name)(number)))
+
+    picture = _array(image)
+    grey = grey_of(picture)
+    planes = [picture, grey, *_gradient(picture), np.hypot(*_gradient(grey))]
     for sigma in BLURS:
-        soft = _blur(picture, sigma)
-        soft_grey = soft.mean(axis=-1, keepdims=True)
-        planes += [soft, *_gradient(soft_grey), grey - soft_grey]
-    squares = _blur(grey**2, 1.0) - _blur(grey, 1.0) ** 2
-    h, w = picture.shape[:2]
-    y, x = np.mgrid[0:h, 0:w]
-    place = np.stack([(y + 0.5) / h, (x + 0.5) / w], axis=-1)
-    planes += [np.sqrt(np.maximum(squares, 0)), place]
-    return np.concatenate(planes, axis=-1)
+        soft = filtered("GaussianBlur", sigma)
+        planes += [soft, *_gradient(grey_of(soft)), grey - grey_of(soft)]
+    contrast = grey_of(filtered("MaxFilter", 3) - filtered("MinFilter", 3))
+    y, x = np.mgrid[0 : image.height, 0 : image.width]
+    place = np.stack([(y + 0.5) / image.height, (x + 0.5) / image.width], axis=-1)
+    return np.concatenate([*planes, contrast, place], axis=-1)
+
+
+def _array(image) -> np.ndarray:
+    return np.asarray(image, np.float64) / 255
 
 
 def _gradient(planes):
     """Central differences along y and x; the edge is repeated, so 1-pixel levels work too."""
     wide = np.pad(planes, ((1, 1), (1, 1), (0, 0)), mode="edge")
     return (wide[2:, 1:-1] - wide[:-2, 1:-1]) / 2, (wide[1:-1, 2:] - wide[1:-1, :-2]) / 2
-
-
-def _blur(planes, sigma):
-    """Gaussian blur of (h, w, n) along y and x, the edge repeated."""
-    reach = int(3 * sigma)
-    taps = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
-    taps /= taps.sum()
-    for axis in (0, 1):
-        width = [(reach, reach) if a == axis else (0, 0) for a in range(planes.ndim)]
-        wide = np.pad(planes, width, mode="edge")
-        views = np.lib.stride_tricks.sliding_window_view(wide, len(taps), axis=axis)
-        planes = views @ taps
-    return planes
 
 
 def _import_pillow():

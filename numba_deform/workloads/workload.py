@@ -1,71 +1,37 @@
 """Workloads: the shapes, dtypes and sampling patterns that the operator is run with.
 
 A `Workload` says everything about the inputs except their random numbers; `Workload.generate`
-draws those. `PRESETS` holds the sizes of published models. Shapes are written with B batch,
-S positions of all levels, H heads, C channels a head, Q queries, L levels, P points a level.
+draws those. Shapes are written with B batch, S positions of all levels, H heads, C channels a head,
+Q queries, L levels, P points a level.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import operator
 import re
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
-NUMPY_DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
-"""The dtypes a value may have: name -> NumPy scalar type."""
+from ..kernels.problem import NUMPY_DTYPES, interior_rows, level_sizes, level_starts, pixel_centres
 
 PATTERNS = ("seed", "uniform", "local")
 QUERIES = ("pixels", "objects")
-
-# Multi-scale levels of a 736 x 1280 image at strides 8, 16, 32 and 64.
-SEED_LEVELS = ((92, 160), (46, 80), (23, 40), (12, 20))
 
 
 class WorkloadError(ValueError):
     """A workload that cannot exist; the message names the field, its value and the rule."""
 
 
-# --- where the positions of a level lie ---------------------------------------------------------
-
-
-def level_sizes(levels, padded=False) -> np.ndarray:
-    """Positions of each level, (L,) int64; a padded level is one pixel larger on every side."""
-    shapes = np.asarray(levels, np.int64).reshape(-1, 2) + (2 if padded else 0)
-    return shapes[:, 0] * shapes[:, 1]
-
-
-def level_starts(levels, padded=False) -> np.ndarray:
-    """Index of the first position of each level, (L,) int64."""
-    sizes = level_sizes(levels, padded)
-    return np.cumsum(sizes) - sizes
-
-
-def interior_rows(levels, padded=False) -> np.ndarray:
-    """Index along S of every real pixel, all levels in order, (sum of h*w,) int64.
-
-    Unpadded this is simply 0, 1, 2, ...; padded it leaves the border positions out.
-    """
-    border = 1 if padded else 0
-    rows = []
-    for (h, w), start in zip(levels, level_starts(levels, padded), strict=True):
-        y, x = np.mgrid[border : h + border, border : w + border]
-        rows.append(start + y.ravel() * (w + 2 * border) + x.ravel())
-    return np.concatenate(rows)
-
-
-def pixel_centres(levels, dtype=np.float32) -> np.ndarray:
-    """Normalised (x, y) of every pixel centre, all levels (h, w, ..) in order, (sum of h*w, 2)."""
-    centres = []
-    for h, w, *_ in levels:
-        y, x = np.mgrid[0:h, 0:w]
-        centres.append(np.stack([(x.ravel() + 0.5) / w, (y.ravel() + 0.5) / h], axis=1))
-    return np.concatenate(centres).astype(dtype)
+def halved(size, num_levels) -> tuple[tuple[int, int], ...]:
+    """(h, w) of each level, the first of `size`, each further one half of it, rounded up."""
+    levels = [tuple(size)]
+    while len(levels) < num_levels:
+        h, w = levels[-1]
+        levels.append(((h + 1) // 2, (w + 1) // 2))
+    return tuple(levels)
 
 
 # --- the arrays ---------------------------------------------------------------------------------
@@ -105,8 +71,9 @@ class Workload:
     num_points        P, sampling points in each level
     dtype             of value, attention weights and output: a key of NUMPY_DTYPES
     location_dtype    of sampling_locations; None: float16 if dtype is float16, else float32
-    pattern           "seed": uniform in [0.3, 0.7]; "uniform": uniform in [0, 1]; "local": around
-                      each query's own place (see below). "local(8)" is short for sigma=8
+    pattern           "seed": uniform in [0.3, 0.7], as the preset `seeds` has it; "uniform":
+                      uniform in [0, 1]; "local": around each query's own place (see below).
+                      "local(8)" is short for sigma=8
     sigma             spread of "local" in pixels of the sampled level
     padded            value has a border of one zero pixel around every level
     points_per_level  points really used in each level, as D-FINE's (3, 6, 3); num_points becomes
@@ -146,33 +113,28 @@ class Workload:
 
         put("levels", _checked_levels(self.levels))
         if self.points_per_level is not None:
-            points = tuple(_whole("points_per_level", p, 0) for p in self.points_per_level)
+            points = tuple(whole_number("points_per_level", p, 0) for p in self.points_per_level)
             if len(points) != len(self.levels) or max(points) < 1:
-                raise _error(
-                    "points_per_level",
-                    points,
-                    f"one count for each of the {len(self.levels)} levels, at least one above 0",
-                )
+                rule = f"one count for each of the {len(self.levels)} levels, at least one above 0"
+                raise _error("points_per_level", points, rule)
             put("points_per_level", points)
             put("num_points", max(points))
         for field in ("batch", "num_query", "num_heads", "channels", "num_points"):
-            put(field, _whole(field, getattr(self, field)))
+            put(field, whole_number(field, getattr(self, field)))
 
-        if self.dtype not in NUMPY_DTYPES:
-            raise _error("dtype", self.dtype, f"one of {', '.join(NUMPY_DTYPES)}")
         if self.location_dtype is None:
             put("location_dtype", _default_location_dtype(self.dtype))
-        if self.location_dtype not in NUMPY_DTYPES:
-            raise _error("location_dtype", self.location_dtype, f"one of {', '.join(NUMPY_DTYPES)}")
-
         pattern, sigma = _parse_pattern(self.pattern)
         put("pattern", pattern)
         put("sigma", _number("sigma", self.sigma if sigma is None else sigma, 0.0, math.inf))
         if self.outside is None:
             put("outside", _default_outside(pattern))
         put("outside", _number("outside", self.outside, 0.0, 1.0))
-        if self.queries not in QUERIES:
-            raise _error("queries", self.queries, f"one of {', '.join(QUERIES)}")
+        for field, choices in (
+            ("dtype", NUMPY_DTYPES), ("location_dtype", NUMPY_DTYPES), ("queries", QUERIES),
+        ):  # fmt: skip
+            if getattr(self, field) not in choices:
+                raise _error(field, getattr(self, field), f"one of {', '.join(choices)}")
         if not isinstance(self.padded, (bool, np.bool_)):
             raise _error("padded", self.padded, "True or False")
         put("padded", bool(self.padded))
@@ -255,16 +217,15 @@ class Workload:
         weights = np.empty((B, Q, H, L, P), dtype)
 
         rows = interior_rows(self.levels, self.padded)
-        shared_queries = self._query_pixels(query_rng) if self.queries == "pixels" else None
-        missing = self._missing_points()
+        shared = self._query_pixels(query_rng) if self.queries == "pixels" else None
+        counts = self.points_per_level or (P,) * L
+        missing = np.arange(P) >= np.array(counts)[:, None]  # (L, P)
         for b in range(B):
             draw = value_rng.standard_normal((len(rows), H, self.channels), np.float32)
             value[b, rows] = draw.astype(dtype)
 
-            reference_points = shared_queries
-            if reference_points is None:
-                reference_points = query_rng.random((Q, 2), np.float32)
-            where = self._locations(location_rng, reference_points)
+            points = query_rng.random((Q, 2), np.float32) if shared is None else shared
+            where = self._locations(location_rng, points)
             _push_outside(where, self.outside, location_rng)
             where[:, :, missing] = 0.5
             locations[b] = where
@@ -283,25 +244,15 @@ class Workload:
             return centres[np.sort(rng.choice(len(centres), self.num_query, replace=False))]
         return centres[np.arange(self.num_query) % len(centres)]
 
-    def _missing_points(self) -> np.ndarray:
-        """(L, P) bool, True where points_per_level leaves a point out."""
-        counts = self.points_per_level or (self.num_points,) * self.num_levels
-        return np.arange(self.num_points) >= np.array(counts)[:, None]
-
     def _locations(self, rng, reference_points) -> np.ndarray:
         """Locations of one batch item, (Q, H, L, P, 2) float32."""
         shape = (self.num_query, self.num_heads, self.num_levels, self.num_points, 2)
         if self.pattern == "uniform":
             return rng.random(shape, np.float32)
         if self.pattern == "seed":
-            where = rng.random(shape, np.float32)
-            where *= 0.4
-            where += 0.3
-            return where
-        angle = 2 * np.pi * np.arange(self.num_heads) / self.num_heads
-        direction = np.stack([np.cos(angle), np.sin(angle)], axis=-1)  # (H, 2)
+            return rng.random(shape, np.float32) * np.float32(0.4) + np.float32(0.3)
         reach = np.arange(1, self.num_points + 1)
-        bias = direction[:, None, :] * reach[:, None]  # (H, P, 2), pixels
+        bias = head_directions(self.num_heads)[:, None] * reach[:, None]  # (H, P, 2), pixels
         size = np.array(self.levels)[:, ::-1]  # (L, 2) as (w, h): pixels -> normalised
         where = rng.standard_normal(shape, np.float32)
         where *= np.float32(self.sigma)
@@ -326,6 +277,12 @@ def _push_outside(where, share, rng):
     points[chosen, axis] += sign * (1.0 + 0.5 * rng.random(count, np.float32))
 
 
+def head_directions(num_heads) -> np.ndarray:
+    """(H, 2), the unit vector (x, y) along which each head's points lie: head k at 2 pi k / H."""
+    angle = 2 * np.pi * np.arange(num_heads) / num_heads
+    return np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+
+
 def softmax(logits) -> np.ndarray:
     """Softmax over the last axis, in place; the maximum is taken out so that exp stays finite."""
     logits -= logits.max(axis=-1, keepdims=True)
@@ -334,14 +291,15 @@ def softmax(logits) -> np.ndarray:
     return logits
 
 
-# --- validation ---------------------------------------------------------------------------------
+# --- checks -------------------------------------------------------------------------------------
 
 
 def _error(field, value, rule) -> WorkloadError:
     return WorkloadError(f"{field}={value!r}: must be {rule}")
 
 
-def _whole(field, value, least=1) -> int:
+def whole_number(field, value, least=1) -> int:
+    """`value` as an int of at least `least`; WorkloadError names the field otherwise."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -368,10 +326,10 @@ def _checked_levels(levels) -> tuple[tuple[int, int], ...]:
     try:
         shapes = tuple((h, w) for h, w in levels)
     except (TypeError, ValueError):
-        raise _error("levels", levels, rule) from None
+        shapes = ()
     if not shapes:
         raise _error("levels", levels, rule)
-    return tuple((_whole("h of a level", h), _whole("w of a level", w)) for h, w in shapes)
+    return tuple((whole_number("h of a level", h), whole_number("w of a level", w)) for h, w in shapes)
 
 
 def _parse_pattern(text) -> tuple[str, float | None]:
@@ -389,123 +347,3 @@ def _default_location_dtype(dtype) -> str:
 
 def _default_outside(pattern) -> float:
     return 0.01 if pattern == "local" else 0.0
-
-
-# --- level shapes for a given S -----------------------------------------------------------------
-
-
-def levels_for(spatial_size: int, num_levels: int, padded: bool = False):
-    """Level shapes ((h, w), ...) whose positions add up to exactly `spatial_size`.
-
-    Each level is half the one before, rounded up, as stride-2 convolutions give; the last level
-    takes what remains, as close to a half as its divisors allow (1 x remainder if it is prime).
-    19560, or 20522 padded, in 4 levels are the seeds' shapes. Every unpadded size of at least
-    num_levels has an answer; WorkloadError if there is none.
-    """
-    spatial_size = _whole("spatial_size", spatial_size)
-    num_levels = _whole("num_levels", num_levels)
-    if num_levels == len(SEED_LEVELS) and spatial_size == level_sizes(SEED_LEVELS, padded).sum():
-        return SEED_LEVELS
-    border = 2 if padded else 0
-    halves = [0.5**level for level in range(num_levels)]
-    finest = [(1, 1)]  # where anything fits at all, this leaves room for the last level
-    top = math.isqrt(int(spatial_size / sum(half**2 for half in halves)))
-    for h in range(max(1, top - 31), top + 1):
-        # Solves sum over levels of (h * half + border) * (w * half + border) = spatial_size for w.
-        rows = [h * half + border for half in halves]
-        w = (spatial_size - border * sum(rows)) / sum(map(operator.mul, rows, halves))
-        finest += [(h, near) for near in range(max(h, int(w) - 4), int(w) + 5)]
-
-    best = None
-    for h, w in finest:
-        levels = [(h, w)]
-        while len(levels) < num_levels:
-            h, w = (h + 1) // 2, (w + 1) // 2
-            levels.append((h, w))
-        rest = spatial_size - int(level_sizes(levels[:-1], padded).sum())
-        last = _rectangle(rest, levels[-1][0], border)
-        if last is None:
-            continue
-        expected = levels[-1]
-        penalty = (
-            abs(math.log(last[0] / expected[0]))
-            + abs(math.log(last[1] / expected[1]))
-            + 0.1 * abs(math.log(levels[0][1] / levels[0][0] / 1.5))  # images are about 3:2
-        )
-        if best is None or penalty < best[0]:
-            best = penalty, (*levels[:-1], last)
-    if best is None:
-        kind = "padded positions, (h+2)*(w+2) a level" if padded else "positions, h*w a level"
-        least = num_levels * (1 + border) ** 2
-        raise WorkloadError(
-            f"spatial_size={spatial_size}: no pyramid of num_levels={num_levels} has exactly that "
-            f"many {kind}; the smallest has {least}"
-        )
-    return best[1]
-
-
-def _rectangle(area, near, border):
-    """(h, w), h <= w, with (h + border) * (w + border) == area and h close to near, or None."""
-    if area < 1:
-        return None
-    sides = np.arange(1 + border, math.isqrt(area) + 1)
-    sides = sides[area % sides == 0]
-    if not len(sides):
-        return None
-    side = int(sides[np.argmin(abs(sides - border - near))])
-    return side - border, area // side - border
-
-
-# --- presets ------------------------------------------------------------------------------------
-
-_DETR_LEVELS = ((100, 167), (50, 84), (25, 42), (13, 21))  # an 800 x 1333 image
-_RTDETR_LEVELS = ((80, 80), (40, 40), (20, 20))  # 640 x 640
-_DINO5_LEVELS = ((200, 334), *_DETR_LEVELS)
-
-_SEEDS = Workload("seeds", 48, SEED_LEVELS, 20522, num_heads=1, num_points=8, pattern="seed")
-
-_PRESETS = (
-    _SEEDS,
-    _SEEDS.replace(name="seeds-padded", padded=True),
-    Workload("detr-encoder", 1, _DETR_LEVELS, 22223),
-    Workload("detr-encoder-b4", 4, _DETR_LEVELS, 22223),
-    Workload("detr-decoder", 1, _DETR_LEVELS, 300, queries="objects"),
-    Workload("dino-decoder", 1, _DETR_LEVELS, 900, queries="objects"),
-    Workload("dino-5scale", 1, _DINO5_LEVELS, 89023),
-    Workload("rtdetr-decoder", 1, _RTDETR_LEVELS, 300, queries="objects"),
-    Workload(
-        "dfine-decoder", 1, _RTDETR_LEVELS, 300, points_per_level=(3, 6, 3), queries="objects"
-    ),
-    Workload("mask2former", 1, ((32, 32), (64, 64), (128, 128)), 21504),
-    Workload("bevformer-temporal", 2, ((200, 200),), 40000),
-    # A BEV cell is a query of the cameras that see it, about 9675 cells a camera.
-    Workload(
-        "bevformer-spatial", 6, ((116, 200), (58, 100), (29, 50), (15, 25)), 9675, num_points=8
-    ),
-    # For the CPU engine. On levels of a few pixels "local" would lose most samples, as its bias
-    # alone reaches P pixels. B * Q = 46 fills no whole number of warps, one level is 1 pixel wide.
-    Workload("tiny", 2, ((9, 7), (5, 3), (3, 1)), 23, num_heads=2, pattern="uniform", outside=0.05),
-    # The seeds' quick test: spatial_size=100 num_query=100.
-    Workload(
-        "quick",
-        1,
-        levels_for(100, 4),
-        100,
-        num_heads=1,
-        num_points=8,
-        pattern="uniform",
-        outside=0.05,
-    ),
-)
-
-PRESETS = {workload.name: workload for workload in _PRESETS}
-"""Name -> Workload: published models' sizes, the seeds', and small ones for the CPU engine."""
-
-
-def preset(name: str, **overrides) -> Workload:
-    """The preset of that name, with fields replaced. WorkloadError lists the names if unknown."""
-    if name not in PRESETS:
-        close = difflib.get_close_matches(str(name), PRESETS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise WorkloadError(f"no preset {name!r}{hint}; there are {', '.join(PRESETS)}")
-    return PRESETS[name].replace(**overrides)

@@ -13,19 +13,25 @@ def inlined(kernel):
     return found.instructions
 
 
-@pytest.mark.parametrize("row_bytes", [48, 64, 256])
+full = pytest.mark.full
+
+
+@pytest.mark.parametrize("row_bytes", [48, *(pytest.param(n, marks=full) for n in (64, 256))])
 @pytest.mark.parametrize("unroll", [2, 8])
 def test_l1_keeps_its_loads(row_bytes, unroll):
     counts = inlined(ceilings.build_l1(row_bytes, row_bytes, unroll))
     assert counts["LDG"] >= 2 * unroll and counts["LDG"] % (2 * unroll) == 0
 
 
-@pytest.mark.parametrize("row_bytes", [48, 64, 256])
+@pytest.mark.parametrize("row_bytes", [48, *(pytest.param(n, marks=full) for n in (64, 256))])
 def test_shared_keeps_its_loads(row_bytes):
     assert inlined(ceilings.build_shared(row_bytes, 4))["LDS"] == 8
 
 
-@pytest.mark.parametrize(("stages", "points", "warps"), [(2, 8, 8), (4, 32, 4), (8, 1, 16)])
+@pytest.mark.parametrize(
+    ("stages", "points", "warps"),
+    [(2, 8, 8), *(pytest.param(*three, marks=full) for three in ((4, 32, 4), (8, 1, 16)))],
+)
 def test_tma(stages, points, warps):
     counts = inlined(ceilings.build_tma(64, 32, 4, stages, points, warps))
     assert counts["UTMALDG"] > 0 and counts["SYNCS"] > 0

@@ -6,7 +6,8 @@ from numba import cuda
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.kernels.plain_tiles import build as build_plain_tiles
 from numba_deform.kernels.probe import probe
-from numba_deform.kernels.registry import VARIANTS, Constants
+from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.registry import VARIANTS
 from numba_deform.kernels.tile_copy import build as build_tile_copy
 
 DTYPES = ["float16", "bfloat16", "float32"]
@@ -36,6 +37,28 @@ FAMILIES = {  # one name for each kernel, and configurations that change its cod
     "phase6": [{"prefetch": True}, {"arithmetic": "fp32"}],
     "window": [{"stages": 1}, {"consumers": 7}, {"arithmetic": "fp32"}, {"maps": "batch"}],
 }
+# The first variant of each kernel, and each data type, shape and way of compiling with one of them; the rest is
+# ``full``.
+QUICK = [
+    ("direct", "float16", "seeds", {}),
+    ("direct", "float32", "seeds", {}),
+    ("tile", "float16", "odd", {}),
+    ("tile-cp-async", "bfloat16", "seeds", {}),
+    ("tma", "float16", "seeds", {}),
+    ("tma", "float16", "wide", {}),
+    ("persistent-prefetch", "float16", "seeds", {}),
+    ("phase2", "float16", "seeds", {}),
+    ("window", "float16", "detr", {}),
+]
+full = pytest.mark.full
+
+
+def others_full(cases, quick):
+    """The cases as parameters, with ``full`` at those that are not among ``quick``."""
+    assert [case for case in quick if case not in cases] == []
+    for case in cases:
+        values = case if isinstance(case, tuple) else (case,)
+        yield pytest.param(*values, marks=() if case in quick else full)
 
 
 def kernel(name, dtype, shape, parameters):
@@ -69,7 +92,9 @@ def check_inlined(inspection, uses_tma):
     assert (counts.get("SYNCS", 0) > 0) == uses_tma
 
 
-@pytest.mark.parametrize(("name", "dtype", "shape", "parameters"), list(cases()), ids=str)
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape", "parameters"), others_full(list(cases()), QUICK), ids=str
+)
 def test_variant_inlined(name, dtype, shape, parameters):
     inspection = inspect_kernel(kernel(name, dtype, shape, parameters))
     check_inlined(inspection, uses_tma=VARIANTS[name].fetch != "l1")
@@ -77,7 +102,7 @@ def test_variant_inlined(name, dtype, shape, parameters):
     assert (inspection.instructions.get("LDGSTS", 0) > 0) == (name == "tile-cp-async")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", others_full(list(FAMILIES), ["tma"]))
 def test_variant_linked(name):
     inspection = inspect_kernel(kernel(name, "float16", "seeds", {}).with_linked_ptx())
     assert inspection.instructions["CALL"] > 0
@@ -87,6 +112,7 @@ def test_variant_linked(name):
         assert functions["cp_async_bulk_tensor_3d"]["UTMALDG"] == 1
 
 
+@full
 def test_registers_move():
     """setmaxnreg survives only in code that is compiled as a whole program."""
     sass = inspect_kernel(kernel("warp-specialized-registers", "float16", "seeds", {})).sass
@@ -104,6 +130,7 @@ def test_prefetch_of_maps():
         assert ("UTMACCTL.PF" in sass) == prefetches
 
 
+@full
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_plain_tiles(dtype):
     location = "float16" if dtype == "float16" else "float32"
@@ -122,13 +149,16 @@ def test_probe_and_tile_copy():
         assert inspect_kernel(one.with_linked_ptx()).instructions["CALL"] > 0
 
 
-@pytest.mark.parametrize("name", [v.name for v in VARIANTS.values() if v.capability == (8, 0)])
+@pytest.mark.parametrize(
+    "name", others_full([v.name for v in VARIANTS.values() if v.capability == (8, 0)], ["direct"])
+)
 def test_before_hopper(name):
     """What needs nothing of Hopper links for an sm_80 too."""
     code = inspect_kernel(kernel(name, "float16", "seeds", {}), "sm_80")
     assert code.instructions["LDG"] + code.instructions.get("LDGSTS", 0) > 4
 
 
+@full
 @pytest.mark.parametrize(
     "name", ["tile-cp-async", "tma", "persistent-prefetch", "phase2", "window"]
 )

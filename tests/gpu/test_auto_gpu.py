@@ -8,7 +8,7 @@ from numba_deform.attention import auto
 from numba_deform.engines.gpu.device import DeviceArray, copy_to_host
 from numba_deform.kernels import window_fit as windows
 from numba_deform.measure.bench import Case
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 NEAR = preset("mask2former", pattern="local(1)")
 FAR = NEAR.replace(sigma=16.0)

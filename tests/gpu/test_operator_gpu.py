@@ -10,9 +10,10 @@ from numba_deform import ms_deform_attn, preset, reference, relative_error
 from numba_deform.attention.call import run_numpy
 from numba_deform.attention.debug import check_tiles
 from numba_deform.attention.reference import TOLERANCE
-from numba_deform.engines.gpu import device as gpu
-from numba_deform.kernels.budget import Budget, limits_of
-from numba_deform.kernels.configs import Constants
+from numba_deform.device.limits import limits_of
+from numba_deform.engines.gpu import launch as gpu
+from numba_deform.kernels.budget import Budget
+from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.measure.systems import plan_operator
 from numba_deform.measure.timeline import record
@@ -184,7 +185,8 @@ def test_linked_form_is_the_same_function(hopper):
         inputs.attention_weights,
     )  # fmt: skip
     config = chosen.configure(problem.constants, stages=2)
-    from numba_deform.engines.gpu.device import DeviceArray, launch
+    from numba_deform.engines.gpu.device import DeviceArray
+    from numba_deform.engines.gpu.launch import launch
 
     arrays = [
         DeviceArray.of(hopper, a)

@@ -11,7 +11,7 @@ from numba_deform.compiler import kernel
 from numba_deform.course import lessons
 from numba_deform.course.lessons import display, pictures
 from numba_deform.course.lessons.exercise import Wrong, exercise, find_hole, require
-from numba_deform.course.lessons.recorded import results
+from numba_deform.course.lessons.results import results
 from numba_deform.device.memory import st_global_b32
 from numba_deform.engines.faults import OutOfRange
 

@@ -9,12 +9,13 @@ from numba_deform.compiler import Kernel
 each_notebook = pytest.mark.parametrize("name", lessons.NOTEBOOKS)
 
 
+@pytest.mark.full
 @each_notebook
 def test_runs_top_to_bottom(name):
     """In a real Jupyter kernel; each check shows that its hole is still there."""
     notebook = lessons.notebook(name)
     place = {"metadata": {"path": str(lessons.FOLDER)}}
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
+    nbclient.NotebookClient(notebook, timeout=800, kernel_name="python3", resources=place).execute()
     shown = [html for cell in notebook.cells for html in _html(cell)]
     exercises = [cell for cell in lessons.cells(name) if cell.exercise]
     assert sum('data-kind="hole"' in html for html in shown) == len(exercises)

@@ -4,9 +4,11 @@ import lessons
 import pytest
 
 from numba_deform.course.lessons import lesson4, lesson5
+from numba_deform.device.limits import limits_of
 from numba_deform.engines import faults
-from numba_deform.kernels.budget import Budget, limits_of
-from numba_deform.kernels.registry import Constants, variant
+from numba_deform.kernels.budget import Budget
+from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.registry import variant
 from numba_deform.measure import timeline
 
 CONSTANTS, LIMITS = Constants(4, 8, 32), limits_of("sm_90a")

@@ -18,8 +18,9 @@ import importlib
 import importlib.util
 import json
 import sys
+import time
 import types
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -217,15 +218,25 @@ class Mutant:
 
     def tree(self):
         """The changed module."""
-        tree = ast.parse(source_of(self.module))
-        nodes = list(ast.walk(tree))
-        old = nodes[self.index]
-        if isinstance(old, ast.stmt):
-            changes = _statement_changes(old, _function_of(tree, old))
-        else:
-            changes = _changes(old)
+        tree, old, new = self._parts()
         # A change may hold what it replaces.
-        return ast.fix_missing_locations(_Replace(old, copy.copy(changes[self.what])).visit(tree))
+        return ast.fix_missing_locations(_Replace(old, copy.copy(new)).visit(tree))
+
+    def text(self, replaced):
+        """The changed source; ``replaced(source, node, text)`` puts a text in the place of a node."""
+        _, old, new = self._parts()
+        if isinstance(new, (ast.If, ast.While)):
+            old, new = old.test, new.test
+        text = ast.unparse(ast.fix_missing_locations(new))
+        return replaced(source_of(self.module), old, text if isinstance(old, ast.stmt) else f"({text})")
+
+    def _parts(self):
+        """(the module's tree, the node that is changed, what takes its place)"""
+        tree = ast.parse(source_of(self.module))
+        old = list(ast.walk(tree))[self.index]
+        if isinstance(old, ast.stmt):
+            return tree, old, _statement_changes(old, _function_of(tree, old))[self.what]
+        return tree, old, _changes(old)[self.what]
 
 
 @functools.cache
@@ -483,13 +494,25 @@ def killers_of(mutant, of_each=None):
     ]
 
 
-def judge(name, timeout=15.0):
-    """(number of the killer, verdict) of the first that notices, or None; tries the one of last time first."""
+@functools.cache
+def patience(number):
+    """Seconds after which a run counts as endless: many times what the original takes, here and now."""
+    begin = time.perf_counter()
+    assert verdict(KILLERS[number]) is None, f"{KILLERS[number]} kills the original"
+    return 2 + 10 * (time.perf_counter() - begin)
+
+
+def judge(name):
+    """(number of the killer, verdict) of the first that notices, or None.
+
+    The one of last time is tried first, and then those that noticed most last time.
+    """
     mutant = MUTANTS[name]
     modules, numbers = load(mutant), killers_of(mutant)
     before = killed().get(name, (None,))[0]
-    for number in sorted(numbers, key=lambda number: number != before):
-        if how := verdict(KILLERS[number], modules, timeout):
+    often = collections.Counter(number for number, _ in killed().values())
+    for number in sorted(numbers, key=lambda number: (number != before, -often[number])):
+        if how := verdict(KILLERS[number], modules, patience(number)):
             return number, how
     return None
 
@@ -501,12 +524,14 @@ def killed():
 
 
 def run_all(names):
-    """{id: what ``judge`` says}; prints each as it comes."""
-    judged = {}
+    """{id: what ``judge`` says}, in the order of ``names``; prints each as it comes."""
+    judged = dict.fromkeys(names)
     with ProcessPoolExecutor() as pool:
-        for name, found in zip(names, pool.map(judge, names), strict=True):
-            judged[name] = found
-            print(*(found or ("survives",)), name, flush=True)
+        futures = {pool.submit(judge, name): name for name in names}
+        for future in as_completed(futures):
+            name = futures[future]
+            judged[name] = future.result()
+            print(*(judged[name] or ("survives",)), name, flush=True)
     return judged
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from numba_deform.attention import call as op
+from numba_deform.attention import bind
 from numba_deform.attention.debug import DebugError, check_tiles
 from numba_deform.measure.systems import plan_operator
 from numba_deform.workloads.workload import Workload
@@ -58,12 +58,12 @@ def test_all_tiles_of_a_row(name):
 def test_what_does_not_match(monkeypatch):
     """A map that starts one pixel late delivers neighbours: loads succeed, the comparison says it."""
     made = plan("tma", debug=True)
-    right = op.level_maps
+    right = bind.level_maps
 
     def shifted(value, *rest, **options):
         return right(np.roll(value, 1, axis=1), *rest, **options)
 
-    monkeypatch.setattr(op, "level_maps", shifted)
+    monkeypatch.setattr(bind, "level_maps", shifted)
     assert not all(c.match for c in check_tiles(made, 0))
 
 

@@ -9,7 +9,7 @@ from helpers import nans, run
 from numba import cuda, int32, types, uint32, uint64
 
 from numba_deform.compiler import Kernel
-from numba_deform.compiler.guarded import guarded
+from numba_deform.compiler.rewrite import rewritten
 from numba_deform.course.bugs import BUGS
 from numba_deform.device import guard
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init, mbarrier_try_wait_parity
@@ -19,6 +19,11 @@ from numba_deform.device.sync import bar_arrive, bar_sync
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.gpu.guard import RECORD, read_record
+
+
+def guarded(function):
+    """(its guarded form, the sites) of a kernel's Python function."""
+    return rewritten(function, guarded=True)
 
 
 @pytest.fixture
@@ -116,7 +121,7 @@ def test_a_second_syncthreads_elsewhere_is_noticed(record):
         run(guarded(kernel)[0], record, nans(64), block=64)
     except SimFault as fault:  # who waits for the threads that have been ended polls for ever
         assert isinstance(fault, faults.Livelock)
-    fault = read_record(SimpleNamespace(py_func=kernel), record[: guard.BLOCKS_OFFSET])
+    fault = read_record(SimpleNamespace(sites=guarded(kernel)[1]), record[: guard.BLOCKS_OFFSET])
     assert type(fault) is faults.DivergentBarrier
     assert fault.source == "cuda.syncthreads()  # the other one" and fault.block == 0
     assert f"{line_of(kernel, 'syncthreads')}" in str(fault)
@@ -139,7 +144,7 @@ def test_what_needs_no_bounds_stays_as_it_is():
 def test_without_source_it_says_so():
     scope = {}
     exec("def kernel(out):\n    out[0] = 1\n", scope)
-    with pytest.raises(ValueError, match="guarded form of kernel needs its source"):
+    with pytest.raises(ValueError, match="a form of kernel needs its source"):
         guarded(scope["kernel"])
 
 

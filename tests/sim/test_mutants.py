@@ -25,6 +25,7 @@ from mutants import (
     verdict,
 )
 
+pytestmark = pytest.mark.full
 KILLED = killed()
 AGAIN = "; `python tests/sim/mutants.py --write` makes mutants.json anew, which takes some minutes"
 

@@ -48,12 +48,18 @@ CONFIGS = [
 ]  # fmt: skip
 
 
+full = pytest.mark.full
+FEW = {"num_heads": 1, "num_query": 3}  # all levels and points of a row, but few rows
+each_size = pytest.mark.parametrize("size", [FEW, pytest.param({}, marks=full)], ids=["few", "all"])
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"), [(n, p) for n, many in CONFIGS for p in many], ids=str
 )
-def test_configurations(name, parameters):
+@each_size
+def test_configurations(name, parameters, size):
     threads = {} if name == "phase1" else {"threads": 64}
-    check(small().generate(seed=1), name, **{**threads, "min_blocks": 0, **parameters})
+    check(small(**size).generate(seed=1), name, **{**threads, "min_blocks": 0, **parameters})
 
 
 FAMILIES = {  # one of each kernel, with a small block
@@ -69,8 +75,9 @@ FAMILIES = {  # one of each kernel, with a small block
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("padded", [False, True], ids=["dense", "padded"])
-def test_types_and_layouts(name, dtype, padded):
-    inputs = small(dtype=dtype, padded=padded).generate(seed=2)
+@each_size
+def test_types_and_layouts(name, dtype, padded, size):
+    inputs = small(dtype=dtype, padded=padded, **size).generate(seed=2)
     check(inputs, name, min_blocks=0, **FAMILIES[name])
 
 
@@ -78,17 +85,19 @@ def test_types_and_layouts(name, dtype, padded):
 @pytest.mark.parametrize(
     ("channels", "dtype"), [(8, "float16"), (24, "float16"), (128, "bfloat16"), (4, "float32")]
 )
-def test_channels(name, channels, dtype):
-    inputs = small(channels=channels, dtype=dtype, num_query=3).generate(seed=3)
+@each_size
+def test_channels(name, channels, dtype, size):
+    inputs = small(channels=channels, dtype=dtype, **{**size, "num_query": 3}).generate(seed=3)
     check(inputs, name, min_blocks=0, **FAMILIES[name])
 
 
 @pytest.mark.parametrize("landing", ["late", "random", "earliest"])
 @pytest.mark.parametrize(("name", "stages"), [("direct", None), ("tma", 1), ("tma", 3)])
-def test_clean_over_twenty_schedules(name, stages, landing):
+@pytest.mark.parametrize("schedules", [2, pytest.param(20, marks=full)])
+def test_clean_over_schedules(name, stages, landing, schedules):
     parameters = {"stages": stages} if stages else {}
     inputs = small(batch=1, levels=((4, 3), (2, 2)), num_heads=1, num_query=6).generate(seed=4)
-    options = {"schedules": 20, "landing": landing}
+    options = {"schedules": schedules, "landing": landing}
     check(inputs, name, options, threads=32, min_blocks=0, **parameters)
 
 

@@ -8,12 +8,15 @@ from ring import THREADS, arguments, ring
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, simulate
 
+full = pytest.mark.full
+
 
 @pytest.mark.parametrize("landing", LANDINGS)
-def test_the_right_ring_is_clean_and_right(landing):
+@pytest.mark.parametrize("seeds", [3, pytest.param(20, marks=full)])
+def test_the_right_ring_is_clean_and_right(landing, seeds):
     args, expected = arguments()
     kernel = ring()
-    for seed in range(20):
+    for seed in range(seeds):
         args[1][:] = np.nan
         report = simulate(kernel, 1, THREADS, args, seed=seed, landing=landing)
         np.testing.assert_allclose(args[1], expected, atol=1e-4)
@@ -112,12 +115,13 @@ OTHER_VERDICTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_is_found_under_every_schedule(name):
+@pytest.mark.parametrize("seeds", [1, pytest.param(5, marks=full)])
+def test_each_fault_is_found_under_every_schedule(name, seeds):
     options, kind, _, _ = FAULTS[name]
     kernel, (args, _) = ring(**options), arguments(12)
     allowed = {kind.__name__} | OTHER_VERDICTS.get(name, set())
     for landing in LANDINGS:
-        for seed in range(5):
+        for seed in range(seeds):
             with pytest.raises(SimFault) as caught:
                 simulate(kernel, 1, THREADS, args, seed=seed, landing=landing)
             assert type(caught.value).__name__ in allowed, (seed, landing, caught.value)

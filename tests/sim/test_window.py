@@ -7,7 +7,8 @@ from helpers import check
 from numba_deform.attention.call import check_problem
 from numba_deform.kernels import window
 from numba_deform.kernels import window_fit as windows
-from numba_deform.kernels.configs import Constants, Window
+from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.window import Window
 from numba_deform.workloads.workload import Workload
 
 
@@ -61,7 +62,10 @@ def test_locations_of_another_type(location_dtype):
     run(small(location_dtype=location_dtype).generate(seed=2), cell=(3, 3))
 
 
-@pytest.mark.parametrize("channels", [32, 64])
+full = pytest.mark.full
+
+
+@pytest.mark.parametrize("channels", [32, pytest.param(64, marks=full)])
 @pytest.mark.parametrize("points", [1, 3, 4, 8])
 def test_points(points, channels):
     """With 1 or 3 there are lanes without a run; with 8 a row goes through more than one round."""
@@ -86,7 +90,7 @@ def test_points(points, channels):
         (5, 4, 32, "float32", (8, 2, 2, 1, 1)),
     ],
 )
-@pytest.mark.parametrize("arithmetic", ["auto", "fp32"])
+@pytest.mark.parametrize("arithmetic", ["auto", pytest.param("fp32", marks=full)])
 def test_layouts(levels, points, channels, dtype, layout, arithmetic):
     workload = small(
         levels=((7, 9), (4, 5), (2, 3), (2, 2), (1, 1))[:levels], dtype=dtype, channels=channels,
@@ -233,10 +237,10 @@ def samples_held(inputs, cell, fit=window.fit):
 
 TWICE = 2 * ((12, 20), (6, 10))
 POOR = [
-    {}, {"levels": TWICE, "num_points": 8},
+    {}, pytest.param({"levels": TWICE, "num_points": 8}, marks=full),
     {"levels": TWICE, "num_points": 8, "dtype": "float32", "channels": 16},
     {"num_points": 3, "channels": 64}, {"num_points": 8, "num_query": 2, "arithmetic": "fp32"},
-    {"num_points": 8}, {"batch": 2, "num_heads": 3, "num_query": 2},
+    pytest.param({"num_points": 8}, marks=full), {"batch": 2, "num_heads": 3, "num_query": 2},
     {"padded": True}, {"dtype": "float32", "channels": 16}, {"dtype": "bfloat16", "channels": 64},
 ]  # fmt: skip
 
@@ -308,13 +312,18 @@ def test_later_locations_may_lie_elsewhere(monkeypatch):
 
 
 # --- schedules ------------------------------------------------------------------------------------
+each_number = pytest.mark.parametrize("schedules", [1, pytest.param(4, marks=full)])
+
+
 @pytest.mark.parametrize("landing", ["late", "random", "earliest"])
 @pytest.mark.parametrize("stages", [1, 2])
-def test_clean_over_schedules(stages, landing):
+@each_number
+def test_clean_over_schedules(stages, landing, schedules):
     inputs = small(levels=((6, 5), (3, 3)), num_heads=1, num_points=1).generate(seed=20)
-    run(inputs, {"schedules": 4, "landing": landing}, stages=stages, cell=(3, 3))
+    run(inputs, {"schedules": schedules, "landing": landing}, stages=stages, cell=(3, 3))
 
 
-def test_clean_over_schedules_with_lost_samples(poor_windows):
+@each_number
+def test_clean_over_schedules_with_lost_samples(poor_windows, schedules):
     workload = small(levels=((6, 5), (3, 3)), num_heads=1, num_points=4, pattern="uniform")
-    run(workload.generate(seed=21), {"schedules": 4, "landing": "random"}, cell=(2, 2))
+    run(workload.generate(seed=21), {"schedules": schedules, "landing": "random"}, cell=(2, 2))

@@ -1,5 +1,6 @@
 """What "auto" chooses, and when it changes its mind, without a GPU: the model, not the time."""
 
+import functools
 import json
 from collections import defaultdict, namedtuple
 from pathlib import Path
@@ -12,11 +13,11 @@ from numba_deform.attention import auto, tuned
 from numba_deform.attention.call import check_problem
 from numba_deform.attention.tuned import Answer, Candidate
 from numba_deform.kernels import window_fit as windows
-from numba_deform.kernels.configs import Constants
+from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure import bench
 from numba_deform.measure.bench import Case, Entry
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 Gpu = namedtuple("Gpu", ["name", "capability", "sms"])
 H200 = Gpu("H200", (9, 0), 132)
@@ -25,13 +26,16 @@ RESULTS = Path(__file__).parents[2] / "bench" / "results"
 NEAR, FAR = (ENCODER.replace(pattern="local", sigma=sigma) for sigma in (1.0, 16.0))
 
 
+@functools.cache
 def problem_and_locations(workload):
     inputs = workload.generate(seed=0)
     problem = check_problem(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
         inputs.attention_weights, inputs.padded,
     )  # fmt: skip
-    return problem, np.asarray(inputs.sampling_locations)
+    locations = np.asarray(inputs.sampling_locations)
+    locations.flags.writeable = False
+    return problem, locations
 
 
 def choice(workload, gpu=H200, fits=None, **options):

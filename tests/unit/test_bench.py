@@ -9,15 +9,13 @@ from pathlib import Path
 import fake_measures
 import numpy as np
 import pytest
-from numba import cuda, int32, uint32
-from numba import types as cuda_types
 
 from numba_deform.cli.bench import COMMANDS
 from numba_deform.cli.keys import UsageError
-from numba_deform.compiler import cache, kernel
 from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.gpu.device import gpu_or_none
-from numba_deform.kernels.registry import VARIANTS, ConfigError
+from numba_deform.kernels.problem import ConfigError
+from numba_deform.kernels.registry import VARIANTS
 from numba_deform.measure import bench as library
 from numba_deform.measure import ceilings, peers, record, report
 from numba_deform.measure import counters as profile
@@ -32,7 +30,8 @@ from numba_deform.measure.bench import (
 )
 from numba_deform.measure.sweep import expand, sweep
 from numba_deform.measure.worker import Worker
-from numba_deform.workloads.workload import PRESETS, WorkloadError, preset
+from numba_deform.workloads.presets import PRESETS, preset
+from numba_deform.workloads.workload import WorkloadError
 
 no_gpu = pytest.mark.skipif(gpu_or_none() is not None, reason="what it says without a GPU")
 
@@ -141,20 +140,23 @@ def test_every_fetch_has_ceilings():
     assert {v.fetch for v in VARIANTS.values()} <= set(ceilings.PASSES)
 
 
+PATIENCE = 600  # seconds for a child that is meant to answer
+
+
 # --- the worker -----------------------------------------------------------------------------------
 def task(stages):
     return {"entry": Entry("tma", (("stages", stages),))}
 
 
 def test_worker_survives():
-    with Worker("fake_measures:by_stages") as worker:
+    with Worker("fake_measures:by_stages", PATIENCE) as worker:
         first = worker.call(task(2))
         assert worker.call(task(2))["pid"] == first["pid"]
         assert "exit status 7" in worker.call(task(1))["error_text"]
         second = worker.call(task(2))
         assert second["pid"] != first["pid"]
-        enough, worker.limit = worker.limit, 2  # for a child that has started
-        assert "no answer within 2 s" in worker.call(task(3))["error_text"]
+        enough, worker.limit = worker.limit, 0.5  # task 3 never ends
+        assert "no answer within 0.5 s" in worker.call(task(3))["error_text"]
         worker.limit = enough
         raised = worker.call(task(4))["error_text"]
         assert raised == "RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access"
@@ -198,13 +200,22 @@ def grid(*stages):
     return expand({"variant": ["tma"], "workload": ["tiny"], "stages": [str(s) for s in stages]})
 
 
-def test_sweep_survives_and_resumes(tmp_path):
+class Impatient(Worker):
+    """Waits briefly for what never ends, and long for everything else."""
+
+    def call(self, task):
+        self.limit = 0.5 if dict(task["entry"].parameters)["stages"] == 3 else PATIENCE
+        return super().call(task)
+
+
+def test_sweep_survives_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr("numba_deform.measure.sweep.Worker", Impatient)
     path, seen = tmp_path / "sweep.json", []
 
     def progress(done, total, label):
         seen.append((done, total, label))
 
-    options = {"measure": "fake_measures:by_stages", "limit": 6}
+    options = {"measure": "fake_measures:by_stages"}
     sweep(grid(2, 1, 4000), path, progress=progress, **options)
     assert seen[-1] == (3, 3, "done")
     rows = json.loads(path.read_text())["rows"]
@@ -612,95 +623,3 @@ def test_absent_peers_say_so():
             peers.prepare(name, inputs, ())
     with pytest.raises(ValueError, match="padded"):
         peers.prepare("mmcv", types.SimpleNamespace(padded=True), ())
-
-
-# --- the cache of compiled kernels ----------------------------------------------------------------
-SCALE = 3
-
-
-def build(constant, threads=32, helper_constant=5, value=None):
-    @cuda.jit(device=True)
-    def helper(x):
-        return int32(x + helper_constant)
-
-    @kernel(cuda_types.void(cuda_types.int32), threads=threads)
-    def example(x):
-        y = helper(int32(x + constant)) * SCALE
-        if value is not None:
-            y = y + len(value)
-
-    return example
-
-
-def key(made, architecture="sm_90a"):
-    return cache.kernel_key(made, architecture)
-
-
-def test_key_is_stable_and_tells_kernels_apart(monkeypatch):
-    same = key(build(1))
-    assert key(build(1)) == same
-    different = [
-        key(build(2)), key(build(1.0)), key(build(True)), key(build((1,))), key(build(uint32)),
-        key(build(1, threads=64)), key(build(1, helper_constant=6)), key(build(1), "sm_100a"),
-        key(build(1).with_linked_ptx()),
-    ]  # fmt: skip
-    monkeypatch.setitem(globals(), "SCALE", 4)
-    different.append(key(build(1)))
-    monkeypatch.undo()
-    cache._surroundings.cache_clear()
-    monkeypatch.setenv("NUMBA_OPT", "1")
-    different.append(key(build(1)))
-    cache._surroundings.cache_clear()
-    assert len({same, *different}) == len(different) + 1
-
-
-def test_unknown_values_are_not_cached(tmp_path, monkeypatch):
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    made = build(1, value={"a": 1})
-    with pytest.raises(cache.Uncacheable, match="dict"):
-        key(made)
-    assert cache.cached(made, "sm_90a", lambda: "compiled") == "compiled"
-    assert not list(tmp_path.iterdir())
-
-
-def test_every_variant_is_cacheable():
-    from numba_deform.kernels.registry import Constants
-
-    constants, keys = Constants(4, 8, 32), {}
-    for name, variant in VARIANTS.items():
-        config = variant.configure(constants)
-        keys[name, config] = key(variant.kernel(config, constants))
-    assert len(set(keys.values())) >= len({(VARIANTS[n].module, c) for n, c in keys})
-
-
-def test_cache_returns_what_was_compiled(tmp_path, monkeypatch):
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    parts, calls = ("ptx text", b"\x7fELF\x00\xff", "entry"), []
-
-    def compile():
-        calls.append(1)
-        return parts
-
-    assert cache.cached(build(1), "sm_90a", compile) == parts
-    assert cache.cached(build(1), "sm_90a", compile) == parts
-    assert len(calls) == 1
-    (file,) = tmp_path.iterdir()
-    stored = json.loads(file.read_text())
-    file.write_text(json.dumps({**stored, "cubin": "AAAA"}))  # damaged
-    assert cache.cached(build(1), "sm_90a", compile) == parts
-    file.write_text("{")
-    assert cache.cached(build(1), "sm_90a", compile) == parts
-    assert len(calls) == 3
-    monkeypatch.delenv(cache.VARIABLE)
-    cache.cached(build(1), "sm_90a", compile)
-    assert len(calls) == 4
-
-
-def test_compiled_kernel_from_disk_is_the_same(tmp_path, monkeypatch):
-    from numba_deform.measure.ceiling_kernels import build_copy
-
-    plain = build_copy().compile()
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    first, second = build_copy().compile(), build_copy().compile()
-    assert first.cubin == second.cubin and first.ptx == second.ptx
-    assert second.entry == first.entry and len(first.cubin) == len(plain.cubin)

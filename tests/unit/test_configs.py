@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from numba_deform.kernels.registry import VARIANTS, ConfigError, Constants
+from numba_deform.kernels.problem import ConfigError, Constants
+from numba_deform.kernels.registry import VARIANTS
 
 SEEDS, ONE_POINT = Constants(4, 8, 32), Constants(1, 1, 32)
 

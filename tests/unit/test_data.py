@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from numba_deform.workloads.data import DataError, read_directory, write_directory
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 FILES = {
     "value.bin": 2 * 2 * 81 * 2 * 32,

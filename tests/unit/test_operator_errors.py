@@ -1,11 +1,13 @@
 """Every kind of bad input of ``ms_deform_attn``: refused with a message, and ``out`` left alone."""
 
-from types import SimpleNamespace
+import importlib
+import sys
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
-from numba_deform import ConfigError, OperatorError, SimFault, ms_deform_attn
+from numba_deform import ConfigError, OperatorError, SimFault, ms_deform_attn, prepare
 from numba_deform.attention import call as op
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import Gpu, GpuMissing
@@ -354,3 +356,80 @@ def test_a_fault_of_the_cpu_engine_is_passed_on(monkeypatch):
 
     monkeypatch.setattr(op, "run_cpu", run_cpu)
     refused(SimFault, "SimFault: a thread reads garbage", engine="cpu")
+
+
+# --- gradients ------------------------------------------------------------------------------------
+class Tensor:
+    """What is asked of a PyTorch tensor before anybody looks where it is."""
+
+    dtype, shape = "torch.float16", (1,)
+
+    def __init__(self, requires_grad=False):
+        self.requires_grad = requires_grad
+
+    def detach(self):
+        return Tensor()
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """A PyTorch that knows tensors, and whether it records gradients."""
+    pretended = ModuleType("torch")
+    pretended.Tensor, pretended.recording = Tensor, True
+    pretended.is_grad_enabled = lambda: pretended.recording
+    monkeypatch.setitem(sys.modules, "torch", pretended)
+    monkeypatch.delitem(sys.modules, "numba_deform.torch", raising=False)
+    return pretended
+
+
+@pytest.mark.parametrize("function", [ms_deform_attn, prepare])
+@pytest.mark.parametrize("learning", ["value", "sampling_locations", "attention_weights"])
+def test_no_gradient_is_lost(torch, function, learning):
+    names = ("value", "sampling_locations", "attention_weights")
+    given = arguments() | {name: Tensor(name == learning) for name in names}
+    with pytest.raises(OperatorError) as caught:
+        function(**given)
+    assert str(caught.value) == (
+        f"{learning} requires a gradient, which this operator does not compute yet; pass "
+        f"{learning}.detach(), or call it under torch.no_grad()"
+    )
+    torch.recording = False  # none would be recorded: the tensors themselves are looked at
+    with pytest.raises(OperatorError, match="value .Tensor. offers neither DLPack nor"):
+        function(**given)
+
+
+@pytest.mark.parametrize("function", [ms_deform_attn, prepare])
+def test_what_jax_traces(monkeypatch, function):
+    class Tracer:
+        shape, dtype = (1,), "float16"
+
+    jax = ModuleType("jax")
+    jax.core = SimpleNamespace(Tracer=Tracer)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    given = arguments() | {"sampling_locations": Tracer()}
+    with pytest.raises(OperatorError, match="^sampling_locations is traced by JAX .jit, grad, vmap"):
+        function(**given)
+
+
+# --- numba_deform.torch ---------------------------------------------------------------------------
+def test_torch_without_pytorch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "numba_deform.torch", raising=False)
+    with pytest.raises(ImportError, match="needs PyTorch, .* pip install 'numba-deform.torch.'"):
+        importlib.import_module("numba_deform.torch")
+
+
+@pytest.mark.parametrize("name", ["ms_deform_attn", "prepare"])
+def test_torch_takes_tensors(torch, name):
+    function = getattr(importlib.import_module("numba_deform.torch"), name)
+    right = arguments() | dict.fromkeys(("value", "sampling_locations", "attention_weights"), Tensor())
+    for spoilt in ("value", "sampling_locations", "attention_weights"):
+        with pytest.raises(OperatorError, match=f"^{spoilt} is a ndarray; numba_deform.torch takes"):
+            function(**right | {spoilt: arguments()[spoilt]})
+    if name == "ms_deform_attn":
+        with pytest.raises(OperatorError, match="^out is a list; numba_deform.torch takes"):
+            function(**right, out=[])
+    with pytest.raises(OperatorError, match="^value requires a gradient"):
+        function(**right | {"value": Tensor(requires_grad=True)})
+    with pytest.raises(OperatorError, match="^value .Tensor. offers neither DLPack nor"):
+        function(**right)  # handed on

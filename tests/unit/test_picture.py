@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from numba_deform.attention.reference import reference
+from numba_deform.kernels.problem import pixel_centres
 from numba_deform.workloads.picture import PictureWorkload, picture_workload, write_picture
-from numba_deform.workloads.workload import WorkloadError, pixel_centres
+from numba_deform.workloads.workload import WorkloadError
 
 image_module = pytest.importorskip("PIL.Image")
 

@@ -1,6 +1,7 @@
 """Prepared calls without a GPU: on the CPU engine, and on a GPU that is pretended in host memory."""
 
 import ctypes
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,17 +16,11 @@ from numba_deform import (
     reference,
     relative_error,
 )
-from numba_deform.attention import auto, prepared
-from numba_deform.attention import call as op
+from numba_deform.attention import auto, bind, call, prepared
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.engines.gpu import device as host_gpu
-from numba_deform.engines.gpu.device import (
-    ArgumentBlock,
-    DeviceArray,
-    Gpu,
-    GpuMissing,
-    stream_handle,
-)
+from numba_deform.engines.gpu.device import DeviceArray, Gpu, GpuMissing, stream_handle
+from numba_deform.engines.gpu.launch import ArgumentBlock
 from numba_deform.workloads.workload import Workload
 
 WORKLOAD = Workload(
@@ -100,8 +95,12 @@ def pretended(monkeypatch):
         return DeviceArray(gpu, (8, 128), np.uint8)
 
     monkeypatch.setattr(host_gpu, "_find", lambda number: gpu)
-    monkeypatch.setattr(op, "_level_table", op._level_table.__wrapped__)
-    monkeypatch.setattr(op, "resident_blocks", lambda *_: 132)
+    def fill(self, byte):
+        ctypes.memset(self.address, byte, self.nbytes)
+
+    monkeypatch.setattr(bind, "_level_table", bind._level_table.__wrapped__)
+    monkeypatch.setattr(bind, "resident_blocks", lambda *_: 132)
+    monkeypatch.setattr(DeviceArray, "fill", fill)
     monkeypatch.setattr(DeviceArray, "copy_from", copy_from)
     monkeypatch.setattr(DeviceArray, "to_numpy", to_numpy)
 
@@ -153,11 +152,11 @@ def test_describe(no_gpu):
 def test_numpy_arrays_are_copied_to_the_gpu_and_back(pretended):
     plan = prepare(*arguments(), "direct")
     assert plan.describe().startswith("direct (") and "with copies" in plan.describe()
-    plan._target.copy_from(np.full(OUT_SHAPE, 3, np.float16))
+    plan._copies.out.copy_from(np.full(OUT_SHAPE, 3, np.float16))
     out = np.zeros(OUT_SHAPE, np.float16)
     given = operands(arguments(2))
     assert plan(*given, out=out) is out and (out == 3).all() and len(pretended.launches) == 1
-    for array, copy in zip(given, plan._on_gpu, strict=True):
+    for array, copy in zip(given, plan._copies.inputs, strict=True):
         assert np.array_equal(copy.to_numpy(), array)
 
 
@@ -267,11 +266,11 @@ def test_arguments_of_a_launch(pretended, name):
         launch = pretended.launches[-1]
         assert launch.stream == (stream or DEFAULT_STREAM)
         assert launch.grid == plan.variant.module.blocks(plan.problem, plan.config, lambda: 132)
-        # The same arguments, built for this call alone; tables are read where the plan has them.
-        mine = op.Operands(
-            plan.problem, *(a.address for a in given), out.address, None, lambda *_: None
+        # The same arguments, bound for this call alone; tables are read where the plan has them.
+        bound = bind.Bound(plan.problem, plan.variant, plan.config, pretended.gpu)
+        wanted = bound.arguments(
+            [a.address for a in (*given, out)], lambda *_: None, {"levels": None}
         )
-        wanted = plan.variant.module.arguments(mine, plan.config)
         assert len(launch.values) == len(wanted)
         tables = 0
         for value, want in zip(launch.values, wanted, strict=True):
@@ -415,6 +414,15 @@ def test_tensors_that_are_refused(pretended, monkeypatch):
     with pytest.raises(OperatorError, match="value requires a gradient, .*; pass value.detach()"):
         plan(learning, *rest, out=out)
     assert not pretended.launches
+    torch = SimpleNamespace(is_grad_enabled=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", torch)  # within torch.no_grad()
+    assert plan(learning, *rest, out=out, stream=9) is out and len(pretended.launches) == 1
+    traced = type("Tracer", (), {"__module__": "jax._src.core"})
+    jax = SimpleNamespace(core=SimpleNamespace(Tracer=traced))
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    with pytest.raises(OperatorError, match="^value is traced by JAX"):
+        plan(traced(), *rest, out=out)
+    assert len(pretended.launches) == 1
 
 
 # --- the parts ------------------------------------------------------------------------------------
@@ -458,7 +466,7 @@ def test_samples_outside_since_they_were_last_asked_for(pretended):
     samples = plan.problem.samples
 
     def count(lost, launches):
-        plan._counts.copy_from(np.array([lost, launches], np.uint32))
+        plan._bound.tables.counts.copy_from(np.array([lost, launches], np.uint32))
 
     count(samples // 2, 2)
     assert plan.outside() == 0.25
@@ -479,7 +487,7 @@ def test_plans_are_fitted_to_their_own_locations(pretended):
         prepare(*on_gpu(pretended, given), "window", cell=(2, 2)) for given in (arrays, others)
     ]
     assert plans[0].config.boxes != plans[1].config.boxes
-    assert plans[0]._counts is not plans[1]._counts
+    assert plans[0]._bound.tables.counts is not plans[1]._bound.tables.counts
 
 
 class Watched:
@@ -503,12 +511,12 @@ class Watched:
 def test_auto_tells_its_watch_what_was_launched(pretended, monkeypatch, name, capturing):
     arrays = on_gpu(pretended, arguments())
     problem = prepare(*arrays, "direct").problem
-    watched, kernels = Watched(problem, op.variant(name)), []
-    monkeypatch.setattr(op, "watch", lambda gpu, problem: watched)
-    monkeypatch.setattr(op, "is_capturing", lambda handle: capturing)
-    monkeypatch.setattr(op, "launch", lambda gpu, kernel, *_: kernels.append(kernel.name))
-    monkeypatch.setattr(op, "_kept_maps", lambda *_: DeviceArray(pretended.gpu, (8, 128), np.uint8))
-    monkeypatch.setattr(op, "stream_from", lambda gpu, stream: gpu.device.default_stream)
+    watched, kernels = Watched(problem, call.variant(name)), []
+    monkeypatch.setattr(call, "watch", lambda gpu, problem: watched)
+    monkeypatch.setattr(call, "is_capturing", lambda handle: capturing)
+    monkeypatch.setattr(bind, "launch", lambda gpu, kernel, *_: kernels.append(kernel.name))
+    monkeypatch.setattr(bind, "_kept_maps", lambda *_: DeviceArray(pretended.gpu, (8, 128), np.uint8))
+    monkeypatch.setattr(call, "stream_from", lambda gpu, stream: gpu.device.default_stream)
     out = new_out(pretended)
     assert ms_deform_attn(*arrays, out=out) is out
     assert kernels == [name] and watched.told == [(arrays[3].address, capturing)]

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import subprocess
 import time
 import types
 from pathlib import Path
@@ -13,7 +14,7 @@ from numba_deform.engines.gpu.device import gpu_or_none
 from numba_deform.measure import bench
 from numba_deform.measure import counters as profile
 from numba_deform.measure.bench import Entry, task_of
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 COLUMNS = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
@@ -119,15 +120,20 @@ def test_count_says_why_there_are_none(fake_ncu, script, text):
     assert profile.count(TASK) == {"error_text": text}
 
 
-def test_count_ends_what_hangs_with_its_children(fake_ncu):
-    here = fake_ncu("sh -c 'echo $$ > $HERE/child; sleep 60' & sleep 60")
+def test_count_ends_what_hangs_with_its_children(fake_ncu, monkeypatch):
+    here = fake_ncu("sh -c 'echo $$ > $HERE/told; mv $HERE/told $HERE/child; sleep 9999' & sleep 9999")
+    communicate = subprocess.Popen.communicate
+
+    def when_both_run(process, timeout):
+        while not (here / "child").exists():
+            time.sleep(0.01)
+        return communicate(process, timeout=0.01)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", when_both_run)
     assert profile.count(TASK, limit=2) == {"error_text": "no counters within 2 s: stopped"}
     child = int((here / "child").read_text())
-    for _ in range(100):  # a killed process ends when the system comes to it
-        if not runs(child):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"process {child}, a child's child, still runs")
+    while runs(child):  # a killed process ends when the system comes to it
+        time.sleep(0.01)
 
 
 def runs(process):

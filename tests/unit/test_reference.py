@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numba_deform.attention.reference import TOLERANCE, reference, relative_error
-from numba_deform.workloads.workload import NUMPY_DTYPES, Workload, interior_rows, preset
+from numba_deform.kernels.problem import NUMPY_DTYPES, interior_rows
+from numba_deform.workloads.presets import preset
+from numba_deform.workloads.workload import Workload
 
 # Not `from numba_deform import reference`, which may be the function of that name.
 module = importlib.import_module("numba_deform.attention.reference")

@@ -8,15 +8,16 @@ import pytest
 from numba_deform import cli, ms_deform_attn
 from numba_deform.kernels import direct
 from numba_deform.kernels import registry as variants
-from numba_deform.kernels.configs import Direct
-from numba_deform.kernels.registry import VARIANTS, ConfigError, Functions, Variant, register
+from numba_deform.kernels.direct import Direct
+from numba_deform.kernels.problem import ConfigError
+from numba_deform.kernels.registry import VARIANTS, Functions, Variant, register
 from numba_deform.measure import bench as library
 from numba_deform.measure import report
 from numba_deform.measure.bench import Entry, bench, parse_entries, task_of
 from numba_deform.measure.sweep import expand, sweep
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
-MODULE = Functions(direct.build, direct.arguments, direct.blocks)
+MODULE = Functions(direct.build, direct.blocks)
 MINE = Variant("mine", "", "direct once more", Direct, MODULE, (8, 0), "l1", dict(lanes=4))
 TINY = preset("tiny", num_query=3)
 

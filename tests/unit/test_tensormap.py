@@ -11,24 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numba_deform.engines import tensormap
 from numba_deform.engines.tensormap import (
     ELEMENT_TYPES,
+    FILLS,
     INTERLEAVES,
+    L2_PROMOTIONS,
     RULES,
     SWIZZLES,
     DriverMissing,
-    Level,
     TensorMap,
     TensorMapArray,
     TensorMapError,
-    check_map_address,
+    driver_arguments,
     element_type,
-    level_maps,
-    level_maps_rank5,
-    make_levels,
+    encode,
+    encoding,
     swizzle_offsets,
 )
+from numba_deform.kernels.level_maps import level_maps, level_maps_rank5
+from numba_deform.kernels.problem import Level, make_levels
 
 
 def load_sweep():
@@ -181,12 +182,6 @@ def test_negative_stride():
 def test_interleave_relaxes_the_box_row():
     small_map(box=(4, 2, 2), interleave="16B")
     small_map(interleave="16B", swizzle="32B")
-
-
-def test_check_map_address():
-    check_map_address(0x1040)
-    with pytest.raises(TensorMapError, match="0x1020, but must be a multiple of 64 bytes"):
-        check_map_address(0x1020)
 
 
 @pytest.mark.parametrize(
@@ -476,19 +471,10 @@ def test_array_of_maps():
     assert array.host.flags.c_contiguous
     assert array.address % 128 == 0 and array.address == array.host.ctypes.data
     for i in range(7):
-        check_map_address(array.slot_address(i))
-        assert array.map_at(array.slot_address(i)) is maps[i]
-        assert array.map_at(0x4000 + 128 * i, base=0x4000) is maps[i]
+        assert array.slot_address(i) == array.address + 128 * i
     assert array.slot_address(-1) == array.slot_address(6)
     assert not array.encoded
     assert array.host[3].tobytes().startswith(b"numba_deform tensor map 3, not encoded")
-
-
-def test_map_at_a_wrong_address():
-    array = TensorMapArray([small_map()])
-    for off in (-128, 64, 128):
-        with pytest.raises(TensorMapError, match="the start of a 128-byte slot"):
-            array.map_at(array.address + off)
 
 
 def test_empty_array():
@@ -529,9 +515,9 @@ class FakeDriver:
 
 def test_encode_passes_every_argument(monkeypatch):
     fake = FakeDriver()
-    monkeypatch.setattr(tensormap, "_driver", lambda: fake)
+    monkeypatch.setattr(encoding, "start_driver", lambda: fake)
     m = small_map(element_strides=(1, 2, 1), swizzle="64B", l2_promotion="256B", fill="nan")
-    assert m.encode() == b"\1" * 128
+    assert encode(m) == b"\1" * 128
     assert fake.asked == [
         (
             "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
@@ -551,26 +537,26 @@ def test_encode_passes_every_argument(monkeypatch):
 
 def test_encode_rank_1_passes_an_array_of_strides(monkeypatch):
     fake = FakeDriver()
-    monkeypatch.setattr(tensormap, "_driver", lambda: fake)
-    small_map(dims=(64,), strides=(), box=(32,)).encode()
+    monkeypatch.setattr(encoding, "start_driver", lambda: fake)
+    encode(small_map(dims=(64,), strides=(), box=(32,)))
     assert len(fake.asked[0][4]) == 1  # an empty list would reach the driver as a null pointer
 
 
 def test_driver_refusal_shows_every_argument(monkeypatch):
     fake = FakeDriver("CUDA_ERROR_INVALID_VALUE")
-    monkeypatch.setattr(tensormap, "_driver", lambda: fake)
+    monkeypatch.setattr(encoding, "start_driver", lambda: fake)
     m = small_map()
     with pytest.raises(TensorMapError) as caught:
-        m.encode()
+        encode(m)
     assert caught.value.rule == "driver" and caught.value.given == "CUDA_ERROR_INVALID_VALUE"
-    for name in m.driver_arguments():
+    for name in driver_arguments(m):
         assert f"\n  {name} = " in str(caught.value)
     assert "globalAddress = 0x7f0000000000" in str(caught.value)
 
 
 def test_encode_into_host(monkeypatch):
     fake = FakeDriver()
-    monkeypatch.setattr(tensormap, "_driver", lambda: fake)
+    monkeypatch.setattr(encoding, "start_driver", lambda: fake)
     array = TensorMapArray([small_map(), small_map(box=(32, 4, 4))])
     assert array.encode_into_host() is array.host and array.encoded
     assert [set(slot) for slot in array.host.tolist()] == [{1}, {2}]
@@ -586,7 +572,7 @@ def test_no_cuda_python(monkeypatch):
 
 def driver_starts() -> bool:
     try:
-        tensormap._driver()
+        encoding.start_driver()
     except DriverMissing:
         return False
     return True
@@ -597,7 +583,7 @@ def test_no_driver():
     if driver_starts():
         pytest.skip("this machine has a CUDA driver")
     with pytest.raises(DriverMissing, match="the CPU engine does not encode"):
-        small_map().encode()
+        encode(small_map())
 
 
 def test_names_are_the_drivers():
@@ -607,8 +593,8 @@ def test_names_are_the_drivers():
     for table, enum in (
         (INTERLEAVES, driver.CUtensorMapInterleave),
         (SWIZZLES, driver.CUtensorMapSwizzle),
-        (tensormap.L2_PROMOTIONS, driver.CUtensorMapL2promotion),
-        (tensormap.FILLS, driver.CUtensorMapFloatOOBfill),
+        (L2_PROMOTIONS, driver.CUtensorMapL2promotion),
+        (FILLS, driver.CUtensorMapFloatOOBfill),
     ):
         assert set(table.values()) <= set(enum.__members__)
 
@@ -625,7 +611,7 @@ def test_encode_with_a_driver():
             raise
         pytest.skip(f"the GPU has no tensor maps: {error.given}")
     assert array.host[0].tobytes() != array.host[1].tobytes()
-    assert small_map().encode() == array.host[0].tobytes()
+    assert encode(small_map()) == array.host[0].tobytes()
 
 
 def test_sweep_marks_agreement_and_goes_through_every_case():
@@ -645,7 +631,7 @@ def test_sweep_without_gpu(monkeypatch, capsys):
     def missing():
         raise DriverMissing("no driver here")
 
-    monkeypatch.setattr(sweep, "_driver", missing)
+    monkeypatch.setattr(sweep, "start_driver", missing)
     assert sweep.main([]) == 2
     assert "no GPU with tensor maps: no driver here" in capsys.readouterr().err
 

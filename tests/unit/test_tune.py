@@ -13,10 +13,10 @@ from numba_deform.attention.auto import choose, untuned
 from numba_deform.attention.tuned import Answer, Candidate
 from numba_deform.cli import bench as commands
 from numba_deform.cli import main
-from numba_deform.kernels.registry import ConfigError
+from numba_deform.kernels.problem import ConfigError
 from numba_deform.measure import sweep, tune
 from numba_deform.measure.bench import parse_entries
-from numba_deform.workloads.workload import preset
+from numba_deform.workloads.presets import preset
 
 ENTRIES = (
     "direct,direct:lanes=4,tma-fastest,window,window:cell=12x16,window:cell=16x12,direct:lanes=3"

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from numba_deform.attention.call import Problem
+from numba_deform.device.limits import SHARED_LIMIT
 from numba_deform.device.memory import dynamic_bytes
-from numba_deform.engines.tensormap import make_levels
 from numba_deform.kernels import window_fit as windows
-from numba_deform.kernels.configs import SHARED_LIMIT, ConfigError, Constants, FittedWindow, Window
+from numba_deform.kernels.problem import ConfigError, Constants, Problem, make_levels
+from numba_deform.kernels.window import FittedWindow, Window
 from numba_deform.workloads.workload import Workload
 
 PYRAMID = ((24, 36), (12, 18), (6, 9))

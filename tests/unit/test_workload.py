@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numba_deform.workloads.workload import (
-    NUMPY_DTYPES,
-    PRESETS,
-    SEED_LEVELS,
-    Workload,
-    WorkloadError,
-    interior_rows,
-    levels_for,
-    preset,
-)
+from numba_deform.kernels.problem import NUMPY_DTYPES, interior_rows
+from numba_deform.workloads.presets import PRESETS, SEED_LEVELS, levels_for, preset
+from numba_deform.workloads.workload import Workload, WorkloadError
 
 TWO_LEVELS = ((12, 20), (6, 10))
 

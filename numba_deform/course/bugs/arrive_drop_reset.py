@@ -5,14 +5,13 @@ barrier back to its start. arrive_drop is for a thread that leaves for good: it 
 of arrivals that all coming phases expect, here from 1 to 0, which is outside the range a barrier
 can hold.
 
-It is the first cure that seed 001 tried for its garbage ("arrive_and_drop() reset: CUDA launch
+This is the first cure that note 001 tried for its garbage ("arrive_and_drop() reset: CUDA launch
 failure").
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_drop, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -21,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 001"
+MET = "note 001"
 FAULTS = {faults.NobodyLeft: "mbarrier_arrive_drop(bar)"}
 CURE = "Leave the barrier alone: its next phase begins by itself, with the other parity."
 HANGS = True
@@ -34,8 +33,8 @@ def build(bug):
     """Kernel(data, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=LANES)
-    def pipeline(data, out):
+    @kernel(threads=LANES)
+    def pipeline(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(STAGES, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

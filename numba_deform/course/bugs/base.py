@@ -1,4 +1,4 @@
-"""What every planted fault is made of: the arguments of its kernel, and its description."""
+"""What every planted fault consists of: its description and the arguments of its kernel."""
 
 import ast
 import functools
@@ -11,9 +11,9 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """One launch of a planted fault's kernel, on the block size it is compiled for.
+    """The arguments of one launch of a planted fault's kernel.
 
-    args          in order: NumPy arrays, TensorMapArray, numbers; an array goes in as its address
+    args          in order: NumPy arrays, TensorMapArray, numbers; an array is passed as its address
     out           the one of these arrays that the kernel writes, or the array behind a tensor map
     expected      what the right twin leaves in ``out``
     tolerance     largest difference allowed, relative to the largest expected value; 0: exact
@@ -37,11 +37,11 @@ class Launch:
 
 @dataclass(frozen=True, eq=False)
 class Bug:
-    """One planted fault. A module of this package is one; its docstring is title and story.
+    """One planted fault: a module of this package, whose docstring is its title and its story.
 
     ``met`` says where it was met. ``faults`` maps each fault that the CPU engine may report to the
-    source lines that it may name; empty where no rule is broken and only the numbers are wrong.
-    ``hangs``: whether the kernel may hang on a GPU.
+    source lines that it may name; it is empty where no rule is broken and only the numbers are wrong.
+    ``hangs`` says whether the kernel may hang on a GPU.
     """
 
     name: str
@@ -92,9 +92,9 @@ class Bug:
         return code in self.faults.get(type(fault), ())
 
     def lines(self):
-        """((first line number, the wrong text), (first line number, the right text)).
+        """((first line number, wrong text), (first line number, right text)) of the choice.
 
-        The text is "" where the fault is a line too many or too few.
+        A text is "" where the fault is a line too many or a line too few.
         """
         source = inspect.getsource(self.module)
         (choice,) = (n for n in ast.walk(ast.parse(source)) if _chooses(n))

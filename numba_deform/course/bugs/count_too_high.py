@@ -5,15 +5,14 @@ the lanes arrive. The first round needs no empty stage and runs; then the produc
 arrival that nobody makes, and the consumers wait for the producer. On hardware the kernel hangs
 and says nothing.
 
-Seed 002 initialises its barrier with blockDim.x and hangs when a part of the block does not come.
+Note 002 initialises its barrier with blockDim.x and hangs when a part of the block does not come.
 The same question, which count for which role, hung a producer and consumer loop in NVIDIA/cutlass
 issue 2404.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -22,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 002; NVIDIA/cutlass issue 2404"
+MET = "note 002; NVIDIA/cutlass issue 2404"
 FAULTS = {faults.MissingArrivals: "mbarrier_wait(empty + 8 * stage, parity ^ 1)"}
 CURE = "Expect the arrivals that are really made in each phase: here one for each consumer lane."
 HANGS = True
@@ -35,8 +34,8 @@ def build(bug):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def ring(data, out):
+    @kernel(threads=64)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(BARRIERS, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

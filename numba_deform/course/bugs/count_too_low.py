@@ -4,15 +4,14 @@ The empty barrier expects 31 arrivals and gets 32. The phase is over when the sl
 arrived yet, and may not have read yet: the producer refills the stage under its hands, and its
 late arrival counts in the next phase. No instruction fails; the sums are wrong now and then.
 
-Seed 002 varies the numbers of producer and consumer warps (1:7 to 4:4), and with them every such
+Note 002 varies the numbers of producer and consumer warps (1:7 to 4:4), and with them every such
 count. A fork of Triton had to adapt the count of its barriers to warp groups of another size
 (facebookexperimental/triton pull request 104).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -21,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 002; facebookexperimental/triton pull request 104"
+MET = "note 002; facebookexperimental/triton pull request 104"
 # Who is last decides: its arrival counts in the next phase, or the refill comes before its read.
 FAULTS = {
     faults.TooManyArrivals: "mbarrier_arrive(empty + 8 * stage)",
@@ -38,8 +37,8 @@ def build(bug):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def ring(data, out):
+    @kernel(threads=64)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(BARRIERS, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

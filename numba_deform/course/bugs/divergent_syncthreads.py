@@ -6,19 +6,18 @@ inside. The hardware takes the two for one and lets everybody through, or waits 
 no longer belong together.
 
 In flashinfer-ai/flashinfer only 4 of 12 warps came to one: it worked on some H100s and hung on
-others (pull request 2996). Seed 002 writes "check thread divergence patterns" on its list.
+others (pull request 2996). Note 002 has "check thread divergence patterns" on its list.
 """
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, st_global_b32
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "flashinfer-ai/flashinfer pull request 2996; seed 002"
+MET = "flashinfer-ai/flashinfer pull request 2996; note 002"
 # Two groups of threads wait in two places; the one that comes second is named.
 FAULTS = {faults.DivergentBarrier: "cuda.syncthreads()"}
 CURE = "Run the loop as often as the thread with most rounds needs, and guard the work inside."
@@ -31,8 +30,8 @@ def build(bug):
     """Kernel(counts, data, out): each thread adds up what its right neighbour holds in each round."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64), threads=THREADS)
-    def neighbours(counts, data, out):
+    @kernel(threads=THREADS)
+    def neighbours(counts: u64, data: u64, out: u64):
         words = cuda.shared.array((MOST, THREADS), uint32)
         tid = int32(cuda.threadIdx.x)
         count = ld_global_b32(counts + uint64(4 * tid))

@@ -5,15 +5,14 @@ consumers finish, the block ends, and its shared memory goes to the next block w
 still on its way: the bytes land in a stranger's tile, and the barrier they complete is the
 stranger's too. A prefetch at the end of a loop does this when its bound is forgotten.
 
-Seed 000 guards the prefetch of its main loop with `prefetch_p < NUM_POINT`; this is what happens
-without. NVIDIA/TransformerEngine pull request 3417 repaired stores whose completion nobody waited
+Note 000 guards the prefetch of its main loop with `prefetch_p < NUM_POINT`; this is what happens
+without the guard. NVIDIA/TransformerEngine pull request 3417 repaired stores whose completion nobody waited
 for.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -22,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 000; NVIDIA/TransformerEngine pull request 3417"
+MET = "note 000; NVIDIA/TransformerEngine pull request 3417"
 FAULTS = {
     faults.CopyOutlivesBlock: "cp_async_bulk_load(slot, data + uint64(BYTES * i), BYTES, bar)"
 }
@@ -37,8 +36,8 @@ def build(bug):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def ring(data, out):
+    @kernel(threads=64)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(BARRIERS, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

@@ -2,16 +2,16 @@
 
 A 2x2x8 box at the corner of an image lies outside with three of its four pixels. It looks as if only
 the one inside had to be counted. But outside elements arrive too, as zeros, and the whole box is
-subtracted from the barrier's tx-count: it ends below zero, and the phase can not complete.
+subtracted from the barrier's tx-count: it ends below zero, and the phase cannot complete.
 
-The seeds pad their images, so none of their boxes leaves one. This project does without the padding,
-and checked on an H200 that the full box counts.
+The programs of the notes pad their images, so none of their boxes leaves one. This project does
+without the padding, and checked on an H200 that the full box counts.
 """
 
 from numba import cuda, int32, uint32, uint64
 from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -35,8 +35,8 @@ def build(bug):
     """Kernel(maps, out): the box at (-1, -1); thread i writes its element i."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def corner_box(maps, out):
+    @kernel(threads=THREADS)
+    def corner_box(maps: u64, out: u64):
         box = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
         bars = cuda.shared.array(1, uint64)
         tile, full, tid = shared_address(box), shared_address(bars), int32(cuda.threadIdx.x)

@@ -12,7 +12,7 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -35,8 +35,8 @@ def build(bug):
     """Kernel(data, out): two tiles on one barrier; thread i writes word i of their sum."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=WORDS)
-    def two_tiles(data, out):
+    @kernel(threads=WORDS)
+    def two_tiles(data: u64, out: u64):
         slots = cuda.shared.array(SHARED, types.uint8, alignment=128)
         bars = cuda.shared.array(1, uint64)
         first, full, tid = shared_address(slots), shared_address(bars), int32(cuda.threadIdx.x)

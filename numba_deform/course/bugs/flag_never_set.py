@@ -4,23 +4,22 @@ Consumers wait for a flag for every point. The producer skips the points that li
 since there is nothing to load for them, and their flags with them. A spin has nothing to time out:
 one sample outside the image, and the kernel hangs.
 
-Phase 3 of seed 002 replaces its barrier with per-point flags and spins and was abandoned as a
-deadlock; of every point it keeps a `within_range`. In a barrier the missing arrival would at least be
-a number one can look at: a barrier counts what it waits for, a flag only holds what somebody has
+One pipeline of note 002 has per-point flags and spins in place of its barrier, and was abandoned as a
+deadlock; it keeps a `within_range` for every point. In a barrier the missing arrival would at least be
+a number that one can look at: a barrier counts what it waits for, a flag only holds what somebody has
 written.
 """
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, shared_address, st_global_b32
 from ...device.pipeline import flag_set, flag_wait
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 002"
+MET = "note 002"
 FAULTS = {faults.Livelock: "flag_wait(flag, 1)"}
 CURE = (
     "Set the flag for every point that is waited for; say in the data that there is nothing to do."
@@ -34,8 +33,8 @@ def build(bug):
     """Kernel(columns, out): thread 0 publishes each point, the lanes add up those in the image."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def flags(columns, out):
+    @kernel(threads=64)
+    def flags(columns: u64, out: u64):
         metadata = cuda.shared.array(POINTS, uint32)
         ready = cuda.shared.array(POINTS, uint32)
         tid = int32(cuda.threadIdx.x)

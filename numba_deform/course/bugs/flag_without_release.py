@@ -2,23 +2,22 @@
 
 A producer writes a point's metadata and sets a flag; a consumer spins on the flag and reads the
 metadata. The flag is set by an ordinary store. Nothing makes the metadata visible before the flag:
-the compiler and the hardware may turn the two stores round, and the consumer reads garbage once in a
+the compiler and the hardware may swap the two stores, and the consumer reads garbage once in a
 while.
 
-Phase 3 of seed 002 replaces its barrier with such flags, and was given up. NVIDIA/cutlass issue 3117
+One pipeline of note 002 has such flags in place of its barrier, and was given up. NVIDIA/cutlass issue 3117
 is the other half of it: a spin with a relaxed load in place of an acquire.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, shared_address, st_global_b32, st_shared_b32
 from ...device.pipeline import flag_set, flag_wait
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 002; NVIDIA/cutlass issue 3117"
+MET = "note 002; NVIDIA/cutlass issue 3117"
 FAULTS = {faults.DataRace: "flag_wait(flag, 1)"}
 CURE = "Set the flag with release (flag_set does), read it with acquire (flag_wait does)."
 HANGS = False
@@ -30,8 +29,8 @@ def build(bug):
     """Kernel(data, out): thread 0 publishes each point, the lanes of another warp add them up."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def flags(data, out):
+    @kernel(threads=64)
+    def flags(data: u64, out: u64):
         metadata = cuda.shared.array(POINTS, uint32)
         ready = cuda.shared.array(POINTS, uint32)
         tid = int32(cuda.threadIdx.x)

@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 
+from ...device.limits import HOPPER
 from ...engines.cpu import SimFault
-from ...engines.gpu.device import find_gpu, launch, require
+from ...engines.gpu.device import find_gpu, require
 from ...engines.gpu.guard import launch_guarded
 from ...engines.gpu.in_place import launch_in_place
+from ...engines.gpu.launch import launch
 from ...measure.worker import Worker
 from . import BUGS
 
 PREPARE_LIMIT, LIMIT = 120.0, 5.0  # seconds: compiling and starting CUDA; the launch itself
-CAPABILITY = (9, 0)
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def run_on_gpu(bug, fixed=False, limit=LIMIT, debug=False):
     ``debug`` launches the guarded form, whose waits are bounded. The child process is killed after ``limit``
     seconds. Raises GpuMissing without a Hopper GPU.
     """
-    require(find_gpu(), CAPABILITY, "a planted fault")
+    require(find_gpu(), HOPPER, "a planted fault")
     task = {"name": bug.name, "fixed": bool(fixed), "debug": bool(debug)}
     with Worker(f"{__name__}:serve", PREPARE_LIMIT) as worker:
         ready = worker.call({**task, "step": "prepare"})

@@ -4,14 +4,13 @@ The full and the empty barriers of all stages lie in one array. `empty` points b
 already, and the index skips them once more. Whatever lies behind the array is taken for a barrier:
 on hardware the wait reads some other variable, and passes or hangs; nothing checks it.
 
-Seed 000 lists "barrier array out of bounds" among its solved problems, with an array of the
+Note 000 lists "barrier array out of bounds" among its solved problems, with an array of the
 dimensions [STAGES][MAX_WARPS] as the cure.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -20,7 +19,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 000"
+MET = "note 000"
 FAULTS = {faults.NotABarrier: "mbarrier_wait(empty + 8 * (STAGES + stage), parity ^ 1)"}
 CURE = "Count from where the address points to, and within the dimensions the array was made with."
 HANGS = True
@@ -33,8 +32,8 @@ def build(bug):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def ring(data, out):
+    @kernel(threads=64)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(BARRIERS, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

@@ -4,14 +4,13 @@ Before each reuse of a stage its barrier is initialised again, to be in phase 0 
 is in use: lanes wait on it and copies are going to signal it, and an init in that state is
 undefined. On hardware, arrivals and bytes that the init wipes out are missing for ever.
 
-It is the second cure that seed 001 tried for its garbage ("init() re-initialization:
+This is the second cure that note 001 tried for its garbage ("init() re-initialization:
 deadlock/hang"). A barrier needs no reset. When a phase completes, the next one begins by itself.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -20,7 +19,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 001"
+MET = "note 001"
 FAULTS = {faults.LiveBarrierInit: "mbarrier_init(bar, 1)"}
 CURE = "Initialise once; wait for parity 0, 1, 0, 1 ... as the stage is used again and again."
 HANGS = True
@@ -33,8 +32,8 @@ def build(bug):
     """Kernel(data, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=LANES)
-    def pipeline(data, out):
+    @kernel(threads=LANES)
+    def pipeline(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(STAGES, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

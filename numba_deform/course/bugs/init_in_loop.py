@@ -5,15 +5,14 @@ stood, with the init of its barriers. From the second item on they are initialis
 use, which is undefined: on hardware their phase is set back to 0 while other threads may still look
 at them.
 
-The persistent kernel of seed 002 does so at the top of its loop. The opposite slip is as bad: a
+The persistent kernel of note 002 does so at the top of its loop. The opposite slip is as bad: a
 compiler kept the barriers but started every item with parity 0, which is right only where the rounds
 of one item bring the parity back (tile-ai/tilelang pull request 2674).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -22,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 002; tile-ai/tilelang pull request 2674"
+MET = "note 002; tile-ai/tilelang pull request 2674"
 FAULTS = {faults.LiveBarrierInit: "mbarrier_init(full, 1)"}
 CURE = "Initialise once, before the loop, and carry the parity on from item to item."
 HANGS = False
@@ -35,8 +34,8 @@ def build(bug):
     """Kernel(data, out): two persistent blocks copy the tiles one by one."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def persistent(data, out):
+    @kernel(threads=THREADS)
+    def persistent(data: u64, out: u64):
         tile = cuda.shared.array(THREADS, uint32, alignment=128)
         bars = cuda.shared.array(1, uint64)
         slot, full, tid = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)

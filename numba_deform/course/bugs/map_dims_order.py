@@ -6,14 +6,14 @@ copy succeeds. It loads pixels from other places, and no error is ever raised, n
 nor by the CPU engine: no rule is broken. Only comparing the numbers with a reference shows it, and
 only on data that are neither constant nor square.
 
-The README of seed 003 plans its load with the coordinates {y, x, c}. The only right order is X for C,
+The README of note 003 plans its load with the coordinates {y, x, c}. The only right order is X for C,
 Y for W, Z for H.
 """
 
 from numba import cuda, int32, uint64
 from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -22,7 +22,7 @@ from ...device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire
 from ...engines.tensormap import TensorMap, TensorMapArray
 from .base import Launch, poison, random_words
 
-MET = "seed 003"
+MET = "note 003"
 FAULTS = {}
 CURE = "List dimensions innermost first, C, W, H, as TensorMap.of does; test on random, non-square data."
 HANGS = False
@@ -36,8 +36,8 @@ def build(bug):
     """Kernel(maps, out): the 2x2 box at (X, Y) of an image, by one of two maps of it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def one_box(maps, out):
+    @kernel(threads=THREADS)
+    def one_box(maps: u64, out: u64):
         box = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
         bars = cuda.shared.array(1, uint64)
         tile, full, tid = shared_address(box), shared_address(bars), int32(cuda.threadIdx.x)

@@ -4,16 +4,15 @@ Each stage has an entry of metadata, here the weight of its tile. The code that 
 fills in a copy of the entry, and the entry itself stays what it was: garbage. The tile is right,
 the barriers are right, and the result is wrong.
 
-It is the true cause behind the garbage of seeds 000 and 001: `auto meta = point_meta[s];` copies
-by value where `auto& meta` was meant. The seeds looked at the last thing they had changed, the
-barriers, tried resets that are undefined, and gave up two stages.
+This is the true cause of the garbage of notes 000 and 001: `auto meta = point_meta[s];` copies
+by value where `auto& meta` was meant. The notes blamed what they had changed last, the barriers.
+They tried resets that are undefined, and gave up two stages.
 """
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx
 from ...device.memory import ld_global_b32, shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -22,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seeds 000 and 001"
+MET = "notes 000 and 001"
 FAULTS = {faults.UninitialisedRead: "total += weights_of[stage] * tile[stage, lane]"}
 CURE = "Write to the stage's own entry: in C++ `auto& meta = point_meta[s];`, by reference."
 HANGS = False
@@ -35,8 +34,8 @@ def build(bug):
     """Kernel(data, weights, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64), threads=LANES)
-    def pipeline(data, weights, out):
+    @kernel(threads=LANES)
+    def pipeline(data: u64, weights: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(STAGES, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

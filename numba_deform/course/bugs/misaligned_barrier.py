@@ -12,7 +12,7 @@ request 15684).
 from numba import cuda, int32, uint32, uint64
 from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import align_up, ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -34,8 +34,8 @@ def build(bug):
     """Kernel(data, out): one tile, copied by one bulk load."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def one_tile(data, out):
+    @kernel(threads=THREADS)
+    def one_tile(data: u64, out: u64):
         area = cuda.shared.array(SHARED, types.uint8, alignment=128)
         tile, tid = shared_address(area), int32(cuda.threadIdx.x)
         if BUG:

@@ -3,7 +3,7 @@
 Two tiles of 96 bytes lie one right behind the other. A tensor copy writes to multiples of 128 bytes
 only, so the second one ends the kernel with a misaligned address, or never completes.
 
-The Hopper guide of seed 004 lists it among the reasons for an illegal instruction. It was also found
+The Hopper guide of note 004 lists it among the reasons for an illegal instruction. It was also found
 in inclusionAI/humming (pull request 21) and is enforced by nvFuser (NVIDIA/Fuser pull request 3023).
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -21,7 +21,7 @@ from ...engines import faults
 from ...engines.tensormap import TensorMap, TensorMapArray
 from .base import Launch, poison, random_words
 
-MET = "seed 004; inclusionAI/humming pull request 21"
+MET = "note 004; inclusionAI/humming pull request 21"
 FAULTS = {faults.Misaligned: "cp_async_bulk_tensor_2d(tiles + step * i, maps, 0, i, full)"}
 CURE = "Round the size of a slot up to a multiple of 128 bytes, and align the first one."
 HANGS = False
@@ -34,8 +34,8 @@ def build(bug):
     """Kernel(maps, out): two rows of a matrix by one tensor copy each; out is their sum."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=WORDS)
-    def two_rows(maps, out):
+    @kernel(threads=WORDS)
+    def two_rows(maps: u64, out: u64):
         area = cuda.shared.array(SHARED, types.uint8, alignment=128)
         bars = cuda.shared.array(1, uint64)
         tiles, full, tid = shared_address(area), shared_address(bars), int32(cuda.threadIdx.x)

@@ -4,21 +4,20 @@ Two consumer warps of a block of four synchronise among themselves by a named ba
 threads take part. 64 come. The count is not a limit but a demand: the barrier waits for the third
 warp for ever.
 
-Seed 002 divides a block of 256 threads into producers and consumers again and again, and with the
-roles the count of every barrier between them has to change. Whether 256 is right on a path that 128
+Note 002 divides a block of 256 threads into producers and consumers in several ways, and each way
+needs another count for every barrier between them. Whether 256 is right on a path that 128
 threads take was asked about deepseek-ai/FlashMLA (issue 41).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, st_global_b32
 from ...device.sync import bar_sync
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 002; deepseek-ai/FlashMLA issue 41"
+MET = "note 002; deepseek-ai/FlashMLA issue 41"
 FAULTS = {faults.Deadlock: "bar_sync(1, 96)"}
 CURE = "Count the threads of the warps that really come, 32 for each."
 HANGS = True
@@ -31,8 +30,8 @@ def build(bug):
     """Kernel(data, out): two warps exchange numbers, the other two have no part in it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def exchange(data, out):
+    @kernel(threads=THREADS)
+    def exchange(data: u64, out: u64):
         words = cuda.shared.array(CONSUMERS, uint32)
         tid = int32(cuda.threadIdx.x)
         warp, lane = tid >> 5, tid & 31

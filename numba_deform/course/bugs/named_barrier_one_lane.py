@@ -10,9 +10,8 @@ each came to it at a time, and the kernel hung (facebookexperimental/triton pull
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, st_global_b32
 from ...device.sync import bar_sync
 from ...engines import faults
@@ -31,8 +30,8 @@ def build(bug):
     """Kernel(data, out): two warps exchange numbers, the other two have no part in it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def exchange(data, out):
+    @kernel(threads=THREADS)
+    def exchange(data: u64, out: u64):
         words = cuda.shared.array(CONSUMERS, uint32)
         tid = int32(cuda.threadIdx.x)
         warp, lane = tid >> 5, tid & 31

@@ -4,15 +4,14 @@ Thread 0 asks for the next tile as soon as it has read the last one itself, with
 empty barrier. The copy engine overwrites the stage while the other threads may still be reading it.
 With quick readers this works for a long time, and fails when something slows one of them down.
 
-The pipeline of seeds 000 and 001 has full barriers only: what keeps its refills behind its reads is
+The pipeline of notes 000 and 001 has full barriers only: what keeps its refills behind its reads is
 the order of the instructions, see no_warp_sync. A copy kernel refilled buffers that its own stores
 were still reading (deepseek-ai/DeepEP issue 657).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -21,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seeds 000 and 001; deepseek-ai/DeepEP issue 657"
+MET = "notes 000 and 001; deepseek-ai/DeepEP issue 657"
 FAULTS = {faults.RefillRace: "cp_async_bulk_load(slot, data + uint64(BYTES * ahead), BYTES, bar)"}
 CURE = "Wait on the stage's empty barrier before asking for the next tile."
 HANGS = False
@@ -34,8 +33,8 @@ def build(bug):
     """Kernel(data, out): a block adds up tiles, and its thread 0 asks for them as well."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def ring(data, out):
+    @kernel(threads=THREADS)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, THREADS), uint32, alignment=128)
         bars = cuda.shared.array(BARRIERS, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

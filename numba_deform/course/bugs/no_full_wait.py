@@ -5,14 +5,13 @@ instruction that starts it returns at once, and the bytes arrive hundreds of cyc
 read is the stage's last contents. On constant test data, or when an earlier kernel left the same
 numbers in shared memory, the result even looks right.
 
-Seed 002 calls its first phase verified; its consumers waited for barriers that nobody loaded for,
+Note 002 calls its first phase verified; its consumers waited for barriers that nobody loaded for,
 and the test data were constant.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -21,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 002"
+MET = "note 002"
 FAULTS = {faults.InFlightRead: "total += tile[stage, lane]"}
 CURE = "Wait on the stage's full barrier before the first read."
 HANGS = True
@@ -34,8 +33,8 @@ def build(bug):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def ring(data, out):
+    @kernel(threads=64)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(BARRIERS, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

@@ -9,9 +9,8 @@ to a GEMM (pull request 9).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -33,8 +32,8 @@ def build(bug):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def ring(data, out):
+    @kernel(threads=64)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(BARRIERS, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

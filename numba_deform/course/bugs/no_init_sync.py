@@ -8,9 +8,8 @@ invalidation of TMA barriers to a whole family of kernels.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_init
 from ...device.memory import ld_global_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -29,8 +28,8 @@ def build(bug):
     """Kernel(data, out): the threads write data to shared memory, meet, and read it in reverse."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def reverse(data, out):
+    @kernel(threads=THREADS)
+    def reverse(data: u64, out: u64):
         words = cuda.shared.array(THREADS, uint32)
         bars = cuda.shared.array(1, uint64)
         bar, tid = shared_address(bars), int32(cuda.threadIdx.x)

@@ -10,9 +10,8 @@ asynchronous instructions read the tile, 86 of 100 results changed without the f
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, shared_address
 from ...device.sync import fence_proxy_async
 from ...device.tma import (
@@ -36,8 +35,8 @@ def build(bug):
     """Kernel(data, out): out is data plus 1, by way of shared memory and one bulk store."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=LANES)
-    def add_one(data, out):
+    @kernel(threads=LANES)
+    def add_one(data: u64, out: u64):
         tile = cuda.shared.array(LANES, uint32, alignment=128)
         lane = int32(cuda.threadIdx.x)
         tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))

@@ -4,15 +4,14 @@ A warp that loads for itself needs no empty barrier: lane 0 may refill a stage w
 read it, and one syncwarp says so. Without it the lanes are free to drift apart (since Volta they
 do), and lane 0 asks for the next tile while a slower lane still reads this one.
 
-It is the second fault of the two-stage pipeline of seeds 000 and 001, silent behind the first one.
+It is the second fault of the two-stage pipeline of notes 000 and 001, silent behind the first one.
 mlc-ai/TIRx-kernels pull request 202 joined the warp before an elected lane speaks for it, in
 several kernels.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -21,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seeds 000 and 001; mlc-ai/TIRx-kernels pull request 202"
+MET = "notes 000 and 001; mlc-ai/TIRx-kernels pull request 202"
 FAULTS = {faults.RefillRace: "cp_async_bulk_load(slot, data + uint64(BYTES * ahead), BYTES, bar)"}
 CURE = "Call cuda.syncwarp() after the last read, before any lane asks for the next tile."
 HANGS = False
@@ -34,8 +33,8 @@ def build(bug):
     """Kernel(data, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=LANES)
-    def pipeline(data, out):
+    @kernel(threads=LANES)
+    def pipeline(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(STAGES, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

@@ -5,15 +5,14 @@ start with parity 1 on empty barriers, since at first there is nothing to wait f
 copies the producer's line starts with parity 1 on full barriers, passes before anything has
 arrived, and is one phase behind from then on.
 
-Seed 001 lists software phase tracking as one of its ways out and never got to it; this is the
-first mistake one makes on that way. Triton's own sanitizer had the convention wrong for a while
+Note 001 lists software phase tracking as one of its ways out and never got to it; this is the
+first mistake one makes there. Triton's own sanitizer had the convention wrong for a while
 and refused right waits (triton-lang/triton pull request 11303).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -22,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 001; triton-lang/triton pull request 11303"
+MET = "note 001; triton-lang/triton pull request 11303"
 FAULTS = {faults.FreshBarrierPassed: "total += tile[stage, lane]"}
 CURE = "Consumers start with parity 0 on full barriers, producers with 1 on empty ones."
 HANGS = True
@@ -35,8 +34,8 @@ def build(bug):
     """Kernel(data, out): a ring of two stages; one thread fills it, a warp reads it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=64)
-    def ring(data, out):
+    @kernel(threads=64)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(BARRIERS, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

@@ -6,16 +6,15 @@ stays 0. The first round is right. In the second a wait passes at once, because 
 and the lanes add up what is arriving; or the tile was quick, both phases are over, and the wait is
 for a third that never comes.
 
-Seed 001 saw garbage from two stages on and took this for the reason ("barrier phase mismatch").
+Note 001 saw garbage from two stages on and took this for the reason ("barrier phase mismatch").
 Its token-based waits did follow the phases; the reason was another one, see metadata_unwritten.
 The TileLang compiler did generate waits for a parity that was over (tile-ai/tilelang pull request
 3087).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx
 from ...device.memory import shared_address, st_global_b32
 from ...device.pipeline import init_barriers, mbarrier_wait
@@ -24,7 +23,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 001; tile-ai/tilelang pull request 3087"
+MET = "note 001; tile-ai/tilelang pull request 3087"
 # Whether the tile has arrived decides: the stale wait passes, or it is for a phase that never ends.
 FAULTS = {
     faults.StaleWait: "total += tile[stage, lane]",
@@ -41,8 +40,8 @@ def build(bug):
     """Kernel(data, out): a warp adds up tiles, and its lane 0 asks for them one ahead."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=LANES)
-    def pipeline(data, out):
+    @kernel(threads=LANES)
+    def pipeline(data: u64, out: u64):
         tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
         bars = cuda.shared.array(STAGES, uint64)
         tiles, full = shared_address(tile), shared_address(bars)

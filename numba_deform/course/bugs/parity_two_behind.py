@@ -11,9 +11,8 @@ request 10035).
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_init
 from ...device.memory import ld_global_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
@@ -34,8 +33,8 @@ def build(bug):
     """Kernel(data, out): lane 0 publishes two numbers in two phases of one barrier."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64), threads=LANES)
-    def two_phases(data, out):
+    @kernel(threads=LANES)
+    def two_phases(data: u64, out: u64):
         numbers = cuda.shared.array(STEPS, uint32)
         bars = cuda.shared.array(1, uint64)
         bar, lane = shared_address(bars), int32(cuda.threadIdx.x)

@@ -5,22 +5,21 @@ behind `query < queries`. In the last block some threads have no query. They nev
 expects them, and the kernel hangs. In all other blocks, and in every test whose queries fill the
 blocks, nothing is wrong.
 
-It is the hang of seed 002: B=48 and Q=20522 make 15391.5 blocks. "Query count mismatch with grid
+This is the hang of note 002: B=48 and Q=20522 make 15391.5 blocks. "Query count mismatch with grid
 size" stood third on its list of possible causes. It was reproduced on an H200 for this project.
 """
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.core import types
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive, mbarrier_init
 from ...device.memory import ld_global_b32, shared_address, st_global_b32
 from ...device.pipeline import mbarrier_wait
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "seed 002"
+MET = "note 002"
 FAULTS = {faults.MissingArrivals: "mbarrier_wait(bar, point & 1)"}
 CURE = "Let every thread run the loop and arrive; only the work inside depends on having a query."
 HANGS = True
@@ -32,8 +31,8 @@ def build(bug):
     """Kernel(weights, data, out): thread 0 publishes each point's weight, all threads use it."""
     BUG = bug
 
-    @kernel(types.void(types.uint64, types.uint64, types.uint64), threads=THREADS)
-    def points(weights, data, out):
+    @kernel(threads=THREADS)
+    def points(weights: u64, data: u64, out: u64):
         metadata = cuda.shared.array(POINTS, uint32)
         bars = cuda.shared.array(1, uint64)
         bar, tid = shared_address(bars), int32(cuda.threadIdx.x)

@@ -1,4 +1,4 @@
-"""How things show themselves: as HTML in a notebook, as text elsewhere."""
+"""How verdicts and faults show themselves: as HTML in a notebook, as text elsewhere."""
 
 import html
 import re
@@ -20,7 +20,7 @@ def in_notebook():
 
 
 def shows_values():
-    """Whether a cell's last value is shown by itself; where not, what wants to be seen prints itself."""
+    """Whether a cell's last value is shown by itself; elsewhere, verdicts and faults print themselves."""
     return _shell() is not None
 
 
@@ -31,9 +31,10 @@ def _shell():
 
 
 def card(kind, title, body, pre=False):
-    """HTML: a box with a coloured edge, a bold ``title`` that says the same in words, and escaped text.
+    """HTML: a box with a coloured edge, a bold ``title`` that says the same in words, and the ``body``.
 
-    In a ``body`` that is not preformatted, what stands between backticks is code, and a *word* emphasised.
+    The text is escaped. In a body that is not preformatted (``pre``), backticks mark code, and asterisks an
+    emphasised *word*.
     """
     style = "white-space:pre-wrap;overflow-wrap:anywhere;margin:0.3em 0 0 0"
     style += ";font-family:monospace" if pre else ""
@@ -48,7 +49,7 @@ def card(kind, title, body, pre=False):
 
 
 def plain(title, body, width=100):
-    """The same as text."""
+    """What :func:`card` shows, as text."""
     lines = (
         textwrap.fill(line, width, initial_indent="  ", subsequent_indent="  ")
         for line in body.splitlines()
@@ -57,8 +58,8 @@ def plain(title, body, width=100):
 
 
 def shorten(text):
-    """``text`` with each ``/long/path/file.py:12`` as ``file.py:12``, and a cell's file as ``In [3]:12``."""
-    return PLACE.sub(lambda found: f"{_place(found[0].rpartition(':')[0])}:{found[1]}", text)
+    """``text`` with ``file.py:12`` for each ``/long/path/file.py:12``, and ``In [3]:12`` where it is a cell."""
+    return PLACE.sub(lambda at: f"{_place(at[0].rpartition(':')[0])}:{at[1]}", text)
 
 
 def _place(file):
@@ -71,7 +72,7 @@ def _place(file):
 
 
 class Shown:
-    """The report of ``fault``, an exception that a lesson is about; None: there was none."""
+    """The report of ``fault``, an exception that a lesson is about, or None where there was none."""
 
     def __init__(self, fault):
         self.fault = fault

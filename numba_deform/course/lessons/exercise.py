@@ -100,15 +100,15 @@ def exercise(hint, faults=""):
 
 def fault_message(fault, faults=""):
     """A fault in the words of a verdict: what, line, rule, and the exercise's own sentence."""
-    own = faults
+    sentence = faults
     if isinstance(faults, dict):
-        own = next((text for kind, text in faults.items() if isinstance(fault, kind)), "")
+        sentence = next((text for kind, text in faults.items() if isinstance(fault, kind)), "")
     lines = [f"The engine stops it: {type(fault).__name__}: {fault.what}"]
     if fault.where:
         lines.append(f"Line: {fault.where}  {fault.source or ''}")
     if fault.rule:
         lines.append(f"Rule: {fault.rule}")
-    return display.shorten("\n".join([*lines, own]).strip())
+    return display.shorten("\n".join([*lines, sentence]).strip())
 
 
 # --- holes ----------------------------------------------------------------------------------------
@@ -133,17 +133,17 @@ def find_hole(answer, label=None):
 
 def _functions(answer):
     """The reader's Python functions in ``answer``: itself, and the device functions that it calls."""
-    found, ahead = [], [answer]
+    functions, ahead = [], [answer]
     while ahead:
         value = ahead.pop()
         if isinstance(value, (Kernel, CUDADispatcher)):
             value = value.py_func
-        if inspect.isfunction(value) and value not in found and not _ours(value):
-            found.append(value)
+        if inspect.isfunction(value) and value not in functions and not _ours(value):
+            functions.append(value)
             scope = inspect.getclosurevars(value)
             names = (*scope.nonlocals.values(), *scope.globals.values())
             ahead += [v for v in names if isinstance(v, (Kernel, CUDADispatcher))]
-    return found
+    return functions
 
 
 def _ours(function):

@@ -25,36 +25,36 @@ def tile_corner(answer):
     for u, v, head, width, height in (
         (0.5, 0.25, 0, 48, 40), (0.3, 0.9, 2, 48, 40), (0.71, 0.33, 1, 20, 13), (0.001, 0.002, 1, 48, 40),
     ):  # fmt: skip
-        said = f"For u={u}, v={v}, head={head} on {width} x {height} pixels it says "
+        given = f"For u={u}, v={v}, head={head} on {width} x {height} pixels it says "
         got = answer(u, v, head, width, height, 32)
         require(
-            isinstance(got, tuple) and len(got) == 3, f"{said}{got!r}, and not a tuple (c, x, y)."
+            isinstance(got, tuple) and len(got) == 3, f"{given}{got!r}, and not a tuple (c, x, y)."
         )
         x, y = u * width - 0.5, v * height - 0.5
         expected = (head * 32, math.floor(x), math.floor(y))
         if tuple(got) == expected:
             continue
-        said += f"{tuple(got)}. "
+        given += f"{tuple(got)}. "
         require(
             tuple(got) not in (expected[::-1], (expected[0], *expected[:0:-1])),
-            said + "The order is innermost first: channel, then x, then y.",
+            given + "The order is innermost first: channel, then x, then y.",
         )
         require(
             got[1:] != expected[1:],
-            said
+            given
             + f"The heads lie one after another in dimension 0: head {head} starts at channel {expected[0]}.",
         )
         require(
             got[1:] != (int(x), int(y)),
-            said
+            given
             + "int() rounds towards zero, so left of the first centre it stays in the picture. The tile "
             "starts at -1 there: take math.floor.",
         )
         require(
             got[1:] != (math.floor(u * width), math.floor(v * height)),
-            said + "It forgets the half pixel: the centre of pixel 0 lies at 0.5, not at 0.",
+            given + "It forgets the half pixel: the centre of pixel 0 lies at 0.5, not at 0.",
         )
-        raise Wrong(said + f"{expected} are the pixels whose centres surround the sample.")
+        raise Wrong(given + f"{expected} are the pixels whose centres surround the sample.")
     return (
         "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, "
         "which TMA allows: what lies outside is delivered as zeros."

@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 from numba import cuda, int32, types, uint32, uint64
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.sync import fence_mbarrier_init
@@ -137,28 +137,28 @@ def predict(after):
         expected = (state.phase, state.pending, state.tx)
         if tuple(got) == expected:
             continue
-        said = f"After `{state.what}` you say {tuple(got)}. "
+        given = f"After `{state.what}` you say {tuple(got)}. "
         require(
             number or tuple(got) != (0, 2, 512),
-            said
+            given
             + "arrive.expect_tx does two things: it adds the bytes, and it is an arrival as well.",
         )
         require(
             number != 1 or got[0] == 0,
-            said
+            given
             + "All arrivals are in, but 512 bytes are still to come, so the phase goes on. It needs both.",
         )
         require(
             number != 3 or tuple(got) != (1, 0, 0),
-            said
+            given
             + "The phase is over, and the next one begins at once: pending starts again from 2.",
         )
         require(
             number != 3 or got[0] != 0,
-            said
+            given
             + "Nothing is pending and nothing is to come: that is when a phase completes, by itself.",
         )
-        raise Wrong(said + f"Before it the barrier was in {states[number - 1][1:]}; look again.")
+        raise Wrong(given + f"Before it the barrier was in {states[number - 1][1:]}; look again.")
     return "A phase ends by itself when both counts are zero, and the next begins with all arrivals pending."
 
 
@@ -206,8 +206,8 @@ BYTES = 4 * WORDS
 def copy_with(wait):
     """A kernel (data, out) that copies 64 words by way of shared memory, with the reader's ``wait``."""
 
-    @kernel(types.void(types.uint64, types.uint64), threads=THREADS)
-    def copy(data, out):
+    @kernel(threads=THREADS)
+    def copy(data: u64, out: u64):
         room = cuda.shared.array(BYTES, types.uint8, alignment=128)
         bars = cuda.shared.array(1, types.uint64)
         tile, full, tid = shared_address(room), shared_address(bars), int32(cuda.threadIdx.x)
@@ -237,9 +237,9 @@ def copy_with(wait):
 def patient_wait(wait):
     """wait(bar, parity): a device function that returns when the phase is over."""
     data, out = np.arange(WORDS, dtype=np.uint32), poison(WORDS)
-    made = copy_with(wait)
+    built = copy_with(wait)
     for landing in ("late", "random"):
-        run(made, 1, (data, out), engine="cpu", landing=landing, schedules=12, seed=1, timeout=1.5)
+        run(built, 1, (data, out), engine="cpu", landing=landing, schedules=12, seed=1, timeout=1.5)
     require(np.array_equal(out, data), "The copy is not what was copied.")
     return "Right in 24 schedules, in some of which try_wait gave up early and was asked again."
 
@@ -289,7 +289,7 @@ def diagnose(**answers):
     """A, B, C: "arrivals", "bytes" or "parity"."""
     for name, (use, parity, state, expected) in STUCK.items():
         got = answers[name]
-        said = f"{name} is not {got!r}. "
+        given = f"{name} is not {got!r}. "
         require(
             got in ("arrivals", "bytes", "parity"),
             f"{name} = {got!r} is none of the three: write 'arrivals', 'bytes' or 'parity'.",
@@ -298,19 +298,19 @@ def diagnose(**answers):
             continue
         if expected == "parity":
             raise Wrong(
-                said
+                given
                 + f"The phase of use {use} is phase {use}, and it is over: the barrier is in phase "
                 f"{state.phase}. wait({1 - parity}) would pass; wait({parity}) waits for the end of phase "
                 f"{state.phase}, which nobody has begun to fill."
             )
         require(
             got != "parity",
-            said
+            given
             + f"Use {use} is phase {use}, and its last bit is {parity}: the wait asks for the right phase.",
         )
         if expected == "bytes":
-            raise Wrong(said + "Nothing is pending; all arrivals have come. Look at the tx-count.")
-        raise Wrong(said + "Its tx-count is 0. What does `pending` say?")
+            raise Wrong(given + "Nothing is pending; all arrivals have come. Look at the tx-count.")
+        raise Wrong(given + "Its tx-count is 0. What does `pending` say?")
     return (
         "Every report of a barrier is read like that: is it the phase I mean, are arrivals pending, are bytes "
         "to come?"

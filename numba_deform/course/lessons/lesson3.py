@@ -27,8 +27,8 @@ def samples_on_picture(image, locations, loaded=(), title=""):
     high, wide = np.shape(image)[:2]
     places = [(u * wide, v * high) for u, v in np.asarray(locations, float)]
     boxes = [(math.floor(x - 0.5), math.floor(y - 0.5), 2, 2) for x, y in places]
-    made = pictures.box_on_picture(image, boxes, names=[""] * len(boxes), loaded=loaded)
-    axes, *beside = made.figure.axes
+    picture = pictures.box_on_picture(image, boxes, names=[""] * len(boxes), loaded=loaded)
+    axes, *beside = picture.figure.axes
     axes.set_title(title)
     for number, (x, y) in enumerate(places):
         for colour, width in (("white", 4), (BLACK, 1.6)):
@@ -44,11 +44,11 @@ def samples_on_picture(image, locations, loaded=(), title=""):
         )
         for colour, width in (("white", 4), (BLACK, 1.6)):
             panel.plot(x, y, "+", markersize=9, markeredgewidth=width, color=colour)
-    said = [
+    parts = [
         f"sample {n} at ({x:.2f}, {y:.2f}), its tile at ({b[0]}, {b[1]})"
         for n, ((x, y), b) in enumerate(zip(places, boxes, strict=True))
     ]
-    return pictures.Picture(made.figure, f"{wide}x{high} pixels; " + "; ".join(said))
+    return pictures.Picture(picture.figure, f"{wide}x{high} pixels; " + "; ".join(parts))
 
 
 def weights_as_areas(fx, fy):
@@ -81,11 +81,11 @@ def weights_as_areas(fx, fy):
     axes.set(xlim=(-0.75, 1.75), ylim=(1.12, -0.12), aspect="equal")
     axes.set_title(f"fx = {fx:.2f}, fy = {fy:.2f}", fontsize="medium")
     axes.axis("off")
-    said = ", ".join(
+    parts = ", ".join(
         f"{name} {(fx if dx else 1 - fx) * (fy if dy else 1 - fy):.3f}"
         for (dy, dx), (name, *_) in CORNERS.items()
     )
-    return pictures.Picture(figure, f"corner weights at fx={fx:.2f}, fy={fy:.2f}: {said}")
+    return pictures.Picture(figure, f"corner weights at fx={fx:.2f}, fy={fy:.2f}: {parts}")
 
 
 def coordinate_steps(width, first=None, pixels=4):
@@ -136,23 +136,23 @@ def corner_weights(answer):
         right = np.outer((1 - fy, fy), (1 - fx, fx))
         if np.allclose(got, right):
             continue
-        said = f"For fx={fx}, fy={fy} it says {got.tolist()}. "
+        given = f"For fx={fx}, fy={fy} it says {got.tolist()}. "
         require(
             not np.allclose(got, right.T),
-            said + "The right column of the first row is top right: fx goes across, fy goes down.",
+            given + "The right column of the first row is top right: fx goes across, fy goes down.",
         )
         require(
             not np.allclose(got, right[::-1, ::-1]),
-            said
+            given
             + "That gives the nearest pixel least. fx is the distance from the left column, so it is "
             "the weight of the right one.",
         )
         require(
             abs(got.sum() - 1) < 1e-6,
-            said
+            given
             + f"They sum to {got.sum():.3g}. Weights are shares of one: their sum has to be 1.",
         )
-        raise Wrong(said + f"The shares there are {right.tolist()}.")
+        raise Wrong(given + f"The shares there are {right.tolist()}.")
     return "Each weight is a product of two shares, one across and one down, and all four sum to 1."
 
 
@@ -331,9 +331,9 @@ def sass(load, announce, wait, taken_apart):
             "the dot too.",
         )
         known = taken_apart is None or got.split(".")[0] in taken_apart.instructions
-        found = "" if known else ", which is not in this kernel"
+        absent = "" if known else ", which is not in this kernel"
         raise Wrong(
-            f"{name} is not {got}{found}. Look for the registers: who uses the barrier's address?"
+            f"{name} is not {got}{absent}. Look for the registers: who uses the barrier's address?"
         )
     return (
         "Three lines of Python, and for each an instruction that no ordinary load or barrier uses."

@@ -1,23 +1,22 @@
-"""The checks of lesson 4, stages, and the timeline of a kernel that is written in a notebook."""
-
-import json
-from pathlib import Path
+"""The checks of lesson 4, stages, and the timelines of kernels that are written in a notebook."""
 
 import numpy as np
 
+from ...device.limits import SM, limits_of
 from ...device.marks import CAPACITY, MARK_BYTES
 from ...engines import faults
 from ...engines.gpu.device import find_gpu
-from ...kernels.budget import Budget, limits_of
-from ...kernels.registry import Constants, variant
+from ...kernels.budget import Budget
+from ...kernels.problem import Constants
+from ...kernels.registry import variant
 from ...measure import timeline
 from ..bugs.base import poison, random_words
 from .exercise import Wrong, exercise, require
+from .results import results
 from .running import run
 
 LANES, TILES, WORDS, WORK = 32, 12, 8, 192  # as in the notebook
 FACTOR = 5
-RESULTS = Path(__file__).parents[3] / "bench" / "results"
 
 
 # --- what the notebook's kernels are run on -------------------------------------------------------
@@ -46,13 +45,13 @@ def sums(kernel, expected, *args, engine=None, **simulated):
 
 
 def trace(kernel, title, engine=None):
-    """Run ``kernel(data, out, marks)`` of the notebook, compare its sums, return its ``timeline.Timeline``.
+    """Run the traced form of the notebook's ``kernel(data, out)``, compare its sums; its ``timeline.Timeline``.
 
     Raises Wrong for other sums, and the SimFault of a broken rule.
     """
     data = tiles_of_data()
     marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
-    ran = sums(kernel, expected_sums(data), data, marks, engine=engine)
+    ran = sums(kernel.with_marks(), expected_sums(data), data, marks, 0, engine=engine)
     where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
     return timeline.decode(marks, title, where)
 
@@ -64,14 +63,13 @@ def cycles(recorded):
 
 def measured_stages(name):
     """[(stages, ms, Budget)] of a variant on an H200, from ``bench/results/sweep_stages.json``."""
-    rows = json.loads((RESULTS / "sweep_stages.json").read_text())["rows"]
-    constants, limits, found = Constants(4, 8, 32), limits_of("sm_90a"), []
-    for row in rows:
+    constants, limits, measured = Constants(4, 8, 32), limits_of("sm_90a"), []
+    for row in results("sweep_stages")["rows"]:
         if row["name"] == name and not row.get("refused"):
             config = variant(name).configure(constants, stages=row["config"]["stages"])
             budget = Budget.of(config, constants, limits)
-            found.append((config.stages, row["median_ms"], budget))
-    return found
+            measured.append((config.stages, row["median_ms"], budget))
+    return measured
 
 
 # --- exercises ------------------------------------------------------------------------------------
@@ -87,28 +85,28 @@ def use(answer):
                 isinstance(got, tuple) and len(got) == 2,
                 f"For tile {i} it returns {got!r}, and not two numbers (stage, parity).",
             )
-            said = f"With {stages} stages, tile {i} gets stage {got[0]} and parity {got[1]}. "
+            given = f"With {stages} stages, tile {i} gets stage {got[0]} and parity {got[1]}. "
             require(
-                got[0] == right[0], said + f"The stages are used in turn: it lies in {right[0]}."
+                got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}."
             )
             require(
                 got[1] != i // stages,
-                said
+                given
                 + "Right, this is the lap around the ring. A wait names it by its lowest bit only.",
             )
             require(
                 got[1] != i % 2,
-                said
+                given
                 + "This bit flips with every tile. A stage's barrier completes a phase once a lap, "
                 "so the bit flips when the ring wraps.",
             )
             require(
                 got[1] != 1 - right[1],
-                said
+                given
                 + "That is the other one: a fresh barrier is in phase 0, and the first tile completes "
                 "phase 0.",
             )
-            raise Wrong(said + f"Its barrier has completed {i // stages} phases before this one.")
+            raise Wrong(given + f"Its barrier has completed {i // stages} phases before this one.")
     return "The stage is the remainder, the lap is the quotient, and the parity is the lap's lowest bit."
 
 
@@ -118,19 +116,19 @@ def use(answer):
 def stages_needed(answer):
     """answer(latency, work) -> the smallest number of stages with which the warp never waits."""
     cases = ((600, 200), (600, 150), (610, 200), (100, 400), (1000, 90))
-    said = [answer(latency, work) for latency, work in cases]
+    answers = [answer(latency, work) for latency, work in cases]
     steps = [-(-latency // work) for latency, work in cases]  # tiles on their way
     require(
-        said != steps,
+        answers != steps,
         "So many steps of work do hide the latency. But while those tiles are on their way, one more is being "
         "read, and it has a stage too.",
     )
     require(
-        said != [latency // work + 1 for latency, work in cases],
+        answers != [latency // work + 1 for latency, work in cases],
         "For 610 cycles of latency and 200 of work it says 4. Then three steps of work, 600 cycles, have to "
         "cover 610: ten cycles of waiting are left in every step. Round up.",
     )
-    for (latency, work), got, ahead in zip(cases, said, steps, strict=True):
+    for (latency, work), got, ahead in zip(cases, answers, steps, strict=True):
         require(
             got == ahead + 1,
             f"For a latency of {latency} and {work} cycles of work it says {got}. {ahead} tiles have to be on "
@@ -167,10 +165,10 @@ def shared_ring(build, engine=None):
         (3, "earliest", 0),
         (3, "random", 2),
     ):
-        made = build(stages)
-        sums(made, expected, data, engine="cpu", landing=landing, seed=seed)
+        built = build(stages)
+        sums(built, expected, data, engine="cpu", landing=landing, seed=seed)
     if engine == "gpu":
-        sums(made, expected, data, engine=engine)
+        sums(built, expected, data, engine=engine)
     return (
         "Acquire, commit, wait, release: all tiles arrive, none is overwritten early, in every "
         "schedule that was tried."
@@ -182,7 +180,7 @@ MEND_FAULTS = {
     "read here.",
     faults.RefillRace: "One fault is mended, the other shows: lane 0 runs on and refills the stage that a "
     "slower lane still reads. The lanes have to meet first.",
-    faults.LiveBarrierInit: "This is what the guide's authors tried. The barrier was never the fault, and "
+    faults.LiveBarrierInit: "This is what the kernel's authors tried. The barrier was never at fault, and "
     "starting it anew while it is in use is undefined.",
 }
 
@@ -192,7 +190,7 @@ MEND_FAULTS = {
     MEND_FAULTS,
 )
 def mend(kernel, engine=None):
-    """The two-stage kernel(data, weights, out) of the guide, mended."""
+    """The two-stage kernel(data, weights, out) of the notebook, mended."""
     data = random_words(6, LANES, seed=3)
     weights = random_words(6, seed=4) & np.uint32(15)
 
@@ -226,20 +224,20 @@ def most_stages(answer):
     """answer(stage_bytes, blocks) -> the largest ring with which so many blocks fit on an SM."""
     for stage, blocks in ((16384, 3), (16384, 2), (32768, 3), (8192, 6), (32768, 1)):
         barriers = 64  # bytes a stage: eight warps' barriers
-        right = ((228 * 1024 // blocks) // 128 * 128 - 1024 - 128) // (stage + barriers)
+        right = ((SM.shared // blocks) // 128 * 128 - 1024 - 128) // (stage + barriers)
         got = answer(stage, blocks)
         if got == right:
             continue
-        said = f"For stages of {stage // 1024} KB and {blocks} blocks it says {got}. "
+        given = f"For stages of {stage // 1024} KB and {blocks} blocks it says {got}. "
         require(
-            got != 228 * 1024 // stage,
-            said + f"That is for one block alone; here {blocks} of them share the SM.",
+            got != SM.shared // stage,
+            given + f"That is for one block alone; here {blocks} of them share the SM.",
         )
         require(
             got <= right,
-            said
-            + f"{blocks} x ({got} x {stage + barriers} + 1024) bytes are more than {228 * 1024}: one "
+            given
+            + f"{blocks} x ({got} x {stage + barriers} + 1024) bytes are more than {SM.shared}: one "
             "block less would fit.",
         )
-        raise Wrong(said + f"There is room for {right}.")
+        raise Wrong(given + f"There is room for {right}.")
     return "Three blocks with stages of 16 KB leave room for four. The fifth stage costs a whole block."

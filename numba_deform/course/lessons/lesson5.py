@@ -1,11 +1,9 @@
 """The checks of lesson 5, roles, and what was measured on an H200."""
 
-import json
-
 import numpy as np
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda, int32, uint32, uint64
 
-from ...compiler import kernel
+from ...compiler import kernel, u64
 from ...device.marks import CAPACITY, MARK_BYTES
 from ...device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx
 from ...device.memory import ld_shared_b32, shared_address, st_global_b32
@@ -17,7 +15,8 @@ from ...engines.gpu.device import find_gpu
 from ...measure import timeline
 from ..bugs.base import poison, random_words
 from .exercise import Wrong, exercise, require
-from .lesson4 import RESULTS, expected_sums
+from .lesson4 import expected_sums
+from .results import results
 from .running import run
 
 LANES, CONSUMERS, TILES, WORDS, WORK = 32, 3, 6, 8, 64  # as in the notebook
@@ -36,14 +35,15 @@ def expected(data):
 
 
 def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
-    """Run ``kernel(data, out, marks, items)`` of the notebook, compare its sums; block 0's Timeline.
+    """Run the traced form of the notebook's ``kernel(data, out, items)``, compare its sums; block 0's Timeline.
 
     Raises Wrong for other sums, and the SimFault of a broken rule.
     """
     data = items_of_data(items)
     want, out = expected(data), poison(items, CONSUMERS * LANES)
     marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
-    ran = run(kernel, grid, (data, out, marks, items), engine=engine, **simulated)
+    arguments = data, out, items, marks, 0
+    ran = run(kernel.with_marks(), grid, arguments, engine=engine, **simulated)
     wrong = np.flatnonzero((out != want).any(axis=1))
     require(
         not len(wrong),
@@ -54,17 +54,18 @@ def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
 
 
 def measured(*names, pattern="local(2)"):
-    """{variant: ms} on an H200, seeds' shape, from ``bench/results/pipelines_seeds.json``."""
-    rows = json.loads((RESULTS / "pipelines_seeds.json").read_text())["rows"]
-    found = {
-        r["variant"]: r["median_ms"] for r in rows if r["pattern"] == pattern and "median_ms" in r
+    """{variant: ms} on an H200, preset seeds, from ``bench/results/pipelines_seeds.json``."""
+    times = {
+        row["variant"]: row["median_ms"]
+        for row in results("pipelines_seeds")["rows"]
+        if row["pattern"] == pattern and "median_ms" in row
     }
-    return {name: found[name] for name in names}
+    return {name: times[name] for name in names}
 
 
 def measured_timeline():
-    """Rows (warp, role, share, ..) of phase2's timeline on an H200, ``bench/results/timeline_phase2.json``."""
-    return json.loads((RESULTS / "timeline_phase2.json").read_text())["rows"]
+    """A row (warp, role, share, ..) for each warp of the timeline of ``phase2`` that an H200 recorded."""
+    return results("timeline_phase2")["rows"]
 
 
 # --- exercises ------------------------------------------------------------------------------------
@@ -81,29 +82,29 @@ def counts(answer):
             )
             if got == right:
                 continue
-            said = f"With {producers} + {consumers} warps and arrivals={arrivals!r} it says {got}. "
+            given = f"With {producers} + {consumers} warps and arrivals={arrivals!r} it says {got}. "
             require(
-                isinstance(got, tuple) and len(got) == 2, said + "Two numbers: full, then empty."
+                isinstance(got, tuple) and len(got) == 2, given + "Two numbers: full, then empty."
             )
             everybody = (producers + consumers) * 32
             require(
                 everybody not in got,
-                said
+                given
                 + f"{everybody} are all threads of the block. Nobody arrives on both barriers: the one "
                 "that expects everybody waits for ever.",
             )
             require(
                 got != right[::-1],
-                said + "They are exchanged: producers arrive on full, consumers on empty.",
+                given + "They are exchanged: producers arrive on full, consumers on empty.",
             )
             require(
                 got != (producers * 32, consumers * 32) and got != (producers, consumers),
-                said
+                given
                 + "That is right for the other value of arrivals: one lane of a warp, or each of its "
                 "32.",
             )
             raise Wrong(
-                said + f"In each lap {right[0]} arrivals come to full and {right[1]} to empty."
+                given + f"In each lap {right[0]} arrivals come to full and {right[1]} to empty."
             )
     return (
         "Full counts the producers' arrivals, and the bytes besides; empty counts the consumers'. A thread "
@@ -127,13 +128,13 @@ def counts(answer):
     },
 )
 def consumer(build, engine=None):
-    """build(stages) -> the persistent kernel(data, out, marks, items), its release written."""
+    """build(stages) -> the persistent kernel(data, out, items), its release written."""
     for stages in (2, 3):
-        made = build(stages)
+        built = build(stages)
         for landing in ("late", "random"):
-            trace(made, "", "cpu", items=2, landing=landing, schedules=2)
+            trace(built, "", "cpu", items=2, landing=landing, schedules=2)
     if engine == "gpu":
-        trace(made, "", engine, items=4, grid=2)
+        trace(built, "", engine, items=4, grid=2)
     return "Read, meet, and one lane arrives: three arrivals on empty for each tile, in every schedule."
 
 
@@ -174,8 +175,8 @@ def _ring_with(parity_of):
     WORDS_OF_RING = STAGES * LANES
     device_parity = cuda.jit(device=True)(parity_of)
 
-    @kernel(types.void(types.uint64, types.uint64), threads=2 * LANES)
-    def ring(data, out):
+    @kernel(threads=2 * LANES)
+    def ring(data: u64, out: u64):
         tile = cuda.shared.array(WORDS_OF_RING, uint32, alignment=128)
         full_bars = cuda.shared.array(STAGES, uint64)
         empty_bars = cuda.shared.array(STAGES, uint64)
@@ -237,23 +238,23 @@ def bottleneck(answer):
         if got == right:
             continue
         acquire, wait = (of["producer"]["acquire"], of["consumer"]["wait"])
-        said = (
+        given = (
             f"Where a producer acquires {acquire:.0%} of its time and a consumer waits {wait:.0%}, it says "
             f"{got!r}. "
         )
-        require(got in SHARES, said + "The answer is one of 'producers', 'consumers' and 'copies'.")
+        require(got in SHARES, given + "The answer is one of 'producers', 'consumers' and 'copies'.")
         require(
             right != "copies",
-            said
+            given
             + "Both wait most of their time. What neither of them does is the copies' own way: latency, or "
             "a full unit. More stages, or larger boxes.",
         )
         require(
             got != "copies",
-            said + "The copies are to blame only where both roles wait.",
+            given + "The copies are to blame only where both roles wait.",
         )
         raise Wrong(
-            said
+            given
             + "The one that waits is idle because of the other. Look for the role that never waits."
         )
     return "The bottleneck is the one that never waits; where both wait, it lies between them."
@@ -270,7 +271,7 @@ def forecast(answer):
         got, right = answer(issue, share, producers, blocks), issue / share / (producers * blocks)
         if abs(got - right) < 1e-6 * right:
             continue
-        said = (
+        given = (
             f"For {issue} cycles, {share:.1%} of the time, {producers} producers in each of {blocks} blocks it "
             f"says {got:.4g}. "
         )
@@ -280,21 +281,21 @@ def forecast(answer):
 
         require(
             not is_(issue / (producers * blocks)),
-            said
+            given
             + "As if a producer did nothing but issue. A tile takes it all the cycles between two issues, "
             "and these are only a share of them: divide by it.",
         )
         require(
             not is_(issue / share / producers),
-            said + "That is one block; an SM holds several, and all their producers issue at once.",
+            given + "That is one block; an SM holds several, and all their producers issue at once.",
         )
         require(
             not is_(issue * share / (producers * blocks)),
-            said
+            given
             + "Multiplied by the share it gets shorter. The time between two tiles is longer than the "
             "issue alone.",
         )
         raise Wrong(
-            said + f"{producers * blocks} warps issue at once, each a tile in {issue / share:.1f}."
+            given + f"{producers * blocks} warps issue at once, each a tile in {issue / share:.1f}."
         )
-    return "The warps' rates add up. With phase2's numbers: about 14 cycles a tile, where the TMA unit needs 8."
+    return "The warps' rates add up. Here that makes about 14 cycles a tile, where the TMA unit needs 8."

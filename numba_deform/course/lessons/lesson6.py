@@ -5,7 +5,7 @@ import numpy as np
 from ...engines.cpu import SimFault, explore
 from ..bugs.base import Launch, poison, random_words
 from .exercise import Wrong, exercise, fault_message, require
-from .recorded import results
+from .results import results
 from .running import run
 
 LANDINGS = ("late", "random", "earliest")
@@ -123,20 +123,20 @@ def arrivals(kernel, engine=None):
 @exercise("Which two of the lines A to D touch the bytes of a tile, one of them writing?")
 def race(lines, later):
     """lines: two letters; later: how many iterations after the read the other line comes."""
-    said = "".join(sorted(str(line).upper() for line in lines))
+    letters = "".join(sorted(str(line).upper() for line in lines))
     require(
-        said != "CD",
+        letters != "CD",
         "C waits for the bytes that D reads: these two are in order, full's phase sees to it.",
     )
     require(
-        "A" not in said,
+        "A" not in letters,
         "A touches only the barrier, and barriers may be used by all at once. Look for the tile's bytes.",
     )
     require(
-        said != "BC",
+        letters != "BC",
         "C touches only the barrier. Who reads the bytes that the copy of B overwrites?",
     )
-    require(said == "BD", f"{said} is not it: B writes a tile's bytes, D reads them.")
+    require(letters == "BD", f"{letters} is not it: B writes a tile's bytes, D reads them.")
     require(
         later != 2,
         "Tile i + 2 lies where tile i was, that is right. But it is asked for one ahead, before tile "
@@ -271,10 +271,10 @@ def ready(kernel):
     except SimFault as fault:
         run(kernel, 1, (data, out), engine="cpu")  # the order in which the flag is READY
         if not out[1]:
-            own = "The box is taken just when it must not be: WRITING says that the number is on its way."
+            why = "The box is taken just when it must not be: WRITING says that the number is on its way."
         else:
-            own = "The box is taken as soon as the producer has begun. It has to have ended."
-        raise Wrong(fault_message(fault, own)) from None
+            why = "The box is taken as soon as the producer has begun. It has to have ended."
+        raise Wrong(fault_message(fault, why)) from None
     require(
         out[0] == data[0],
         "No rule is broken, but the number that the consumer writes is not the one that was sent.",
@@ -295,10 +295,10 @@ def noticed(name):
     """Who notices a planted fault, of the four tools, ``numbers`` on the H200 and ``CPU engine``."""
     (gpu,) = (row for row in results("bugs")["rows"] if row["bug"] == name)
     (tools,) = (row for row in results("sanitizer_bugs")["rows"] if row["bug"] == name)
-    found = {tool for tool in TOOLS if tools[tool] != "nothing"}
+    noticing = {tool for tool in TOOLS if tools[tool] != "nothing"}
     if gpu["gpu"] != "right":
-        found.add("numbers")
-    return found | ({"CPU engine"} if gpu["cpu_engine"] else set())
+        noticing.add("numbers")
+    return noticing | ({"CPU engine"} if gpu["cpu_engine"] else set())
 
 
 @exercise("Think of what each tool watches. Which of them knows about two views of one memory?")

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 
+from ...device.limits import limits_of
 from ...engines.tensormap import swizzle_offsets
-from ...kernels.budget import limits_of, occupancy
+from ...kernels.budget import occupancy
 from ...measure.ceilings import attribute
 from .exercise import Wrong, exercise, require
 from .pictures import wavefronts
-from .recorded import results
+from .results import results
 
 BYTES_PER_WAVEFRONT = 128
 SMS, GHZ = 132, 1.98
@@ -25,7 +26,7 @@ def data_path(answer):
     ):  # fmt: skip
         got = float(answer(samples, size, sms, ghz))
         right = samples * size / BYTES_PER_WAVEFRONT / sms / (ghz * 1e6)
-        said = f"For {samples:,} samples of {size} bytes it says {got:.4g}. "
+        given = f"For {samples:,} samples of {size} bytes it says {got:.4g}. "
 
         def is_about(value, got=got):
             return math.isclose(got, value, rel_tol=1e-3)
@@ -34,26 +35,26 @@ def data_path(answer):
             continue
         require(
             not is_about(right * sms),
-            said + f"That is one SM doing all the work. There are {sms} of them.",
+            given + f"That is one SM doing all the work. There are {sms} of them.",
         )
         require(
             not is_about(right / 1e3),
-            said + "That is in seconds; ms are asked for: 1e6 cycles at 1 GHz.",
+            given + "That is in seconds; ms are asked for: 1e6 cycles at 1 GHz.",
         )
         require(
-            not is_about(right * 1e6), said + "That is in ns: a cycle is 1 / ghz ns. Divide by 1e6."
+            not is_about(right * 1e6), given + "That is in ns: a cycle is 1 / ghz ns. Divide by 1e6."
         )
         require(
             not is_about(right * BYTES_PER_WAVEFRONT),
-            said + "It gives the path one byte a cycle. It delivers 128, one wavefront.",
+            given + "It gives the path one byte a cycle. It delivers 128, one wavefront.",
         )
         require(
             not is_about(right * BYTES_PER_WAVEFRONT / size),
-            said + f"It counts one wavefront a sample. {size} bytes take {size // 128} of them.",
+            given + f"It counts one wavefront a sample. {size} bytes take {size // 128} of them.",
         )
-        raise Wrong(said + f"It should be {right:.4g} ms.")
+        raise Wrong(given + f"It should be {right:.4g} ms.")
     return (
-        "0.241 ms for the seeds' shape, if a wavefront starts in every cycle of every SM. No kernel that "
+        "0.241 ms for the preset `seeds`, if a wavefront starts in every cycle of every SM. No kernel that "
         "brings four whole pixels for each sample through this path can be faster."
     )
 
@@ -66,20 +67,20 @@ def strides(predicted):
         right = len(wavefronts([4 * stride * lane for lane in range(32)]))
         if got == right:
             continue
-        said = f"Stride {stride}: {got} is not it. "
+        given = f"Stride {stride}: {got} is not it. "
         require(
             stride != 33,
-            said
+            given
             + "33 words are one more than there are banks, so each lane is one bank further than the "
             "one before: that is why arrays get one column more.",
         )
         require(
             stride != 12,
-            said
+            given
             + "12 and 32 share the factor 4. A bank comes again after 8 lanes, and 4 times in 32.",
         )
         raise Wrong(
-            said + f"The banks used are the multiples of {math.gcd(stride, 32)}: count them."
+            given + f"The banks used are the multiples of {math.gcd(stride, 32)}: count them."
         )
     return (
         "It is the greatest common divisor of the stride and 32: an odd stride has no conflicts, a power of "
@@ -134,7 +135,7 @@ def column_order(answer):
             f"For x={x}, row={row} it says {first!r}. 0 is the left column, 1 the right one.",
         )
     count = wavefronts_per_sample(answer)
-    said = f"{count:.2f} wavefronts a sample: "
+    given = f"{count:.2f} wavefronts a sample: "
     if count == 2:
         return (
             "2.00 wavefronts a sample, the least there is. Even rows begin with the even column, odd rows "
@@ -142,21 +143,21 @@ def column_order(answer):
         )
     require(
         len(set(table.values())) > 1,
-        said
+        given
         + "as long as all rows read the same side first, two of them meet whenever their x have the "
         "same parity, which is half of the time.",
     )
     require(
         any(table[x, 0] != table[x, 1] for x in range(4)),
-        said
+        given
         + "now every row begins with a column of the same parity, so that two rows always meet.",
     )
     require(
         any(table[0, row] != table[1, row] for row in range(4)),
-        said + "rows take different sides, but whether a side is an even column depends on x too.",
+        given + "rows take different sides, but whether a side is an even column depends on x too.",
     )
     raise Wrong(
-        said + "some pairs of rows still read columns of the same parity. Take x and row together."
+        given + "some pairs of rows still read columns of the same parity. Take x and row together."
     )
 
 
@@ -245,31 +246,31 @@ def blocks(answer):
 )
 def bound(answer):
     """answer(milliseconds, passes, ceilings) -> (name of the ceiling that binds, share)."""
-    rows = [row for row in results("pipelines_seeds")["rows"] if row.get("fetch")]
-    rows += [row for row in results("windows_cells")["rows"] if row.get("fetch")]
-    for row in rows:
+    for row in results("pipelines_seeds")["rows"] + results("windows_seeds")["rows"]:
+        if not row.get("fetch"):
+            continue
         ceilings, ms = row["bounds"], row["median_ms"]
         right = attribute(ms, row["fetch"], ceilings)
         name, share = answer(ms, tuple(ceilings), ceilings | {"none": 9.0})
-        said = f"{row['variant']}, {ms:.3f} ms: "
+        given = f"{row['variant']}, {ms:.3f} ms: "
         require(
             name != "none",
-            said + "the ceiling `none` is not on this kernel's way. Look at `passes` only.",
+            given + "the ceiling `none` is not on this kernel's way. Look at `passes` only.",
         )
         require(
             name != min(ceilings, key=ceilings.get),
-            said
+            given
             + f"{name} is the *lowest* of its times, so it has the most room. The longest one binds.",
         )
-        require(name == right["bounded_by"], said + f"{right['bounded_by']} binds it, not {name}.")
+        require(name == right["bounded_by"], given + f"{right['bounded_by']} binds it, not {name}.")
         require(
             not math.isclose(share, 1 / right["closeness"], rel_tol=1e-3),
-            said
+            given
             + f"the share is upside down: {share:.2f}. It is 1 at the ceiling and less below it.",
         )
         require(
             math.isclose(share, right["closeness"], rel_tol=1e-3),
-            said + f"the share is {right['closeness']:.2f}, the ceiling's time over the kernel's.",
+            given + f"the share is {right['closeness']:.2f}, the ceiling's time over the kernel's.",
         )
     return (
         "That is all that a ceiling says. A share near 1 means: change the way, not the code. A small one "

@@ -2,9 +2,10 @@
 
 from types import SimpleNamespace
 
+from ...device.limits import AMPERE, HOPPER, SHARED_LIMIT
 from ...engines.faults import CopyOutlivesBlock, Deadlock
-from ...kernels.configs import SHARED_LIMIT, ConfigError
-from ...kernels.registry import AMPERE, HOPPER, Constants, Functions, Variant, register
+from ...kernels.problem import ConfigError, Constants
+from ...kernels.registry import Functions, Variant, register
 from ...kernels.shared.row import items
 from ...measure.systems import plan_operator, run_plan
 from ...workloads.workload import Workload
@@ -46,21 +47,21 @@ def refuse(answer, config):
         error = _raised(answer, config(**parameters), constants)
         require(error is None, f"It refuses {_shown(parameters, constants)} ({error}). {sentence}")
     for parameters, constants, field, why in REFUSED:
-        said = _shown(parameters, constants)
+        given = _shown(parameters, constants)
         error = _raised(answer, config(**parameters), constants)
-        require(error is not None, f"It lets {said} pass: {why}.")
+        require(error is not None, f"It lets {given} pass: {why}.")
         require(
             isinstance(error, ConfigError),
-            f"For {said} it raises {type(error).__name__}: {error}. A ConfigError tells field, value and "
+            f"For {given} it raises {type(error).__name__}: {error}. A ConfigError tells field, value and "
             "rule apart, and the command line shows it without a traceback.",
         )
         require(
             error.field == field,
-            f"For {said} it blames {error.field!r}; what the caller has to change is {field!r}: {why}.",
+            f"For {given} it blames {error.field!r}; what the caller has to change is {field!r}: {why}.",
         )
         require(
             len(str(error.rule).split()) >= 3,
-            f"For {said} the rule is {error.rule!r}. Say it in words: what would be allowed?",
+            f"For {given} the rule is {error.rule!r}. Say it in words: what would be allowed?",
         )
     return (
         "Every limit is told with its field, and nothing is refused that works. Nobody who calls the "
@@ -106,32 +107,32 @@ def _check_turn(got, n, level, levels, stages):
     require(isinstance(got, tuple) and len(got) == 2, f"It returns {got!r}, not (stage, parity).")
     if tuple(got) == expected:
         return
-    said = f"Row {n}, level {level} of {levels}, {stages} stages: it says {tuple(got)}. "
+    given = f"Row {n}, level {level} of {levels}, {stages} stages: it says {tuple(got)}. "
     require(
         n == 0 or tuple(got) != (level % stages, level // stages % 2),
-        said
+        given
         + "That starts from the beginning with every row. The barriers do not: nobody has initialised "
         "them again, and their phases go on.",
     )
     require(
         got[0] != expected[0] or got[1] != use % 2,
-        said
+        given
         + "The stage is right, but the parity flips with every use. A barrier is used only every "
         f"{stages} uses of the ring: its parity flips when the ring wraps.",
     )
     require(
         got[0] != expected[0] or got[1] != n % 2,
-        said
+        given
         + "The stage is right, but the parity flips with every row. Only if a row had as many levels as "
         "the ring has stages would that be the same.",
     )
     require(
         got[0] == expected[0],
-        said
+        given
         + f"Before this level the ring was used {use} times, so it is the turn of stage {expected[0]}.",
     )
     raise Wrong(
-        said
+        given
         + f"The stage is right. It was used {use // stages} times before, which is what the parity counts."
     )
 
@@ -146,15 +147,15 @@ def _check_turn(got, n, level, levels, stages):
         "exists. Items are numbered from 0 to count - 1.",
     },
 )
-def runs_on(build, config, arguments, engine=None):
-    """A build function like the notebook's; ``config`` is its class, ``arguments`` as for a Variant."""
+def runs_on(build, config, engine=None):
+    """A build function like the notebook's; ``config`` is its class."""
 
     def resident_blocks(problem, config, resident):
         return min(resident(), items(problem, config.warps))
 
-    module = Functions(build, arguments, resident_blocks)
-    mine = Variant("runs-on", "", "the exercise's", config, module, HOPPER, "tma")
-    with register(mine, replace=True):
+    module = Functions(build, resident_blocks)
+    variant = Variant("runs-on", "", "the exercise's", config, module, HOPPER, "tma")
+    with register(variant, replace=True):
         for parameters, schedules in (
             (dict(stages=2), 2),
             (dict(stages=1), 1),
@@ -196,17 +197,17 @@ def entry(blocks, capability, fetch):
         problem = SimpleNamespace(batch=2, queries=queries, heads=1)
         there = items(problem, 8)
         got = blocks(problem, config, lambda fit=fit: fit)
-        said = f"For {there} items on a GPU that holds {fit} blocks it gives {got!r} blocks. "
+        given = f"For {there} items on a GPU that holds {fit} blocks it gives {got!r} blocks. "
         require(
             got != fit or there >= fit,
-            said
+            given
             + "Some find no item, and their prologue asks for the tiles of a row that is not there.",
         )
         require(
             got != there or there <= fit,
-            said + "Each has a single item, so no ring ever runs on to a second one.",
+            given + "Each has a single item, so no ring ever runs on to a second one.",
         )
-        require(got == min(fit, there), said + f"It should be {min(fit, there)}.")
+        require(got == min(fit, there), given + f"It should be {min(fit, there)}.")
     require(
         capability != AMPERE and tuple(capability) >= HOPPER,
         f"capability={capability}: GPUs of that age have no TMA and no mbarrier that counts bytes. A call on "

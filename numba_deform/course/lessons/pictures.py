@@ -107,8 +107,8 @@ def feature_maps(images, titles):
     for axes, image, title, (high, wide) in zip(panels, images, titles, shapes, strict=True):
         _show(axes, image)
         axes.set(title=title, xticks=[0, wide], yticks=[0, high])
-    said = (f"{title}, {w}x{h} pixels" for title, (h, w) in zip(titles, shapes, strict=True))
-    return Picture(figure, "; ".join(said))
+    parts = (f"{title}, {w}x{h} pixels" for title, (h, w) in zip(titles, shapes, strict=True))
+    return Picture(figure, "; ".join(parts))
 
 
 def _show(axes, image):
@@ -227,11 +227,11 @@ def barrier_states(steps, title=""):
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    said = [
+    parts = [
         f"after {s.what}: phase {s.phase}, pending {s.pending} of {s.expected}, tx-count {s.tx}"
         for s in steps
     ]
-    return Picture(figure, "; ".join(said))
+    return Picture(figure, "; ".join(parts))
 
 
 def _draw_state(axes, column, step, completed):
@@ -368,11 +368,11 @@ def grid(marks, rows, columns, title=""):
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    said = (
+    parts = (
         f"{name}: {', '.join(c for c, mark in zip(columns, row, strict=True) if mark) or 'none'}"
         for name, row in zip(rows, marks, strict=True)
     )
-    return Picture(figure, "; ".join(said))
+    return Picture(figure, "; ".join(parts))
 
 
 # --- times ----------------------------------------------------------------------------------------
@@ -394,5 +394,5 @@ def times(measured, ceilings, title="", unit="ms"):
     axes.invert_yaxis()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    said = (f"{name} {time:#.3g}" for name, time, _ in rows)
-    return Picture(figure, f"{title or 'times'} in {unit}: {', '.join(said)}")
+    parts = (f"{name} {time:#.3g}" for name, time, _ in rows)
+    return Picture(figure, f"{title or 'times'} in {unit}: {', '.join(parts)}")

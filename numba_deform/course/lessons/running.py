@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...compiler.sass import ToolMissing, inspect_kernel
+from ...device.limits import HOPPER
 from ...device.packages import CudaMissing
 from ...engines.cpu import Report, SimFault, simulate
 from ...engines.gpu.device import GpuMissing, find_gpu, gpu_or_none
@@ -16,7 +17,6 @@ from ...workloads.picture import picture_workload
 from . import display
 
 VARIABLE = "NUMBA_DEFORM_ENGINE"
-HOPPER = (9, 0)
 FAULTS = (SimFault, TensorMapError)  # what a lesson shows instead of ending
 
 
@@ -42,7 +42,7 @@ def engine():
 
 
 def machine_code(kernel):
-    """The :class:`Inspection` of a kernel, or None, with the reason printed, where there is no compiler."""
+    """The ``Inspection`` of a kernel, or None, with the reason printed, where there is no compiler."""
     try:
         return inspect_kernel(kernel)
     except (CudaMissing, ToolMissing) as error:

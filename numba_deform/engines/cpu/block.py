@@ -20,8 +20,10 @@ from .. import faults
 from ..waiting import Wait, blame, draw, have, ranges
 from .copies import CopyEngine
 from .mbarrier import Barriers
-from .memory import Copy, SharedMemory, Space
-from .thread import KERNEL, Thread, describe_site, line_of, merged, place, same_line
+from .memory import SharedMemory
+from .records import Copy
+from .space import Space
+from .thread import Thread, describe_site, line_of, merged, place, raise_to, raised_at, same_line
 
 LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
 
@@ -53,25 +55,20 @@ class Warp:
     def collective(self, thread, kind, mask, value):
         site = thread.site()
         if not mask >> thread.lane & 1:
-            raise thread.fault(
-                faults.WarpDivergence, f"{kind} with mask {mask:#x}, which leaves out the caller"
-            )
-        entry = self.pending.get(mask)
-        if entry is None:
-            entry = self.pending[mask] = [kind, site, {}, []]
+            what = f"{kind} with mask {mask:#x}, which leaves out the caller"
+            raise thread.fault(faults.WarpDivergence, what)
+        entry = self.pending.setdefault(mask, [kind, site, {}, []])
+        other, first, values, parked = entry
         # Lanes may meet in syncwarp from different places. To exchange values they have to be at one.
-        if entry[0] != kind or (kind != "syncwarp" and not same_line(entry[1], site)):
-            raise thread.fault(
-                faults.WarpDivergence,
-                f"{kind} with mask {mask:#x}, while lanes {sorted(entry[2])} wait in {entry[0]} at "
-                f"{describe_site(entry[1])}",
-            )
-        values = entry[2]
+        if other != kind or (kind != "syncwarp" and not same_line(first, site)):
+            what = f"{kind} with mask {mask:#x}, while lanes {sorted(values)} wait in {other} at "
+            what += describe_site(first)
+            raise thread.fault(faults.WarpDivergence, what)
         values[thread.lane] = value
         if self._complete(mask, values):
             self._finish(mask, entry)
         else:
-            entry[3].append(thread)
+            parked.append(thread)
             thread.park(kind, self, mask)
         return values
 
@@ -83,8 +80,7 @@ class Warp:
         del self.pending[mask]
         if kind == "syncwarp":
             self.block.join([self.number * 32 + lane for lane in values])
-        for thread in parked:
-            self.block.wake(thread)
+        self.block.ready.extend(parked)
 
     def waited(self, kind, mask):
         """What those who wait for the lanes of ``mask`` wait for: fields of a ``Wait``."""
@@ -129,8 +125,7 @@ class NamedBarrier:
         """bar.arrive: what this thread has done so far, and nothing later, is handed on."""
         clocks = thread.clocks.copy()
         if self.released is not None:
-            width = self.released.shape[1]
-            np.maximum(clocks[:, :width], self.released, out=clocks[:, :width])
+            raise_to(clocks, self.released)
         self.released, self.foreign = clocks, merged(self.foreign, thread.foreign)
         self.time = max(self.time, thread.time)
         thread.tick()
@@ -229,8 +224,7 @@ class Block:
         known = self.clock_table[tids].max(axis=0)
         time = max(self.threads[t].time for t in tids)
         if barrier and barrier.released is not None:
-            width = barrier.released.shape[1]
-            np.maximum(known[:, :width], barrier.released, out=known[:, :width])
+            raise_to(known, barrier.released)
             time = max(time, barrier.time)
         self.clock_table[tids] = known
         for t in tids:
@@ -242,9 +236,6 @@ class Block:
             for t in tids:
                 self.threads[t].foreign = foreign
 
-    def wake(self, thread):
-        self.ready.append(thread)
-
     def chance(self, probability):
         return self.grid.seed != 0 and self.rng.random() < probability
 
@@ -252,21 +243,8 @@ class Block:
         if self.events is not None:
             site = site or thread.site()
             phase = barrier.phase if phase is None else phase
-            self.events.append(
-                Event(
-                    kind,
-                    start,
-                    end,
-                    self.index,
-                    thread.warp,
-                    thread.lane,
-                    barrier.name,
-                    phase,
-                    size,
-                    dst,
-                    line_of(site) if site else 0,
-                )
-            )
+            who, line = (self.index, thread.warp, thread.lane), line_of(site) if site else 0
+            self.events.append(Event(kind, start, end, *who, barrier.name, phase, size, dst, line))
 
     def launch_copy(self, copy, deliver):
         copy.deliver = deliver
@@ -295,42 +273,31 @@ class Block:
     # --- barriers over whole warps ----------------------------------------------------------------
     def named_barrier(self, thread, number, threads, wait):
         if not 0 <= number <= 15 or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
-            raise thread.fault(
-                faults.NamedBarrierMisuse,
-                f"named barrier {number} with {threads} threads in a block of {self.size}",
-                f"named barrier {number}",
-            )
+            name = f"named barrier {number}"
+            what = f"{name} with {threads} threads in a block of {self.size}"
+            raise thread.fault(faults.NamedBarrierMisuse, what, name)
         self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive")
 
     def syncthreads(self, thread):
         site = thread.site()
         barrier = self.named.get(0)
         if barrier and not same_line(barrier.site, site):
-            raise thread.fault(
-                faults.DivergentBarrier,
-                f"calls syncthreads() here while {barrier.arrived} threads wait in the one at "
-                f"{describe_site(barrier.site)}",
-                barrier,
-            )
+            what = f"calls syncthreads() here while {barrier.arrived} threads wait in the one at "
+            raise thread.fault(faults.DivergentBarrier, what + describe_site(barrier.site), barrier)
         self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads")
 
     def _arrive_named(self, thread, number, wanted, wait, kind):
         barrier = self.named.get(number)
         if barrier is None:
             barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site())
+        what = ""
         if barrier.wanted != wanted:
-            raise thread.fault(
-                faults.NamedBarrierMisuse,
-                f"named barrier {number} with {wanted} threads, while others wait there with "
-                f"{barrier.wanted}",
-                barrier,
-            )
-        if barrier.lanes.get(thread.warp, 0) >> thread.lane & 1:
-            raise thread.fault(
-                faults.NamedBarrierMisuse,
-                f"arrives at named barrier {number} again before its {wanted} threads have arrived",
-                barrier,
-            )
+            what = f"named barrier {number} with {wanted} threads, while others wait there with "
+            what += str(barrier.wanted)
+        elif barrier.lanes.get(thread.warp, 0) >> thread.lane & 1:
+            what = f"arrives at named barrier {number} again before its {wanted} threads have arrived"
+        if what:
+            raise thread.fault(faults.NamedBarrierMisuse, what, barrier)
         barrier.arrive(thread)
         if wait:
             barrier.parked.append(thread)
@@ -343,20 +310,15 @@ class Block:
         if barrier.short() > 0:
             return False
         for warp in barrier.partial():
-            raise barrier.last.fault(
-                faults.NamedBarrierMisuse,
-                f"named barrier {barrier.number} completes although only "
-                f"{barrier.lanes[warp].bit_count()} lanes of warp {warp} came",
-                barrier,
-            )
+            what = f"named barrier {barrier.number} completes although only "
+            what += f"{barrier.lanes[warp].bit_count()} lanes of warp {warp} came"
+            raise barrier.last.fault(faults.NamedBarrierMisuse, what, barrier)
         del self.named[barrier.number]
         self.progress += 1
         if barrier.parked:
             self.join([t.tid for t in barrier.parked], barrier)
         current = getcurrent()
-        for thread in barrier.parked:
-            if thread is not current:
-                self.wake(thread)
+        self.ready.extend(thread for thread in barrier.parked if thread is not current)
         return True
 
     # --- running ----------------------------------------------------------------------------------
@@ -377,7 +339,9 @@ class Block:
         except faults.SimFault:
             raise
         except Exception as error:
-            raise self._kernel_error(self.grid.running, error) from error
+            what = f"{type(error).__name__}: {error}"
+            thread = self.grid.running
+            raise thread.fault_at(faults.KernelError, what, raised_at(error)) from error
         finally:
             self._abandon()
 
@@ -423,28 +387,23 @@ class Block:
             if first and not barrier.lanes[thread.warp] >> thread.lane & 1:
                 tid, clock, site = first
                 if thread.seen[tid] >= clock:  # it was there when the other arrived
-                    raise self.threads[tid].fault_at(
-                        faults.NamedBarrierMisuse,
-                        f"arrives at named barrier {barrier.number}, and thread {thread.tid} of its "
-                        "warp exits without doing so",
-                        site,
-                        barrier,
-                    )
+                    what = f"arrives at named barrier {barrier.number}, and thread {thread.tid} of its "
+                    what += "warp exits without doing so"
+                    kind = faults.NamedBarrierMisuse
+                    raise self.threads[tid].fault_at(kind, what, site, barrier)
             self._finish_named(barrier)
 
     def _check_register_counts(self):
         """A warpgroup is four neighbouring warps, and setmaxnreg is an instruction of all four."""
-        for warp, said in self.register_counts.items():
-            mine = [what for what, _ in said]
+        for warp, executed in self.register_counts.items():
+            counts = [what for what, _ in executed]
             for other in range(warp & ~3, (warp & ~3) + 4):
                 theirs = [what for what, _ in self.register_counts.get(other, [])]
-                if theirs != mine:
-                    raise self.threads[32 * warp].fault_at(
-                        faults.RegisterMisuse,
-                        f"warp {warp} executed {', '.join(mine)}, and warp {other} of its warpgroup "
-                        f"{', '.join(theirs) or 'nothing of the kind'}",
-                        said[-1][1],
-                    )
+                if theirs != counts:
+                    what = f"warp {warp} executed {', '.join(counts)}, and warp {other} of its warpgroup "
+                    what += ", ".join(theirs) or "nothing of the kind"
+                    thread, (_, site) = self.threads[32 * warp], executed[-1]
+                    raise thread.fault_at(faults.RegisterMisuse, what, site)
 
     def _check_copies_done(self):
         known = self.clock_table[:, 0].max(axis=0)
@@ -462,12 +421,8 @@ class Block:
     def _outlives(self, copy):
         thread = self.threads[copy.tid]
         name = self.shared.name_of(copy.address)
-        raise thread.fault_at(
-            faults.CopyOutlivesBlock,
-            f"all threads have exited, and nobody has waited for the {copy.what} to {name}",
-            copy.site,
-            copy.barrier or name,
-        )
+        what = f"all threads have exited, and nobody has waited for the {copy.what} to {name}"
+        raise thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
 
     def _abandon(self):
         """After a fault: end the greenlets that still wait, so that nothing of the block stays."""
@@ -476,15 +431,6 @@ class Block:
                 thread.block = self
                 thread.throw()
         self.copies.clear()
-
-    def _kernel_error(self, thread, error):
-        site = None
-        entry = error.__traceback__
-        while entry is not None:
-            if KERNEL in entry.tb_frame.f_globals:
-                site = (entry.tb_frame.f_code, entry.tb_lasti)
-            entry = entry.tb_next
-        return thread.fault_at(faults.KernelError, f"{type(error).__name__}: {error}", site)
 
     # --- no progress ------------------------------------------------------------------------------
     def _waits(self):
@@ -510,21 +456,14 @@ class Block:
     def _no_progress(self, head, polling=()):
         """The fault of those at the root of it, or of those of ``polling``, with a drawing of all."""
         waits, polling = self._waits(), set(polling)
-        blamed = blame(
-            [w for w, (threads, _) in waits.items() if not polling or polling & {*threads}]
-        )
+        blamed = blame([w for w, (threads, _) in waits.items() if not polling or polling & {*threads}])
         threads, what = waits[blamed]
         kind = faults.Livelock if polling else what.deadlock(blamed.kind)
         about = blamed.on if isinstance(what, Space) else what
         drawing = draw(list(waits), [t.tid for t in self.threads if t.dead])
-        return threads[0].fault_at(
-            kind,
-            textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip(),
-            threads[0].site(),
-            None if isinstance(about, Warp) else about,
-            blamed.threads,
-            waits,
-        )
+        what = textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip()
+        about = None if isinstance(about, Warp) else about
+        return threads[0].fault_at(kind, what, threads[0].site(), about, blamed.threads, waits)
 
     def _check_livelock(self):
         """All who could run are polling. Nothing changed since they last did, too often: give up."""

@@ -10,7 +10,7 @@ import numpy as np
 from .. import faults
 from ..tensormap import swizzle_offsets
 from .costs import COST
-from .memory import AtomicWrite, Copy, Write
+from .records import AtomicWrite, Copy, Write
 
 SWIZZLE_REPEATS = {"32B": 256, "64B": 512, "128B": 1024}  # bytes after which the pattern repeats
 
@@ -38,50 +38,43 @@ class CopyEngine:
     def find_map(self, thread, address):
         tensor = self.maps.get(int(address))
         if tensor is None:
-            raise thread.fault(
-                faults.BadTensorMap,
-                f"{int(address):#x} is not the address of a tensor map of this launch",
-                f"{int(address):#x}",
-            )
+            name = f"{int(address):#x}"
+            what = f"{name} is not the address of a tensor map of this launch"
+            raise thread.fault(faults.BadTensorMap, what, name)
         return tensor
 
     def fence_map(self, thread, address):
         self.find_map(thread, address)
         self.fenced.setdefault(int(address), {}).setdefault(thread.tid, thread.clock)
 
-    def _usable_map(self, thread, address, rank):
+    def _usable_map(self, thread, address, coords):
+        """(the map at ``address``, the coordinates as the instruction takes them)"""
         tensor = self.find_map(thread, address)
-        if tensor.rank != rank:
-            raise thread.fault(
-                faults.BadTensorMap, f"a {rank}d copy with a map of rank {tensor.rank}: {tensor!r}"
-            )
+        if tensor.rank != len(coords):
+            what = f"a {len(coords)}d copy with a map of rank {tensor.rank}: {tensor!r}"
+            raise thread.fault(faults.BadTensorMap, what)
         fences = self.fenced.get(int(address), {})
         if not any(thread.seen[tid] >= clock for tid, clock in fences.items()):
-            raise thread.fault(
-                faults.MissingTensormapFence,
-                "uses a tensor map in global memory that this block has not fenced before",
-            )
-        return tensor
+            what = "uses a tensor map in global memory that this block has not fenced before"
+            raise thread.fault(faults.MissingTensormapFence, what)
+        return tensor, tuple((int(c) + (1 << 31)) % (1 << 32) - (1 << 31) for c in coords)
+
+    def _offsets(self, thread, tensor, address, what):
+        """Where the bytes of a box lie, counted from its shared address, which is aligned for that."""
+        self._check_aligned(thread, address, 128, what)
+        if tensor.swizzle == "none":
+            return slice(None)
+        repeat = SWIZZLE_REPEATS[tensor.swizzle]
+        self._check_aligned(thread, address, repeat, f"{what} with {tensor.swizzle} swizzle")
+        return swizzle_offsets(tensor.box_bytes, tensor.swizzle)
 
     # --- loads ----------------------------------------------------------------------------------
     def tensor_load(self, thread, dst, address, coords, bar):
-        tensor = self._usable_map(thread, address, len(coords))
-        self._check_aligned(thread, dst, 128, "TMA destination")
-        coords = tuple(_int32(c) for c in coords)
-        offsets = None
-        if tensor.swizzle != "none":
-            self._check_aligned(
-                thread,
-                dst,
-                SWIZZLE_REPEATS[tensor.swizzle],
-                f"TMA destination with {tensor.swizzle} swizzle",
-            )
-            offsets = swizzle_offsets(tensor.box_bytes, tensor.swizzle)
+        tensor, coords = self._usable_map(thread, address, coords)
+        offsets = self._offsets(thread, tensor, dst, "TMA destination")
 
         def fetch():
             data = tensor.load_box(coords)
-            if offsets is None:
-                return data
             swizzled = np.empty_like(data)
             swizzled[offsets] = data
             return swizzled
@@ -93,16 +86,11 @@ class CopyEngine:
         self._check_aligned(thread, dst, 16, "bulk copy destination")
         self._check_bulk(thread, src, size)
         region = thread.block.globals.find(thread, src, size, "copies")
-        offset = src - region.base
-        self._load(
-            thread,
-            "bulk load",
-            dst,
-            size,
-            bar,
-            [(region, src, size)],
-            lambda: region.bytes[offset : offset + size],
-        )
+
+        def fetch():
+            return region.bytes[src - region.base :][:size]
+
+        self._load(thread, "bulk load", dst, size, bar, [(region, src, size)], fetch)
 
     def _global_runs(self, thread, tensor, coords):
         """(region, address, bytes) of each part of a box that lies in an array of this launch."""
@@ -129,7 +117,7 @@ class CopyEngine:
         barrier = block.barriers.for_copy(thread, bar)
         for region, src, count in sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
-        copy = Copy(thread, thread.site(), what, dst, size, barrier)
+        copy = Copy(thread, what, dst, size, barrier)
         self._check_proxy(thread, dst, size, what)
         block.shared.on_write(thread, dst, size, copy)
         block.shared.poison(dst, size)
@@ -142,9 +130,8 @@ class CopyEngine:
 
         def deliver():
             block.shared.data[dst : dst + size] = bytes(fetch())
-            block.record(
-                "flight", thread, start, landing, barrier, size=size, dst=dst, site=copy.site
-            )
+            when = start, landing
+            block.record("flight", thread, *when, barrier, size=size, dst=dst, site=copy.site)
             barrier.deliver(copy, landing)
 
         block.launch_copy(copy, deliver)
@@ -158,15 +145,14 @@ class CopyEngine:
         if size:
             region = block.globals.find(thread, src, size, "copies")
             region.on_copy_read(thread, src, size, groups.done_component, groups.number)
-        copy = Copy(thread, thread.site(), "cp.async", dst, 16)
+        copy = Copy(thread, "cp.async", dst, 16)
         block.shared.on_write(thread, dst, 16, copy)
         block.shared.poison(dst, 16)
         groups.open.append(copy)
         number = groups.number
 
         def deliver():
-            offset = src - region.base if size else 0
-            data = bytes(region.bytes[offset : offset + size]) if size else b""
+            data = bytes(region.bytes[src - region.base :][:size]) if size else b""
             block.shared.data[dst : dst + 16] = data + bytes(16 - size)
             copy.landed = True
             copy.owner, copy.clock = groups.done_component, number
@@ -175,20 +161,10 @@ class CopyEngine:
 
     # --- stores ---------------------------------------------------------------------------------
     def tensor_store(self, thread, address, coords, src):
-        tensor = self._usable_map(thread, address, len(coords))
-        self._check_aligned(thread, src, 128, "TMA source")
-        coords = tuple(_int32(c) for c in coords)
+        tensor, coords = self._usable_map(thread, address, coords)
         if min(coords) < 0:
             raise thread.fault(faults.OutOfRange, f"TMA store at {coords}: a corner is negative")
-        offsets = slice(None)
-        if tensor.swizzle != "none":
-            self._check_aligned(
-                thread,
-                src,
-                SWIZZLE_REPEATS[tensor.swizzle],
-                f"TMA source with {tensor.swizzle} swizzle",
-            )
-            offsets = swizzle_offsets(tensor.box_bytes, tensor.swizzle)
+        offsets = self._offsets(thread, tensor, src, "TMA source")
 
         def write(data):
             tensor.store_box(coords, np.frombuffer(data, np.uint8)[offsets])
@@ -210,7 +186,7 @@ class CopyEngine:
     def _store(self, thread, what, src, size, targets, write):
         block, shared = self.block, self.block.shared
         groups = self._groups(thread, "bulk")
-        copy = Copy(thread, thread.site(), what, src, size)
+        copy = Copy(thread, what, src, size)
         # The engine reads the bytes at any moment until the group is waited for.
         shared.on_copy_read(thread, src, size, groups.read_component, groups.number)
         self._check_proxy(thread, src, size, what)
@@ -264,35 +240,22 @@ class CopyEngine:
     def _check_aligned(self, thread, address, size, what, space=None):
         if address % size:
             name = (space or self.block.shared).name_of(address)
-            raise thread.fault(
-                faults.Misaligned,
-                f"{what} {name}: {address:#x} is not a multiple of {size}",
-                name,
-            )
+            what += f" {name}: {address:#x} is not a multiple of {size}"
+            raise thread.fault(faults.Misaligned, what, name)
 
     def _check_bulk(self, thread, address, size):
         self._check_aligned(thread, address, 16, "bulk copy global address", self.block.globals)
         if size <= 0 or size % 16:
-            raise thread.fault(
-                faults.BadCount, f"a bulk copy of {size} bytes, not a multiple of 16"
-            )
+            what = f"a bulk copy of {size} bytes, not a multiple of 16"
+            raise thread.fault(faults.BadCount, what)
 
     def _check_proxy(self, thread, address, size, what):
         """Ordinary writes to bytes that a copy touches must have passed fence.proxy.async."""
         shared = self.block.shared
         for w in dict.fromkeys(shared.written[address : address + size]):
-            ordinary = (
-                type(w) in (Write, AtomicWrite) or isinstance(w, Copy) and w.what == "cp.async"
-            )
+            ordinary = type(w) in (Write, AtomicWrite) or isinstance(w, Copy) and w.what == "cp.async"
             if ordinary and thread.seen[w.owner] >= w.clock > thread.clocks[1, w.owner]:
-                raise thread.fault(
-                    faults.MissingProxyFence,
-                    f"issues a {what} on {shared.name_of(address)}, which {thread.describe(w)} wrote at "
-                    f"{thread.at(w.site)} with no fence.proxy.async since",
-                    shared.name_of(address),
-                )
-
-
-def _int32(x):
-    """A coordinate as the instruction takes it."""
-    return (int(x) + (1 << 31)) % (1 << 32) - (1 << 31)
+                name = shared.name_of(address)
+                what = f"issues a {what} on {name}, which {thread.describe(w)} wrote at "
+                what += f"{thread.at(w.site)} with no fence.proxy.async since"
+                raise thread.fault(faults.MissingProxyFence, what, name)

@@ -10,15 +10,18 @@ import numpy as np
 from numba import cuda, types
 from numba.cuda.dispatcher import CUDADispatcher
 
-from ...compiler.rebind import rebind
+from ...compiler.rewrite import rebind
+from ...device.limits import MAX_THREADS, SHARED_LIMIT
 from ...device.ptx import Intrinsic
 from .. import faults
 from ..tensormap import TensorMapArray
+from .arrays import ArrayView
 from .block import Block
 from .fake_cuda import FakeCuda, cast
 from .interleave import BadSchedule, Schedule, SteppedBlock
-from .memory import ArrayView, GlobalMemory, Rerun, SharedMemory
-from .thread import KERNEL
+from .memory import GlobalMemory, Rerun
+from .thread import KERNEL, raised_at
+from .values import start_of
 
 NAMES = {id(value): name for name, value in vars(cuda).items() if callable(value)}
 LANDINGS = ("late", "random", "earliest")
@@ -42,31 +45,22 @@ class Report:
 class Launch:
     """State of one run of a grid."""
 
-    def __init__(self, blocks, threads, seed, landing, trace, traces):
-        self.blocks, self.threads, self.seed, self.landing = blocks, threads, seed, landing
+    def __init__(self, grid, seed, landing, trace):
+        self.blocks, self.threads, self.seed, self.landing = grid.blocks, grid.threads, seed, landing
         self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
-        self.traces, self.globals = traces, None
-        self.tensor_maps = {}  # address of a slot -> TensorMap
+        arrays = [arg.host if isinstance(arg, TensorMapArray) else arg for arg in grid.args]
+        named = [pair for pair in zip(arrays, grid.names, strict=True) if isinstance(pair[0], np.ndarray)]
+        self.globals = GlobalMemory(named, grid.traces)
+        maps = [arg for arg in grid.args if isinstance(arg, TensorMapArray)]
+        self.tensor_maps = {a.slot_address(i): tensor for a in maps for i, tensor in enumerate(a)}
         self.events = [] if trace else None
         self.copies_issued = 0
         self.running = None
 
-    def seed_text(self):
-        """What ``simulate(seed=)`` takes to run this schedule again."""
-        return str(self.seed) if isinstance(self.seed, Schedule) else self.seed
-
 
 def simulate(
-    kernel,
-    grid,
-    block,
-    args,
-    shared_bytes=0,
-    seed=0,
-    schedules=1,
-    landing="late",
-    trace=False,
-    timeout=60.0,
+    kernel, grid, block, args, shared_bytes=0, seed=0, schedules=1, landing="late", trace=False,
+    timeout=60.0
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
 
@@ -109,9 +103,7 @@ def check_integers(**numbers):
     """Refuse what is not a whole number."""
     for name, number in numbers.items():
         if not isinstance(number, (int, np.integer)):
-            raise ValueError(
-                f"{name}={number!r} must be an integer; the CPU engine has one dimension"
-            )
+            raise ValueError(f"{name}={number!r} must be an integer; the CPU engine has one dimension")
 
 
 class Grid:
@@ -119,21 +111,19 @@ class Grid:
 
     def __init__(self, kernel, grid, block, args, shared_bytes, timeout):
         check_integers(grid=grid, block=block, shared_bytes=shared_bytes)
-        if grid < 1 or not 1 <= block <= 1024:
+        if grid < 1 or not 1 <= block <= MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
         if block > getattr(kernel, "threads", block):
-            raise faults.BadLaunch(
-                f"block={block}, and the kernel is compiled for {kernel.threads}"
-            )
-        if not 0 <= shared_bytes <= SharedMemory.LIMIT:
+            raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
+        if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
-        function = getattr(kernel, "py_func", kernel)
+        function = getattr(kernel, "plain", kernel)
         if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
             raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
         self.blocks, self.threads = int(grid), int(block)
-        signature = getattr(kernel, "signature", None)
-        names = _check_arguments(function, signature, args)
-        self.what = function, signature, names, args, int(shared_bytes), timeout
+        self.function, self.args = function, args
+        self.names, self.kinds = _check_arguments(function, getattr(kernel, "signature", None), args)
+        self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.saved = [(array, array.copy()) for array in _writeable(args)]
         self.traces, self.again = set(), False
 
@@ -150,17 +140,41 @@ class Grid:
                 for array, before in self.saved:
                     array[...] = before
             self.again = True
-            launch = Launch(self.blocks, self.threads, seed, landing, trace, self.traces)
+            launch = Launch(self, seed, landing, trace)
             try:
-                _run(launch, *self.what, report)
+                self._run(launch, report)
             except Rerun:
                 continue
             except BadSchedule as error:
                 raise ValueError(str(error)) from None
             except faults.SimFault as fault:
-                fault.seed, fault.landing = launch.seed_text(), landing
+                fault.seed = str(seed) if isinstance(seed, Schedule) else seed
+                fault.landing = landing
                 raise
             return launch
+
+    def _run(self, launch, report):
+        triples = zip(self.args, self.names, self.kinds, strict=True)
+        prepared = [_argument(launch, *triple) for triple in triples]
+        code = _prepare(self.function, FakeCuda(launch))
+        watchdog, blocks = _Watchdog(launch, self.timeout), []
+        try:
+            try:
+                watchdog.start()
+                with np.errstate(all="ignore"):  # a GPU does not warn either
+                    for index in range(launch.blocks):
+                        block = launch.block_type(launch, index, launch.threads, self.shared_bytes)
+                        block.run(code, prepared)
+                        blocks.append(block.summary())
+            finally:
+                watchdog.stop()
+        except _OutOfTime as error:
+            raise watchdog.fault(error) from None
+        report.copies += launch.copies_issued
+        for switches, cycles, static_bytes in blocks:
+            report.switches += switches
+            report.cycles = max(report.cycles, cycles)
+            report.shared_bytes = max(report.shared_bytes, static_bytes + self.shared_bytes)
 
 
 def _writeable(args):
@@ -172,38 +186,6 @@ def _writeable(args):
     return list({id(a): a for a in arrays}.values())
 
 
-def _run(launch, function, signature, names, args, shared_bytes, timeout, report):
-    arrays = [arg.host if isinstance(arg, TensorMapArray) else arg for arg in args]
-    launch.globals = GlobalMemory(
-        [(a, name) for a, name in zip(arrays, names, strict=True) if isinstance(a, np.ndarray)],
-        launch.traces,
-    )
-    kinds = signature.args if signature else [None] * len(args)
-    prepared = [
-        _argument(launch, arg, name, kind)
-        for arg, name, kind in zip(args, names, kinds, strict=True)
-    ]
-    code = _prepare(function, FakeCuda(launch))
-    watchdog, blocks = _Watchdog(launch, timeout), []
-    try:
-        try:
-            watchdog.start()
-            with np.errstate(all="ignore"):  # a GPU does not warn either
-                for index in range(launch.blocks):
-                    block = launch.block_type(launch, index, launch.threads, shared_bytes)
-                    block.run(code, prepared)
-                    blocks.append(block.summary())
-        finally:
-            watchdog.stop()
-    except _OutOfTime as error:
-        raise watchdog.fault(error) from None
-    report.copies += launch.copies_issued
-    for switches, cycles, static_bytes in blocks:
-        report.switches += switches
-        report.cycles = max(report.cycles, cycles)
-        report.shared_bytes = max(report.shared_bytes, static_bytes + shared_bytes)
-
-
 def _check_arguments(function, signature, args):
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) != len(args):
@@ -213,15 +195,11 @@ def _check_arguments(function, signature, args):
         )
     kinds = signature.args if signature else [None] * len(args)
     if len(kinds) != len(args):
-        raise ValueError(
-            f"{function.__name__} has {len(args)} parameters, its signature {signature}"
-        )
+        raise ValueError(f"{function.__name__} has {len(args)} parameters, its signature {signature}")
     for name, arg, kind in zip(parameters, args, kinds, strict=True):
         if isinstance(arg, np.ndarray):
             if not arg.flags.c_contiguous:
-                raise ValueError(
-                    f"argument {name} must be C-contiguous; pass np.ascontiguousarray(...)"
-                )
+                raise ValueError(f"argument {name} must be C-contiguous; pass np.ascontiguousarray(...)")
             if arg.dtype.hasobject or not arg.dtype.isnative:
                 raise ValueError(f"argument {name} has dtype {arg.dtype}, which no GPU can read")
         elif not isinstance(arg, (int, float, np.number, np.bool_, TensorMapArray)):
@@ -234,17 +212,15 @@ def _check_arguments(function, signature, args):
             raise ValueError(f"argument {name} is an array, but the kernel's signature says {kind}")
         if not array and isinstance(kind, types.Array):
             raise ValueError(f"argument {name} is a number, but the kernel's signature says {kind}")
-    return parameters
+    return parameters, kinds
 
 
 def _argument(launch, arg, name, kind):
     """One argument as the kernel's Python code is going to see it."""
     if isinstance(arg, TensorMapArray):
-        for i, tensor in enumerate(arg.maps):
-            launch.tensor_maps[arg.address + 128 * i] = tensor
         return arg.address
     if isinstance(arg, np.ndarray):
-        base = arg.__array_interface__["data"][0]
+        base = start_of(arg)
         if kind == types.uint64:
             return base
         region = launch.globals.find(None, base, arg.nbytes, "") if arg.nbytes else None
@@ -310,15 +286,10 @@ class _Watchdog:
 
     def fault(self, error):
         """What to say of the place where the run was stopped."""
-        site, thread, entry = None, self.launch.running, error.__traceback__
-        while entry is not None:
-            if KERNEL in entry.tb_frame.f_globals:
-                site = (entry.tb_frame.f_code, entry.tb_lasti)
-            entry = entry.tb_next
-        what = f"still running after {self.timeout:g} s"
+        what, thread = f"still running after {self.timeout:g} s", self.launch.running
         if thread is None:
             return faults.Unfinished(what)
-        return thread.fault_at(faults.Unfinished, what, site)
+        return thread.fault_at(faults.Unfinished, what, raised_at(error))
 
 
 class _OutOfTime(BaseException):

@@ -126,7 +126,7 @@ def outcomes(grid, result, reduced=True):
                 search.stopped()
             result.schedules += 1
             result.longest = max(result.longest, len(search.steps))
-            result.choices = max(result.choices, len(search.made))
+            result.choices = max(result.choices, len(search.taken))
             seed = str(search)
             search.next()
             yield seed, fault
@@ -200,7 +200,7 @@ class _Search(Schedule):
         if node.actors != actors:
             raise BadSchedule("the kernel does something else when it runs again")
         if len(actors) > 1:
-            self.made.append(actors.index(node.actor))
+            self.taken.append(actors.index(node.actor))
         return node.actor
 
     def _node(self, actors, depth):
@@ -281,12 +281,12 @@ class _Search(Schedule):
         """The numbers of earlier steps that conflict with ``touches``, the latest first."""
         if touches is None:
             return range(len(self.pasts) - 1, -1, -1)
-        found = set()
+        numbers = set()
         for touch in touches:
             for other, earlier in self.touched.get(touch.thing, ()):
-                if other not in found and conflict(earlier, touch):
-                    found.add(other)
-        return sorted(found, reverse=True)
+                if other not in numbers and conflict(earlier, touch):
+                    numbers.add(other)
+        return sorted(numbers, reverse=True)
 
     def _needed(self, other, awaited):
         """Whether step number ``other`` helped complete the phase ``awaited``."""

@@ -13,7 +13,8 @@ from greenlet import getcurrent
 from numba.np.numpy_support import as_dtype
 
 from ...device.half2 import fused
-from .memory import LocalArray, dtype_of, wrap
+from .arrays import LocalArray
+from .values import dtype_of, wrap
 
 
 class Unsupported(AttributeError):
@@ -71,6 +72,11 @@ def _fmaf(a, b, c):
     return np.float32(fused(float(np.float32(a)), float(np.float32(b)), float(np.float32(c))))
 
 
+def _fma(a, b, c):
+    """Rounded once for float32; float64 has no such product here."""
+    return _fmaf(a, b, c) if type(a) is type(b) is type(c) is np.float32 else a * b + c
+
+
 class FakeCuda:
     """Stands for the module ``numba.cuda`` in one launch."""
 
@@ -83,28 +89,27 @@ class FakeCuda:
         self.shared = _Space(self._shared_array)
         self.local = _Space(lambda shape, dtype, alignment=None: LocalArray(shape, dtype_of(dtype)))
         self.atomic = SimpleNamespace(
-            add=self._atomic(lambda old, v: old + v),
-            sub=self._atomic(lambda old, v: old - v),
-            max=self._atomic(max),
-            min=self._atomic(min),
-            and_=self._atomic(lambda old, v: old & v),
-            or_=self._atomic(lambda old, v: old | v),
-            xor=self._atomic(lambda old, v: old ^ v),
+            add=self._atomic(lambda old, v: old + v), sub=self._atomic(lambda old, v: old - v),
+            max=self._atomic(max), min=self._atomic(min), and_=self._atomic(lambda old, v: old & v),
+            or_=self._atomic(lambda old, v: old | v), xor=self._atomic(lambda old, v: old ^ v),
             exch=self._atomic(lambda old, v: v, reads=False),
             inc=self._atomic(lambda old, v: 0 if old >= v else old + 1),
-            dec=self._atomic(lambda old, v: v if old == 0 or old > v else old - 1),
-            cas=self._cas,
-            compare_and_swap=lambda view, old, v: self._cas(view, 0, old, v),
+            dec=self._atomic(lambda old, v: v if old == 0 or old > v else old - 1), cas=self._cas,
+            compare_and_swap=lambda view, old, v: self._cas(view, 0, old, v)
         )
         self.libdevice = SimpleNamespace(
-            floorf=lambda x: np.floor(np.float32(x)),
-            fmaf=_fmaf,
-            fabsf=lambda x: abs(np.float32(x)),
+            floorf=lambda x: np.floor(np.float32(x)), fmaf=_fmaf, fabsf=lambda x: abs(np.float32(x)),
             fminf=lambda a, b: np.fmin(np.float32(a), np.float32(b)),
             fmaxf=lambda a, b: np.fmax(np.float32(a), np.float32(b)),
             rsqrtf=lambda x: np.float32(1 / np.sqrt(np.float64(np.float32(x)))),
-            expf=lambda x: np.float32(np.exp(np.float64(np.float32(x)))),
+            expf=lambda x: np.float32(np.exp(np.float64(np.float32(x))))
         )
+
+        self.popc = lambda x: (int(x) & (1 << 64) - 1).bit_count()
+        self.ffs = lambda x: (int(x) & -int(x)).bit_length()
+        self.clz = lambda x: 32 - (int(x) & 0xFFFFFFFF).bit_length()
+        self.fma = _fma
+        self.selp = lambda condition, a, b: a if condition else b
 
     def __getattr__(self, name):
         raise Unsupported(f"cuda.{name} is not modelled by the CPU engine")
@@ -141,9 +146,7 @@ class FakeCuda:
         if key not in self._sites:
             self._sites[key] = _assigned_name(*key[:2])
         shape = tuple(int(n) for n in shape) if isinstance(shape, tuple) else (int(shape),)
-        return thread.block.shared.array(
-            thread, key, self._sites[key], shape, dtype_of(dtype), alignment
-        )
+        return thread.block.shared.array(thread, key, self._sites[key], shape, dtype_of(dtype), alignment)
 
     # --- barriers and fences
     def syncthreads(self):
@@ -179,19 +182,18 @@ class FakeCuda:
         source = thread.lane + int(distance)
         return thread.shuffle(mask, value, source if source < 32 else thread.lane)
 
-    def all_sync(self, mask, predicate):
-        return int(all(getcurrent().collective("vote", mask, bool(predicate)).values()))
-
-    def any_sync(self, mask, predicate):
-        return int(any(getcurrent().collective("vote", mask, bool(predicate)).values()))
-
-    def eq_sync(self, mask, predicate):
-        values = getcurrent().collective("vote", mask, bool(predicate)).values()
-        return int(len(set(values)) == 1)
-
     def ballot_sync(self, mask, predicate):
         values = getcurrent().collective("vote", mask, bool(predicate))
         return sum(1 << lane for lane, vote in values.items() if vote)
+
+    def any_sync(self, mask, predicate):
+        return int(self.ballot_sync(mask, predicate) != 0)
+
+    def all_sync(self, mask, predicate):
+        return int(all(getcurrent().collective("vote", mask, bool(predicate)).values()))
+
+    def eq_sync(self, mask, predicate):
+        return int(len(set(getcurrent().collective("vote", mask, bool(predicate)).values())) == 1)
 
     def match_any_sync(self, mask, value):
         values = getcurrent().collective("match", mask, value)
@@ -209,29 +211,6 @@ class FakeCuda:
 
     def lanemask_lt(self):
         return (1 << getcurrent().lane) - 1
-
-    # --- integer helpers
-    @staticmethod
-    def popc(x):
-        return (int(x) & (1 << 64) - 1).bit_count()
-
-    @staticmethod
-    def ffs(x):
-        x = int(x)
-        return (x & -x).bit_length()
-
-    @staticmethod
-    def clz(x):
-        return 32 - (int(x) & 0xFFFFFFFF).bit_length()
-
-    @staticmethod
-    def fma(a, b, c):
-        """Rounded once for float32; float64 has no such product here."""
-        return _fmaf(a, b, c) if type(a) is type(b) is type(c) is np.float32 else a * b + c
-
-    @staticmethod
-    def selp(condition, a, b):
-        return a if condition else b
 
     # --- atomics
     @staticmethod

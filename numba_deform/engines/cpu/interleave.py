@@ -16,7 +16,8 @@ import re
 from typing import NamedTuple
 
 from .block import Block
-from .thread import WORD, Thread
+from .thread import Thread
+from .values import WORD
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -35,7 +36,7 @@ class Schedule:
 
     def __init__(self, block=0, by_thread=False, choices=()):
         self.block, self.by_thread, self.choices = block, by_thread, choices
-        self.made = []
+        self.taken = []
 
     @classmethod
     def parse(cls, text):
@@ -50,15 +51,15 @@ class Schedule:
         return cls(int(match[2]), match[1] == "t", choices)
 
     def __str__(self):
-        made = list(self.made)
-        while made and not made[-1]:
-            made.pop()  # the first one is taken anyway
-        digits = "".join(DIGITS[i] if i < len(DIGITS) else f"({i})" for i in made)
+        taken = list(self.taken)
+        while taken and not taken[-1]:
+            taken.pop()  # the first one is taken anyway
+        digits = "".join(DIGITS[i] if i < len(DIGITS) else f"({i})" for i in taken)
         return f"x{'t' * self.by_thread}:{self.block}:{digits}"
 
     def begin(self, block):
         """``block`` is about to start."""
-        self.made = []
+        self.taken = []
 
     def choose(self, actors):
         """One of ``actors``, who can make the next step."""
@@ -67,25 +68,25 @@ class Schedule:
         number = self.pick(actors)
         if number >= len(actors):
             raise BadSchedule(
-                f"seed: the schedule is of another kernel: choice {len(self.made) + 1} is {number}, "
+                f"seed: the schedule is of another kernel: choice {len(self.taken) + 1} is {number}, "
                 f"among {len(actors)}"
             )
-        self.made.append(number)
+        self.taken.append(number)
         return actors[number]
 
     def pick(self, actors):
         """The number of the one to take."""
-        return self.choices[len(self.made)] if len(self.made) < len(self.choices) else 0
+        return self.choices[len(self.taken)] if len(self.taken) < len(self.choices) else 0
 
     def happened(self, step):
         """``step`` has been made."""
 
     def end(self):
         """The block has ended without a fault."""
-        if any(self.choices[len(self.made) :]):
+        if any(self.choices[len(self.taken) :]):
             raise BadSchedule(
                 f"seed: the schedule is of another kernel: it has {len(self.choices)} choices, and "
-                f"{len(self.made)} were there to make"
+                f"{len(self.taken)} were there to make"
             )
 
 
@@ -156,9 +157,7 @@ def _on_barrier(kind):
 
 
 def _wait(thread, address, parity, suspend):
-    thread.block.barriers.find(
-        thread, address
-    )  # no order of steps makes a difference to its faults
+    thread.block.barriers.find(thread, address)  # no order of steps makes a difference to its faults
     touches = [Touch(("mbarrier", address), "read")]
     if suspend:
         return Operation(lambda: touches, address, parity)
@@ -176,8 +175,11 @@ def _words(kind, address, size, poll):
     return Operation(lambda: touches, poll=poll)
 
 
-def _flag(space, address):
-    return address & WORD if space == "shared" else int(address)
+def _on_flag(kind, poll):
+    def describe(thread, space, address, *_, **__):
+        return _words(kind, address & WORD if space == "shared" else int(address), 4, poll)
+
+    return describe
 
 
 def _atomic(thread, view, index, *_):
@@ -189,10 +191,7 @@ def named_operation(thread, number, *_, **__):
     """An arrival at named barrier ``number``. Exits count as arrivals, and some are faults."""
     block = thread.block
     return Operation(
-        lambda: [
-            Touch(("named", number), "arrive", block.uses.get(number, 0)),
-            Touch(("exits",), "read"),
-        ]
+        lambda: [Touch(("named", number), "arrive", block.uses.get(number, 0)), Touch(("exits",), "read")]
     )
 
 
@@ -227,28 +226,25 @@ class SteppedThread(Thread):
         if look == self.last_look:
             self.spin(*waiting)
 
-    mbarrier_init = _visible("mbarrier_init", _on_barrier("write"))
-    mbarrier_inval = _visible("mbarrier_inval", _on_barrier("write"))
-    mbarrier_arrive = _visible("mbarrier_arrive", _on_barrier("arrive"))
-    mbarrier_arrive_drop = _visible("mbarrier_arrive_drop", _on_barrier("write"))
-    mbarrier_arrive_expect_tx = _visible("mbarrier_arrive_expect_tx", _on_barrier("arrive"))
-    mbarrier_expect_tx = _visible("mbarrier_expect_tx", _on_barrier("expect"))
-    mbarrier_wait = _visible("mbarrier_wait", _wait)
-    tensor_load = _visible("tensor_load", _copy)
-    bulk_load = _visible("bulk_load", _copy)
-    named_barrier = _visible("named_barrier", named_operation)
-    load_acquire = _visible(
-        "load_acquire", lambda thread, space, at: _words("read", _flag(space, at), 4, True)
-    )
-    store_release = _visible(
-        "store_release",
-        lambda thread, space, at, value: _words("write", _flag(space, at), 4, False),
-    )
-    atomic = _visible("atomic", _atomic)
-    atomic_word = _visible(
-        "atomic_word",
-        lambda thread, space, at, *_, **__: _words("write", _flag(space, at), 4, poll=True),
-    )
+
+VISIBLE = {
+    "mbarrier_init": _on_barrier("write"),
+    "mbarrier_inval": _on_barrier("write"),
+    "mbarrier_arrive": _on_barrier("arrive"),
+    "mbarrier_arrive_drop": _on_barrier("write"),
+    "mbarrier_arrive_expect_tx": _on_barrier("arrive"),
+    "mbarrier_expect_tx": _on_barrier("expect"),
+    "mbarrier_wait": _wait,
+    "tensor_load": _copy,
+    "bulk_load": _copy,
+    "named_barrier": named_operation,
+    "load_acquire": _on_flag("read", poll=True),
+    "store_release": _on_flag("write", poll=False),
+    "atomic": _atomic,
+    "atomic_word": _on_flag("write", poll=True),
+}
+for _name, _describe in VISIBLE.items():
+    setattr(SteppedThread, _name, _visible(_name, _describe))
 
 
 class SteppedBlock(Block):
@@ -258,12 +254,12 @@ class SteppedBlock(Block):
 
     def __init__(self, grid, index, size, shared_bytes):
         super().__init__(grid, index, size, shared_bytes)
-        mine = grid.seed.block == index
-        self.schedule = grid.seed if mine else Schedule(index, grid.seed.by_thread)
+        chosen = grid.seed
+        self.schedule = chosen if chosen.block == index else Schedule(index, chosen.by_thread)
         self.step = Step(None)
         self.uses = {}  # named barrier -> how often it has completed
         self.changes = {}  # word -> how often it has been changed
-        self.own = [0] * len(self.warps)  # operations of each warp that are no polls
+        self.acts = [0] * len(self.warps)  # operations of each warp that are no polls
         self.polled = [{} for _ in self.warps]  # what each warp has polled, in order
         self.issues = [0] * size  # copies of each thread
         self.threads_of, self.flying = {}, {}  # actor -> threads, actor -> copy
@@ -351,7 +347,7 @@ class SteppedBlock(Block):
             self.polled[thread.warp].update((touch.thing, None) for touch in touches)
             thread.looks[operation.state] = self._view(thread.warp)
         else:
-            self.own[thread.warp] += 1
+            self.acts[thread.warp] += 1
         self._resume(thread)
         if self.progress != progress:
             for thing, kind, _ in touches:
@@ -390,7 +386,7 @@ class SteppedBlock(Block):
 
     def _view(self, warp):
         """All that a poll by a lane of this warp could depend on."""
-        return (self.own[warp], *map(self._version, self.polled[warp]))
+        return (self.acts[warp], *map(self._version, self.polled[warp]))
 
     def _version(self, thing):
         if thing[0] == "mbarrier":

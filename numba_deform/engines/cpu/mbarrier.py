@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import faults
-from .memory import Ended, Live
+from .records import Ended, Live
 from .thread import merged
 
 maximum = np.maximum
@@ -96,39 +96,18 @@ class MBarrier:
     def _add_bytes(self, thread, count, site):
         self.tx += count
         if abs(self.tx) > MAX_COUNT:
-            raise thread.fault_at(
-                faults.BadCount,
-                f"tx-count of {self.name} becomes {self.tx}, beyond +-{MAX_COUNT}",
-                site,
-                self,
-            )
+            what = f"tx-count of {self.name} becomes {self.tx}, beyond +-{MAX_COUNT}"
+            raise thread.fault_at(faults.BadCount, what, site, self)
 
     def arrive(self, thread, count):
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
         if thread.seen[self.component] < self.phase:
-            # Nothing tells this thread that the phase before is over, so it cannot know which phase
-            # its arrival counts in.
-            if thread.tid in self.last_arrivers:
-                raise thread.fault(
-                    faults.UnobservedPhase,
-                    f"arrives on {self.name} in phase {self.phase} without having waited for phase "
-                    f"{self.phase - 1}, directly or through another barrier",
-                    self,
-                )
-            raise thread.fault(
-                faults.TooManyArrivals,
-                f"arrives on {self.name}, whose phase {self.phase - 1} is over without it: the "
-                f"{self.expected} expected arrivals were made by others",
-                self,
-            )
+            raise self._unobserved(thread)
         if count > self.pending:
-            raise thread.fault(
-                faults.TooManyArrivals,
-                f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
-                f"{self.expected} arrivals are left",
-                self,
-            )
+            what = f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
+            what += f"{self.expected} arrivals are left"
+            raise thread.fault(faults.TooManyArrivals, what, self)
         maximum(self.gathered, thread.clocks, out=self.gathered)
         if thread.foreign:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
@@ -141,15 +120,23 @@ class MBarrier:
         if not self.pending:
             self.complete_if_done(thread)
 
+    def _unobserved(self, thread):
+        """Nothing tells this thread that the phase before is over, so it cannot know which phase its
+        arrival counts in."""
+        before = self.phase - 1
+        if thread.tid in self.last_arrivers:
+            what = f"arrives on {self.name} in phase {self.phase} without having waited for phase "
+            what += f"{before}, directly or through another barrier"
+            return thread.fault(faults.UnobservedPhase, what, self)
+        what = f"arrives on {self.name}, whose phase {before} is over without it: the "
+        what += f"{self.expected} expected arrivals were made by others"
+        return thread.fault(faults.TooManyArrivals, what, self)
+
     def drop(self, thread):
         """The coming phases expect one arrival less."""
         if self.expected == 1:
-            raise thread.fault(
-                faults.NobodyLeft,
-                f"drops out of {self.name}, which expects its arrival only (phase {self.phase}, "
-                f"pending {self.pending})",
-                self,
-            )
+            what = f"drops out of {self.name}, which expects its arrival only (phase {self.phase}, "
+            raise thread.fault(faults.NobodyLeft, f"{what}pending {self.pending})", self)
         self.expected -= 1
         self.dropped.add(thread.tid)
 
@@ -158,13 +145,9 @@ class MBarrier:
         if self.pending or self.tx > 0:
             return
         if self.tx < 0:
-            raise thread.fault_at(
-                faults.MoreBytesThanExpected,
-                f"{-self.tx} bytes more than expected have landed on {self.name} in phase "
-                f"{self.phase}, and all {self.expected} arrivals are in",
-                site or thread.site(),
-                self,
-            )
+            what = f"{-self.tx} bytes more than expected have landed on {self.name} in phase "
+            what += f"{self.phase}, and all {self.expected} arrivals are in"
+            raise thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
         self.phase += 1
         self.pending = self.expected
         self.arrived, self.last_arrivers = {}, self.arrived
@@ -176,22 +159,17 @@ class MBarrier:
         self.done_time = self.time
         self.block.progress += 1
         if self.block.events is not None:
-            self.block.record(
-                "complete", thread, self.time, self.time, self, phase=self.phase - 1, site=site
-            )
+            when, over = (self.time, self.time), self.phase - 1
+            self.block.record("complete", thread, *when, self, phase=over, site=site)
         self.block.ready.extend(self.waiters)  # all of them waited for this phase
         self.waiters = []
 
     def inval_fault(self, waiter, site):
         """The inval is not ordered after the wait of ``waiter`` at ``site``."""
         tid, where = self.ended
-        return self.block.threads[tid].fault_at(
-            faults.InvalNotOrdered,
-            f"invalidates {self.name}, on which thread {waiter.tid} waits at {waiter.at(site)}; nothing "
-            "orders that before this",
-            where,
-            self,
-        )
+        what = f"invalidates {self.name}, on which thread {waiter.tid} waits at {waiter.at(site)}; "
+        what += "nothing orders that before this"
+        return self.block.threads[tid].fault_at(faults.InvalNotOrdered, what, where, self)
 
 
 class Barriers:
@@ -208,22 +186,14 @@ class Barriers:
             thread.spin()  # let a late init come, so that the fault can name it
             barrier = self.live.get(address)
         if barrier is None:
-            name = self.block.shared.name_of(address)
-            if address % 8:
-                raise thread.fault(
-                    faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name
-                )
-            raise thread.fault(
-                faults.NotABarrier, f"uses {name}, which is not an initialised mbarrier", name
-            )
+            name = self._place_of_barrier(thread, address)
+            what = f"uses {name}, which is not an initialised mbarrier"
+            raise thread.fault(faults.NotABarrier, what, name)
         owner, clock, site = barrier.init_epoch
         if thread.seen[owner] < clock:
-            raise thread.fault(
-                faults.InitNotOrdered,
-                f"uses {barrier.name}, which thread {owner} initialised at {thread.at(site)}; "
-                "nothing orders the init before this",
-                barrier,
-            )
+            what = f"uses {barrier.name}, which thread {owner} initialised at {thread.at(site)}; "
+            what += "nothing orders the init before this"
+            raise thread.fault(faults.InitNotOrdered, what, barrier)
         barrier.known.add(thread.tid)
         return barrier
 
@@ -233,41 +203,30 @@ class Barriers:
         owner, clock, site = barrier.init_epoch
         fenced = barrier.fenced is not None and thread.seen[owner] >= barrier.fenced
         if not fenced and thread.clocks[1, owner] < clock:
-            raise thread.fault(
-                faults.MissingInitFence,
-                f"issues a copy that signals {barrier.name}, initialised at {thread.at(site)} with no "
-                "fence after it",
-                barrier,
-            )
+            what = f"issues a copy that signals {barrier.name}, initialised at {thread.at(site)} with no "
+            raise thread.fault(faults.MissingInitFence, what + "fence after it", barrier)
         barrier.issuers.add(thread.tid)
         return barrier
 
     def init(self, thread, address, count):
-        shared = self.block.shared
-        if address in self.live:
-            barrier = self.live[address]
-            raise thread.fault(
-                faults.LiveBarrierInit,
-                f"initialises {barrier.name} again; it is in use since {thread.at(barrier.init_epoch[2])} "
-                f"(phase {barrier.phase}, pending {barrier.pending} of {barrier.expected})",
-                barrier,
-            )
-        name = shared.name_of(address)
-        if address % 8:
-            raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name)
+        if barrier := self.live.get(address):
+            since = thread.at(barrier.init_epoch[2])
+            what = f"initialises {barrier.name} again; it is in use since {since} "
+            what += f"(phase {barrier.phase}, pending {barrier.pending} of {barrier.expected})"
+            raise thread.fault(faults.LiveBarrierInit, what, barrier)
+        name = self._place_of_barrier(thread, address)
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"initialises {name} with a count of {count}", name)
         barrier = MBarrier(self.block, address, self._index_name(address), count, thread)
-        shared.on_write(thread, address, 8, Live(barrier, thread, thread.site()))
+        self.block.shared.on_write(thread, address, 8, Live(barrier, thread))
         self.live[address] = barrier
 
     def inval(self, thread, address):
         barrier = self.find(thread, address)
         if barrier.waiters or any(c.barrier is barrier for c in self.block.copies):
             who = "a thread waits" if barrier.waiters else "a copy in flight is going to signal it"
-            raise thread.fault(
-                faults.InvalNotOrdered, f"invalidates {barrier.name} while {who}", barrier
-            )
+            what = f"invalidates {barrier.name} while {who}"
+            raise thread.fault(faults.InvalNotOrdered, what, barrier)
         barrier.ended = (thread.tid, thread.site())
         for other in self.block.threads:
             wait = other.waits.get(barrier)
@@ -277,21 +236,23 @@ class Barriers:
         for arrivals in (barrier.gathered, barrier.released):
             late = np.flatnonzero(arrivals[0, :size] > thread.clocks[0, :size])
             if late.size:
-                raise thread.fault(
-                    faults.InvalNotOrdered,
-                    f"invalidates {barrier.name}; nothing orders what thread {late[0]} did before the "
-                    "arrivals on it before this",
-                    barrier,
-                )
+                what = f"invalidates {barrier.name}; nothing orders what thread {late[0]} did before the "
+                raise thread.fault(faults.InvalNotOrdered, what + "arrivals on it before this", barrier)
         del self.live[address]
         shared = self.block.shared
-        shared.written[address : address + 8] = [Ended(thread, thread.site())] * 8
+        shared.written[address : address + 8] = [Ended(thread)] * 8
         shared.poison(address, 8)
 
+    def _place_of_barrier(self, thread, address):
+        """The name of the bytes at ``address``, which is a multiple of 8."""
+        name = self.block.shared.name_of(address)
+        if address % 8:
+            raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name)
+        return name
+
     def _index_name(self, address):
+        """The Python name of the barrier at ``address``."""
         for start, stop, name in self.block.shared.ranges:
-            if start <= address < stop:
-                if name and (address - start) % 8 == 0:
-                    return f"{name}[{(address - start) // 8}]"
-                return f"{name}[byte {address - start}]"
-        return f"barrier at {address:#x}"
+            if start <= address < stop and (address - start) % 8 == 0:
+                return f"{name}[{(address - start) // 8}]"
+        return self.block.shared.name_of(address)

@@ -13,9 +13,11 @@ from greenlet import GreenletExit, greenlet
 
 from .. import faults
 from .costs import COST
-from .memory import MANY_READS, UNWRITTEN, AtomicWrite, Write, too_early, unpack
+from .records import UNWRITTEN, AtomicWrite, Write
+from .space import MANY_READS
+from .values import WORD, pack, unpack
+from .verdicts import bad_read, too_early
 
-WORD = 0xFFFFFFFF
 maximum = np.maximum
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 
@@ -30,6 +32,16 @@ def line_of(site):
             break
         line = number or line
     return line
+
+
+def raised_at(error):
+    """The call site in the kernel that an exception came through last; None without one."""
+    site, entry = None, error.__traceback__
+    while entry is not None:
+        if KERNEL in entry.tb_frame.f_globals:
+            site = entry.tb_frame.f_code, entry.tb_lasti
+        entry = entry.tb_next
+    return site
 
 
 def describe_site(site):
@@ -47,17 +59,23 @@ def place(site):
     return f"{file}:{line}", linecache.getline(file, line).strip()
 
 
+def raise_to(clocks, others):
+    """Every clock becomes at least the other one; ``others`` may be narrower, from an earlier time."""
+    part = clocks[:, : others.shape[1]]
+    np.maximum(part, others, out=part)
+
+
 def merged(a, b):
     """The union of two *knowledges*: {block: clocks}, what an acquire may make visible."""
     if not a or a is b:
         return b
     result = dict(a)
     for block, clocks in b.items():
-        mine = result.get(block, clocks)
-        if mine is not clocks:
-            narrow, wide = sorted((mine, clocks), key=lambda c: c.shape[1])
+        known = result.get(block, clocks)
+        if known is not clocks:
+            narrow, wide = sorted((known, clocks), key=lambda c: c.shape[1])
             clocks = wide.copy()
-            np.maximum(clocks[:, : narrow.shape[1]], narrow, out=clocks[:, : narrow.shape[1]])
+            raise_to(clocks, narrow)
         result[block] = clocks
     return result
 
@@ -137,20 +155,12 @@ class Thread(greenlet):
         stand at ``site``, if not this one only."""
         where, source = place(site)
         return kind(
-            what,
-            thread=self.tid,
-            threads=threads,
-            block=self.block.index,
-            where=where,
-            source=source,
+            what, thread=self.tid, threads=threads, block=self.block.index, where=where, source=source,
             barrier=getattr(about, "name", about),
-            state=about.state() if hasattr(about, "state") else None,
-            waits=waits,
+            state=about.state() if hasattr(about, "state") else None, waits=waits
         )
 
-    @staticmethod
-    def at(site):
-        return describe_site(site)
+    at = staticmethod(describe_site)
 
     def describe(self, record):
         return self.describe_tid(record.block, record.tid)
@@ -185,46 +195,45 @@ class Thread(greenlet):
     # --- addresses and plain accesses -----------------------------------------------------------
     def shared_address(self, array):
         if getattr(array, "space", None) is not self.block.shared:
-            raise self.fault(
-                faults.OutOfRange, "shared_address of something that is no shared array"
-            )
+            what = "shared_address of something that is no shared array"
+            raise self.fault(faults.OutOfRange, what)
         return array.address
 
     def global_address(self, array):
         if getattr(array, "space", None) is self.block.shared or not hasattr(array, "address"):
-            raise self.fault(
-                faults.OutOfRange, "global_address of something that is no global array"
-            )
+            what = "global_address of something that is no global array"
+            raise self.fault(faults.OutOfRange, what)
         return array.address
 
-    def _aligned(self, address, size, verb, name):
+    def _locate(self, space, address, size, verb):
+        """(memory, address) of ``size`` bytes that are accessed, which lie on a multiple of ``size``."""
+        if space == "shared":
+            memory, address = self.block.shared, address & WORD
+        else:
+            address = int(address)
+            memory = self.block.globals.find(self, address, size, verb)
         if address % size:
-            raise self.fault(
-                faults.Misaligned, f"{verb} {size} bytes at {name}, not a multiple of {size}", name
-            )
+            name, verb = memory.name_of(address), verb.partition(" ")[0]
+            what = f"{verb} {size} bytes at {name}, not a multiple of {size}"
+            raise self.fault(faults.Misaligned, what, name)
+        return memory, address
 
     def load_shared(self, address, size, words):
-        shared, address = self.block.shared, address & WORD
-        if address % size:
-            self._aligned(address, size, "reads", shared.name_of(address))
+        shared, address = self._locate("shared", address, size, "reads")
         self.time += COST.shared_load
         shared.on_read(self, address, size)
         return unpack(shared.data, address, size, words)
 
     def store_shared(self, address, words):
-        shared, address, size = self.block.shared, address & WORD, 4 * len(words)
-        if address % size:
-            self._aligned(address, size, "writes", shared.name_of(address))
+        size = 4 * len(words)
+        shared, address = self._locate("shared", address, size, "writes")
         self.time += COST.shared_store
         shared.on_write(self, address, size, self.write_record())
         self.block.progress += 1
-        shared.data[address : address + size] = _bytes(words)
+        shared.data[address : address + size] = pack(words)
 
     def load_global(self, address, size, words, read_only=False):
-        address = int(address)
-        region = self.block.globals.find(self, address, size, "reads")
-        if address % size:
-            self._aligned(address, size, "reads", region.name_of(address))
+        region, address = self._locate("global", address, size, "reads")
         self.time += COST.global_load
         if read_only:
             region.check_read_only(self, address, size)
@@ -232,26 +241,17 @@ class Thread(greenlet):
         return unpack(region.bytes, address - region.base, size, words)
 
     def store_global(self, address, words):
-        address, size = int(address), 4 * len(words)
-        region = self.block.globals.find(self, address, size, "writes")
-        if address % size:
-            self._aligned(address, size, "writes", region.name_of(address))
+        size = 4 * len(words)
+        region, address = self._locate("global", address, size, "writes")
         self.time += COST.global_store
         region.on_write(self, address, size, self.write_record())
         self.block.progress += 1
         offset = address - region.base
-        region.bytes[offset : offset + size] = _bytes(words)
+        region.bytes[offset : offset + size] = pack(words)
 
     # --- flags and fences -----------------------------------------------------------------------
     def _flag(self, space, address):
-        if space == "shared":
-            region, address = self.block.shared, address & WORD
-        else:
-            address = int(address)
-            region = self.block.globals.find(self, address, 4, "touches the flag of")
-        if address % 4:
-            self._aligned(address, 4, "touches", region.name_of(address))
-        return region, address
+        return self._locate(space, address, 4, "touches the flag of")
 
     def load_acquire(self, space, address):
         region, address = self._flag(space, address)
@@ -260,7 +260,7 @@ class Thread(greenlet):
         self.poll("flag", region, address)
         region.on_acquire(self, address, 4)
         if too_soon:  # whoever has written it since then might as well have been later
-            region.bad_read(self, UNWRITTEN, address, 4)
+            raise bad_read(region, self, UNWRITTEN, address, 4)
         self.acquire(region.flags.get(address))
         self.time += COST.shared_load
         return unpack(region.bytes, offset, 4, 1)
@@ -272,7 +272,7 @@ class Thread(greenlet):
         self.tick()
         self.block.progress += 1
         offset = address - region.base
-        region.bytes[offset : offset + 4] = _bytes((value,))
+        region.bytes[offset : offset + 4] = pack((value,))
 
     def atomic_record(self, extent):
         return AtomicWrite(self.tid, self.clock, self.tid, self.here(), self.block, extent)
@@ -285,8 +285,7 @@ class Thread(greenlet):
         """What a release handed on is visible from here on."""
         for block, clocks in (knowledge or {}).items():
             if block is self.block:
-                width = clocks.shape[1]
-                np.maximum(self.clocks[:, :width], clocks, out=self.clocks[:, :width])
+                raise_to(self.clocks, clocks)
             else:
                 self.foreign = merged(self.foreign, {block: clocks})
                 self.block.knows_others = True
@@ -308,24 +307,23 @@ class Thread(greenlet):
         place, address = view._locate(self, index)
         if place is None:
             raise self.fault(faults.KernelError, f"atomic on a slice of {view.name}")
-        self._order_atomic(view.space, address, view.data.itemsize, reads)
-        old = self._change(view.space, address, view.data, place, change)
+        old = self._read_modify_write(view.space, address, view.data, place, change, reads)
         return old.item() if view.integer else old
 
     def atomic_word(self, space, address, change, reads=True, release=False):
         """Read-modify-write of the 32-bit word at an address; returns the old value."""
         region, address = self._flag(space, address)
-        self._order_atomic(region, address, 4, reads, release)
         word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
         def changed(old):
             new = change(int(old))
             return None if new is None else np.uint32(new & WORD)
 
-        return int(self._change(region, address, word, 0, changed))
+        return int(self._read_modify_write(region, address, word, 0, changed, reads, release))
 
-    def _order_atomic(self, space, address, size, reads, release=False):
-        """Check an atomic's place and order, and what it hands on, ``release`` or relaxed."""
+    def _read_modify_write(self, space, address, data, place, change, reads, release=False):
+        """Check an atomic's order, hand on what it publishes, ``release`` or relaxed, and do it."""
+        size = data.itemsize
         if reads:
             # The value read must be there; an atomic one races with ordinary writes only.
             space.on_acquire(self, address, size)
@@ -339,8 +337,6 @@ class Thread(greenlet):
             space.flags[address] = merged(knowledge, published)
         if release:
             self.tick()
-
-    def _change(self, space, address, data, place, change):
         old = data[place]
         new = change(old)
         if new is not None and new != old:
@@ -399,9 +395,8 @@ class Thread(greenlet):
         block, start = self.block, self.time
         barrier = block.barriers.find(self, address)
         if parity != 0 and parity != 1:
-            raise self.fault(
-                faults.BadCount, f"waits on {barrier.name} for parity {parity}", barrier
-            )
+            what = f"waits on {barrier.name} for parity {parity}"
+            raise self.fault(faults.BadCount, what, barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
         # A wait is for the phase after those that this thread knows to be complete: knowing less, it
         # could pass for an older one of the same parity, or sleep through its own.
@@ -451,12 +446,11 @@ class Thread(greenlet):
         if copy is not None and copy.tid != self.tid and barrier.refilled(phase):
             # The bytes of the phase it waits for have been replaced before it could read them.
             return too_early(self, copy, phase, self.site())
-        return self.fault(
-            faults.MissedPhase,
+        what = (
             f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, "
-            f"but the barrier is in phase {barrier.phase}, where a parity means another",
-            barrier,
+            f"but the barrier is in phase {barrier.phase}, where a parity means another"
         )
+        return self.fault(faults.MissedPhase, what, barrier)
 
     # --- copies ---------------------------------------------------------------------------------
     def tensor_load(self, dst, address, coords, bar):
@@ -497,10 +491,8 @@ class Thread(greenlet):
         values = self.collective("shfl", mask, value)
         source = int(source) & 31
         if source not in values:
-            raise self.fault(
-                faults.WarpDivergence,
-                f"shuffles from lane {source}, which is not in mask {mask:#x}",
-            )
+            what = f"shuffles from lane {source}, which is not in mask {mask:#x}"
+            raise self.fault(faults.WarpDivergence, what)
         return values[source]
 
     def elect(self, mask):
@@ -520,8 +512,7 @@ class Thread(greenlet):
             raise self.fault(faults.RegisterMisuse, what)
         self.collective(what, WORD, None)
         if self.lane == 0:
-            said = self.block.register_counts.setdefault(self.warp, [])
-            said.append((what, self.site()))
+            self.block.register_counts.setdefault(self.warp, []).append((what, self.site()))
 
     @staticmethod
     def exit():
@@ -530,7 +521,3 @@ class Thread(greenlet):
     def clock_cycles(self):
         self.time += 1
         return math.floor(self.time)
-
-
-def _bytes(words):
-    return b"".join((int(w) & WORD).to_bytes(4, "little") for w in words)

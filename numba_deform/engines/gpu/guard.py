@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ...compiler.guarded import guarded
 from ...device.guard import (
     BARRIER,
     BARRIERS,
@@ -19,7 +18,8 @@ from ...device.guard import (
 )
 from .. import faults
 from ..waiting import Wait, draw
-from .device import DeviceArray, copy_to_host, launch, set_variable
+from .device import DeviceArray, copy_to_host
+from .launch import launch, set_variable
 
 NAMES = {MBARRIER: "mbarrier", FLAG: "flag", SPIN: "spin", BARRIER: "barrier", DIVERGENT: "barrier"}
 WHY = "a GPU does not tell who has arrived"
@@ -68,7 +68,7 @@ def read_record(kernel, record, limit=LIMIT):
     header = record[:HEADER_BYTES].view(np.uint32)
     stop = int(header[3]) | int(header[4]) << 32
     rows = record[HEADER_BYTES:].view(RECORD)
-    _, sites = guarded(kernel.py_func)
+    sites = kernel.sites
     groups = {}
     for thread in np.flatnonzero(rows["written"]):
         row = rows[thread]
@@ -83,9 +83,7 @@ def read_record(kernel, record, limit=LIMIT):
     ended = f"a wait took more than {limit:g} s"
     if kind is faults.DivergentBarrier and longest[0] == DIVERGENT:
         ended = "a thread came to another barrier than the rest of its block"
-    what = (
-        f"{ended}; the grid was stopped. Waiting in block {header[0] - 1}{others}:\n{draw(waits)}"
-    )
+    what = f"{ended}; the grid was stopped. Waiting in block {header[0] - 1}{others}:\n{draw(waits)}"
     return kind(
         what, threads=groups[longest], block=int(header[0]) - 1, where=site.where,
         source=site.source, barrier=site.call, waits=waits,
@@ -114,9 +112,7 @@ def _wait(group, threads, sites):
     elif kind == DIVERGENT:
         missing = f"other threads are in {sites[detail].where.rpartition('/')[2]}"
     elif kind == BARRIER:
-        missing = (
-            f"not all of {detail} threads have come" if detail else "not all threads have come"
-        )
+        missing = f"not all of {detail} threads have come" if detail else "not all threads have come"
     return Wait(threads, site.where, site.source, NAMES[kind], on, state, missing, why=WHY)
 
 

@@ -1,11 +1,12 @@
 """Launch a kernel on the GPU on NumPy arrays, as the CPU engine does: they are changed in place."""
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 
-from ..cpu import SimFault
-from ..tensormap import TensorMap, TensorMapArray
+from ..faults import SimFault
+from ..tensormap import TensorMapArray
 from .device import DeviceArray
 from .guard import launch_guarded
 
@@ -24,7 +25,8 @@ def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guard
 
     def on_gpu(arg):
         if isinstance(arg, TensorMapArray):
-            return DeviceArray.of(gpu, _moved(arg, memory.address_of))
+            moved = (replace(m, address=memory.address_of(m.array)) for m in arg)
+            return DeviceArray.of(gpu, TensorMapArray(moved).encode_into_host())
         return memory.address_of(arg) if isinstance(arg, np.ndarray) else arg
 
     moved = [on_gpu(arg) for arg in args]  # keeps the encoded maps until the end
@@ -36,23 +38,11 @@ def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guard
     memory.copy_back()
 
 
-def _moved(maps, address_of):
-    """The encoded slots of the same maps of the arrays' copies; uint8 (n, 128)."""
-    return TensorMapArray(
-        TensorMap(
-            address_of(m.array), m.dtype, m.dims, m.strides, m.box,
-            element_strides=m.element_strides, interleave=m.interleave, swizzle=m.swizzle,
-            l2_promotion=m.l2_promotion, fill=m.fill,
-        )
-        for m in maps
-    ).encode_into_host()  # fmt: skip
-
-
 class _Copies:
     """Device copies of NumPy memory: one for each array that owns memory, whatever views of it go in."""
 
     def __init__(self, gpu):
-        self.gpu, self.found = gpu, {}
+        self.gpu, self.copies = gpu, {}
 
     def address_of(self, array):
         """The address on the GPU of the array's first element."""
@@ -60,15 +50,15 @@ class _Copies:
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         start, host = _bytes_of(owner)
-        if start not in self.found:
-            self.found[start] = [host, DeviceArray.of(self.gpu, host), False, owner]
-        entry = self.found[start]
+        if start not in self.copies:
+            self.copies[start] = [host, DeviceArray.of(self.gpu, host), False, owner]
+        entry = self.copies[start]
         entry[2] |= array.flags.writeable
         return entry[1].address + array.__array_interface__["data"][0] - start
 
     def copy_back(self):
         self.gpu.device.sync()
-        for host, copy, writeable, _ in self.found.values():
+        for host, copy, writeable, _ in self.copies.values():
             if writeable:
                 host[...] = copy.to_numpy()
 

@@ -16,17 +16,15 @@ that it reads their locations and weights with wide loads. The runs of all lanes
 *round*; a row takes as many rounds as its samples need, usually one.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32, int32, uint32
 
 from ...device.sync import shfl_sync_bfly_f32
+from ..problem import ITEMSIZE
 
-ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4}
 
-
-@dataclass(frozen=True)
-class LaneLayout:
+class LaneLayout(NamedTuple):
     """How ``lanes`` lanes split a row of ``channels`` x ``dtype``; all numbers are compile-time."""
 
     lanes: int
@@ -34,17 +32,14 @@ class LaneLayout:
     chunk_lanes: int  # lanes side by side on different chunks (a power of two)
     chunks_per_lane: int
     sides: int  # 2: left and right column on different lanes, 1: each lane takes both
+    sides_per_lane: int
     parts: int  # how many ways the samples are split
     run: int  # neighbouring samples that one lane prepares
     rounds: int  # how often it does, until all samples of a row are through
 
-    @property
-    def sides_per_lane(self):
-        return 2 // self.sides
-
 
 def lane_layout(lanes, constants):
-    """The layout for ``lanes`` = 1, 2, 4, .. 32 lanes a row and a ``variants.Constants``."""
+    """The :class:`LaneLayout` for ``lanes`` = 1, 2, 4, .. 32 lanes a row and a ``problem.Constants``."""
     chunks = constants.channels * ITEMSIZE[constants.dtype] // 16
     padded = 1 << (chunks - 1).bit_length()
     chunk_lanes = min(padded, lanes)
@@ -55,7 +50,15 @@ def lane_layout(lanes, constants):
     while run > 1 and constants.levels * constants.points < run * chunk_lanes * parts:
         run //= 2  # few samples: rather all lanes with short runs
     rounds = -(-constants.levels * constants.points // (run * chunk_lanes * parts))
-    return LaneLayout(lanes, chunks, chunk_lanes, padded // chunk_lanes, sides, parts, run, rounds)
+    return LaneLayout(
+        lanes, chunks, chunk_lanes, padded // chunk_lanes, sides, 2 // sides, parts, run, rounds
+    )
+
+
+@cuda.jit(device=True, inline="always")
+def chunk_of(place, c, layout):
+    """The number of a lane's chunk ``c``; a lane that has fewer takes the last one again."""
+    return min(place.chunk + int32(c * layout.chunk_lanes), int32(layout.chunks - 1))
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -7,11 +7,13 @@ import functools
 from collections import namedtuple
 from typing import NamedTuple
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, uint32
 
 from ...device.integer import div_u32, rem_u32
+from ...device.memory import global_at
+from ..problem import ITEMSIZE
 from .accumulate import ARITHMETIC
-from .lanes import ITEMSIZE, lane_layout, sum_over_lanes
+from .lanes import lane_layout, sum_over_lanes
 from .sampling import locate, number_loader
 
 # Where a thread stands: lane and warp, its row in the block, and its part of that row (lanes.py);
@@ -113,44 +115,40 @@ def run_parts(run, location_dtype, weight_dtype):
 def row_parts(config, constants):
     """:class:`RowParts` for a configuration and the ``Constants`` it is compiled for."""
     layout = lane_layout(config.lanes, constants)
-    LANES, CHUNKS, CHUNK_LANES = layout.lanes, layout.chunks, layout.chunk_lanes
-    CHUNKS_PER_LANE, SIDES, PARTS, RUN = (
-        layout.chunks_per_lane, layout.sides, layout.parts, layout.run,
-    )  # fmt: skip
-    SIDE_SHIFT = CHUNK_LANES.bit_length() - 1
-    PART_SHIFT = (CHUNK_LANES * SIDES).bit_length() - 1
-    ROW_SHIFT = LANES.bit_length() - 1
+    ROW_SHIFT = layout.lanes.bit_length() - 1
+    SIDE_SHIFT = layout.chunk_lanes.bit_length() - 1
+    PART_SHIFT = SIDE_SHIFT + layout.sides.bit_length() - 1
     POINTS, SAMPLES = constants.points, constants.levels * constants.points
     ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    new_raw, load_run, unpack = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
+    new_raw, load_run, unpack = run_parts(
+        layout.run, constants.location_dtype, constants.weight_dtype
+    )
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    store = arithmetic.store
-    SUMS = arithmetic.words * CHUNKS_PER_LANE
-    new_sums, clear = sum_parts(arithmetic.words, CHUNKS_PER_LANE)
+    store, SUMS = arithmetic.store, arithmetic.words * layout.chunks_per_lane
+    new_sums, clear = sum_parts(arithmetic.words, layout.chunks_per_lane)
 
     @cuda.jit(device=True, inline="always")
     def place(thread):
-        lane, sub = int32(thread & int32(31)), int32(thread & int32(LANES - 1))
-        chunk = int32(sub & int32(CHUNK_LANES - 1))
-        side = int32((sub >> int32(SIDE_SHIFT)) & int32(SIDES - 1))
+        lane, sub = int32(thread & 31), int32(thread & (layout.lanes - 1))
+        chunk = int32(sub & (layout.chunk_lanes - 1))
+        side = int32((sub >> SIDE_SHIFT) & (layout.sides - 1))
         return Place(
-            lane, int32(thread >> int32(5)), int32(thread >> int32(ROW_SHIFT)), chunk, side,
-            int32(sub >> int32(PART_SHIFT)), int32(lane - chunk),
+            lane, int32(thread >> 5), int32(thread >> ROW_SHIFT), chunk, side,
+            int32(sub >> PART_SHIFT), int32(lane - chunk),
         )  # fmt: skip
 
     @cuda.jit(device=True, forceinline=True)
     def read_run(locations, weights, row, r, place, raw):
-        first = int32(
-            ((int32(r * PARTS) + place.part) * int32(CHUNK_LANES) + place.chunk) * int32(RUN)
-        )
+        run = (r * layout.parts + place.part) * layout.chunk_lanes + place.chunk
+        first = int32(run * layout.run)
         mine = first < SAMPLES
-        first = min(first, int32(SAMPLES - RUN))
-        sample = uint64(row.number) * uint64(SAMPLES) + uint64(first)
+        first = min(first, int32(SAMPLES - layout.run))
+        sample = global_at(first, row.number, SAMPLES)
         load_run(
-            locations + sample * uint64(LOCATION_BYTES),
-            weights + sample * uint64(WEIGHT_BYTES),
+            global_at(locations, sample, LOCATION_BYTES),
+            global_at(weights, sample, WEIGHT_BYTES),
             raw,
         )
         return int32(div_u32(first, POINTS)), mine
@@ -165,12 +163,12 @@ def row_parts(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def write_row(out, row, place, sums):
-        sum_over_lanes(sums.sums, SUMS, CHUNK_LANES, LANES)
-        target = out + uint64(row.number) * uint64(ROW_BYTES)
-        for c in range(CHUNKS_PER_LANE):
-            own = place.chunk + int32(c * CHUNK_LANES)
-            if row.valid and place.side == 0 and place.part == 0 and own < int32(CHUNKS):
-                store(target + uint64(own * int32(16)), sums.sums, c)
+        sum_over_lanes(sums.sums, SUMS, layout.chunk_lanes, layout.lanes)
+        target = global_at(out, row.number, ROW_BYTES)
+        for c in range(layout.chunks_per_lane):
+            chunk = place.chunk + int32(c * layout.chunk_lanes)
+            if row.valid and place.side == 0 and place.part == 0 and chunk < layout.chunks:
+                store(global_at(target, chunk, 16), sums.sums, c)
 
     return RowParts(place, new_sums, clear, new_raw, read_run, unpack, sample, write_row)
 

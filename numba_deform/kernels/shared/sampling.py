@@ -105,7 +105,7 @@ def number_loader(dtype, count):
 
 @cuda.jit(device=True, forceinline=True)
 def load_level(levels, level):
-    """(height, width, start, row stride) of a level, in pixels; see ``host.tensormap.Level``."""
+    """(height, width, start, row stride) of a level, in pixels; see ``kernels.problem.Level``."""
     words = ld_global_nc_v4(levels + uint64(16) * uint64(level))
     return int32(words[0]), int32(words[1]), int32(words[2]), int32(words[3])
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from numba import cuda, int32, uint32, uint64
 
-from ...device.memory import ld_shared_v4, st_global_v4
+from ...device.memory import global_at, ld_shared_v4, shared_at, st_global_v4
+from ..problem import ITEMSIZE
 from .accumulate import ARITHMETIC
-from .lanes import ITEMSIZE, lane_layout
+from .lanes import chunk_of, lane_layout
 from .row import row_parts
 from .sampling import corner_weights
 
@@ -33,26 +34,22 @@ class StageLayout(NamedTuple):
     slot: int  # bytes from one tile to the next: TMA wants destinations on 128 bytes
     pitch: int  # bytes from a tile's upper row to its lower one
     slots: int  # tiles of one warp in one stage
-
-    @property
-    def bytes(self):
-        """Bytes of one stage of one warp."""
-        return self.slots * self.slot
+    bytes: int  # of one stage of one warp
 
 
 def stage_layout(config, constants):
-    """The :class:`StageLayout` of a ``configs.Staged``; a box may be larger than the tile in it."""
+    """The :class:`StageLayout` of a ``config.Staged``; a box may be larger than the tile in it."""
     layout = lane_layout(config.lanes, constants)
     height, width = config.box
-    pixel = constants.channels * ITEMSIZE[constants.dtype]
+    pitch = width * constants.channels * ITEMSIZE[constants.dtype]
+    slot = -(-height * pitch // 128) * 128
     step = config.points_per_stage
     run_steps = layout.run // step
     round_steps = layout.chunk_lanes * run_steps
+    slots = 32 // config.lanes * layout.parts * step
     return StageLayout(
-        step, run_steps, round_steps, layout.rounds * round_steps,
-        layout.run >= 4,
-        height * width * pixel, -(-height * width * pixel // 128) * 128, width * pixel,
-        32 // config.lanes * layout.parts * step,
+        step, run_steps, round_steps, layout.rounds * round_steps, layout.run >= 4,
+        height * pitch, slot, pitch, slots, slots * slot,
     )  # fmt: skip
 
 
@@ -84,68 +81,59 @@ class TileParts(NamedTuple):
 
 @functools.cache
 def tile_parts(config, constants):
-    """:class:`TileParts` for a ``configs.Staged``."""
+    """:class:`TileParts` for a ``config.Staged``."""
     layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
-    CHUNKS, CHUNK_LANES, CHUNKS_PER_LANE = (
-        layout.chunks, layout.chunk_lanes, layout.chunks_per_lane,
-    )  # fmt: skip
-    SIDES_PER_LANE, PARTS, RUN, ROUNDS = (
-        layout.sides_per_lane, layout.parts, layout.run, layout.rounds,
-    )  # fmt: skip
-    STEP, SLOT, PITCH = stage.step, stage.slot, stage.pitch
-    ROW_MASK = 32 // config.lanes - 1
-    META, SAMPLES = RUN * SIDES_PER_LANE, constants.levels * constants.points
+    RUN, WORDS = layout.run, layout.run * layout.sides_per_lane
+    ROWS_PER_WARP, SAMPLES = 32 // config.lanes, constants.levels * constants.points
     ROW_BYTES, DEBUG = constants.channels * ITEMSIZE[constants.dtype], config.debug
-    _, _, _, _, _, unpack, sample, _ = row_parts(config, constants)
-    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    pack, fetch, add, flush_sums = (
-        arithmetic.pack, arithmetic.fetch, arithmetic.add, arithmetic.flush,
-    )  # fmt: skip
+    EVEN = layout.rounds * layout.parts * layout.chunk_lanes * RUN == SAMPLES
+    rows, arithmetic = row_parts(config, constants), ARITHMETIC[constants.dtype, config.arithmetic]
 
     @cuda.jit(device=True, inline="always")
     def new_tiles():
         x = cuda.local.array(RUN, int32)
         y = cuda.local.array(RUN, int32)
-        word_a = cuda.local.array(META, uint32)
-        word_b = cuda.local.array(META, uint32)
+        word_a = cuda.local.array(WORDS, uint32)
+        word_b = cuda.local.array(WORDS, uint32)
         return Tiles(x, y, word_a, word_b)
 
     @cuda.jit(device=True, forceinline=True)
     def prepare(raw, width, height, mine, place, tiles):
-        run = unpack(raw)
+        run = rows.unpack(raw)
         for k in range(RUN):
-            x, fx, y, fy, attention = sample(run, k, width, height, mine)
+            x, fx, y, fy, attention = rows.sample(run, k, width, height, mine)
             tiles.x[k], tiles.y[k] = x, y
-            for s in range(SIDES_PER_LANE):
+            for s in range(layout.sides_per_lane):
                 up, down = corner_weights(attention, fx, fy, place.side + int32(s))
-                m = k * SIDES_PER_LANE + s
-                tiles.word_a[m], tiles.word_b[m] = pack(up, down)
+                m = k * layout.sides_per_lane + s
+                tiles.word_a[m], tiles.word_b[m] = arithmetic.pack(up, down)
 
     @cuda.jit(device=True, forceinline=True)
     def runs_of(r, owner):
-        if ROUNDS * PARTS * CHUNK_LANES * RUN == SAMPLES:
-            return int32(PARTS)
-        left = int32(SAMPLES - (r * PARTS * CHUNK_LANES + owner) * RUN)
-        return int32(min(max((left + CHUNK_LANES * RUN - 1) // (CHUNK_LANES * RUN), 0), PARTS))
+        if EVEN:
+            return int32(layout.parts)
+        part_samples = layout.chunk_lanes * RUN
+        left = int32(SAMPLES - (r * layout.parts * layout.chunk_lanes + owner) * RUN)
+        return int32(min(max((left + part_samples - 1) // part_samples, 0), layout.parts))
 
     @cuda.jit(device=True, forceinline=True)
     def slot_of(place):
-        row = place.row & int32(ROW_MASK)
-        return uint32((row * int32(PARTS) + place.part) * int32(STEP * SLOT))
+        row = place.row & int32(ROWS_PER_WARP - 1)
+        return uint32((row * layout.parts + place.part) * (stage.step * stage.slot))
 
     @cuda.jit(device=True, forceinline=True)
     def add_tile(sums, tile, place, s, up, down, dump):
         column = int32((place.side + int32(s)) * int32(ROW_BYTES))
-        for c in range(CHUNKS_PER_LANE):
-            own = min(place.chunk + int32(c * CHUNK_LANES), int32(CHUNKS - 1))
-            top = uint32(tile + uint32(column + own * int32(16)))
+        for c in range(layout.chunks_per_lane):
+            offset = column + chunk_of(place, c, layout) * 16
+            top = uint32(tile + uint32(offset))
             upper = ld_shared_v4(top)
-            add(sums.sums, sums.partial, c, upper, up)
-            lower = ld_shared_v4(uint32(top + uint32(PITCH)))
-            add(sums.sums, sums.partial, c, lower, down)
+            arithmetic.add(sums.sums, sums.partial, c, upper, up)
+            lower = ld_shared_v4(uint32(top + uint32(stage.pitch)))
+            arithmetic.add(sums.sums, sums.partial, c, lower, down)
             if DEBUG:
                 if dump != 0:
-                    here = dump + uint64(column + own * int32(16))
+                    here = dump + uint64(offset)
                     st_global_v4(here, upper[0], upper[1], upper[2], upper[3])
                     here = here + uint64(2 * ROW_BYTES)
                     st_global_v4(here, lower[0], lower[1], lower[2], lower[3])
@@ -154,22 +142,22 @@ def tile_parts(config, constants):
     def add_step(sums, slot, i, n, r, place, tiles, dump):
         owner = uint32(place.first_lane + int32(i))
         here = place.part < runs_of(r, i)  # else nothing was loaded
-        for j in range(STEP):
-            for s in range(SIDES_PER_LANE):
-                m = (n * STEP + j) * SIDES_PER_LANE + s
-                up, down = fetch(tiles.word_a[m], tiles.word_b[m], owner)
+        for j in range(stage.step):
+            for s in range(layout.sides_per_lane):
+                m = (n * stage.step + j) * layout.sides_per_lane + s
+                up, down = arithmetic.fetch(tiles.word_a[m], tiles.word_b[m], owner)
                 if here:
                     dump_here = dump
                     if DEBUG:
                         if dump != 0:
-                            run = (int32(r * PARTS) + place.part) * int32(CHUNK_LANES) + int32(i)
-                            k = run * int32(RUN) + int32(n * STEP + j)
-                            dump_here = dump + uint64(k) * uint64(4 * ROW_BYTES)
-                    add_tile(sums, uint32(slot + uint32(j * SLOT)), place, s, up, down, dump_here)
+                            run = (r * layout.parts + place.part) * layout.chunk_lanes + i
+                            k = int32(run * RUN + n * stage.step + j)
+                            dump_here = global_at(dump, k, 4 * ROW_BYTES)
+                    add_tile(sums, shared_at(slot, j, stage.slot), place, s, up, down, dump_here)
 
     @cuda.jit(device=True, forceinline=True)
     def flush(sums):
-        flush_sums(sums.sums, sums.partial, CHUNKS_PER_LANE)
+        arithmetic.flush(sums.sums, sums.partial, layout.chunks_per_lane)
 
     return TileParts(new_tiles, prepare, runs_of, slot_of, add_tile, add_step, flush)
 

@@ -1,4 +1,4 @@
-"""What was measured before: the JSON files of the repository's ``bench/results``."""
+"""The results of earlier measurements: the JSON files of the repository's ``bench/results``."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ FOLDER = Path("bench") / "results"
 def results(name):
     """The contents of ``bench/results/<name>.json``.
 
-    It is looked for upwards from the working directory (a notebook's is its own folder), then beside the
-    package. FileNotFoundError where there is no such file, as in an installed package without its repository.
+    The file is looked for upwards from the working directory (a notebook's is its own folder), then beside the
+    package. FileNotFoundError where there is none, as in an installed package without its repository.
     """
     here, package = Path.cwd(), Path(__file__).resolve().parents[2]
     for folder in (here, *here.parents, package.parent):

@@ -1,0 +1,198 @@
+"""``Bound``: a variant made ready for one problem on one engine; all that runs the operator goes through it."""
+
+import functools
+
+import numpy as np
+
+from ..engines.gpu.device import DeviceArray, require
+from ..engines.gpu.guard import guarded_launcher
+from ..engines.gpu.launch import launch, resident_blocks
+from ..kernels.level_maps import level_maps, level_maps_rank5
+from ..kernels.problem import ConfigError
+from ..kernels.registry import runnable
+from .auto import FITS, KEPT_PROBLEMS, share_outside
+
+CPU_RESIDENT = 2  # blocks of a persistent kernel on the CPU engine: few, so that each goes round often
+FORMS = {
+    "plain": lambda kernel: kernel,
+    "linked": lambda kernel: kernel.with_linked_ptx(),  # calls the PTX functions instead of inlining them
+    "guarded": lambda kernel: kernel,  # its launches end in a report instead of a hang
+    "traced": lambda kernel: kernel if kernel.traced else kernel.with_marks(),  # for a timeline
+}
+# Operands that only some forms have, and what they are where nobody gives them: where the kernel copies the
+# tiles of a row to, and which row; where it writes its marks, and those of which block.
+OPTIONAL = {"debug": 0, "debug_row": -1, "trace_buffer": 0, "trace_block": -1}
+
+
+class Bound:
+    """A variant with all about it that does not depend on where the operands are.
+
+    problem, variant, gpu    as given; ``gpu`` is None for the CPU engine
+    config                   as fitted to the locations; ``fit`` is the whole ``window_fit.Fit``
+    kernel, blocks           what is launched, in its form, and the size of the grid
+    shared_bytes             dynamic shared memory of a block
+    tables                   of a kernel that is fitted to locations: what it reads beside the operands, and
+                             its counts; NumPy arrays, or DeviceArrays that live as long as the arguments do
+
+    ``form`` is one of FORMS; a configuration with debug is always guarded. ``extra`` of a method are operands
+    beside the four, by the names of the kernel's parameters (OPTIONAL).
+    """
+
+    def __init__(self, problem, variant, config, gpu=None, locations=None, form="plain", fits=FITS):
+        """GpuMissing if the GPU is too old. ``locations``: NumPy's, or a device address, for a kernel that is
+        fitted to them, unless ``fits`` has the problem already; the CPU engine always fits anew."""
+        self.problem, self.variant, self.gpu = problem, variant, gpu
+        constants = problem.constants
+        if gpu:
+            require(gpu, variant.capability, f"variant {variant.name}", runnable(gpu.capability))
+            self.fit = fits.of(gpu, problem, variant, config, locations)
+        else:
+            self.fit = variant.fit(problem, config, locations)
+        self.config = config = self.fit.config
+        self.kernel = FORMS[form](variant.kernel(config, constants))
+        self.shared_bytes = variant.dynamic_shared_bytes(config, constants)
+        self.blocks = variant.module.blocks(problem, config, self._resident)
+        self.tables = self.fit.tables and self._tables()
+        self._is_guarded = form == "guarded" or getattr(config, "debug", False)
+        self._counted = (0, 0)
+
+    def _resident(self):
+        return resident_blocks(self.gpu, self.kernel, self.shared_bytes) if self.gpu else CPU_RESIDENT
+
+    def _tables(self):
+        if self.gpu:
+            return _tables_on_gpu(self.gpu, self.fit.tables, self.blocks)
+        return self.fit.tables(self.blocks)
+
+    # --- arguments ------------------------------------------------------------------------------------
+    def arguments(self, operands, maps=None, extra=()):
+        """The kernel's arguments, in order: what the names of its parameters stand for.
+
+        ``operands``: value, locations, weights and out, as device addresses or on the CPU engine NumPy arrays.
+        ``maps(kind, box, l2_promotion)`` gives the tensor maps of value: rank-3 ones (H*C, w, h) for each
+        (batch, level) where kind is "batch", else a rank-5 one for each level. Without it they are made, and on
+        a GPU kept for the next call with this value. ConfigError for a parameter of any other name.
+        """
+        problem, config = self.problem, self.config
+        known = {
+            **dict(zip(("value", "locations", "weights", "out"), operands, strict=True)),
+            "levels": _level_table(self.gpu, problem.levels) if self.gpu else problem.level_table,
+            "batches": problem.batch, "queries": problem.queries, "heads": problem.heads,
+            "rows": problem.rows, "rows_per_batch": problem.queries * problem.heads,
+            "spatial_size": problem.spatial_size, **OPTIONAL, **dict(extra),
+        }  # fmt: skip
+        if self.tables:
+            known |= self.tables.operands()
+        if "maps" in self.kernel.parameters:
+            box = config.map_box(problem.constants)
+            known["maps"] = (maps or self._maps(operands[0]))(config.maps, box, config.l2_promotion)
+        for name in self.kernel.parameters:
+            if name not in known:
+                names = ", ".join(sorted({"maps", *known}))
+                raise ConfigError("parameter", name, f"of a kernel must be one of {names}")
+        return tuple(known[name] for name in self.kernel.parameters)
+
+    def _maps(self, value):
+        if self.gpu:
+            return functools.partial(_kept_maps, self.gpu, self.problem, value)
+        return functools.partial(_maps, self.problem, value)
+
+    # --- running --------------------------------------------------------------------------------------
+    def launcher(self, addresses, stream=None, extra=()):
+        """A function of no arguments that launches the kernel, for instance to be timed.
+
+        ``addresses`` are those of value, locations, weights and out, which must live as long as the function is
+        used; ``stream`` is cuda.core's, default the device's default one. A guarded launch waits for its end,
+        and instead of a hang raises what ``launch_guarded`` does.
+        """
+        arguments = self.arguments(addresses, extra=extra)
+        what = (self.gpu, self.kernel, self.blocks, arguments, self.shared_bytes, stream)
+        return guarded_launcher(*what) if self._is_guarded else functools.partial(launch, *what)
+
+    def launch(self, addresses, stream=None, extra=()):
+        """Launch once; see :meth:`launcher`."""
+        self.launcher(addresses, stream, extra)()
+
+    def simulate(self, arrays, out, extra=(), **options):
+        """Run on the CPU engine into the NumPy array ``out``; its ``Report``. ``arrays``: contiguous value,
+        locations and weights; ``options`` go to ``engines.cpu.simulate``."""
+        from ..engines.cpu import simulate
+
+        return simulate(
+            self.kernel, self.blocks, self.config.threads, self.arguments((*arrays, out), extra=extra),
+            shared_bytes=self.shared_bytes, **options,
+        )  # fmt: skip
+
+    def run(self, arrays, extra=(), **options):
+        """(out, report) of NumPy arrays on either engine; what the kernel did not write is NaN in ``out``.
+
+        NumPy arrays in ``extra`` are filled in place. The report is the CPU engine's, whose ``options`` are
+        those of :meth:`simulate`; a GPU has none, and the arrays are copied to it and back.
+        """
+        extra = dict(extra)
+        if not self.gpu:
+            out = np.full(self.problem.out_shape, np.nan, arrays[0].dtype)
+            return out, self.simulate(arrays, out, extra, **options)
+        on_gpu = OnGpu(self.gpu, self.problem, arrays)
+        filled = {k: DeviceArray.of(self.gpu, a) for k, a in extra.items() if isinstance(a, np.ndarray)}
+        self.launch(on_gpu.addresses, extra=extra | filled)
+        for name, copy in filled.items():
+            extra[name][...] = copy.to_numpy()
+        return on_gpu.out.to_numpy(), None
+
+    def outside(self):
+        """Share of the samples that no window held in the launches since this was last asked; waits for the
+        GPU. None without a launch, and for a kernel without windows."""
+        if self.tables is None:
+            return None
+        counts = self.tables.counts
+        before, self._counted = self._counted, counts.to_numpy() if self.gpu else counts.copy()
+        return share_outside(self.problem, before, self._counted)
+
+
+class OnGpu:
+    """NumPy arrays of one call copied to a GPU (``inputs``: value, locations, weights), and its output there
+    (``out``), poisoned; all are DeviceArrays."""
+
+    def __init__(self, gpu, problem, arrays):
+        self.inputs = [DeviceArray.of(gpu, array) for array in arrays]
+        self.out = DeviceArray(gpu, problem.out_shape, arrays[0].dtype)
+        self.poison()
+
+    def poison(self):
+        """Make every element of the output NaN."""
+        self.out.fill(0xFF)
+
+    @property
+    def addresses(self):
+        """Of value, locations, weights and out, as :meth:`Bound.launcher` takes them."""
+        return [array.address for array in (*self.inputs, self.out)]
+
+
+# --- what lies on the GPU for as long as callers come back -------------------------------------------
+def _maps(problem, value, kind, box, l2_promotion):
+    make = level_maps if kind == "batch" else level_maps_rank5
+    constants = problem.constants
+    return make(
+        value, problem.batch, problem.heads, constants.channels, constants.dtype, problem.levels,
+        problem.spatial_size, box_hw=box, l2_promotion=l2_promotion,
+    )  # fmt: skip
+
+
+def device_maps(gpu, problem, address, kind, box, l2_promotion):
+    """A DeviceArray of the encoded tensor maps of a value at ``address``; see :meth:`Bound.arguments`."""
+    return DeviceArray.of(gpu, _maps(problem, address, kind, box, l2_promotion).encode_into_host())
+
+
+_kept_maps = functools.lru_cache(maxsize=64)(device_maps)
+
+
+@functools.lru_cache(maxsize=64)
+def _level_table(gpu, levels):
+    return DeviceArray.of(gpu, np.array(levels, np.int32).reshape(-1, 4))
+
+
+@functools.lru_cache(maxsize=KEPT_PROBLEMS)
+def _tables_on_gpu(gpu, make_tables, blocks):
+    tables = make_tables(blocks)
+    return type(tables)(*(DeviceArray.of(gpu, table) for table in tables))

@@ -1,0 +1,176 @@
+"""What the operator refuses before it runs: arguments that do not fit, and gradients that would be lost."""
+
+import sys
+from math import prod
+
+import numpy as np
+
+from ..kernels.problem import ITEMSIZE, Constants, Problem, make_levels
+
+RANKS = {
+    "value": (4, "(B, S, H, C)"),
+    "sampling_locations": (6, "(B, Q, H, L, P, 2)"),
+    "attention_weights": (5, "(B, Q, H, L, P)"),
+    "spatial_shapes": (2, "(L, 2)"),
+    "level_start_index": (1, "(L,)"),
+}
+LIMIT = 2**31  # of a kernel's 32-bit numbers
+
+
+class OperatorError(ValueError):
+    """An argument of the operator is unusable; the text names it, its value and the rule."""
+
+
+def problem_of(inputs):
+    """The :class:`Problem` of a workload's inputs."""
+    return check_problem(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
+        inputs.attention_weights, inputs.padded,
+    )  # fmt: skip
+
+
+def check_problem(
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False
+):
+    """A :class:`Problem` from objects with ``shape`` and ``dtype``; the index arrays are NumPy.
+
+    Raises OperatorError for ranks, types or shapes that do not fit together, and ConfigError for a
+    number of channels that no kernel supports.
+    """
+    arrays = {
+        "value": value, "sampling_locations": sampling_locations, "attention_weights": attention_weights,
+        "spatial_shapes": spatial_shapes, "level_start_index": level_start_index,
+    }  # fmt: skip
+    for name, array in arrays.items():
+        rank, letters = RANKS[name]
+        if len(array.shape) != rank:
+            raise OperatorError(
+                f"{name} has shape {tuple(array.shape)}; it must have rank {rank}: {letters}"
+            )
+        if 0 in array.shape:
+            raise OperatorError(f"{name} has shape {tuple(array.shape)}: no dimension may be 0")
+    dtypes = [_dtype_name(name, arrays[name], ITEMSIZE) for name in list(arrays)[:3]]
+    for name in ("spatial_shapes", "level_start_index"):
+        _dtype_name(name, arrays[name], ("int64", "int32"))
+    _check_shapes(arrays)
+    starts = [int(start) for start in level_start_index]
+    _check_levels(spatial_shapes, starts, value.shape[1], padded)
+
+    batch, spatial_size, heads, channels = value.shape
+    _, queries, _, levels, points, _ = sampling_locations.shape
+    dtype, location_dtype, weight_dtype = dtypes
+    constants = Constants(levels, points, channels, dtype, location_dtype, weight_dtype)
+    problem = Problem(
+        batch, spatial_size, heads, queries,
+        make_levels(spatial_shapes, starts, padded), constants,
+    )  # fmt: skip
+    if problem.rows >= LIMIT:
+        raise OperatorError(f"B*Q*H={problem.rows} must stay below 2^31; split the batch")
+    plane = prod((spatial_size, heads, channels, ITEMSIZE[dtype]))
+    if plane >= LIMIT:
+        raise OperatorError(
+            f"one batch of value takes S*H*C*itemsize={plane} bytes; it must stay below 2^31, since "
+            "kernels use 32-bit offsets inside a batch; split the heads"
+        )
+    return problem
+
+
+def _dtype_name(name, array, allowed):
+    text = str(array.dtype).rpartition(".")[2]
+    if text not in allowed:
+        raise OperatorError(f"{name} has dtype {text}; it must be one of {', '.join(allowed)}")
+    return text
+
+
+def _check_shapes(arrays):
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    value, locations = shapes["value"], shapes["sampling_locations"]
+    if locations[5] != 2:
+        raise OperatorError(
+            f"sampling_locations ends in {locations[5]}; its last dimension is (x, y), size 2"
+        )
+    if shapes["attention_weights"] != locations[:5]:
+        raise OperatorError(
+            f"attention_weights has shape {shapes['attention_weights']}, but sampling_locations asks "
+            f"for {locations[:5]}"
+        )
+    for letter, axis in (("B", 0), ("H", 2)):
+        if value[axis] != locations[axis]:
+            raise OperatorError(
+                f"value has {letter}={value[axis]} (dimension {axis}) but sampling_locations has "
+                f"{letter}={locations[axis]}"
+            )
+    for name in ("spatial_shapes", "level_start_index"):
+        if shapes[name][0] != locations[3]:
+            raise OperatorError(
+                f"{name} describes {shapes[name][0]} levels, sampling_locations has L={locations[3]}"
+            )
+    if shapes["spatial_shapes"][1] != 2:
+        raise OperatorError(f"spatial_shapes has shape {shapes['spatial_shapes']}; it is (L, 2)")
+
+
+def _check_levels(spatial_shapes, starts, spatial_size, padded):
+    shapes = [(int(height), int(width)) for height, width in spatial_shapes]
+    if min(map(min, shapes)) < 1:
+        raise OperatorError(f"spatial_shapes={[list(s) for s in shapes]}: sizes are >= 1")
+    plain = [height * width for height, width in shapes]
+    bordered = [(height + 2) * (width + 2) for height, width in shapes]
+    sizes, others = (bordered, plain) if padded else (plain, bordered)
+    if sum(sizes) != spatial_size:
+        hint = ""
+        if sum(others) == spatial_size:
+            hint = "; a data directory with one pixel of padding needs padded=True"
+            if padded:
+                hint = "; it has no padding, so padded must be False"
+        raise OperatorError(
+            f"spatial_shapes says {sum(sizes)} positions but value has S={spatial_size}{hint}"
+        )
+    for i, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        if start < 0 or start + size > spatial_size:
+            raise OperatorError(
+                f"level_start_index[{i}]={start} with {size} positions does not lie inside "
+                f"S={spatial_size}"
+            )
+
+
+def check_im2col_step(step, batch):
+    """Other implementations split the batch by it; here it is only checked, then ignored."""
+    if step is None:
+        return
+    if not isinstance(step, int) or step < 1 or batch % min(step, batch):
+        raise OperatorError(f"im2col_step={step}: it must be >= 1 and divide the batch {batch}")
+
+
+def check_out(out, shape, dtype):
+    """Refuse an ``out`` that NumPy results cannot be written to."""
+    required = f"it must be a writable C-contiguous NumPy array {shape} of {dtype}"
+    if not isinstance(out, np.ndarray):
+        raise OperatorError(f"out is a {type(out).__name__}; {required}")
+    flags = out.flags
+    if out.shape != shape or out.dtype != dtype or not (flags.c_contiguous and flags.writeable):
+        kind = "" if flags.writeable else "read-only "
+        kind += "" if flags.c_contiguous else "non-contiguous "
+        raise OperatorError(f"out is {kind}{out.shape} of {out.dtype}; {required}")
+
+
+def check_gradient(name, array):
+    """Refuse an array of PyTorch or JAX whose gradient would be lost, since the operator has none yet.
+
+    Neither library is imported: an array of it means that it is there.
+    """
+    if getattr(array, "requires_grad", False) and _records_gradients():
+        raise OperatorError(
+            f"{name} requires a gradient, which this operator does not compute yet; pass {name}.detach(), or "
+            "call it under torch.no_grad()"
+        )
+    jax = sys.modules.get("jax")
+    if jax and isinstance(array, jax.core.Tracer):
+        raise OperatorError(
+            f"{name} is traced by JAX (jit, grad, vmap ...), which this operator cannot be; call it outside, "
+            "with arrays that have values"
+        )
+
+
+def _records_gradients():
+    torch = sys.modules.get("torch")
+    return torch is None or torch.is_grad_enabled()

@@ -1,0 +1,437 @@
+"""Other forms of a kernel, made from its own source.
+
+``rewritten`` changes the syntax trees of a kernel and of its device functions, and compiles them again under
+their own line numbers. ``rebind`` swaps what their names stand for. Nothing is written to the original.
+
+    unrolled   ``for i in static_range(n)`` is written out, before Numba compiles it
+    guarded    a loop that polls counts how long it does, and stops after a limit; ``syncthreads`` and
+               ``bar.sync`` become counters that can be polled; the end of the kernel says that this thread
+               comes to no more barriers (device/guard.py)
+    traced     marks stand around the steps of the pipeline (device/marks.py), which are known by name:
+               ``acquire``, ``issue``, ``wait`` and ``release``, called with a ring and a state. The kernel
+               gets two parameters more, ``trace_buffer`` and ``trace_block``
+
+A guarded wait inside a library function (device/) is reported at the line of the kernel that called it: such
+functions get that line's number as one more argument, and functions with marks the thread's marks.
+"""
+
+import ast
+import copy
+import functools
+import inspect
+import textwrap
+import types
+from dataclasses import dataclass
+
+from numba import cuda
+from numba.cuda.dispatcher import CUDADispatcher
+
+from ..device import guard, marks
+from ..device.mbarrier import mbarrier_test_wait_parity, mbarrier_try_wait_parity
+from ..device.memory import ld_acquire_cta_shared_b32
+from ..device.sync import bar_arrive, bar_sync
+
+LIBRARY = "numba_deform.device."
+HELPERS = {f"__{f.__name__}": f for f in (
+    guard.guard_start, guard.guard_poll, guard.guard_barrier, guard.guard_leave, marks.open_marks, marks.mark,
+)}  # fmt: skip
+SITE, MARKS = "__guard_site", "__marks"
+POLLS = {mbarrier_try_wait_parity: guard.MBARRIER, mbarrier_test_wait_parity: guard.MBARRIER,
+         ld_acquire_cta_shared_b32: guard.FLAG}  # fmt: skip
+BARRIERS = {bar_sync: True, bar_arrive: False}
+# The marks before and after a step of the pipeline, by the name of the function that is called.
+STEPS = {"acquire": (marks.ACQUIRE, marks.ISSUE), "issue": (marks.ISSUE, marks.COMMIT),
+         "wait": (marks.WAIT, marks.COMPUTE), "release": (marks.RELEASE, None)}  # fmt: skip
+TRACE_PARAMETERS = ("trace_buffer", "trace_block")
+
+
+def static_range(*bounds):
+    """``range(*bounds)`` for a loop that is written out before the kernel is compiled.
+
+    The bounds are numbers that are known by then: constants, and names from outside the function. The loop
+    variable is a constant in each copy of the body, which neither assigns it nor leaves the loop. The CPU
+    engine sees the plain loop.
+    """
+    return range(*bounds)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One line of a kernel that may wait: its file, its number, its text, and the call that waits there."""
+
+    file: str
+    line: int
+    source: str
+    call: str
+
+    @property
+    def where(self):
+        return f"{self.file}:{self.line}"
+
+
+@functools.cache
+def rewritten(function, unrolled=True, guarded=False, traced=False):
+    """(a Python function, a tuple of the :class:`Site` where it may wait), for a kernel's function.
+
+    Raises ValueError where the source is needed and not to be had, or a loop cannot be written out.
+    """
+    sites, traced_functions = {}, _with_steps(function) if traced else set()
+
+    def rewrite(f):
+        is_kernel = f is function
+        changes = []
+        if guarded and (is_kernel or waits(f)):
+            changes.append(lambda source: _Guard(source, sites, is_kernel))
+        if f in traced_functions:
+            changes.append(lambda source: _Trace(source, traced_functions, is_kernel))
+        if unrolled and "static_range" in _all_names(f.__code__):
+            changes.append(_Unroll)
+        return _compiled(f, changes) if changes else f.__code__
+
+    form = rebind(
+        function,
+        lambda value: value,
+        lambda dispatcher, rebuilt: cuda.jit(rebuilt, **dispatcher.targetoptions),
+        extra_globals=lambda _: HELPERS,
+        rewrite=rewrite,
+    )
+    return form, tuple(sites)
+
+
+# --- names ----------------------------------------------------------------------------------------
+def rebind(
+    function, replace, device_function, extra_globals=None, rewrite=lambda f: f.__code__, _memo=None
+):
+    """A copy of the Python ``function`` whose globals and closure went through ``replace(value)``, and so did
+    what they hold in named tuples.
+
+    ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)``
+    function whose Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)``
+    returns names to add, ``rewrite(function)`` its code object or another one in its place. Modules are left
+    alone: kernels name what they use.
+    """
+    memo = {} if _memo is None else _memo
+    if function in memo:
+        return memo[function]
+
+    def swap(value):
+        if isinstance(value, CUDADispatcher):
+            inner = rebind(value.py_func, replace, device_function, extra_globals, rewrite, memo)
+            return device_function(value, inner)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return value._make(map(swap, value))
+        return replace(value)
+
+    code, scope = rewrite(function), dict(function.__globals__)
+    rebuilt = types.FunctionType(
+        code, scope, function.__name__, function.__defaults__, _cells(function, code)
+    )
+    memo[function] = rebuilt
+    for name in _all_names(code):
+        if name in scope:
+            scope[name] = swap(scope[name])
+    for cell in rebuilt.__closure__ or ():
+        cell.cell_contents = swap(cell.cell_contents)
+    if extra_globals:
+        scope.update(extra_globals(function))
+    return rebuilt
+
+
+def _cells(function, code):
+    """New cells with the contents of the function's own, in the order of ``code``."""
+    contents = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return tuple(types.CellType(contents[name].cell_contents) for name in code.co_freevars) or None
+
+
+def _all_names(code):
+    """The names that a code object reads from outside, those inside it too."""
+    names = {*code.co_names, *code.co_freevars}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _all_names(constant)
+    return names
+
+
+def _values(function):
+    """What the function's global and free names stand for."""
+    scope = inspect.getclosurevars(function)
+    return {**scope.globals, **scope.nonlocals}
+
+
+# --- source ---------------------------------------------------------------------------------------
+class _Source:
+    """A function's syntax tree, with true line numbers and no decorators, its file and its lines."""
+
+    def __init__(self, function):
+        try:
+            lines, first = inspect.getsourcelines(function)
+        except OSError as error:
+            raise ValueError(
+                f"a form of {function.__name__} needs its source: {error}"
+            ) from None
+        self.function, self.values = function, _values(function)
+        self.file, self.lines = function.__code__.co_filename, dict(enumerate(lines, first))
+        self.tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+        ast.increment_lineno(self.tree, first - 1)
+        self.tree.decorator_list = []
+        for argument in ast.walk(self.tree.args):
+            if isinstance(argument, ast.arg):
+                argument.annotation = None
+
+    def called(self, call):
+        """What a call by name calls, or None."""
+        value = self.values.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        return value if callable(value) else None
+
+    def device_function(self, call):
+        """The Python function that a call of a device function runs, or None."""
+        value = self.called(call)
+        return value.py_func if isinstance(value, CUDADispatcher) else None
+
+
+def _in_library(function):
+    return (function.__module__ or "").startswith(LIBRARY)
+
+
+def _compiled(function, changes):
+    """The code object of ``function`` after all ``changes``, each a NodeTransformer for its source."""
+    source = _Source(function)
+    tree = source.tree
+    for change in changes:
+        tree = change(source).visit(tree)
+    names = function.__code__.co_freevars
+    factory = ast.parse(f"def factory({', '.join(names)}):\n    pass").body[0]
+    factory.body = [tree]
+    module = ast.fix_missing_locations(ast.Module([factory], []))
+    code = compile(module, source.file, "exec")
+    for name in ("factory", tree.name):
+        code = next(
+            c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name
+        )
+    if hasattr(code, "co_qualname"):  # Python 3.11 on
+        code = code.replace(co_qualname=function.__code__.co_qualname)
+    return code
+
+
+def _statement(text, place):
+    """The statement of a text, at the place of a node."""
+    statement = ast.parse(text).body[0]
+    for node in ast.walk(statement):
+        ast.copy_location(node, place)
+    return statement
+
+
+def _calls(node):
+    return [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+
+
+# --- loops written out ----------------------------------------------------------------------------
+class _Unroll(ast.NodeTransformer):
+    """Writes out the loops over ``static_range``."""
+
+    def __init__(self, source, constants=None):
+        self.source, self.constants = source, constants or {}
+
+    def visit_For(self, node):
+        call = node.iter
+        if not (isinstance(call, ast.Call) and self.source.called(call) is static_range):
+            return self.generic_visit(node)
+        where = f"{self.source.file}:{node.lineno}"
+        try:
+            scope = {**self.source.values, **self.constants}
+            values = eval(compile(ast.Expression(call), where, "eval"), {}, scope)
+        except (NameError, TypeError) as error:
+            raise ValueError(
+                f"{ast.unparse(call)} at {where} needs numbers that are known before compiling: {error}"
+            ) from None
+        self._check(node, where)
+        copies = []
+        for value in values:
+            inner = _Unroll(self.source, {**self.constants, node.target.id: value})
+            for statement in copy.deepcopy(node.body):
+                done = inner.visit(_Put(node.target.id, value).visit(statement))
+                copies += done if isinstance(done, list) else [done]
+        return copies or ast.copy_location(ast.Pass(), node)
+
+    def _check(self, node, where):
+        if not isinstance(node.target, ast.Name) or node.orelse:
+            raise ValueError(f"the static_range at {where} needs one loop variable, and no else")
+        for inner in (n for statement in node.body for n in ast.walk(statement)):
+            if isinstance(inner, (ast.Break, ast.Continue)):
+                raise ValueError(f"the static_range at {where} is written out: no break, no continue")
+            if isinstance(inner, ast.Name) and inner.id == node.target.id:
+                if not isinstance(inner.ctx, ast.Load):
+                    raise ValueError(f"{inner.id}, of the static_range at {where}, is assigned")
+
+
+class _Put(ast.NodeTransformer):
+    """Puts a constant in the place of a name."""
+
+    def __init__(self, name, value):
+        self.name, self.value = name, value
+
+    def visit_Name(self, node):
+        return ast.copy_location(ast.Constant(self.value), node) if node.id == self.name else node
+
+
+# --- waits bounded --------------------------------------------------------------------------------
+@functools.cache
+def waits(function):
+    """Whether ``function`` polls, or stands at a barrier of threads, itself or in what it calls."""
+    for value in _values(function).values():
+        if isinstance(value, CUDADispatcher) and waits(value.py_func):
+            return True
+        if callable(value) and value in BARRIERS:
+            return True
+    return any(
+        isinstance(node, ast.While) and _calls(node.test) or _is_syncthreads(node)
+        for node in ast.walk(_Source(function).tree)
+    )
+
+
+def _is_syncthreads(node):
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "syncthreads"
+    )
+
+
+class _Guard(ast.NodeTransformer):
+    """Bounds the waits of one function; ``sites`` is filled with the lines that have one."""
+
+    def __init__(self, source, sites, is_kernel):
+        self.source, self.sites, self.is_kernel = source, sites, is_kernel
+        self.polls = 0
+
+    def visit_FunctionDef(self, node):
+        if _in_library(self.source.function):
+            node.args.args.append(ast.arg(SITE))
+        self.generic_visit(node)
+        if self.is_kernel:
+            node.body.append(_statement("__guard_leave()", node.body[-1]))
+        return node
+
+    def visit_While(self, node):
+        calls = _calls(node.test)
+        poll = self._poll(node, calls) if calls else None
+        self.generic_visit(node)
+        if not poll:
+            return node
+        since = f"__guard_since_{self.polls}"
+        self.polls += 1
+        start = _statement(f"{since} = __guard_start()", node)
+        node.body.insert(0, _statement(f"{since} = __guard_poll({since}, {poll})", node))
+        return [start, node]
+
+    def _poll(self, node, calls):
+        """The arguments for guard_poll after ``since``: kind, site, address, detail."""
+        for call in calls:
+            kind = POLLS.get(self.source.called(call))
+            if kind == guard.MBARRIER:
+                address, detail = call.args
+                return self._arguments(kind, call, address, detail)
+            if kind == guard.FLAG:
+                wanted = node.test.comparators[0] if isinstance(node.test, ast.Compare) else None
+                return self._arguments(kind, call, call.args[0], wanted)
+        return self._arguments(guard.SPIN, calls[0], None, None)
+
+    def _arguments(self, kind, call, address, detail):
+        address, detail = (ast.unparse(part) if part else "0" for part in (address, detail))
+        return f"{kind}, {ast.unparse(self._site(call))}, {address}, {detail}"
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        if _is_syncthreads(node):
+            return self._barrier(node, [ast.Constant(0), ast.Constant(0)], True)
+        called = self.source.called(node)
+        if called in BARRIERS:
+            return self._barrier(node, node.args, BARRIERS[called])
+        inner = self.source.device_function(node)
+        if inner and _in_library(inner) and waits(inner):
+            node.args.append(self._site(node))
+        return node
+
+    def _barrier(self, node, arguments, waits):
+        function = ast.Name("__guard_barrier", ast.Load())
+        barrier = ast.Call(function, [*arguments, ast.Constant(waits), self._site(node)], [])
+        return ast.copy_location(barrier, node)
+
+    def visit_Return(self, node):
+        self.generic_visit(node)
+        return [_statement("__guard_leave()", node), node] if self.is_kernel else node
+
+    def _site(self, call):
+        """The number of the call's line, or in library code the name that holds the caller's."""
+        if _in_library(self.source.function):
+            return ast.Name(SITE, ast.Load())
+        line = call.lineno
+        site = Site(self.source.file, line, self.source.lines[line].strip(), ast.unparse(call))
+        return ast.Constant(self.sites.setdefault(site, len(self.sites)))
+
+
+# --- marks put in ---------------------------------------------------------------------------------
+def _with_steps(function):
+    """The Python functions below a kernel's, itself included, in which steps of a pipeline are taken: those in
+    the library, and those that are such a step themselves, are left alone."""
+    traced = set()
+
+    def visit(f):
+        source = _Source(f)
+        steps = False
+        for call in _calls(source.tree):
+            if _step(call):
+                steps = True
+            elif (inner := source.device_function(call)) and not _in_library(inner):
+                steps |= inner in traced or visit(inner)
+        if steps:
+            traced.add(f)
+        return steps
+
+    visit(function)
+    return traced
+
+
+def _step(call):
+    return isinstance(call.func, ast.Name) and call.func.id in STEPS and len(call.args) >= 2
+
+
+class _Trace(ast.NodeTransformer):
+    """Puts marks around the steps of one function, and hands the thread's marks on to those that it calls."""
+
+    def __init__(self, source, traced, is_kernel):
+        self.source, self.traced, self.is_kernel = source, traced, is_kernel
+        self.acquires = any(
+            _step(call) and call.func.id == "acquire" for call in _calls(source.tree)
+        )
+
+    def visit_FunctionDef(self, node):
+        parameters = TRACE_PARAMETERS if self.is_kernel else (MARKS,)
+        node.args.args += [ast.arg(name) for name in parameters]
+        self.generic_visit(node)
+        if self.is_kernel:
+            start = f"{MARKS} = __open_marks({', '.join(parameters)})"
+            node.body.insert(0, _statement(start, node.body[0]))
+        return node
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        if not _step(node) and self.source.device_function(node) in self.traced:
+            node.args.append(ast.Name(MARKS, ast.Load()))
+        return node
+
+    def _marked(self, node):
+        step = next((call for call in _calls(node) if _step(call)), None)
+        self.generic_visit(node)
+        if step is None:
+            return node
+        before, after = STEPS[step.func.id]
+        if step.func.id == "issue" and self.acquires:
+            before = None  # acquiring has ended in this mark
+        state = ast.unparse(step.args[1])
+        marked = [
+            kind and _statement(f"__mark({MARKS}, {kind}, {state})", node) for kind in (before, after)
+        ]
+        return [statement for statement in (marked[0], node, marked[1]) if statement]
+
+    visit_Expr = visit_Assign = _marked

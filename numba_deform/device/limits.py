@@ -1,0 +1,62 @@
+"""What the hardware allows: compute capabilities by name, and the limits of a thread, a block and an SM.
+
+Source: CUDA Programming Guide, "Compute Capabilities", technical specifications.
+"""
+
+import re
+from dataclasses import dataclass
+
+KB = 1024
+AMPERE, HOPPER = (8, 0), (9, 0)  # of data-centre GPUs: A100; H100, H200
+
+MAX_THREADS = 1024  # of a block
+MAX_REGISTERS = 255  # of a thread
+QUARTERS = 4  # of an SM; each has a scheduler and its own registers
+QUARTER_REGISTERS = 16384  # 32-bit registers
+REGISTERS = QUARTERS * QUARTER_REGISTERS  # of an SM
+STATIC_LIMIT = 48 * KB  # bytes of shared memory; beyond, it is dynamic and the launch opts in
+RESERVED_SHARED = 1 * KB  # bytes that the system keeps for itself in each block, from sm_80 on
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an SM has.
+
+    shared         bytes of shared memory, with the L1 cache at its smallest
+    block_shared   bytes of them that one block can opt in to
+    warps, blocks  how many can be resident
+    """
+
+    shared: int
+    block_shared: int
+    warps: int
+    blocks: int
+
+    @property
+    def threads(self):
+        """How many can be resident."""
+        return 32 * self.warps
+
+
+LIMITS = {
+    AMPERE: Limits(164 * KB, 163 * KB, 64, 32),
+    (8, 6): Limits(100 * KB, 99 * KB, 48, 16),
+    (8, 9): Limits(100 * KB, 99 * KB, 48, 24),
+    HOPPER: Limits(228 * KB, 227 * KB, 64, 32),
+    (10, 0): Limits(228 * KB, 227 * KB, 64, 32),
+    (10, 3): Limits(228 * KB, 227 * KB, 64, 32),
+    (12, 0): Limits(100 * KB, 99 * KB, 48, 24),
+    (12, 1): Limits(100 * KB, 99 * KB, 48, 24),
+}
+SM = LIMITS[HOPPER]  # what the kernels are planned for
+SHARED_LIMIT = SM.block_shared
+
+
+def limits_of(architecture):
+    """The Limits of an architecture such as ``sm_90a``; raises ValueError for one that is not known."""
+    match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
+    limits = match and LIMITS.get((int(match[1]), int(match[2])))
+    if not limits:
+        known = ", ".join(f"sm_{major}{minor}" for major, minor in LIMITS)
+        raise ValueError(f"arch={architecture}: its limits are not known; known are {known}")
+    return limits

@@ -1,0 +1,132 @@
+"""What the CPU engine remembers of every byte: who wrote it last, and who has read it since.
+
+Whether two accesses race is decided by *happens-before*, not by the order in which they happened to
+run. Each thread has a vector clock: entry ``u`` says how much of thread ``u`` is known to have been
+done (``thread.seen[u]``). A write leaves its *epoch* (owner, clock) on the bytes; a later access by
+another thread is ordered only if its vector clock covers that epoch. Barriers join the clocks. Each
+mbarrier, and each thread's bulk groups, have entries of their own, so that a landed copy is an epoch
+like any other: (barrier, phase). The bookkeeping per byte follows FastTrack (Flanagan and Freund,
+PLDI 2009): the last write, and the reads since.
+"""
+
+NEVER = 1 << 30  # a clock no thread can have seen
+
+
+class Write:
+    """The last write to some bytes: who, when, where in the source."""
+
+    __slots__ = ("owner", "clock", "tid", "site", "block")
+    atomic = False
+
+    def __init__(self, owner, clock, tid, site, block):
+        self.owner, self.clock, self.tid, self.site, self.block = owner, clock, tid, site, block
+
+
+class AtomicWrite(Write):
+    """A write by an atomic or a release store: it does not race with its like.
+
+    ``by`` holds the latest one of every thread, by (block, owner), since the last ordinary write:
+    an ordinary access must be ordered after all of them, not just after the last that happened to
+    run. Records of the same bytes share it.
+    """
+
+    __slots__ = ("by", "extent")
+    atomic = True
+
+    def __init__(self, owner, clock, tid, site, block, extent):
+        super().__init__(owner, clock, tid, site, block)
+        self.by, self.extent = {(block, owner): self}, extent
+
+    def join(self, earlier):
+        """Take over what ``earlier``, the record this one replaces, stands for."""
+        if earlier.extent == self.extent:
+            earlier.by[self.block, self.owner] = self
+            self.by = earlier.by
+        else:
+            self.by = {**earlier.by, **self.by}
+
+
+class Copy(Write):
+    """Bytes that an asynchronous copy delivers. Until it lands, ``clock`` is NEVER.
+
+    ``known`` and ``last_wait`` are the issuing thread's vector clock and last wait on a barrier that
+    no copies signal, both at the moment of issue.
+    """
+
+    __slots__ = (
+        "landed", "barrier", "phase", "address", "size", "what", "deliver", "known", "last_wait",
+    )  # fmt: skip
+
+    def __init__(self, thread, what, address, size, barrier=None):
+        super().__init__(-1, NEVER, thread.tid, thread.site(), thread.block)
+        self.landed, self.barrier, self.what = False, barrier, what
+        self.phase = barrier.phase if barrier else None
+        self.address, self.size = address, size
+        self.known, self.last_wait = thread.clocks[0].copy(), thread.last_wait
+
+
+class Live(Write):
+    """The eight bytes of an mbarrier that is in use."""
+
+    __slots__ = ("barrier",)
+
+    def __init__(self, barrier, thread):
+        super().__init__(-1, NEVER, thread.tid, thread.site(), thread.block)
+        self.barrier = barrier
+
+
+class Ended(Write):
+    """The bytes of an mbarrier after ``inval``: garbage, and free to those ordered after it."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self, thread):
+        super().__init__(-1, NEVER, thread.tid, thread.site(), thread.block)
+        self.ended = thread.clock
+
+
+OUTSIDE = Write(-1, NEVER, None, None, None)  # belongs to no array
+UNWRITTEN = Write(-1, NEVER, None, None, None)  # never written
+INITIAL = Write(0, 0, None, None, None)  # there before the kernel started
+
+
+# A reader of bytes since their last write is a plain tuple, the cheapest object there is. An owner
+# that is no thread is the copy engine, which reads until (owner, clock) is seen.
+OWNER, CLOCK, TID, SITE, BLOCK, ATOMIC = range(6)
+
+
+class ManyReads:
+    """Several readers, not ordered among themselves, of exactly the bytes [lo, hi)."""
+
+    __slots__ = ("by", "lo", "hi")
+
+    def __init__(self, reads, lo, hi):
+        self.by, self.lo, self.hi = {}, lo, hi
+        for r in reads:
+            self.add(r)
+
+    def add(self, r):
+        self.by[r[BLOCK], r[OWNER], r[ATOMIC]] = r
+
+
+def readers(entry):
+    """The readers in one entry of ``Space.read_by``: none, one or several."""
+    if entry is None:
+        return ()
+    return entry.by.values() if type(entry) is ManyReads else (entry,)
+
+
+def writers(record):
+    """The writes that a record stands for: itself, or the latest atomic one of every thread."""
+    return record.by.values() if record.atomic else (record,)
+
+
+def stretches(entries):
+    """(start, stop, entry) for each stretch of one and the same entry in a list."""
+    start = 0
+    while start < len(entries):
+        entry, stop = entries[start], start + 1
+        while stop < len(entries) and entries[stop] is entry:
+            stop += 1
+        yield start, stop, entry
+        start = stop

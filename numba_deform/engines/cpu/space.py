@@ -1,0 +1,180 @@
+"""A range of addresses whose accesses are checked against each other.
+
+The records of the bytes lie in Python lists, because a slice of a list is compared with one
+``count``: nearly every access finds one record on all its bytes.
+"""
+
+from .records import (
+    ATOMIC,
+    BLOCK,
+    CLOCK,
+    OUTSIDE,
+    OWNER,
+    TID,
+    UNWRITTEN,
+    Ended,
+    ManyReads,
+    readers,
+    stretches,
+    writers,
+)
+from .values import unpack
+from .verdicts import bad_overwrite, bad_read, bad_write
+
+MANY_READS = 100  # after so many reads in a row a thread may be polling: others get their turn
+
+
+class Space:
+    """One range of addresses with its records; ``base`` is the address of record 0.
+
+    ``flags`` holds what release operations have published: address -> knowledge (``thread.merged``).
+    """
+
+    def __init__(self, base):
+        self.base, self.written, self.read_by, self.flags = base, [], [], {}
+
+    # The checks. Each raises a SimFault or leaves its record.
+    def on_read(self, thread, address, size):
+        thread.reads += 1
+        if thread.reads > MANY_READS:
+            thread.many_reads("spin", self, address)
+        a = address - self.base
+        tid = thread.tid
+        records = self.written[a : a + size]
+        w = records[0] if records else OUTSIDE
+        if (
+            records.count(w) != size
+            or w.block is not thread.block
+            or (w.owner != tid and thread.seen[w.owner] < w.clock)
+            or w.atomic
+        ):
+            self._check_read(thread, records, address, size)
+        reads = self.read_by[a : a + size]
+        r = reads[0]
+        if (
+            type(r) is tuple
+            and r[OWNER] == tid
+            and r[CLOCK] == thread.clock
+            and r[BLOCK] is thread.block
+            and not r[ATOMIC]
+            and reads.count(r) == size
+        ):
+            return  # this thread has been here before
+        reader = (tid, thread.clock, tid, thread.here(), thread.block, False)
+        if reads.count(r) != size:
+            self._add_to_all(thread, a, reads, reader)  # rare: accesses of different sizes
+        elif r is None:
+            self.read_by[a : a + size] = [reader] * size
+        else:
+            self._add_reader(thread, a, size, r, reader)
+
+    def on_write(self, thread, address, size, record):
+        """``record`` is left on the bytes; all earlier accesses must be ordered before ``thread``."""
+        a = address - self.base
+        records = self.written[a : a + size]
+        if len(records) < size:
+            records.append(OUTSIDE)
+        for w in (records[0],) if records.count(records[0]) == size else dict.fromkeys(records):
+            if w is UNWRITTEN:
+                continue
+            if w.atomic and record.atomic:
+                record.join(w)
+            elif (unseen := self._unseen(thread, w)) and not _ended_before(thread, unseen):
+                raise bad_write(self, thread, unseen, address, size, record)
+        reads = self.read_by[a : a + size]
+        entry = reads[0]
+        if reads.count(entry) == size:
+            different = () if entry is None else (entry,)
+        else:
+            different = dict(zip(map(id, reads), reads, strict=True)).values()
+        for entry in different:
+            for r in readers(entry):
+                if not (r[ATOMIC] and record.atomic) and not self._saw_reader(thread, r):
+                    late = {x[TID] for x in readers(entry) if not self._saw_reader(thread, x)}
+                    raise bad_overwrite(self, thread, r, sorted(late), address, record)
+        self.written[a : a + size] = [record] * size
+        self.read_by[a : a + size] = [None] * size
+
+    def on_copy_read(self, thread, address, size, owner, clock):
+        """A copy that ``thread`` issues reads these bytes until the epoch (owner, clock)."""
+        self.on_read(thread, address, size)
+        a = address - self.base
+        reader = (owner, clock, thread.tid, thread.here(), thread.block, False)
+        self._add_to_all(thread, a, self.read_by[a : a + size], reader)
+
+    def on_acquire(self, thread, address, size):
+        """An atomic read: it does not race with atomic writes, but does with ordinary ones."""
+        a = address - self.base
+        if UNWRITTEN in self.written[a : a + size]:
+            thread.poll()  # as in _check_read
+        records = self.written[a : a + size]
+        for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
+            if not w.atomic and not self._sees(thread, w):
+                raise bad_read(self, thread, w, address, size)
+        reader = (thread.tid, thread.clock, thread.tid, thread.here(), thread.block, True)
+        self._add_to_all(thread, a, self.read_by[a : a + size], reader)
+
+    def _sees(self, thread, w):
+        return w.owner == thread.tid or thread.seen[w.owner] >= w.clock
+
+    def _unseen(self, thread, w):
+        """The write that ``w`` stands for and nothing orders before ``thread``, or None."""
+        return next((each for each in writers(w) if not self._sees(thread, each)), None)
+
+    def _saw_reader(self, thread, r):
+        return r[OWNER] == thread.tid or thread.seen[r[OWNER]] >= r[CLOCK]
+
+    def _check_read(self, thread, records, address, size):
+        a = address - self.base
+        if UNWRITTEN in records:
+            thread.spin()  # let the late writer come, so that the fault can name it
+            records = self.written[a : a + size]
+        for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
+            if unseen := self._unseen(thread, w):
+                raise bad_read(self, thread, unseen, address, size)
+
+    def _add_to_all(self, thread, a, entries, reader):
+        for lo, hi, entry in stretches(entries):
+            self._add_reader(thread, a + lo, hi - lo, entry, reader)
+
+    def _add_reader(self, thread, a, size, entry, reader):
+        # One reader is enough to remember where the other's reads are ordered before it. An atomic
+        # reader stands for atomic ones only, since atomic writes do not race with it.
+        if (
+            type(entry) is tuple
+            and (entry[ATOMIC] or not reader[ATOMIC])
+            and self._saw_reader(thread, entry)
+        ):
+            entry = None
+        if entry is None:
+            self.read_by[a : a + size] = [reader] * size
+        elif type(entry) is ManyReads and entry.lo == a and entry.hi == a + size:
+            entry.add(reader)
+        else:
+            self.read_by[a : a + size] = [ManyReads([*readers(entry), reader], a, a + size)] * size
+
+    def polled(self, block, kind, addresses):
+        """What those who poll these addresses wait for: fields of a ``Wait``."""
+        sites = {}
+        for address in addresses:
+            a = address - self.base
+            for w in self.written[a : a + 1]:
+                sites.update({each.tid: each.site for each in writers(w) if each.block is block})
+        if not sites:
+            why = "no thread of the block has written it"
+        else:
+            lines = sorted({block.threads[t].at(site) for t, site in sites.items()})
+            why = f"wrote it before, at {lines[0]}{' and elsewhere' * (len(lines) > 1)}"
+        more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+        value = unpack(self.bytes, addresses[0] - self.base, 4, 1) if kind == "flag" else ""
+        return {
+            "on": self.name_of(addresses[0]) + more,
+            "state": f"holds {value}" if kind == "flag" else "",
+            "by": tuple(sorted(sites)),
+            "why": why,
+        }
+
+
+def _ended_before(thread, w):
+    """Whether the bytes are those of a barrier that ended before ``thread`` came."""
+    return isinstance(w, Ended) and thread.seen[w.tid] >= w.ended

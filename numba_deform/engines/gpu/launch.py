@@ -1,0 +1,146 @@
+"""Launching compiled kernels on a stream, with arguments that a launch can share, and timing them."""
+
+import ctypes
+import functools
+
+import numpy as np
+
+from .device import DeviceArray, check, driver_call
+
+
+@functools.cache
+def _loaded(gpu, kernel, shared_bytes):
+    """The kernel in the driver, allowed to use ``shared_bytes`` of dynamic shared memory."""
+    from cuda.bindings import driver
+    from cuda.core import ObjectCode
+
+    compiled = kernel.compile(gpu.architecture)
+    code = ObjectCode.from_cubin(compiled.cubin)
+    function = code.get_kernel(compiled.entry)
+    if shared_bytes:
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        kernel, device = driver.CUkernel(int(function.handle)), driver.CUdevice(gpu.device.device_id)
+        driver_call("cuKernelSetAttribute", attribute, shared_bytes, kernel, device)
+    return code, function
+
+
+def set_variable(gpu, kernel, shared_bytes, name, value):
+    """Write the 64-bit ``value`` to the variable ``name`` of the kernel's module."""
+    from cuda.bindings import driver
+
+    code, _ = _loaded(gpu, kernel, shared_bytes)
+    library = driver.CUlibrary(int(code.handle))
+    address, size = driver_call("cuLibraryGetGlobal", library, name.encode())
+    word = np.array([value], np.uint64)
+    assert size == word.nbytes
+    driver_call("cuMemcpyHtoD", address, word.ctypes.data, size)
+
+
+@functools.cache
+def resident_blocks(gpu, kernel, shared_bytes=0):
+    """How many blocks of ``kernel`` the whole GPU holds at once, as the driver says."""
+    _, function = _loaded(gpu, kernel, shared_bytes)
+    each = function.occupancy.max_active_blocks_per_multiprocessor(kernel.threads, shared_bytes)
+    return gpu.sms * each
+
+
+_SCALARS = {"uint64": np.uint64, "int32": np.int32, "uint32": np.uint32, "float32": np.float32}
+
+
+def _scalar(kind, arg):
+    return _SCALARS[str(kind)](arg.address if isinstance(arg, DeviceArray) else arg)
+
+
+def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None):
+    """Launch ``kernel`` with ``grid`` blocks of its own size, without waiting for it.
+
+    ``args`` are integers (addresses for ``uint64`` parameters), floats or DeviceArrays. ``stream`` is a
+    cuda.core Stream, default the device's default stream.
+    """
+    from cuda.core import LaunchConfig
+    from cuda.core import launch as core_launch
+
+    _, function = _loaded(gpu, kernel, shared_bytes)
+    values = [_scalar(*pair) for pair in zip(kernel.signature.args, args, strict=True)]
+    config = LaunchConfig(grid=grid, block=kernel.threads, shmem_size=shared_bytes)
+    core_launch(stream or gpu.device.default_stream, config, function, *values)
+
+
+class ArgumentBlock:
+    """A kernel's arguments as cuLaunchKernel reads them: at ``address``, pointers to the values.
+
+    ``args`` are as for :func:`launch`. One that is a ``ctypes.c_uint64`` stays the caller's: what is
+    written to its ``value`` is what the next launch gets, wherever among the arguments it stands.
+    """
+
+    def __init__(self, kernel, args):
+        self._keep = tuple(args)  # DeviceArrays live as long as launches may read them
+        self._values = [self._in_memory(*pair) for pair in zip(kernel.signature.args, args, strict=True)]
+        places = map(ctypes.addressof, self._values)
+        self._pointers = (ctypes.c_void_p * len(self._values))(*places)
+        self.address = ctypes.addressof(self._pointers)
+
+    @staticmethod
+    def _in_memory(kind, arg):
+        if isinstance(arg, ctypes.c_uint64):
+            assert str(kind) == "uint64"
+            return arg
+        scalar = _scalar(kind, arg)
+        return np.ctypeslib.as_ctypes_type(scalar.dtype)(scalar.item())
+
+
+def ready_launch(gpu, kernel, grid, shared_bytes, block):
+    """A function ``run(stream)``, a stream's handle, that launches with what the ArgumentBlock holds.
+
+    It calls the driver and nothing else, so it costs the host a few microseconds, and may be captured.
+    """
+    from cuda.bindings import driver
+
+    _, function = _loaded(gpu, kernel, shared_bytes)
+    function = driver.CUkernel(int(function.handle))
+    driver_call("cuKernelGetFunction", function)  # loads it now: a capture is no time for that
+    gpu.device.set_current()
+    context = driver_call("cuCtxGetCurrent")
+    threads = kernel.threads
+    push, call, pop = driver.cuCtxPushCurrent, driver.cuLaunchKernel, driver.cuCtxPopCurrent
+
+    def run(stream):
+        # A default stream belongs to the current context, which may be another GPU's, or none.
+        check(push(context))
+        try:
+            check(call(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, block.address, 0))
+        finally:
+            pop()
+
+    return run
+
+
+def profile_launch(gpu, run):
+    """Call ``run()`` as what a profiler counts that was started off (``--profile-from-start off``)."""
+    gpu.device.sync()
+    driver_call("cuProfilerStart")
+    run()
+    gpu.device.sync()
+    driver_call("cuProfilerStop")
+
+
+def time_launches(gpu, run, repeats=10, warm_up=3, between=None):
+    """Milliseconds of each of ``repeats`` calls of ``run()``, by events, after ``warm_up`` calls.
+
+    ``between()`` runs before every timed call, outside the clock: rotating buffers, clearing caches.
+    """
+    from cuda.core import EventOptions
+
+    stream, timed = gpu.device.default_stream, EventOptions(timing_enabled=True)
+    for _ in range(warm_up):
+        run()
+    times = []
+    for _ in range(repeats):
+        if between:
+            between()
+        start = stream.record(options=timed)
+        run()
+        end = stream.record(options=timed)
+        end.sync()
+        times.append(end - start)
+    return times

@@ -1,0 +1,179 @@
+"""What a TMA instruction moves: boxes, copied between NumPy arrays and bytes as the hardware does it."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from .rules import SWIZZLES, broken_rule, check_option
+
+# Every 16 bits of an element that the NaN fill wrote. The manuals only call it a special NaN; this
+# pattern is what GPUs were seen to deliver.
+_NAN_FILL_HALFWORD = 0x7FF7
+
+
+class Boxes:
+    """The boxes of a map: sizes and copies. What TensorMap has beside its arguments."""
+
+    @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """Distance in elements between neighbours of the box, as the hardware applies it."""
+        if self.interleave == "none":
+            return (1, *self.element_strides[1:])  # the innermost element stride is ignored
+        return self.element_strides
+
+    @cached_property
+    def box_shape(self) -> tuple[int, ...]:
+        """Elements of the box in shared memory, innermost first: ceil(box / element stride)."""
+        return tuple(-(-size // step) for size, step in zip(self.box, self.steps, strict=True))
+
+    @cached_property
+    def box_bytes(self) -> int:
+        """Bytes one load writes and adds to its barrier's tx-count, outside elements included."""
+        return prod(self.box_shape) * self.itemsize
+
+    def load_box(self, coords: Sequence[int], read: Callable | None = None) -> np.ndarray:
+        """The bytes that a TMA load at these coordinates delivers, before swizzling.
+
+        coords  corner of the box in elements, innermost first; may be negative or past the end
+        read    read(address, nbytes) -> bytes-like; called for each dense run of bytes instead of
+                reading the NumPy array, so that the caller can check every access
+        Returns a fresh uint8 array of ``box_bytes``, dense, innermost dimension fastest; elements
+        outside the tensor are fill.
+
+        Raises TensorMapError for a wrong number of coordinates or one beyond 32 bits, ValueError
+        for a map over a device address (without ``read``), NotImplementedError for interleaved
+        maps and for element types that change bits in flight.
+        """
+        tensor, box, inside = self._overlap(coords)
+        if inside and read is None:
+            return self._view[tensor].copy().reshape(-1).view(np.uint8)
+        result = np.zeros(self.box_shape[::-1], dtype=self._word)
+        if self.fill == "nan":
+            result.view(np.uint16)[...] = _NAN_FILL_HALFWORD
+        if tensor is not None and read is None:
+            result[box] = self._view[tensor]
+        elif tensor is not None:
+            part = result[box]
+            for index, address, nbytes in self._runs(tensor):
+                part[index] = np.frombuffer(read(address, nbytes), dtype=result.dtype)
+        return result.reshape(-1).view(np.uint8)
+
+    def store_box(self, coords: Sequence[int], data) -> None:
+        """Write a box to the NumPy array as a TMA store does; the part outside is dropped.
+
+        coords  corner of the box in elements, innermost first; not negative, may overhang the end
+        data    ``box_bytes`` bytes (uint8 array or bytes-like), dense, before swizzling
+
+        Raises TensorMapError for a negative corner or the wrong number of bytes, and otherwise as
+        load_box does; ValueError for a read-only array.
+        """
+        if isinstance(data, np.ndarray):
+            data = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        else:
+            data = np.frombuffer(data, dtype=np.uint8)
+        if data.nbytes != self.box_bytes:
+            required = f"{self.box_bytes} bytes, one box"
+            raise broken_rule("box bytes", "len(data)", f"{data.nbytes} bytes", required)
+        tensor, box, _ = self._overlap(coords)
+        for i, start in enumerate(map(int, coords)):
+            if start < 0:
+                hint = "only loads may start before the tensor"
+                raise broken_rule("store corner", f"coords[{i}] of a store", start, "0 or more", hint)
+        if tensor is not None:
+            self._view[tensor] = data.view(self._word).reshape(self.box_shape[::-1])[box]
+
+    @cached_property
+    def _view(self) -> np.ndarray:
+        """The tensor's elements as unsigned integers, shape and order of the NumPy world."""
+        if self.array is None:
+            raise ValueError(
+                f"this map's base is the device address {self.address:#x}; "
+                "only a map over a NumPy array can be copied on the CPU"
+            )
+        return np.asarray(_Memory(self))
+
+    @cached_property
+    def _word(self) -> np.dtype:
+        """Unsigned integer as large as one element: copies move bits, not numbers."""
+        return np.dtype(f"u{self.itemsize}")
+
+    @cached_property
+    def _axes(self) -> tuple[tuple[int, int, int], ...]:
+        """(elements of the tensor, elements of the box, step) per dimension, innermost first."""
+        if self.interleave != "none":
+            raise NotImplementedError(f"interleave {self.interleave} is not modelled on the CPU")
+        if self.element.converts:
+            raise NotImplementedError(f"{self.dtype} changes bits in flight: not modelled on the CPU")
+        return tuple(zip(self.dims, self.box_shape, self.steps, strict=True))
+
+    def _overlap(self, coords: Sequence[int]):
+        """Where the box at these coordinates meets the tensor, outermost dimension first.
+
+        Returns (slices of the tensor, slices of the box, whether the whole box is inside), with
+        None in place of the slices when they do not meet.
+        """
+        axes = self._axes
+        if len(coords) != len(axes):
+            required = f"{self.rank}, innermost first"
+            raise broken_rule("box corner", "len(coords)", len(coords), required)
+        tensor, box, inside = [], [], True
+        for start, (dim, count, step) in zip(coords, axes, strict=True):
+            start = int(start)  # NumPy's 32-bit integers would overflow below
+            if not -(2**31) <= start < 2**31:
+                raise broken_rule("box corner", "a coordinate", start, "a signed 32-bit integer")
+            first, stop = 0, count
+            if start < 0 or start + (count - 1) * step >= dim:
+                inside = False
+                if start < 0:
+                    first = -(start // step)  # ceil(-start / step)
+                stop = min(count, -((start - dim) // step))  # ceil((dim - start) / step)
+                if first >= stop:
+                    return None, None, False
+            tensor.append(slice(start + first * step, start + (stop - 1) * step + 1, step))
+            box.append(slice(first, stop))
+        return tuple(tensor[::-1]), tuple(box[::-1]), inside
+
+    def _runs(self, tensor):
+        """Each dense run of bytes of a part of the tensor: (outer index, address, bytes)."""
+        *outer, inner = tensor
+        start = self.address + inner.start * self.itemsize
+        nbytes = (inner.stop - inner.start) * self.itemsize
+        ranges = [range(part.start, part.stop, part.step) for part in outer]
+        for index in product(*(range(len(numbers)) for numbers in ranges)):
+            offset = sum(
+                numbers[i] * stride
+                for numbers, i, stride in zip(ranges, index, self.strides[::-1], strict=True)
+            )
+            yield index, start + offset, nbytes
+
+
+class _Memory:
+    """Raw memory of a map over a NumPy array, shaped for numpy.asarray; keeps the array alive."""
+
+    def __init__(self, m: Boxes):
+        self.array = m.array
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (m.address, not m.array.flags.writeable),
+            "shape": m.dims[::-1],
+            "strides": (*m.strides[::-1], m.itemsize),
+            "typestr": m._word.str,
+        }
+
+
+def swizzle_offsets(n: int, mode: str) -> np.ndarray:
+    """Where each of the first n bytes of a box lies in shared memory after swizzling.
+
+    The base must be aligned to 1024 bytes (to 256 and 512 for modes 32B and 64B), because the
+    hardware permutes bits of the address itself: 128B: bits 4-6 ^= bits 7-9; 64B: bits 4-5 ^= bits
+    7-8; 32B: bit 4 ^= bit 7. Returns int64 offsets, shape (n,): byte i lies at result[i].
+
+    Raises TensorMapError for an unknown mode. Source: PTX ISA 5.5, swizzling modes.
+    """
+    check_option("swizzle", mode, SWIZZLES)
+    offsets = np.arange(n, dtype=np.int64)
+    mask = {"none": 0b000, "32B": 0b001, "64B": 0b011, "128B": 0b111}[mode]
+    return offsets ^ (((offsets >> 7) & mask) << 4)

@@ -1,0 +1,267 @@
+"""Tensor maps: one as a checked description, and many in one buffer as a kernel receives them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from .boxes import Boxes
+from .encoding import MAP_BYTES, encode
+from .rules import (
+    DIMENSION_NAMES,
+    ELEMENT_TYPES,
+    FILLS,
+    INTERLEAVES,
+    L2_PROMOTIONS,
+    SWIZZLES,
+    ElementType,
+    broken_rule,
+    check_option,
+    check_rules,
+    element_type,
+    integers,
+)
+
+MAP_ALIGNMENT = 128  # what TensorMapArray gives; the driver asks for 64
+OPTIONS = {"interleave": INTERLEAVES, "swizzle": SWIZZLES, "l2_promotion": L2_PROMOTIONS, "fill": FILLS}
+
+
+def address_of(source) -> tuple[int, np.ndarray | None]:
+    """The address of an int, a NumPy array or a device array, and the array if it is NumPy's."""
+    if isinstance(source, np.ndarray):
+        return source.__array_interface__["data"][0], source
+    interface = getattr(source, "__cuda_array_interface__", None)
+    if interface is not None:
+        return interface["data"][0], None
+    try:
+        return operator.index(source), None
+    except TypeError:
+        required = "an int, a NumPy array or an object with __cuda_array_interface__"
+        given = f"a {type(source).__name__}"
+        raise broken_rule("base type", "the base address", given, required) from None
+
+
+@dataclass(frozen=True, repr=False)
+class TensorMap(Boxes):
+    """One tiled tensor map of rank 1 to 5, frozen. All lists are innermost dimension first.
+
+    address          device address (int), device array (__cuda_array_interface__), or a NumPy
+                     array for the CPU engine. The caller keeps device memory alive.
+    dtype            element type: a name of ELEMENT_TYPES or a NumPy dtype
+    dims             elements of the tensor along each dimension
+    strides          bytes from one element to the next along dimensions 1..rank-1
+    box              elements that one instruction spans along each dimension
+    element_strides  take every n-th element of the span; default 1 along every dimension. Along
+                     dimension 0 it is ignored unless the map is interleaved.
+    interleave       "none", "16B", "32B"
+    swizzle          "none", "32B", "64B", "128B": how the box is permuted in shared memory
+    l2_promotion     "none", "64B", "128B", "256B": how much L2 fetches at once (speed only)
+    fill             "zero" or "nan": what elements outside the tensor read as
+    names            names of the dimensions, for printing
+    map_address      where the encoded map will lie, if that is known already; only checked
+
+    ``array`` is the NumPy array, or None. Raises TensorMapError for the first broken rule, or when
+    the map reaches past the end of the NumPy array.
+
+    Source: PTX ISA 5.5; CUDA driver API, cuTensorMapEncodeTiled.
+    """
+
+    address: int
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    _: KW_ONLY
+    element_strides: tuple[int, ...] | None = None
+    interleave: str = "none"
+    swizzle: str = "none"
+    l2_promotion: str = "none"
+    fill: str = "zero"
+    names: Sequence[str] | None = field(default=None, compare=False)
+    map_address: int = field(default=0, compare=False)
+    array: np.ndarray | None = field(default=None, init=False, compare=False)
+    check: InitVar[bool] = True  # False: no rule is checked, to ask the driver about a bad map
+
+    def __post_init__(self, check):
+        dims = integers("dims", self.dims)
+        steps = (1,) * len(dims) if self.element_strides is None else self.element_strides
+        address, array = address_of(self.address)
+        values = {
+            "address": address,
+            "array": array,
+            "dtype": element_type(self.dtype).name,
+            "dims": dims,
+            "strides": integers("strides", self.strides),
+            "box": integers("box", self.box),
+            "element_strides": integers("element_strides", steps),
+            "names": tuple(self.names or DIMENSION_NAMES.get(len(dims), ())),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # the only place where a frozen map is written
+        for name, table in OPTIONS.items():
+            check_option(name, getattr(self, name), table)
+        if check:
+            check_rules(self)
+            self._check_array()
+
+    @classmethod
+    def of(cls, array, box: Sequence[int], *, dtype=None, **options) -> TensorMap:
+        """The map of a whole array: dims and strides are its shape and strides, reversed.
+
+        array    NumPy array or object with __cuda_array_interface__, shape outermost first
+        box      elements, innermost first
+        dtype    overrides the array's element type, e.g. for a uint16 array of bfloat16 bits
+        options  as for TensorMap
+
+        Raises TensorMapError if the elements of the last axis are not next to each other, or for
+        any broken rule.
+        """
+        shape, strides, own_dtype = _layout_of(array)
+        element = element_type(own_dtype if dtype is None else dtype)
+        if element.itemsize != own_dtype.itemsize:
+            given = f"{element.name} ({element.itemsize} bytes)"
+            required = f"a type as large as the array's elements ({own_dtype.itemsize} bytes)"
+            raise broken_rule("element type", "dtype", given, required)
+        if shape and shape[-1] > 1 and strides[-1] != element.itemsize:
+            raise broken_rule(
+                "innermost dimension dense",
+                f"the stride of the last axis of an array of shape {tuple(shape)}",
+                f"{strides[-1]} bytes",
+                f"{element.itemsize} bytes, the size of one element",
+                "a tensor map has no stride for the innermost dimension: "
+                "reorder the axes or make the array contiguous",
+            )
+        return cls(array, element, shape[::-1], strides[:-1][::-1], box, **options)
+
+    def _check_array(self) -> None:
+        """Raise TensorMapError if the map reaches outside the memory of its NumPy array."""
+        if self.array is None:
+            return
+        steps = zip(self.array.shape, self.array.strides, strict=True)
+        reach = [(size - 1) * step for size, step in steps]
+        rule = "inside the array"
+        if min(reach, default=0) < 0:
+            raise broken_rule(rule, "a stride of the array", "negative", "positive", "copy the array")
+        available = sum(reach) + self.array.itemsize if self.array.size else 0
+        if self.extent > available:
+            given = f"{self.extent} bytes past its base"
+            required = f"within the array's {available} bytes"
+            hint = "check dims and strides (bytes, not elements)"
+            raise broken_rule(rule, "the end of the map", given, required, hint)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.dims)
+
+    @property
+    def element(self) -> ElementType:
+        """The element type with its properties."""
+        return ELEMENT_TYPES[self.dtype]
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.element.itemsize
+
+    @property
+    def extent(self) -> int:
+        """Bytes from the base to the end of the tensor's last element."""
+        outer = zip(self.dims[1:], self.strides, strict=True)
+        return self.dims[0] * self.itemsize + sum((dim - 1) * stride for dim, stride in outer)
+
+    def _settings(self) -> str:
+        """The options, without the two rare ones where they are at their defaults."""
+        settings = [f"swizzle={self.swizzle}", f"fill={self.fill}"]
+        rare = [(name, getattr(self, name)) for name in ("interleave", "l2_promotion")]
+        return ", ".join(settings + [f"{name}={value}" for name, value in rare if value != "none"])
+
+    def __repr__(self) -> str:
+        text = f"TensorMap({self.dtype}, dims={self.dims}, strides={self.strides}, box={self.box}"
+        if any(step != 1 for step in self.element_strides):
+            text += f", element_strides={self.element_strides}"
+        return f"{text}, base={self.address:#x}, {self._settings()})"
+
+    def __str__(self) -> str:
+        where = "device memory" if self.array is None else "NumPy array"
+        lines = [
+            f"tensor map: {self.dtype}, rank {self.rank}, base {self.address:#x} ({where})",
+            f"  {'dim':<10} {'size':>10} {'stride (bytes)':>15} {'box':>5} {'every':>6}",
+        ]
+        strides = (self.itemsize, *self.strides)
+        for i in range(self.rank):
+            name = f"{i} {self.names[i]}" if i < len(self.names) else str(i)
+            lines.append(
+                f"  {name:<10} {self.dims[i]:>10} {strides[i]:>15} {self.box[i]:>5} {self.steps[i]:>6}"
+            )
+        lines.append(f"  {self._settings()}; {self.box_bytes} bytes per box")
+        return "\n".join(lines)
+
+
+def _layout_of(array):
+    """(shape, strides in bytes, dtype) of a NumPy array or a device array, outermost first."""
+    if isinstance(array, np.ndarray):
+        return array.shape, array.strides, array.dtype
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        required = "a NumPy array or an object with __cuda_array_interface__"
+        hint = "give address, dims and strides to TensorMap itself"
+        raise broken_rule("base type", "the array", f"a {type(array).__name__}", required, hint)
+    shape, dtype = interface["shape"], np.dtype(interface["typestr"])
+    strides = interface.get("strides")
+    if strides is None:  # the interface's way of saying C-contiguous
+        strides = tuple(prod(shape[axis + 1 :]) * dtype.itemsize for axis in range(len(shape)))
+    return shape, strides, dtype
+
+
+class TensorMapArray:
+    """n tensor maps in one buffer, as a kernel receives them.
+
+    maps     the TensorMap objects, in order
+    host     uint8 array of shape (n, 128) whose start is 128-byte aligned; copy it to the device
+             after ``encode_into_host``. Until then each slot holds a readable placeholder, which is
+             enough for the CPU engine: it finds a map by the address of its slot.
+    encoded  whether the slots hold encoded maps
+    """
+
+    def __init__(self, maps: Iterable[TensorMap]):
+        self.maps = tuple(maps)
+        count = len(self.maps)
+        room = np.zeros(count * MAP_BYTES + MAP_ALIGNMENT, dtype=np.uint8)
+        skip = -address_of(room)[0] % MAP_ALIGNMENT
+        self.host = room[skip : skip + count * MAP_BYTES].reshape(count, MAP_BYTES)
+        for i in range(count):
+            text = f"numba_deform tensor map {i}, not encoded".encode().ljust(MAP_BYTES, b".")
+            self.host[i] = np.frombuffer(text, dtype=np.uint8)
+        self.encoded = False
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def __getitem__(self, index):
+        return self.maps[index]
+
+    def __repr__(self) -> str:
+        state = "encoded" if self.encoded else "not encoded"
+        return f"TensorMapArray({len(self)} maps, {state})"
+
+    @property
+    def address(self) -> int:
+        """Address of the first slot in host memory."""
+        return address_of(self.host)[0]
+
+    def slot_address(self, index: int) -> int:
+        """Address of one slot in host memory; negative indices count from the end."""
+        return self.address + range(len(self))[index] * MAP_BYTES
+
+    def encode_into_host(self) -> np.ndarray:
+        """Encode every map into its slot; returns ``host``. Raises as :func:`encode` does."""
+        encoded = b"".join(map(encode, self.maps))  # all or nothing
+        self.host[...] = np.frombuffer(encoded, dtype=np.uint8).reshape(self.host.shape)
+        self.encoded = True
+        return self.host
