@@ -34,25 +34,26 @@ import numpy as np
 from numba import cuda, int32, uint32, uint64
 from numba.cuda import types
 
-from numba_deform.attention.call import check_problem
-from numba_deform.compiler import kernel
+from numba_deform import preset
+from numba_deform.attention.checks import check_problem
+from numba_deform.compiler import i32, kernel, u64
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
 from numba_deform.course.bugs.base import poison, random_words
 from numba_deform.course.lessons import lesson7 as check
 from numba_deform.course.lessons import pictures
-from numba_deform.course.lessons.recorded import results
+from numba_deform.course.lessons.results import results
+from numba_deform.device.limits import limits_of
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import ld_global_v4, ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
-from numba_deform.kernels.budget import Budget, limits_of, occupancy
+from numba_deform.kernels.budget import Budget, occupancy
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure.ceilings import PASSES
-from numba_deform.workloads.workload import preset
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -64,8 +65,9 @@ print(measured["machine"]["gpu"], "at", GHZ, "GHz,", measured["date"][:10])
 # %% [markdown]
 # ## With pencil and paper
 #
-# The job is the original programs' one, "the seeds' shape": 48 batches, 20522 queries, one head, 4 levels, 8
-# points, 32 channels of fp16. First the bytes that have to come from memory once, and go there once:
+# The job is that of the preset `seeds`, the shape on which the experiments before this package were run: 48
+# batches, 20522 queries, one head, 4 levels, 8 points, 32 channels of fp16. First the bytes that have to come
+# from memory once, and go there once:
 
 # %%
 B, S, H, C, Q, L, P = 48, 19560, 1, 32, 20522, 4, 8
@@ -131,14 +133,16 @@ for name, ms in ceilings.items():
 
 # %%
 rows = {row["variant"]: row for row in measured["rows"] if row["pattern"] == LOCAL}
-windows = {row["variant"]: row for row in results("windows_cells")["rows"]}
+windows = {
+    row["variant"]: row for row in results("windows_seeds")["rows"] if row["pattern"] == LOCAL
+}
 NAMES = ("direct", "tile", "phase2", "tma", "tma-fastest")
 times = {name: rows[name]["median_ms"] for name in NAMES}
 times["window"] = windows["window"]["median_ms"]
 pictures.times(
     times,
     {f"ceiling: {name}": ms for name, ms in ceilings.items() if name != "launch"},
-    title="seeds' shape, local(2), NVIDIA H200",
+    title="seeds, local(2), NVIDIA H200",
 )
 
 # %% [markdown]
@@ -174,22 +178,22 @@ for name in (*NAMES, "window"):
 # %% [markdown]
 # Read this table before you tune anything.
 #
-# - `tma-fastest`: 96 %. It is at its ceiling. More stages, more warps, better arithmetic: nothing can make it
-#   faster than 0.965 ms, and `direct`, with plain loads, takes half of that. **A TMA instruction for each
+# - `tma-fastest`: 98 %. It is at its ceiling. More stages, more warps, better arithmetic: nothing can make it
+#   faster than 0.966 ms, and `direct`, with plain loads, takes half of that. **A TMA instruction for each
 #   tile loses here, and no tuning helps.** It has to bring more with each instruction.
-# - `phase2`, the warp-specialized pipeline: 54 %. Something else than the unit holds it. Its timeline said
-#   what (`bench/NOTES.md`): two warps issue, at some 80 cycles a tile each, and the consumers wait for 72 %
-#   of their time.
-# - `window`: 69 % of the ceiling of shared memory, `direct`: 52 % of that of L1. Here there is still room,
+# - `phase2`, the pipeline of lesson 5 that is called `roles-shared` now: 55 %. Something else than the unit
+#   holds it. Its timeline said what (`bench/NOTES.md`): two warps issue, at some 80 cycles a tile each, and
+#   the consumers wait for 72 % of their time.
+# - `window`: 80 % of the ceiling of shared memory, `direct`: 51 % of that of L1. Here there is still room,
 #   and the rest of this lesson is about where it goes.
 
 # %% [markdown]
 # ## Why a window does not lose
 #
 # The unit needs 8 cycles for an instruction that brings a 2 × 2 tile. So bring a box from which *many*
-# samples read. `window` groups the queries by cells of 12 × 12 pixels and brings one box for each level
-# around a cell. How many samples share one instruction? That is arithmetic on the locations, and the package
-# does it for one batch of the seeds' shape:
+# samples read. `window` groups the queries by cells of the picture and brings one box for each level around a
+# cell. How many samples share one instruction? That is arithmetic on the locations, and the package does it
+# for one batch of our job:
 
 # %%
 inputs = preset("seeds", batch=1, pattern=LOCAL).generate(seed=1)
@@ -200,7 +204,8 @@ problem = check_problem(
 chosen = variant("window")
 fit = chosen.fit(problem, chosen.configure(problem.constants), inputs.sampling_locations)
 pixels = sum(height * width for height, width in fit.config.boxes)
-print("boxes of the four levels, height x width:", fit.config.boxes)
+print("cells, height x width in pixels of the finest level:", fit.config.cell)
+print("boxes of the four levels:", fit.config.boxes)
 instructions = fit.items * L
 print(f"{problem.samples / instructions:.0f} samples share one instruction")
 brought = fit.items * pixels * C * HALF
@@ -208,10 +213,10 @@ print(f"{brought / problem.samples:.1f} bytes are brought for each sample, inste
 print(f"which are {brought / problem.samples / 128:.2f} wavefronts; {fit.outside:.2%} are outside")
 
 # %% [markdown]
-# Eight cycles divided by 1466 is nothing. And fewer bytes come: neighbours share their pixels. The price is
-# paid elsewhere. Somebody has to group the queries; what lies outside its window takes a slow path of its
-# own; and where samples are not near their query, windows lose by far (local(8): 4.03 ms against 0.52,
-# README). The idea is not "TMA is fast". It is **one instruction, many samples**.
+# Eight cycles divided by hundreds is nothing. And fewer bytes come: neighbours share their pixels. The
+# price is paid elsewhere. Somebody has to group the queries; what lies outside its window takes a slow path
+# of its own; and where samples are not near their query, windows lose by far (local(8): 2.21 ms against 0.53,
+# `bench/NOTES.md`). The idea is not "TMA is fast". It is **one instruction, many samples**.
 #
 # What is left is the way from shared memory to the registers: the two wavefronts. They are two only if no
 # bank is asked twice.
@@ -308,18 +313,18 @@ def first_column(x, row):
 check.column_order(first_column)
 
 # %% [markdown]
-# This one line is in `kernels/window.py` (`swap`). It needs windows of an even width, so that a pixel and the
-# one below it have the same parity; `kernels/window_fit.py` rounds the width up. What the kernel has in all was
-# counted:
-# 2.42 wavefronts a sample, at 81 % of the path's peak (`bench/NOTES.md`). Is that its time?
+# This one line is in `kernels/window.py` too (`columns`). It needs windows of an even width, so that a pixel
+# and the one below it have the same parity; `kernels/window_fit.py` rounds the width up. What the kernel has
+# in all was counted: 2.37 wavefronts a sample, at 93 % of the path's peak (`bench/NOTES.md`). Is that its
+# time?
 
 # %%
-paper = 2.42 * samples / SMS / (GHZ * 1e6)
-print(f"2.42 wavefronts: {paper:.3f} ms; at 81 %: {paper / 0.81:.3f} ms")
+paper = 2.366 * samples / SMS / (GHZ * 1e6)
+print(f"2.37 wavefronts: {paper:.3f} ms; at 92.6 %: {paper / 0.926:.3f} ms")
 print(f"measured: {times['window']:.3f} ms")
 
 # %% [markdown]
-# That is its time, within 2 %. To make it faster, save wavefronts, or have one start in more of the cycles.
+# That is its time, within 3 %. To make it faster, save wavefronts, or have one start in more of the cycles.
 #
 # ## Exercise 5: rows and columns
 #
@@ -383,8 +388,8 @@ TILE = 2 * 2 * 32 * 2
 WORDS = TILE // 4
 
 
-@kernel(types.void(types.uint64, types.uint64, types.int32, types.int32), threads=32)
-def one_tile(map, out, x, y):
+@kernel(threads=32)
+def one_tile(map: u64, out: u64, x: i32, y: i32):
     tile = cuda.shared.array(TILE, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tile_at, full = shared_address(tile), shared_address(barrier)
@@ -456,8 +461,8 @@ print("\n".join(lines[at - 4 : at + 4]))
 
 # %%
 def sums(min_blocks):
-    @kernel(types.void(types.uint64, types.uint64), threads=256, min_blocks=min_blocks)
-    def sum_of_loads(data, out):
+    @kernel(threads=256, min_blocks=min_blocks)
+    def sum_of_loads(data: u64, out: u64):
         tid = int32(cuda.threadIdx.x)
         parts = cuda.local.array((12, 4), types.uint32)
         for i in range(12):
@@ -475,11 +480,11 @@ def sums(min_blocks):
 
 
 for wish in (1, 8):
-    made = inspect_kernel(sums(wish))
-    held = occupancy(256, made.registers, made.shared, limits)
+    form = inspect_kernel(sums(wish))
+    held = occupancy(256, form.registers, form.shared, limits)
     print(
-        f"min_blocks={wish}: {made.registers} registers, {made.spill_stores} spill stores, "
-        f"{made.spill_loads} spill loads; {held.blocks} blocks on an SM"
+        f"min_blocks={wish}: {form.registers} registers, {form.spill_stores} spill stores, "
+        f"{form.spill_loads} spill loads; {held.blocks} blocks on an SM"
     )
 
 # %% [markdown]

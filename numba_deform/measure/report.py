@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-from ..kernels.registry import VARIANTS
+from ..kernels.registry import VARIANTS, current_name
 from ..workloads.presets import PRESETS
 from .parameters import show
 from .timeline import SERIES
@@ -117,7 +117,7 @@ def summary(documents, variants=()):
     for name in dict.fromkeys(listed):
         errors = [row["error"] for row in measured if row["variant"] == name]
         if errors:
-            known = VARIANTS.get(name.split(" ")[0])  # a peer is none
+            known = VARIANTS.get(current_name(name.split(" ")[0]))  # a peer is none
             cells = [_against(times, name, place) for place in places]
             told = (known.systems, known.why) if known else ("", "")
             rows.append((name, told[0], *cells, f"{max(errors):.1e}", told[1]))

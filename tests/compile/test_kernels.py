@@ -31,10 +31,10 @@ FAMILIES = {  # one name for each kernel, and configurations that change its cod
     ],
     "persistent": [{"stages": 1}, {"stages": 4}, {"maps": "level"}],
     "persistent-prefetch": [{}, {"arithmetic": "fp32", "min_blocks": 1}],
-    "phase1": [{}, {"stages": 8}, {"arithmetic": "fp32"}, {"prefetch": True}],
-    "phase2": [{"arithmetic": "fp32"}, {"maps": "level"}, {"debug": True}],
-    "phase3": [{}],
-    "phase6": [{"prefetch": True}, {"arithmetic": "fp32"}],
+    "roles-recompute": [{}, {"stages": 8}, {"arithmetic": "fp32"}, {"prefetch": True}],
+    "roles-shared": [{"arithmetic": "fp32"}, {"maps": "level"}, {"debug": True}],
+    "roles-flags": [{}],
+    "roles-shuffle": [{"prefetch": True}, {"arithmetic": "fp32"}],
     "window": [{"stages": 1}, {"consumers": 7}, {"arithmetic": "fp32"}, {"maps": "batch"}],
 }
 # The first variant of each kernel, and each data type, shape and way of compiling with one of them; the rest is
@@ -47,7 +47,7 @@ QUICK = [
     ("tma", "float16", "seeds", {}),
     ("tma", "float16", "wide", {}),
     ("persistent-prefetch", "float16", "seeds", {}),
-    ("phase2", "float16", "seeds", {}),
+    ("roles-shared", "float16", "seeds", {}),
     ("window", "float16", "detr", {}),
 ]
 full = pytest.mark.full
@@ -160,7 +160,7 @@ def test_before_hopper(name):
 
 @full
 @pytest.mark.parametrize(
-    "name", ["tile-cp-async", "tma", "persistent-prefetch", "phase2", "window"]
+    "name", ["tile-cp-async", "tma", "persistent-prefetch", "roles-shared", "window"]
 )
 def test_marks_cost_nothing_when_off(name, monkeypatch):
     """The same machine code as if the marks were not written in the source at all."""

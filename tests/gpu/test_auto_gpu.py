@@ -6,8 +6,13 @@ import pytest
 from numba_deform import ms_deform_attn, prepare
 from numba_deform.attention import auto
 from numba_deform.engines.gpu.device import DeviceArray, copy_to_host
+<<<<<<< HEAD
 from numba_deform.kernels import window_fit as windows
 from numba_deform.measure.case import Case
+=======
+from numba_deform.kernels import window_fit
+from numba_deform.measure.bench import Case
+>>>>>>> main
 from numba_deform.workloads.presets import preset
 
 NEAR = preset("mask2former", pattern="local(1)")
@@ -35,8 +40,8 @@ def share_outside(case, fitted):
     for (_, head, cell, _), starts in zip(tables.schedule, tables.corners, strict=True):
         corners[tables.order[cell], head] = starts[:, :2]
     locations = np.asarray(case.inputs.sampling_locations, np.float64)
-    samples = windows.level_samples(problem, locations)
-    levels = windows.level_windows(problem, fitted.config.boxes, corners, samples)
+    samples = window_fit.level_samples(problem, locations)
+    levels = window_fit.level_windows(problem, fitted.config.boxes, corners, samples)
     return sum(level.lost for level in levels) / locations[..., 0].size
 
 

@@ -12,7 +12,7 @@ import pytest
 from numba_deform.attention import auto, bind, tuned
 from numba_deform.attention.call import check_problem
 from numba_deform.attention.tuned import Answer, Candidate
-from numba_deform.kernels import window_fit as windows
+from numba_deform.kernels import window_fit
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
 from numba_deform.measure.case import Case
@@ -205,7 +205,7 @@ class Program:
 
         def fit(problem, config, locations):
             fitted = config.with_boxes(((8, 8),) * 3)
-            return windows.Fit(fitted, None, shares[id(locations)], 10**6)
+            return window_fit.Fit(fitted, None, shares[id(locations)], 10**6)
 
         monkeypatch.setattr(variant("window").module, "fit", fit)
         self.watch = auto.Watch(gpu, self.problem)

@@ -39,7 +39,7 @@ def test_the_list(call):
     assert status == 0
     for name in BUGS:
         assert f" {name} " in out
-    assert "FreshBarrierPassed" in out and "note 002" in out
+    assert "FreshBarrierPassed" in out and "note 3" in out
 
 
 def test_a_story_its_lines_and_the_report(call):
@@ -47,7 +47,7 @@ def test_a_story_its_lines_and_the_report(call):
     assert status == 0
     assert BUGS["parity_inverted"].story in out
     for text in (
-        "note 001", "parity_inverted.py:", "mbarrier_wait(full + 8 * stage, parity ^ 1)  # the fault",
+        "note 2", "parity_inverted.py:", "mbarrier_wait(full + 8 * stage, parity ^ 1)  # the fault",
         "mbarrier_wait(full + 8 * stage, parity)  # the cure", "FreshBarrierPassed: reads tile",
         "total += tile[stage, lane]", "replay schedule_seed=0 landing=late", "PASS",
     ):  # fmt: skip

@@ -79,6 +79,8 @@ def test_names_are_used_once():
         register(dataclasses.replace(MINE, name="tma"))
     with pytest.raises(ConfigError, match="package's"):
         register(dataclasses.replace(MINE, name="tma"), replace=True)
+    with pytest.raises(ConfigError, match="name=phase2: exists already"):
+        register(dataclasses.replace(MINE, name="phase2"))
     first = register(MINE)
     other = dataclasses.replace(MINE, summary="another")
     with pytest.raises(ConfigError, match="replace=True replaces it"):
