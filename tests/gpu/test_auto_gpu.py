@@ -6,13 +6,8 @@ import pytest
 from numba_deform import ms_deform_attn, prepare
 from numba_deform.attention import auto
 from numba_deform.engines.gpu.device import DeviceArray, copy_to_host
-<<<<<<< HEAD
-from numba_deform.kernels import window_fit as windows
-from numba_deform.measure.case import Case
-=======
 from numba_deform.kernels import window_fit
-from numba_deform.measure.bench import Case
->>>>>>> main
+from numba_deform.measure.case import Case
 from numba_deform.workloads.presets import preset
 
 NEAR = preset("mask2former", pattern="local(1)")
