@@ -1,4 +1,4 @@
-"""What a kernel found in shared memory, beside what plain loads find in ``value`` (S21).
+"""What a kernel found in shared memory, beside what plain loads find in ``value``.
 
 A kernel built with debug=1 copies the tiles of one row to a buffer, just as it adds them up; a second,
 simple kernel loads the same tiles straight from ``value``. Both run on either engine.
@@ -45,8 +45,8 @@ def has_tiles(config):
 def check_tiles(plan, row, simulate_options=None):
     """:class:`TileCheck` of all L*P samples of ``row`` = (b * Q + q) * H + h.
 
-    ``plan`` is a ``systems.Plan`` whose configuration has debug. Raises DebugError, and what the engines
-    raise.
+    ``plan`` has ``problem``, ``variant``, ``config`` with debug, ``gpu`` (None: CPU engine) and ``arrays``, as
+    ``measure.systems.Plan``. Raises DebugError, and what the engines raise.
     """
     problem = plan.problem
     if not has_tiles(plan.config):
