@@ -101,7 +101,7 @@ def test_tiles_are_what_plain_loads_find(hopper, name):
     inputs = workload.generate(seed=7)
     plan = plan_operator(inputs, name, "gpu", debug=True)
     for row in (0, 1000, 3002):
-        assert all(check.match for check in check_tiles(plan, row))
+        assert all(check.match for check in check_tiles(plan.bound, plan.case.arrays, row))
 
 
 def test_resident_blocks_are_what_the_budget_says(hopper):
