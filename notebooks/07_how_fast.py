@@ -106,9 +106,8 @@ check.data_path(data_path_ms)
 # %% [markdown]
 # ## Ceilings
 #
-# Paper is patient. Does the machine do it? `measure/ceiling_kernels.py` has kernels that fetch tiles and do
-# nothing with them, and `measure/ceilings.py` times them in many configurations and keeps the fastest. Scaled
-# to the tiles of our job:
+# Paper is patient. Does the machine do it? `measure/ceilings.py` has kernels that fetch tiles and do nothing
+# with them, times them in many configurations and keeps the fastest. Scaled to the tiles of our job:
 
 # %%
 LOCAL = "local(2)"  # the pattern: samples around their query, sigma 2 pixels
@@ -314,9 +313,10 @@ def first_column(x, row):
 check.column_order(first_column)
 
 # %% [markdown]
-# This one line is in `kernels/window.py` (`swap`). It needs windows of an even width, so that a pixel and the
-# one below it have the same parity; `kernels/window_fit.py` rounds the width up. What the kernel has in all
-# was counted: 2.37 wavefronts a sample, at 93 % of the path's peak (`bench/NOTES.md`). Is that its time?
+# This one line is in `kernels/window.py` too (`columns`). It needs windows of an even width, so that a pixel
+# and the one below it have the same parity; `kernels/window_fit.py` rounds the width up. What the kernel has
+# in all was counted: 2.37 wavefronts a sample, at 93 % of the path's peak (`bench/NOTES.md`). Is that its
+# time?
 
 # %%
 paper = 2.366 * samples / SMS / (GHZ * 1e6)

@@ -25,14 +25,9 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 def reference(
-    value,
-    spatial_shapes,
-    level_start_index,
-    sampling_locations,
-    attention_weights,
-    padded=False,
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False,
     rows=None,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Exact output, float64: (B, Q, H*C), or (len(rows), H*C) for `rows` = flat indices b*Q + q.
 
     value (B, S, H, C); spatial_shapes (L, 2) as (h, w); level_start_index (L,);

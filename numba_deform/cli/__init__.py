@@ -1,12 +1,12 @@
 """The command line: ``numba-deform COMMAND key=value ...``, with the keys of the original programs.
 
 Every command is a function from its words to an exit status: 0 right, 1 a wrong result, 2 bad input.
-What is computed lives in ``measure/systems.py``; here are parsing and printing. A module of this package has
-``KEYS`` and ``COMMANDS``, both by command.
+What is computed lives in ``measure/``; here are parsing and printing. A module of this package enters its
+commands by ``keys.command``.
 """
 
-import difflib
 import os
+import re
 import subprocess
 import sys
 
@@ -14,25 +14,25 @@ from ..compiler.sass import ToolMissing
 from ..engines.cpu import SimFault
 from ..engines.gpu.device import GpuMissing, is_cuda_error
 from ..engines.tensormap import DriverMissing
+from ..measure.parameters import REAL, TEXT
 from ..measure.worker import run_program
-from . import bench, budget, bugs, run, timeline, tools
+from . import bench, budget, bugs, run, timeline, tools  # noqa: F401  (they enter their commands)
 from .keys import (
     BAD_INPUT,
+    COMMANDS,
     INTERRUPTED,
-    REAL,
+    KEYS,
     RIGHT,
-    TEXT,
     VARIANT,
     Key,
     UsageError,
+    closest,
     parse_pairs,
     split_pairs,
     verdict,
 )
 
-MODULES = (run, tools, budget, timeline, bugs, bench)
 TIME_LIMIT = Key("time_limit", REAL, "seconds")
-KEYS = {command: keys for module in MODULES for command, keys in module.KEYS.items()}
 
 USAGE = """\
 Multi-scale deformable attention in Numba CUDA, with TMA and mbarrier; no GPU? On the CPU engine.
@@ -40,21 +40,25 @@ Multi-scale deformable attention in Numba CUDA, with TMA and mbarrier; no GPU? O
 numba-deform COMMAND key=value ...
 numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, which is killed if it takes longer
 
-  run         compute the operator with one variant and compare it with the float64 reference
-  probe       send one 2x2x32 box through TMA: the first thing to try
-  tile-copy   copy a tensor tile by tile with TMA, check every bit, measure
-  data        data write dir=PATH writes a data directory; data read dir=PATH checks one
-  variants    list the kernels with their parameters
-  budget      shared memory, registers and resident blocks of a configuration, or of a grid
-  timeline    what each warp of a block does when, drawn for either engine or for both
-  bugs        planted faults: bugs lists them, bugs NAME tells the story and shows the report
-  inspect     PTX, machine code, registers and spills of a variant, no GPU needed
-  bench       time variants, peers and ceilings in one run, and say what bounds each
-  sweep       check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable
-  tune        measure a few kernels on this GPU, and keep the fastest for variant=auto
-  table       the table of a result file of bench or sweep, for the terminal or as Markdown
-  plot        the plot of a result file, or time against x=sigma, queries, stages, ...
-  help        this text;  help COMMAND: its keys
+              GPU
+  run         either  compute the operator with one variant and compare it with the float64 reference
+  probe       either  send one 2x2x32 box through TMA: the first thing to try
+  tile-copy   either  copy a tensor tile by tile with TMA, check every bit, measure
+  data        no      data write dir=PATH writes a data directory; data read dir=PATH checks one
+  variants    no      list the kernels with their parameters
+  budget      no      shared memory, registers and resident blocks of a configuration, or of a grid
+  timeline    either  what each warp of a block does when, drawn for either engine or for both
+  bugs        no      planted faults: bugs lists them, bugs NAME tells the story and shows the report
+  inspect     no      PTX, machine code, registers and spills of a variant
+  bench       yes     time variants, peers and ceilings in one run, and say what bounds each
+  sweep       yes     check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable
+  tune        yes     measure a few kernels on this GPU, and keep the fastest for variant=auto
+  table       no      the table of a result file of bench or sweep, for the terminal or as Markdown
+  plot        no      the plot of a result file, or time against x=sigma, queries, stages, ...
+  help        no      this text;  help COMMAND: its keys
+
+GPU: either takes the GPU if there is one, else the CPU engine. bugs NAME engine=gpu needs one. For bench and
+sweep, engine=cpu workload=tiny gives the CPU engine's virtual cycles instead of times.
 
 Examples:
   numba-deform probe
@@ -66,7 +70,7 @@ Examples:
   numba-deform data write dir=/tmp/quick workload=quick
   numba-deform run dir=/tmp/quick variant=direct lanes=4
   numba-deform budget variant=tma stages=1,2,3,4 threads=256,512 lanes=4 points_per_stage=1
-  numba-deform timeline variant=phase2 stages=3 engine=cpu out=timeline.png
+  numba-deform timeline variant=warp-specialized stages=3 engine=cpu out=timeline.png
   numba-deform bugs parity_inverted
   numba-deform inspect variant=tma stages=3 show=sass
   numba-deform bench variants=direct,tma:stages=3,lanes=4,persistent patterns=seed,'local(2)' peers=1
@@ -75,6 +79,11 @@ Examples:
   numba-deform tune workload=detr-encoder-b4 patterns='local(2)',uniform
   numba-deform plot file=spread.json x=sigma out=spread.png
 """
+GPU = {
+    "no": "needs no GPU",
+    "either": "takes the GPU if there is one, else the CPU engine",
+    "yes": "needs a GPU",
+}
 
 
 def help(words):
@@ -86,6 +95,8 @@ def help(words):
     if command == "help":
         return help([])
     print(f"numba-deform {command} key=value ...")
+    gpu, about = re.search(rf"^  {command} +(\w+) +(.+)$", USAGE, re.M).groups()
+    print(f"{about}; {GPU[gpu]}\n")
     rows = [
         (key.name, key.help if key.kind is TEXT else f"{key.help} ({key.kind.accepts})")
         for key in KEYS[command]
@@ -97,19 +108,18 @@ def help(words):
     return RIGHT
 
 
-# --- the program ----------------------------------------------------------------------------------
-COMMANDS = {command: call for module in MODULES for command, call in module.COMMANDS.items()}
 COMMANDS["help"] = help
 
 
+# --- the program ----------------------------------------------------------------------------------
 def _command(word):
     if word in COMMANDS:
         return word
     if "=" in word:
         raise UsageError(f"there is no command before {word}; try: numba-deform run {word} ...")
-    close = difflib.get_close_matches(word, COMMANDS, 1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise UsageError(f"unknown command {word}{hint} (there are {', '.join(COMMANDS)})")
+    raise UsageError(
+        f"unknown command {word}{closest(word, COMMANDS)} (there are {', '.join(COMMANDS)})"
+    )
 
 
 def main(argv=None):

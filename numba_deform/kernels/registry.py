@@ -1,17 +1,19 @@
 """The registry: every kernel that computes the operator, by name, with its configuration.
 
-A variant is a module of ``kernels/`` with ``build(config, constants)``, ``arguments(operands, config)``
-and ``blocks(problem, config, resident)``, perhaps ``fit(problem, config, locations)``; a frozen dataclass for
-its parameters (kernels/configs.py), and a ``preset`` of them: most rows of the guide are one kernel with other
-parameters. Each (kernel, config, constants) is built and compiled once.
+A variant is a module of ``kernels/`` with ``build(config, constants)`` and
+``blocks(problem, config, resident)``, perhaps ``fit(problem, config, locations)``; the frozen dataclass of its
+parameters; and a ``preset`` of them. Those of the package stand in ``configurations.json``, a line each, some
+with a name that they had before (``was``) and that is still understood.
 
 ``register`` adds one for the time of a process, for instance from a notebook.
 """
 
 import dataclasses
 import difflib
+import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..compiler import built
 from ..device.limits import AMPERE, HOPPER
@@ -19,24 +21,12 @@ from ..device.memory import dynamic_bytes
 from . import direct, persistent, tile, tma, warp_specialized, window
 from .direct import Direct
 from .persistent import Persistent
-from .problem import ConfigError, Constants
+from .problem import ConfigError
 from .tile import Tile
 from .tma import Tma
 from .warp_specialized import WarpSpecialized
 from .window import Window
 from .window_fit import Fit
-
-__all__ = [
-    "VARIANTS",
-    "ConfigError",
-    "Constants",
-    "Functions",
-    "Variant",
-    "is_registered",
-    "register",
-    "runnable",
-    "variant",
-]
 
 FETCHES = ("l1", "tma", "shared")
 
@@ -45,7 +35,7 @@ FETCHES = ("l1", "tma", "shared")
 class Variant:
     """One entry.
 
-    systems     the rows of the original guide that it is (S3 .. S23)
+    systems     the experiments that it repeats (S3 .. S23), explained in bench/ORIGINS.md
     summary     what it does, in a line
     config      dataclass of its parameters; ``preset`` holds those that differ from its defaults
     module      the kernel's file
@@ -85,7 +75,7 @@ class Variant:
         return hasattr(self.module, "fit")
 
     def fit(self, problem, config, locations):
-        """The ``windows.Fit`` for NumPy ``locations``; of a kernel that is not fitted, the configuration
+        """The ``window_fit.Fit`` for NumPy ``locations``; of a kernel that is not fitted, the configuration
         as it is."""
         return self.module.fit(problem, config, locations) if self.is_fitted else Fit(config)
 
@@ -104,7 +94,7 @@ class Functions:
     """Stands in for a module of ``kernels/``, for a kernel that is written elsewhere.
 
     build(config, constants)            the ``compiler.Kernel``
-    blocks(problem, config, resident)   grid size for an ``op.Problem``; ``resident()`` is how many blocks
+    blocks(problem, config, resident)   grid size for a ``problem.Problem``; ``resident()`` is how many blocks
                                         the GPU holds at once
     """
 
@@ -116,148 +106,35 @@ class Functions:
         return self.build.__module__
 
 
-_DIRECT = (Direct, direct, AMPERE, "l1")
-_TILE = (Tile, tile, AMPERE, "l1")
-_TMA = (Tma, tma, HOPPER, "tma")
-_PERSISTENT = (Persistent, persistent, HOPPER, "tma")
-_SPECIALIZED = (WarpSpecialized, warp_specialized, HOPPER, "tma")
-_WINDOW = (Window, window, HOPPER, "shared")
-
-
-def _phase(number, systems, summary, **preset):
-    """A phase of the guide: up to 7 they interpolate in fp32, phase 8 is packed."""
-    preset = {"stages": 2, "arithmetic": "fp32", **preset}
-    return Variant(f"phase{number}", systems, summary, *_SPECIALIZED, preset)
-
-
-def _ratio(producers, consumers):
-    return Variant(
-        f"phase5-{producers}-{consumers}",
-        "S13",
-        f"phase 2 with {producers} producer and {consumers} consumer warps",
-        *_SPECIALIZED,
-        dict(
-            stages=2, arithmetic="fp32", metadata="shared", producers=producers, consumers=consumers
-        ),
-    )
-
-
-# What costs them time, by name; measured on an H200 (bench/NOTES.md).
-_UNIT = "an SM's TMA unit takes a tile about every 8 to 9 cycles, L1 serves one in 4"
-_WHY = {
-    "tile": "every tile crosses the shared-memory data path three times, and its addresses are computed",
-    "tile-cp-async": "as tile; the copies overlap, but the data path and the address arithmetic stay",
-    "tma": _UNIT + "; each warp's own barrier costs the unit 5 % more",
-    "tma-one-stage": "as tma, and a warp computes only when nothing of its own is under way",
-    "tma-block-barrier": _UNIT,
-    "tma-prefetch-map": "as tma; the map is there when the first load needs it",
-    "tma-rank5": "as tma; a rank-5 load keeps the unit longer than a rank-3 one",
-    "tma-point-barriers": "as tma; eight times the barriers, used in turn",
-    "tma-ping-pong": "as tma; twice the barriers, used in turn",
-    "tma-fastest": _UNIT,
-    "tma-fp32": "as tma; twice the arithmetic",
-    "tma-box-4x4": "four times the bytes from L2, of which a quarter is used",
-    "persistent": "as tma; two rows in registers, so two blocks on an SM and not three",
-    "persistent-prefetch": "as persistent; locations are read a row ahead",
-    "phase10": "as tma",
-    "tma-drained": "as tma; the ring fills anew at every level",
-    "window": "two reads of 128 bytes a sample from shared memory, which is 93 % busy; samples outside",
-    **dict.fromkeys(
-        [
-            "phase1",
-            "phase2",
-            "phase3",
-            "phase4",
-            "phase5-1-7",
-            "phase5-2-6",
-            "phase5-3-5",
-            "phase5-4-4",
-            "phase6",
-            "phase7",
-            "phase8",
-            "warp-specialized",
-            "warp-specialized-registers",
-        ],
+# Configuration, module, the oldest GPU, how tiles are fetched, and what costs all its configurations time.
+_KERNELS = {
+    "direct": (Direct, direct, AMPERE, "l1", ""),
+    "tile": (Tile, tile, AMPERE, "l1", ""),
+    "tma": (Tma, tma, HOPPER, "tma", ""),
+    "persistent": (Persistent, persistent, HOPPER, "tma", ""),
+    "warp-specialized": (
+        WarpSpecialized, warp_specialized, HOPPER, "tma",
         "few warps issue, at some 80 cycles a tile each: the TMA unit idles, and consumers wait 70 %",
     ),
-}
-
-VARIANTS = {
-    v.name: dataclasses.replace(v, why=_WHY.get(v.name, ""))
-    for v in (
-        Variant("direct", "S3", "plain 16-byte loads served by L1", *_DIRECT),
-        Variant(
-            "tile", "S4", "2x2 tiles copied to shared memory by plain loads", *_TILE,
-            dict(copy="plain", stages=1),
-        ),
-        Variant("tile-cp-async", "S4", "the same by cp.async, through a ring of stages", *_TILE),
-        Variant("tma", "S5 S6", "a TMA load per 2x2 tile, a ring of stages per warp", *_TMA),
-        Variant("tma-one-stage", "S5", "one stage: load, wait, compute", *_TMA, dict(stages=1)),
-        Variant(
-            "tma-block-barrier", "S5", "all warps of a block share one barrier a stage", *_TMA,
-            dict(barrier_scope="block", points_per_stage=4, batches_abreast=48),
-        ),
-        Variant(
-            "tma-prefetch-map", "S5", "prefetch.tensormap at the start of a block", *_TMA,
-            dict(prefetch_maps=True),
-        ),
-        Variant(
-            "tma-rank5", "S5", "one rank-5 map per level instead of one per (batch, level)", *_TMA,
-            dict(maps="level"),
-        ),
-        Variant(
-            "tma-point-barriers", "S7", "a barrier for each step, none used twice", *_TMA,
-            dict(barriers="point"),
-        ),
-        Variant(
-            "tma-ping-pong", "S7", "two barriers for each stage, in turn", *_TMA,
-            dict(barriers="ping_pong"),
-        ),
-        Variant(
-            "tma-fastest", "S5 S6",
-            "the fastest of these: one barrier a block, prefetched maps, larger stages", *_TMA,
-            dict(barrier_scope="block", points_per_stage=4, prefetch_maps=True, batches_abreast=48),
-        ),
-        Variant("tma-fp32", "S17", "interpolation in fp32 instead of packed", *_TMA,
-                dict(arithmetic="fp32")),
-        Variant("tma-box-4x4", "S23", "boxes of 4x4 pixels around the tile", *_TMA,
-                dict(box=(4, 4), points_per_stage=1)),
-        Variant("persistent", "S9", "resident blocks; each warp's ring runs on from row to row",
-                *_PERSISTENT, dict(prefetch=False)),
-        Variant("persistent-prefetch", "S9 S16",
-                "the next row's locations and weights are read a row ahead", *_PERSISTENT),
-        _phase(1, "S10", "producer and consumer warps 2:6, full and empty barriers"),
-        _phase(2, "S11", "producers write the weights to shared memory", metadata="shared"),
-        _phase(3, "S12", "phase 1 with flags, release and acquire, instead of the empty barrier",
-               sync="flags"),
-        _phase(4, "S14", "four stages, more than 48 KB", metadata="shared", stages=4),
-        _ratio(1, 7),
-        _ratio(2, 6),
-        _ratio(3, 5),
-        _ratio(4, 4),
-        _phase(6, "S15", "weights by warp shuffle", metadata="shuffle"),
-        _phase(7, "S16", "the next locations and weights are read ahead",
-               metadata="shared", prefetch=True),
-        _phase(8, "S17", "packed fp16 interpolation where the type allows it",
-               metadata="shared", prefetch=True, arithmetic="auto"),
-        Variant("phase10", "S18", "the next level's loads are issued while this level computes",
-                *_TMA, dict(stages=4)),
-        Variant("tma-drained", "S18", "the same, but the ring runs empty at the end of every level",
-                *_TMA, dict(stages=4, across_levels=False)),
-        Variant("window", "S23", "large boxes that many nearby queries sample from", *_WINDOW),
-        Variant(
-            "warp-specialized", "S10 S11 S14", "the fastest of these: 4 + 8 warps, larger stages",
-            *_SPECIALIZED,
-            dict(stages=2, points_per_stage=4, producers=4, consumers=8, metadata="shared"),
-        ),
-        Variant(
-            "warp-specialized-registers", "S10", "the same, registers moved to the consumers",
-            *_SPECIALIZED,
-            dict(stages=2, points_per_stage=4, producers=4, consumers=8, metadata="shared",
-                 producer_registers=56, consumer_registers=88),
-        ),
-    )
+    "window": (Window, window, HOPPER, "shared", ""),
 }  # fmt: skip
+_CONFIGURATIONS = json.loads(Path(__file__).with_name("configurations.json").read_text())
+
+
+def _entry(name, kernel, systems, summary, preset, why="", was=None):
+    """The Variant of a line of ``configurations.json``."""
+    *kind, shared_why = _KERNELS[kernel]
+    preset = {key: tuple(v) if isinstance(v, list) else v for key, v in preset.items()}
+    return Variant(name, systems, summary, *kind, preset, why or shared_why)
+
+
+VARIANTS = {line["name"]: _entry(**line) for line in _CONFIGURATIONS}
+OLD_NAMES = {line["was"]: line["name"] for line in _CONFIGURATIONS if "was" in line}
+
+
+def current_name(name):
+    """Today's name of a variant that had another when it was measured; any other name as it is."""
+    return OLD_NAMES.get(name, name)
 
 
 def runnable(capability):
@@ -266,9 +143,10 @@ def runnable(capability):
 
 
 def variant(name):
-    """The variant of that name; raises ConfigError naming all, and the closest."""
+    """The variant of that name, old or new; raises ConfigError naming all, and the closest."""
+    name = current_name(name)
     if name not in VARIANTS:
-        close = difflib.get_close_matches(name, VARIANTS, 1)
+        close = difflib.get_close_matches(name, [*VARIANTS, *OLD_NAMES], 1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError("variant", name, f"must be one of {', '.join(VARIANTS)}{hint}")
     return VARIANTS[name]
@@ -312,7 +190,7 @@ def register(entry, replace=False):
     """
     _check_entry(entry)
     name = entry.name
-    if name in VARIANTS and not (replace and name in _registered):
+    if name in [*VARIANTS, *OLD_NAMES] and not (replace and name in _registered):
         hint = (
             "replace=True replaces it" if name in _registered else "it is one of the package's own"
         )

@@ -122,7 +122,7 @@ def launch_twice(file):
 
     task = pickle.loads(Path(file).read_bytes())
     case = case_of("gpu", task["workload"], task["seed"])
-    run, _ = case.launcher(task["entry"])
+    run = case.launcher(task["entry"].bind(case)[0])
     run()
     profile_launch(case.gpu, run)
 

@@ -1,13 +1,13 @@
 """What every result file carries: machine, versions, commit, date, and the figures of one run."""
 
 import importlib.metadata
-import json
-import os
 import platform
 import statistics
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
+
+from ..compiler.cache import save
 
 PACKAGES = (
     "numba",
@@ -72,16 +72,6 @@ def document(gpu, rows, **more):
         **more,
         "rows": rows,
     }
-
-
-def save(path, content):
-    """Write JSON so that a reader, or the next run after a crash, finds the old file or the new."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    part.replace(path)
-    return path
 
 
 def write(path, gpu, rows, **more):

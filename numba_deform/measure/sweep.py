@@ -22,11 +22,12 @@ from .bench import (
     columns,
     compile_ahead,
     constants_of,
+    defaults_of,
     measure_here,
-    parse_value,
     rates,
     task_of,
 )
+from .parameters import parse_like
 from .worker import Worker
 
 MEASURE = "numba_deform.measure.bench:measure"
@@ -56,7 +57,7 @@ def expand(grid):
     grid = dict(grid)
     names = grid.pop("variant", ["direct"])
     names = list(VARIANTS) if names == ["all"] else names
-    known = {name: _defaults(name) for name in names}
+    known = {name: defaults_of(name) for name in names}
     for key in grid:
         if key not in ("workload", "linked", *WORKLOAD_FIELDS) and not any(
             key in defaults for defaults in known.values()
@@ -74,23 +75,18 @@ def expand(grid):
     return sorted(points.values(), key=lambda point: order.setdefault(point.workload, len(order)))
 
 
-def _defaults(name):
-    return {field.name: field.default for field in dataclasses.fields(pick_variant(name).config)}
-
-
 def _point(name, defaults, texts):
-    fields = {
-        key: parse_value(key, _FIELD_EXAMPLES.get(key, ""), texts[key])
-        for key in WORKLOAD_FIELDS
-        if key in texts
-    }
-    workload = preset(texts.get("workload", "seeds"), **fields)
+    workload = preset(texts.get("workload", "seeds"))
+    fields = [key for key in WORKLOAD_FIELDS if key in texts]
+    workload = workload.replace(
+        **{key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
+    )
     parameters = tuple(
-        (key, parse_value(key, defaults[key], text))
+        (key, parse_like(key, defaults[key], text))
         for key, text in texts.items()
         if key in defaults
     )
-    linked = parse_value("linked", False, texts.get("linked", "0"))
+    linked = parse_like("linked", False, texts.get("linked", "0"))
     return point_of(Entry(name, parameters, linked), workload)
 
 
@@ -102,11 +98,6 @@ def point_of(entry, workload):
     except ConfigError as error:
         return Point(entry, workload, _key(entry, workload, parameters), str(error))
     return Point(entry, workload, _key(entry, workload, dataclasses.asdict(config)))
-
-
-_FIELD_EXAMPLES = {
-    "batch": 1, "num_query": 1, "num_heads": 1, "channels": 1, "num_points": 1, "padded": False,
-}  # fmt: skip
 
 
 def _key(entry, workload, config):

@@ -31,10 +31,10 @@ FAMILIES = {  # one name for each kernel, and configurations that change its cod
     ],
     "persistent": [{"stages": 1}, {"stages": 4}, {"maps": "level"}],
     "persistent-prefetch": [{}, {"arithmetic": "fp32", "min_blocks": 1}],
-    "phase1": [{}, {"stages": 8}, {"arithmetic": "fp32"}, {"prefetch": True}],
-    "phase2": [{"arithmetic": "fp32"}, {"maps": "level"}, {"debug": True}],
-    "phase3": [{}],
-    "phase6": [{"prefetch": True}, {"arithmetic": "fp32"}],
+    "roles-recompute": [{}, {"stages": 8}, {"arithmetic": "fp32"}, {"prefetch": True}],
+    "roles-shared": [{"arithmetic": "fp32"}, {"maps": "level"}, {"debug": True}],
+    "roles-flags": [{}],
+    "roles-shuffle": [{"prefetch": True}, {"arithmetic": "fp32"}],
     "window": [{"stages": 1}, {"consumers": 7}, {"arithmetic": "fp32"}, {"maps": "batch"}],
 }
 # The first variant of each kernel, and each data type, shape and way of compiling with one of them; the rest is
@@ -42,23 +42,21 @@ FAMILIES = {  # one name for each kernel, and configurations that change its cod
 QUICK = [
     ("direct", "float16", "seeds", {}),
     ("direct", "float32", "seeds", {}),
-    ("tile", "float16", "odd", {}),
+    ("tile", "float16", "wide", {}),
     ("tile-cp-async", "bfloat16", "seeds", {}),
     ("tma", "float16", "seeds", {}),
-    ("tma", "float16", "wide", {}),
-    ("persistent-prefetch", "float16", "seeds", {}),
-    ("phase2", "float16", "seeds", {}),
+    ("persistent", "float16", "odd", {"min_blocks": 1}),
+    ("roles-shared", "float16", "seeds", {}),
     ("window", "float16", "detr", {}),
 ]
 full = pytest.mark.full
 
 
 def others_full(cases, quick):
-    """The cases as parameters, with ``full`` at those that are not among ``quick``."""
+    """The cases as a list of parameters, with ``full`` at those that are not among ``quick``."""
     assert [case for case in quick if case not in cases] == []
-    for case in cases:
-        values = case if isinstance(case, tuple) else (case,)
-        yield pytest.param(*values, marks=() if case in quick else full)
+    rows = [(case, case if isinstance(case, tuple) else (case,)) for case in cases]
+    return [pytest.param(*row, marks=() if case in quick else full) for case, row in rows]
 
 
 def kernel(name, dtype, shape, parameters):
@@ -123,6 +121,7 @@ def test_registers_move():
     )
 
 
+@full
 def test_prefetch_of_maps():
     """UTMACCTL.PF is prefetch.tensormap; UTMACCTL.IV, the acquire fence, is there in any case."""
     for name, prefetches in (("tma", False), ("tma-prefetch-map", True)):
@@ -160,7 +159,7 @@ def test_before_hopper(name):
 
 @full
 @pytest.mark.parametrize(
-    "name", ["tile-cp-async", "tma", "persistent-prefetch", "phase2", "window"]
+    "name", ["tile-cp-async", "tma", "persistent-prefetch", "roles-shared", "window"]
 )
 def test_marks_cost_nothing_when_off(name, monkeypatch):
     """The same machine code as if the marks were not written in the source at all."""

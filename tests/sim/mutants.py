@@ -27,7 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from numba_deform import reference, relative_error
-from numba_deform.attention.call import check_problem, run_cpu
+from numba_deform.attention.bind import Bound
+from numba_deform.attention.checks import problem_of
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.device.memory import dynamic_bytes
 from numba_deform.engines.cpu import SimFault
@@ -369,21 +370,15 @@ def verdict(killer, modules=None, timeout=60.0):
     ``modules`` are those of ``load``; None runs the real kernel.
     """
     inputs, want = _inputs(tuple(killer.problem.items()))
-    problem = check_problem(
-        inputs.value, inputs.spatial_shapes, inputs.level_start_index,
-        inputs.sampling_locations, inputs.attention_weights,
-    )  # fmt: skip
+    problem = problem_of(inputs)
     chosen = variant(killer.variant)
     config = chosen.configure(problem.constants, **{"min_blocks": 0, **killer.parameters})
     if modules:
         chosen = Mutated(**{**vars(chosen), "module": modules[chosen.module.__name__]})
-    out = np.full(problem.out_shape, np.nan, inputs.value.dtype)
     arrays = [inputs.value, inputs.sampling_locations, inputs.attention_weights]
     try:
-        run_cpu(
-            problem, chosen, config, arrays, out, landing=killer.landing, seed=killer.seed,
-            timeout=timeout,
-        )  # fmt: skip
+        bound = Bound(problem, chosen, config, None, arrays[1])
+        out, _ = bound.run(arrays, landing=killer.landing, seed=killer.seed, timeout=timeout)
     except SimFault as fault:
         return type(fault).__name__
     except Exception as error:  # the mutant cannot even be built or launched

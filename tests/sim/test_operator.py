@@ -34,7 +34,7 @@ CONFIGS = [
         {"lanes": 4, "barriers": "ping_pong"}, {"lanes": 2, "stages": 3}, {"lanes": 16},
         {"lanes": 32, "prefetch": True}, {"maps": "level", "arithmetic": "fp32", "prefetch": True},
     ]),
-    ("phase1", [
+    ("roles-recompute", [
         {"producers": 1, "consumers": 1, **changes} for changes in (
             {"stages": 1}, {"metadata": "shared", "lanes": 4}, {"metadata": "shuffle", "lanes": 2},
             {"lanes": 16, "points_per_stage": 1, "stages": 3}, {"metadata": "shared", "lanes": 32},
@@ -58,7 +58,7 @@ each_size = pytest.mark.parametrize("size", [FEW, pytest.param({}, marks=full)],
 )
 @each_size
 def test_configurations(name, parameters, size):
-    threads = {} if name == "phase1" else {"threads": 64}
+    threads = {} if name == "roles-recompute" else {"threads": 64}
     check(small(**size).generate(seed=1), name, **{**threads, "min_blocks": 0, **parameters})
 
 
@@ -67,8 +67,8 @@ FAMILIES = {  # one of each kernel, with a small block
     "tile-cp-async": {"threads": 32},
     "tma": {"threads": 64},
     "persistent-prefetch": {"threads": 32},
-    "phase1": {"producers": 1, "consumers": 2},
-    "phase2": {"producers": 1, "consumers": 1},
+    "roles-recompute": {"producers": 1, "consumers": 2},
+    "roles-shared": {"producers": 1, "consumers": 1},
 }
 
 

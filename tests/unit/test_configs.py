@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from numba_deform.kernels.problem import ConfigError, Constants
-from numba_deform.kernels.registry import VARIANTS
+from numba_deform.kernels.registry import OLD_NAMES, VARIANTS, variant
 
 SEEDS, ONE_POINT = Constants(4, 8, 32), Constants(1, 1, 32)
 
@@ -21,17 +21,17 @@ REFUSED = [  # variant, parameters, field at fault, words
     ("tma", {"stages": 60}, "stages", "a block has at most 232448"),
     ("tma", {"points_per_stage": 16}, "points_per_stage", "power of two from 1 to 8"),
     ("persistent", {"stages": 10}, "stages", "at most 9"),
-    ("phase1", {"producers": 0}, "producers", "at least 1"),
-    ("phase1", {"producers": 9, "consumers": 8}, "consumers", "more than 16 warps"),
-    ("phase1", {"metadata": "texture"}, "metadata", "recompute, shared, shuffle"),
-    ("phase1", {"sync": "hope"}, "sync", "barrier, flags"),
-    ("phase1", {"producer_registers": 40}, "consumer_registers", "both or none"),
-    ("phase1", {"producer_registers": 40, "consumer_registers": 152}, "producers", "warpgroup"),
-    ("phase5-4-4", {"producer_registers": 41, "consumer_registers": 152}, "producer_registers",
+    ("roles-recompute", {"producers": 0}, "producers", "at least 1"),
+    ("roles-recompute", {"producers": 9, "consumers": 8}, "consumers", "more than 16 warps"),
+    ("roles-recompute", {"metadata": "texture"}, "metadata", "recompute, shared, shuffle"),
+    ("roles-recompute", {"sync": "hope"}, "sync", "barrier, flags"),
+    ("roles-recompute", {"producer_registers": 40}, "consumer_registers", "both or none"),
+    ("roles-recompute", {"producer_registers": 40, "consumer_registers": 152}, "producers", "warpgroup"),
+    ("roles-4-4", {"producer_registers": 41, "consumer_registers": 152}, "producer_registers",
      "multiple of 8"),
-    ("phase5-4-4", {"producer_registers": 120, "consumer_registers": 152}, "consumer_registers",
+    ("roles-4-4", {"producer_registers": 120, "consumer_registers": 152}, "consumer_registers",
      "a thread starts with 128"),
-    ("phase5-4-4", {"producer_registers": 40, "consumer_registers": 152, "min_blocks": 0},
+    ("roles-4-4", {"producer_registers": 40, "consumer_registers": 152, "min_blocks": 0},
      "min_blocks", "to know what a thread starts with"),
     ("direct", {"stages": 2}, "stages", "direct has the parameters"),
 ]  # fmt: skip
@@ -67,7 +67,16 @@ def test_every_variant_fits_and_keeps_its_preset(name, constants):
     assert hash(config) == hash(dataclasses.replace(config))
 
 
-def test_every_row_of_the_guide_has_a_name():
+def test_old_names_are_understood():
+    for old, new in {"phase2": "roles-shared", "phase5-4-4": "roles-4-4", "phase10": "tma-four-stages"}.items():
+        assert variant(old) is VARIANTS[new] and old not in VARIANTS
+    assert not OLD_NAMES.keys() & VARIANTS.keys()
+    for name, meant in {"phas2": "phase2", "roles-share": "roles-shared"}.items():
+        with pytest.raises(ConfigError, match=f"did you mean {meant}?"):
+            variant(name)
+
+
+def test_every_experiment_has_a_name():
     rows = " ".join(v.systems for v in VARIANTS.values()).split()
     for number in [*range(3, 8), *range(9, 19), 23]:
         assert f"S{number}" in rows, f"S{number} is nobody's"
