@@ -35,8 +35,7 @@
 import math
 
 import numpy as np
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons
@@ -286,9 +285,9 @@ def all_boxes(map: u64, out: u64, across: i32):
         mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
         cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
     mbarrier_wait(full, int32(0))
-    mine = out + uint64(block) * uint64(BOX_BYTES)
+    place = out + uint64(block) * uint64(BOX_BYTES)
     for i in range(tid, BOX_WORDS, THREADS):
-        st_global_b32(mine + uint64(4 * i), ld_shared_b32(tile_at + uint32(4 * i)))
+        st_global_b32(place + uint64(4 * i), ld_shared_b32(tile_at + uint32(4 * i)))
 
 
 # %%

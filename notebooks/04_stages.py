@@ -365,8 +365,8 @@ def build_shared(stages):
                 ahead = advance(ahead)
             if i >= 0:
                 ...  # the tile may still be on its way
-                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
-                total = work(mine, lane, total)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
                 ...  # this thread has read the stage
                 now = advance(now)
         st_global_b32(out + uint64(4 * tid), total)
@@ -380,8 +380,9 @@ check.shared_ring(build_shared, engine=engine)
 # %% [markdown]
 # ## The ring of two that read garbage
 #
-# This package began with a line of experiments in CUDA C++ on the same operator. One of their kernels worked
-# with `STAGES = 1`. With `STAGES = 2` the values read were these, beside those expected:
+# This package began with a line of experiments in CUDA C++ on the same operator (`bench/ORIGINS.md` tells of
+# them). One of their kernels worked with `STAGES = 1`. With `STAGES = 2` the values read were these, beside
+# those expected:
 #
 #     [0.0001, 0.0000, 37184.0000, ...]
 #     [0.0000, 0.0100, 0.0200, 0.0300, ...]

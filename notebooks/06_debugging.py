@@ -320,13 +320,13 @@ def weighted(weights: u64, data: u64, out: u64, queries: i32):
     cuda.syncthreads()
     if query >= queries:
         return
-    mine, total = ld_global_b32(data + uint64(4 * query)), uint32(0)
+    number, total = ld_global_b32(data + uint64(4 * query)), uint32(0)
     for point in range(POINTS):
         if tid == 0:
             metadata[point] = ld_global_b32(weights + uint64(4 * point))
         mbarrier_arrive(bar)
         mbarrier_wait(bar, point & 1)
-        total += metadata[point] * mine
+        total += metadata[point] * number
     st_global_b32(out + uint64(4 * query), uint32(total))
 
 
@@ -391,16 +391,16 @@ def weighted(weights: u64, data: u64, out: u64, queries: i32):
     if tid == 0:
         mbarrier_init(bar, THREADS)
     cuda.syncthreads()
-    mine, total = uint32(0), uint32(0)
+    number, total = uint32(0), uint32(0)
     if query < queries:
-        mine = ld_global_b32(data + uint64(4 * query))
+        number = ld_global_b32(data + uint64(4 * query))
     my_rounds = ...
     for point in range(my_rounds):
         if tid == 0:
             metadata[point] = ld_global_b32(weights + uint64(4 * point))
         mbarrier_arrive(bar)
         mbarrier_wait(bar, point & 1)
-        total += metadata[point] * mine
+        total += metadata[point] * number
     if query < queries:
         st_global_b32(out + uint64(4 * query), uint32(total))
 
@@ -479,9 +479,9 @@ for landing in ("late", "random", "earliest"):
 try:
     explore(mailbox, 1, 64, (data, out))
 except SimFault as fault:
-    found = fault
-print(f"the seed: {found.seed!r}")
-lessons.show_fault(lambda: simulate(mailbox, 1, 64, (data, out), seed=found.seed))
+    seed = fault.seed
+print(f"the seed: {seed!r}")
+lessons.show_fault(lambda: simulate(mailbox, 1, 64, (data, out), seed=seed))
 
 # %% [markdown]
 # The seed is not a number, it is the schedule itself: which of the threads that could go on did, step by
@@ -611,10 +611,10 @@ FAULTS = (
     "no_proxy_fence", "parity_two_behind", "expect_too_many",
 )  # fmt: skip
 COLUMNS = ("H200 alone", "H200, guarded", *check.TOOLS, "CPU engine")
-said = {row["bug"]: row for row in results("sanitizer_bugs")["rows"]}
+under_tools = {row["bug"]: row for row in results("sanitizer_bugs")["rows"]}
 sees = []
 for name in FAULTS:
-    gpu, tools = on_the_h200[name], said[name]
+    gpu, tools = on_the_h200[name], under_tools[name]
     sees.append(
         [gpu["gpu"] != "right", gpu["debug"] == "report"]
         + [tools[tool] != "nothing" for tool in check.TOOLS]
@@ -652,7 +652,7 @@ print(f"{launch.wrong()} of {launch.out.size} numbers are wrong")
 # - **The guarded form** bounds waits on mbarriers, on barriers of threads, and loops that poll. Lanes that
 #   wait for each other in two different shuffles still hang.
 #
-# The README's [Limits](../README.md#limits) has all of them.
+# All of them are in [`bench/FAULTS.md`](../bench/FAULTS.md).
 #
 # ## What you know now
 #

@@ -36,12 +36,10 @@ from collections import namedtuple
 from dataclasses import dataclass
 
 import numpy as np
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from numba_deform import SimFault, Workload, ms_deform_attn, preset
 from numba_deform.compiler import i32, kernel, u64
-from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
 from numba_deform.course.lessons import lesson8 as check
 from numba_deform.course.lessons import pictures
@@ -605,11 +603,11 @@ view = None
 if running_on.passed and registrable.passed:
     module = Functions(build_running_on, as_many_as_fit)
     summary = "as level-ring; the ring runs on from row to row"
-    mine = dataclasses.replace(
+    running = dataclasses.replace(
         entry, name="level-ring-on", summary=summary, config=RunningOn, module=module,
         capability=capability, fetch=fetch,
     )  # fmt: skip
-    register(mine, replace=True)
+    register(running, replace=True)
     entries += f",level-ring-on:{shape}"
     plan = plan_operator(inputs, "level-ring-on", "cpu", stages=3, warps=1, trace=True)
     view = pictures.timelines(timeline.record(plan))
@@ -628,14 +626,16 @@ seeds = Constants(levels=4, points=8, channels=32)
 level_ring = entry.kernel(LevelRing(stages=3), seeds)
 machine = [level_ring]
 if running_on.passed and registrable.passed:
-    level_ring_on = mine.kernel(RunningOn(stages=3), seeds)
+    level_ring_on = running.kernel(RunningOn(stages=3), seeds)
     machine.append(level_ring_on)
 for made in machine:
-    found = inspect_kernel(made)
-    spilled = found.spill_loads + found.spill_stores
+    code = lessons.machine_code(made)
+    if not code:
+        break
+    spilled = code.spill_loads + code.spill_stores
     print(
-        f"{made.name:14} {found.registers} registers, {spilled} spills, stack of {found.stack} bytes; "
-        f"{found.instructions['UTMALDG']} TMA instructions in the text"
+        f"{made.name:14} {code.registers} registers, {spilled} spills, stack of {code.stack} bytes; "
+        f"{code.instructions['UTMALDG']} TMA instructions in the text"
     )
 
 # %% [markdown]

@@ -3,6 +3,7 @@
     python tests/mutation.py                    both groups, and the table in mutation.json
     python tests/mutation.py -j 2 engine        one group (kernels or engine), two at a time
     python tests/mutation.py engine TEXT ...    those with a TEXT in their names; the table keeps the others
+    python tests/mutation.py --quick            the likely tests only; what they do not notice stays open
     python tests/mutation.py --again            those that survived, and those that the table does not have
     python tests/mutation.py --draw             draws the engine's mutants anew (mutants_engine.json)
 
@@ -49,7 +50,12 @@ LIKELY = {
     "engines/cpu/interleave": "sim/test_explore",
     "engines/cpu/copies": "sim/test_copies sim/test_reports sim/test_bugs",
     "engines/cpu/mbarrier": "sim/test_barriers sim/test_reports sim/test_bugs",
-    "engines/cpu/memory": "sim/test_memory sim/test_reports sim/test_random_programs sim/test_bugs",
+    "engines/cpu/memory": "sim/test_memory sim/test_engine sim/test_reports sim/test_barriers",
+    "engines/cpu/arrays": "sim/test_memory sim/test_warp sim/test_engine sim/test_reports",
+    "engines/cpu/values": "sim/test_memory sim/test_warp sim/test_engine",
+    "engines/cpu/space": "sim/test_memory sim/test_random_programs sim/test_reports sim/test_bugs",
+    "engines/cpu/verdicts": "sim/test_memory sim/test_copies sim/test_reports sim/test_bugs",
+    "engines/cpu/records": "sim/test_memory sim/test_copies sim/test_random_programs sim/test_bugs",
     "engines/cpu/thread": "sim/test_warp sim/test_engine sim/test_barriers",
     "engines/cpu/block": "sim/test_barriers sim/test_warp sim/test_engine sim/test_reports",
     "engines/waiting": "sim/test_barriers sim/test_reports sim/test_guarded",
@@ -221,7 +227,7 @@ def kernel_mutants():
     sys.path.insert(0, str(ROOT / "tests" / "sim"))
     import mutants
 
-    names = sorted(mutants.killed())
+    names = sorted(set(mutants.killed()) & set(mutants.MUTANTS))
     drawn = sorted(random.Random(SEED).sample(names, round(len(names) / 10)))
     return {name: mutants.MUTANTS[name] for name in drawn}
 
@@ -232,7 +238,7 @@ def copy_to(place):
     shutil.copytree(ROOT, place, ignore=unwanted, symlinks=True)
 
 
-def outcome(group, name, mutant, before, cache):
+def outcome(group, name, mutant, before, cache, quick=False):
     """The id of the test that notices a mutant, "survived", "endless", or GONE."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as directory:
         place = Path(directory) / "copy"
@@ -254,8 +260,8 @@ def outcome(group, name, mutant, before, cache):
         others = [path for path in others if path not in likely]
         first = [f"={before}", *kernel_words(file)]
         for files in filter(None, (likely, others)):
-            if (way := run_tests(place, files, first, cache)) != "survived":
-                return way
+            if (way := run_tests(place, files, first, cache)) != "survived" or quick:
+                return None if way == "survived" else way
         return way
 
 
@@ -302,7 +308,7 @@ def pytest_collection_modifyitems(items):
     items.sort(key=rank)
 
 
-def run(groups, jobs, words, again, check):
+def run(groups, jobs, words, again, check, quick):
     """Run what is asked for and write the table after each."""
     table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     with tempfile.TemporaryDirectory(prefix="mutation-cache-") as cache, ThreadPoolExecutor(jobs) as pool:
@@ -318,7 +324,8 @@ def run(groups, jobs, words, again, check):
                 elif again and rows[name] not in (None, GONE, "survived"):
                     continue
                 elif not words or any(word in name for word in words):
-                    futures[pool.submit(outcome, group, name, mutant, rows[name], cache)] = group, name
+                    task = group, name, mutant, rows[name], cache, quick
+                    futures[pool.submit(outcome, *task)] = group, name
         for future in as_completed(futures):
             group, name = futures[future]
             table[group]["mutants"][name] = future.result()
@@ -341,6 +348,7 @@ def main():
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count(), help="mutants at a time")
     parser.add_argument("--draw", action="store_true", help="draw the engine's mutants anew")
     parser.add_argument("--again", action="store_true", help="only survivors and new ones")
+    parser.add_argument("--quick", action="store_true", help="the likely tests only")
     parser.add_argument("--no-check", action="store_true", help="do not run the tests unchanged first")
     parser.add_argument("words", nargs="*", help="a group, and texts of the mutants' names")
     given = parser.parse_args()
@@ -349,7 +357,8 @@ def main():
     groups = {"kernels": kernel_mutants, "engine": engine_mutants}
     asked = [word for word in given.words if word in groups] or list(groups)
     words = [word for word in given.words if word not in groups]
-    run({group: groups[group]() for group in asked}, given.jobs, words, given.again, not given.no_check)
+    chosen = {group: groups[group]() for group in asked}
+    run(chosen, given.jobs, words, given.again, not (given.no_check or given.quick), given.quick)
 
 
 if __name__ == "__main__":

@@ -102,8 +102,8 @@ def build_shared(stages):
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
-                total = work(mine, lane, total)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
         st_global_b32(out + uint64(4 * tid), total)
@@ -141,8 +141,8 @@ def build_shared(stages):
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
-                total = work(mine, lane, total)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
         st_global_b32(out + uint64(4 * tid), total)
@@ -181,8 +181,8 @@ def build_shared(stages):
             if i >= 0:
                 wait(ring, now)
                 release(ring, now)
-                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
-                total = work(mine, lane, total)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
                 now = advance(now)
         st_global_b32(out + uint64(4 * tid), total)
 
@@ -219,8 +219,8 @@ def build_shared(stages):
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
-                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
-                total = work(mine, lane, total)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
                 if lane == 0:
                     release(ring, now)
                 now = advance(now)
@@ -259,8 +259,8 @@ def build_shared(stages):
                 ahead = advance(ahead)
             if i >= 0:
                 pass
-                mine = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
-                total = work(mine, lane, total)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
         st_global_b32(out + uint64(4 * tid), total)

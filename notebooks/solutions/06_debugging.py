@@ -327,16 +327,16 @@ def weighted(weights: u64, data: u64, out: u64, queries: i32):
     if tid == 0:
         mbarrier_init(bar, THREADS)
     cuda.syncthreads()
-    mine, total = uint32(0), uint32(0)
+    number, total = uint32(0), uint32(0)
     if query < queries:
-        mine = ld_global_b32(data + uint64(4 * query))
+        number = ld_global_b32(data + uint64(4 * query))
     my_rounds = POINTS
     for point in range(my_rounds):
         if tid == 0:
             metadata[point] = ld_global_b32(weights + uint64(4 * point))
         mbarrier_arrive(bar)
         mbarrier_wait(bar, point & 1)
-        total += metadata[point] * mine
+        total += metadata[point] * number
     if query < queries:
         st_global_b32(out + uint64(4 * query), uint32(total))
 
@@ -351,16 +351,16 @@ def weighted(weights: u64, data: u64, out: u64, queries: i32):
     if tid == 0:
         mbarrier_init(bar, THREADS)
     cuda.syncthreads()
-    mine, total = uint32(0), uint32(0)
+    number, total = uint32(0), uint32(0)
     if query < queries:
-        mine = ld_global_b32(data + uint64(4 * query))
+        number = ld_global_b32(data + uint64(4 * query))
     my_rounds = POINTS if query < queries else 0
     for point in range(my_rounds):
         if tid == 0:
             metadata[point] = ld_global_b32(weights + uint64(4 * point))
         mbarrier_arrive(bar)
         mbarrier_wait(bar, point & 1)
-        total += metadata[point] * mine
+        total += metadata[point] * number
     if query < queries:
         st_global_b32(out + uint64(4 * query), uint32(total))
 
@@ -375,16 +375,16 @@ def weighted(weights: u64, data: u64, out: u64, queries: i32):
     if tid == 0:
         mbarrier_init(bar, THREADS)
     cuda.syncthreads()
-    mine, total = uint32(0), uint32(0)
+    number, total = uint32(0), uint32(0)
     if query < queries:
-        mine = ld_global_b32(data + uint64(4 * query))
+        number = ld_global_b32(data + uint64(4 * query))
     my_rounds = POINTS if query < queries else 1
     for point in range(my_rounds):
         if tid == 0:
             metadata[point] = ld_global_b32(weights + uint64(4 * point))
         mbarrier_arrive(bar)
         mbarrier_wait(bar, point & 1)
-        total += metadata[point] * mine
+        total += metadata[point] * number
     if query < queries:
         st_global_b32(out + uint64(4 * query), uint32(total))
 
@@ -399,16 +399,16 @@ def weighted(weights: u64, data: u64, out: u64, queries: i32):
     if tid == 0:
         mbarrier_init(bar, THREADS)
     cuda.syncthreads()
-    mine, total = uint32(0), uint32(0)
+    number, total = uint32(0), uint32(0)
     if query < queries:
-        mine = ld_global_b32(data + uint64(4 * query))
+        number = ld_global_b32(data + uint64(4 * query))
     my_rounds = POINTS - 1
     for point in range(my_rounds):
         if tid == 0:
             metadata[point] = ld_global_b32(weights + uint64(4 * point))
         mbarrier_arrive(bar)
         mbarrier_wait(bar, point & 1)
-        total += metadata[point] * mine
+        total += metadata[point] * number
     if query < queries:
         st_global_b32(out + uint64(4 * query), uint32(total))
 

@@ -1,7 +1,5 @@
 """``ms_deform_attn``: check the arguments, pick the variant, run it on the GPU or the CPU engine."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..engines.gpu.device import (
@@ -11,9 +9,8 @@ from ..engines.gpu.device import (
     require,
     stream_from,
     stream_handle,
-)
-from ..kernels.problem import Problem
-from ..kernels.registry import Variant, runnable, variant
+)  # fmt: skip
+from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import FITS, choose, watch
 from .bind import Bound, OnGpu
@@ -23,38 +20,10 @@ ENGINES = ("auto", "gpu", "cpu")
 INPUTS = ("value", "sampling_locations", "attention_weights")
 
 
-@dataclass(frozen=True)
-class Result:
-    """What ``run`` did, beside the output: for the command line and the benchmarks."""
-
-    engine: str  # "gpu" or "cpu"
-    variant: Variant
-    config: object
-    problem: Problem
-    kernel: object
-    report: object = None  # sim.Report on the CPU engine
-    outside: int | None = (
-        None  # samples that no window held, as the kernel counted on the CPU engine
-    )
-    why: str = ""  # what "auto" says of its choice
-
-
-# --- the public call ------------------------------------------------------------------------------
 def ms_deform_attn(
-    value,
-    spatial_shapes,
-    level_start_index,
-    sampling_locations,
-    attention_weights,
-    variant="auto",
-    *,
-    engine="auto",
-    padded=False,
-    out=None,
-    stream=None,
-    im2col_step=None,
-    **parameters,
-):
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
+    engine="auto", padded=False, out=None, stream=None, im2col_step=None, **parameters,
+):  # fmt: skip
     """Multi-scale deformable attention (Zhu et al., Deformable DETR, 2021, eq. 2-3).
 
     value               (B, S, H, C) float16, bfloat16 or float32; C * itemsize a multiple of 16, <= 256
@@ -74,17 +43,17 @@ def ms_deform_attn(
     Returns (B, Q, H*C) in the type and library of ``value``. NumPy arrays are copied to the GPU and
     back; arrays on the GPU (DLPack or CUDA array interface: PyTorch, CuPy, JAX) are used where they
     are, and the call does not wait for the GPU. Values must be finite: a neighbour outside its level
-    has weight 0, which does not undo infinities.
+    has weight 0, which does not undo infinities. There is no gradient yet: tensors that require one,
+    and arrays that JAX traces, are refused.
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing when the engine or the
     variant needs a GPU that is not there, SimFault from the CPU engine.
     """
     if all_numpy((value, sampling_locations, attention_weights), engine):
-        result = run_numpy(
+        return run_numpy(
             value, np.asarray(spatial_shapes), np.asarray(level_start_index), sampling_locations,
             attention_weights, variant, engine, padded, out, im2col_step, **parameters,
-        )  # fmt: skip
-        return result[0]
+        )[0]  # fmt: skip
     return _run_device(
         value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
         padded, out, stream, im2col_step, parameters,
@@ -130,8 +99,8 @@ def pick_variant(name):
 
 def settle_variant(name, gpu, problem, locations, parameters, fits=FITS):
     """(variant, its configuration, why it was chosen or ""); ``locations`` and ``fits`` as for
-    ``auto.choose``."""
-    if _is_open(name, parameters):
+    ``auto.choose``. Nothing is chosen for the CPU engine, with ``gpu`` None."""
+    if gpu and _is_open(name, parameters):
         choice = choose(gpu, problem, locations, fits)
         return choice.variant, choice.config, choice.why
     chosen = pick_variant(name)
@@ -144,14 +113,13 @@ def _is_open(name, parameters):
 
 
 def _launch(gpu, problem, name, parameters, locations, addresses, stream):
-    """Launch once; (:class:`Bound`, why it was chosen or ""). ``locations`` as for ``auto.choose``,
-    ``addresses`` of value, locations, weights and out; ``stream`` of cuda.core."""
+    """Launch once; the :class:`Bound`. ``locations`` as for ``auto.choose``, ``addresses`` of value,
+    locations, weights and out; ``stream`` of cuda.core."""
     if not _is_open(name, parameters):
-        chosen = pick_variant(name)
-        config = chosen.configure(problem.constants, **parameters)
+        chosen, config, _ = settle_variant(name, gpu, problem, locations, parameters)
         bound = Bound(problem, chosen, config, gpu, locations)
         bound.launch(addresses, stream)
-        return bound, ""
+        return bound
     watched, handle = watch(gpu, problem), stream_handle(stream)
     capturing = is_capturing(handle)
     choice = watched.choose(locations, capturing)
@@ -159,32 +127,32 @@ def _launch(gpu, problem, name, parameters, locations, addresses, stream):
     bound.launch(addresses, stream)
     if choice.variant.is_fitted and not capturing:
         watched.launched(bound.tables.counts, handle)
-    return bound, choice.why
+    return bound
 
 
 def run_numpy(
     value, spatial_shapes, level_start_index, locations, weights, variant_name="auto", engine="auto",
     padded=False, out=None, im2col_step=None, simulate_options=None, **parameters,
 ):  # fmt: skip
-    """As ``ms_deform_attn`` for NumPy arrays; returns (out, :class:`Result`)."""
+    """As ``ms_deform_attn`` for NumPy arrays; returns (out, the :class:`Bound` that ran)."""
     problem = check_problem(value, spatial_shapes, level_start_index, locations, weights, padded)
     check_im2col_step(im2col_step, problem.batch)
     chosen = pick_variant(variant_name)
     config = chosen.configure(problem.constants, **parameters)
-    kind, gpu = pick_engine(engine, chosen)
+    _, gpu = pick_engine(engine, chosen)
     if out is None:
         out = np.empty(problem.out_shape, value.dtype)
     else:
         check_out(out, problem.out_shape, value.dtype)
     arrays = [np.ascontiguousarray(a) for a in (value, locations, weights)]
-    if kind == "cpu":
-        return out, run_cpu(problem, chosen, config, arrays, out, **(simulate_options or {}))
+    if gpu is None:
+        bound = Bound(problem, chosen, config, None, arrays[1])
+        bound.simulate(arrays, out, **(simulate_options or {}))
+        return out, bound
     on_gpu, stream = OnGpu(gpu, problem, arrays), gpu.device.default_stream
-    bound, why = _launch(
-        gpu, problem, variant_name, parameters, arrays[1], on_gpu.addresses, stream
-    )
+    bound = _launch(gpu, problem, variant_name, parameters, arrays[1], on_gpu.addresses, stream)
     out[...] = on_gpu.out.to_numpy()
-    return out, Result("gpu", bound.variant, bound.config, problem, bound.kernel, why=why)
+    return out, bound
 
 
 def check_on_device(value, spatial_shapes, level_start_index, locations, weights, padded):
@@ -210,9 +178,7 @@ def _run_device(
     value, spatial_shapes, level_start_index, locations, weights, name, padded, out, stream,
     im2col_step, parameters,
 ):  # fmt: skip
-    pick_variant(name).unresolved(
-        **parameters
-    )  # says what is wrong before anything else is looked at
+    pick_variant(name).unresolved(**parameters)  # what is wrong there comes before all else
     gpu, problem, views = check_on_device(
         value, spatial_shapes, level_start_index, locations, weights, padded
     )
@@ -231,28 +197,3 @@ def _run_device(
     if library_of(value) == "jax":
         stream.sync()  # JAX has no stream to be ordered on
     return out
-
-
-# --- what measure/ and the command line still call ---
-def run_cpu(problem, chosen, config, arrays, out, debug=(0, -1), **options):
-    """Run on the CPU engine into the NumPy array ``out``; ``options`` go to ``engines.cpu.simulate``.
-
-    ``debug`` is (array for the tiles, row), for a configuration with debug.
-    """
-    bound = Bound(problem, chosen, config, None, arrays[1])
-    extra = dict(zip(("debug", "debug_row", "trace_buffer", "trace_block"), 2 * debug, strict=True))
-    report = bound.simulate(arrays, out, extra, **options)
-    share = bound.outside()
-    outside = None if share is None else round(share * problem.samples)
-    return Result("cpu", chosen, bound.config, problem, bound.kernel, report, outside)
-
-
-def gpu_launcher(
-    gpu, problem, chosen, config, value, locations, weights, out, stream=None, linked=False,
-    debug=(0, -1), guarded=False, fits=FITS,
-):  # fmt: skip
-    """A function of no arguments that launches the kernel; all operands are device addresses; see ``Bound``."""
-    form = "linked" if linked else "guarded" if guarded else "plain"
-    extra = dict(zip(("debug", "debug_row", "trace_buffer", "trace_block"), 2 * debug, strict=True))
-    bound = Bound(problem, chosen, config, gpu, locations, form, fits)
-    return bound.launcher((value, locations, weights, out), stream, extra)

@@ -1,4 +1,4 @@
-"""What a kernel found in shared memory, beside what plain loads find in ``value`` (S21).
+"""What a kernel found in shared memory, beside what plain loads find in ``value``.
 
 A kernel built with debug=1 copies the tiles of one row to a buffer, just as it adds them up; a second,
 simple kernel loads the same tiles straight from ``value``. Both run on either engine.
@@ -12,7 +12,6 @@ from ..engines.cpu import simulate
 from ..engines.gpu.device import DeviceArray
 from ..engines.gpu.launch import launch
 from ..kernels import plain_tiles
-from .bind import Bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,26 +41,25 @@ def has_tiles(config):
     return getattr(config, "debug", False) and hasattr(config, "box")
 
 
-def check_tiles(plan, row, simulate_options=None):
+def check_tiles(bound, arrays, row, simulate_options=None):
     """:class:`TileCheck` of all L*P samples of ``row`` = (b * Q + q) * H + h.
 
-    ``plan`` is a ``systems.Plan`` whose configuration has debug. Raises DebugError, and what the engines
-    raise.
+    ``bound`` is a ``bind.Bound`` whose configuration has debug, ``arrays`` are contiguous value, locations and
+    weights. Raises DebugError, and what the engines raise.
     """
-    problem = plan.problem
-    if not has_tiles(plan.config):
-        raise DebugError(f"variant {plan.variant.name} was not built with debug=1, or has no tiles")
+    problem = bound.problem
+    if not has_tiles(bound.config):
+        raise DebugError(f"variant {bound.variant.name} was not built with debug=1, or has no tiles")
     if not 0 <= row < problem.rows:
         raise DebugError(f"row {row} does not exist: B*Q*H={problem.rows}")
-    c, arrays = problem.constants, plan.arrays
+    c = problem.constants
     samples = c.levels * c.points
     delivered, plain = (
         np.full((samples, 2, 2, c.channels), np.nan, arrays[0].dtype) for _ in range(2)
     )
     corners = np.zeros((samples, 2), np.int32)
-    bound = Bound(problem, plan.variant, plan.config, plan.gpu, arrays[1])
     bound.run(arrays, {"debug": delivered, "debug_row": row}, **(simulate_options or {}))
-    _load_plainly(plan, arrays, row, plain, corners)
+    _load_plainly(bound.gpu, problem, arrays, row, plain, corners)
     return [
         TileCheck(
             row, k // c.points, k % c.points, tuple(map(int, corners[k])), delivered[k], plain[k]
@@ -70,9 +68,8 @@ def check_tiles(plan, row, simulate_options=None):
     ]
 
 
-def _load_plainly(plan, arrays, row, plain, corners):
+def _load_plainly(gpu, problem, arrays, row, plain, corners):
     """Fill ``plain`` and ``corners`` by the kernel plain_tiles."""
-    gpu, problem = plan.gpu, plan.problem
     kernel = plain_tiles.build(problem.constants)
     sources = (arrays[0], problem.level_table, arrays[1])
     counts = (row, problem.queries * problem.heads, problem.heads, problem.spatial_size)

@@ -27,17 +27,9 @@ KEPT_VALUES = 8  # how many values' tensor maps a plan keeps, beside those of ca
 
 
 def prepare(
-    value,
-    spatial_shapes,
-    level_start_index,
-    sampling_locations,
-    attention_weights,
-    variant="auto",
-    *,
-    engine="auto",
-    padded=False,
-    **parameters,
-):
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
+    engine="auto", padded=False, **parameters,
+):  # fmt: skip
     """A :class:`Prepared` for calls with arrays like these: the same shapes, types and GPU.
 
     Arguments, checks and errors are those of :func:`ms_deform_attn`; nothing is computed. The arrays
@@ -53,7 +45,7 @@ def prepare(
     ``debug=True`` raises ConfigError: its bounded waits wait for the end of every launch.
     """
     arrays = (value, sampling_locations, attention_weights)
-    on_host = all_numpy(arrays, engine)
+    locations, on_host = sampling_locations, all_numpy(arrays, engine)
     chosen = pick_variant(variant)
     if on_host:
         shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
@@ -62,16 +54,18 @@ def prepare(
         )
         _, gpu = pick_engine(engine, chosen)
     else:
-        gpu, problem, _ = check_on_device(
+        gpu, problem, views = check_on_device(
             value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded
         )
-    config = chosen.configure(problem.constants, **parameters)
+        locations = views[1].address
+    fits = Fits()  # to these locations
+    chosen, config, why = settle_variant(variant, gpu, problem, locations, parameters, fits)
     if getattr(config, "debug", False):
         raise ConfigError(
             "debug", True, "must be off in a prepared call, which waits for nothing; ms_deform_attn has it"
         )  # fmt: skip
-    name = "auto" if variant == "auto" and not parameters else None
-    return (_ForNumpy if on_host else _OnGpu)(gpu, problem, chosen, config, arrays, name)
+    bound = Bound(problem, chosen, config, gpu, locations, fits=fits)
+    return (_ForNumpy if on_host else _OnGpu)(bound, arrays, why)
 
 
 # --- what a call looks at -------------------------------------------------------------------------
@@ -148,11 +142,11 @@ class Prepared:
     came to its choice.
     """
 
-    gpu = None  # the Gpu that launches go to; None for NumPy arrays
-    why = ""  # what "auto" says of its choice
-
-    def __init__(self, problem, chosen, config, device, arrays):
-        self.problem, self.variant, self.config = problem, chosen, config
+    def __init__(self, bound, arrays, why, gpu):
+        self.variant, self.config, self.why = bound.variant, bound.config, why
+        self.problem = problem = bound.problem
+        self.gpu = gpu  # the Gpu that launches go to; None for NumPy arrays
+        self._bound, device = bound, gpu and gpu.device.device_id
         self._lock = threading.Lock()  # one block of arguments, or of buffers, whoever calls
         c = problem.constants
         rows = (problem.batch, problem.queries, problem.heads, c.levels, c.points)
@@ -212,15 +206,9 @@ class Prepared:
 
 
 class _OnGpu(Prepared):
-    def __init__(self, gpu, problem, chosen, config, arrays, name=None):
-        super().__init__(problem, chosen, config, gpu.device.device_id, arrays)
-        self.gpu = gpu
-        fits = Fits()  # to the locations prepared with
-        locations = self._address("sampling_locations", arrays[1])
-        if name == "auto":
-            chosen, config, self.why = settle_variant(name, gpu, problem, locations, {}, fits)
-        self._bound = bound = Bound(problem, chosen, config, gpu, locations, fits=fits)
-        self.variant, self.config = bound.variant, bound.config
+    def __init__(self, bound, arrays, why=""):
+        super().__init__(bound, arrays, why, bound.gpu)
+        gpu = bound.gpu
         # The kernel's arguments hold these four, and one for each kind of maps, wherever they stand.
         self._operands = [ctypes.c_uint64() for _ in range(4)]
         self._map_arguments = {}  # (kind, box, l2_promotion) -> ctypes.c_uint64
@@ -234,21 +222,17 @@ class _OnGpu(Prepared):
             self._make_maps(self._address("value", arrays[0]))
 
     def __call__(self, value, sampling_locations, attention_weights, out=None, stream=None):
-        address = self._address
-        inputs = (
-            address("value", value),
-            address("sampling_locations", sampling_locations),
-            address("attention_weights", attention_weights),
-        )
+        arrays = (value, sampling_locations, attention_weights)
+        addresses = [*map(self._address, INPUTS, arrays)]
         if out is None:
             out = empty_like(value, self.problem.out_shape)
-        addresses = (*inputs, address("out", out))
+        addresses.append(self._address("out", out))
         if stream is None:
             stream = current_stream(value)
         handle = self._default_stream if stream is None else stream_handle(stream)
         with self._lock:
             if self._map_arguments:
-                self._point_at_maps(inputs[0], handle)
+                self._point_at_maps(addresses[0], handle)
             for argument, place in zip(self._operands, addresses, strict=True):
                 argument.value = place
             self._launch(handle)
@@ -272,8 +256,8 @@ class _OnGpu(Prepared):
         self._maps.move_to_end(address)
         if capturing:
             self._captured.add(address)
-        made = self._maps[address]
-        for argument, maps in zip(self._map_arguments.values(), made, strict=True):
+        kinds = zip(self._map_arguments.values(), self._maps[address], strict=True)
+        for argument, maps in kinds:
             argument.value = maps.address
 
     def _make_maps(self, address):
@@ -307,15 +291,12 @@ def host_microseconds(gpu, call, calls=1000, together=50):
 class _ForNumpy(Prepared):
     """On the CPU engine (``gpu`` is None), or on a GPU with arrays of its own to copy to and from."""
 
-    def __init__(self, gpu, problem, chosen, config, arrays, name=None):
-        super().__init__(problem, chosen, config, None, arrays)
+    def __init__(self, bound, arrays, why):
+        super().__init__(bound, arrays, why, None)
         self._dtype, self._plan = arrays[0].dtype, None
-        if gpu:
-            self._copies = OnGpu(gpu, problem, arrays)
-            self._plan = _OnGpu(gpu, problem, chosen, config, self._copies.inputs, name)
-            self.why = self._plan.why
-        self._bound = self._plan._bound if gpu else Bound(problem, chosen, config, None, arrays[1])
-        self.variant, self.config = self._bound.variant, self._bound.config
+        if bound.gpu:
+            self._copies = OnGpu(bound.gpu, bound.problem, arrays)
+            self._plan = _OnGpu(bound, self._copies.inputs)
 
     def __call__(self, value, sampling_locations, attention_weights, out=None, stream=None):
         arrays = (value, sampling_locations, attention_weights)

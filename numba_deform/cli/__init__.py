@@ -1,38 +1,26 @@
 """The command line: ``numba-deform COMMAND key=value ...``, with the keys of the original programs.
 
 Every command is a function from its words to an exit status: 0 right, 1 a wrong result, 2 bad input.
-What is computed lives in ``measure/systems.py``; here are parsing and printing. A module of this package has
-``KEYS`` and ``COMMANDS``, both by command.
+What is computed lives in ``measure/``; here are parsing and printing. A module of this package enters its
+commands by ``keys.command``.
 """
 
-import difflib
 import os
+import re
 import subprocess
 import sys
 
+from .. import __version__
 from ..compiler.sass import ToolMissing
 from ..engines.cpu import SimFault
 from ..engines.gpu.device import GpuMissing, is_cuda_error
 from ..engines.tensormap import DriverMissing
+from ..measure.parameters import REAL, TEXT
 from ..measure.worker import run_program
-from . import bench, budget, bugs, run, timeline, tools
-from .keys import (
-    BAD_INPUT,
-    INTERRUPTED,
-    REAL,
-    RIGHT,
-    TEXT,
-    VARIANT,
-    Key,
-    UsageError,
-    parse_pairs,
-    split_pairs,
-    verdict,
-)
+from . import bench, budget, bugs, keys, run, timeline, tools  # noqa: F401  (they enter their commands)
+from .keys import BAD_INPUT, COMMANDS, INTERRUPTED, KEYS, RIGHT, Key, UsageError, closest, verdict
 
-MODULES = (run, tools, budget, timeline, bugs, bench)
 TIME_LIMIT = Key("time_limit", REAL, "seconds")
-KEYS = {command: keys for module in MODULES for command, keys in module.KEYS.items()}
 
 USAGE = """\
 Multi-scale deformable attention in Numba CUDA, with TMA and mbarrier; no GPU? On the CPU engine.
@@ -40,21 +28,25 @@ Multi-scale deformable attention in Numba CUDA, with TMA and mbarrier; no GPU? O
 numba-deform COMMAND key=value ...
 numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, which is killed if it takes longer
 
-  run         compute the operator with one variant and compare it with the float64 reference
-  probe       send one 2x2x32 box through TMA: the first thing to try
-  tile-copy   copy a tensor tile by tile with TMA, check every bit, measure
-  data        data write dir=PATH writes a data directory; data read dir=PATH checks one
-  variants    list the kernels with their parameters
-  budget      shared memory, registers and resident blocks of a configuration, or of a grid
-  timeline    what each warp of a block does when, drawn for either engine or for both
-  bugs        planted faults: bugs lists them, bugs NAME tells the story and shows the report
-  inspect     PTX, machine code, registers and spills of a variant, no GPU needed
-  bench       time variants, peers and ceilings in one run, and say what bounds each
-  sweep       check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable
-  tune        measure a few kernels on this GPU, and keep the fastest for variant=auto
-  table       the table of a result file of bench or sweep, for the terminal or as Markdown
-  plot        the plot of a result file, or time against x=sigma, queries, stages, ...
-  help        this text;  help COMMAND: its keys
+              GPU
+  run         either  compute the operator with one variant and compare it with the float64 reference
+  probe       either  send one 2x2x32 box through TMA: the first thing to try
+  tile-copy   either  copy a tensor tile by tile with TMA, check every bit, measure
+  data        no      data write dir=PATH writes a data directory; data read dir=PATH checks one
+  variants    no      list the kernels with their parameters
+  budget      no      shared memory, registers and resident blocks of a configuration, or of a grid
+  timeline    either  what each warp of a block does when, drawn for either engine or for both
+  bugs        no      planted faults: bugs lists them, bugs NAME tells the story and shows the report
+  inspect     no      PTX, machine code, registers and spills of a variant
+  bench       yes     time variants, peers and ceilings in one run, and say what bounds each
+  sweep       yes     check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable
+  tune        yes     measure a few kernels on this GPU, and keep the fastest for variant=auto
+  table       no      the table of a result file of bench or sweep, for the terminal or as Markdown
+  plot        no      the plot of a result file, or time against x=sigma, queries, stages, ...
+  help        no      this text;  help COMMAND: its keys;  --version: the version
+
+GPU: either takes the GPU if there is one, else the CPU engine. bugs NAME engine=gpu needs one. For bench and
+sweep, engine=cpu workload=tiny gives the CPU engine's virtual cycles instead of times.
 
 Examples:
   numba-deform probe
@@ -66,7 +58,7 @@ Examples:
   numba-deform data write dir=/tmp/quick workload=quick
   numba-deform run dir=/tmp/quick variant=direct lanes=4
   numba-deform budget variant=tma stages=1,2,3,4 threads=256,512 lanes=4 points_per_stage=1
-  numba-deform timeline variant=phase2 stages=3 engine=cpu out=timeline.png
+  numba-deform timeline variant=warp-specialized stages=3 engine=cpu out=timeline.png
   numba-deform bugs parity_inverted
   numba-deform inspect variant=tma stages=3 show=sass
   numba-deform bench variants=direct,tma:stages=3,lanes=4,persistent patterns=seed,'local(2)' peers=1
@@ -75,6 +67,8 @@ Examples:
   numba-deform tune workload=detr-encoder-b4 patterns='local(2)',uniform
   numba-deform plot file=spread.json x=sigma out=spread.png
 """
+EITHER = "takes the GPU if there is one, else the CPU engine"
+GPU = {"no": "needs no GPU", "yes": "needs a GPU", "either": EITHER}
 
 
 def help(words):
@@ -86,30 +80,31 @@ def help(words):
     if command == "help":
         return help([])
     print(f"numba-deform {command} key=value ...")
+    gpu, about = re.search(rf"^  {command} +(\w+) +(.+)$", USAGE, re.M).groups()
+    print(f"{about}; {GPU[gpu]}\n")
     rows = [
         (key.name, key.help if key.kind is TEXT else f"{key.help} ({key.kind.accepts})")
         for key in KEYS[command]
     ]
-    if VARIANT in KEYS[command]:
+    if keys.VARIANT in KEYS[command]:
         rows.append(("...", "and the variant's own parameters: see numba-deform variants"))
     for name, text in rows:
         print(f"  {name:<15} {text}")
     return RIGHT
 
 
-# --- the program ----------------------------------------------------------------------------------
-COMMANDS = {command: call for module in MODULES for command, call in module.COMMANDS.items()}
 COMMANDS["help"] = help
 
 
+# --- the program ----------------------------------------------------------------------------------
 def _command(word):
     if word in COMMANDS:
         return word
     if "=" in word:
         raise UsageError(f"there is no command before {word}; try: numba-deform run {word} ...")
-    close = difflib.get_close_matches(word, COMMANDS, 1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise UsageError(f"unknown command {word}{hint} (there are {', '.join(COMMANDS)})")
+    raise UsageError(
+        f"unknown command {word}{closest(word, COMMANDS)} (there are {', '.join(COMMANDS)})"
+    )
 
 
 def main(argv=None):
@@ -117,6 +112,9 @@ def main(argv=None):
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         words = ["help"]
+    if words == ["--version"]:
+        print(f"numba-deform {__version__}")
+        return RIGHT
     try:
         if words[0].startswith("time_limit="):
             return _limited(words)
@@ -146,12 +144,12 @@ def main(argv=None):
 
 def _limited(words):
     """Run the rest of the words in a process group of its own, and end all of it after the time."""
-    (seconds,) = parse_pairs(split_pairs(words[:1]), [TIME_LIMIT], "numba-deform").values()
+    (seconds,) = keys.parse_pairs(keys.split_pairs(words[:1]), [TIME_LIMIT], "numba-deform").values()
     if seconds <= 0 or len(words) == 1:
         raise UsageError(f"{words[0]}: more than 0 seconds, and then a command")
     _command(words[1])
     try:
-        return run_program([sys.executable, "-m", __name__, *words[1:]], seconds).returncode
+        return run_program([sys.executable, "-m", "numba_deform", *words[1:]], seconds).returncode
     except subprocess.TimeoutExpired:
         print(f"numba-deform: still running after {seconds:g} s: stopped", file=sys.stderr)
         return verdict(False)

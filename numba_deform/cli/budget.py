@@ -10,38 +10,15 @@ from ..attention.call import pick_variant
 from ..device.limits import KB, MAX_REGISTERS, limits_of
 from ..kernels.budget import SIZES, Budget
 from ..kernels.problem import ConfigError
+from ..measure.parameters import FLAG, Kind, show
+from ..measure.report import markdown_lines
+from . import keys
 from .inputs import check_architecture, make_constants, try_inspect
-from .keys import (
-    COMPILED_FOR,
-    FLAG,
-    RIGHT,
-    VARIANT,
-    Key,
-    Kind,
-    console,
-    say,
-    say_parameters,
-    show,
-    split_pairs,
-    variant_keys,
-    variant_options,
+from .keys import RIGHT, Key, command, console, in_words, say, split_pairs, variant_options
+
+REGISTERS = Kind(
+    f"a whole number from 0 to {MAX_REGISTERS}", int, lambda number: 0 <= number <= MAX_REGISTERS
 )
-
-
-def _register_count(text):
-    if not 0 <= int(text) <= MAX_REGISTERS:
-        raise ValueError
-    return int(text)
-
-
-REGISTERS = Kind(f"a whole number from 0 to {MAX_REGISTERS}", _register_count)
-KEYS = {
-    "budget": (
-        VARIANT, *COMPILED_FOR,
-        Key("registers", REGISTERS, "of a thread, instead of compiling to find out; 0 leaves them out"),
-        Key("markdown", FLAG, "print the table as Markdown"),
-    ),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,11 +40,16 @@ class Row:
     unknown: str = ""
 
 
+@command(
+    "budget",
+    keys.VARIANT, *keys.COMPILED_FOR,
+    Key("registers", REGISTERS, "of a thread, instead of compiling to find out; 0 leaves them out"),
+    Key("markdown", FLAG, "print the table as Markdown"),
+    raw=True,
+)  # fmt: skip
 def budget(words):
-    """``numba-deform budget``: a long form for one configuration, a table for several."""
-    pairs = split_pairs(words)
-    chosen = pick_variant(pairs.get("variant", "tma"))
-    options, swept, grid = expand(pairs, chosen)
+    """A long form for one configuration, a table for several."""
+    options, chosen, swept, grid = expand(split_pairs(words))
     architecture = options.get("arch", "sm_90a")
     check_architecture(architecture, chosen)
     limits_of(architecture)  # refuses one without known limits before anything is compiled
@@ -78,32 +60,34 @@ def budget(words):
     ]
     title = f"{chosen.name} for {architecture}: {chosen.summary}"
     if options.get("markdown"):
-        print(f"{title}; {' '.join(f'{k}={v}' for k, v in vars(constants).items())}\n")
-        _print_markdown(*_table(rows, swept))
-    elif len(rows) > 1:
-        say("variant", title)
-        say_parameters("constants", vars(constants))
-        _print_table(*_table(rows, swept))
-    elif rows[0].budget is None:
+        headers, cells, notes = _table(rows, swept)
+        title += f"; {in_words(vars(constants))}"
+        print("\n".join(markdown_lines(title, headers, cells, right=headers[:-1])))
+        print("".join(f"\n{note}\n" for note in notes), end="")
+        return RIGHT
+    if rows[0].budget is None and len(rows) == 1:
         raise rows[0].refusal
+    say("variant", title)
+    say("constants", in_words(vars(constants)))
+    if len(rows) > 1:
+        _print_table(*_table(rows, swept))
     else:
-        say("variant", title)
-        say_parameters("constants", vars(constants))
         _print_row(rows[0], architecture)
     return RIGHT
 
 
-def expand(pairs, chosen):
-    """(options, names with several values, parameters of each configuration): every combination of
-    the comma-separated values of the variant's parameters, the last varying fastest."""
-    own = [key.name for key in variant_keys(chosen)]
-    values = {name: text.split(",") for name, text in pairs.items() if name in own}
+def expand(pairs):
+    """(options, variant, names with several values, parameters of each configuration): every combination
+    of the comma-separated values of the variant's parameters, the last varying fastest."""
+    chosen = pick_variant(pairs.get("variant", "tma"))
+    names = [key.name for key in keys.variant_keys(chosen)]
+    values = {name: text.split(",") for name, text in pairs.items() if name in names}
     grid = []
     for combination in itertools.product(*values.values()):
         one = {**pairs, **dict(zip(values, combination, strict=True))}
-        options, parameters = variant_options(one, KEYS["budget"], "budget", chosen)
+        options, _, parameters = variant_options(one, "budget")
         grid.append(parameters)
-    return options, [name for name, texts in values.items() if len(texts) > 1], grid
+    return options, chosen, [name for name, texts in values.items() if len(texts) > 1], grid
 
 
 def _examine(chosen, parameters, constants, architecture, registers):
@@ -113,7 +97,7 @@ def _examine(chosen, parameters, constants, architecture, registers):
         config = asked.complete(constants)
     except ConfigError as error:
         return Row(parameters, error)
-    refusal, found, unknown = None, None, ""
+    refusal, inspection, unknown = None, None, ""
     try:
         config.resolve(constants)
     except ConfigError as error:
@@ -123,29 +107,29 @@ def _examine(chosen, parameters, constants, architecture, registers):
     elif registers is None and refusal:
         unknown = "not compiled"
     elif registers is None:
-        found, unknown = try_inspect(chosen.kernel(config, constants), architecture)
-    registers = found.registers if found else registers or None
-    made = Budget.of(config, constants, limits_of(architecture), registers)
-    return Row(parameters, refusal, config, made, found and found.spill_loads, unknown)
+        inspection, unknown = try_inspect(chosen.kernel(config, constants), architecture)
+    registers = inspection.registers if inspection else registers or None
+    needs = Budget.of(config, constants, limits_of(architecture), registers)
+    return Row(parameters, refusal, config, needs, inspection and inspection.spill_loads, unknown)
 
 
 # --- one configuration ----------------------------------------------------------------------------
 def _print_row(row, architecture):
-    made = row.budget
-    say_parameters("configuration", vars(row.config))
-    for part, size in made.shared._asdict().items():
+    needs = row.budget
+    say("configuration", in_words(vars(row.config)))
+    for part, size in needs.shared._asdict().items():
         say(part, f"{size:,} bytes")
     how = "static"
-    if made.allocated > made.total:
-        how = f"{made.allocated:,} dynamic at launch, with room to align"
-    say("shared memory", f"{made.total:,} bytes ({made.total / KB:.2f} KB) a block, {how}")
-    for size, left in made.left.items():
+    if needs.allocated > needs.total:
+        how = f"{needs.allocated:,} dynamic at launch, with room to align"
+    say("shared memory", f"{needs.total:,} bytes ({needs.total / KB:.2f} KB) a block, {how}")
+    for size, left in needs.left.items():
         say(size, _fits(left, SIZES[size]))
     say("registers", _registers(row))
-    held = made.occupancy
-    share = f"{100 * made.resident:.1f} % of {made.limits.warps}"
+    held = needs.occupancy
+    share = f"{100 * needs.resident:.1f} % of {needs.limits.warps}"
     say("resident", f"{held.blocks} blocks, {held.warps} warps on an SM of {architecture}: {share}")
-    counted = "" if made.registers else " (registers are not counted)"
+    counted = "" if needs.registers else " (registers are not counted)"
     say("limited by", " and ".join(held.limiters) + counted)
     if row.refusal:
         say("refused", row.refusal)
@@ -185,12 +169,12 @@ def _table(rows, swept):
             empty = ["-"] * (len(headers) - len(given) - 1)
             cells.append([*given, *empty, "refused" + mark])
             continue
-        made, held = row.budget, row.budget.occupancy
+        needs, held = row.budget, row.budget.occupancy
         cells.append([
-            *given, *(f"{made.shared._asdict()[part]:,}" for part in parts), f"{made.total:,}",
-            *("yes" if left >= 0 else f"+{-left:,}" for left in made.left.values()),
-            str(made.registers or "?"), *["-" if row.spills is None else str(row.spills)] * spilled,
-            str(held.blocks), str(held.warps), f"{100 * made.resident:.1f} %",
+            *given, *(f"{needs.shared._asdict()[part]:,}" for part in parts), f"{needs.total:,}",
+            *("yes" if left >= 0 else f"+{-left:,}" for left in needs.left.values()),
+            str(needs.registers or "?"), *["-" if row.spills is None else str(row.spills)] * spilled,
+            str(held.blocks), str(held.warps), f"{100 * needs.resident:.1f} %",
             ", ".join(held.limiters) + mark,
         ])  # fmt: skip
     notes = [f"({number}) {refusal}" for number, refusal in enumerate(refusals, 1)]
@@ -207,14 +191,3 @@ def _print_table(headers, cells, notes):
     console(width=1000).print(table)  # as wide as it is: no number is cut off in a narrow terminal
     for note in notes:
         console().print(note, soft_wrap=True)
-
-
-def _print_markdown(headers, cells, notes):
-    rules = [":--" if header == "limited by" else "--:" for header in headers]
-    for row in (headers, rules, *cells):
-        print(f"| {' | '.join(row)} |")
-    for note in notes:
-        print(f"\n{note}")
-
-
-COMMANDS = {"budget": budget}

@@ -1,6 +1,5 @@
 """``numba-deform bugs``: the planted faults, their stories, and what either engine says of them."""
 
-import difflib
 from pathlib import Path
 
 from rich.table import Table
@@ -9,46 +8,34 @@ from ..course.bugs import BUGS
 from ..course.bugs.gpu import run_on_gpu
 from ..engines.cpu import SimFault, explore, simulate
 from ..engines.cpu.explore import LIMIT
-from .keys import (
-    COUNT,
-    FLAG,
-    RIGHT,
-    SIMULATION,
-    Key,
-    Kind,
-    UsageError,
-    console,
-    one_of,
-    parse_pairs,
-    say,
-    split_pairs,
-    verdict,
-)
+from ..measure.parameters import COUNT, FLAG, Kind, one_of
+from . import keys
+from .keys import RIGHT, Key, UsageError, closest, command, console, say, verdict
 
 SCHEDULES = Kind(
     f"{COUNT.accepts}, or all", lambda text: text if text == "all" else COUNT.parse(text)
 )
-KEYS = {
-    "bugs": (
-        Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
-        Key("fixed", FLAG, "run the right twin instead"),
-        Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
-        Key("schedules", SCHEDULES, "CPU engine: try that many orders of the threads, or all"),
-        Key("limit", COUNT, f"CPU engine: with schedules=all, at most that many, default {LIMIT}"),
-        *SIMULATION[1:],
-    )
-}
 WRONG_NUMBERS = "nothing: only the numbers are wrong"
 
 
+@command(
+    "bugs",
+    Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
+    Key("fixed", FLAG, "run the right twin instead"),
+    Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
+    Key("schedules", SCHEDULES, "CPU engine: try that many orders of the threads, or all"),
+    Key("limit", COUNT, f"CPU engine: with schedules=all, at most that many, default {LIMIT}"),
+    *keys.SIMULATION[1:],
+    raw=True,
+)
 def bugs(words):
-    """``numba-deform bugs`` lists them; ``bugs NAME`` tells one's story and runs it."""
+    """A list of them; ``bugs NAME`` tells one's story and runs it."""
     if not words:
         return _list()
     if "=" in words[0]:
         raise UsageError(f"bugs takes a name before {words[0]}; numba-deform bugs lists them")
     bug = _find(words[0])
-    options = parse_pairs(split_pairs(words[1:]), KEYS["bugs"], "bugs")
+    options = keys.parse_pairs(keys.split_pairs(words[1:]), keys.KEYS["bugs"], "bugs")
     fixed = options.pop("fixed", False)
     engine = options.pop("engine", "cpu")
     debug = options.pop("debug", False)
@@ -75,8 +62,7 @@ def _list():
 def _find(name):
     bug = BUGS.get(name.replace("-", "_"))
     if bug is None:
-        close = difflib.get_close_matches(name, BUGS, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = closest(name, BUGS)
         raise UsageError(f"there is no planted fault {name}{hint} (numba-deform bugs lists them)")
     return bug
 
@@ -164,6 +150,3 @@ def _on_gpu(bug, fixed, debug):
     if outcome.kind == "right":
         say("note", "right by luck: the fault is still there")
     return RIGHT
-
-
-COMMANDS = {"bugs": bugs}

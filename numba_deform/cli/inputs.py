@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..compiler.sass import inspect_kernel
 from ..kernels.problem import ITEMSIZE, Constants, level_sizes
+from ..measure.bench import constants_of
 from ..workloads import picture
 from ..workloads.data import read_directory
 from ..workloads.presets import levels_for, preset
@@ -58,12 +59,8 @@ def choose_source(options, engine):
 
 def _workload_source(workload, seed, load=None):
     numbers = {name: getattr(workload, name) for name in NUMBERS}
-    constants = Constants(
-        workload.num_levels, workload.num_points, workload.channels, workload.dtype,
-        workload.location_dtype, workload.dtype,
-    )  # fmt: skip
     load = load or (lambda: workload.generate(seed))
-    return Source(workload.describe(), numbers, constants, load, workload)
+    return Source(workload.describe(), numbers, constants_of(workload), load, workload)
 
 
 def make_workload(options, default):
@@ -84,9 +81,10 @@ def make_workload(options, default):
 
 
 def _directory_source(options):
-    for key in ("dtype", "location_dtype", "pattern", "outside", "seed", "image"):
-        if key in options:
-            raise UsageError(f"{key} does not go with dir: the files say it (float16)")
+    _refuse(
+        options, ("dtype", "location_dtype", "pattern", "outside", "seed", "image"),
+        "does not go with dir: the files say it (float16)",
+    )  # fmt: skip
     base = preset(options.get("workload", "quick"))
     numbers = {name: options.get(name, getattr(base, name)) for name in NUMBERS}
     padded = options.get("padded")
@@ -100,9 +98,10 @@ def _directory_source(options):
 
 
 def _picture_source(options, engine):
-    for key in ("batch", "spatial_size", "padded", "pattern", "outside", "location_dtype"):
-        if key in options:
-            raise UsageError(f"{key} does not go with workload=picture")
+    _refuse(
+        options, ("batch", "spatial_size", "padded", "pattern", "outside", "location_dtype"),
+        "does not go with workload=picture",
+    )  # fmt: skip
     taken = ("num_heads", "channels", "num_levels", "num_points", "dtype", "image", "seed")
     settings = {key: options[key] for key in taken if key in options}
     queries = options.get("num_query")
@@ -112,6 +111,12 @@ def _picture_source(options, engine):
         queries = queries or max(1, 10_000 // each)
     workload, inputs = picture.picture_workload(queries=queries, **settings)
     return _workload_source(workload, None, lambda: inputs)
+
+
+def _refuse(options, keys, why):
+    for key in keys:
+        if key in options:
+            raise UsageError(f"{key} {why}")
 
 
 # --- checks ---------------------------------------------------------------------------------------

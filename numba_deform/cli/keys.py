@@ -1,19 +1,30 @@
-"""What every command shares: kinds of values, keys, parsing them, printing, exit statuses."""
+"""What every command shares: entering it, keys and their parsing, printing, exit statuses."""
 
 import dataclasses
 import difflib
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
 
-from ..attention.call import ENGINES
+from ..attention.call import ENGINES, pick_variant
 from ..engines.cpu.engine import LANDINGS
 from ..engines.cpu.interleave import Schedule
 from ..kernels.problem import NUMPY_DTYPES
 from ..kernels.registry import VARIANTS
+from ..measure.parameters import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    REAL,
+    TEXT,
+    WHOLE,
+    Kind,
+    kind_of,
+    one_of,
+    show,
+)
 from ..workloads.presets import PRESETS
 
 RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -23,41 +34,22 @@ class UsageError(ValueError):
     """The command line itself is wrong; the text names the key and what is accepted."""
 
 
-# --- kinds of values ------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Kind:
-    """``parse`` turns a text into a value or raises ValueError; ``accepts`` says what it takes."""
-
-    accepts: str
-    parse: Callable[[str], object]
+# --- commands -------------------------------------------------------------------------------------
+COMMANDS, KEYS = {}, {}  # by name: a function from words to an exit status; the keys it knows
 
 
-def at_least(least):
-    """The kind of whole numbers from ``least`` on."""
+def command(name, *keys, raw=False):
+    """Enter the decorated function as the command ``name``.
 
-    def parse(text):
-        if int(text) < least:
-            raise ValueError
-        return int(text)
+    It gets ``{key: value}`` and returns the exit status; one that is ``raw`` gets the words themselves.
+    """
 
-    return Kind(f"a whole number of at least {least}", parse)
+    def enter(call):
+        KEYS[name] = keys
+        COMMANDS[name] = call if raw else lambda words: call(parse_pairs(split_pairs(words), keys, name))
+        return call
 
-
-def one_of(*names):
-    """The kind of a name among ``names``."""
-
-    def parse(text):
-        if text not in names:
-            raise ValueError
-        return text
-
-    return Kind(f"one of {', '.join(names)}", parse)
-
-
-def _text(text):
-    if not text:
-        raise ValueError
-    return text
+    return enter
 
 
 def _seed(text):
@@ -67,28 +59,11 @@ def _seed(text):
     return text
 
 
-def numbers(separator, count):
-    """The parser of ``2x2x32`` or ``-1,99``: ``count`` whole numbers."""
-
-    def parse(text):
-        parts = tuple(int(part) for part in text.split(separator))
-        if len(parts) != count:
-            raise ValueError
-        return parts
-
-    return parse
-
-
-_FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-COUNT, WHOLE = at_least(1), at_least(0)
-INTEGER, REAL = Kind("a whole number", int), Kind("a number", float)
-FLAG = Kind("1 or 0", lambda text: _FLAGS[text.lower()])
-TEXT = Kind("a text", _text)
+# --- keys -----------------------------------------------------------------------------------------
 SEED = Kind("a whole number of at least 0, or a schedule such as x:0:0210", _seed)
 DTYPE, ENGINE = one_of(*NUMPY_DTYPES), one_of(*ENGINES)
 
 
-# --- keys -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Key:
     """One ``key=value``: its name, the kind of its value, and a line of help."""
@@ -161,70 +136,50 @@ def parse_pairs(pairs, keys, command):
             raise UsageError(_unknown_key(name, list(kinds), command))
         try:
             options[name] = kinds[name].parse(text)
-        except (ValueError, KeyError):
+        except ValueError:
             raise UsageError(f"{name}={text}: it must be {kinds[name].accepts}") from None
     return options
 
 
 def _unknown_key(name, known, command):
-    close = difflib.get_close_matches(name.lower().lstrip("-"), known, 1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    hint = closest(name.lower().lstrip("-"), known)
     owners = [
         members[0].name
-        for members in families().values()
-        if name in {key.name for key in variant_keys(members[0])}
+        for config, members in families().items()
+        if name in {field.name for field in dataclasses.fields(config)}
     ]
     if owners and VARIANT.name in known:
         hint = f"; it is a parameter of variant {', '.join(owners)}"
     return f"unknown key {name}{hint} ({command} knows {', '.join(known) or 'no keys'})"
 
 
+def closest(name, known):
+    """A question for the end of an error: the one of ``known`` that was perhaps meant; else nothing."""
+    close = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def families():
     """``{config class: [variants]}``: the variants that are one kernel with other parameters."""
-    found = {}
+    members = {}
     for variant in VARIANTS.values():
-        found.setdefault(variant.config, []).append(variant)
-    return found
+        members.setdefault(variant.config, []).append(variant)
+    return members
 
 
 def variant_keys(chosen):
     """The parameters of a variant as keys, of the kinds that their defaults have."""
-    return tuple(
-        Key(
-            field.name,
-            _kind_of(field.default),
-            f"default {show(chosen.preset.get(field.name, field.default))}",
-        )
-        for field in dataclasses.fields(chosen.config)
-    )
+    defaults = {f.name: chosen.preset.get(f.name, f.default) for f in dataclasses.fields(chosen.config)}
+    return tuple(Key(name, kind_of(d), f"default {show(d)}") for name, d in defaults.items())
 
 
-def _kind_of(default):
-    if isinstance(default, bool):
-        return FLAG
-    if isinstance(default, int):
-        return INTEGER
-    if isinstance(default, float):
-        return REAL
-    if isinstance(default, tuple):
-        example = show(default)
-        return Kind(f"{len(default)} sizes such as {example}", numbers("x", len(default)))
-    return TEXT
-
-
-def show(value):
-    """A value as it is written on the command line."""
-    if isinstance(value, bool):
-        return str(int(value))
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def variant_options(pairs, keys, command, chosen):
-    """(the options of the command's own ``keys``, the variant's parameters)."""
+def variant_options(pairs, command, default="tma"):
+    """(the options of the command, the variant that they name or ``default``, its parameters)."""
+    chosen = pick_variant(pairs.get("variant", default))
     own = variant_keys(chosen)
-    options = parse_pairs(pairs, (*keys, *own), command)
+    options = parse_pairs(pairs, (*KEYS[command], *own), command)
     parameters = {key.name: options.pop(key.name) for key in own if key.name in options}
-    return options, parameters
+    return options, chosen, parameters
 
 
 # --- printing -------------------------------------------------------------------------------------
@@ -250,6 +205,6 @@ def verdict(passed):
     return RIGHT if passed else WRONG
 
 
-def say_parameters(label, parameters):
-    """One line of ``name=value`` words for a mapping."""
-    say(label, " ".join(f"{name}={show(value)}" for name, value in parameters.items()))
+def in_words(parameters):
+    """A mapping as ``name=value`` words."""
+    return " ".join(f"{name}={show(value)}" for name, value in parameters.items())

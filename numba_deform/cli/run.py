@@ -4,58 +4,33 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ..attention.call import pick_engine, pick_variant
+from ..attention.call import pick_engine
 from ..attention.debug import check_tiles, has_tiles
 from ..device.limits import HOPPER, SHARED_LIMIT
 from ..engines.gpu.device import gpu_or_none
+from ..measure.parameters import FLAG, TEXT, whole_numbers
 from ..measure.systems import describe, plan_operator, run_plan
 from ..workloads import picture
-from .inputs import (
-    SECONDS_PER_SAMPLE,
-    check_duration,
-    check_memory,
-    choose_source,
-    duration,
-    try_inspect,
-)
-from .keys import (
-    DIRECTORY,
-    DRAW,
-    ENGINE_KEY,
-    FLAG,
-    LINKED,
-    SHAPE,
-    SIMULATION,
-    TEXT,
-    VARIANT,
-    Key,
-    Kind,
-    UsageError,
-    console,
-    say,
-    say_parameters,
-    split_pairs,
-    variant_options,
-    verdict,
-)
+from . import keys
+from .inputs import check_duration, check_memory, choose_source, duration, try_inspect
+from .keys import Key, UsageError, command, console, in_words, say, variant_options, verdict
 
-ROWS = Kind("row numbers such as 0 or 3,17", lambda text: tuple(map(int, text.split(","))))
-KEYS = {
-    "run": (
-        *SHAPE, *DRAW, DIRECTORY, ENGINE_KEY, VARIANT, LINKED, *SIMULATION,
-        Key("picture_out", TEXT, "for workload=picture: write the output as a PNG"),
-        Key("debug_rows", ROWS, "with debug=1: whose tiles to compare, (b * Q + q) * H + h, default 0"),
-        Key("force", FLAG, "run on the CPU engine however long it takes"),
-    ),
-}  # fmt: skip
+ROWS = whole_numbers("row numbers such as 0 or 3,17", ",")
 
 
+@command(
+    "run",
+    *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, keys.ENGINE_KEY, keys.VARIANT, keys.LINKED, *keys.SIMULATION,
+    Key("picture_out", TEXT, "for workload=picture: write the output as a PNG"),
+    Key("debug_rows", ROWS, "with debug=1: whose tiles to compare, (b * Q + q) * H + h, default 0"),
+    Key("force", FLAG, "run on the CPU engine however long it takes"),
+    raw=True,
+)  # fmt: skip
 def run(words):
-    """``numba-deform run``."""
-    pairs = split_pairs(words)
+    """The result of one variant beside the reference, and how long it took."""
+    pairs = keys.split_pairs(words)
     name, note = _default_variant(pairs)
-    chosen = pick_variant(name)
-    options, parameters = variant_options(pairs, KEYS["run"], "run", chosen)
+    options, chosen, parameters = variant_options(pairs, "run", name)
     engine, gpu = pick_engine(options.get("engine", "auto"), chosen)
     _check_engine_keys(options, engine)
     _check_picture_out(options)
@@ -75,27 +50,29 @@ def run(words):
     if note:
         say("note", note)
     say("workload", source.text)
-    chosen = plan.variant
-    say("variant", f"{chosen.name}: {chosen.summary}{' (linked PTX)' if plan.linked else ''}")
+    bound = plan.bound
+    chosen, linked = bound.variant, " (linked PTX)" if bound.kernel.linked else ""
+    say("variant", f"{chosen.name}: {chosen.summary}{linked}")
     if plan.why:
         say("auto", plan.why)
-    say_parameters("configuration", vars(plan.config))
-    say("shared memory", _shared_memory(plan))
-    say("registers", _registers(plan))
+    say("configuration", in_words(vars(bound.config)))
+    say("shared memory", _shared_memory(bound))
+    say("registers", _registers(bound))
     if engine == "cpu":
         say("running", f"about {duration(source.seconds(options))}, thread by thread ...")
-    result = run_plan(plan, simulate_options=_simulate_options(source, options))
+    simulation = _simulate_options(source, options)
+    result = run_plan(plan, simulate_options=simulation)
     say("error", _error(result))
     if result.unwritten:
         say("unwritten", f"{result.unwritten:,} of {result.out.size:,} elements are NaN")
-    _say_time(plan, result)
+    _say_time(bound.problem, result)
     if "picture_out" in options:
         picture.write_picture(options["picture_out"], result.out, source.workload)
         say("picture", options["picture_out"])
     matched = True
-    if has_tiles(plan.config) or "debug_rows" in options:
+    if has_tiles(bound.config) or "debug_rows" in options:
         for row in options.get("debug_rows", (0,)):
-            matched &= _say_tiles(check_tiles(plan, row, _simulate_options(source, options)))
+            matched &= _say_tiles(check_tiles(bound, plan.case.arrays, row, simulation))
     return verdict(result.passed and matched)
 
 
@@ -136,7 +113,7 @@ def _default_variant(pairs):
 
 def _check_engine_keys(options, engine):
     if engine == "gpu":
-        for key in SIMULATION:
+        for key in keys.SIMULATION:
             if key.name in options:
                 raise UsageError(f"{key.name} is for the CPU engine; add engine=cpu")
     elif options.get("linked"):
@@ -157,17 +134,16 @@ def _check_picture_out(options):
 
 
 def _simulate_options(source, options):
-    once = source.samples * SECONDS_PER_SAMPLE
     return {
         "schedules": options.get("schedules", 1),
         "seed": options.get("schedule_seed", 0),
         "landing": options.get("landing", "late"),
-        "timeout": max(60.0, 20 * once),  # slow machines exist; a hang ends all the same
+        "timeout": max(60.0, 20 * source.seconds({})),  # slow machines exist; a hang ends all the same
     }
 
 
-def _shared_memory(plan):
-    shared = plan.config.shared_bytes(plan.problem.constants)
+def _shared_memory(bound):
+    shared = bound.config.shared_bytes(bound.problem.constants)
     if not sum(shared):
         return "none"
     metadata = f" + {shared.metadata:,} of metadata" if shared.metadata else ""
@@ -177,28 +153,26 @@ def _shared_memory(plan):
     )
 
 
-def _registers(plan):
-    architecture = plan.gpu.architecture if plan.gpu else "sm_90a"
-    found, why = try_inspect(plan.kernel, architecture)
-    if not found:  # only information: the CPU engine runs all the same
+def _registers(bound):
+    architecture = bound.gpu.architecture if bound.gpu else "sm_90a"
+    inspection, why = try_inspect(bound.kernel, architecture)
+    if not inspection:  # only information: the CPU engine runs all the same
         return f"not known: {why}"
-    spills = f"{found.spill_loads} spill loads" if found.spill_loads else "no spills"
-    return f"{found.registers} a thread, {spills} ({architecture})"
+    spills = f"{inspection.spill_loads} spill loads" if inspection.spill_loads else "no spills"
+    return f"{inspection.registers} a thread, {spills} ({architecture})"
 
 
 def _error(result):
-    rows = (
-        f"all {result.rows:,}"
-        if result.rows_checked == result.rows
-        else (f"{result.rows_checked:,} random ones of {result.rows:,}")
-    )
+    rows = f"all {result.rows:,}"
+    if result.rows_checked < result.rows:
+        rows = f"{result.rows_checked:,} random ones of {result.rows:,}"
     return (
         f"{result.error:.2e} against float64, must be below {result.tolerance:g} "
         f"(output rows compared: {rows})"
     )
 
 
-def _say_time(plan, result):
+def _say_time(problem, result):
     if result.report:
         r = result.report
         plural = "s" if r.schedules > 1 else ""
@@ -209,7 +183,4 @@ def _say_time(plan, result):
     ms = result.milliseconds
     say("time", f"{ms:.4f} ms (median of 10 after 3 warm-ups; for orientation: use bench)")
     say("throughput", f"{result.bytes_moved / ms / 1e6:,.0f} GB/s of compulsory traffic, "
-         f"{plan.problem.samples / ms / 1e6:.2f} G samples (tiles)/s")  # fmt: skip
-
-
-COMMANDS = {"run": run}
+         f"{problem.samples / ms / 1e6:.2f} G samples (tiles)/s")  # fmt: skip

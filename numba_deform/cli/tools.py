@@ -6,69 +6,24 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from ..attention.call import pick_variant
 from ..compiler.sass import ToolMissing, inspect_kernel
 from ..kernels.registry import VARIANTS
+from ..measure.parameters import COUNT, FLAG, one_of, show, whole_numbers
 from ..measure.systems import run_probe, run_tile_copy
 from ..workloads.data import write_directory
+from . import keys
 from .inputs import check_architecture, check_memory, choose_source, make_constants
-from .keys import (
-    BAD_INPUT,
-    COMPILED_FOR,
-    COUNT,
-    DIRECTORY,
-    DRAW,
-    DTYPE,
-    ENGINE_KEY,
-    FLAG,
-    LINKED,
-    RIGHT,
-    SHAPE,
-    VARIANT,
-    Key,
-    Kind,
-    UsageError,
-    console,
-    families,
-    numbers,
-    one_of,
-    parse_pairs,
-    say,
-    say_parameters,
-    show,
-    split_pairs,
-    variant_options,
-    verdict,
-)
+from .keys import BAD_INPUT, RIGHT, Key, UsageError, command, console, in_words, say, verdict
 
-SIZES = Kind("three sizes HxWxC such as 2x2x32", numbers("x", 3))
-KEYS = {
-    "probe": (
-        ENGINE_KEY,
-        Key("corner", Kind("two whole numbers x,y", numbers(",", 2)), "where the box starts"),
-    ),
-    "tile-copy": (
-        ENGINE_KEY,
-        Key("shape", SIZES, "the tensor, default 100x100x32"),
-        Key("box", SIZES, "the tile, default 2x2x32"),
-        Key("dtype", DTYPE, "default float16"),
-        Key("stages", COUNT, "tiles in flight for each warp, default 4"),
-        Key("warps", COUNT, "warps of a block, default 4"),
-        Key("repeats", COUNT, "timed runs on a GPU, default 10"),
-    ),
-    "data": (*SHAPE, *DRAW, DIRECTORY, Key("force", FLAG, "overwrite files that are there")),
-    "variants": (),
-    "inspect": (
-        VARIANT, *COMPILED_FOR, LINKED,
-        Key("show", one_of("summary", "ptx", "sass"), "what to print"),
-    ),
-}  # fmt: skip
+SIZES = whole_numbers("three sizes HxWxC such as 2x2x32", "x", 3)
+CORNER = whole_numbers("two whole numbers x,y", ",", 2)
 
 
 # --- probe and tile-copy --------------------------------------------------------------------------
-def probe(words):
-    """``numba-deform probe``: prints what the original program printed."""
-    result = run_probe(**parse_pairs(split_pairs(words), KEYS["probe"], "probe"))
+@command("probe", keys.ENGINE_KEY, Key("corner", CORNER, "where the box starts"))
+def probe(options):
+    """What came of sending one box through TMA."""
+    result = run_probe(**options)
     say("Device:", result.device)
     say("Tensor:", "100x100x32 float32, element i holds i/100")
     say("Tile:", "2x2x32")
@@ -81,9 +36,19 @@ def probe(words):
     return BAD_INPUT if result.first is None else status
 
 
-def tile_copy(words):
-    """``numba-deform tile-copy``."""
-    result = run_tile_copy(**parse_pairs(split_pairs(words), KEYS["tile-copy"], "tile-copy"))
+@command(
+    "tile-copy",
+    keys.ENGINE_KEY,
+    Key("shape", SIZES, "the tensor, default 100x100x32"),
+    Key("box", SIZES, "the tile, default 2x2x32"),
+    Key("dtype", keys.DTYPE, "default float16"),
+    Key("stages", COUNT, "tiles in flight for each warp, default 4"),
+    Key("warps", COUNT, "warps of a block, default 4"),
+    Key("repeats", COUNT, "timed runs on a GPU, default 10"),
+)
+def tile_copy(options):
+    """What came of copying a tensor tile by tile, and how fast it was."""
+    result = run_tile_copy(**options)
     say("device", result.device)
     say("tensor", f"{show(result.shape)} {result.dtype}, {result.bytes_moved // 2:,} bytes")
     say("tiles", f"{result.tiles:,} of {show(result.box)}")
@@ -99,13 +64,17 @@ def tile_copy(words):
 
 
 # --- data -----------------------------------------------------------------------------------------
+@command(
+    "data", *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, Key("force", FLAG, "overwrite files that are there"),
+    raw=True,
+)  # fmt: skip
 def data(words):
-    """``numba-deform data read`` and ``data write``."""
+    """``data read`` or ``data write``."""
     actions = {"read": data_read, "write": data_write}
     if not words or words[0] not in actions:
         given = f"not {words[0]!r}" if words else "and then dir=PATH"
         raise UsageError(f"data must be followed by read or write, {given}")
-    options = parse_pairs(split_pairs(words[1:]), KEYS["data"], "data")
+    options = keys.parse_pairs(keys.split_pairs(words[1:]), keys.KEYS["data"], "data")
     if "dir" not in options:
         raise UsageError(f"data {words[0]} needs dir=PATH")
     return actions[words[0]](options)
@@ -125,8 +94,7 @@ def data_write(options):
     write_directory(path, inputs)
     say("written", path)
     say("workload", source.text)
-    keys = " ".join(f"{name}={value}" for name, value in source.numbers.items())
-    say("run it", f"numba-deform run dir={path} {keys}")
+    say("run it", f"numba-deform run dir={path} {in_words(source.numbers)}")
     return RIGHT
 
 
@@ -135,7 +103,7 @@ def data_read(options):
     source = choose_source(options, "cpu")
     inputs = source.load()
     say("directory", options["dir"])
-    shapes = " ".join(f"{h}x{w}" for h, w in inputs.spatial_shapes)
+    shapes = " ".join(show((h, w)) for h, w in inputs.spatial_shapes)
     say("levels", shapes + (" padded" if inputs.padded else ""))
     say("samples", f"{source.samples:,}")
     table = Table("array", "shape", "type", "smallest", "largest", "mean", "not finite")
@@ -158,20 +126,18 @@ def data_read(options):
 
 
 # --- variants and inspect -------------------------------------------------------------------------
-def variants(words):
-    """``numba-deform variants``: the registry, then the parameters of each kernel."""
-    parse_pairs(split_pairs(words), KEYS["variants"], "variants")
+@command("variants")
+def variants(_):
+    """The registry, then the parameters of each kernel."""
     table = Table("variant", "systems", "what it does", "kernel and preset", "oldest GPU")
     for v in VARIANTS.values():
-        preset = " ".join(f"{name}={show(value)}" for name, value in v.preset.items())
         oldest = "SM {}.{}".format(*v.capability)
-        table.add_row(v.name, v.systems, v.summary, f"{_file(v)} {preset}", oldest)
+        table.add_row(v.name, v.systems, v.summary, f"{_file(v)} {in_words(v.preset)}", oldest)
     console().print(table)
     table = Table("kernel", "parameters and their defaults, where a preset says nothing else")
-    for config, members in families().items():
-        fields = dataclasses.fields(config)
-        parameters = " ".join(f"{field.name}={show(field.default)}" for field in fields)
-        table.add_row(_file(members[0]), parameters)
+    for config, members in keys.families().items():
+        defaults = {field.name: field.default for field in dataclasses.fields(config)}
+        table.add_row(_file(members[0]), in_words(defaults))
     console().print(table)
     return RIGHT
 
@@ -202,11 +168,13 @@ NOTABLE = {
 }
 
 
+@command(
+    "inspect", keys.VARIANT, *keys.COMPILED_FOR, keys.LINKED,
+    Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True,
+)  # fmt: skip
 def inspect(words):
-    """``numba-deform inspect``: what a variant became, without a GPU."""
-    pairs = split_pairs(words)
-    chosen = pick_variant(pairs.get("variant", "tma"))
-    options, parameters = variant_options(pairs, KEYS["inspect"], "inspect", chosen)
+    """What a variant became, without a GPU."""
+    options, chosen, parameters = keys.variant_options(keys.split_pairs(words), "inspect")
     constants = make_constants(options)
     config = chosen.configure(constants, **parameters)
     kernel = chosen.kernel(config, constants)
@@ -215,7 +183,7 @@ def inspect(words):
     architecture = options.get("arch", "sm_90a")
     check_architecture(architecture, chosen)
     try:
-        found = inspect_kernel(kernel, architecture)
+        inspection = inspect_kernel(kernel, architecture)
     except (ToolMissing, ValueError):
         raise
     except Exception as error:  # the compiler's packages share no base class
@@ -224,18 +192,18 @@ def inspect(words):
         raise UsageError(f"arch={architecture}: {str(error).partition(chr(10))[0]}") from None
     wanted = options.get("show", "summary")
     if wanted != "summary":
-        print({"ptx": found.ptx, "sass": found.sass}[wanted])
+        print({"ptx": inspection.ptx, "sass": inspection.sass}[wanted])
         return RIGHT
     say("variant", f"{chosen.name} for {architecture}" + (", linked PTX" if kernel.linked else ""))
-    say_parameters("constants", vars(constants))
-    say_parameters("configuration", vars(config))
-    say("registers", f"{found.registers} a thread")
-    say("stack", f"{found.stack} bytes a thread")
-    say("spills", f"{found.spill_loads} loads, {found.spill_stores} stores")
+    say("constants", in_words(vars(constants)))
+    say("configuration", in_words(vars(config)))
+    say("registers", f"{inspection.registers} a thread")
+    say("stack", f"{inspection.stack} bytes a thread")
+    say("spills", f"{inspection.spill_loads} loads, {inspection.spill_stores} stores")
     dynamic = chosen.dynamic_shared_bytes(config, constants)
-    say("shared memory", f"{found.shared:,} bytes static + {dynamic:,} dynamic a block")
+    say("shared memory", f"{inspection.shared:,} bytes static + {dynamic:,} dynamic a block")
     table = Table("instruction", "count", "what it is")
-    counts = found.instructions
+    counts = inspection.instructions
     for opcode, meaning in NOTABLE.items():
         if opcode in counts:
             table.add_row(opcode, str(counts[opcode]), meaning)
@@ -244,12 +212,3 @@ def inspect(words):
     table.add_row("all", str(sum(counts.values())), "")
     console().print(table)
     return RIGHT
-
-
-COMMANDS = {
-    "probe": probe,
-    "tile-copy": tile_copy,
-    "data": data,
-    "variants": variants,
-    "inspect": inspect,
-}

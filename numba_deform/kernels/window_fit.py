@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..device.limits import SHARED_LIMIT
-from .problem import ITEMSIZE, pixel_centres
+from .problem import ITEMSIZE, ConfigError, pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
 # first guess for a cell.
@@ -84,93 +84,112 @@ class Fit:
 
 
 def fit(problem, config, locations, rows_at_once):
-    """The :class:`Fit` of a ``configs.Window`` to a problem and its locations (B, Q, H, L, P, 2), NumPy.
+    """The :class:`Fit` of a ``Window`` to a problem and its locations (B, Q, H, L, P, 2), NumPy.
 
-    Windows grow as far as it pays and shared memory allows; those of a ``configs.FittedWindow`` keep their
-    size. ``rows_at_once``: rows that a warp adds up together. Any other locations give right results too; those
-    that lie elsewhere take longer.
+    Windows grow as far as it pays and shared memory allows; those of a ``FittedWindow`` keep their size.
+    ``rows_at_once``: rows that a warp adds up together. Any other locations give right results too; those
+    that lie elsewhere take longer. Raises ConfigError where no windows of the cell fit into shared memory.
     """
-    from .problem import ConfigError
+    measured = measure(problem, locations)
 
+    def work(plan):
+        return expected_work(problem, plan, measured.references, rows_at_once)
+
+    cells = [config.cell] if any(config.cell) else CELLS
+    plans = filter(None, (first_plan(problem, config, measured, cell) for cell in cells))
+    plans = sorted(plans, key=work)[:REFINED]
+    if not plans:
+        shown = "x".join(map(str, cells[0]))
+        rule = f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
+        raise ConfigError("cell", shown, rule)
+    best = min((grown_plan(problem, config, measured, plan) for plan in plans), key=work)
+    fitted = dataclasses.replace(config.with_boxes(best.boxes), cell=best.cell)
+    cells = make_cells(problem, best.grid, measured.references)
+    costs = cell_costs(problem, cells.counts, best.boxes, rows_at_once)
+    tables = functools.partial(make_tables, problem, best, cells, costs)
+    return Fit(fitted, tables, best.outside, len(cells.order) * problem.batch * problem.heads)
+
+
+class Measured(NamedTuple):
+    """Where the samples of a problem are: ``references`` (Q, 2), and what was measured on some rows, those of
+    ``batches`` batches and of queries with reference points ``some`` (q, 2).
+
+    away     (H, L, 2, n): offsets of their samples, in order along each axis
+    samples  the :class:`LevelSamples` of each level
+    """
+
+    references: np.ndarray
+    batches: int
+    some: np.ndarray
+    away: np.ndarray
+    samples: list
+
+    def offsets(self, kept):
+        """(low, high), both (H, L, 2): between them is the share ``kept`` of the offsets along each axis."""
+        return quantile(self.away, (1 - kept) / 2), quantile(self.away, (1 + kept) / 2)
+
+
+def measure(problem, locations):
+    """The :class:`Measured` of locations (B, Q, H, L, P, 2)."""
     references = reference_points(problem, locations)
     batches, queries = some_rows(problem)
     some = np.asarray(locations[batches[:, None], queries], np.float64)
     away = np.sort(sample_offsets(problem, references[queries], some), axis=-1)
     samples = level_samples(problem, some)
-    given = getattr(config, "boxes", ())
-
-    @functools.cache
-    def offsets(kept):
-        return tuple(quantile(away, q) for q in ((1 - kept) / 2, (1 + kept) / 2))
-
-    def has_room(boxes):
-        if given:
-            return bool(np.less_equal(boxes, given).all())
-        return config.with_boxes(boxes).dynamic_bytes(problem.constants) <= SHARED_LIMIT
-
-    def plan(cell):
-        """The first :class:`Plan`, with the most samples for which there is room; None if there is for none."""
-        grid = make_grid(problem, cell, references)
-
-        def boxes(kept):
-            return fit_boxes(problem, grid.size, *offsets(kept))
-
-        number = bisect.bisect_left(KEPT, True, key=lambda kept: has_room(boxes(kept)))
-        if number == len(KEPT) and not given:
-            return None
-        kept = KEPT[min(number, len(KEPT) - 1)]  # windows of a given size hold what they hold
-        return Plan(cell, grid, kept, given or boxes(kept), (1 - kept) * AXIS_SHARE)
-
-    def refine(rough):
-        """The :class:`Plan` with windows that started small and grew; given ones are put where those are."""
-        grid = rough.grid
-        low, high = offsets(min(GROWN_FROM, rough.kept))
-        shifts, boxes = np.floor(low), fit_boxes(problem, grid.size, low, high)
-        if given:
-            boxes = tuple(map(tuple, np.minimum(boxes, given).tolist()))
-        corners = cell_corners(problem, grid, grid.cell_of(problem, references[queries]))
-        levels = level_windows(problem, boxes, corners[:, None] + shifts, samples)
-        worth = 0 if given else samples_worth(problem, grid, len(batches) * len(queries))
-        grow(levels, worth, has_room)
-        shifts = shifts + np.array([level.shift for level in levels])
-        if given:
-            boxes = given
-            levels = level_windows(problem, given, corners[:, None] + shifts, samples)
-        else:
-            boxes = tuple(level.box for level in levels)
-        lost = sum(level.lost for level in levels) / some[..., 0].size
-        return rough._replace(boxes=boxes, outside=lost, shifts=shifts)
-
-    if any(config.cell):
-        plans = [plan(config.cell)]
-    else:
-        plans = [plan(cell) for cell in CELLS]
-
-    def work(plan):
-        return expected_work(problem, plan, references, rows_at_once)
-
-    plans = sorted(filter(None, plans), key=work)[:REFINED]
-    best = min(map(refine, plans), key=work, default=None)
-    if best is None:
-        shown = "x".join(map(str, config.cell if any(config.cell) else CELLS[0]))
-        raise ConfigError(
-            "cell", shown, f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
-        )
-    fitted = dataclasses.replace(config.with_boxes(best.boxes), cell=best.cell)
-    cells, order, counts = make_cells(problem, best.grid, references)
-    costs = cell_costs(problem, counts, best.boxes, rows_at_once)
-
-    def tables(blocks):
-        schedule = make_schedule(counts, costs, problem.batch, problem.heads, blocks)
-        _, head, cell, _ = schedule.T
-        sizes = _sizes(problem)
-        corners = moved_inside(cells[cell] + best.shifts[head], sizes, best.boxes)
-        corners = np.concatenate([corners, np.broadcast_to(sizes, corners.shape)], axis=-1)
-        return Tables(order, schedule, corners.astype(np.int32), np.zeros(2, np.uint32))
-
-    return Fit(fitted, tables, best.outside, len(order) * problem.batch * problem.heads)
+    return Measured(references, len(batches), references[queries], away, samples)
 
 
+def has_room(problem, config, boxes):
+    """Whether a block has room for such windows; where their size is given, whether that is no smaller."""
+    if config.boxes:
+        return bool(np.less_equal(boxes, config.boxes).all())
+    return config.with_boxes(boxes).dynamic_bytes(problem.constants) <= SHARED_LIMIT
+
+
+def first_plan(problem, config, measured, cell):
+    """The :class:`Plan` for a cell with the most samples for which there is room; None if there is for none."""
+    grid = make_grid(problem, cell, measured.references)
+
+    def boxes(kept):
+        return fit_boxes(problem, grid.size, *measured.offsets(kept))
+
+    number = bisect.bisect_left(KEPT, True, key=lambda kept: has_room(problem, config, boxes(kept)))
+    if number == len(KEPT) and not config.boxes:
+        return None
+    kept = KEPT[min(number, len(KEPT) - 1)]  # windows of a given size hold what they hold
+    return Plan(cell, grid, kept, config.boxes or boxes(kept), (1 - kept) * AXIS_SHARE)
+
+
+def grown_plan(problem, config, measured, plan):
+    """The plan with windows that started small and grew; those of a given size are put where these are."""
+    low, high = measured.offsets(min(GROWN_FROM, plan.kept))
+    shifts, boxes = np.floor(low), fit_boxes(problem, plan.grid.size, low, high)
+    if config.boxes:
+        boxes = tuple(map(tuple, np.minimum(boxes, config.boxes).tolist()))
+    cells = plan.grid.cell_of(problem, measured.some)
+    corners = cell_corners(problem, plan.grid, cells)[:, None]
+    levels = level_windows(problem, boxes, corners + shifts, measured.samples)
+    rows = measured.batches * len(measured.some)
+    worth = 0 if config.boxes else samples_worth(problem, plan.grid, rows)
+    grow(levels, worth, functools.partial(has_room, problem, config))
+    shifts = shifts + np.array([level.shift for level in levels])
+    if config.boxes:
+        levels = level_windows(problem, config.boxes, corners + shifts, measured.samples)
+    lost = sum(level.lost for level in levels) / (measured.away.size // 2)
+    return plan._replace(boxes=tuple(level.box for level in levels), outside=lost, shifts=shifts)
+
+
+def make_tables(problem, plan, cells, costs, blocks):
+    """The :class:`Tables` of a plan for so many blocks; ``cells`` are its :class:`Cells`, with such costs."""
+    schedule = make_schedule(cells.counts, costs, problem.batch, problem.heads, blocks)
+    _, head, cell, _ = schedule.T
+    sizes = _sizes(problem)
+    corners = moved_inside(cells.corners[cell] + plan.shifts[head], sizes, plan.boxes)
+    corners = np.concatenate([corners, np.broadcast_to(sizes, corners.shape)], axis=-1)
+    return Tables(cells.order, schedule, corners.astype(np.int32), np.zeros(2, np.uint32))
+
+
+# --- where samples are ------------------------------------------------------------------------------
 def finest_level(problem):
     """The number of the level with the most pixels."""
     return max(range(len(problem.levels)), key=lambda n: math.prod(problem.levels[n][:2]))
@@ -229,6 +248,7 @@ def moved_inside(corners, sizes, boxes):
     return np.maximum(np.minimum(corners, sizes + 1 - np.array(boxes)[..., ::-1]), -1)
 
 
+# --- windows that grow --------------------------------------------------------------------------------
 class LevelSamples(NamedTuple):
     """Which samples (b, q, H, P) touch a level, and the lower corners of their tiles, (x, y) pixels (n, 2)."""
 
@@ -238,13 +258,13 @@ class LevelSamples(NamedTuple):
 
 def level_samples(problem, locations):
     """The :class:`LevelSamples` of each level for locations (b, q, H, L, P, 2)."""
-    found = []
+    samples = []
     for number, size in enumerate(_sizes(problem)):
         with np.errstate(invalid="ignore"):
             tiles = np.floor(locations[:, :, :, number] * size - 0.5)
             touches = ((tiles >= -1) & (tiles < size)).all(axis=-1)
-        found.append(LevelSamples(touches, tiles[touches]))
-    return found
+        samples.append(LevelSamples(touches, tiles[touches]))
+    return samples
 
 
 class Offer(NamedTuple):
@@ -271,7 +291,7 @@ class LevelWindow:
             (0, 0, 2, 0), (-2, 0, 2, 0), (-1, 0, 2, 0), (0, 0, 0, 1), (0, -1, 0, 1)
         )
     )  # fmt: skip
-    """What a window may grow by: left, top, width (even: kernels/window.py) and height."""
+    """What a window may grow by: left, top, width (even) and height."""
 
     def __init__(self, problem, number, box, corners, samples):
         level = problem.levels[number]
@@ -341,6 +361,7 @@ def grow(levels, worth, has_room):
             del offers[level]
 
 
+# --- cells, and what they cost ----------------------------------------------------------------------
 class Grid(NamedTuple):
     """Cells: where the first starts, their size, (x, y) in pixels of the finest level, and their number."""
 
@@ -413,32 +434,30 @@ def expected_work(problem, plan, references, rows_at_once):
 def fit_boxes(problem, size, low, high):
     """((height, width) of each level's window for cells of a (width, height) ``size`` and offsets (H, L, 2)
     from low to high."""
-    finest = problem.levels[finest_level(problem)]
-    boxes = []
-    for number, level in enumerate(problem.levels):
-        box = []
-        for axis, (pixels, whole) in enumerate(
-            ((level.width, finest.width), (level.height, finest.height))
-        ):
-            reach = size[axis] * pixels / whole + (high - np.floor(low))[:, number, axis].max()
-            # A window that covers its level, with a border of one, covers all.
-            box.append(min(math.ceil(reach) + 2, pixels + 2, 256))
-        width, height = box
-        width += width % 2  # even: kernels/window.py
-        boxes.append((max(height, 2), min(max(width, 2), 256)))
-    return tuple(boxes)
+    sizes = _sizes(problem)
+    reach = size * sizes / _finest_size(problem) + (high - np.floor(low)).max(axis=0)
+    # A window that covers its level, with a border of one, covers all; a width is even (kernels/window.py).
+    width, height = np.minimum(np.ceil(reach) + 2, sizes + 2).astype(int).T
+    return tuple(zip(height.clip(2, 256).tolist(), (width + width % 2).clip(2, 256).tolist(), strict=True))
+
+
+class Cells(NamedTuple):
+    """Cells with queries: ``corners`` (cells, L, 2), ``order`` (cells, slots) as in :class:`Tables`, and how
+    many queries each has, ``counts`` (cells,)."""
+
+    corners: np.ndarray
+    order: np.ndarray
+    counts: np.ndarray
 
 
 def make_cells(problem, grid, references):
-    """(corners (cells, L, 2), order (cells, slots), counts (cells,)) of the queries by their (Q, 2)
-    reference points; see :class:`Tables`. Cells without queries are none."""
+    """The :class:`Cells` of the queries by their (Q, 2) reference points."""
     number = grid.cell_of(problem, references)
     queries = np.argsort(number, kind="stable")
-    found, starts, counts = np.unique(number[queries], return_index=True, return_counts=True)
+    numbers, starts, counts = np.unique(number[queries], return_index=True, return_counts=True)
     slots = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
     order = queries[starts[:, None] + slots].astype(np.int32)
-    corners = cell_corners(problem, grid, found)
-    return np.ascontiguousarray(corners), order, counts.astype(np.int32)
+    return Cells(cell_corners(problem, grid, numbers), order, counts.astype(np.int32))
 
 
 def deal(costs, blocks):

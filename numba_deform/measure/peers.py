@@ -8,6 +8,8 @@ im2col_step) -> (B, Q, H*C)``, all PyTorch tensors on the GPU.
 import math
 from types import SimpleNamespace
 
+import numpy as np
+
 from .worker import find_function
 
 
@@ -55,6 +57,28 @@ def sample_levels(value, spatial_shapes, locations, weights):
     weights = weights.transpose(1, 2).reshape(batch * heads, 1, queries, levels * points)
     out = (torch.stack(sampled, dim=-2).flatten(-2) * weights).sum(-1)
     return out.view(batch, heads * channels, queries).transpose(1, 2).contiguous()
+
+
+def float64_output(inputs):
+    """The operator in float64, one level at a time; (B, Q, H*C) on the GPU."""
+    import torch
+
+    def tensor(array):
+        if array.dtype.name == "bfloat16":
+            return torch.from_numpy(array.view(np.int16)).cuda().view(torch.bfloat16)
+        return torch.from_numpy(array).cuda()
+
+    border, total = int(inputs.padded), 0
+    value, weights = tensor(inputs.value), tensor(inputs.attention_weights)
+    locations = tensor(inputs.sampling_locations)
+    for level, (height, width) in enumerate(inputs.spatial_shapes.tolist()):
+        start = int(inputs.level_start_index[level])
+        rows, columns = height + 2 * border, width + 2 * border
+        plane = value[:, start : start + rows * columns].unflatten(1, (rows, columns))
+        plane = plane[:, border : border + height, border : border + width].flatten(1, 2).double()
+        where, share = (t[:, :, :, level : level + 1].double() for t in (locations, weights))
+        total = total + sample_levels(plane, [(height, width)], where, share)
+    return total
 
 
 # --- the peers: each takes the operands and returns a function without arguments -------------------

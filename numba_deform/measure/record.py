@@ -1,46 +1,36 @@
 """What every result file carries: machine, versions, commit, date, and the figures of one run."""
 
+import contextlib
 import importlib.metadata
-import json
-import os
 import platform
 import statistics
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
 
+from ..compiler.cache import save
+
 PACKAGES = (
-    "numba",
-    "numba-cuda",
-    "cuda-core",
-    "cuda-bindings",
-    "numpy",
-    "torch",
-    "nvidia-nvjitlink",
-)
+    "numba", "numba-cuda", "cuda-core", "cuda-bindings", "numpy", "torch", "nvidia-nvjitlink",
+)  # fmt: skip
 
 
 def versions():
     """``{package: version}`` of what is installed, and of Python."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def commit():
     """The checkout's commit, with ``-dirty`` if files were changed; None outside one."""
     try:
         text = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            check=True,
+            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True,
             cwd=Path(__file__).parent,
-        ).stdout.strip()
+        ).stdout.strip()  # fmt: skip
     except (OSError, subprocess.CalledProcessError):
         return None
     return text or None
@@ -53,35 +43,15 @@ def now():
 
 def spread(times):
     """Median, smallest and largest of a list of milliseconds."""
-    return {
-        "median_ms": statistics.median(times),
-        "min_ms": min(times),
-        "max_ms": max(times),
-        "runs": len(times),
-    }
+    median = statistics.median(times)
+    return {"median_ms": median, "min_ms": min(times), "max_ms": max(times), "runs": len(times)}
 
 
 def document(gpu, rows, **more):
     """Machine and versions once, then ``more``, then ``rows``; ``gpu`` is None on the CPU engine."""
     machine = {"gpu": gpu.describe(), "driver": gpu.driver} if gpu else {"gpu": None}
-    return {
-        "machine": machine,
-        "versions": versions(),
-        "commit": commit(),
-        "date": now(),
-        **more,
-        "rows": rows,
-    }
-
-
-def save(path, content):
-    """Write JSON so that a reader, or the next run after a crash, finds the old file or the new."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    part.replace(path)
-    return path
+    origin = {"machine": machine, "versions": versions(), "commit": commit(), "date": now()}
+    return {**origin, **more, "rows": rows}
 
 
 def write(path, gpu, rows, **more):

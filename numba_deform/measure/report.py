@@ -1,13 +1,14 @@
 """Tables and plots from the JSON of ``bench`` and ``sweep``."""
 
+import itertools
 import json
 import re
 from pathlib import Path
 
 from ..kernels.registry import VARIANTS, current_name
 from ..workloads.presets import PRESETS
-from .bench import show
-from .colours import SERIES
+from .parameters import show
+from .timeline import SERIES
 
 # Markers and dashes say the same as the colours once more.
 MARKERS = "osD^vPX*"
@@ -19,31 +20,25 @@ HEADINGS = (
 )  # fmt: skip
 VIRTUAL_HEADINGS = ("workload", "variant", "virtual cycles", "error")
 FAILED_HEADINGS = ("workload", "variant", "why there is no time")
-COUNTER_HEADINGS = (
-    "workload", "variant", "ms", "wavefronts/tile", "of peak", "issue slots", "warps", "L1 hits",
-    "L2 MB", "DRAM MB", "instr./tile", "conflicts/tile",
-)  # fmt: skip
-COUNTERS = (  # name in the row's profile, in what unit, written how
-    ("duration_ns", 1e6, ".3f"),
-    ("wavefronts_per_sample", 1, ".2f"),
-    ("wavefronts_percent", 100, ".0%"),
-    ("issue_percent", 100, ".0%"),
-    ("warps_percent", 100, ".0%"),
-    ("l1_hit_percent", 100, ".0%"),
-    ("l2_bytes", 1e6, ",.0f"),
-    ("dram_bytes", 1e6, ",.0f"),
-    ("instructions_per_sample", 1, ".1f"),
-    ("bank_conflicts_per_sample", 1, ".2f"),
+COUNTERS = (  # heading, name in the row's profile, in what unit, written how
+    ("ms", "duration_ns", 1e6, ".3f"),
+    ("wavefronts/tile", "wavefronts_per_sample", 1, ".2f"),
+    ("of peak", "wavefronts_percent", 100, ".0%"),
+    ("issue slots", "issue_percent", 100, ".0%"),
+    ("warps", "warps_percent", 100, ".0%"),
+    ("L1 hits", "l1_hit_percent", 100, ".0%"),
+    ("L2 MB", "l2_bytes", 1e6, ",.0f"),
+    ("DRAM MB", "dram_bytes", 1e6, ",.0f"),
+    ("instr./tile", "instructions_per_sample", 1, ".1f"),
+    ("conflicts/tile", "bank_conflicts_per_sample", 1, ".2f"),
 )
+COUNTER_HEADINGS = ("workload", "variant", *(heading for heading, *_ in COUNTERS))
 UNCOUNTED_HEADINGS = ("workload", "variant", "why there are no counters")
 CEILING_HEADINGS = ("workload", "ceiling", "ms", "cycles/tile", "configuration")
 CEILING_NAMES = {
-    "l1": "tiles through L1",
-    "shared": "tiles from shared memory",
-    "tma": "a TMA instruction per tile",
-    "copy": "copy bandwidth",
-    "launch": "an empty launch",
-}
+    "l1": "tiles through L1", "shared": "tiles from shared memory", "tma": "a TMA instruction per tile",
+    "copy": "copy bandwidth", "launch": "an empty launch",
+}  # fmt: skip
 LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "launch": "launch"}
 
 
@@ -76,43 +71,21 @@ def _having(document, name):
 def _measured(row):
     reached = f"{row['closeness']:.0%} of {LIMITS[row['bounded_by']]}" if "closeness" in row else ""
     return (
-        _where(row), row["variant"], f"{row['median_ms']:.3f}",
-        f"{row['min_ms']:.3f} .. {row['max_ms']:.3f}", f"{row['error']:.1e}",
+        f"{row['median_ms']:.3f}", f"{row['min_ms']:.3f} .. {row['max_ms']:.3f}", f"{row['error']:.1e}",
         f"{row['gigatiles_per_second']:.1f}", f"{row['cycles_per_tile']:.1f}",
         f"{row['gigabytes_per_second'] * row['median_ms']:,.0f}",  # older files lack the bytes
-        f"{row['gigabytes_per_second']:,.0f}",
-        reached,
+        f"{row['gigabytes_per_second']:,.0f}", reached,
     )  # fmt: skip
 
 
 def _counted(row):
-    found = row["profile"]
-    cells = [format(found[key] / unit, how) if key in found else "" for key, unit, how in COUNTERS]
-    return _where(row), row["variant"], *cells
+    counts = row["profile"]
+    return [format(counts[key] / unit, how) if key in counts else "" for _, key, unit, how in COUNTERS]
 
 
-def _uncounted(row):
-    return _where(row), row["variant"], row["profile"]["error_text"]
-
-
-def _virtual(row):
-    return _where(row), row["variant"], f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"
-
-
-def _failed(row):
-    return _where(row), row["variant"], row["error_text"]
-
-
-def ceiling_cells(document):
-    """Rows of texts under CEILING_HEADINGS, the best configuration of each ceiling."""
-    return [
-        (
-            _where(row), CEILING_NAMES[row["ceiling"]], f"{row['median_ms']:.3f}",
-            f"{row['cycles_per_tile']:.1f}" if "cycles_per_tile" in row else "", row["config"],
-        )
-        for row in document.get("ceilings", ())
-        if row["best"]
-    ]  # fmt: skip
+def _ceiling(row):
+    cycles = f"{row['cycles_per_tile']:.1f}" if "cycles_per_tile" in row else ""
+    return f"{row['median_ms']:.3f}", cycles, row["config"]
 
 
 def caption(document):
@@ -163,59 +136,66 @@ def tables(document, parts=None):
     """rich tables: the rows, and the ceilings if there are any; or other ``parts``, such as a summary."""
     from rich.table import Table
 
-    made = []
+    drawn = []
     for title, headings, rows in parts or _parts(document):
         table = Table(title=title, title_justify="left")
         for heading in headings:
             table.add_column(heading, overflow="fold")
-        previous = None
-        for row in rows:
-            if previous not in (None, row[0]):
-                table.add_section()
-            table.add_row(row[0] if row[0] != previous else "", *row[1:])
-            previous = row[0]
-        made.append(table)
-    return made
+        for _, group in itertools.groupby(rows, lambda row: row[0]):
+            first, *others = group
+            table.add_row(*first, end_section=not others)
+            for row in others:
+                table.add_row("", *row[1:], end_section=row is others[-1])
+        drawn.append(table)
+    return drawn
 
 
 def markdown(document, parts=None):
     """The same as Markdown."""
-    texts = []
-    for title, headings, rows in parts or _parts(document):
-        lines = [title, "", _line(headings), _line(["---"] * len(headings))]
-        texts.append("\n".join(lines + [_line(row) for row in rows]))
+    texts = ("\n".join(markdown_lines(*part)) for part in parts or _parts(document))
     return "\n\n".join(texts) + "\n"
 
 
-def _line(row):
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |"
+def markdown_lines(title, headings, rows, right=()):
+    """The lines of one table of texts under its title; the columns ``right`` are set to the right."""
+    rules = ["--:" if heading in right else "---" for heading in headings]
+    cells = ([str(cell).replace("|", "\\|") for cell in row] for row in (headings, rules, *rows))
+    return [title, "", *(f"| {' | '.join(row)} |" for row in cells)]
 
 
 def _parts(document):
     """(title, headings, rows of texts) of each table that has rows."""
-    failed = [row for row in document["rows"] if "error_text" in row]
     profiled = [row for row in _having(document, "median_ms") if "profile" in row]
-    counted = [row for row in profiled if "error_text" not in row["profile"]]
-    uncounted = [row for row in profiled if "error_text" in row["profile"]]
-    for title, headings, rows in (
-        (caption(document), HEADINGS, [_measured(r) for r in _having(document, "median_ms")]),
+    for title, headings, rows, cells in (
+        (caption(document), HEADINGS, _having(document, "median_ms"), _measured),
         (
-            caption(document), VIRTUAL_HEADINGS,
-            [_virtual(r) for r in _having(document, "virtual_cycles")],
+            caption(document), VIRTUAL_HEADINGS, _having(document, "virtual_cycles"),
+            lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"),
         ),
         (
             "ceilings, for the same number of tiles or bytes", CEILING_HEADINGS,
-            ceiling_cells(document),
+            [row for row in document.get("ceilings", ()) if row["best"]], _ceiling,
         ),
         (
             "counters of one launch, by Nsight Compute", COUNTER_HEADINGS,
-            [_counted(row) for row in counted],
+            [row for row in profiled if "error_text" not in row["profile"]], _counted,
         ),
-        ("without counters", UNCOUNTED_HEADINGS, [_uncounted(row) for row in uncounted]),
-        ("without a time", FAILED_HEADINGS, [_failed(row) for row in failed]),
+        (
+            "without counters", UNCOUNTED_HEADINGS,
+            [row for row in profiled if "error_text" in row["profile"]],
+            lambda row: (row["profile"]["error_text"],),
+        ),
+        (
+            "without a time", FAILED_HEADINGS, [r for r in document["rows"] if "error_text" in r],
+            lambda row: (row["error_text"],),
+        ),
     ):  # fmt: skip
         if rows:
-            yield title, headings, rows
+            yield title, headings, [(_where(row), _name(row), *cells(row)) for row in rows]
+
+
+def _name(row):
+    return CEILING_NAMES[row["ceiling"]] if "ceiling" in row else row["variant"]
 
 
 # --- plots ----------------------------------------------------------------------------------------
@@ -257,14 +237,13 @@ def _plot_bars(make, document, rows):
     for axes in panels[len(places) :]:
         axes.set_axis_off()
     for axes, place in zip(panels, places, strict=False):
-        mine = sorted((r for r in rows if _where(r) == place), key=lambda r: -r["median_ms"])
-        times = [row["median_ms"] for row in mine]
-        colours = [SERIES[0] if row["kind"] == "variant" else SERIES[1] for row in mine]
-        axes.barh(
-            [row["variant"] for row in mine], times, xerr=_spreads(mine), color=colours, height=0.7
-        )
-        shown = [r for r in document["ceilings"] if r["best"] and _where(r) == place]
-        for number, row in enumerate(r for r in shown if r["ceiling"] != "launch"):
+        bars = sorted((r for r in rows if _where(r) == place), key=lambda r: -r["median_ms"])
+        times = [row["median_ms"] for row in bars]
+        colours = [SERIES[0] if row["kind"] == "variant" else SERIES[1] for row in bars]
+        names = [row["variant"] for row in bars]
+        axes.barh(names, times, xerr=_spreads(bars), color=colours, height=0.7)
+        ceilings = [r for r in document["ceilings"] if r["best"] and _where(r) == place]
+        for number, row in enumerate(r for r in ceilings if r["ceiling"] != "launch"):
             axes.axvline(
                 row["median_ms"], color=SERIES[2 + number], linestyle=DASHES[number % 4],
                 label=CEILING_NAMES[row["ceiling"]],
@@ -273,7 +252,7 @@ def _plot_bars(make, document, rows):
             axes.set_xscale("log")
         axes.set_title(place)
         axes.set_xlabel("ms")
-        if shown:
+        if ceilings:
             axes.legend(fontsize="small")
     return figure
 
@@ -285,8 +264,6 @@ def _spreads(rows):
 
 
 def _plot_lines(make, rows, x):
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     lines = {}
     for row in rows:
         tick = _tick(row, x)
@@ -300,20 +277,26 @@ def _plot_lines(make, rows, x):
     places, variants = (list(dict.fromkeys(names)) for names in zip(*lines, strict=True))
     for (place, variant), points in lines.items():
         number, ticks = variants.index(variant), sorted(points)
-        own = [points[tick] for tick in ticks]
-        times, colour = [row["median_ms"] for row in own], SERIES[number % 8]
-        axes.errorbar(ticks, times, _spreads(own), fmt="none", color=colour, capsize=3)
+        along = [points[tick] for tick in ticks]
+        times, colour = [row["median_ms"] for row in along], SERIES[number % 8]
+        axes.errorbar(ticks, times, _spreads(along), fmt="none", color=colour, capsize=3)
         axes.plot(
-            ticks,
-            times,
-            label=variant if len(places) == 1 else f"{variant}, {place}",
-            color=colour,
+            ticks, times, label=variant if len(places) == 1 else f"{variant}, {place}", color=colour,
             marker=MARKERS[(number + number // 8) % 8],  # other pairs when the colours come again
             linestyle=DASHES[places.index(place) % 4],
-        )
+        )  # fmt: skip
     if len(places) == 1:
         axes.set_title(*places)
-    ticks = sorted({tick for points in lines.values() for tick in points})
+    _scale(axes, x, [row for points in lines.values() for row in points.values()], lines.values())
+    axes.legend(fontsize="small", bbox_to_anchor=(1.02, 1), loc="upper left")
+    return figure
+
+
+def _scale(axes, x, rows, lines):
+    """Ticks and labels of both axes; what differs much is logarithmic."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ticks = sorted({tick for points in lines for tick in points})
     if not isinstance(ticks[0], str):
         if _wide(ticks):
             axes.set_xscale("log")
@@ -321,16 +304,13 @@ def _plot_lines(make, rows, x):
         axes.minorticks_off()
     axes.set_xlabel({"sigma": "sigma of local(sigma), pixels"}.get(x, x))
     axes.set_ylabel("ms")
-    shown = [row for points in lines.values() for row in points.values()]
-    if _wide([row["median_ms"] for row in shown]):
+    if _wide([row["median_ms"] for row in rows]):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_ylim(0, 1.05 * max(row["max_ms"] for row in shown))
-    axes.legend(fontsize="small", bbox_to_anchor=(1.02, 1), loc="upper left")
-    return figure
+        axes.set_ylim(0, 1.05 * max(row["max_ms"] for row in rows))
 
 
 def _wide(values):

@@ -22,11 +22,12 @@ from .bench import (
     columns,
     compile_ahead,
     constants_of,
+    defaults_of,
     measure_here,
-    parse_value,
     rates,
     task_of,
 )
+from .parameters import parse_like
 from .worker import Worker
 
 MEASURE = "numba_deform.measure.bench:measure"
@@ -56,14 +57,12 @@ def expand(grid):
     grid = dict(grid)
     names = grid.pop("variant", ["direct"])
     names = list(VARIANTS) if names == ["all"] else names
-    known = {name: _defaults(name) for name in names}
+    known = {name: defaults_of(name) for name in names}
+    usable = {"workload", "linked", *WORKLOAD_FIELDS}.union(*known.values())
     for key in grid:
-        if key not in ("workload", "linked", *WORKLOAD_FIELDS) and not any(
-            key in defaults for defaults in known.values()
-        ):
-            raise ConfigError(
-                key, ",".join(grid[key]), f"is a parameter of none of {', '.join(names)}"
-            )
+        if key not in usable:
+            rule = f"is a parameter of none of {', '.join(names)}"
+            raise ConfigError(key, ",".join(grid[key]), rule)
     points = {}
     for name in names:
         for texts in itertools.product(*grid.values()):
@@ -74,23 +73,15 @@ def expand(grid):
     return sorted(points.values(), key=lambda point: order.setdefault(point.workload, len(order)))
 
 
-def _defaults(name):
-    return {field.name: field.default for field in dataclasses.fields(pick_variant(name).config)}
-
-
 def _point(name, defaults, texts):
-    fields = {
-        key: parse_value(key, _FIELD_EXAMPLES.get(key, ""), texts[key])
-        for key in WORKLOAD_FIELDS
-        if key in texts
-    }
-    workload = preset(texts.get("workload", "seeds"), **fields)
-    parameters = tuple(
-        (key, parse_value(key, defaults[key], text))
-        for key, text in texts.items()
-        if key in defaults
+    workload = preset(texts.get("workload", "seeds"))
+    fields = [key for key in WORKLOAD_FIELDS if key in texts]
+    workload = workload.replace(
+        **{key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
     )
-    linked = parse_value("linked", False, texts.get("linked", "0"))
+    given = {key: text for key, text in texts.items() if key in defaults}
+    parameters = tuple((key, parse_like(key, defaults[key], text)) for key, text in given.items())
+    linked = parse_like("linked", False, texts.get("linked", "0"))
     return point_of(Entry(name, parameters, linked), workload)
 
 
@@ -102,11 +93,6 @@ def point_of(entry, workload):
     except ConfigError as error:
         return Point(entry, workload, _key(entry, workload, parameters), str(error))
     return Point(entry, workload, _key(entry, workload, dataclasses.asdict(config)))
-
-
-_FIELD_EXAMPLES = {
-    "batch": 1, "num_query": 1, "num_heads": 1, "channels": 1, "num_points": 1, "padded": False,
-}  # fmt: skip
 
 
 def _key(entry, workload, config):
@@ -175,19 +161,12 @@ def _open(path, gpu, repeats, seed):
 def _row(point, result, gpu):
     workload = point.workload
     row = {
-        "key": point.key,
-        **columns(workload),
-        "kind": "variant",
-        "variant": point.entry.label,
-        "name": point.entry.variant,
-        "parameters": dict(point.entry.parameters),
-        "fetch": pick_variant(point.entry.variant).fetch,
-        "commit": record.commit(),
-        "date": record.now(),
-        **result,
-    }
+        "key": point.key, **columns(workload), "kind": "variant", "variant": point.entry.label,
+        "name": point.entry.variant, "parameters": dict(point.entry.parameters),
+        "fetch": pick_variant(point.entry.variant).fetch, "commit": record.commit(),
+        "date": record.now(), **result,
+    }  # fmt: skip
     if gpu and "median_ms" in result:
-        row |= rates(
-            result["median_ms"], workload.samples, bytes_of(workload), gpu.sms, clock(gpu)["ghz"]
-        )
+        ghz = clock(gpu)["ghz"]
+        row |= rates(result["median_ms"], workload.samples, bytes_of(workload), gpu.sms, ghz)
     return row

@@ -10,29 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..attention.call import (
-    check_im2col_step,
-    check_problem,
-    engine_for,
-    gpu_launcher,
-    pick_engine,
-    pick_variant,
-    run_cpu,
-    settle_variant,
-)
-from ..attention.reference import TOLERANCE, reference, relative_error
+from ..attention.bind import Bound
+from ..attention.call import engine_for, pick_engine, pick_variant
+from ..attention.checks import check_im2col_step
+from ..attention.reference import TOLERANCE
 from ..device.limits import HOPPER, RESERVED_SHARED, SM, STATIC_LIMIT
 from ..engines.cpu import Report, SimFault, simulate
-from ..engines.gpu.device import DeviceArray, Gpu, GpuMissing, find_gpu, is_cuda_error
+from ..engines.gpu.device import DeviceArray, GpuMissing, find_gpu, is_cuda_error
 from ..engines.gpu.launch import launch, time_launches
 from ..engines.tensormap import DriverMissing, TensorMap, TensorMapArray, TensorMapError
 from ..kernels import tile_copy
 from ..kernels.probe import THREADS, probe
-from ..kernels.problem import NUMPY_DTYPES, Problem
-from ..kernels.registry import Variant
-from ..workloads.workload import Inputs
+from ..kernels.problem import NUMPY_DTYPES
+from .case import Case
 
-CHECKED_ROWS = 20_000  # of a larger output, so many random rows are compared
 WARM_UP = 3
 
 
@@ -273,28 +264,11 @@ def _compare_bits(tensor, out):
 # --- the operator ---------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A checked run of the operator; ``gpu`` is None on the CPU engine."""
+    """A checked run of the operator: a variant bound to a case, and what "auto" says of its choice."""
 
-    inputs: Inputs
-    problem: Problem
-    variant: Variant
-    config: object
-    gpu: Gpu | None
-    linked: bool = False
-    why: str = ""  # what "auto" says of its choice
-
-    @property
-    def kernel(self):
-        made = self.variant.kernel(self.config, self.problem.constants)
-        return made.with_linked_ptx() if self.linked else made
-
-    @property
-    def arrays(self):
-        """Contiguous value, locations and weights, as the engines take them."""
-        i = self.inputs
-        return [
-            np.ascontiguousarray(a) for a in (i.value, i.sampling_locations, i.attention_weights)
-        ]
+    case: Case
+    bound: Bound
+    why: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,68 +294,23 @@ class OperatorResult:
         return self.unwritten == 0 and self.error < self.tolerance
 
 
-def plan_operator(
-    inputs, variant_name, engine="auto", linked=False, im2col_step=None, **parameters
-):
-    """Check all that can be checked before a run; raises what ``op.ms_deform_attn`` raises."""
-    problem = check_problem(
-        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
-        inputs.attention_weights, inputs.padded,
-    )  # fmt: skip
-    check_im2col_step(im2col_step, problem.batch)
-    chosen = pick_variant(variant_name)
-    config = chosen.configure(problem.constants, **parameters)
-    _, gpu = pick_engine(engine, chosen)
-    why = ""
-    if gpu and variant_name == "auto":
-        chosen, config, why = settle_variant(
-            variant_name, gpu, problem, inputs.sampling_locations, parameters
-        )
-    return Plan(inputs, problem, chosen, config, gpu, linked, why)
+def plan_operator(inputs, variant_name, engine="auto", linked=False, im2col_step=None, **parameters):
+    """A :class:`Plan`, after all that can be checked before a run; raises what ``ms_deform_attn`` raises."""
+    case, chosen = Case(inputs), pick_variant(variant_name)
+    check_im2col_step(im2col_step, case.problem.batch)
+    chosen.configure(case.problem.constants, **parameters)
+    _, case.gpu = pick_engine(engine, chosen)
+    return Plan(case, *case.bind(variant_name, parameters, "linked" if linked else "plain"))
 
 
 def run_plan(plan, repeats=10, simulate_options=None):
     """Run into a poisoned output, compare with the reference; on a GPU also take the time."""
-    inputs = plan.inputs
-    arrays = plan.arrays
-    milliseconds = report = None
-    if plan.gpu:
-        out, times = _operator_on_gpu(plan, arrays, repeats)
+    case, milliseconds = plan.case, None
+    out, report = case.run(plan.bound, **(simulate_options or {}))
+    if case.gpu:
+        times = time_launches(case.gpu, case.launcher(plan.bound), repeats, WARM_UP)
         milliseconds = statistics.median(times)
-    else:
-        out = np.full(plan.problem.out_shape, np.nan, inputs.value.dtype)
-        result = run_cpu(
-            plan.problem, plan.variant, plan.config, arrays, out, **(simulate_options or {})
-        )
-        report = result.report
-    rows, error = _compare(inputs, out)
     return OperatorResult(
-        out, error, TOLERANCE[plan.problem.constants.dtype], rows, out.shape[0] * out.shape[1],
-        int(np.isnan(out).sum()), sum(a.nbytes for a in arrays) + out.nbytes, milliseconds, report,
+        out, case.error(out), TOLERANCE[case.problem.constants.dtype], len(case.exact.rows),
+        out.shape[0] * out.shape[1], int(np.isnan(out).sum()), case.bytes_moved, milliseconds, report,
     )  # fmt: skip
-
-
-def _operator_on_gpu(plan, arrays, repeats):
-    on_gpu = [DeviceArray.of(plan.gpu, a) for a in arrays]
-    target = DeviceArray(plan.gpu, plan.problem.out_shape, arrays[0].dtype)
-    target.fill(0xFF)
-    run = gpu_launcher(
-        plan.gpu, plan.problem, plan.variant, plan.config, *(a.address for a in on_gpu),
-        target.address, linked=plan.linked,
-    )  # fmt: skip
-    run()
-    out = target.to_numpy()
-    return out, time_launches(plan.gpu, run, repeats, WARM_UP)
-
-
-def _compare(inputs, out):
-    """(rows compared, relative error): all rows, or a random choice of a large output's."""
-    count = out.shape[0] * out.shape[1]
-    rows = np.arange(count)
-    if count > CHECKED_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(count, CHECKED_ROWS, replace=False))
-    want = reference(
-        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
-        inputs.attention_weights, padded=inputs.padded, rows=rows,
-    )  # fmt: skip
-    return len(rows), relative_error(out.reshape(count, -1)[rows], want)

@@ -6,15 +6,20 @@ that prediction and measurement can be drawn one above the other. ``device/marks
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from ..attention.call import gpu_launcher, run_cpu
 from ..device.marks import ACQUIRE, CAPACITY, COMMIT, COMPUTE, ISSUE, MARK_BYTES, RELEASE, WAIT
 from ..engines.gpu.device import DeviceArray
-from .colours import BLUE, GREEN, GREY, PALE, SKY, VERMILION, YELLOW
+
+# Okabe and Ito's colours, which people with colour-blind eyes can tell apart, by their names. Whatever is
+# drawn says the same once more by a hatch, a marker or a word, for print without colour.
+BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
+SKY, VERMILION, YELLOW, BLACK = "#56B4E9", "#D55E00", "#F0E442", "#000000"
+GREY, PALE = "#BBBBBB", "#DDDDDD"
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, BLACK)  # curves, one after another
 
 # What a warp does from a mark on, until its next one.
 ACTIVITIES = {
@@ -66,58 +71,37 @@ def record(plan, block=0, simulate_options=None):
 
     Raises TimelineError, and what the engines raise.
     """
-    if not getattr(plan.config, "trace", False):
-        raise TimelineError(
-            f"variant {plan.variant.name} was not built with trace=1, or has no marks"
-        )
-    problem, arrays, warps = plan.problem, plan.arrays, plan.config.threads // 32
-    marks = np.zeros((warps, CAPACITY, MARK_BYTES // 4), np.uint32)
-    if plan.gpu:
-        operands = [DeviceArray.of(plan.gpu, a) for a in arrays]
-        out = DeviceArray(plan.gpu, problem.out_shape, arrays[0].dtype)
-        buffer = DeviceArray.of(plan.gpu, marks)
-        run = gpu_launcher(
-            plan.gpu, problem, plan.variant, plan.config, *(a.address for a in operands), out.address,
-            debug=(buffer.address, block),
-        )  # fmt: skip
+    case, bound = plan.case, plan.bound
+    if not getattr(bound.config, "trace", False):
+        raise TimelineError(f"variant {bound.variant.name} was not built with trace=1, or has no marks")
+    marks = np.zeros((bound.config.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
+    if case.gpu:
+        buffer = DeviceArray.of(case.gpu, marks)
+        run = case.launcher(bound, {"trace_buffer": buffer.address, "trace_block": block})
         run()  # the second run finds the kernel loaded and the caches warm
         buffer.copy_from(marks)
         run()
         marks = buffer.to_numpy()
     else:
-        out = np.full(problem.out_shape, np.nan, arrays[0].dtype)
-        options = simulate_options or {}
-        run_cpu(problem, plan.variant, plan.config, arrays, out, debug=(marks, block), **options)
+        case.run(bound, extra={"trace_buffer": marks, "trace_block": block}, **(simulate_options or {}))
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
-    engine = plan.gpu.name if plan.gpu else "CPU engine, virtual cycles"
-    return decode(marks, f"{plan.variant.name}, block {block}", engine)
+    engine = case.gpu.name if case.gpu else "CPU engine, virtual cycles"
+    return decode(marks, f"{bound.variant.name}, block {block}", engine)
 
 
 def decode(marks, title, engine):
     """A :class:`Timeline` from marks (warps, CAPACITY, 4) uint32: clock low, high, what, 1 if written."""
     written = marks[:, :, 3] == 1
     clocks = marks[:, :, 0].astype(np.int64) | marks[:, :, 1].astype(np.int64) << 32
-    first = int(clocks[written].min())
+    clocks -= clocks[written].min()
     spans = []
     for warp in range(len(marks)):
-        count = int(written[warp].sum())
         uses = Counter()
-        for m in range(count - 1):
-            about = int(marks[warp, m, 2])
-            kind = about & 0xFF
-            start, end = (int(clocks[warp, n]) - first for n in (m, m + 1))
-            spans.append(
-                Span(
-                    ACTIVITIES[kind],
-                    warp,
-                    about >> 8 & 0xFF,
-                    about >> 16 & 1,
-                    uses[kind],
-                    start,
-                    end,
-                )
-            )
+        for m in range(int(written[warp].sum()) - 1):
+            about, start, end = int(marks[warp, m, 2]), *map(int, clocks[warp, m : m + 2])
+            kind, stage, parity = about & 0xFF, about >> 8 & 0xFF, about >> 16 & 1
+            spans.append(Span(ACTIVITIES[kind], warp, stage, parity, uses[kind], start, end))
             uses[kind] += 1
     lost = int((written.sum(axis=1) == CAPACITY).sum())
     return Timeline(title, engine, len(marks), spans, _flights(spans), lost)
@@ -137,9 +121,7 @@ def _flights(spans):
         if span.activity == "issue":
             end = seen.get((span.warp, span.use), seen.get((None, span.use)))
             if end is not None and end > span.end:
-                flights.append(
-                    Span("flight", span.warp, span.stage, span.parity, span.use, span.end, end)
-                )
+                flights.append(replace(span, activity="flight", start=span.end, end=end))
     return flights
 
 
@@ -172,27 +154,22 @@ def save(timelines, path, start=0, end=None):
 def chrome_trace(timelines):
     """Chrome's trace events, a process for each timeline; one cycle is shown as a nanosecond."""
     events = []
+
+    def name(what, text, **where):
+        events.append({"ph": "M", "name": what, "args": {"name": text}, **where})
+
     for pid, timeline in enumerate(timelines):
-        name = f"{timeline.title} ({timeline.engine})"
-        events.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}})
+        name("process_name", f"{timeline.title} ({timeline.engine})", pid=pid)
         for span in (*timeline.spans, *timeline.flights):
-            row = span.warp * 2 + (span.activity == "flight")
-            events.append(
-                {
-                    "ph": "X", "pid": pid, "tid": row, "cat": span.activity,
-                    "name": f"{span.activity} {span.stage}", "ts": span.start / 1000,
-                    "dur": (span.end - span.start) / 1000,
-                    "args": {"stage": span.stage, "parity": span.parity, "use": span.use},
-                }
-            )  # fmt: skip
+            events.append({
+                "ph": "X", "pid": pid, "tid": 2 * span.warp + (span.activity == "flight"),
+                "cat": span.activity, "name": f"{span.activity} {span.stage}",
+                "ts": span.start / 1000, "dur": (span.end - span.start) / 1000,
+                "args": {"stage": span.stage, "parity": span.parity, "use": span.use},
+            })  # fmt: skip
         for warp in range(timeline.warps):
-            for row, text in ((0, f"warp {warp}"), (1, f"warp {warp} in flight")):
-                events.append(
-                    {
-                        "ph": "M", "name": "thread_name", "pid": pid, "tid": warp * 2 + row,
-                        "args": {"name": text},
-                    }
-                )  # fmt: skip
+            name("thread_name", f"warp {warp}", pid=pid, tid=2 * warp)
+            name("thread_name", f"warp {warp} in flight", pid=pid, tid=2 * warp + 1)
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
@@ -202,32 +179,15 @@ def figure(timelines, start=0, end=None):
     from matplotlib.patches import Patch
 
     last = end or max(s.end for t in timelines for s in t.spans)
-    rows = sum(t.warps for t in timelines)
-    made = Figure(figsize=(14, 1.2 + 0.75 * rows + 0.6 * len(timelines)), layout="constrained")
     heights = [t.warps for t in timelines]
-    panels = made.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
+    size = 14, 1.2 + 0.75 * sum(heights) + 0.6 * len(timelines)
+    drawing = Figure(figsize=size, layout="constrained")
+    panels = drawing.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, timeline in zip(panels, timelines, strict=True):
         stages = 1 + max(span.stage for span in timeline.spans)
         for span in (*timeline.spans, *timeline.flights):
-            if span.end <= start or span.start >= last:
-                continue
-            bottom, height = span.warp - 0.42, 0.4
-            if span.activity == "flight":  # a thin line for each stage
-                height = 0.4 / stages
-                bottom = span.warp + 0.03 + height * span.stage
-            axes.broken_barh(
-                [(span.start, span.end - span.start)], (bottom, height),
-                facecolor=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
-                hatch=HATCHES.get(span.activity),
-            )  # fmt: skip
-            wide = span.end - span.start > 0.012 * (last - start)
-            legible = 18 * height > SMALLEST_TEXT
-            if wide and legible and span.activity in ("compute", "flight", "issue"):
-                middle = (max(span.start, start) + min(span.end, last)) / 2
-                axes.text(
-                    middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
-                    fontsize=min(6, 18 * height), color="white", clip_on=True,
-                )  # fmt: skip
+            if span.end > start and span.start < last:
+                _draw(axes, span, stages, start, last)
         axes.set_ylim(timeline.warps - 0.5, -0.5)
         axes.set_yticks(range(timeline.warps), [f"warp {w}" for w in range(timeline.warps)])
         axes.set_xlim(start, last)
@@ -237,5 +197,24 @@ def figure(timelines, start=0, end=None):
         Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
         for name, colour in COLOURS.items()
     ]
-    made.legend(handles=handles, ncols=len(handles), loc="outside lower center", fontsize="small")
-    return made
+    drawing.legend(handles=handles, ncols=len(handles), loc="outside lower center", fontsize="small")
+    return drawing
+
+
+def _draw(axes, span, stages, start, last):
+    """One bar, with its stage in it where there is room."""
+    bottom, height = span.warp - 0.42, 0.4
+    if span.activity == "flight":  # a thin line for each stage
+        height = 0.4 / stages
+        bottom = span.warp + 0.03 + height * span.stage
+    axes.broken_barh(
+        [(span.start, span.end - span.start)], (bottom, height), facecolor=COLOURS[span.activity],
+        edgecolor="white", linewidth=0.3, hatch=HATCHES.get(span.activity),
+    )  # fmt: skip
+    is_wide = span.end - span.start > 0.012 * (last - start)
+    if is_wide and 18 * height > SMALLEST_TEXT and span.activity in ("compute", "flight", "issue"):
+        middle = (max(span.start, start) + min(span.end, last)) / 2
+        axes.text(
+            middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
+            fontsize=min(6, 18 * height), color="white", clip_on=True,
+        )  # fmt: skip

@@ -9,6 +9,11 @@ import multiprocessing
 import os
 import signal
 import subprocess
+from concurrent.futures import TimeoutError
+
+from pebble import ProcessExpired, ProcessPool
+
+START_LIMIT = 120  # seconds for the child to start
 
 
 def find_function(path):
@@ -21,13 +26,12 @@ class Worker:
     """Calls ``function(task)``, a path as for :func:`find_function`, in a child process.
 
     Tasks and results are picklable. The child starts with the first task, lives on, and is started
-    again after it died, hung for ``limit`` seconds, or raised anything but ValueError: a CUDA error
-    spoils the context that the next task would use.
+    again after it died, was killed after ``limit`` seconds of a task, or raised anything but ValueError:
+    a CUDA error spoils the context that the next task would use.
     """
 
     def __init__(self, function, limit=120.0):
-        self.function, self.limit = function, limit
-        self.process = self.pipe = None
+        self.function, self.limit, self.pool = function, limit, None
 
     def __enter__(self):
         return self
@@ -37,51 +41,36 @@ class Worker:
 
     def call(self, task):
         """The task's result, a dict; on failure ``{"error_text": why}``."""
-        if self.process is None or not self.process.is_alive():
-            self._start()
+        if self.pool is None:  # CUDA does not survive a fork
+            self.pool = ProcessPool(1, context=multiprocessing.get_context("spawn"))
         try:
-            self.pipe.send(task)
-            if not self.pipe.poll(self.limit):
-                self.stop()
-                return {"error_text": f"no answer within {self.limit:g} s: stopped"}
-            result, usable = self.pipe.recv()
-        except (EOFError, OSError):
-            self.process.join(10)
-            code = self.process.exitcode
-            self.stop()
-            return {"error_text": f"the process died with exit status {code}"}
+            future = self.pool.schedule(_call, (self.function, task), timeout=self.limit)
+            result, usable = future.result(self.limit + START_LIMIT)
+        except Exception as error:  # of the process: what the task raised has come back as its result
+            text = explain(error)
+            if isinstance(error, TimeoutError):
+                text = f"no answer within {self.limit:g} s: stopped"
+            elif isinstance(error, ProcessExpired):
+                text = f"the process died with exit status {error.exitcode}"
+            result, usable = {"error_text": text}, False
         if not usable:
             self.stop()
         return result
 
-    def _start(self):
-        context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, self.function), daemon=True)
-        self.process.start()
-        theirs.close()
-
     def stop(self):
         """End the child, whatever it does."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.join()
-            self.pipe.close()
-        self.process = self.pipe = None
+        if self.pool is not None:
+            self.pool.stop()
+            self.pool.join()
+        self.pool = None
 
 
-def _serve(pipe, path):
-    function = find_function(path)
-    while True:
-        try:
-            task = pipe.recv()
-        except EOFError:
-            return
-        try:
-            answer = function(task), True
-        except Exception as error:
-            answer = {"error_text": explain(error)}, isinstance(error, ValueError)
-        pipe.send(answer)
+def _call(path, task):
+    """The child's side: (the result, whether the process can be used again)."""
+    try:
+        return find_function(path)(task), True
+    except Exception as error:
+        return {"error_text": explain(error)}, isinstance(error, ValueError)
 
 
 def run_program(command, limit, **options):

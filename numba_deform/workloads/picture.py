@@ -98,13 +98,14 @@ def picture_workload(
 ) -> tuple[PictureWorkload, Inputs]:
     """A picture's workload and its inputs.
 
-    image: a path, anything Pillow reads; None: the portrait of Grace Hopper that matplotlib ships.
-    size: (h, w) of the finest level in pixels; each further level is half of it, rounded up. The
-    picture is cropped at its centre to that shape.
-    queries: None is an encoder's, one for each pixel of all levels; (rows, columns) is a grid over
-    the finest level, small enough for the CPU engine if you want; an int is the largest grid of
-    about the picture's shape with at most that many queries.
-    sigma: spread of the offsets in pixels.
+    image    path of any picture that Pillow reads; None: the portrait of Grace Hopper that
+             matplotlib ships
+    size     (h, w) of the finest level in pixels, to whose shape the picture is cut at its centre;
+             each further level is half of it, rounded up
+    queries  None: one for each pixel of all levels, as an encoder has them; (rows, columns): a grid
+             over the finest level; an int: the largest grid of about the picture's shape with at
+             most so many queries
+    sigma    spread of the offsets in pixels
 
     Raises ImportError naming the extra if Pillow or matplotlib is missing, WorkloadError for bad
     sizes.

@@ -3,7 +3,7 @@
 import pytest
 
 from numba_deform.compiler.sass import inspect_kernel
-from numba_deform.measure import ceiling_kernels as ceilings
+from numba_deform.measure import ceilings
 
 
 def inlined(kernel):

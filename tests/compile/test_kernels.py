@@ -42,11 +42,10 @@ FAMILIES = {  # one name for each kernel, and configurations that change its cod
 QUICK = [
     ("direct", "float16", "seeds", {}),
     ("direct", "float32", "seeds", {}),
-    ("tile", "float16", "odd", {}),
+    ("tile", "float16", "wide", {}),
     ("tile-cp-async", "bfloat16", "seeds", {}),
     ("tma", "float16", "seeds", {}),
-    ("tma", "float16", "wide", {}),
-    ("persistent-prefetch", "float16", "seeds", {}),
+    ("persistent", "float16", "odd", {"min_blocks": 1}),
     ("roles-shared", "float16", "seeds", {}),
     ("window", "float16", "detr", {}),
 ]
@@ -54,11 +53,10 @@ full = pytest.mark.full
 
 
 def others_full(cases, quick):
-    """The cases as parameters, with ``full`` at those that are not among ``quick``."""
+    """The cases as a list of parameters, with ``full`` at those that are not among ``quick``."""
     assert [case for case in quick if case not in cases] == []
-    for case in cases:
-        values = case if isinstance(case, tuple) else (case,)
-        yield pytest.param(*values, marks=() if case in quick else full)
+    rows = [(case, case if isinstance(case, tuple) else (case,)) for case in cases]
+    return [pytest.param(*row, marks=() if case in quick else full) for case, row in rows]
 
 
 def kernel(name, dtype, shape, parameters):
@@ -123,6 +121,7 @@ def test_registers_move():
     )
 
 
+@full
 def test_prefetch_of_maps():
     """UTMACCTL.PF is prefetch.tensormap; UTMACCTL.IV, the acquire fence, is there in any case."""
     for name, prefetches in (("tma", False), ("tma-prefetch-map", True)):

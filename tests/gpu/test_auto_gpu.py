@@ -6,8 +6,8 @@ import pytest
 from numba_deform import ms_deform_attn, prepare
 from numba_deform.attention import auto
 from numba_deform.engines.gpu.device import DeviceArray, copy_to_host
-from numba_deform.kernels import window_fit as windows
-from numba_deform.measure.bench import Case
+from numba_deform.kernels import window_fit
+from numba_deform.measure.case import Case
 from numba_deform.workloads.presets import preset
 
 NEAR = preset("mask2former", pattern="local(1)")
@@ -18,14 +18,14 @@ FAR = NEAR.replace(sigma=16.0)
 def cases():
     from numba_deform.engines.gpu.device import find_gpu
 
-    return {name: Case(find_gpu(), w, 1) for name, w in (("near", NEAR), ("far", FAR))}
+    return {name: Case(w.generate(1), find_gpu()) for name, w in (("near", NEAR), ("far", FAR))}
 
 
 def call(case, variant="auto"):
-    value, locations, weights = case.operands
+    value, locations, weights = case.on_gpu.inputs
     shapes = case.inputs.spatial_shapes, case.inputs.level_start_index
-    case.target.fill(0xFF)
-    return ms_deform_attn(value, *shapes, locations, weights, variant, out=case.target)
+    case.on_gpu.poison()
+    return ms_deform_attn(value, *shapes, locations, weights, variant, out=case.on_gpu.out)
 
 
 def share_outside(case, fitted):
@@ -35,15 +35,15 @@ def share_outside(case, fitted):
     for (_, head, cell, _), starts in zip(tables.schedule, tables.corners, strict=True):
         corners[tables.order[cell], head] = starts[:, :2]
     locations = np.asarray(case.inputs.sampling_locations, np.float64)
-    samples = windows.level_samples(problem, locations)
-    levels = windows.level_windows(problem, fitted.config.boxes, corners, samples)
+    samples = window_fit.level_samples(problem, locations)
+    levels = window_fit.level_windows(problem, fitted.config.boxes, corners, samples)
     return sum(level.lost for level in levels) / locations[..., 0].size
 
 
 def test_counts(hopper, cases):
     """Windows fitted to near samples: the kernel counts near and far ones as NumPy does."""
     near = cases["near"]
-    value, locations, weights = near.operands
+    value, locations, weights = near.on_gpu.inputs
     shapes = near.inputs.spatial_shapes, near.inputs.level_start_index
     plan = prepare(value, *shapes, locations, weights, "window")
     config = plan.variant.configure(near.problem.constants)
@@ -51,7 +51,7 @@ def test_counts(hopper, cases):
     assert plan.outside() is None
     for case in cases.values():
         for _ in range(3):
-            plan(*case.operands, case.target)
+            plan(*case.on_gpu.inputs, case.on_gpu.out)
         assert plan.outside() == pytest.approx(share_outside(case, fitted), rel=1e-3, abs=1e-6)
     assert plan.outside() is None
 

@@ -7,9 +7,8 @@ from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.cpu import simulate
 from numba_deform.engines.gpu.device import DeviceArray
 from numba_deform.engines.gpu.launch import launch
-from numba_deform.measure import ceiling_kernels as ceilings
+from numba_deform.measure import ceilings, report
 from numba_deform.measure import counters as profile
-from numba_deform.measure import report
 from numba_deform.measure.bench import Entry, bench, bytes_of, parse_entries, task_of
 from numba_deform.measure.sweep import expand, sweep
 from numba_deform.workloads.presets import preset

@@ -6,15 +6,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from numba_deform import ms_deform_attn, preset, reference, relative_error
+from numba_deform import OperatorError, ms_deform_attn, prepare, preset, reference, relative_error
+from numba_deform.attention.bind import Bound
 from numba_deform.attention.call import run_numpy
+from numba_deform.attention.checks import problem_of
 from numba_deform.attention.debug import check_tiles
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.device.limits import limits_of
 from numba_deform.engines.gpu import launch as gpu
 from numba_deform.kernels.budget import Budget
 from numba_deform.kernels.problem import Constants
-from numba_deform.kernels.registry import VARIANTS
+from numba_deform.kernels.registry import VARIANTS, variant
 from numba_deform.measure.systems import plan_operator
 from numba_deform.measure.timeline import record
 from numba_deform.workloads.workload import Workload
@@ -99,7 +101,7 @@ def test_tiles_are_what_plain_loads_find(hopper, name):
     inputs = workload.generate(seed=7)
     plan = plan_operator(inputs, name, "gpu", debug=True)
     for row in (0, 1000, 3002):
-        assert all(check.match for check in check_tiles(plan, row))
+        assert all(check.match for check in check_tiles(plan.bound, plan.case.arrays, row))
 
 
 def test_resident_blocks_are_what_the_budget_says(hopper):
@@ -174,32 +176,12 @@ def test_odd_shapes(hopper, data):
 
 
 def test_linked_form_is_the_same_function(hopper):
-    from numba_deform.attention.call import check_problem, gpu_launcher
-    from numba_deform.kernels.registry import variant
-
     inputs = preset("tiny").generate(seed=6)
-    out = run(inputs, "tma", stages=2)
-    chosen = variant("tma")
-    problem = check_problem(
-        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
-        inputs.attention_weights,
-    )  # fmt: skip
+    problem, chosen = problem_of(inputs), variant("tma")
     config = chosen.configure(problem.constants, stages=2)
-    from numba_deform.engines.gpu.device import DeviceArray
-    from numba_deform.engines.gpu.launch import launch
-
-    arrays = [
-        DeviceArray.of(hopper, a)
-        for a in (inputs.value, inputs.sampling_locations, inputs.attention_weights)
-    ]
-    target = DeviceArray(hopper, out.shape, out.dtype)
-    target.fill(0xFF)
-    planned = gpu_launcher(
-        hopper, problem, chosen, config, *(a.address for a in arrays), target.address
-    )
-    _, _, grid, args, shared, _ = planned.args
-    launch(hopper, chosen.kernel(config, problem.constants).with_linked_ptx(), grid, args, shared)
-    assert np.array_equal(target.to_numpy(), out)
+    arrays = (inputs.value, inputs.sampling_locations, inputs.attention_weights)
+    linked, _ = Bound(problem, chosen, config, hopper, form="linked").run(arrays)
+    assert np.array_equal(linked, run(inputs, "tma", stages=2))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -225,6 +207,53 @@ def test_torch_tensors_on_their_stream(hopper, dtype):
     stream.synchronize()
     assert isinstance(out, torch.Tensor) and out.dtype == value.dtype
     assert relative_error(out.double().cpu().numpy(), expected(inputs)) < TOLERANCE[dtype]
+
+
+def test_no_gradient_of_torch_is_lost(hopper):
+    torch = pytest.importorskip("torch")
+    from numba_deform import torch as door
+
+    inputs = preset("tiny").generate(seed=7)
+    index = (inputs.spatial_shapes, inputs.level_start_index)
+    value, locations, weights = (
+        torch.from_numpy(a).cuda()
+        for a in (inputs.value, inputs.sampling_locations, inputs.attention_weights)
+    )
+    learning = torch.nn.Parameter(weights)
+    plan, want = door.prepare(value, *index, locations, weights), expected(inputs)
+    for call in (
+        lambda: door.ms_deform_attn(value, *index, locations, learning),
+        lambda: ms_deform_attn(value, *index, locations, learning * 2),
+        lambda: prepare(value, *index, locations, learning),
+        lambda: plan(value, locations, learning),
+    ):
+        with pytest.raises(OperatorError, match="^attention_weights requires a gradient, which this"):
+            call()
+    for context in (torch.no_grad(), torch.inference_mode()):
+        with context:
+            for out in (
+                door.ms_deform_attn(value, *index, locations, learning),
+                door.prepare(value, *index, locations, learning)(value, locations, learning),
+            ):
+                error = relative_error(out.double().cpu().numpy(), want)
+                assert error < TOLERANCE["float16"] and not out.requires_grad
+    with pytest.raises(OperatorError, match="^value is a ndarray; numba_deform.torch takes"):
+        door.ms_deform_attn(inputs.value, *index, locations, weights)
+
+
+def test_what_jax_traces_is_refused(hopper):
+    jax = pytest.importorskip("jax")
+    inputs = preset("tiny", location_dtype="float32").generate(seed=8)
+    arrays = [jax.numpy.asarray(a) for a in (inputs.value, inputs.sampling_locations)]
+    weights = jax.numpy.asarray(inputs.attention_weights)
+
+    def call(weights):
+        value, locations = arrays
+        index = (inputs.spatial_shapes, inputs.level_start_index)
+        return ms_deform_attn(value, *index, locations, weights)
+
+    with pytest.raises(OperatorError, match="^attention_weights is traced by JAX"):
+        jax.jit(call)(weights)
 
 
 @pytest.mark.parametrize("library", ["cupy", "jax.numpy"])

@@ -36,6 +36,14 @@ def test_no_cell_twice(name):
 
 
 @each_notebook
+def test_solved(name):
+    """From top to bottom with its solutions, each of which its check takes."""
+    verdicts = [verdict for _, _, verdict in lessons.play(name, variations=False)]
+    assert verdicts and all(verdict.passed for verdict in verdicts), verdicts
+
+
+@pytest.mark.full
+@each_notebook
 def test_exercises(name):
     """Hole, typical mistakes and solution: three kinds of verdict, and no message twice."""
     messages, scope = {}, {}

@@ -1,5 +1,7 @@
 """What the tests of the CPU engine share."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -75,13 +77,14 @@ def aligned(array, step=16):
 
 
 def check(inputs, name, simulate_options=None, **parameters):
-    """Run on a poisoned output; the whole of it must be the reference's. Returns the ``op.Result``."""
+    """Run on a poisoned output; the whole of it must be the reference's. What is returned has the
+    number of samples ``outside`` of windows, None for a kernel without them."""
     want = reference(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index,
         inputs.sampling_locations, inputs.attention_weights, padded=inputs.padded,
     )  # fmt: skip
     out = np.full(want.shape, np.nan, inputs.value.dtype)
-    _, result = run_numpy(
+    _, bound = run_numpy(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
         inputs.attention_weights, name, "cpu", inputs.padded, out=out,
         simulate_options=simulate_options, **parameters,
@@ -91,4 +94,5 @@ def check(inputs, name, simulate_options=None, **parameters):
         assert relative_error(out, want) < TOLERANCE[str(out.dtype)]
     else:
         assert not out.any()
-    return result
+    share = bound.outside()
+    return SimpleNamespace(outside=None if share is None else round(share * bound.problem.samples))

@@ -142,11 +142,11 @@ def test_the_story_says_who_met_it(name):
     bug = BUGS[name]
     assert bug.title and not bug.title.endswith(".") and len(bug.title) < 70
     assert 3 <= len(re.findall(r"[.?)](?:\s|$)", bug.story)) <= 12
-    places = re.findall(r"notes? 00[0-4]|\S+/\S+ (?:issue|pull request) \d+|this project", bug.met)
+    where = r"notes? [1-5](?: and [1-5])?|\S+/\S+ (?:issue|pull request) \d+|this project"
+    places, story = re.findall(where, bug.met), " ".join(bug.story.lower().split())
     assert places
     for place in places:  # and the story says so itself
-        number = place.split()[-1]
-        assert number in bug.story, place
+        assert (place if "note" in place else place.split()[-1]) in story, place
     assert bug.cure.endswith(".") and isinstance(bug.hangs, bool)
 
 

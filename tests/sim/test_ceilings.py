@@ -7,7 +7,7 @@ from numba_deform.device.memory import dynamic_bytes
 from numba_deform.engines.cpu import simulate
 from numba_deform.kernels.level_maps import level_maps
 from numba_deform.kernels.problem import make_levels
-from numba_deform.measure import ceiling_kernels as ceilings
+from numba_deform.measure import ceilings
 
 
 def draws(seeds, count):

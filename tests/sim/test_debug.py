@@ -28,6 +28,10 @@ def plan(name, **parameters):
     )
 
 
+def tiles(made, row):
+    return check_tiles(made.bound, made.case.arrays, row)
+
+
 def tile(inputs, row, level, point):
     """The tile that the contract asks for, in NumPy."""
     heads, queries = inputs.value.shape[2], inputs.sampling_locations.shape[1]
@@ -48,11 +52,11 @@ def tile(inputs, row, level, point):
 def test_all_tiles_of_a_row(name):
     made = plan(name, debug=True)
     for row in (0, 7, 11):
-        checks = check_tiles(made, row)
+        checks = tiles(made, row)
         assert [(c.level, c.point) for c in checks] == [(k // 4, k % 4) for k in range(8)]
         for c in checks:
             assert c.match
-            np.testing.assert_array_equal(c.plain, tile(made.inputs, row, c.level, c.point))
+            np.testing.assert_array_equal(c.plain, tile(made.case.inputs, row, c.level, c.point))
 
 
 def test_what_does_not_match(monkeypatch):
@@ -64,17 +68,17 @@ def test_what_does_not_match(monkeypatch):
         return right(np.roll(value, 1, axis=1), *rest, **options)
 
     monkeypatch.setattr(bind, "level_maps", shifted)
-    assert not all(c.match for c in check_tiles(made, 0))
+    assert not all(c.match for c in tiles(made, 0))
 
 
 def test_windows_are_no_tiles():
     made = plan_operator(SMALL.generate(seed=3), "window", "cpu", debug=True)
     with pytest.raises(DebugError, match="window was not built with debug=1, or has no tiles"):
-        check_tiles(made, 0)
+        tiles(made, 0)
 
 
 def test_refused():
     with pytest.raises(DebugError, match="debug=1"):
-        check_tiles(plan("tma"), 0)
+        tiles(plan("tma"), 0)
     with pytest.raises(DebugError, match="row 12 does not exist: B.Q.H=12"):
-        check_tiles(plan("tma", debug=True), 12)
+        tiles(plan("tma", debug=True), 12)

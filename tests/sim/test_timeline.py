@@ -108,7 +108,7 @@ def test_window_marks_a_stage_once():
 def test_recording_changes_nothing(name):
     """The output of a kernel that writes marks is right, and two recordings are the same."""
     made = plan(name)
-    check(made.inputs, name, **{**FAMILIES[name][0], "min_blocks": 0, "trace": True})
+    check(made.case.inputs, name, **{**FAMILIES[name][0], "min_blocks": 0, "trace": True})
     assert timeline.record(made).spans == timeline.record(made).spans
 
 

@@ -5,8 +5,7 @@ import pytest
 from helpers import check
 
 from numba_deform.attention.call import check_problem
-from numba_deform.kernels import window
-from numba_deform.kernels import window_fit as windows
+from numba_deform.kernels import window, window_fit
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.window import Window
 from numba_deform.workloads.workload import Workload
@@ -39,8 +38,8 @@ def poor_windows(monkeypatch):
 
 def keep(monkeypatch, share):
     """Windows start with that share of the samples along each axis, and do not grow."""
-    monkeypatch.setattr(windows, "KEPT", (share,))
-    monkeypatch.setattr(windows, "grow", lambda *_: None)
+    monkeypatch.setattr(window_fit, "KEPT", (share,))
+    monkeypatch.setattr(window_fit, "grow", lambda *_: None)
 
 
 # --- types, points, levels ------------------------------------------------------------------------
@@ -289,9 +288,9 @@ def test_schedules_count_once(poor_windows):
 def test_every_launch_counts_itself():
     inputs = small(num_query=3).generate(seed=24)
     counts = np.zeros(2, np.uint32)
-    make = windows.Tables
+    make = window_fit.Tables
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windows, "Tables", lambda *tables: make(*tables[:-1], counts))
+        patch.setattr(window_fit, "Tables", lambda *tables: make(*tables[:-1], counts))
         for launches in (1, 2, 3):
             run(inputs)
             assert counts[1] == launches

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from numba_deform.attention import auto, tuned
+from numba_deform.attention import auto, bind, tuned
 from numba_deform.attention.call import check_problem
 from numba_deform.attention.tuned import Answer, Candidate
-from numba_deform.kernels import window_fit as windows
+from numba_deform.kernels import window_fit
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
-from numba_deform.measure import bench
-from numba_deform.measure.bench import Case, Entry
+from numba_deform.measure.case import Case
 from numba_deform.workloads.presets import preset
 
 Gpu = namedtuple("Gpu", ["name", "capability", "sms"])
@@ -152,24 +151,13 @@ def test_windows_of_a_given_size_move():
 def test_a_case_of_the_bench_has_its_own_fits(monkeypatch):
     """Several patterns of one shape in one process: each is timed with the choice for its own locations."""
 
-    class InPlace:  # an array whose address is itself
-        def __init__(self, gpu, shape, dtype):
-            self.address = np.empty(shape, dtype)
-
-        @classmethod
-        def of(cls, gpu, array):
-            return SimpleNamespace(address=array)
-
-    monkeypatch.setattr(bench, "DeviceArray", InPlace)
-    near, far = Case(H200, NEAR, 0), Case(H200, FAR, 0)
+    monkeypatch.setattr(bind, "resident_blocks", lambda *_: H200.sms)
+    monkeypatch.setattr(bind, "_tables_on_gpu", lambda *_: "tables")
+    near, far = (Case(workload.generate(0), H200) for workload in (NEAR, FAR))
     for case, name in ((near, "window"), (far, "direct"), (near, "window")):
-        assert case.settle(Entry("auto"))[0].name == name
-
-    asked = []
-    monkeypatch.setattr(bench, "gpu_launcher", lambda *_, **options: asked.append(options["fits"]))
-    for case in (near, far):
-        case.launcher(Entry("window"))
-    assert asked == [near.fits, far.fits] and near.fits is not far.fits
+        assert case.bind("auto", {})[0].variant.name == name
+    assert near.bind("window", {})[0].fit != far.bind("window", {})[0].fit
+    assert near.fits is not far.fits
 
 
 # --- call after call ------------------------------------------------------------------------------
@@ -217,7 +205,7 @@ class Program:
 
         def fit(problem, config, locations):
             fitted = config.with_boxes(((8, 8),) * 3)
-            return windows.Fit(fitted, None, shares[id(locations)], 10**6)
+            return window_fit.Fit(fitted, None, shares[id(locations)], 10**6)
 
         monkeypatch.setattr(variant("window").module, "fit", fit)
         self.watch = auto.Watch(gpu, self.problem)

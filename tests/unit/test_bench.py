@@ -10,7 +10,8 @@ import fake_measures
 import numpy as np
 import pytest
 
-from numba_deform.cli.bench import COMMANDS
+from numba_deform.attention import bind
+from numba_deform.cli import COMMANDS
 from numba_deform.cli.keys import UsageError
 from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.gpu.device import gpu_or_none
@@ -20,10 +21,10 @@ from numba_deform.measure import bench as library
 from numba_deform.measure import ceilings, peers, record, report
 from numba_deform.measure import counters as profile
 from numba_deform.measure.bench import (
-    Case,
     Entry,
     bench,
     bytes_of,
+    case_on,
     parse_entries,
     rates,
     workloads_of,
@@ -94,7 +95,7 @@ def test_workloads():
 @pytest.mark.parametrize("padded", [False, True])
 def test_compulsory_bytes(dtype, padded):
     workload = preset("tiny", dtype=dtype, padded=padded)
-    case = Case(None, workload, 0)
+    case = case_on(None, workload, 0)
     out = workload.batch * workload.num_query * workload.num_heads * workload.channels
     assert bytes_of(workload) == sum(a.nbytes for a in case.arrays) + out * case.arrays[0].itemsize
 
@@ -280,9 +281,9 @@ def pretended(monkeypatch):
         run()
         return [float(len(launched))]
 
-    def pretend_launcher(gpu, problem, chosen, config, *addresses, **options):
+    def pretend_launcher(bound, addresses, stream=None, extra=()):
         assert len(addresses) == 4
-        return lambda: launched.append(chosen.name)
+        return lambda: launched.append(bound.variant.name)
 
     def pretend_answer(self, task):
         if dict(task["entry"].parameters).get("lanes") == 4:
@@ -290,14 +291,15 @@ def pretended(monkeypatch):
         return {"error": 1e-4, "config": {}}
 
     maps = types.SimpleNamespace(encode_into_host=lambda: np.zeros((8, 128), np.uint8))
-    for module in (library, ceilings):
+    for module in (bind, ceilings):
         monkeypatch.setattr(module, "DeviceArray", PretendArray)
+    for module in (library, ceilings):
         monkeypatch.setattr(module, "launch", pretend_launch)
     monkeypatch.setattr(ceilings, "resident_blocks", lambda gpu, kernel, shared=0: 4 * gpu.sms)
     monkeypatch.setattr(ceilings, "level_maps", lambda *args, **options: maps)
     monkeypatch.setattr(library, "time_launches", pretend_times)
-    for module in (library, ceilings):
-        monkeypatch.setattr(module, "gpu_launcher", pretend_launcher)
+    monkeypatch.setattr(bind.Bound, "launcher", pretend_launcher)
+    monkeypatch.setattr(bind, "resident_blocks", lambda gpu, kernel, shared=0: 4 * gpu.sms)
     monkeypatch.setattr(library, "compile_ahead", lambda tasks, architecture: None)
     monkeypatch.setattr(Worker, "call", pretend_answer)
     return gpu, launched
@@ -338,7 +340,7 @@ def test_bench_with_counters(pretended, monkeypatch):
     monkeypatch.setattr(profile, "find_ncu", lambda: "ncu")
     monkeypatch.setattr(profile, "count", count)
     entries = parse_entries("direct,direct:lanes=4,tma,tma:stages=3,persistent")
-    document = bench(gpu, [preset("tiny")], entries, repeats=1, counters=True)
+    document = bench(gpu, [preset("tiny")], entries, repeats=1, profile=True)
     direct, died, tma, denied, persistent = document["rows"]
     assert asked == ["direct", "tma", "tma stages=3"]  # not what failed, nor after the refusal
     assert "profile" not in died and direct["profile"] == found[0]
@@ -353,7 +355,7 @@ def test_bench_without_ncu_says_so_first(pretended, monkeypatch):
     gpu, launched = pretended
     monkeypatch.setattr(profile.shutil, "which", lambda *args, **options: None)
     with pytest.raises(ToolMissing, match="no ncu on PATH"):
-        bench(gpu, [preset("tiny")], parse_entries("direct"), counters=True)
+        bench(gpu, [preset("tiny")], parse_entries("direct"), profile=True)
     assert not launched
 
 

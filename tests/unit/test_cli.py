@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from numba_deform import cli, reference
+from numba_deform.attention.bind import Bound
+from numba_deform.attention.reference import Exact
 from numba_deform.cli import COMMANDS, inputs, keys, main
 from numba_deform.cli.budget import expand
 from numba_deform.compiler import sass as inspect
@@ -17,7 +19,7 @@ from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import Gpu, GpuMissing
 from numba_deform.engines.tensormap import TensorMapError
 from numba_deform.kernels.registry import VARIANTS
-from numba_deform.measure import systems
+from numba_deform.measure import case, systems
 from numba_deform.workloads.presets import PRESETS
 
 SMALL = ["run", "workload=tiny", "batch=1", "num_query=3", "threads=32"]
@@ -182,14 +184,14 @@ def test_picture(call, no_registers, tmp_path):
 
 def spoil(monkeypatch, change):
     """The CPU engine's result, changed before it is compared."""
-    right = systems.run_cpu
+    right = Bound.simulate
 
-    def wrong(problem, chosen, config, arrays, out, **options):
-        result = right(problem, chosen, config, arrays, out, **options)
+    def wrong(self, arrays, out, *more, **options):
+        report = right(self, arrays, out, *more, **options)
         change(out)
-        return result
+        return report
 
-    monkeypatch.setattr(systems, "run_cpu", wrong)
+    monkeypatch.setattr(Bound, "simulate", wrong)
 
 
 def test_a_wrong_result_fails(call, no_registers, monkeypatch):
@@ -201,7 +203,8 @@ def test_a_wrong_result_fails(call, no_registers, monkeypatch):
 
 def test_an_unwritten_element_fails(call, no_registers, monkeypatch):
     # Among so many rows that the reference looks at a few only.
-    monkeypatch.setattr(systems, "CHECKED_ROWS", 1)
+    few = Exact.of
+    monkeypatch.setattr(Exact, "of", lambda inputs: few(inputs, most=1))
     spoil(monkeypatch, lambda out: out.__setitem__((0, slice(None), 5), np.nan))
     status, out, _ = call(*SMALL)
     assert (status, last_line(out)) == (1, "FAIL")
@@ -213,10 +216,10 @@ def test_a_fault_is_told_whole(call, no_registers, monkeypatch):
     fault = SimFault("a thread reads garbage", where="kernel.py:7", block=2, thread=33)
     fault.seed, fault.landing = 4, "random"
 
-    def run_cpu(*_, **__):
+    def simulate(*_, **__):
         raise fault
 
-    monkeypatch.setattr(systems, "run_cpu", run_cpu)
+    monkeypatch.setattr(Bound, "simulate", simulate)
     status, out, err = call(*SMALL)
     assert (status, last_line(out)) == (1, "FAIL")
     assert str(fault) in err and "block 2, thread 33" in err
@@ -224,10 +227,10 @@ def test_a_fault_is_told_whole(call, no_registers, monkeypatch):
 
 
 def test_interrupted(call, no_registers, monkeypatch):
-    def run_cpu(*_, **__):
+    def simulate(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(systems, "run_cpu", run_cpu)
+    monkeypatch.setattr(Bound, "simulate", simulate)
     status, _, err = call(*SMALL)
     assert (status, err) == (130, "numba-deform: interrupted\n")
 
@@ -252,17 +255,23 @@ def test_gpu_is_missing(call, command):
 def fake_launch(monkeypatch, milliseconds=0.5, error=None):
     """In place of launching: the reference's own output."""
 
-    def on_gpu(plan, arrays, repeats):
+    right = case.Case.run
+
+    def run(self, bound, **options):
+        if not self.gpu:
+            return right(self, bound, **options)
         if error:
             raise error
-        i = plan.inputs
+        i = self.inputs
         out = reference(
             i.value, i.spatial_shapes, i.level_start_index, i.sampling_locations,
             i.attention_weights, i.padded,
         )  # fmt: skip
-        return out.astype(i.value.dtype), [milliseconds] * repeats
+        return out.astype(i.value.dtype), None
 
-    monkeypatch.setattr(systems, "_operator_on_gpu", on_gpu)
+    monkeypatch.setattr(case.Case, "run", run)
+    monkeypatch.setattr(case.Case, "launcher", lambda self, bound: "a launch")
+    monkeypatch.setattr(systems, "time_launches", lambda gpu, run, repeats, warm: [milliseconds] * repeats)
 
 
 def test_run_on_a_gpu_reports_throughput(call, no_registers, put_gpu, monkeypatch):
@@ -283,9 +292,10 @@ def test_run_on_a_gpu_reports_throughput(call, no_registers, put_gpu, monkeypatc
 def test_run_on_a_gpu_takes_a_published_size(call, no_registers, put_gpu, monkeypatch):
     put_gpu((9, 0))
     fake_launch(monkeypatch)
-    monkeypatch.setattr(systems, "_compare", lambda inputs, out: (1, 0.0))
-    monkeypatch.setattr(systems, "_operator_on_gpu", lambda plan, arrays, repeats: (
-        np.zeros(plan.problem.out_shape, np.float16), [1.0]))  # fmt: skip
+    monkeypatch.setattr(case.Case, "exact", Exact([0], None))
+    monkeypatch.setattr(case.Case, "error", lambda self, out: 0.0)
+    monkeypatch.setattr(case.Case, "run", lambda self, bound, **options: (
+        np.zeros(self.problem.out_shape, np.float16), None))  # fmt: skip
     status, out, _ = call("run")
     assert status == 0 and "detr-encoder: B=1" in out and "tma:" in out
 
@@ -518,7 +528,7 @@ def test_inspect_finds_tools_on_the_path(monkeypatch):
 def run_program(*words):
     """The command line in a process of its own: its child writes to the real standard output."""
     return subprocess.run(
-        [sys.executable, "-m", "numba_deform.cli", *words],
+        [sys.executable, "-m", "numba_deform", *words],
         capture_output=True,
         text=True,
         timeout=800,
@@ -575,7 +585,7 @@ def test_every_example_of_the_help_is_understood():
         _, command, *words = line.split()
         words = [word for word in words if "=" in word]
         if command == "budget":
-            _, swept, grid = expand(keys.split_pairs(words), VARIANTS["tma"])
+            *_, swept, grid = expand(keys.split_pairs(words))
             assert (swept, len(grid)) == (["stages", "threads"], 8)
             continue
         known = cli.KEYS[command]
@@ -587,7 +597,7 @@ def test_every_example_of_the_help_is_understood():
 
 def test_a_closed_pipe_is_no_error():
     process = subprocess.Popen(
-        [sys.executable, "-m", "numba_deform.cli", "help"], stdout=subprocess.PIPE,
+        [sys.executable, "-m", "numba_deform", "help"], stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )  # fmt: skip
     process.stdout.close()

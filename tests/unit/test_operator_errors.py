@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from numba_deform import ConfigError, OperatorError, SimFault, ms_deform_attn, prepare
-from numba_deform.attention import call as op
+from numba_deform.attention.bind import Bound
+from numba_deform.attention.checks import check_problem
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import Gpu, GpuMissing
 from numba_deform.workloads.workload import Workload
@@ -209,11 +210,11 @@ def test_offsets_that_no_kernel_can_count():
     with pytest.raises(
         OperatorError, match="S\\*H\\*C\\*itemsize=4294967296 bytes; it must stay below 2\\^31"
     ):
-        op.check_problem(value, levels, starts, where, weights)
+        check_problem(value, levels, starts, where, weights)
     value.shape = (2**16, 26, 2, 32)
     where.shape, weights.shape = (2**16, 2**15, 2, 2, 2, 2), (2**16, 2**15, 2, 2, 2)
     with pytest.raises(OperatorError, match="B\\*Q\\*H=4294967296"):
-        op.check_problem(
+        check_problem(
             value, shapes["spatial_shapes"], shapes["level_start_index"], where, weights
         )
 
@@ -351,10 +352,10 @@ def test_arrays_of_another_library_need_a_gpu():
 
 
 def test_a_fault_of_the_cpu_engine_is_passed_on(monkeypatch):
-    def run_cpu(*_, **__):
+    def simulate(*_, **__):
         raise SimFault("a thread reads garbage")
 
-    monkeypatch.setattr(op, "run_cpu", run_cpu)
+    monkeypatch.setattr(Bound, "simulate", simulate)
     refused(SimFault, "SimFault: a thread reads garbage", engine="cpu")
 
 

@@ -165,7 +165,8 @@ def test_the_child_launches_twice(monkeypatch, tmp_path):
     def case_of(engine, workload, seed):
         assert (engine, workload, seed) == ("gpu", preset("tiny"), 1)
         return types.SimpleNamespace(
-            gpu="a GPU", launcher=lambda entry: (lambda: launched.append(entry.label), None)
+            gpu="a GPU", bind=lambda name, *_: (name, ""),
+            launcher=lambda bound: lambda: launched.append(bound),
         )
 
     monkeypatch.setattr(bench, "case_of", case_of)

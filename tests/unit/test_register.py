@@ -62,7 +62,7 @@ def test_bench_in_this_process_alone(mine, monkeypatch):
     def refuse(*_):
         raise AssertionError("a child process")
 
-    monkeypatch.setattr("numba_deform.measure.worker.Worker._start", refuse)
+    monkeypatch.setattr("numba_deform.measure.worker.Worker.call", refuse)
     document = bench(None, [TINY], parse_entries("direct,mine,mine:lanes=64"), isolated=False)
     assert [("error_text" in row) for row in document["rows"]] == [False, False, True]
     assert "lanes=64" in document["rows"][2]["error_text"]
@@ -152,14 +152,17 @@ def test_on_a_gpu_the_guarded_form_runs_first(mine, monkeypatch):
     ran = []
 
     class Case:
-        def launcher(self, entry, guarded=False):
-            return lambda: ran.append((entry.variant, guarded)), None
+        def bind(self, name, parameters, form):
+            return (name, form), ""
+
+        def launcher(self, bound):
+            return lambda: ran.append(bound)
 
     monkeypatch.setattr(library, "case_of", lambda *_: Case())
     monkeypatch.setattr(library, "measure", lambda task: {"error": 0.0})
     for name in ("mine", "direct"):
         assert library.measure_here(task_of(Entry(name), TINY, 1)) == {"error": 0.0}
-    assert ran == [("mine", True)]
+    assert ran == [("mine", "guarded")]
     monkeypatch.setattr(library, "case_of", lambda *_: 1 / 0)
     answer = library.measure_here(task_of(Entry("mine"), TINY, 1))
     assert "ZeroDivisionError" in answer["error_text"]

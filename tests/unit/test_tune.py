@@ -85,10 +85,10 @@ def test_each_kind_of_problems_has_its_answer():
 
 
 def test_the_problem_of_a_workload_is_that_of_its_arrays():
-    from numba_deform.measure.bench import Case
+    from numba_deform.measure.case import Case
 
     for workload in (preset("tiny"), preset("tiny", padded=True, dtype="float32")):
-        assert tune.problem_of(workload) == Case(None, workload, 0).problem
+        assert tune.problem_of(workload) == Case(workload.generate(0)).problem
 
 
 def test_default_candidates_exist():

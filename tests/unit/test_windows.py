@@ -8,7 +8,7 @@ import pytest
 
 from numba_deform.device.limits import SHARED_LIMIT
 from numba_deform.device.memory import dynamic_bytes
-from numba_deform.kernels import window_fit as windows
+from numba_deform.kernels import window_fit
 from numba_deform.kernels.problem import ConfigError, Constants, Problem, make_levels
 from numba_deform.kernels.window import FittedWindow, Window
 from numba_deform.workloads.workload import Workload
@@ -87,14 +87,14 @@ def resolved(problem, **parameters):
 
 # --- where queries are ----------------------------------------------------------------------------
 def test_pixel_centres():
-    got = windows.pixel_centres(make_levels(((1, 2), (2, 1))))
+    got = window_fit.pixel_centres(make_levels(((1, 2), (2, 1))))
     assert got.tolist() == [[0.25, 0.5], [0.75, 0.5], [0.5, 0.25], [0.5, 0.75]]
 
 
 def test_queries_of_an_encoder_are_pixels_and_nobody_looks_at_locations():
     problem = problem_of(PYRAMID)
-    points = windows.reference_points(problem, None)
-    assert np.array_equal(points, windows.pixel_centres(problem.levels, np.float64))
+    points = window_fit.reference_points(problem, None)
+    assert np.array_equal(points, window_fit.pixel_centres(problem.levels, np.float64))
     assert len(points) == problem.queries
 
 
@@ -105,8 +105,8 @@ def test_pixels_of_a_padded_problem():
     padded = dataclasses.replace(
         plain, spatial_size=int(starts[-1]), levels=make_levels(PYRAMID, starts[:-1], True)
     )
-    want = windows.reference_points(plain, None)
-    assert np.array_equal(windows.reference_points(padded, None), want)
+    want = window_fit.reference_points(plain, None)
+    assert np.array_equal(window_fit.reference_points(padded, None), want)
 
 
 def objects(queries=50, coarse_first=False):
@@ -118,15 +118,15 @@ def objects(queries=50, coarse_first=False):
     middles = rng.random((queries, 2))
     locations = rng.random((1, queries, 2, 3, 4, 2)) * 20 - 10
     spread = np.array([-0.02, -0.01, 0.01, 0.02])[:, None]
-    locations[:, :, :, windows.finest_level(problem)] = middles[None, :, None, None] + spread
+    locations[:, :, :, window_fit.finest_level(problem)] = middles[None, :, None, None] + spread
     return problem, middles, locations.astype(np.float32)
 
 
 @pytest.mark.parametrize("coarse_first", [False, True])
 def test_objects_are_in_the_middle_of_their_samples_of_the_finest_level(coarse_first):
     problem, middles, locations = objects(coarse_first=coarse_first)
-    assert windows.finest_level(problem) == (2 if coarse_first else 0)
-    got = windows.reference_points(problem, locations)
+    assert window_fit.finest_level(problem) == (2 if coarse_first else 0)
+    got = window_fit.reference_points(problem, locations)
     assert np.abs(got - middles).max() < 1e-6
 
 
@@ -134,14 +134,14 @@ def test_objects_are_in_the_middle_of_their_samples_of_the_finest_level(coarse_f
 def test_some_odd_samples_do_not_move_an_object_far(odd):
     problem, middles, locations = objects()
     locations[0, ::2, 0, 0, 1] = odd  # one of eight
-    assert np.abs(windows.reference_points(problem, locations) - middles).max() < 0.03
+    assert np.abs(window_fit.reference_points(problem, locations) - middles).max() < 0.03
 
 
 @pytest.mark.parametrize("odd", [1e30, -1e30, np.inf, -np.inf, np.nan])
 def test_an_object_with_odd_samples_only_is_somewhere_near_the_level(odd):
     problem, middles, locations = objects()
     locations[0, 7] = odd
-    got = windows.reference_points(problem, locations)
+    got = window_fit.reference_points(problem, locations)
     assert np.isfinite(got).all() and (np.abs(got - 0.5) <= 1).all()
     others = np.arange(problem.queries) != 7
     assert np.abs(got - middles)[others].max() < 1e-6
@@ -153,7 +153,7 @@ def test_offsets_are_in_pixels_of_their_level():
     references = np.array([[0.5, 0.5], [0.25, 0.75], [0.0, 1.0]])
     locations = np.zeros((1, 3, 1, 2, 1, 2))
     locations[0, :, 0, :, 0] = references[:, None] + (0.25, -0.5)
-    away = windows.sample_offsets(problem, references, locations)
+    away = window_fit.sample_offsets(problem, references, locations)
     assert away.shape == (1, 2, 2, 3)
     assert away.tolist() == [[[[4.0] * 3, [-4.0] * 3], [[1.0] * 3, [-1.0] * 3]]]
 
@@ -162,9 +162,9 @@ def test_offsets_are_finite_and_count_no_nan():
     problem, locations = encoder()
     locations[0, ::3, 0] = np.nan
     locations[0, 1::3, 1] = np.inf
-    references = windows.reference_points(problem, locations)
-    away = windows.sample_offsets(problem, references, locations)
-    assert np.isfinite(away).all() and np.abs(away).max() <= windows.FAR
+    references = window_fit.reference_points(problem, locations)
+    away = window_fit.sample_offsets(problem, references, locations)
+    assert np.isfinite(away).all() and np.abs(away).max() <= window_fit.FAR
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_offsets_are_finite_and_count_no_nan():
 )
 def test_few_rows_are_measured_and_the_same_ones_each_time(monkeypatch, batch, rows, counts):
     problem = problem_of(PYRAMID, batch=batch)
-    monkeypatch.setattr(windows, "MEASURED_ROWS", rows)
-    chosen = windows.some_rows(problem)
+    monkeypatch.setattr(window_fit, "MEASURED_ROWS", rows)
+    chosen = window_fit.some_rows(problem)
     for mine, again, number, count in zip(
-        chosen, windows.some_rows(problem), (batch, problem.queries), counts, strict=True
+        chosen, window_fit.some_rows(problem), (batch, problem.queries), counts, strict=True
     ):
         assert (
             np.array_equal(mine, again) and len(set(mine)) == count and sorted(mine) == list(mine)
@@ -186,13 +186,13 @@ def test_few_rows_are_measured_and_the_same_ones_each_time(monkeypatch, batch, r
 
 # --- cells ----------------------------------------------------------------------------------------
 def cells_of(problem, cell, references):
-    return windows.make_cells(problem, windows.make_grid(problem, cell, references), references)
+    return window_fit.make_cells(problem, window_fit.make_grid(problem, cell, references), references)
 
 
 def test_cells_by_hand():
     """Two cells across and two down; the finest level is the second, the other half as large."""
     problem = problem_of(((3, 4), (6, 8)))
-    references = windows.reference_points(problem, None)
+    references = window_fit.reference_points(problem, None)
     corners, order, counts = cells_of(problem, (3, 4), references)
     assert counts.tolist() == [14, 14, 16, 16]
     # Pixels 0 and 1 of the coarse level, and twelve of the finest, which starts at 12.
@@ -217,7 +217,7 @@ def test_cells_by_hand():
 def test_every_query_is_in_one_cell(cell, coarse_first, kind):
     levels = PYRAMID[::-1] if coarse_first else PYRAMID
     problem = problem_of(levels, 77 if kind == "objects" else None)
-    references = windows.reference_points(problem, None if kind == "encoder" else uniform(problem))
+    references = window_fit.reference_points(problem, None if kind == "encoder" else uniform(problem))
     corners, order, counts = cells_of(problem, cell, references)
     assert corners.shape == (len(counts), 3, 2) and order.shape == (len(counts), counts.max())
     assert {a.dtype for a in (corners, order, counts)} == {np.dtype(np.int32)}
@@ -228,7 +228,7 @@ def test_every_query_is_in_one_cell(cell, coarse_first, kind):
         assert (row[count:] == row[count - 1]).all()
     # Corner to corner: the reference points of a cell lie where it says, in pixels of each level.
     sizes = sizes_of(problem)
-    finest = sizes[windows.finest_level(problem)]
+    finest = sizes[window_fit.finest_level(problem)]
     extent = sizes / finest * cell[::-1]
     for row, count, corner in zip(order, counts, corners, strict=True):
         where = references[row[:count], None] * sizes - 0.5
@@ -238,7 +238,7 @@ def test_every_query_is_in_one_cell(cell, coarse_first, kind):
 
 def test_a_large_cell_holds_all():
     problem = problem_of(PYRAMID)
-    references = windows.reference_points(problem, None)
+    references = window_fit.reference_points(problem, None)
     _, order, counts = cells_of(problem, (24, 36), references)
     assert counts.tolist() == [problem.queries] and order.tolist() == [[*range(problem.queries)]]
 
@@ -259,12 +259,12 @@ def test_points_outside_the_level_make_cells_too():
 def test_boxes_hold_the_share_along_each_axis_that_they_should(kept, coarse_first, sigma):
     levels = PYRAMID[::-1] if coarse_first else PYRAMID
     problem, locations = encoder(levels, sigma=sigma)
-    references = windows.reference_points(problem, None)
-    grid = windows.make_grid(problem, (5, 4), references)
-    away = np.sort(windows.sample_offsets(problem, references, locations), axis=-1)
-    low, high = (windows.quantile(away, q) for q in ((1 - kept) / 2, (1 + kept) / 2))
-    boxes = windows.fit_boxes(problem, grid.size, low, high)
-    corners = windows.cell_corners(problem, grid, grid.cell_of(problem, references))
+    references = window_fit.reference_points(problem, None)
+    grid = window_fit.make_grid(problem, (5, 4), references)
+    away = np.sort(window_fit.sample_offsets(problem, references, locations), axis=-1)
+    low, high = (window_fit.quantile(away, q) for q in ((1 - kept) / 2, (1 + kept) / 2))
+    boxes = window_fit.fit_boxes(problem, grid.size, low, high)
+    corners = window_fit.cell_corners(problem, grid, grid.cell_of(problem, references))
     found = held_by(problem, boxes, corners[:, None] + np.floor(low), locations)
     along = found.mean(axis=(0, 1, 4))  # (H, L, 2)
     assert along.min() >= kept - 2 / (problem.queries * 4)
@@ -273,7 +273,7 @@ def test_boxes_hold_the_share_along_each_axis_that_they_should(kept, coarse_firs
 
 @pytest.mark.parametrize("kind", ["encoder", "objects", "uniform"])
 def test_all_measured_samples_are_held_where_nothing_limits(monkeypatch, kind):
-    monkeypatch.setattr(windows, "samples_worth", lambda *_: 0)
+    monkeypatch.setattr(window_fit, "samples_worth", lambda *_: 0)
     if kind == "encoder":
         problem, locations = encoder()
     else:
@@ -283,7 +283,7 @@ def test_all_measured_samples_are_held_where_nothing_limits(monkeypatch, kind):
             middles = np.random.default_rng(5).random((1, 60, 1, 1, 1, 2))
             locations = middles + 0.1 * (locations - 0.5)
     config = resolved(problem, cell=(3, 6), stages=1, consumers=3)
-    fitted = windows.fit(problem, config, locations, ROWS)
+    fitted = window_fit.fit(problem, config, locations, ROWS)
     assert lost(problem, fitted, locations) == fitted.outside == 0
 
 
@@ -292,7 +292,7 @@ def test_widths_are_even_and_boxes_are_what_tma_takes():
         for cell in ((1, 1), (3, 5), (12, 12)):
             problem, locations = encoder(sigma=sigma, seed=1)
             config = resolved(problem, cell=cell)
-            for height, width in windows.fit(problem, config, locations, ROWS).config.boxes:
+            for height, width in window_fit.fit(problem, config, locations, ROWS).config.boxes:
                 assert width % 2 == 0 and 2 <= width <= 256 and 2 <= height <= 256
 
 
@@ -300,7 +300,7 @@ def test_boxes_cover_small_levels():
     """Samples everywhere: with a border of one pixel, and not more."""
     problem = problem_of(((5, 6), (3, 3), (1, 1)))
     locations = 4 * uniform(problem) - 1.5
-    fitted = windows.fit(problem, resolved(problem, cell=(9, 9)), locations, ROWS)
+    fitted = window_fit.fit(problem, resolved(problem, cell=(9, 9)), locations, ROWS)
     assert fitted.config.boxes == ((7, 8), (5, 6), (3, 4))
     assert held(problem, fitted, locations).all()
 
@@ -308,21 +308,21 @@ def test_boxes_cover_small_levels():
 def test_no_side_is_longer_than_256():
     problem = problem_of(((4, 2000), (2000, 4)), queries=30)
     low = np.full((2, 2, 2), -900.0)
-    assert windows.fit_boxes(problem, np.array((2, 2)), low, -low) == ((6, 256), (256, 6))
+    assert window_fit.fit_boxes(problem, np.array((2, 2)), low, -low) == ((6, 256), (256, 6))
 
 
 def test_boxes_by_hand():
     """A cell of 4 x 6 pixels (2 x 3 of the second level), offsets of -1.5 .. 1.25 in x and 0 .. 2 in y."""
     problem = problem_of(((40, 60), (20, 30)), queries=30, heads=1)
     low, high = np.array([[[-1.5, 0.0]] * 2]), np.array([[[1.25, 2.0]] * 2])
-    boxes = windows.fit_boxes(problem, np.array((6, 4)), low, high)
+    boxes = window_fit.fit_boxes(problem, np.array((6, 4)), low, high)
     # width: 6 + 1.25 + 2, up to a whole number, and 2 more, made even
     assert boxes == ((4 + 2 + 2, 12), (2 + 2 + 2, 10))
 
 
 def test_heads_with_opposite_biases_get_different_shifts():
     problem, locations = encoder(num_heads=2, sigma=0.3)  # to the right and to the left
-    fitted = windows.fit(problem, resolved(problem, cell=(4, 4)), locations, ROWS)
+    fitted = window_fit.fit(problem, resolved(problem, cell=(4, 4)), locations, ROWS)
     tables = fitted.tables(2)
     _, heads, cells, _ = tables.schedule.T
     left, right = (tables.corners[heads == h][np.argsort(cells[heads == h])] for h in (1, 0))
@@ -346,8 +346,8 @@ def test_windows_grow_until_it_does_not_pay_or_there_is_no_room(monkeypatch):
     config = resolved(problem, cell=(16, 16), stages=3)
 
     def fit_worth(worth):
-        monkeypatch.setattr(windows, "samples_worth", lambda *_: worth)
-        return windows.fit(problem, config, locations, ROWS)
+        monkeypatch.setattr(window_fit, "samples_worth", lambda *_: worth)
+        return window_fit.fit(problem, config, locations, ROWS)
 
     full, small = fit_worth(0), fit_worth(np.inf)
     line = 64 * max(width for _, width in full.config.boxes)
@@ -363,10 +363,10 @@ def test_a_window_grows_where_the_samples_are():
     problem = problem_of(((40, 60),), queries=1, heads=1, points=8)
     pixel = np.array([[16.5, 11.5]] * 6 + [[22.5, 14.5]] * 2)  # two more below
     locations = ((pixel + 0.5) / (60, 40))[None, None, None]
-    (samples,) = windows.level_samples(problem, locations[:, :, :, None])
-    level = windows.LevelWindow(problem, 0, (4, 4), np.array([[[20.0, 10.0]]]), samples)
+    (samples,) = window_fit.level_samples(problem, locations[:, :, :, None])
+    level = window_fit.LevelWindow(problem, 0, (4, 4), np.array([[[20.0, 10.0]]]), samples)
     assert level.lost == 8
-    windows.grow([level], 0, lambda boxes: boxes[0][1] <= 8)
+    window_fit.grow([level], 0, lambda boxes: boxes[0][1] <= 8)
     assert (level.box, level.shift.tolist(), level.lost) == ((6, 8), [-4.0, 0.0], 0)
 
 
@@ -381,7 +381,7 @@ def test_smaller_cells_and_fewer_stages_keep_more(less, more):
     problem, locations = encoder(WIDE, sigma=4.0, num_heads=2)
     few, many = (
         fitted_share(
-            problem, windows.fit(problem, resolved(problem, **p), locations, ROWS), locations
+            problem, window_fit.fit(problem, resolved(problem, **p), locations, ROWS), locations
         )
         for p in (less, more)
     )
@@ -391,13 +391,13 @@ def test_smaller_cells_and_fewer_stages_keep_more(less, more):
 def test_what_fits_keeps_the_configuration():
     problem, locations = encoder()
     config = resolved(problem, consumers=5, stages=3, cell=(3, 7), l2_promotion="256B")
-    fitted = windows.fit(problem, config, locations, ROWS).config
+    fitted = window_fit.fit(problem, config, locations, ROWS).config
     assert isinstance(fitted, FittedWindow) and len(fitted.boxes) == 3
     for field in dataclasses.fields(Window):
         assert getattr(fitted, field.name) == getattr(config, field.name)
     assert fitted.level_boxes(3) == fitted.boxes
     assert hash(fitted) == hash(dataclasses.replace(fitted))
-    assert fitted == windows.fit(problem, config, locations, ROWS).config
+    assert fitted == window_fit.fit(problem, config, locations, ROWS).config
 
 
 @pytest.mark.parametrize("levels", [LARGE, LARGE[::-1]], ids=["fine-first", "coarse-first"])
@@ -406,7 +406,7 @@ def test_uniform_samples_of_a_large_problem_fit(levels, channels):
     """No box of any size holds many of them, but every share is tried."""
     problem = problem_of(levels, queries=900, heads=8, channels=channels)
     locations = uniform(problem)
-    fitted = windows.fit(problem, resolved(problem), locations, ROWS)
+    fitted = window_fit.fit(problem, resolved(problem), locations, ROWS)
     assert shared(problem, fitted.config) <= SHARED_LIMIT
 
 
@@ -414,7 +414,7 @@ def test_uniform_samples_of_an_encoder_fit():
     """They lie anywhere, however small the cell: the window holds few."""
     problem = problem_of(((200, 334),), points=1)
     locations = uniform(problem)
-    fitted = windows.fit(problem, resolved(problem), locations, ROWS)
+    fitted = window_fit.fit(problem, resolved(problem), locations, ROWS)
     assert shared(problem, fitted.config) <= SHARED_LIMIT
     assert 0 < fitted_share(problem, fitted, locations) < 0.2
 
@@ -424,7 +424,7 @@ def test_locations_that_are_no_numbers_fit():
         for queries in (None, 20):
             problem = problem_of(PYRAMID, queries)
             locations = np.full_like(uniform(problem), odd)
-            fitted = windows.fit(problem, resolved(problem), locations, ROWS)
+            fitted = window_fit.fit(problem, resolved(problem), locations, ROWS)
             tables = fitted.tables(4)
             starts = tables.corners[:, :, :2]
             assert (starts >= -1).all() and (starts <= sizes_of(problem)).all()
@@ -435,13 +435,13 @@ def test_a_cell_of_which_no_windows_fit_is_refused():
     problem, locations = encoder(((40, 60), (20, 30)))
     config = resolved(problem, cell=(60, 90), stages=3)
     with pytest.raises(ConfigError, match="cell=60x90: no windows of it fit into 232448") as caught:
-        windows.fit(problem, config, locations, ROWS)
+        window_fit.fit(problem, config, locations, ROWS)
     assert caught.value.field == "cell"
 
 
 def test_tables_of_a_fit():
     problem, locations = encoder(batch=2)
-    fitted = windows.fit(problem, resolved(problem, cell=(5, 5)), locations, ROWS)
+    fitted = window_fit.fit(problem, resolved(problem, cell=(5, 5)), locations, ROWS)
     tables, others = fitted.tables(3), fitted.tables(7)
     for table in tables[:-1]:
         assert table.dtype == np.int32 and table.flags.c_contiguous
@@ -461,8 +461,8 @@ def test_tables_of_a_fit():
 def test_a_fit_says_how_many_samples_no_window_holds(cell, monkeypatch):
     problem, locations = encoder(WIDE, sigma=4.0, outside=0.1)
     locations[0, ::5, 0] = np.nan
-    monkeypatch.setattr(windows, "MEASURED_ROWS", problem.queries)  # all of them
-    fitted = windows.fit(problem, resolved(problem, cell=cell, stages=3), locations, ROWS)
+    monkeypatch.setattr(window_fit, "MEASURED_ROWS", problem.queries)  # all of them
+    fitted = window_fit.fit(problem, resolved(problem, cell=cell, stages=3), locations, ROWS)
     assert fitted.outside == lost(problem, fitted, locations) > 0
     assert fitted.items == len(fitted.tables(3).schedule)
 
@@ -476,7 +476,7 @@ def test_a_schedule_has_every_item_once_and_is_balanced(blocks, seed):
     counts = rng.integers(1, (3, 40, 400)[seed % 3], cells).astype(np.int32)
     rows = (4, 8)[seed % 2]
     costs = -(-counts // rows)
-    schedule = windows.make_schedule(counts, costs, batches, heads, blocks)
+    schedule = window_fit.make_schedule(counts, costs, batches, heads, blocks)
     assert schedule.dtype == np.int32 and schedule.flags.c_contiguous
     want = [
         (b, h, c, counts[c]) for b in range(batches) for h in range(heads) for c in range(cells)
@@ -491,19 +491,19 @@ def test_a_schedule_has_every_item_once_and_is_balanced(blocks, seed):
 
 def test_dear_items_come_first():
     counts = np.array([1, 50, 9, 17, 8], np.int32)
-    schedule = windows.make_schedule(counts, np.array([1, 7, 2, 3, 4]), 1, 1, 1)
+    schedule = window_fit.make_schedule(counts, np.array([1, 7, 2, 3, 4]), 1, 1, 1)
     assert schedule[:, 3].tolist() == [50, 8, 17, 9, 1]
 
 
 def test_the_dearest_item_of_a_round_goes_to_the_block_that_has_least():
     counts = np.array([80, 70, 60, 50, 40, 30, 20], np.int32)
-    schedule = windows.make_schedule(counts, counts, 1, 1, 3)
+    schedule = window_fit.make_schedule(counts, counts, 1, 1, 3)
     # Blocks have 80, 70, 60, then 50 for the last, 40, 30; all have 110, and the first of them 20 more.
     assert schedule[:, 3].tolist() == [80, 70, 60, 30, 40, 50, 20]
     # The block with less gets one item more, and has to be the first.
-    rounds, work = windows.deal(np.array([9, 5, 1]), 2)
+    rounds, work = window_fit.deal(np.array([9, 5, 1]), 2)
     assert rounds.tolist() == [[0, 1], [-1, 2]] and work.tolist() == [9, 6]
-    schedule = windows.make_schedule(np.array([9, 5, 1]), np.array([9, 5, 1]), 1, 1, 2)
+    schedule = window_fit.make_schedule(np.array([9, 5, 1]), np.array([9, 5, 1]), 1, 1, 2)
     assert schedule[:, 3].tolist() == [5, 9, 1]
 
 
@@ -543,17 +543,17 @@ def test_open_consumers_go_by_the_samples_that_a_lane_prepares(levels, points, c
 
 
 def test_an_open_cell_is_the_one_from_which_the_least_work_is_expected(monkeypatch):
-    monkeypatch.setattr(windows, "SMS", 4)
+    monkeypatch.setattr(window_fit, "SMS", 4)
     problem, locations = encoder(WIDE, num_heads=2)
-    chosen = windows.fit(problem, resolved(problem), locations, ROWS)
-    assert chosen.config.cell in windows.CELLS
-    references = windows.reference_points(problem, None)
+    chosen = window_fit.fit(problem, resolved(problem), locations, ROWS)
+    assert chosen.config.cell in window_fit.CELLS
+    references = window_fit.reference_points(problem, None)
 
     def work(cell):
-        fitted = windows.fit(problem, resolved(problem, cell=cell), locations, ROWS)
-        grid = windows.make_grid(problem, cell, references)
-        plan = windows.Plan(cell, grid, 1.0, fitted.config.boxes, fitted.outside)
-        return windows.expected_work(problem, plan, references, ROWS)
+        fitted = window_fit.fit(problem, resolved(problem, cell=cell), locations, ROWS)
+        grid = window_fit.make_grid(problem, cell, references)
+        plan = window_fit.Plan(cell, grid, 1.0, fitted.config.boxes, fitted.outside)
+        return window_fit.expected_work(problem, plan, references, ROWS)
 
     best = work(chosen.config.cell)
     assert best < 0.99 * work((6, 6)) and best < 0.99 * work((20, 20))
@@ -621,5 +621,5 @@ def test_typical_boxes_for_any_number_of_levels(levels):
 @pytest.mark.parametrize("q", [0.0, 0.0005, 0.31, 0.5, 0.9995, 1.0])
 def test_quantile_of_what_is_in_order(count, q):
     values = np.random.default_rng(3).normal(size=(3, 2, count))
-    found = windows.quantile(np.sort(values, axis=-1), q)
+    found = window_fit.quantile(np.sort(values, axis=-1), q)
     assert found == pytest.approx(np.quantile(values, q, axis=-1), abs=1e-12)

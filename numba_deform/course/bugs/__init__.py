@@ -7,9 +7,9 @@
 
 ``BUGS`` holds a :class:`base.Bug` for each file, in teaching order. ``numba-deform bugs`` lists them.
 
-Notes 000 to 004, where many of them were met, are the reports on CUDA C++ kernels for this operator
-that the project began with: 000 and 001 on pipelines of several stages, 002 on producer and consumer
-warps, 003 on tiles and tensor maps, 004 a guide to TMA on Hopper.
+Notes 1 to 5, where many of them were met, are the reports on CUDA C++ kernels for this operator that
+the project began with (bench/ORIGINS.md): 1 and 2 on pipelines of several stages, 3 on producer and
+consumer warps, 4 on tiles and tensor maps, 5 a guide to TMA on Hopper.
 
 Each file is to be read alone, so the pipelines around the faults are repeated on purpose.
 """

@@ -5,7 +5,7 @@ barrier back to its start. arrive_drop is for a thread that leaves for good: it 
 of arrivals that all coming phases expect, here from 1 to 0, which is outside the range a barrier
 can hold.
 
-This is the first cure that note 001 tried for its garbage ("arrive_and_drop() reset: CUDA launch
+This is the first cure that note 2 tried for its garbage ("arrive_and_drop() reset: CUDA launch
 failure").
 """
 
@@ -20,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 001"
+MET = "note 2"
 FAULTS = {faults.NobodyLeft: "mbarrier_arrive_drop(bar)"}
 CURE = "Leave the barrier alone: its next phase begins by itself, with the other parity."
 HANGS = True

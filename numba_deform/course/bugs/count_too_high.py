@@ -5,7 +5,7 @@ the lanes arrive. The first round needs no empty stage and runs; then the produc
 arrival that nobody makes, and the consumers wait for the producer. On hardware the kernel hangs
 and says nothing.
 
-Note 002 initialises its barrier with blockDim.x and hangs when a part of the block does not come.
+Note 3 initialises its barrier with blockDim.x and hangs when a part of the block does not come.
 The same question, which count for which role, hung a producer and consumer loop in NVIDIA/cutlass
 issue 2404.
 """
@@ -21,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 002; NVIDIA/cutlass issue 2404"
+MET = "note 3; NVIDIA/cutlass issue 2404"
 FAULTS = {faults.MissingArrivals: "mbarrier_wait(empty + 8 * stage, parity ^ 1)"}
 CURE = "Expect the arrivals that are really made in each phase: here one for each consumer lane."
 HANGS = True

@@ -4,7 +4,7 @@ The empty barrier expects 31 arrivals and gets 32. The phase is over when the sl
 arrived yet, and may not have read yet: the producer refills the stage under its hands, and its
 late arrival counts in the next phase. No instruction fails; the sums are wrong now and then.
 
-Note 002 varies the numbers of producer and consumer warps (1:7 to 4:4), and with them every such
+Note 3 varies the numbers of producer and consumer warps (1:7 to 4:4), and with them every such
 count. A fork of Triton had to adapt the count of its barriers to warp groups of another size
 (facebookexperimental/triton pull request 104).
 """
@@ -20,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 002; facebookexperimental/triton pull request 104"
+MET = "note 3; facebookexperimental/triton pull request 104"
 # Who is last decides: its arrival counts in the next phase, or the refill comes before its read.
 FAULTS = {
     faults.TooManyArrivals: "mbarrier_arrive(empty + 8 * stage)",

@@ -6,7 +6,7 @@ inside. The hardware takes the two for one and lets everybody through, or waits 
 no longer belong together.
 
 In flashinfer-ai/flashinfer only 4 of 12 warps came to one: it worked on some H100s and hung on
-others (pull request 2996). Note 002 has "check thread divergence patterns" on its list.
+others (pull request 2996). Note 3 has "check thread divergence patterns" on its list.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...device.memory import ld_global_b32, st_global_b32
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "flashinfer-ai/flashinfer pull request 2996; note 002"
+MET = "flashinfer-ai/flashinfer pull request 2996; note 3"
 # Two groups of threads wait in two places; the one that comes second is named.
 FAULTS = {faults.DivergentBarrier: "cuda.syncthreads()"}
 CURE = "Run the loop as often as the thread with most rounds needs, and guard the work inside."

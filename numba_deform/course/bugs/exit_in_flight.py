@@ -5,7 +5,7 @@ consumers finish, the block ends, and its shared memory goes to the next block w
 still on its way: the bytes land in a stranger's tile, and the barrier they complete is the
 stranger's too. A prefetch at the end of a loop does this when its bound is forgotten.
 
-Note 000 guards the prefetch of its main loop with `prefetch_p < NUM_POINT`; this is what happens
+Note 1 guards the prefetch of its main loop with `prefetch_p < NUM_POINT`; this is what happens
 without the guard. NVIDIA/TransformerEngine pull request 3417 repaired stores whose completion nobody waited
 for.
 """
@@ -21,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 000; NVIDIA/TransformerEngine pull request 3417"
+MET = "note 1; NVIDIA/TransformerEngine pull request 3417"
 FAULTS = {
     faults.CopyOutlivesBlock: "cp_async_bulk_load(slot, data + uint64(BYTES * i), BYTES, bar)"
 }

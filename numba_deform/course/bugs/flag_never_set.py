@@ -4,7 +4,7 @@ Consumers wait for a flag for every point. The producer skips the points that li
 since there is nothing to load for them, and their flags with them. A spin has nothing to time out:
 one sample outside the image, and the kernel hangs.
 
-One pipeline of note 002 has per-point flags and spins in place of its barrier, and was abandoned as a
+One pipeline of note 3 has per-point flags and spins in place of its barrier, and was abandoned as a
 deadlock; it keeps a `within_range` for every point. In a barrier the missing arrival would at least be
 a number that one can look at: a barrier counts what it waits for, a flag only holds what somebody has
 written.
@@ -19,7 +19,7 @@ from ...device.pipeline import flag_set, flag_wait
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 002"
+MET = "note 3"
 FAULTS = {faults.Livelock: "flag_wait(flag, 1)"}
 CURE = (
     "Set the flag for every point that is waited for; say in the data that there is nothing to do."

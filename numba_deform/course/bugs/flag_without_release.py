@@ -5,7 +5,7 @@ metadata. The flag is set by an ordinary store. Nothing makes the metadata visib
 the compiler and the hardware may swap the two stores, and the consumer reads garbage once in a
 while.
 
-One pipeline of note 002 has such flags in place of its barrier, and was given up. NVIDIA/cutlass issue 3117
+One pipeline of note 3 has such flags in place of its barrier, and was given up. NVIDIA/cutlass issue 3117
 is the other half of it: a spin with a relaxed load in place of an acquire.
 """
 
@@ -17,7 +17,7 @@ from ...device.pipeline import flag_set, flag_wait
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 002; NVIDIA/cutlass issue 3117"
+MET = "note 3; NVIDIA/cutlass issue 3117"
 FAULTS = {faults.DataRace: "flag_wait(flag, 1)"}
 CURE = "Set the flag with release (flag_set does), read it with acquire (flag_wait does)."
 HANGS = False

@@ -4,7 +4,7 @@ The full and the empty barriers of all stages lie in one array. `empty` points b
 already, and the index skips them once more. Whatever lies behind the array is taken for a barrier:
 on hardware the wait reads some other variable, and passes or hangs; nothing checks it.
 
-Note 000 lists "barrier array out of bounds" among its solved problems, with an array of the
+Note 1 lists "barrier array out of bounds" among its solved problems, with an array of the
 dimensions [STAGES][MAX_WARPS] as the cure.
 """
 
@@ -19,7 +19,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 000"
+MET = "note 1"
 FAULTS = {faults.NotABarrier: "mbarrier_wait(empty + 8 * (STAGES + stage), parity ^ 1)"}
 CURE = "Count from where the address points to, and within the dimensions the array was made with."
 HANGS = True

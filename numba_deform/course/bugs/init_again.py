@@ -4,7 +4,7 @@ Before each reuse of a stage its barrier is initialised again, to be in phase 0 
 is in use: lanes wait on it and copies are going to signal it, and an init in that state is
 undefined. On hardware, arrivals and bytes that the init wipes out are missing for ever.
 
-This is the second cure that note 001 tried for its garbage ("init() re-initialization:
+This is the second cure that note 2 tried for its garbage ("init() re-initialization:
 deadlock/hang"). A barrier needs no reset. When a phase completes, the next one begins by itself.
 """
 
@@ -19,7 +19,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 001"
+MET = "note 2"
 FAULTS = {faults.LiveBarrierInit: "mbarrier_init(bar, 1)"}
 CURE = "Initialise once; wait for parity 0, 1, 0, 1 ... as the stage is used again and again."
 HANGS = True

@@ -5,7 +5,7 @@ stood, with the init of its barriers. From the second item on they are initialis
 use, which is undefined: on hardware their phase is set back to 0 while other threads may still look
 at them.
 
-The persistent kernel of note 002 does so at the top of its loop. The opposite slip is as bad: a
+The persistent kernel of note 3 does so at the top of its loop. The opposite slip is as bad: a
 compiler kept the barriers but started every item with parity 0, which is right only where the rounds
 of one item bring the parity back (tile-ai/tilelang pull request 2674).
 """
@@ -21,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 002; tile-ai/tilelang pull request 2674"
+MET = "note 3; tile-ai/tilelang pull request 2674"
 FAULTS = {faults.LiveBarrierInit: "mbarrier_init(full, 1)"}
 CURE = "Initialise once, before the loop, and carry the parity on from item to item."
 HANGS = False

@@ -6,12 +6,12 @@ copy succeeds. It loads pixels from other places, and no error is ever raised, n
 nor by the CPU engine: no rule is broken. Only comparing the numbers with a reference shows it, and
 only on data that are neither constant nor square.
 
-The README of note 003 plans its load with the coordinates {y, x, c}. The only right order is X for C,
+The README of note 4 plans its load with the coordinates {y, x, c}. The only right order is X for C,
 Y for W, Z for H.
 """
 
 from numba import cuda, int32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
@@ -22,7 +22,7 @@ from ...device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire
 from ...engines.tensormap import TensorMap, TensorMapArray
 from .base import Launch, poison, random_words
 
-MET = "note 003"
+MET = "note 4"
 FAULTS = {}
 CURE = "List dimensions innermost first, C, W, H, as TensorMap.of does; test on random, non-square data."
 HANGS = False

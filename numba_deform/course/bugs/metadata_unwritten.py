@@ -4,7 +4,7 @@ Each stage has an entry of metadata, here the weight of its tile. The code that 
 fills in a copy of the entry, and the entry itself stays what it was: garbage. The tile is right,
 the barriers are right, and the result is wrong.
 
-This is the true cause of the garbage of notes 000 and 001: `auto meta = point_meta[s];` copies
+This is the true cause of the garbage of notes 1 and 2: `auto meta = point_meta[s];` copies
 by value where `auto& meta` was meant. The notes blamed what they had changed last, the barriers.
 They tried resets that are undefined, and gave up two stages.
 """
@@ -21,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "notes 000 and 001"
+MET = "notes 1 and 2"
 FAULTS = {faults.UninitialisedRead: "total += weights_of[stage] * tile[stage, lane]"}
 CURE = "Write to the stage's own entry: in C++ `auto& meta = point_meta[s];`, by reference."
 HANGS = False

@@ -3,13 +3,13 @@
 Two tiles of 96 bytes lie one right behind the other. A tensor copy writes to multiples of 128 bytes
 only, so the second one ends the kernel with a misaligned address, or never completes.
 
-The Hopper guide of note 004 lists it among the reasons for an illegal instruction. It was also found
+The Hopper guide of note 5 lists it among the reasons for an illegal instruction. It was also found
 in inclusionAI/humming (pull request 21) and is enforced by nvFuser (NVIDIA/Fuser pull request 3023).
 """
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
@@ -21,7 +21,7 @@ from ...engines import faults
 from ...engines.tensormap import TensorMap, TensorMapArray
 from .base import Launch, poison, random_words
 
-MET = "note 004; inclusionAI/humming pull request 21"
+MET = "note 5; inclusionAI/humming pull request 21"
 FAULTS = {faults.Misaligned: "cp_async_bulk_tensor_2d(tiles + step * i, maps, 0, i, full)"}
 CURE = "Round the size of a slot up to a multiple of 128 bytes, and align the first one."
 HANGS = False

@@ -4,7 +4,7 @@ Two consumer warps of a block of four synchronise among themselves by a named ba
 threads take part. 64 come. The count is not a limit but a demand: the barrier waits for the third
 warp for ever.
 
-Note 002 divides a block of 256 threads into producers and consumers in several ways, and each way
+Note 3 divides a block of 256 threads into producers and consumers in several ways, and each way
 needs another count for every barrier between them. Whether 256 is right on a path that 128
 threads take was asked about deepseek-ai/FlashMLA (issue 41).
 """
@@ -17,7 +17,7 @@ from ...device.sync import bar_sync
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 002; deepseek-ai/FlashMLA issue 41"
+MET = "note 3; deepseek-ai/FlashMLA issue 41"
 FAULTS = {faults.Deadlock: "bar_sync(1, 96)"}
 CURE = "Count the threads of the warps that really come, 32 for each."
 HANGS = True

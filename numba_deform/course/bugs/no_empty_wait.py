@@ -4,7 +4,7 @@ Thread 0 asks for the next tile as soon as it has read the last one itself, with
 empty barrier. The copy engine overwrites the stage while the other threads may still be reading it.
 With quick readers this works for a long time, and fails when something slows one of them down.
 
-The pipeline of notes 000 and 001 has full barriers only: what keeps its refills behind its reads is
+The pipeline of notes 1 and 2 has full barriers only: what keeps its refills behind its reads is
 the order of the instructions, see no_warp_sync. A copy kernel refilled buffers that its own stores
 were still reading (deepseek-ai/DeepEP issue 657).
 """
@@ -20,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "notes 000 and 001; deepseek-ai/DeepEP issue 657"
+MET = "notes 1 and 2; deepseek-ai/DeepEP issue 657"
 FAULTS = {faults.RefillRace: "cp_async_bulk_load(slot, data + uint64(BYTES * ahead), BYTES, bar)"}
 CURE = "Wait on the stage's empty barrier before asking for the next tile."
 HANGS = False

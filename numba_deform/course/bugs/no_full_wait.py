@@ -5,7 +5,7 @@ instruction that starts it returns at once, and the bytes arrive hundreds of cyc
 read is the stage's last contents. On constant test data, or when an earlier kernel left the same
 numbers in shared memory, the result even looks right.
 
-Note 002 calls its first phase verified; its consumers waited for barriers that nobody loaded for,
+Note 3 calls its first phase verified; its consumers waited for barriers that nobody loaded for,
 and the test data were constant.
 """
 
@@ -20,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 002"
+MET = "note 3"
 FAULTS = {faults.InFlightRead: "total += tile[stage, lane]"}
 CURE = "Wait on the stage's full barrier before the first read."
 HANGS = True

@@ -4,7 +4,7 @@ A warp that loads for itself needs no empty barrier: lane 0 may refill a stage w
 read it, and one syncwarp says so. Without it the lanes are free to drift apart (since Volta they
 do), and lane 0 asks for the next tile while a slower lane still reads this one.
 
-It is the second fault of the two-stage pipeline of notes 000 and 001, silent behind the first one.
+It is the second fault of the two-stage pipeline of notes 1 and 2, silent behind the first one.
 mlc-ai/TIRx-kernels pull request 202 joined the warp before an elected lane speaks for it, in
 several kernels.
 """
@@ -20,7 +20,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "notes 000 and 001; mlc-ai/TIRx-kernels pull request 202"
+MET = "notes 1 and 2; mlc-ai/TIRx-kernels pull request 202"
 FAULTS = {faults.RefillRace: "cp_async_bulk_load(slot, data + uint64(BYTES * ahead), BYTES, bar)"}
 CURE = "Call cuda.syncwarp() after the last read, before any lane asks for the next tile."
 HANGS = False

@@ -5,7 +5,7 @@ start with parity 1 on empty barriers, since at first there is nothing to wait f
 copies the producer's line starts with parity 1 on full barriers, passes before anything has
 arrived, and is one phase behind from then on.
 
-Note 001 lists software phase tracking as one of its ways out and never got to it; this is the
+Note 2 lists software phase tracking as one of its ways out and never got to it; this is the
 first mistake one makes there. Triton's own sanitizer had the convention wrong for a while
 and refused right waits (triton-lang/triton pull request 11303).
 """
@@ -21,7 +21,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 001; triton-lang/triton pull request 11303"
+MET = "note 2; triton-lang/triton pull request 11303"
 FAULTS = {faults.FreshBarrierPassed: "total += tile[stage, lane]"}
 CURE = "Consumers start with parity 0 on full barriers, producers with 1 on empty ones."
 HANGS = True

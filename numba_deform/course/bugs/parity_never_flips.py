@@ -6,7 +6,7 @@ stays 0. The first round is right. In the second a wait passes at once, because 
 and the lanes add up what is arriving; or the tile was quick, both phases are over, and the wait is
 for a third that never comes.
 
-Note 001 saw garbage from two stages on and took this for the reason ("barrier phase mismatch").
+Note 2 saw garbage from two stages on and took this for the reason ("barrier phase mismatch").
 Its token-based waits did follow the phases; the reason was another one, see metadata_unwritten.
 The TileLang compiler did generate waits for a parity that was over (tile-ai/tilelang pull request
 3087).
@@ -23,7 +23,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 001; tile-ai/tilelang pull request 3087"
+MET = "note 2; tile-ai/tilelang pull request 3087"
 # Whether the tile has arrived decides: the stale wait passes, or it is for a phase that never ends.
 FAULTS = {
     faults.StaleWait: "total += tile[stage, lane]",

@@ -5,7 +5,7 @@ behind `query < queries`. In the last block some threads have no query. They nev
 expects them, and the kernel hangs. In all other blocks, and in every test whose queries fill the
 blocks, nothing is wrong.
 
-This is the hang of note 002: B=48 and Q=20522 make 15391.5 blocks. "Query count mismatch with grid
+This is the hang of note 3: B=48 and Q=20522 make 15391.5 blocks. "Query count mismatch with grid
 size" stood third on its list of possible causes. It was reproduced on an H200 for this project.
 """
 
@@ -19,7 +19,7 @@ from ...device.pipeline import mbarrier_wait
 from ...engines import faults
 from .base import Launch, poison, random_words
 
-MET = "note 002"
+MET = "note 3"
 FAULTS = {faults.MissingArrivals: "mbarrier_wait(bar, point & 1)"}
 CURE = "Let every thread run the loop and arrive; only the work inside depends on having a query."
 HANGS = True

@@ -5,7 +5,7 @@ import re
 import sys
 import textwrap
 
-from ...measure.colours import BLUE, GREEN, ORANGE, VERMILION
+from ...measure.timeline import BLUE, GREEN, ORANGE, VERMILION
 
 COLOURS = {"right": GREEN, "wrong": VERMILION, "hole": ORANGE, "fault": BLUE}
 CODE = re.compile(r"`([^`\n]+)`")

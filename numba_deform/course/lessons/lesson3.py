@@ -7,7 +7,7 @@ import numpy as np
 from ...attention.reference import TOLERANCE, reference, relative_error
 from ...engines import faults
 from ...engines.tensormap import TensorMap, TensorMapArray
-from ...measure.colours import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
+from ...measure.timeline import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
 from ..bugs.base import poison
 from . import pictures
 from .exercise import Wrong, exercise, require
@@ -168,7 +168,7 @@ def _problem(seed, high=12, wide=16, channels=32, outside=(1.4, 0.5)):
 
 
 def expected(image, locations, weights):
-    """numba_deform.attention.reference for one query, one head, one level: C numbers in float64."""
+    """C numbers in float64: what the reference says of one query with one head and one level."""
     high, wide, channels = image.shape
     points = len(weights)
     return reference(
@@ -209,7 +209,7 @@ def attend(answer, corner_weights):
             f"On random data it is off by {relative_error(got, right):.1g} of the result. Compare with the "
             "formula: the sum over samples of attention weight, corner weight and pixel."
         )
-    return "It is the operator's definition, and agrees with numba_deform.attention.reference."
+    return "It is the operator's definition, and agrees with numba_deform.reference."
 
 
 def _from(padded, image, locations, weights):
@@ -314,7 +314,7 @@ LINES = {  # what the exercise asks for -> (its instruction, others that it may 
 
 @exercise("They stand in the order of the kernel: init, fence, sync, arrive, load, wait.")
 def sass(load, announce, wait, taken_apart):
-    """The opcodes of three lines, as strings; ``taken_apart``: the kernel's ``inspect.Inspection``."""
+    """The opcodes of three lines, as strings; ``taken_apart``: the kernel's ``sass.Inspection``, or None."""
     for name, got in (("load", load), ("announce", announce), ("wait", wait)):
         opcode, others = LINES[name]
         require(
@@ -330,9 +330,8 @@ def sass(load, announce, wait, taken_apart):
             f"{name} = 'SYNCS' names all operations on mbarriers. Which of them is it? Take the word after "
             "the dot too.",
         )
-        absent = (
-            "" if got.split(".")[0] in taken_apart.instructions else ", which is not in this kernel"
-        )
+        known = taken_apart is None or got.split(".")[0] in taken_apart.instructions
+        absent = "" if known else ", which is not in this kernel"
         raise Wrong(
             f"{name} is not {got}{absent}. Look for the registers: who uses the barrier's address?"
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...measure import timeline
-from ...measure.colours import BLACK, BLUE, GREY, ORANGE, PALE, SERIES, SKY, VERMILION, YELLOW
+from ...measure.timeline import BLACK, BLUE, GREY, ORANGE, PALE, SERIES, SKY, VERMILION, YELLOW
 
 DOTS_PER_INCH = 110
 BANKS, BANK_BYTES = 32, 4  # of shared memory; a wavefront serves each bank once

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...compiler.sass import ToolMissing, inspect_kernel
 from ...device.limits import HOPPER
+from ...device.packages import CudaMissing
 from ...engines.cpu import Report, SimFault, simulate
 from ...engines.gpu.device import GpuMissing, find_gpu, gpu_or_none
 from ...engines.gpu.in_place import launch_in_place
@@ -39,11 +41,21 @@ def engine():
     return "cpu"
 
 
+def machine_code(kernel):
+    """The ``Inspection`` of a kernel, or None, with the reason printed, where there is no compiler."""
+    try:
+        return inspect_kernel(kernel)
+    except (CudaMissing, ToolMissing) as error:
+        print(f"No machine code to look at here: {error}.")
+        return None
+
+
 @dataclass(frozen=True)
 class Ran:
-    """A launch that ended well. ``report`` is the CPU engine's ``sim.Report``; None on the GPU.
+    """A launch that ended well. ``report`` is the CPU engine's ``Report``, None on the GPU.
 
-    ``seconds`` of the whole call: checking on the CPU engine; compiling, copying and launching on the GPU.
+    ``seconds`` is the time of the whole call: on the CPU engine of checking, on the GPU of compiling, copying
+    and launching.
     """
 
     engine: str
@@ -62,13 +74,13 @@ class Ran:
 
 
 def run(kernel, grid, args, engine=None, shared_bytes=0, **simulated):
-    """Run a ``compiler.Kernel`` on ``grid`` blocks of its own size and return a :class:`Ran`.
+    """A :class:`Ran`, of a ``compiler.Kernel`` on ``grid`` blocks of its own size.
 
-    ``args``: numbers, NumPy arrays (their addresses, for ``uint64`` parameters) and TensorMapArray over NumPy
+    ``args`` are numbers, NumPy arrays (their addresses go to ``u64`` parameters) and TensorMapArray over NumPy
     arrays; what the kernel writes is in the arrays afterwards. ``engine`` is "cpu", "gpu" or None, which
     asks :func:`engine`. On the GPU the guarded form is launched, so that a wrong kernel ends in a report
-    and does not hang. ``shared_bytes`` is dynamic shared memory. ``simulated`` goes to ``sim.simulate``
-    (seed, schedules, landing, trace, timeout); a GPU has only the schedule it happens to have.
+    and does not hang. ``shared_bytes`` is dynamic shared memory. ``simulated`` goes to ``simulate`` (seed,
+    schedules, landing, trace, timeout); a GPU has only the schedule that it happens to have.
 
     Raises SimFault for a broken rule, ValueError for an unknown engine or what cannot be launched.
     """
@@ -88,16 +100,16 @@ _default_engine = engine  # ``run`` has a parameter of that name
 
 
 def cpu_only(what):
-    """Say, where kernels run on the GPU, that ``what`` exists on the CPU engine only.
+    """Print, where kernels run on the GPU, that ``what`` exists on the CPU engine only.
 
-    For the top of a cell that calls ``simulate`` or ``explore`` itself, which works on every machine.
+    It stands at the top of a cell that uses the CPU engine whatever the machine has.
     """
     if engine() == "gpu":
         print(f"{what}: on the CPU engine only. This cell runs there.")
 
 
 def show_fault(function, kinds=FAULTS):
-    """Call ``function()`` and return a :class:`display.Shown` with the report of what it raised.
+    """A :class:`display.Shown` with the report of what ``function()`` raises.
 
     ``kinds`` are the exceptions to show; others are raised. Where nothing is raised it says so: that
     a kernel is wrong does not mean that every run of it goes wrong.
@@ -110,11 +122,11 @@ def show_fault(function, kinds=FAULTS):
 
 
 def slider(function, start=None, **values):
-    """``function(name=value)`` with a slider over ``values`` for each name; shows what it returns.
+    """What ``function(name=value)`` returns, below a slider over ``values`` for each name.
 
-    ``start`` maps names to the values to begin with; default the first. In a notebook with ipywidgets the
-    sliders live; in one without, or with NUMBA_DEFORM_STATIC=1, the picture for ``start`` is shown; in a
-    script the function is called once.
+    ``start`` maps names to the values to begin with; default the first. The sliders live in a notebook with
+    ipywidgets. Without it, or with NUMBA_DEFORM_STATIC=1, the picture for ``start`` is shown, and in a script
+    the function is called once.
     """
     values = {name: list(options) for name, options in values.items()}
     first = {name: options[0] for name, options in values.items()} | (start or {})

@@ -97,20 +97,16 @@ class CopyEngine:
         regions = self.block.globals.overlapping(tensor.address, tensor.address + tensor.extent)
         if not regions or tensor.array is None:
             return []
-        runs = []
-
-        def read(address, size):
-            for region in regions:
-                lo, hi = max(address, region.base), min(address + size, region.stop)
-                if lo < hi:
-                    runs.append((region, lo, hi - lo))
-            return bytes(size)
-
+        parts = []
         try:
-            tensor.load_box(coords, read)
+            for address, size in tensor.runs(coords):
+                for region in regions:
+                    lo, hi = max(address, region.base), min(address + size, region.stop)
+                    if lo < hi:
+                        parts.append((region, lo, hi - lo))
         except (ValueError, NotImplementedError) as error:
             raise thread.fault(faults.BadTensorMap, str(error)) from error
-        return runs
+        return parts
 
     def _load(self, thread, what, dst, size, bar, sources, fetch):
         block = self.block

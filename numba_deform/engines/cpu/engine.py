@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import cuda
-from numba.cuda import types
+from numba import cuda, types
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ...compiler.rewrite import rebind
@@ -118,7 +117,8 @@ class Grid:
             raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
         if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
-        function = getattr(kernel, "plain", kernel)
+        # A Kernel has a plain form, a dispatcher of Numba's its function.
+        function = getattr(kernel, "plain", getattr(kernel, "py_func", kernel))
         if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
             raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
         self.blocks, self.threads = int(grid), int(block)

@@ -7,6 +7,7 @@ Numba-CUDA types it (int64). Floats are NumPy scalars, so that float32 arithmeti
 import dis
 import sys
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 from greenlet import getcurrent
@@ -21,13 +22,12 @@ class Unsupported(AttributeError):
     """The kernel uses a part of ``numba.cuda`` that the CPU engine does not model."""
 
 
-class _Index:
+class Index(NamedTuple):
     """``threadIdx`` and its like; one-dimensional, so y and z are 0 or 1."""
 
-    __slots__ = ("x", "y", "z")
-
-    def __init__(self, x, rest):
-        self.x, self.y, self.z = x, rest, rest
+    x: int
+    y: int
+    z: int
 
 
 def cast(numba_type):
@@ -52,13 +52,6 @@ def cast(numba_type):
     return convert
 
 
-class _Space:
-    """``cuda.shared`` and ``cuda.local``."""
-
-    def __init__(self, make):
-        self.array = make
-
-
 def _assigned_name(code, offset):
     """The variable that takes the result of the call at ``offset``."""
     for instruction in dis.get_instructions(code):
@@ -66,6 +59,10 @@ def _assigned_name(code, offset):
             name = instruction.argval
             return name[0] if isinstance(name, tuple) else str(name)  # 3.13 stores two at once
     return "shared array"
+
+
+def _local_array(shape, dtype, alignment=None):
+    return LocalArray(shape, dtype_of(dtype))
 
 
 def _fmaf(a, b, c):
@@ -84,10 +81,10 @@ class FakeCuda:
 
     def __init__(self, launch):
         self.launch = launch
-        self.gridDim, self.blockDim = _Index(launch.blocks, 1), _Index(launch.threads, 1)
+        self.gridDim, self.blockDim = Index(launch.blocks, 1, 1), Index(launch.threads, 1, 1)
         self._sites = {}
-        self.shared = _Space(self._shared_array)
-        self.local = _Space(lambda shape, dtype, alignment=None: LocalArray(shape, dtype_of(dtype)))
+        self.shared = SimpleNamespace(array=self._shared_array)
+        self.local = SimpleNamespace(array=_local_array)
         self.atomic = SimpleNamespace(
             add=self._atomic(lambda old, v: old + v), sub=self._atomic(lambda old, v: old - v),
             max=self._atomic(max), min=self._atomic(min), and_=self._atomic(lambda old, v: old & v),
@@ -116,12 +113,11 @@ class FakeCuda:
 
     @property
     def threadIdx(self):
-        thread = getcurrent()
-        return _Index(thread.tid, 0)
+        return Index(getcurrent().tid, 0, 0)
 
     @property
     def blockIdx(self):
-        return _Index(getcurrent().block.index, 0)
+        return Index(getcurrent().block.index, 0, 0)
 
     @property
     def laneid(self):

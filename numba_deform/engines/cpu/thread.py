@@ -307,23 +307,24 @@ class Thread(greenlet):
         place, address = view._locate(self, index)
         if place is None:
             raise self.fault(faults.KernelError, f"atomic on a slice of {view.name}")
-        old = self._read_modify_write(view.space, address, view.data, place, change, reads)
+        self._order_atomic(view.space, address, view.itemsize, reads)
+        old = self._change(view.space, address, view.data, place, change)
         return old.item() if view.integer else old
 
     def atomic_word(self, space, address, change, reads=True, release=False):
         """Read-modify-write of the 32-bit word at an address; returns the old value."""
         region, address = self._flag(space, address)
+        self._order_atomic(region, address, 4, reads, release)
         word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
         def changed(old):
             new = change(int(old))
             return None if new is None else np.uint32(new & WORD)
 
-        return int(self._read_modify_write(region, address, word, 0, changed, reads, release))
+        return int(self._change(region, address, word, 0, changed))
 
-    def _read_modify_write(self, space, address, data, place, change, reads, release=False):
-        """Check an atomic's order, hand on what it publishes, ``release`` or relaxed, and do it."""
-        size = data.itemsize
+    def _order_atomic(self, space, address, size, reads, release=False):
+        """Check an atomic's place and order, and what it hands on, ``release`` or relaxed."""
         if reads:
             # The value read must be there; an atomic one races with ordinary writes only.
             space.on_acquire(self, address, size)
@@ -337,6 +338,8 @@ class Thread(greenlet):
             space.flags[address] = merged(knowledge, published)
         if release:
             self.tick()
+
+    def _change(self, space, address, data, place, change):
         old = data[place]
         new = change(old)
         if new is not None and new != old:

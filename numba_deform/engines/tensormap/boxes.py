@@ -1,9 +1,10 @@
 """What a TMA instruction moves: boxes, copied between NumPy arrays and bytes as the hardware does it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import product
 from math import prod
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -34,31 +35,25 @@ class Boxes:
         """Bytes one load writes and adds to its barrier's tx-count, outside elements included."""
         return prod(self.box_shape) * self.itemsize
 
-    def load_box(self, coords: Sequence[int], read: Callable | None = None) -> np.ndarray:
+    def load_box(self, coords: Sequence[int]) -> np.ndarray:
         """The bytes that a TMA load at these coordinates delivers, before swizzling.
 
         coords  corner of the box in elements, innermost first; may be negative or past the end
-        read    read(address, nbytes) -> bytes-like; called for each dense run of bytes instead of
-                reading the NumPy array, so that the caller can check every access
         Returns a fresh uint8 array of ``box_bytes``, dense, innermost dimension fastest; elements
         outside the tensor are fill.
 
         Raises TensorMapError for a wrong number of coordinates or one beyond 32 bits, ValueError
-        for a map over a device address (without ``read``), NotImplementedError for interleaved
-        maps and for element types that change bits in flight.
+        for a map over a device address, NotImplementedError for interleaved maps and for element
+        types that change bits in flight.
         """
         tensor, box, inside = self._overlap(coords)
-        if inside and read is None:
+        if inside:
             return self._view[tensor].copy().reshape(-1).view(np.uint8)
         result = np.zeros(self.box_shape[::-1], dtype=self._word)
         if self.fill == "nan":
             result.view(np.uint16)[...] = _NAN_FILL_HALFWORD
-        if tensor is not None and read is None:
+        if tensor is not None:
             result[box] = self._view[tensor]
-        elif tensor is not None:
-            part = result[box]
-            for index, address, nbytes in self._runs(tensor):
-                part[index] = np.frombuffer(read(address, nbytes), dtype=result.dtype)
         return result.reshape(-1).view(np.uint8)
 
     def store_box(self, coords: Sequence[int], data) -> None:
@@ -93,7 +88,15 @@ class Boxes:
                 f"this map's base is the device address {self.address:#x}; "
                 "only a map over a NumPy array can be copied on the CPU"
             )
-        return np.asarray(_Memory(self))
+        memory = {
+            "version": 3,
+            "data": (self.address, not self.array.flags.writeable),
+            "shape": self.dims[::-1],
+            "strides": (*self.strides[::-1], self.itemsize),
+            "typestr": self._word.str,
+        }
+        # What numpy.asarray takes for an array keeps the real one alive.
+        return np.asarray(SimpleNamespace(__array_interface__=memory, array=self.array))
 
     @cached_property
     def _word(self) -> np.dtype:
@@ -136,32 +139,19 @@ class Boxes:
             box.append(slice(first, stop))
         return tuple(tensor[::-1]), tuple(box[::-1]), inside
 
-    def _runs(self, tensor):
-        """Each dense run of bytes of a part of the tensor: (outer index, address, bytes)."""
+    def runs(self, coords: Sequence[int]):
+        """(address, bytes) of each dense run of the tensor that the box at these coordinates holds.
+
+        Raises TensorMapError and NotImplementedError as load_box does.
+        """
+        tensor, _, _ = self._overlap(coords)
+        if tensor is None:
+            return
         *outer, inner = tensor
-        start = self.address + inner.start * self.itemsize
-        nbytes = (inner.stop - inner.start) * self.itemsize
-        ranges = [range(part.start, part.stop, part.step) for part in outer]
-        for index in product(*(range(len(numbers)) for numbers in ranges)):
-            offset = sum(
-                numbers[i] * stride
-                for numbers, i, stride in zip(ranges, index, self.strides[::-1], strict=True)
-            )
-            yield index, start + offset, nbytes
-
-
-class _Memory:
-    """Raw memory of a map over a NumPy array, shaped for numpy.asarray; keeps the array alive."""
-
-    def __init__(self, m: Boxes):
-        self.array = m.array
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (m.address, not m.array.flags.writeable),
-            "shape": m.dims[::-1],
-            "strides": (*m.strides[::-1], m.itemsize),
-            "typestr": m._word.str,
-        }
+        start, size = self.address + inner.start * self.itemsize, inner.stop - inner.start
+        for index in product(*(range(part.start, part.stop, part.step) for part in outer)):
+            offset = sum(i * stride for i, stride in zip(index, self.strides[::-1], strict=True))
+            yield start + offset, size * self.itemsize
 
 
 def swizzle_offsets(n: int, mode: str) -> np.ndarray:

@@ -15,10 +15,7 @@ from .encoding import MAP_BYTES, encode
 from .rules import (
     DIMENSION_NAMES,
     ELEMENT_TYPES,
-    FILLS,
-    INTERLEAVES,
-    L2_PROMOTIONS,
-    SWIZZLES,
+    OPTIONS,
     ElementType,
     broken_rule,
     check_option,
@@ -28,7 +25,6 @@ from .rules import (
 )
 
 MAP_ALIGNMENT = 128  # what TensorMapArray gives; the driver asks for 64
-OPTIONS = {"interleave": INTERLEAVES, "swizzle": SWIZZLES, "l2_promotion": L2_PROMOTIONS, "fill": FILLS}
 
 
 def address_of(source) -> tuple[int, np.ndarray | None]:

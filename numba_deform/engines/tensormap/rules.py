@@ -89,6 +89,7 @@ FILLS = {
     "zero": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
     "nan": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA",
 }
+OPTIONS = {"interleave": INTERLEAVES, "swizzle": SWIZZLES, "l2_promotion": L2_PROMOTIONS, "fill": FILLS}
 SWIZZLE_SPANS = {"32B": 32, "64B": 64, "128B": 128}  # bytes of the widest box row each allows
 
 # Conventional names of the dimensions, innermost first, for each rank (channels last).

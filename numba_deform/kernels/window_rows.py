@@ -1,0 +1,524 @@
+"""What a consumer warp of ``window.py`` does: its jobs, where their samples lie, how they are added up."""
+
+import functools
+from collections import namedtuple
+from typing import NamedTuple
+
+from numba import cuda, float32, int32, uint32, uint64
+
+from ..compiler import static_range
+from ..device.float32 import add_rm_f32
+from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
+from ..device.integer import div_u32
+from ..device.memory import (
+    global_at,
+    ld_global_nc_b32,
+    ld_global_nc_v4,
+    ld_shared_v2,
+    ld_shared_v4,
+    red_add_gpu_global_u32,
+    shared_at,
+    st_shared_v2,
+    st_shared_v4,
+)
+from ..device.pipeline import first_state, make_advance, release, wait
+from ..device.sync import bar_sync, lane, shfl_sync_idx_b32, warp
+from .problem import ITEMSIZE
+from .shared.accumulate import ALL, ARITHMETIC
+from .shared.row import run_parts, sum_parts
+from .shared.sampling import clamp, corner_weights, load_level, locate
+
+# What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
+Item = namedtuple("Item", ["batch", "head", "cell", "count"])
+Job = namedtuple("Job", ["item", "group", "round", "what"])
+# A consumer thread: its lane, the row and chunk that it adds up, the shared address of its warp's prepared
+# samples, and the bytes by which its row's first column differs.
+Place = namedtuple("Place", ["lane", "row", "chunk", "samples", "odd"])
+# One column of all tiles: what a tile's address in the stage is added to, and the bit that it then has.
+Column = namedtuple("Column", ["base", "bit"])
+# What a thread needs for a job. The first sample of its runs, whether it has any, and their level. The level's
+# window: a sample lies scale * location + shift pixels from its corner; between low and high it has neighbours
+# in the level; its size, and the pixels before it in the stage. The columns that are read first and second.
+View = namedtuple(
+    "View",
+    ["sample", "mine", "level", "scale", "shift", "low", "high", "box_height", "box_width", "offset",
+     "first", "second"],
+)  # fmt: skip
+MINUS_ONES = 0xBC00BC00  # two fp16 numbers
+ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
+READY = 1  # the named barrier of those who wait for the mbarriers to be there
+CORNER_BYTES = 16  # of a window: left, top; width and height of the level
+
+
+class Layout(NamedTuple):
+    """How a warp shares its rows; all compile-time."""
+
+    lanes: int  # of a row, each with 16 bytes of its channels
+    owned: int  # rows of which a lane prepares samples, a run of each
+    run: int  # neighbouring samples of one level that a lane reads at once
+    rounds: int  # how often, until all samples of a row are through
+    each: int  # samples of a run that are prepared at a time
+
+    @property
+    def rows(self):
+        return 32 // self.lanes
+
+    @property
+    def owners(self):
+        """Lanes that prepare a row's samples."""
+        return self.lanes * self.owned
+
+    @property
+    def prepared(self):
+        """Samples that a lane prepares in a round."""
+        return self.owned * self.run
+
+    @property
+    def together(self):
+        """Samples of a row that are prepared at a time."""
+        return self.each * self.owners
+
+
+def layout(constants):
+    """The :class:`Layout` for a ``configs.Constants`` with pixels of 64 or 128 bytes."""
+    lanes = constants.channels * ITEMSIZE[constants.dtype] // 16
+    samples = constants.levels * constants.points
+    runs = [n for n in (1, 2, 4) if constants.points % n == 0]
+    shares = [(owned, run) for owned in (1, 2) for run in runs]
+
+    def cost(share):
+        """Rounds, each of which costs as much as several samples; samples that a lane prepares; loads for
+        a job's locations, each of which touches lines of 8 rows, or where a lane has two rows, of 4."""
+        owned, run = share
+        rounds = -(-samples // (owned * run * lanes))
+        return rounds, rounds * owned * run, -owned
+
+    owned, run = min(shares, key=cost)
+    each = min(run, max(8 // (lanes * owned), 1))
+    return Layout(lanes, owned, run, -(-samples // (owned * run * lanes)), each)
+
+
+def sample_words(constants, arithmetic):
+    """32-bit words of one prepared sample."""
+    return 2 if ARITHMETIC[constants.dtype, arithmetic].weight_words == 1 else 4
+
+
+def samples_bytes(config, constants):
+    """Bytes of the prepared samples of a warp."""
+    shape = layout(constants)
+    return 4 * sample_words(constants, config.arithmetic) * shape.together * shape.rows
+
+
+def window_bytes(boxes, constants):
+    """Bytes of each level's window, (height, width) in ``boxes``; each starts on 128 bytes."""
+    pixel = constants.channels * ITEMSIZE[constants.dtype]
+    return [-(-height * width * pixel // 128) * 128 for height, width in boxes]
+
+
+@functools.cache
+def choice(values):
+    """A device function that returns ``values[i]``, folded to a constant where i is one."""
+    VALUES, LAST = values, len(values) - 1
+
+    @cuda.jit(device=True, forceinline=True)
+    def chosen(i):
+        value = int32(VALUES[LAST])
+        for number in static_range(LAST):
+            if i == number:
+                value = int32(VALUES[number])
+        return value
+
+    return chosen
+
+
+@cuda.jit(device=True, forceinline=True)
+def item_of(words):
+    return Item(int32(words[0]), int32(words[1]), int32(words[2]), int32(words[3]))
+
+
+@cuda.jit(device=True, forceinline=True)
+def read_item(plan, item):
+    return item_of(ld_global_nc_v4(global_at(plan.schedule, item, 16)))
+
+
+def jobs(config, constants):
+    """Device functions (settle(plan, job), following(job), row_number(plan, job, row))."""
+    ROWS, ROUNDS, CONSUMERS = layout(constants).rows, layout(constants).rounds, config.consumers
+
+    @cuda.jit(device=True, forceinline=True)
+    def settle(plan, job):
+        """The job itself, or the first of a later item if the item has no such group."""
+        item, group, what = job.item, job.group, job.what
+        while item < plan.items and group * int32(ROWS) >= what.count:
+            group = int32(group - int32(div_u32(what.count + int32(ROWS - 1), ROWS)))
+            item = int32(item + plan.stride)
+            if item < plan.items:
+                what = read_item(plan, item)
+        return Job(item, group, job.round, what)
+
+    @cuda.jit(device=True, forceinline=True)
+    def following(job):
+        """This warp's next job in the same item, if it has one there."""
+        if job.round + 1 < ROUNDS:
+            return Job(job.item, job.group, int32(job.round + 1), job.what)
+        return Job(job.item, int32(job.group + CONSUMERS), int32(0), job.what)
+
+    @cuda.jit(device=True, forceinline=True)
+    def row_number(plan, job, row):
+        """The number of a job's row among all rows."""
+        what = job.what
+        place = min(int32(job.group * int32(ROWS) + row), int32(what.count - 1))
+        place = what.cell * plan.slots + max(place, int32(0))
+        query = int32(ld_global_nc_b32(global_at(plan.order, place, 4)))
+        return int32((what.batch * plan.queries + query) * plan.heads + what.head)
+
+    return settle, following, row_number
+
+
+@cuda.jit(device=True, forceinline=True)
+def floor_near(x):
+    """(floor of x, what it leaves) for a small x; any number past 2^22 for others and for no number."""
+    shifted = add_rm_f32(x, float32(ROUND))  # fp32 has no bits for a fraction there
+    floor = float32(shifted - float32(ROUND))
+    return uint32(mov_b32_f32(shifted) - uint32(ROUND_BITS)), float32(x - floor)
+
+
+def consumer(config, constants):
+    """The device function consume(..): adds up this warp's rows of item after item, as soon as the item's
+    windows are there."""
+    shape, boxes = layout(constants), config.level_boxes(constants.levels)
+    LANES, OWNED, RUN, ROUNDS, EACH = shape
+    ROWS, OWNERS, TOGETHER, PARTS = shape.rows, shape.owners, shape.together, RUN // EACH
+    ROW_SHIFT, OWNER_SHIFT = LANES.bit_length() - 1, OWNERS.bit_length() - 1
+    LEVELS, POINTS = constants.levels, constants.points
+    SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]
+    EVEN = ROUNDS * OWNERS * RUN == SAMPLES  # no lane without a run
+    SPLIT, THREADS = PIXEL == 64, config.threads
+    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
+    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    sizes = window_bytes(boxes, constants)
+    WINDOW_BYTES = sum(sizes)
+    pixels_before = choice(tuple(sum(sizes[:i]) // PIXEL for i in range(LEVELS)))
+    height_of, width_of = (choice(tuple(box[axis] for box in boxes)) for axis in (0, 1))
+    pitch_of = choice(tuple(width * PIXEL for _, width in boxes))
+    # Of an address; the rest comes from a word's upper half, or is the bit of its column.
+    ADDRESS = 0x3FFFF & ~(PIXEL if SPLIT else 0)
+    words = sample_words(constants, config.arithmetic)
+    WIDE, ENTRY, META = words == 4, 4 * words, samples_bytes(config, constants)
+    slots = 32 // words  # prepared samples that shared memory takes or gives at once
+    # Owners with the same order of rows; rows that are written at once.
+    ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
+    new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
+    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
+    new_sums, clear = sum_parts(arithmetic.words, 1)
+    settle, following, row_number = jobs(config, constants)
+    add_outside, advance = outside(config, constants), make_advance(config.stages)
+
+    @cuda.jit(device=True, forceinline=True)
+    def place(shared):
+        row, chunk = int32(lane() >> ROW_SHIFT), int32(lane() & (LANES - 1))
+        odd = uint32(0)
+        if SPLIT:
+            # Through a shuffle: else it is made anew, bit by bit, for each pixel.
+            own = uint32((row & 1) * PIXEL)
+            odd = shfl_sync_idx_b32(uint32(ALL), own, uint32(lane()))
+        return Place(lane(), row, chunk, shared_at(shared.samples, warp(), META), odd)
+
+    @cuda.jit(device=True, forceinline=True)
+    def owner_of(lane):
+        """Which of the lanes that prepare a row's samples this one is."""
+        return int32(lane & (OWNERS - 1))
+
+    @cuda.jit(device=True, inline="always")
+    def new_raws():
+        """Room for a lane's two runs; where it has one, that is there twice."""
+        raw = new_raw()
+        if OWNED == 1:
+            return raw, raw
+        return raw, new_raw()
+
+    @cuda.jit(device=True, inline="always")
+    def unpack_runs(raws):
+        run = unpack_run(raws[0])
+        if OWNED == 1:
+            return run, run
+        return run, unpack_run(raws[1])
+
+    @cuda.jit(device=True, forceinline=True)
+    def read_run(data, number, first, raw):
+        sample = uint64(number) * uint64(SAMPLES) + uint64(first)
+        load_run(
+            global_at(data.locations, sample, LOCATION_BYTES),
+            global_at(data.weights, sample, WEIGHT_BYTES), raw,
+        )  # fmt: skip
+
+    @cuda.jit(device=True, forceinline=True)
+    def read_runs(data, number, r, me, raws):
+        """Reads a lane's runs of round r; ``number`` is its own row's, a lane of the other row has that's."""
+        first = min(int32((r * OWNERS + owner_of(me.lane)) * RUN), int32(SAMPLES - RUN))
+        if OWNED == 1:
+            read_run(data, number, first, raws[0])
+        else:
+            other = int32(cuda.shfl_xor_sync(ALL, number, LANES))
+            own_is_first = me.lane & int32(LANES) == 0
+            read_run(data, number if own_is_first else other, first, raws[0])
+            read_run(data, other if own_is_first else number, first, raws[1])
+
+    @cuda.jit(device=True, forceinline=True)
+    def columns(base, odd):
+        """The columns that a row reads first and second, for the address of its chunk of the stage: with SPLIT
+        the tile's even and its odd one, in the order of the row's parity, and else the left and the right."""
+        even = uint32(uint32(PIXEL) - odd)
+        if SPLIT:
+            return Column(uint32(base + even), odd), Column(uint32(base + odd), even)
+        return Column(base, odd), Column(uint32(base + even), odd)
+
+    @cuda.jit(device=True, forceinline=True)
+    def look(shared, state, me, r):
+        """The View of a stage for round r."""
+        stage = shared_at(shared.windows, state.stage, WINDOW_BYTES)
+        first, second = columns(shared_at(stage, me.chunk, 16), me.odd)
+        sample, mine = int32((r * OWNERS + owner_of(me.lane)) * RUN), True
+        if not EVEN:
+            mine = sample < SAMPLES
+            sample = min(sample, int32(SAMPLES - RUN))
+        level = int32(div_u32(sample, POINTS))
+        corner = ld_shared_v4(shared_at(shared.corners, state.stage * LEVELS + level, CORNER_BYTES))
+        left, top = float32(int32(corner[0])), float32(int32(corner[1]))
+        scale = float32(int32(corner[2])), float32(int32(corner[3]))
+        low = float32(float32(-1) - left), float32(float32(-1) - top)
+        shift = float32(low[0] + float32(0.5)), float32(low[1] + float32(0.5))
+        high = float32(scale[0] - left), float32(scale[1] - top)
+        return View(
+            sample, mine, level, scale, shift, low, high, height_of(level), width_of(level),
+            pixels_before(level), first, second,
+        )  # fmt: skip
+
+    @cuda.jit(device=True, forceinline=True)
+    def entry(samples, owner, e, row):
+        """Where sample e of those that lane ``owner`` of a row prepares stands. Lanes that write at once
+        reach different banks, and so do rows that read at once."""
+        # Rows that are written at once come one after the other.
+        turned = int32(row % OWNED * (ROWS // OWNED) + row // OWNED)
+        swizzled = turned ^ int32((owner // ALIKE) * TURN & (ROWS - 1))
+        return shared_at(samples, int32((e * OWNERS + owner) * ROWS) + swizzled, ENTRY)
+
+    @cuda.jit(device=True, forceinline=True)
+    def put(place, here, nowhere, tile, across, up, down):
+        """One prepared sample: where its tile is, how much of it weighs the column that is read second, and
+        what its two lines weigh; nothing, and tile ``nowhere``, if it is not ``here``."""
+        zero, tile = uint32(0), uint32(tile)
+        if WIDE:
+            st_shared_v4(
+                place, tile if here else uint32(nowhere), mov_b32_f32(across) if here else zero,
+                mov_b32_f32(up) if here else zero, mov_b32_f32(down) if here else zero,
+            )  # fmt: skip
+        else:
+            word = uint32(tile | cvt_rn_f16x2_f32(float32(0), float32(-across)))
+            lines = cvt_rn_f16x2_f32(up, down)
+            st_shared_v2(place, word if here else uint32(nowhere), lines if here else zero)
+
+    @cuda.jit(device=True, forceinline=True)
+    def prepare(run, i, k, me, at, lost):
+        """Sample k of a lane's run i, into shared memory; a bit of ``lost`` if its window does not hold it."""
+        row = int32((me.lane >> OWNER_SHIFT) * OWNED + i)
+        x = float32(run.xy[2 * k] * at.scale[0] + at.shift[0])
+        y = float32(run.xy[2 * k + 1] * at.scale[1] + at.shift[1])
+        column, fx = floor_near(x)
+        line, fy = floor_near(y)
+        attention = float32(0)
+        if at.mine:
+            attention = run.attention[k]
+        # Unsigned: what lies left of the window, or is no number, is far on its right.
+        here = column < uint32(at.box_width - 1) and line < uint32(at.box_height - 1)
+        tile = int32(int32(line) * at.box_width + int32(column) + at.offset)
+        across = fx
+        if SPLIT and (tile ^ row) & int32(1) == 1:  # the row reads the right column first
+            across = float32(float32(1) - fx)
+        down = float32(attention * fy)
+        place = entry(me.samples, owner_of(me.lane), int32(k % EACH), row)
+        put(place, here, at.offset, tile, across, float32(attention - down), down)
+        near = at.low[0] < x and x < at.high[0] and at.low[1] < y and y < at.high[1]
+        if near and attention != float32(0) and not here:
+            lost[0] = uint32(lost[0] | uint32(1 << (i * RUN + k)))
+
+    @cuda.jit(device=True, forceinline=True)
+    def pixel_at(column, word):
+        """The address of a pixel of a tile, whose number is the lower half of ``word``."""
+        return uint32(uint32(column.base + word * uint32(PIXEL)) & uint32(ADDRESS) | column.bit)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_tile(acc, at, place, pitch):
+        if WIDE:
+            words = ld_shared_v4(place)
+            across = mov_f32_b32(words[1])
+            line, other_line = mov_f32_b32(words[2]), mov_f32_b32(words[3])
+            later, other_later = float32(line * across), float32(other_line * across)
+            up, down = float32(line - later), float32(other_line - other_later)
+        else:
+            words = ld_shared_v2(place)
+            lines = words[1]
+            earlier = fma_rn_f16x2(lines, dup_hi_b16x2(words[0]), lines)
+            rest = fma_rn_f16x2(earlier, uint32(MINUS_ONES), lines)
+            up, down = arithmetic.unpack(earlier, uint32(0))
+            later, other_later = arithmetic.unpack(rest, uint32(0))
+        first, second = pixel_at(at.first, words[0]), pixel_at(at.second, words[0])
+        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(first), up)
+        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(second), later)
+        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(shared_at(first, 1, pitch)), down)
+        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(shared_at(second, 1, pitch)), other_later)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_sample(acc, me, at, part, s, r):
+        """Sample s of those that each row has prepared in a part of round r, if there is one."""
+        owner, e = s // EACH, s % EACH
+        last = ((ROUNDS - 1) * OWNERS + owner) * RUN + part * EACH + e  # its number in the last round
+        place = entry(me.samples, int32(owner), int32(e), me.row)
+        if ROUNDS == 1:
+            if last < SAMPLES:
+                add_tile(acc, at, place, pitch_of(min(owner * RUN // POINTS, LEVELS - 1)))
+        elif last < SAMPLES or r < int32(ROUNDS - 1):
+            level = int32(div_u32((r * int32(OWNERS) + int32(owner)) * int32(RUN), POINTS))
+            add_tile(acc, at, place, pitch_of(level))
+
+    @cuda.jit(device=True, forceinline=True)
+    def consume(ring, shared, plan, data, out):
+        me, item = place(shared), int32(cuda.blockIdx.x)
+        acc, raws, lost = new_sums(), new_raws(), cuda.local.array(1, uint32)
+        what = read_item(plan, min(item, int32(plan.items - 1)))
+        job = settle(plan, Job(item, warp(), int32(0), what))
+        number = row_number(plan, job, me.row)
+        read_runs(data, number, job.round, me, raws)
+        cuda.syncwarp()
+        bar_sync(uint32(READY), uint32(THREADS))
+        state, seen = first_state(), int32(-1)  # the item whose stage this warp has waited for
+        while item < plan.items:
+            if item != seen:
+                wait(ring, state)
+                seen = item
+            if item != job.item:  # the warp has no job there, or no other
+                cuda.syncwarp()  # all lanes have read the stage
+                if me.lane == 0:
+                    release(ring, state)
+                state = advance(state)
+                item = int32(item + plan.stride)
+            else:
+                runs, at = unpack_runs(raws), look(shared, state, me, job.round)
+                # The next job's locations are read while this one is added up.
+                coming = settle(plan, following(job))
+                next_number = row_number(plan, coming, me.row)
+                lost[0] = uint32(0)
+                for part in static_range(PARTS):
+                    if part == PARTS // 2:
+                        read_runs(data, next_number, coming.round, me, raws)
+                    for i in static_range(OWNED):
+                        for k in static_range(part * EACH, part * EACH + EACH):
+                            prepare(runs[i], i, k, me, at, lost)
+                    cuda.syncwarp()  # the samples are prepared
+                    for s in static_range(TOGETHER):
+                        add_sample(acc, me, at, part, s, job.round)
+                    arithmetic.flush(acc.sums, acc.partial, 1)
+                    cuda.syncwarp()  # and may be overwritten
+                if cuda.any_sync(ALL, lost[0] != 0):
+                    add_outside(acc, me, at, data, job, number, lost)
+                if job.round == ROUNDS - 1:
+                    if job.group * int32(ROWS) + me.row < job.what.count:
+                        row = global_at(out, number, PIXEL)
+                        arithmetic.store(global_at(row, me.chunk, 16), acc.sums, 0)
+                    clear(acc)
+                job, number = coming, next_number
+
+    return consume
+
+
+def outside(config, constants):
+    """The device function add_outside(acc, place, view, data, job, number, lost): adds the samples that no
+    window holds, one after the other, from global memory. ``lost`` has a bit for each sample of this lane's
+    runs; ``number`` is that of this lane's own row."""
+    shape, PIXEL = layout(constants), constants.channels * ITEMSIZE[constants.dtype]
+    ROWS, RUN, OWNED = shape.rows, shape.run, shape.owned
+    ROW_SHIFT, OWNER_SHIFT = shape.lanes.bit_length() - 1, shape.owners.bit_length() - 1
+    SAMPLES = constants.levels * constants.points
+    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
+    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    new_one, load_one, unpack_one = run_parts(1, constants.location_dtype, constants.weight_dtype)
+    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
+
+    @cuda.jit(device=True, forceinline=True)
+    def owned_row(lane, i):
+        """The row of run i of a lane."""
+        return int32((lane >> OWNER_SHIFT) * OWNED + i)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_pixel(plane, pixel_bytes, start, stride, column, line, width, height):
+        """This lane's chunk of a pixel from global memory; zeros outside the level."""
+        inside = 0 <= column and column < width and 0 <= line and line < height
+        pixel = start + clamp(line, 0, height - 1) * stride + clamp(column, 0, width - 1)
+        words = ld_global_nc_v4(plane + uint64(uint32(pixel)) * uint64(pixel_bytes))
+        zero = uint32(0)
+        return (
+            words[0] if inside else zero, words[1] if inside else zero,
+            words[2] if inside else zero, words[3] if inside else zero,
+        )  # fmt: skip
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_pixel(acc, chunk, weight):
+        up, _ = arithmetic.unpack(*arithmetic.pack(weight, weight))
+        arithmetic.add(acc.sums, acc.partial, 0, chunk, up)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_sample(acc, plane, data, level, sample, mine):
+        """The row's sample from global memory, added by the row's lanes."""
+        raw, (height, width, start, stride) = new_one(), load_level(data.levels, level)
+        load_one(
+            global_at(data.locations, sample, LOCATION_BYTES),
+            global_at(data.weights, sample, WEIGHT_BYTES), raw,
+        )  # fmt: skip
+        one, bytes = unpack_one(raw), data.pixel_bytes
+        x, fx, _ = locate(one.xy[0], width)
+        y, fy, _ = locate(one.xy[1], height)
+        if mine:
+            right, below = int32(x + 1), int32(y + 1)
+            # All four are asked for before the first is waited for.
+            p = load_pixel(plane, bytes, start, stride, x, y, width, height)
+            q = load_pixel(plane, bytes, start, stride, right, y, width, height)
+            u = load_pixel(plane, bytes, start, stride, x, below, width, height)
+            v = load_pixel(plane, bytes, start, stride, right, below, width, height)
+            up, down = corner_weights(one.attention[0], fx, fy, int32(0))
+            add_pixel(acc, p, up)
+            add_pixel(acc, u, down)
+            up, down = corner_weights(one.attention[0], fx, fy, int32(1))
+            add_pixel(acc, q, up)
+            add_pixel(acc, v, down)
+        arithmetic.flush(acc.sums, acc.partial, 1)  # there may be many: too many for packed sums
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_outside(acc, me, at, data, job, number, lost):
+        what, bits = job.what, lost[0]
+        for i in range(OWNED):
+            place = job.group * int32(ROWS) + owned_row(me.lane, int32(i))
+            if place >= what.count:  # a copy of the cell's last row, not stored
+                bits = uint32(bits & ~uint32(((1 << RUN) - 1) << (i * RUN)))
+        if bits != 0:
+            red_add_gpu_global_u32(data.counts, uint32(cuda.popc(bits)))  # nobody waits for it
+        plane = (
+            data.value + uint64(what.batch) * uint64(data.spatial_size) * uint64(data.pixel_bytes)
+            + uint64(what.head * int32(PIXEL) + me.chunk * int32(16))
+        )  # fmt: skip
+        lanes = uint32(cuda.ballot_sync(ALL, bits != 0))
+        while lanes != 0:
+            owner = uint32(cuda.ffs(int32(lanes)) - 1)
+            lanes = uint32(lanes & uint32(lanes - uint32(1)))
+            left = uint32(shfl_sync_idx_b32(uint32(ALL), uint32(bits), owner))
+            level = int32(shfl_sync_idx_b32(uint32(ALL), uint32(at.level), owner))
+            first = shfl_sync_idx_b32(uint32(ALL), uint32(at.sample), owner)
+            while left != 0:
+                bit = uint32(cuda.ffs(int32(left)) - 1)
+                left = uint32(left & uint32(left - uint32(1)))
+                row = owned_row(int32(owner), int32(bit // uint32(RUN)))
+                # Each lane has its own row's number.
+                rows = shfl_sync_idx_b32(uint32(ALL), uint32(number), uint32(row << int32(ROW_SHIFT)))
+                sample = uint64(rows) * uint64(SAMPLES) + uint64(uint32(first + bit % uint32(RUN)))
+                add_sample(acc, plane, data, level, sample, me.row == row)
+
+    return add_outside

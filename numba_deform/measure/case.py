@@ -1,0 +1,74 @@
+"""Inputs that any variant can be run on, by either engine, and how far an output is from float64."""
+
+import functools
+
+import numpy as np
+
+from ..attention.auto import Fits
+from ..attention.bind import Bound, OnGpu
+from ..attention.call import settle_variant
+from ..attention.checks import problem_of
+from ..attention.reference import Exact
+from ..engines.gpu.device import DeviceArray
+from . import peers
+
+
+class Case:
+    """Inputs, checked: ``problem``, and contiguous value, locations and weights as ``arrays``.
+
+    gpu      where variants run; None for the CPU engine
+    torch    PyTorch, to compare whole outputs on the GPU; None compares rows of them in NumPy
+    fits     to these locations: another case may have the same shape
+    """
+
+    def __init__(self, inputs, gpu=None, torch=None):
+        self.inputs, self.gpu, self.torch, self.fits = inputs, gpu, torch, Fits()
+        self.problem = problem_of(inputs)
+        arrays = (inputs.value, inputs.sampling_locations, inputs.attention_weights)
+        self.arrays = [np.ascontiguousarray(array) for array in arrays]
+
+    @functools.cached_property
+    def on_gpu(self):
+        """The arrays there, and the output."""
+        return OnGpu(self.gpu, self.problem, self.arrays)
+
+    @property
+    def bytes_moved(self):
+        """The compulsory bytes: value, locations and weights read once, the output written once."""
+        out = np.prod(self.problem.out_shape) * self.arrays[0].itemsize
+        return sum(array.nbytes for array in self.arrays) + int(out)
+
+    def bind(self, name, parameters, form="plain"):
+        """(the :class:`Bound` of a variant on this case's engine, why "auto" chose it or "")."""
+        locations = self.arrays[1]
+        chosen, config, why = settle_variant(
+            name, self.gpu, self.problem, locations, parameters, self.fits
+        )
+        return Bound(self.problem, chosen, config, self.gpu, locations, form, self.fits), why
+
+    def launcher(self, bound, extra=()):
+        """A function of no arguments that launches it on the GPU; ``extra`` as for ``Bound``."""
+        return bound.launcher(self.on_gpu.addresses, extra=extra)
+
+    def run(self, bound, **options):
+        """(output, the CPU engine's report or None): NaN where nothing was written. ``options`` are those of
+        ``Bound.simulate``."""
+        if not self.gpu:
+            return bound.run(self.arrays, **options)
+        self.on_gpu.poison()
+        self.launcher(bound)()
+        return self.on_gpu.out.to_numpy(), None
+
+    @functools.cached_property
+    def exact(self):
+        """The float64 output: all of it on the GPU with PyTorch, else an ``Exact`` of NumPy's."""
+        return peers.float64_output(self.inputs) if self.torch else Exact.of(self.inputs)
+
+    def error(self, out):
+        """||out - exact|| / ||exact||; NaN if an element was not written. ``out`` is NumPy's, with PyTorch
+        also a tensor."""
+        if not self.torch:
+            return float(self.exact.error(out))
+        if isinstance(out, np.ndarray):
+            out = peers.tensor_of(DeviceArray.of(self.gpu, out))
+        return float((out.double() - self.exact).norm() / self.exact.norm())
