@@ -129,11 +129,12 @@ def data_read(options):
 @command("variants")
 def variants(_):
     """The registry, then the parameters of each kernel."""
-    table = Table("variant", "systems", "what it does", "kernel and preset", "oldest GPU")
+    table = Table("variant", "origin", "what it does", "kernel and preset", "oldest GPU")
     for v in VARIANTS.values():
         oldest = "SM {}.{}".format(*v.capability)
         table.add_row(v.name, v.systems, v.summary, f"{_file(v)} {in_words(v.preset)}", oldest)
     console().print(table)
+    say("origin", "what S3 .. S23 were: bench/ORIGINS.md in the repository")
     table = Table("kernel", "parameters and their defaults, where a preset says nothing else")
     for config, members in keys.families().items():
         defaults = {field.name: field.default for field in dataclasses.fields(config)}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ..attention.call import pick_variant
 from ..attention.reference import TOLERANCE
+from ..compiler import built
 from ..compiler.cache import shared_directory
 from ..engines.gpu.device import find_gpu
 from ..engines.gpu.launch import launch, time_launches
@@ -213,7 +214,7 @@ def time_round_by_round(gpu, runs, repeats, warm_up=1):
     """
 
     def hold():
-        launch(gpu, ceilings.build_delay(), 1, (DELAY_CYCLES,))
+        launch(gpu, built(ceilings.build_delay), 1, (DELAY_CYCLES,))
 
     times = [[] for _ in runs]
     for _ in range(repeats):
