@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 
+from .. import __version__
 from ..compiler.sass import ToolMissing
 from ..engines.cpu import SimFault
 from ..engines.gpu.device import GpuMissing, is_cuda_error
@@ -42,7 +43,7 @@ numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, wh
   tune        yes     measure a few kernels on this GPU, and keep the fastest for variant=auto
   table       no      the table of a result file of bench or sweep, for the terminal or as Markdown
   plot        no      the plot of a result file, or time against x=sigma, queries, stages, ...
-  help        no      this text;  help COMMAND: its keys
+  help        no      this text;  help COMMAND: its keys;  --version: the version
 
 GPU: either takes the GPU if there is one, else the CPU engine. bugs NAME engine=gpu needs one. For bench and
 sweep, engine=cpu workload=tiny gives the CPU engine's virtual cycles instead of times.
@@ -111,6 +112,9 @@ def main(argv=None):
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         words = ["help"]
+    if words == ["--version"]:
+        print(f"numba-deform {__version__}")
+        return RIGHT
     try:
         if words[0].startswith("time_limit="):
             return _limited(words)
