@@ -149,24 +149,15 @@ def _file(variant):
 
 
 NOTABLE = {
-    "UTMALDG": "TMA loads",
-    "UTMASTG": "TMA stores",
-    "UBLKCP": "bulk copies",
-    "SYNCS": "mbarrier operations",
-    "LDGSTS": "cp.async",
-    "LDG": "loads from global memory",
-    "STG": "stores to global memory",
-    "LDS": "loads from shared memory",
-    "STS": "stores to shared memory",
+    "UTMALDG": "TMA loads", "UTMASTG": "TMA stores", "UBLKCP": "bulk copies",
+    "SYNCS": "mbarrier operations", "LDGSTS": "cp.async",
+    "LDG": "loads from global memory", "STG": "stores to global memory",
+    "LDS": "loads from shared memory", "STS": "stores to shared memory",
     "LDL": "loads of spilled registers or local arrays",
     "STL": "stores of spilled registers or local arrays",
-    "SHFL": "warp shuffles",
-    "BAR": "block barriers",
-    "WARPSYNC": "warp barriers",
-    "HFMA2": "packed fp16 multiply-adds",
-    "FFMA": "fp32 multiply-adds",
-    "CALL": "calls of functions",
-}
+    "SHFL": "warp shuffles", "BAR": "block barriers", "WARPSYNC": "warp barriers",
+    "HFMA2": "packed fp16 multiply-adds", "FFMA": "fp32 multiply-adds", "CALL": "calls of functions",
+}  # fmt: skip
 
 
 @command(

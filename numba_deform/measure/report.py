@@ -166,7 +166,8 @@ def _parts(document):
         (caption(document), HEADINGS, _having(document, "median_ms"), _measured),
         (
             caption(document), ("workload", "variant", "virtual cycles", "error"),
-            _having(document, "virtual_cycles"), lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"),
+            _having(document, "virtual_cycles"),
+            lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"),
         ),
         (
             "ceilings, for the same number of tiles or bytes",
