@@ -57,7 +57,7 @@ LIKELY = {
     "engines/cpu/verdicts": "sim/test_memory sim/test_copies sim/test_reports sim/test_bugs",
     "engines/cpu/records": "sim/test_memory sim/test_copies sim/test_random_programs sim/test_bugs",
     "engines/cpu/thread": "sim/test_warp sim/test_engine sim/test_barriers",
-    "engines/cpu/block": "sim/test_barriers sim/test_warp sim/test_engine sim/test_reports",
+    "engines/cpu/block": "sim/test_barriers sim/test_warp sim/test_engine sim/test_reports sim/test_copies",
     "engines/waiting": "sim/test_barriers sim/test_reports sim/test_guarded",
     "engines/faults": "sim/test_reports sim/test_barriers",
     "engines/": "sim/test_engine sim/test_reports sim/test_barriers sim/test_memory",
