@@ -24,8 +24,7 @@ import dataclasses
 from collections import namedtuple
 from dataclasses import dataclass
 
-from numba import cuda, int32, uint32
-from numba.cuda import types
+from numba import cuda, int32, types, uint32
 
 from ..compiler import i32, kernel, u64
 from ..device.limits import SHARED_LIMIT
@@ -62,7 +61,7 @@ from .window_rows import (
     consumer,
     item_of,
     layout,
-    sample_words,
+    samples_bytes,
     window_bytes,
 )
 
@@ -104,10 +103,8 @@ class Window:
     def __post_init__(self):
         at_least_one(self, "stages")
         if not 0 <= self.consumers <= 31:
-            raise ConfigError(
-                "consumers", self.consumers,
-                "with the producer, a block has 32 warps; 0 leaves it open",
-            )  # fmt: skip
+            rule = "with the producer, a block has 32 warps; 0 leaves it open"
+            raise ConfigError("consumers", self.consumers, rule)
         if len(self.cell) != 2 or (min(self.cell) < 1 and any(self.cell)):
             shown = "x".join(map(str, self.cell))
             raise ConfigError("cell", shown, "must be a height and a width of at least 1, or 0x0")
@@ -120,25 +117,17 @@ class Window:
         problem, checked against what it is compiled for."""
         row = constants.channels * ITEMSIZE[constants.dtype]
         if row not in (64, 128):
-            raise ConfigError(
-                "variant", "window", f"a head's pixel has {row} bytes here; windows need 64 or 128"
-            )
+            rule = f"a head's pixel has {row} bytes here; windows need 64 or 128"
+            raise ConfigError("variant", "window", rule)
         if constants.levels > 32:
-            raise ConfigError(
-                "variant",
-                "window",
-                f"{constants.levels} levels: a lane of one warp loads each, so at most 32",
-            )
+            rule = f"{constants.levels} levels: a lane of one warp loads each, so at most 32"
+            raise ConfigError("variant", "window", rule)
         few = layout(constants).prepared <= FEW_PREPARED
-        config = dataclasses.replace(
-            with_arithmetic(self, constants),
-            consumers=self.consumers or (19 if few else 15),
-        )
+        consumers = self.consumers or (19 if few else 15)
+        config = dataclasses.replace(with_arithmetic(self, constants), consumers=consumers)
         if config.smallest_shared(constants) > SHARED_LIMIT:
-            raise ConfigError(
-                "stages", self.stages, f"with {config.consumers} consumers does not fit into the "
-                f"{SHARED_LIMIT} bytes of a block"
-            )  # fmt: skip
+            rule = f"with {consumers} consumers does not fit into the {SHARED_LIMIT} bytes of a block"
+            raise ConfigError("stages", self.stages, rule)
         return config
 
     def smallest_shared(self, constants):
@@ -164,7 +153,7 @@ class Window:
         return self.boxes or tuple(typical)
 
     def shared_bytes(self, constants):
-        return SharedBytes(*shared_bytes(self, constants))
+        return shared_bytes(self, constants)
 
 
 TYPICAL_BOXES = ((12, 16), (10, 12), (8, 10), (8, 8))
@@ -188,12 +177,15 @@ Data = namedtuple(
 
 
 def shared_bytes(config, constants):
-    """(bytes of windows, of barriers, of their corners and prepared samples) of a block."""
-    shape = layout(constants)
+    """The ``SharedBytes`` of a block: of windows, of barriers, of corners and prepared samples."""
     windows = config.stages * sum(window_bytes(config.level_boxes(constants.levels), constants))
-    corners = config.stages * constants.levels * CORNER_BYTES
-    samples = 4 * sample_words(constants, config.arithmetic) * shape.together * shape.rows
-    return windows, 16 * config.stages, corners + config.consumers * samples
+    samples = config.consumers * samples_bytes(config, constants)
+    return SharedBytes(windows, 16 * config.stages, corners_bytes(config, constants) + samples)
+
+
+def corners_bytes(config, constants):
+    """Bytes of the windows' corners of a block."""
+    return config.stages * constants.levels * CORNER_BYTES
 
 
 def producer(config, constants):
@@ -205,8 +197,7 @@ def producer(config, constants):
     WINDOW_BYTES = sum(sizes)
     bytes_before = choice(tuple(sum(sizes[:i]) for i in range(LEVELS)))
     box_bytes = choice(tuple(height * width * PIXEL for height, width in boxes))
-    maps_of, advance = map_parts(constants, config.maps), make_advance(config.stages)
-    map_of, load_box = maps_of.map_of, maps_of.load_box
+    loads, advance = map_parts(constants, config.maps), make_advance(config.stages)
 
     @cuda.jit(device=True, forceinline=True)
     def read_window(plan, corners, item):
@@ -219,12 +210,11 @@ def producer(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def issue(ring, state, shared, maps, what, corner):
         """Tells the consumers where this lane's window starts, and asks for it."""
-        level = state.stage * int32(LEVELS) + lane()
-        st_shared_v4(shared_at(shared.corners, level, CORNER_BYTES), *corner)
+        st_shared_v4(shared_at(shared.corners, state.stage * LEVELS + lane(), CORNER_BYTES), *corner)
         stage = shared_at(shared.windows, state.stage, WINDOW_BYTES)
-        load_box(
-            uint32(stage + uint32(bytes_before(lane()))), map_of(maps, what.batch, lane()),
-            what.head, what.batch, int32(corner[0]), int32(corner[1]), full_barrier(ring, state),
+        loads.load_box(
+            uint32(stage + bytes_before(lane())), loads.map_of(maps, what.batch, lane()), what.head,
+            what.batch, int32(corner[0]), int32(corner[1]), full_barrier(ring, state),
         )  # fmt: skip
         commit(ring, state, uint32(box_bytes(lane())))  # after the corner, which it releases
 
@@ -253,10 +243,8 @@ def build(config, constants):
     PIXEL = constants.channels * ITEMSIZE[constants.dtype]
     LEVELS, STAGES = constants.levels, config.stages
     CONSUMERS, THREADS = config.consumers, config.threads
-    TILES_BYTES, BARRIER_BYTES, META_BYTES = shared_bytes(config, constants)
-    CORNERS_BYTES = STAGES * LEVELS * CORNER_BYTES
-    STATIC_BYTES = static_bytes(TILES_BYTES + BARRIER_BYTES + META_BYTES)
-    acquire_maps = map_parts(constants, config.maps).acquire_maps
+    shared_size, CORNERS_BYTES = shared_bytes(config, constants), corners_bytes(config, constants)
+    STATIC_BYTES, loads = static_bytes(sum(shared_size)), map_parts(constants, config.maps)
     produce, consume = producer(config, constants), consumer(config, constants)
 
     @kernel(threads=THREADS, min_blocks=1)
@@ -267,10 +255,9 @@ def build(config, constants):
     ):  # fmt: skip
         memory = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
         windows = align_up(shared_address(memory), uint32(128))
-        full = uint32(windows + uint32(TILES_BYTES))
-        starts = uint32(full + uint32(BARRIER_BYTES))
-        ring = Ring(full, shared_at(full, STAGES, 8))
-        shared = Shared(windows, starts, uint32(starts + uint32(CORNERS_BYTES)))
+        full = uint32(windows + shared_size.tiles)
+        ring, first_corner = Ring(full, shared_at(full, STAGES, 8)), uint32(full + shared_size.barriers)
+        shared = Shared(windows, first_corner, uint32(first_corner + CORNERS_BYTES))
         plan = Plan(schedule, order, items, slots, queries, heads, int32(cuda.gridDim.x))
         if warp() == CONSUMERS:
             if lane() == 0:
@@ -281,11 +268,11 @@ def build(config, constants):
                     red_add_gpu_global_u32(global_at(counts, 1, 4), uint32(1))
             cuda.syncwarp()
             bar_arrive(uint32(READY), uint32(THREADS))
-            acquire_maps(maps, batches, lane(), 32)
+            loads.acquire_maps(maps, batches, lane(), 32)
             cuda.syncwarp()
             produce(ring, shared, plan, maps, corners)
         else:
-            pixel_bytes = int32(heads * int32(PIXEL))
+            pixel_bytes = int32(heads * PIXEL)
             data = Data(value, levels, locations, weights, counts, pixel_bytes, spatial_size)
             consume(ring, shared, plan, data, out)
 

@@ -103,6 +103,12 @@ def sample_words(constants, arithmetic):
     return 2 if ARITHMETIC[constants.dtype, arithmetic].weight_words == 1 else 4
 
 
+def samples_bytes(config, constants):
+    """Bytes of the prepared samples of a warp."""
+    shape = layout(constants)
+    return 4 * sample_words(constants, config.arithmetic) * shape.together * shape.rows
+
+
 def window_bytes(boxes, constants):
     """Bytes of each level's window, (height, width) in ``boxes``; each starts on 128 bytes."""
     pixel = constants.channels * ITEMSIZE[constants.dtype]
@@ -198,32 +204,30 @@ def consumer(config, constants):
     # Of an address; the rest comes from a word's upper half, or is the bit of its column.
     ADDRESS = 0x3FFFF & ~(PIXEL if SPLIT else 0)
     words = sample_words(constants, config.arithmetic)
-    WIDE, ENTRY, META = words == 4, 4 * words, 4 * words * TOGETHER * ROWS
+    WIDE, ENTRY, META = words == 4, 4 * words, samples_bytes(config, constants)
     slots = 32 // words  # prepared samples that shared memory takes or gives at once
     # Owners with the same order of rows; rows that are written at once.
     ALIKE, TURN = max(slots // ROWS, 1), max(slots // OWNERS, 1)
     new_raw, load_run, unpack_run = run_parts(RUN, constants.location_dtype, constants.weight_dtype)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    unpack, add = arithmetic.unpack, arithmetic.add
-    flush_sums, store = arithmetic.flush, arithmetic.store
     new_sums, clear = sum_parts(arithmetic.words, 1)
     settle, following, row_number = jobs(config, constants)
     add_outside, advance = outside(config, constants), make_advance(config.stages)
 
     @cuda.jit(device=True, forceinline=True)
     def place(shared):
-        row, chunk = int32(lane() >> int32(ROW_SHIFT)), int32(lane() & int32(LANES - 1))
+        row, chunk = int32(lane() >> ROW_SHIFT), int32(lane() & (LANES - 1))
         odd = uint32(0)
         if SPLIT:
             # Through a shuffle: else it is made anew, bit by bit, for each pixel.
-            own = uint32((row & int32(1)) * int32(PIXEL))
+            own = uint32((row & 1) * PIXEL)
             odd = shfl_sync_idx_b32(uint32(ALL), own, uint32(lane()))
         return Place(lane(), row, chunk, shared_at(shared.samples, warp(), META), odd)
 
     @cuda.jit(device=True, forceinline=True)
     def owner_of(lane):
         """Which of the lanes that prepare a row's samples this one is."""
-        return int32(lane & int32(OWNERS - 1))
+        return int32(lane & (OWNERS - 1))
 
     @cuda.jit(device=True, inline="always")
     def new_raws():
@@ -251,8 +255,7 @@ def consumer(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def read_runs(data, number, r, me, raws):
         """Reads a lane's runs of round r; ``number`` is its own row's, a lane of the other row has that's."""
-        first = int32((r * int32(OWNERS) + owner_of(me.lane)) * int32(RUN))
-        first = min(first, int32(SAMPLES - RUN))
+        first = min(int32((r * OWNERS + owner_of(me.lane)) * RUN), int32(SAMPLES - RUN))
         if OWNED == 1:
             read_run(data, number, first, raws[0])
         else:
@@ -275,13 +278,12 @@ def consumer(config, constants):
         """The View of a stage for round r."""
         stage = shared_at(shared.windows, state.stage, WINDOW_BYTES)
         first, second = columns(shared_at(stage, me.chunk, 16), me.odd)
-        sample, mine = int32((r * int32(OWNERS) + owner_of(me.lane)) * int32(RUN)), True
+        sample, mine = int32((r * OWNERS + owner_of(me.lane)) * RUN), True
         if not EVEN:
             mine = sample < SAMPLES
             sample = min(sample, int32(SAMPLES - RUN))
         level = int32(div_u32(sample, POINTS))
-        number = state.stage * int32(LEVELS) + level
-        corner = ld_shared_v4(shared_at(shared.corners, number, CORNER_BYTES))
+        corner = ld_shared_v4(shared_at(shared.corners, state.stage * LEVELS + level, CORNER_BYTES))
         left, top = float32(int32(corner[0])), float32(int32(corner[1]))
         scale = float32(int32(corner[2])), float32(int32(corner[3]))
         low = float32(float32(-1) - left), float32(float32(-1) - top)
@@ -297,7 +299,7 @@ def consumer(config, constants):
         """Where sample e of those that lane ``owner`` of a row prepares stands. Lanes that write at once
         reach different banks, and so do rows that read at once."""
         # Rows that are written at once come one after the other.
-        turned = int32(row % int32(OWNED) * int32(ROWS // OWNED) + row // int32(OWNED))
+        turned = int32(row % OWNED * (ROWS // OWNED) + row // OWNED)
         swizzled = turned ^ int32((owner // ALIKE) * TURN & (ROWS - 1))
         return shared_at(samples, int32((e * OWNERS + owner) * ROWS) + swizzled, ENTRY)
 
@@ -319,7 +321,7 @@ def consumer(config, constants):
     @cuda.jit(device=True, forceinline=True)
     def prepare(run, i, k, me, at, lost):
         """Sample k of a lane's run i, into shared memory; a bit of ``lost`` if its window does not hold it."""
-        row = int32((me.lane >> int32(OWNER_SHIFT)) * int32(OWNED) + int32(i))
+        row = int32((me.lane >> OWNER_SHIFT) * OWNED + i)
         x = float32(run.xy[2 * k] * at.scale[0] + at.shift[0])
         y = float32(run.xy[2 * k + 1] * at.scale[1] + at.shift[1])
         column, fx = floor_near(x)
@@ -358,13 +360,13 @@ def consumer(config, constants):
             lines = words[1]
             earlier = fma_rn_f16x2(lines, dup_hi_b16x2(words[0]), lines)
             rest = fma_rn_f16x2(earlier, uint32(MINUS_ONES), lines)
-            up, down = unpack(earlier, uint32(0))
-            later, other_later = unpack(rest, uint32(0))
+            up, down = arithmetic.unpack(earlier, uint32(0))
+            later, other_later = arithmetic.unpack(rest, uint32(0))
         first, second = pixel_at(at.first, words[0]), pixel_at(at.second, words[0])
-        add(acc.sums, acc.partial, 0, ld_shared_v4(first), up)
-        add(acc.sums, acc.partial, 0, ld_shared_v4(second), later)
-        add(acc.sums, acc.partial, 0, ld_shared_v4(shared_at(first, 1, pitch)), down)
-        add(acc.sums, acc.partial, 0, ld_shared_v4(shared_at(second, 1, pitch)), other_later)
+        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(first), up)
+        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(second), later)
+        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(shared_at(first, 1, pitch)), down)
+        arithmetic.add(acc.sums, acc.partial, 0, ld_shared_v4(shared_at(second, 1, pitch)), other_later)
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, me, at, part, s, r):
@@ -415,14 +417,14 @@ def consumer(config, constants):
                     cuda.syncwarp()  # the samples are prepared
                     for s in static_range(TOGETHER):
                         add_sample(acc, me, at, part, s, job.round)
-                    flush_sums(acc.sums, acc.partial, 1)
+                    arithmetic.flush(acc.sums, acc.partial, 1)
                     cuda.syncwarp()  # and may be overwritten
                 if cuda.any_sync(ALL, lost[0] != 0):
                     add_outside(acc, me, at, data, job, number, lost)
                 if job.round == ROUNDS - 1:
                     if job.group * int32(ROWS) + me.row < job.what.count:
                         row = global_at(out, number, PIXEL)
-                        store(global_at(row, me.chunk, 16), acc.sums, 0)
+                        arithmetic.store(global_at(row, me.chunk, 16), acc.sums, 0)
                     clear(acc)
                 job, number = coming, next_number
 
@@ -441,14 +443,11 @@ def outside(config, constants):
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
     new_one, load_one, unpack_one = run_parts(1, constants.location_dtype, constants.weight_dtype)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
-    pack, unpack, add, flush = (
-        arithmetic.pack, arithmetic.unpack, arithmetic.add, arithmetic.flush,
-    )  # fmt: skip
 
     @cuda.jit(device=True, forceinline=True)
     def owned_row(lane, i):
         """The row of run i of a lane."""
-        return int32((lane >> int32(OWNER_SHIFT)) * int32(OWNED) + i)
+        return int32((lane >> OWNER_SHIFT) * OWNED + i)
 
     @cuda.jit(device=True, forceinline=True)
     def load_pixel(plane, pixel_bytes, start, stride, column, line, width, height):
@@ -464,8 +463,8 @@ def outside(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def add_pixel(acc, chunk, weight):
-        up, _ = unpack(*pack(weight, weight))
-        add(acc.sums, acc.partial, 0, chunk, up)
+        up, _ = arithmetic.unpack(*arithmetic.pack(weight, weight))
+        arithmetic.add(acc.sums, acc.partial, 0, chunk, up)
 
     @cuda.jit(device=True, forceinline=True)
     def add_sample(acc, plane, data, level, sample, mine):
@@ -491,7 +490,7 @@ def outside(config, constants):
             up, down = corner_weights(one.attention[0], fx, fy, int32(1))
             add_pixel(acc, q, up)
             add_pixel(acc, v, down)
-        flush(acc.sums, acc.partial, 1)  # there may be many: too many for packed sums
+        arithmetic.flush(acc.sums, acc.partial, 1)  # there may be many: too many for packed sums
 
     @cuda.jit(device=True, forceinline=True)
     def add_outside(acc, me, at, data, job, number, lost):

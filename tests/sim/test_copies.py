@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from helpers import LANDINGS, aligned, always, clean, expect, fault_of, floats, maps_of, nans, run
-from numba import cuda, float32, int32, uint8, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint8, uint32, uint64
 
 from numba_deform.compiler import kernel as typed
 from numba_deform.device.mbarrier import (
