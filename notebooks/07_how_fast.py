@@ -313,9 +313,9 @@ def first_column(x, row):
 check.column_order(first_column)
 
 # %% [markdown]
-# This one line is in `kernels/window_rows.py` too (`columns`). It needs windows of an even width, so that a pixel
-# and the one below it have the same parity; `kernels/window_fit.py` rounds the width up. What the kernel has
-# in all was counted: 2.37 wavefronts a sample, at 93 % of the path's peak (`bench/NOTES.md`). Is that its
+# This one line is in `kernels/window_rows.py` too (`columns`). It needs windows of an even width, so that a
+# pixel and the one below it have the same parity; `kernels/window_fit.py` rounds the width up. What the kernel
+# has in all was counted: 2.37 wavefronts a sample, at 93 % of the path's peak (`bench/NOTES.md`). Is that its
 # time?
 
 # %%
