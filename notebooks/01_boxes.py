@@ -35,8 +35,7 @@
 import math
 
 import numpy as np
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons

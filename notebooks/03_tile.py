@@ -33,13 +33,11 @@
 import math
 
 import numpy as np
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from numba_deform import reference, relative_error
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.compiler import i32, kernel, u64
-from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
 from numba_deform.course.lessons import lesson3 as check
 from numba_deform.device.half2 import cvt_f32_f16_hi, cvt_f32_f16_lo, mov_b32_f32, mov_f32_b32
@@ -445,16 +443,17 @@ for line in (
 # %% [markdown]
 # ## Behind PTX: SASS
 #
-# PTX is not what runs. It is translated to **SASS**, the machine code of one GPU. `inspect_kernel` compiles
-# for Hopper and takes the result apart, which works on any computer, with no GPU:
+# PTX is not what runs. It is translated to **SASS**, the machine code of one GPU. `machine_code` compiles
+# for Hopper and takes the result apart, which needs no GPU (but NVIDIA's packages, which macOS does not have):
 
 # %%
-taken_apart = inspect_kernel(attend_query)
-print(f"{taken_apart.registers} registers a thread, {taken_apart.shared} bytes of shared memory")
+taken_apart = lessons.machine_code(attend_query)
 interesting = ("SYNCS", "UTMA", "FENCE", "BAR.SYNC", "LDS")
-for line in taken_apart.sass.splitlines():
-    if any(word in line for word in interesting):
-        print(line)
+if taken_apart:
+    print(f"{taken_apart.registers} registers a thread, {taken_apart.shared} bytes of shared memory")
+    for line in taken_apart.sass.splitlines():
+        if any(word in line for word in interesting):
+            print(line)
 
 # %% [markdown]
 # It is the kernel again, from top to bottom: a barrier is made, fences, `syncthreads`, and then load, wait,
@@ -483,9 +482,10 @@ check.sass(load=load, announce=announce, wait=wait, taken_apart=taken_apart)
 # around it: elect a lane, take its numbers, issue, next lane.
 
 # %%
-lines = taken_apart.sass.splitlines()
-here = next(number for number, line in enumerate(lines) if "UTMALDG" in line)
-print("\n".join(lines[here - 7 : here + 2]))
+if taken_apart:
+    lines = taken_apart.sass.splitlines()
+    here = next(number for number, line in enumerate(lines) if "UTMALDG" in line)
+    print("\n".join(lines[here - 7 : here + 2]))
 
 # %% [markdown]
 # ## Inlined or linked
@@ -494,18 +494,19 @@ print("\n".join(lines[here - 7 : here + 2]))
 # function, and the kernel *calls* it. It is one method away:
 
 # %%
-linked = inspect_kernel(attend_query.with_linked_ptx())
-print("instructions of the kernel:")
-for name, form in (("inlined", taken_apart), ("linked", linked)):
-    total = sum(form.instructions.values())
-    print(f"  {name:8} {total:4}, of which {form.instructions.get('CALL', 0)} are calls")
-print("and what the linked functions are made of:")
-for name, made_of in linked.functions.items():
-    kinds = [
-        kind for kind in made_of if kind.startswith(("SYNCS", "UTMA", "FENCE", "LD", "ST", "HADD"))
-    ]
-    if name != "attend_query" and kinds:
-        print(f"  {name:34}", *kinds)
+linked = lessons.machine_code(attend_query.with_linked_ptx())
+if linked:
+    print("instructions of the kernel:")
+    for name, form in (("inlined", taken_apart), ("linked", linked)):
+        total = sum(form.instructions.values())
+        print(f"  {name:8} {total:4}, of which {form.instructions.get('CALL', 0)} are calls")
+    print("and what the linked functions are made of:")
+    for name, made_of in linked.functions.items():
+        kinds = [
+            kind for kind in made_of if kind.startswith(("SYNCS", "UTMA", "FENCE", "LD", "ST", "HADD"))
+        ]
+        if name != "attend_query" and kinds:
+            print(f"  {name:34}", *kinds)
 
 # %% [markdown]
 # A function for one instruction is a fine thing to look at: here you read which line becomes which SASS. But

@@ -36,12 +36,10 @@ from collections import namedtuple
 from dataclasses import dataclass
 
 import numpy as np
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from numba_deform import SimFault, Workload, ms_deform_attn, preset
 from numba_deform.compiler import i32, kernel, u64
-from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
 from numba_deform.course.lessons import lesson8 as check
 from numba_deform.course.lessons import pictures
@@ -631,7 +629,9 @@ if running_on.passed and registrable.passed:
     level_ring_on = running.kernel(RunningOn(stages=3), seeds)
     machine.append(level_ring_on)
 for made in machine:
-    code = inspect_kernel(made)
+    code = lessons.machine_code(made)
+    if not code:
+        break
     spilled = code.spill_loads + code.spill_stores
     print(
         f"{made.name:14} {code.registers} registers, {spilled} spills, stack of {code.stack} bytes; "

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from ..device.packages import require_cuda
 from ..engines.gpu.device import DeviceArray, copy_to_host
 from .checks import OperatorError
 
@@ -24,6 +25,7 @@ def view_of(name, array):
         raise OperatorError(
             f"{name} is a NumPy array and others are not; pass all as NumPy arrays, or all on a GPU"
         )
+    require_cuda(f"{name}, which is not a NumPy array,")
     from cuda.core.utils import StridedMemoryView
 
     if getattr(array, "requires_grad", False):

@@ -53,7 +53,7 @@ class Choice:
 
 
 def untuned(constants):
-    """The ``tuned.Answer`` by the model, for ``configs.Constants``."""
+    """The ``tuned.Answer`` by the model, for these ``problem.Constants``."""
     samples = max(constants.levels * constants.points, LEAST_SAMPLES)
     direct, window = (each + row / samples for each, row in CYCLES[constants.dtype])
     return Answer(Candidate("direct", (), direct), Candidate("window", (), window))
@@ -73,17 +73,16 @@ def choose(gpu, problem, locations, fits, again=False):
     their size if that will do, since another size is another kernel, which takes seconds to compile.
     """
     answer = tuned.find(gpu, problem)
-    said, answer = (
-        (f"; tuned {answer.date}", answer) if answer else ("", untuned(problem.constants))
-    )
+    source = f"; tuned {answer.date}" if answer else ""
+    answer = answer or untuned(problem.constants)
     steady = variant(answer.steady.variant)
     plain = steady.configure(problem.constants, **dict(answer.steady.parameters))
     if answer.fitted is None:
-        return Choice(steady, plain, f"windows did not run{said}")
+        return Choice(steady, plain, f"windows did not run{source}")
     near = variant(answer.fitted.variant)
     if gpu.capability < near.capability:
         return Choice(steady, plain, f"{gpu.name} has no TMA")
-    if not said and problem.rows < LEAST_ROWS:
+    if not source and problem.rows < LEAST_ROWS:
         return Choice(
             steady, plain, f"{problem.rows} rows are few: windows pay from {LEAST_ROWS} on"
         )
@@ -102,24 +101,24 @@ def choose(gpu, problem, locations, fits, again=False):
             fitted = fits.of(gpu, problem, near, config, locations, anew="any size")
     else:
         fitted = fits.of(gpu, problem, near, config, locations)
-    if not said and fitted.items < LEAST_ITEMS * gpu.sms:
+    if not source and fitted.items < LEAST_ITEMS * gpu.sms:
         why = f"{fitted.items} cells are too few for {gpu.sms} SMs"
         return Choice(steady, plain, why, answer)
     is_near = cycles() < answer.steady.cycles
     sign = "<" if is_near else ">="
     why = (
         f"{fitted.outside:.2%} of the samples lie outside their windows: {cycles():.1f} cycles a sample "
-        f"expected {sign} {answer.steady.cycles:.1f} of {steady.name}{said}"
+        f"expected {sign} {answer.steady.cycles:.1f} of {steady.name}{source}"
     )
     return Choice(*((near, config) if is_near else (steady, plain)), why, answer)
 
 
 # --- what is fitted to a problem ------------------------------------------------------------------
 class Fits:
-    """``windows.Fit`` of the problems that somebody has; whoever has other locations has other fits."""
+    """``window_fit.Fit`` of the problems that somebody has; whoever has other locations has other fits."""
 
     def __init__(self):
-        self._kept = {}  # (gpu, problem, variant's name, configuration) -> windows.Fit
+        self._kept = {}  # (gpu, problem, variant's name, configuration) -> window_fit.Fit
 
     def of(self, gpu, problem, chosen, config, locations, anew=""):
         """The fit of a problem, made for the first ``locations`` (NumPy's, or a device address).
@@ -154,7 +153,7 @@ def on_host(gpu, problem, locations):
 
 # --- one problem, call after call -----------------------------------------------------------------
 def share_outside(problem, before, now):
-    """Share of the samples that no window held between two ``windows.Tables.counts``; None without a launch."""
+    """Share of the samples that no window held between two ``counts`` of a kernel; None without a launch."""
     lost, launches = ((int(new) - int(old)) % 2**32 for old, new in zip(before, now, strict=True))
     return lost / launches / problem.samples if launches else None
 

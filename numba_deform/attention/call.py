@@ -1,7 +1,5 @@
 """``ms_deform_attn``: check the arguments, pick the variant, run it on the GPU or the CPU engine."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from ..engines.gpu.device import (
@@ -199,22 +197,3 @@ def _run_device(
     if library_of(value) == "jax":
         stream.sync()  # JAX has no stream to be ordered on
     return out
-
-
-# --- thin ones, which go when measure/ uses Bound ----------------------------------------------------
-def run_cpu(problem, chosen, config, arrays, out, debug=(0, -1), **options):
-    """Run on the CPU engine into the NumPy array ``out``; what is returned has the ``report``."""
-    extra = dict(zip(("debug", "debug_row", "trace_buffer", "trace_block"), 2 * debug, strict=True))
-    bound = Bound(problem, chosen, config, None, arrays[1])
-    return SimpleNamespace(report=bound.simulate(arrays, out, extra, **options))
-
-
-def gpu_launcher(
-    gpu, problem, chosen, config, value, locations, weights, out, stream=None, linked=False,
-    debug=(0, -1), guarded=False, fits=FITS,
-):  # fmt: skip
-    """A function of no arguments that launches the kernel; all operands are device addresses; see ``Bound``."""
-    form = "linked" if linked else "guarded" if guarded else "plain"
-    extra = dict(zip(("debug", "debug_row", "trace_buffer", "trace_block"), 2 * debug, strict=True))
-    bound = Bound(problem, chosen, config, gpu, locations, form, fits)
-    return bound.launcher((value, locations, weights, out), stream, extra)

@@ -1,4 +1,4 @@
-"""What a kernel found in shared memory, beside what plain loads find in ``value`` (S21).
+"""What a kernel found in shared memory, beside what plain loads find in ``value``.
 
 A kernel built with debug=1 copies the tiles of one row to a buffer, just as it adds them up; a second,
 simple kernel loads the same tiles straight from ``value``. Both run on either engine.

@@ -256,8 +256,8 @@ class _OnGpu(Prepared):
         self._maps.move_to_end(address)
         if capturing:
             self._captured.add(address)
-        made = self._maps[address]
-        for argument, maps in zip(self._map_arguments.values(), made, strict=True):
+        kinds = zip(self._map_arguments.values(), self._maps[address], strict=True)
+        for argument, maps in kinds:
             argument.value = maps.address
 
     def _make_maps(self, address):

@@ -139,10 +139,10 @@ def _check(value, shapes, starts, locations, weights, padded):
             "(L, 2) and (L,)"
         )
     L = len(shapes)
-    found = locations.shape
-    if len(found) != 6 or (found[0], found[2], found[3], found[5]) != (B, H, L, 2):
+    shape = locations.shape
+    if len(shape) != 6 or (shape[0], shape[2], shape[3], shape[5]) != (B, H, L, 2):
         raise ValueError(
-            f"sampling_locations has shape {found}; it must be (B={B}, Q, H={H}, L={L}, P, 2)"
+            f"sampling_locations has shape {shape}; it must be (B={B}, Q, H={H}, L={L}, P, 2)"
         )
     if weights.shape != locations.shape[:-1]:
         raise ValueError(

@@ -74,8 +74,8 @@ def keep(gpu, problem, answer):
     """Write the answer, in place of an older one; returns the file's Path."""
     kind = kind_of(problem)
     others = [entry for entry in _entries() if not _is_of(entry, gpu, kind)]
-    mine = {"gpu": gpu.name, "sources": _sources(), "kind": kind, **dataclasses.asdict(answer)}
-    return save(path(), {"answers": [*others, mine]})
+    entry = {"gpu": gpu.name, "sources": _sources(), "kind": kind, **dataclasses.asdict(answer)}
+    return save(path(), {"answers": [*others, entry]})
 
 
 def forget(problems=None):
@@ -91,8 +91,8 @@ def forget(problems=None):
 
 def _entries():
     try:
-        found = json.loads(path().read_text())["answers"]
-        return [entry for entry in found if FIELDS <= set(entry)]
+        answers = json.loads(path().read_text())["answers"]
+        return [entry for entry in answers if FIELDS <= set(entry)]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

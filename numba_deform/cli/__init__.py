@@ -10,27 +10,15 @@ import re
 import subprocess
 import sys
 
+from .. import __version__
 from ..compiler.sass import ToolMissing
 from ..engines.cpu import SimFault
 from ..engines.gpu.device import GpuMissing, is_cuda_error
 from ..engines.tensormap import DriverMissing
 from ..measure.parameters import REAL, TEXT
 from ..measure.worker import run_program
-from . import bench, budget, bugs, run, timeline, tools  # noqa: F401  (they enter their commands)
-from .keys import (
-    BAD_INPUT,
-    COMMANDS,
-    INTERRUPTED,
-    KEYS,
-    RIGHT,
-    VARIANT,
-    Key,
-    UsageError,
-    closest,
-    parse_pairs,
-    split_pairs,
-    verdict,
-)
+from . import bench, budget, bugs, keys, run, timeline, tools  # noqa: F401  (they enter their commands)
+from .keys import BAD_INPUT, COMMANDS, INTERRUPTED, KEYS, RIGHT, Key, UsageError, closest, verdict
 
 TIME_LIMIT = Key("time_limit", REAL, "seconds")
 
@@ -55,7 +43,7 @@ numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, wh
   tune        yes     measure a few kernels on this GPU, and keep the fastest for variant=auto
   table       no      the table of a result file of bench or sweep, for the terminal or as Markdown
   plot        no      the plot of a result file, or time against x=sigma, queries, stages, ...
-  help        no      this text;  help COMMAND: its keys
+  help        no      this text;  help COMMAND: its keys;  --version: the version
 
 GPU: either takes the GPU if there is one, else the CPU engine. bugs NAME engine=gpu needs one. For bench and
 sweep, engine=cpu workload=tiny gives the CPU engine's virtual cycles instead of times.
@@ -79,11 +67,8 @@ Examples:
   numba-deform tune workload=detr-encoder-b4 patterns='local(2)',uniform
   numba-deform plot file=spread.json x=sigma out=spread.png
 """
-GPU = {
-    "no": "needs no GPU",
-    "either": "takes the GPU if there is one, else the CPU engine",
-    "yes": "needs a GPU",
-}
+EITHER = "takes the GPU if there is one, else the CPU engine"
+GPU = {"no": "needs no GPU", "yes": "needs a GPU", "either": EITHER}
 
 
 def help(words):
@@ -101,7 +86,7 @@ def help(words):
         (key.name, key.help if key.kind is TEXT else f"{key.help} ({key.kind.accepts})")
         for key in KEYS[command]
     ]
-    if VARIANT in KEYS[command]:
+    if keys.VARIANT in KEYS[command]:
         rows.append(("...", "and the variant's own parameters: see numba-deform variants"))
     for name, text in rows:
         print(f"  {name:<15} {text}")
@@ -127,6 +112,9 @@ def main(argv=None):
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         words = ["help"]
+    if words == ["--version"]:
+        print(f"numba-deform {__version__}")
+        return RIGHT
     try:
         if words[0].startswith("time_limit="):
             return _limited(words)
@@ -156,12 +144,12 @@ def main(argv=None):
 
 def _limited(words):
     """Run the rest of the words in a process group of its own, and end all of it after the time."""
-    (seconds,) = parse_pairs(split_pairs(words[:1]), [TIME_LIMIT], "numba-deform").values()
+    (seconds,) = keys.parse_pairs(keys.split_pairs(words[:1]), [TIME_LIMIT], "numba-deform").values()
     if seconds <= 0 or len(words) == 1:
         raise UsageError(f"{words[0]}: more than 0 seconds, and then a command")
     _command(words[1])
     try:
-        return run_program([sys.executable, "-m", __name__, *words[1:]], seconds).returncode
+        return run_program([sys.executable, "-m", "numba_deform", *words[1:]], seconds).returncode
     except subprocess.TimeoutExpired:
         print(f"numba-deform: still running after {seconds:g} s: stopped", file=sys.stderr)
         return verdict(False)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from unittest import mock
 
-from numba import cuda
-from numba.cuda import types
+from numba import cuda, types
 from numba.cuda.dispatcher import CUDADispatcher
 
+from ..device.packages import require_cuda
 from ..device.ptx import Intrinsic, ptx_directory, read_ptx
 from .cache import cached
 from .rewrite import TRACE_PARAMETERS, rebind, rewritten
@@ -142,6 +142,7 @@ def compile_kernel(kernel, architecture=ARCHITECTURE):
 
 def _compile(kernel, architecture):
     """(PTX, cubin, the kernel's name in both)."""
+    require_cuda("compiling a kernel")
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     capability = _capability(architecture)

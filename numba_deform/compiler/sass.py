@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..device.limits import RESERVED_SHARED
+from ..device.packages import require_cuda
 from . import Kernel
 from .build import ARCHITECTURE
 
@@ -58,9 +59,11 @@ class Inspection:
 def inspect_kernel(kernel, architecture=ARCHITECTURE):
     """Compile ``kernel`` for ``architecture``, such as ``sm_90a``, and take the cubin apart.
 
-    Raises ToolMissing without cuobjdump and nvdisasm, ValueError for something that is no
-    architecture, and what the compiler raises for one that cannot run the kernel.
+    Raises CudaMissing without the compiler's packages, ToolMissing without cuobjdump and nvdisasm,
+    ValueError for something that is no architecture, and what the compiler raises for one that
+    cannot run the kernel.
     """
+    require_cuda("taking a kernel apart")
     cuobjdump, nvdisasm = _tool("cuobjdump"), _tool("nvdisasm")  # before compiling takes its time
     compiled = kernel.compile(architecture)
     with tempfile.TemporaryDirectory() as directory:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from greenlet import getcurrent
 from llvmlite import ir
-from numba.cuda import cgutils, types
+from numba import types
 from numba.cuda.extending import intrinsic as _numba_intrinsic
 
 _NumbaIntrinsic = type(_numba_intrinsic(lambda typingctx, x: (x(x), None)))
@@ -179,6 +179,8 @@ def _make(model, signature, ptx, pure, linked_form):
         constraints.append("~{memory}")
 
     def codegen(context, builder, _, values):
+        from numba.cuda import cgutils  # of numba-cuda alone; the CPU engine does without
+
         if linked_form:
             callee = cgutils.get_or_insert_function(builder.module, function_type, ptx.name)
         else:

@@ -18,8 +18,7 @@ round before they are needed.
 
 from dataclasses import dataclass
 
-from numba import cuda, int32, uint32
-from numba.cuda import types
+from numba import cuda, int32, types, uint32
 
 from ..compiler import i32, kernel, u64
 from ..device.memory import align_up, shared_address, shared_at, static_bytes

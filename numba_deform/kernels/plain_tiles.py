@@ -2,8 +2,7 @@
 
 import functools
 
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from ..compiler import kernel
 from ..device.integer import div_u32

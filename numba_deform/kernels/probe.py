@@ -4,8 +4,7 @@ The whole life of a load in the order it must have: initialise the barrier, let 
 let the other threads see it, expect the bytes and issue, wait, read.
 """
 
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from ..compiler import kernel
 from ..device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init

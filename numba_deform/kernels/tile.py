@@ -14,8 +14,7 @@ Pixels outside the level are filled with zeros, which TMA does by itself.
 
 from dataclasses import dataclass
 
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32

@@ -5,8 +5,7 @@ the same bytes, and before a stage is filled again waits until the store has rea
 (``wait_group.read``). No thread ever touches the bytes, so no proxy fence is needed.
 """
 
-from numba import cuda, int32, uint32
-from numba.cuda import types
+from numba import cuda, int32, types, uint32
 
 from ..compiler import kernel
 from ..device.integer import div_u32

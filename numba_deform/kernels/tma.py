@@ -21,8 +21,7 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from numba import cuda, int32, uint32
-from numba.cuda import types
+from numba import cuda, int32, types, uint32
 
 from ..compiler import i32, kernel, u64
 from ..device.memory import align_up, global_at, shared_address, shared_at, static_bytes

@@ -25,8 +25,7 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32

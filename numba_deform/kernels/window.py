@@ -24,8 +24,7 @@ import dataclasses
 from collections import namedtuple
 from dataclasses import dataclass
 
-from numba import cuda, int32, uint32
-from numba.cuda import types
+from numba import cuda, int32, types, uint32
 
 from ..compiler import i32, kernel, u64
 from ..device.limits import SHARED_LIMIT

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..attention.auto import Fits
 from ..attention.bind import Bound, OnGpu
-from ..attention.call import pick_variant, settle_variant
+from ..attention.call import settle_variant
 from ..attention.checks import problem_of
 from ..attention.reference import Exact
 from ..engines.gpu.device import DeviceArray
@@ -40,14 +40,10 @@ class Case:
 
     def bind(self, name, parameters, form="plain"):
         """(the :class:`Bound` of a variant on this case's engine, why "auto" chose it or "")."""
-        locations, why = self.arrays[1], ""
-        if self.gpu:
-            chosen, config, why = settle_variant(
-                name, self.gpu, self.problem, locations, parameters, self.fits
-            )
-        else:
-            chosen = pick_variant(name)
-            config = chosen.configure(self.problem.constants, **parameters)
+        locations = self.arrays[1]
+        chosen, config, why = settle_variant(
+            name, self.gpu, self.problem, locations, parameters, self.fits
+        )
         return Bound(self.problem, chosen, config, self.gpu, locations, form, self.fits), why
 
     def launcher(self, bound, extra=()):

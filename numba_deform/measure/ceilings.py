@@ -24,8 +24,7 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from ..attention.bind import Bound
 from ..compiler import i32, kernel, u64

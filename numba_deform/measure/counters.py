@@ -69,9 +69,8 @@ def count(task, limit=300.0):
         file.write_bytes(pickle.dumps(task))
         command = [find_ncu(), *OPTIONS, *metrics, sys.executable, "-m", __name__, str(file)]
         try:
-            done = run_program(
-                command, limit, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
+            pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            done = run_program(command, limit, **pipes)
         except subprocess.TimeoutExpired:
             return {"error_text": f"no counters within {limit:g} s: stopped"}
     kernels = parse(done.stdout)
@@ -94,16 +93,14 @@ def parse(text):
 
 def figures(kernel, samples):
     """The result of :func:`count` for one kernel of :func:`parse`."""
-    found = {}
+    counts = {}
     for name, metric in METRICS.items():
         try:
-            found[name] = float((kernel.get(metric) or "").replace(",", ""))
+            counts[name] = float((kernel.get(metric) or "").replace(",", ""))
         except ValueError:
             continue  # "n/a", or nothing: not counted on this GPU
-    for name in PER_SAMPLE:
-        if name in found:
-            found[f"{name}_per_sample"] = found[name] / samples
-    return found
+    per_sample = {f"{name}_per_sample": counts[name] / samples for name in PER_SAMPLE if name in counts}
+    return counts | per_sample
 
 
 def _why(done):
@@ -111,9 +108,9 @@ def _why(done):
     lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines()]
     if any("ERR_NVGPUCTRPERM" in line for line in lines):
         return DENIED
-    said = [line for line in lines if line and not line.startswith("==")][-1:]
-    said += [line.removeprefix("==ERROR== ") for line in lines if line.startswith("==ERROR==")]
-    return f"ncu, exit status {done.returncode}: {' '.join(said) or 'no kernel was profiled'}"[:500]
+    last = [line for line in lines if line and not line.startswith("==")][-1:]
+    last += [line.removeprefix("==ERROR== ") for line in lines if line.startswith("==ERROR==")]
+    return f"ncu, exit status {done.returncode}: {' '.join(last) or 'no kernel was profiled'}"[:500]
 
 
 def launch_twice(file):

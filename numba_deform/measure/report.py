@@ -20,31 +20,25 @@ HEADINGS = (
 )  # fmt: skip
 VIRTUAL_HEADINGS = ("workload", "variant", "virtual cycles", "error")
 FAILED_HEADINGS = ("workload", "variant", "why there is no time")
-COUNTER_HEADINGS = (
-    "workload", "variant", "ms", "wavefronts/tile", "of peak", "issue slots", "warps", "L1 hits",
-    "L2 MB", "DRAM MB", "instr./tile", "conflicts/tile",
-)  # fmt: skip
-COUNTERS = (  # name in the row's profile, in what unit, written how
-    ("duration_ns", 1e6, ".3f"),
-    ("wavefronts_per_sample", 1, ".2f"),
-    ("wavefronts_percent", 100, ".0%"),
-    ("issue_percent", 100, ".0%"),
-    ("warps_percent", 100, ".0%"),
-    ("l1_hit_percent", 100, ".0%"),
-    ("l2_bytes", 1e6, ",.0f"),
-    ("dram_bytes", 1e6, ",.0f"),
-    ("instructions_per_sample", 1, ".1f"),
-    ("bank_conflicts_per_sample", 1, ".2f"),
+COUNTERS = (  # heading, name in the row's profile, in what unit, written how
+    ("ms", "duration_ns", 1e6, ".3f"),
+    ("wavefronts/tile", "wavefronts_per_sample", 1, ".2f"),
+    ("of peak", "wavefronts_percent", 100, ".0%"),
+    ("issue slots", "issue_percent", 100, ".0%"),
+    ("warps", "warps_percent", 100, ".0%"),
+    ("L1 hits", "l1_hit_percent", 100, ".0%"),
+    ("L2 MB", "l2_bytes", 1e6, ",.0f"),
+    ("DRAM MB", "dram_bytes", 1e6, ",.0f"),
+    ("instr./tile", "instructions_per_sample", 1, ".1f"),
+    ("conflicts/tile", "bank_conflicts_per_sample", 1, ".2f"),
 )
+COUNTER_HEADINGS = ("workload", "variant", *(heading for heading, *_ in COUNTERS))
 UNCOUNTED_HEADINGS = ("workload", "variant", "why there are no counters")
 CEILING_HEADINGS = ("workload", "ceiling", "ms", "cycles/tile", "configuration")
 CEILING_NAMES = {
-    "l1": "tiles through L1",
-    "shared": "tiles from shared memory",
-    "tma": "a TMA instruction per tile",
-    "copy": "copy bandwidth",
-    "launch": "an empty launch",
-}
+    "l1": "tiles through L1", "shared": "tiles from shared memory", "tma": "a TMA instruction per tile",
+    "copy": "copy bandwidth", "launch": "an empty launch",
+}  # fmt: skip
 LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "launch": "launch"}
 
 
@@ -86,7 +80,7 @@ def _measured(row):
 
 def _counted(row):
     counts = row["profile"]
-    return [format(counts[key] / unit, how) if key in counts else "" for key, unit, how in COUNTERS]
+    return [format(counts[key] / unit, how) if key in counts else "" for _, key, unit, how in COUNTERS]
 
 
 def _ceiling(row):

@@ -58,13 +58,11 @@ def expand(grid):
     names = grid.pop("variant", ["direct"])
     names = list(VARIANTS) if names == ["all"] else names
     known = {name: defaults_of(name) for name in names}
+    usable = {"workload", "linked", *WORKLOAD_FIELDS}.union(*known.values())
     for key in grid:
-        if key not in ("workload", "linked", *WORKLOAD_FIELDS) and not any(
-            key in defaults for defaults in known.values()
-        ):
-            raise ConfigError(
-                key, ",".join(grid[key]), f"is a parameter of none of {', '.join(names)}"
-            )
+        if key not in usable:
+            rule = f"is a parameter of none of {', '.join(names)}"
+            raise ConfigError(key, ",".join(grid[key]), rule)
     points = {}
     for name in names:
         for texts in itertools.product(*grid.values()):
@@ -81,11 +79,8 @@ def _point(name, defaults, texts):
     workload = workload.replace(
         **{key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
     )
-    parameters = tuple(
-        (key, parse_like(key, defaults[key], text))
-        for key, text in texts.items()
-        if key in defaults
-    )
+    given = {key: text for key, text in texts.items() if key in defaults}
+    parameters = tuple((key, parse_like(key, defaults[key], text)) for key, text in given.items())
     linked = parse_like("linked", False, texts.get("linked", "0"))
     return point_of(Entry(name, parameters, linked), workload)
 
@@ -166,19 +161,12 @@ def _open(path, gpu, repeats, seed):
 def _row(point, result, gpu):
     workload = point.workload
     row = {
-        "key": point.key,
-        **columns(workload),
-        "kind": "variant",
-        "variant": point.entry.label,
-        "name": point.entry.variant,
-        "parameters": dict(point.entry.parameters),
-        "fetch": pick_variant(point.entry.variant).fetch,
-        "commit": record.commit(),
-        "date": record.now(),
-        **result,
-    }
+        "key": point.key, **columns(workload), "kind": "variant", "variant": point.entry.label,
+        "name": point.entry.variant, "parameters": dict(point.entry.parameters),
+        "fetch": pick_variant(point.entry.variant).fetch, "commit": record.commit(),
+        "date": record.now(), **result,
+    }  # fmt: skip
     if gpu and "median_ms" in result:
-        row |= rates(
-            result["median_ms"], workload.samples, bytes_of(workload), gpu.sms, clock(gpu)["ghz"]
-        )
+        ghz = clock(gpu)["ghz"]
+        row |= rates(result["median_ms"], workload.samples, bytes_of(workload), gpu.sms, ghz)
     return row

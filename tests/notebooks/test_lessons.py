@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
-from numba import cuda, int32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint64
 
 from numba_deform.compiler import kernel
 from numba_deform.course import lessons

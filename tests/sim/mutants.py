@@ -54,24 +54,25 @@ CALLS = """
     mbarrier_arrive mbarrier_arrive_expect_tx mbarrier_try_wait_parity mbarrier_wait
     acquire commit wait release first_state advance advance_both make_advance full_barrier
     ld_acquire_cta_shared_b32 atom_exch_release_cta_shared_b32 flag_set flag_wait flag_of
-    acquire_stage release_stage
-    cp_async_bulk_tensor_3d cp_async_bulk_tensor_5d load_box map_of issue issue_step take_step
-    write_weights PipelineState Ring Source runs_of slot_of
+    acquire_stage release_stage release_in_warp
+    cp_async_bulk_tensor_3d cp_async_bulk_tensor_5d load_box map_of issue take_step
+    produce consume find_rows read_slots write_weights read_weights
+    PipelineState Ring Source runs_of slot_of
 """.split()
 # or computes one of these: stages, parities, counts, bytes, addresses of barriers, flags and tiles,
 OPERANDS = """
     state now ahead stage barrier parity step
-    STAGES LEAD BARRIERS ARRIVALS PER_WARP STRETCH STRETCHES PREPARE_RUN
-    TILE SLOT STAGE_BYTES PER_LANE STEP_SHIFT MAPS_BYTES
-    full ring flag maps_here number owner
-    tiles_address weights_address slots slot first tile here told
+    LEAD BARRIERS ARRIVALS PER_WARP STRETCH STRETCHES PREPARE_RUN
+    WARP_BYTES WARP_STEP_BYTES PER_LANE STEP_SHIFT ROW_SHIFT MAPS_BYTES
+    full ring number owner
+    tiles_address slots slot first tile here told
     lanes exists bytes_to_come
     next_i next_n ahead_i ahead_n next_item next_r item
 """.split()
 # or stands in one of these functions, which do nothing else.
 FUNCTIONS = """
     barrier_count advance full_barrier runs_of slot_of flag_of map_of ring_barriers shared_bytes
-    block_layout sample_of slot_at
+    sample_of slot_at block_layout acquire_stage release_stage
 """.split()
 # In tiles.py only what tells the copies where and how much.
 ONLY = {"numba_deform.kernels.shared.tiles": ("bytes", "stage_layout", "runs_of", "slot_of")}

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from helpers import LANDINGS, aligned, always, clean, expect, fault_of, floats, maps_of, nans, run
-from numba import cuda, float32, int32, uint8, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint8, uint32, uint64
 
 from numba_deform.compiler import kernel as typed
 from numba_deform.device.mbarrier import (
@@ -12,6 +11,7 @@ from numba_deform.device.mbarrier import (
     mbarrier_arrive_expect_tx,
     mbarrier_expect_tx,
     mbarrier_init,
+    mbarrier_test_wait_parity,
 )
 from numba_deform.device.memory import (
     cp_async_cg_16,
@@ -222,6 +222,32 @@ def test_two_loads_on_one_barrier_and_a_barrier_for_each():
 
 
 # --- who may read what has landed -----------------------------------------------------------------
+def test_who_polls_sees_a_copy_land_while_another_is_in_flight():
+    """A thread that spins looks again after each landing, not only when nothing is left to land."""
+
+    def kernel(source, other_is_there):
+        tile = cuda.shared.array(64, float32, alignment=16)
+        bars = cuda.shared.array(2, uint64)
+        bar, at = shared_address(bars), shared_address(tile)
+        for i in range(2):
+            mbarrier_init(bar + 8 * i, 1)
+        fence_mbarrier_init()
+        for i in range(2):
+            mbarrier_arrive_expect_tx(bar + 8 * i, 128)
+            cp_async_bulk_load(at + 128 * i, global_address(source) + 128 * i, 128, bar + 8 * i)
+        while mbarrier_test_wait_parity(bar, 0) == 0:
+            pass
+        other_is_there[0] = mbarrier_test_wait_parity(bar + 8, 0)
+        mbarrier_wait(bar + 8, 0)
+
+    seen = set()
+    for seed in range(8):
+        out = np.full(1, 7, np.uint32)
+        run(kernel, aligned(floats(64)), out, block=1, seed=seed)
+        seen.add(int(out[0]))
+    assert 0 in seen
+
+
 def visibility_kernel(waiters, barrier):
     """Threads below ``waiters`` wait for the copy; all read it after ``barrier()``."""
     at_once = barrier is None

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from greenlet import greenlet
 from helpers import LANDINGS, expect, fault_of, floats, maps_of, nans, run
-from numba import cuda, float32, int32, uint32
-from numba.cuda import types
+from numba import cuda, float32, int32, types, uint32
 from ring import THREADS, arguments, ring
 
 from numba_deform.compiler import kernel as typed

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers import nans, run
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from numba_deform.compiler import Kernel
 from numba_deform.compiler.rewrite import rewritten

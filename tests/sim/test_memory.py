@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from helpers import LANDINGS, aligned, always, clean, expect, fault_of, floats, nans, run
-from numba import cuda, float32, int8, int32, int64, uint8, uint16, uint32, uint64
-from numba.cuda import types
+from numba import cuda, float32, int8, int32, int64, types, uint8, uint16, uint32, uint64
 
 from numba_deform.compiler import kernel as typed
 from numba_deform.device import memory as m

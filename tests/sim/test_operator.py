@@ -1,12 +1,18 @@
 """The operator's kernels on the CPU engine against the float64 reference."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from helpers import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numba_deform import preset
+from numba_deform import ConfigError, preset
+from numba_deform.attention.bind import Bound
+from numba_deform.attention.checks import problem_of
+from numba_deform.attention.reference import TOLERANCE, Exact
+from numba_deform.kernels.registry import variant
 from numba_deform.workloads.workload import Workload
 
 
@@ -129,3 +135,39 @@ def test_any_shape(data):
 
 def test_quick_workload_of_the_seeds():
     check(preset("quick", num_query=16).generate(seed=5), "tma", stages=2, threads=64, min_blocks=0)
+
+
+# --- a bound call ---------------------------------------------------------------------------------
+def bound(name, inputs, **parameters):
+    problem, chosen = problem_of(inputs), variant(name)
+    config = chosen.configure(problem.constants, **parameters)
+    return Bound(problem, chosen, config, None, inputs.sampling_locations)
+
+
+def test_a_bound_call_runs_again_and_again():
+    inputs = preset("tiny").generate(seed=4)
+    arrays = (inputs.value, inputs.sampling_locations, inputs.attention_weights)
+    call = bound("window", inputs, consumers=2, cell=(2, 2))
+    assert call.outside() is None
+    for seed in (0, 1):
+        out, report = call.run(arrays, seed=seed)
+        assert Exact.of(inputs).error(out) < TOLERANCE["float16"] and report.cycles > 0
+        assert 0 <= call.outside() < 1 and call.outside() is None
+    direct = bound("direct", inputs)
+    direct.run(arrays)
+    assert direct.outside() is None
+
+
+def test_parameters_stand_for_operands_by_name():
+    inputs = preset("tiny").generate(seed=4)
+    call = bound("tma", inputs)
+    problem = call.problem
+    call.kernel = SimpleNamespace(parameters=("out", "rows", "trace_block", "debug_row", "value"))
+    assert call.arguments("abcd") == ("d", problem.rows, -1, -1, "a")
+    assert call.arguments("abcd", extra={"trace_block": 3})[2] == 3
+    call.kernel = SimpleNamespace(parameters=("value", "maps"))
+    maps = call.arguments("abcd", maps=lambda *options: options)[1]
+    assert maps == (call.config.maps, call.config.map_box(problem.constants), call.config.l2_promotion)
+    call.kernel = SimpleNamespace(parameters=("value", "heigth"))
+    with pytest.raises(ConfigError, match="^parameter=heigth: of a kernel must be one of batches, debug, "):
+        call.arguments("abcd")

@@ -528,7 +528,7 @@ def test_inspect_finds_tools_on_the_path(monkeypatch):
 def run_program(*words):
     """The command line in a process of its own: its child writes to the real standard output."""
     return subprocess.run(
-        [sys.executable, "-m", "numba_deform.cli", *words],
+        [sys.executable, "-m", "numba_deform", *words],
         capture_output=True,
         text=True,
         timeout=800,
@@ -597,7 +597,7 @@ def test_every_example_of_the_help_is_understood():
 
 def test_a_closed_pipe_is_no_error():
     process = subprocess.Popen(
-        [sys.executable, "-m", "numba_deform.cli", "help"], stdout=subprocess.PIPE,
+        [sys.executable, "-m", "numba_deform", "help"], stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )  # fmt: skip
     process.stdout.close()

@@ -19,7 +19,7 @@ COPIED = (
 )  # fmt: skip
 LIMIT = 800  # seconds for one command, which is meant to take a few
 PROGRAMS = {
-    "numba-deform": ("-m", "numba_deform.cli"),
+    "numba-deform": ("-m", "numba_deform"),
     "pytest": ("-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "addopts=-q -m 'not full'"),
     "python": (),
 }

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numba_deform.attention.reference import TOLERANCE, reference, relative_error
+from numba_deform.attention.reference import TOLERANCE, Exact, reference, relative_error
 from numba_deform.kernels.problem import NUMPY_DTYPES, interior_rows
 from numba_deform.workloads.presets import preset
 from numba_deform.workloads.workload import Workload
@@ -244,3 +244,23 @@ def test_tolerance_admits_rounding_and_little_else(dtype):
     pixels = inputs.sampling_locations.astype(np.float16) * size - np.float16(0.5)
     moved = (pixels.astype(np.float64) + 0.5) / size
     assert relative_error(call(inputs, sampling_locations=moved), exact) > 2 * TOLERANCE[dtype]
+
+
+def test_exact_rows_of_a_large_output():
+    inputs = Workload("few", batch=2, levels=((3, 2),), num_query=9, num_heads=1, channels=8,
+                      num_points=2).generate(seed=1)  # fmt: skip
+    whole = reference(
+        inputs.value, inputs.spatial_shapes, inputs.level_start_index,
+        inputs.sampling_locations, inputs.attention_weights,
+    )  # fmt: skip
+    every, some = Exact.of(inputs), Exact.of(inputs, most=5)
+    assert every.rows.tolist() == list(range(18)) and np.array_equal(every.values, whole.reshape(18, 8))
+    assert len(set(some.rows)) == 5 and np.array_equal(some.rows, Exact.of(inputs, most=5).rows)
+    assert every.error(whole) == some.error(whole) == 0
+    for row, wrong in ((some.rows[0], some), (int(np.setdiff1d(every.rows, some.rows)[0]), every)):
+        spoilt = whole.copy()
+        spoilt.reshape(18, 8)[row] += 1
+        assert wrong.error(spoilt) > 0
+    unwritten = whole.copy()
+    unwritten.reshape(18, 8)[np.setdiff1d(every.rows, some.rows)[0], 0] = np.nan
+    assert np.isnan(some.error(unwritten))  # though the row is none of those compared

@@ -9,7 +9,7 @@ without the padding, and checked on an H200 that the full box counts.
 """
 
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init

@@ -10,7 +10,7 @@ and SLOT).
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init

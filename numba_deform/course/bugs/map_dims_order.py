@@ -11,7 +11,7 @@ Y for W, Z for H.
 """
 
 from numba import cuda, int32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init

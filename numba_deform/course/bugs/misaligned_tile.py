@@ -9,7 +9,7 @@ in inclusionAI/humming (pull request 21) and is enforced by nvFuser (NVIDIA/Fuse
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba.core import types
 
 from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init

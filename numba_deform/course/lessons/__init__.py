@@ -14,6 +14,6 @@ Drawings are in ``pictures``, earlier measurements in ``results``; exercises are
 the checks of lesson N are in ``lessonN``.
 """
 
-from .running import Ran, cpu_only, engine, feature_map, run, show_fault, slider
+from .running import Ran, cpu_only, engine, feature_map, machine_code, run, show_fault, slider
 
-__all__ = ["Ran", "cpu_only", "engine", "feature_map", "run", "show_fault", "slider"]
+__all__ = ["Ran", "cpu_only", "engine", "feature_map", "machine_code", "run", "show_fault", "slider"]

@@ -3,8 +3,7 @@
 from unittest import mock
 
 import numpy as np
-from numba import cuda, int32, uint32, uint64
-from numba.cuda import types
+from numba import cuda, int32, types, uint32, uint64
 
 from ...compiler import kernel, u64
 from ...device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init

@@ -314,7 +314,7 @@ LINES = {  # what the exercise asks for -> (its instruction, others that it may 
 
 @exercise("They stand in the order of the kernel: init, fence, sync, arrive, load, wait.")
 def sass(load, announce, wait, taken_apart):
-    """The opcodes of three lines, as strings; ``taken_apart``: the kernel's ``sass.Inspection``."""
+    """The opcodes of three lines, as strings; ``taken_apart``: the kernel's ``sass.Inspection``, or None."""
     for name, got in (("load", load), ("announce", announce), ("wait", wait)):
         opcode, others = LINES[name]
         require(
@@ -330,9 +330,8 @@ def sass(load, announce, wait, taken_apart):
             f"{name} = 'SYNCS' names all operations on mbarriers. Which of them is it? Take the word after "
             "the dot too.",
         )
-        absent = (
-            "" if got.split(".")[0] in taken_apart.instructions else ", which is not in this kernel"
-        )
+        known = taken_apart is None or got.split(".")[0] in taken_apart.instructions
+        absent = "" if known else ", which is not in this kernel"
         raise Wrong(
             f"{name} is not {got}{absent}. Look for the registers: who uses the barrier's address?"
         )

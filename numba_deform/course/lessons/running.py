@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...compiler.sass import ToolMissing, inspect_kernel
 from ...device.limits import HOPPER
+from ...device.packages import CudaMissing
 from ...engines.cpu import Report, SimFault, simulate
 from ...engines.gpu.device import GpuMissing, find_gpu, gpu_or_none
 from ...engines.gpu.in_place import launch_in_place
@@ -37,6 +39,15 @@ def engine():
             f"{VARIABLE}=gpu needs compute capability 9.0, and {gpu.describe()} is older"
         )
     return "cpu"
+
+
+def machine_code(kernel):
+    """The ``Inspection`` of a kernel, or None, with the reason printed, where there is no compiler."""
+    try:
+        return inspect_kernel(kernel)
+    except (CudaMissing, ToolMissing) as error:
+        print(f"No machine code to look at here: {error}.")
+        return None
 
 
 @dataclass(frozen=True)

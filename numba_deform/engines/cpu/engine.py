@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import cuda
-from numba.cuda import types
+from numba import cuda, types
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ...compiler.rewrite import rebind

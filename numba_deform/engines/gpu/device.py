@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...device.packages import CudaMissing, require_cuda
+
 
 class GpuMissing(RuntimeError):
     """There is no GPU, or none that can run this; the text says what was looked for."""
@@ -39,12 +41,15 @@ class Gpu:
 @functools.cache
 def _find(number):
     try:
+        require_cuda("the GPU engine")
         from cuda.bindings import driver
         from cuda.core import Device
 
         device = Device(number)
         device.set_current()
         status, version = driver.cuDriverGetVersion()
+    except CudaMissing as error:
+        raise GpuMissing(f"no CUDA GPU can be used: {error}") from None
     except Exception as error:  # no driver, no device, or one that cannot be initialised
         raise GpuMissing(f"no CUDA GPU can be used: {type(error).__name__}: {error}") from None
     capability = device.compute_capability
