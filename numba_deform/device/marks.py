@@ -42,17 +42,3 @@ def mark(marks, kind, state):
         low, high = uint32(now & uint64(0xFFFFFFFF)), uint32(now >> uint64(32))
         st_global_v4(marks.cursor[0], low, high, about, uint32(1))
         marks.cursor[0] = marks.cursor[0] + uint64(MARK_BYTES)
-
-
-def make_marks(on):
-    """Until the kernels are without marks: two functions that do nothing."""
-
-    @cuda.jit(device=True, inline="always")
-    def none(buffer, block, warp, lane):
-        return uint64(0)
-
-    @cuda.jit(device=True, forceinline=True)
-    def no_mark(marks, kind, state):
-        pass
-
-    return none, no_mark
