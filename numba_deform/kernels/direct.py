@@ -46,7 +46,7 @@ def build(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def weights_inside(iy, w_up, w_down, height):
-        """The weights of the two rows of the level that are read; a row of the tile that is outside has none."""
+        """The weights of the two rows that are read; a row of the tile that is outside weighs nothing."""
         if iy < 0:
             w_up, w_down = w_down, float32(0)
         elif iy >= height - 1:
