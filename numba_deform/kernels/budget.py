@@ -43,29 +43,19 @@ def occupancy(threads, registers, shared_bytes, limits):
     if registers is not None and not 1 <= registers <= MAX_REGISTERS:
         raise ValueError(f"registers={registers}: a thread has from 1 to {MAX_REGISTERS}")
     warps = -(-threads // 32)
+    shared = _round_up(shared_bytes + RESERVED_SHARED, SHARED_UNIT)
     held = {
-        "shared memory": _blocks_by_shared(shared_bytes, limits),
+        "shared memory": limits.shared // shared if shared_bytes <= limits.block_shared else 0,
         "warps": limits.warps // warps,
         "blocks": limits.blocks,
     }
     if registers is not None:
-        held["registers"] = _blocks_by_registers(warps, registers)
+        # A warp takes all of its registers from one quarter: what is left over in each is of no use.
+        each = _round_up(registers, REGISTER_UNIT) * 32
+        held["registers"] = QUARTER_REGISTERS // each * QUARTERS // warps
     blocks = min(held.values())
     limiters = tuple(sorted(name for name, count in held.items() if count == blocks))
     return Occupancy(blocks, blocks * warps, limiters)
-
-
-def _blocks_by_registers(warps, registers):
-    """Registers belong to a quarter, and a warp takes all of its own from one: what is left over in
-    each quarter is of no use."""
-    each = _round_up(registers, REGISTER_UNIT) * 32
-    return QUARTER_REGISTERS // each * QUARTERS // warps
-
-
-def _blocks_by_shared(shared_bytes, limits):
-    if shared_bytes > limits.block_shared:
-        return 0
-    return limits.shared // _round_up(shared_bytes + RESERVED_SHARED, SHARED_UNIT)
 
 
 def _round_up(number, unit):

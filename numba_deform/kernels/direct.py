@@ -48,12 +48,9 @@ def build(config, constants):
     def weights_inside(iy, w_up, w_down, height):
         """The weights of the two rows that are read; a row of the tile that is outside weighs nothing."""
         if iy < 0:
-            w_up, w_down = w_down, float32(0)
-        elif iy >= height - 1:
-            if height > 1:
-                w_up, w_down = float32(0), w_up
-            else:
-                w_down = float32(0)
+            return w_down, float32(0)
+        if iy >= height - 1:
+            return (float32(0), w_up) if height > 1 else (w_up, float32(0))
         return w_up, w_down
 
     @cuda.jit(device=True, forceinline=True)
@@ -76,17 +73,15 @@ def build(config, constants):
         valid = number < rows
         # The last block's spare lanes work along, and store nothing.
         number = min(number, int32(rows - 1))
-        row = Row(
-            int32(div_u32(number, rows_per_batch)), int32(rem_u32(number, heads)), number, valid
-        )
+        batch, head = int32(div_u32(number, rows_per_batch)), int32(rem_u32(number, heads))
+        row = Row(batch, head, number, valid)
         pixel_bytes = int32(heads * ROW_BYTES)
         plane = global_at(value, global_at(0, row.batch, spatial_size), pixel_bytes)
         plane = global_at(plane, row.head, ROW_BYTES)
 
         acc, raw = new_sums(), new_raw()
         offset = cuda.local.array(WORDS, uint32)
-        word_a = cuda.local.array(WORDS, uint32)
-        word_b = cuda.local.array(WORDS, uint32)
+        word_a, word_b = cuda.local.array(WORDS, uint32), cuda.local.array(WORDS, uint32)
 
         for r in range(layout.rounds):
             # Prepare this lane's run.

@@ -46,12 +46,9 @@ class Constants:
                 raise ConfigError(field, getattr(self, field), "must be at least 1")
         row = self.channels * ITEMSIZE[self.dtype]
         if row % 16 or not 16 <= row <= 256:
-            raise ConfigError(
-                "channels",
-                self.channels,
-                f"of {self.dtype} are {row} bytes a head; a multiple of 16 from 16 to 256 is needed, "
-                "for 16-byte loads and TMA boxes",
-            )
+            rule = (f"of {self.dtype} are {row} bytes a head; a multiple of 16 from 16 to 256 is needed, "
+                    "for 16-byte loads and TMA boxes")  # fmt: skip
+            raise ConfigError("channels", self.channels, rule)
 
 
 class Level(NamedTuple):

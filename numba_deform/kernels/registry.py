@@ -64,9 +64,8 @@ class Variant:
         known = [f.name for f in dataclasses.fields(self.config)]
         for key in parameters:
             if key not in known:
-                raise ConfigError(
-                    key, parameters[key], f"{self.name} has the parameters {', '.join(known)}"
-                )
+                rule = f"{self.name} has the parameters {', '.join(known)}"
+                raise ConfigError(key, parameters[key], rule)
         return self.config(**{**self.preset, **parameters})
 
     @property
@@ -191,9 +190,8 @@ def register(entry, replace=False):
     _check_entry(entry)
     name = entry.name
     if name in [*VARIANTS, *OLD_NAMES] and not (replace and name in _registered):
-        hint = (
-            "replace=True replaces it" if name in _registered else "it is one of the package's own"
-        )
+        own = "it is one of the package's own"
+        hint = "replace=True replaces it" if name in _registered else own
         raise ConfigError("name", name, f"exists already; {hint}")
     _registered[name] = VARIANTS[name] = entry
     return Registration(entry)
@@ -222,7 +220,5 @@ def _check_entry(entry):
     for f in dataclasses.fields(config):
         if f.default is dataclasses.MISSING:
             raise ConfigError("config", config.__name__, f"its field {f.name} needs a default")
-    if not hasattr(
-        entry.unresolved(**entry.preset), "threads"
-    ):  # refuses a preset that does not fit
+    if not hasattr(entry.unresolved(**entry.preset), "threads"):  # refuses a preset that does not fit
         raise ConfigError("config", config.__name__, "has no threads, the size of a block")

@@ -97,7 +97,6 @@ class Window:
 
     @property
     def threads(self):
-        """Threads of a block."""
         return 32 * (self.consumers + 1)
 
     def __post_init__(self):
@@ -149,11 +148,18 @@ class Window:
 
     def level_boxes(self, levels):
         """((height, width), ..) of each level's window: typical ones, until a problem is known."""
-        typical = (TYPICAL_BOXES[min(n, len(TYPICAL_BOXES) - 1)] for n in range(levels))
-        return self.boxes or tuple(typical)
+        last = len(TYPICAL_BOXES) - 1
+        return self.boxes or tuple(TYPICAL_BOXES[min(n, last)] for n in range(levels))
+
+    def corners_bytes(self, constants):
+        """Bytes of the windows' corners of a block."""
+        return self.stages * constants.levels * CORNER_BYTES
 
     def shared_bytes(self, constants):
-        return shared_bytes(self, constants)
+        """The ``SharedBytes`` of a block: of windows, of barriers, of corners and prepared samples."""
+        windows = self.stages * sum(window_bytes(self.level_boxes(constants.levels), constants))
+        samples = self.consumers * samples_bytes(self, constants)
+        return SharedBytes(windows, 16 * self.stages, self.corners_bytes(constants) + samples)
 
 
 TYPICAL_BOXES = ((12, 16), (10, 12), (8, 10), (8, 8))
@@ -167,25 +173,11 @@ class FittedWindow(Window):
 
 
 # Where a block's windows, their corners and the warps' prepared samples start in shared memory.
-Shared = namedtuple("Shared", ["windows", "corners", "samples"])
+Shared = namedtuple("Shared", "windows corners samples")
 # The tables of ``window_fit`` that say which rows there are, and how many.
-Plan = namedtuple("Plan", ["schedule", "order", "items", "slots", "queries", "heads", "stride"])
+Plan = namedtuple("Plan", "schedule order items slots queries heads stride")
 # Addresses of the operands, and bytes of a pixel and of a batch of the value.
-Data = namedtuple(
-    "Data", ["value", "levels", "locations", "weights", "counts", "pixel_bytes", "spatial_size"]
-)
-
-
-def shared_bytes(config, constants):
-    """The ``SharedBytes`` of a block: of windows, of barriers, of corners and prepared samples."""
-    windows = config.stages * sum(window_bytes(config.level_boxes(constants.levels), constants))
-    samples = config.consumers * samples_bytes(config, constants)
-    return SharedBytes(windows, 16 * config.stages, corners_bytes(config, constants) + samples)
-
-
-def corners_bytes(config, constants):
-    """Bytes of the windows' corners of a block."""
-    return config.stages * constants.levels * CORNER_BYTES
+Data = namedtuple("Data", "value levels locations weights counts pixel_bytes spatial_size")
 
 
 def producer(config, constants):
@@ -203,9 +195,8 @@ def producer(config, constants):
     def read_window(plan, corners, item):
         """An item, and what the tables say of this lane's window; the last one where there are no more."""
         item = min(item, int32(plan.items - 1))
-        words = ld_global_v4(global_at(plan.schedule, item, 16))
-        corner = ld_global_v4(global_at(corners, item * int32(LEVELS) + lane(), 16))
-        return item_of(words), corner
+        what = item_of(ld_global_v4(global_at(plan.schedule, item, 16)))
+        return what, ld_global_v4(global_at(corners, item * int32(LEVELS) + lane(), 16))
 
     @cuda.jit(device=True, forceinline=True)
     def issue(ring, state, shared, maps, what, corner):
@@ -243,7 +234,7 @@ def build(config, constants):
     PIXEL = constants.channels * ITEMSIZE[constants.dtype]
     LEVELS, STAGES = constants.levels, config.stages
     CONSUMERS, THREADS = config.consumers, config.threads
-    shared_size, CORNERS_BYTES = shared_bytes(config, constants), corners_bytes(config, constants)
+    shared_size, CORNERS_BYTES = config.shared_bytes(constants), config.corners_bytes(constants)
     STATIC_BYTES, loads = static_bytes(sum(shared_size)), map_parts(constants, config.maps)
     produce, consume = producer(config, constants), consumer(config, constants)
 

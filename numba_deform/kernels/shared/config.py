@@ -78,13 +78,11 @@ class Rows:
         """The configuration with nothing left open; its shared memory may still be too large."""
         config = with_arithmetic(self, constants)
         layout = lane_layout(self.lanes, constants)
-        if layout.chunks_per_lane > 4:
-            raise ConfigError(
-                "lanes",
-                self.lanes,
-                f"would give a lane {layout.chunks_per_lane} chunks of 16 bytes, more than its registers "
-                f"hold (4); use at least {layout.chunk_lanes * layout.chunks_per_lane // 4}",
-            )
+        chunks = layout.chunks_per_lane
+        if chunks > 4:
+            rule = (f"would give a lane {chunks} chunks of 16 bytes, more than its registers hold (4); "
+                    f"use at least {layout.chunk_lanes * chunks // 4}")  # fmt: skip
+            raise ConfigError("lanes", self.lanes, rule)
         return config
 
     def resolve(self, constants):
@@ -92,12 +90,9 @@ class Rows:
         config = self.complete(constants)
         total = sum(config.shared_bytes(constants))
         if dynamic_bytes(total) > SHARED_LIMIT:
-            raise ConfigError(
-                "stages",
-                self.stages,
-                f"with {self.threads} threads and {config.points_per_stage} points a stage takes {total} "
-                f"bytes of shared memory; a block has at most {SHARED_LIMIT}",
-            )
+            rule = (f"with {self.threads} threads and {config.points_per_stage} points a stage takes "
+                    f"{total} bytes of shared memory; a block has at most {SHARED_LIMIT}")  # fmt: skip
+            raise ConfigError("stages", self.stages, rule)
         return config
 
     def shared_bytes(self, constants):
