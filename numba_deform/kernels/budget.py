@@ -25,19 +25,16 @@ SHARED_UNIT = 128  # bytes
 
 # --- occupancy ------------------------------------------------------------------------------------
 class Occupancy(NamedTuple):
-    """Blocks and warps resident on an SM, and what allows no more: names, none where all is left."""
+    """Blocks and warps resident on an SM."""
 
     blocks: int
     warps: int
-    limiters: tuple[str, ...]
+    limiters: tuple[str, ...]  # what allows no more: registers, shared memory, warps, blocks
 
 
 def occupancy(threads, registers, shared_bytes, limits):
-    """The Occupancy of blocks of ``threads`` threads with ``shared_bytes`` bytes, static and dynamic.
-
-    ``registers`` are those of a thread; None leaves them out. ``limiters`` are among ``registers``,
-    ``shared memory``, ``warps`` and ``blocks``. Raises ValueError for what no kernel has.
-    """
+    """The :class:`Occupancy` of blocks of ``threads`` threads with ``shared_bytes`` bytes, static and dynamic.
+    ``registers`` are those of a thread; None leaves them out. Raises ValueError for what no kernel has."""
     if not 1 <= threads <= MAX_THREADS:
         raise ValueError(f"threads={threads}: a block has from 1 to {MAX_THREADS}")
     if registers is not None and not 1 <= registers <= MAX_REGISTERS:
@@ -68,18 +65,12 @@ SIZES = {"48 KB static": STATIC_LIMIT, "99 KB opt-in": 99 * KB, "227 KB opt-in":
 
 @dataclass(frozen=True)
 class Budget:
-    """What a block takes of an SM.
+    """What a block takes of an SM."""
 
-    shared     ``config.SharedBytes``: bytes of tiles, barriers and metadata
-    threads    of a block
-    limits     the SM
-    registers  of a thread; None where they are not known, and then not counted
-    """
-
-    shared: tuple
-    threads: int
-    limits: Limits
-    registers: int | None = None
+    shared: tuple  # ``config.SharedBytes``: bytes of tiles, barriers and metadata
+    threads: int  # of a block
+    limits: Limits  # of the SM
+    registers: int | None = None  # of a thread; None where they are not known, and then not counted
 
     @classmethod
     def of(cls, config, constants, limits, registers=None):
@@ -99,14 +90,11 @@ class Budget:
     @property
     def left(self):
         """``{size: bytes left}`` for each of ``SIZES``; negative by how much it does not fit."""
-        return {
-            name: size - (self.total if size == STATIC_LIMIT else self.allocated)
-            for name, size in SIZES.items()
-        }
+        used = {STATIC_LIMIT: self.total}
+        return {name: size - used.get(size, self.allocated) for name, size in SIZES.items()}
 
     @property
     def occupancy(self):
-        """The :class:`Occupancy`."""
         return occupancy(self.threads, self.registers, self.allocated, self.limits)
 
     @property
