@@ -48,9 +48,12 @@ def build(config, constants):
     def weights_inside(iy, w_up, w_down, height):
         """The weights of the two rows that are read; a row of the tile that is outside weighs nothing."""
         if iy < 0:
-            return w_down, float32(0)
-        if iy >= height - 1:
-            return (float32(0), w_up) if height > 1 else (w_up, float32(0))
+            w_up, w_down = w_down, float32(0)
+        elif iy >= height - 1:
+            if height > 1:
+                w_up, w_down = float32(0), w_up
+            else:
+                w_down = float32(0)
         return w_up, w_down
 
     @cuda.jit(device=True, forceinline=True)

@@ -54,44 +54,31 @@ class Layout(NamedTuple):
     run: int  # neighbouring samples of one level that a lane reads at once
     rounds: int  # how often, until all samples of a row are through
     each: int  # samples of a run that are prepared at a time
-
-    @property
-    def rows(self):
-        return 32 // self.lanes
-
-    @property
-    def owners(self):
-        """Lanes that prepare a row's samples."""
-        return self.lanes * self.owned
-
-    @property
-    def prepared(self):
-        """Samples that a lane prepares in a round."""
-        return self.owned * self.run
-
-    @property
-    def together(self):
-        """Samples of a row that are prepared at a time."""
-        return self.each * self.owners
+    rows: int  # of a warp
+    owners: int  # lanes that prepare a row's samples
+    prepared: int  # samples that a lane prepares in a round
+    together: int  # samples of a row that are prepared at a time
 
 
 def layout(constants):
-    """The :class:`Layout` for a ``configs.Constants`` with pixels of 64 or 128 bytes."""
+    """The :class:`Layout` for a ``problem.Constants`` with pixels of 64 or 128 bytes."""
     lanes = constants.channels * ITEMSIZE[constants.dtype] // 16
     samples = constants.levels * constants.points
     runs = [n for n in (1, 2, 4) if constants.points % n == 0]
     shares = [(owned, run) for owned in (1, 2) for run in runs]
 
     def cost(share):
-        """Rounds, each of which costs as much as several samples; samples that a lane prepares; loads for
-        a job's locations, each of which touches lines of 8 rows, or where a lane has two rows, of 4."""
+        """Rounds, each as dear as several samples; samples that a lane prepares; loads for a job's locations,
+        each of which touches lines of 8 rows, or where a lane has two rows, of 4."""
         owned, run = share
         rounds = -(-samples // (owned * run * lanes))
         return rounds, rounds * owned * run, -owned
 
     owned, run = min(shares, key=cost)
-    each = min(run, max(8 // (lanes * owned), 1))
-    return Layout(lanes, owned, run, -(-samples // (owned * run * lanes)), each)
+    owners, prepared = lanes * owned, owned * run
+    each = min(run, max(8 // owners, 1))
+    rounds = -(-samples // (prepared * lanes))
+    return Layout(lanes, owned, run, rounds, each, 32 // lanes, owners, prepared, each * owners)
 
 
 def sample_words(constants, arithmetic):
@@ -183,8 +170,8 @@ def consumer(config, constants):
     """The device function consume(..): adds up this warp's rows of item after item, as soon as the item's
     windows are there."""
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
-    LANES, OWNED, RUN, ROUNDS, EACH = shape
-    ROWS, OWNERS, TOGETHER, PARTS = shape.rows, shape.owners, shape.together, RUN // EACH
+    LANES, OWNED, RUN, ROUNDS, EACH, ROWS, OWNERS, _, TOGETHER = shape
+    PARTS = RUN // EACH
     ROW_SHIFT, OWNER_SHIFT = LANES.bit_length() - 1, OWNERS.bit_length() - 1
     LEVELS, POINTS = constants.levels, constants.points
     SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]

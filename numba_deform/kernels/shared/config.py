@@ -107,8 +107,7 @@ class Staged(Rows):
     stages            depth of the ring (>= 1); 1 does not overlap
     points_per_stage  how many samples of each row one stage holds: 1, 2, 4 or 8, or as many as a lane
                       prepares (its run, lanes.py), if they are fewer
-    debug             the kernel copies one row's tiles as they arrive, for ``run debug=1``, and on a GPU
-                      its waits are bounded: a hang ends in a report
+    debug             one row's tiles are copied as they arrive, and on a GPU a hang ends in a report
     trace             the kernel writes down what its warps do when, for ``timeline``
     """
 
@@ -143,8 +142,8 @@ class Boxes(Staged):
                       which the CPU engine refuses
     prefetch_maps     prefetch.tensormap at the start of every block
     l2_promotion      how much L2 fetches for a tile: none, 64B, 128B or 256B
-    batches_abreast   batches that neighbouring items take turns among (>= 1). A divisor of the number of SMs
-                      (132) leaves the blocks of an SM with one batch, and its TMA unit with few maps
+    batches_abreast   batches that neighbouring items take turns among (>= 1). With a divisor of the number of
+                      SMs (132) the blocks of an SM have one batch, and its TMA unit has few maps
     """
 
     box: tuple[int, int] = (2, 2)
@@ -157,8 +156,8 @@ class Boxes(Staged):
     def __post_init__(self):
         super().__post_init__()
         if len(self.box) != 2 or not all(2 <= n <= 256 for n in self.box):
-            shown = "x".join(map(str, self.box))
-            raise ConfigError("box", shown, "must be a height and a width from 2 to 256")
+            rule = "must be a height and a width from 2 to 256"
+            raise ConfigError("box", "x".join(map(str, self.box)), rule)
         one_of(self, "maps", ("batch", "level"))
         one_of(self, "l2_promotion", L2_PROMOTIONS)
         at_least_one(self, "batches_abreast")

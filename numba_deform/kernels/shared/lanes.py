@@ -10,10 +10,9 @@ lanes work on it, each with 16 bytes of channels (a *chunk*) of one column of th
 With more lanes than that the samples are split among *parts*; with fewer, a lane takes both sides,
 then several chunks. At the end the sides and parts are added up by shuffles.
 
-Where a sample lies and what it weighs is computed once, by one lane for each side, and fetched by the
-others with shuffles. Each lane prepares a *run*: 1, 2, 4 or 8 neighbouring samples of one level, so
-that it reads their locations and weights with wide loads. The runs of all lanes of a part are a
-*round*; a row takes as many rounds as its samples need, usually one.
+Where a sample lies and what it weighs is computed by one lane for each side, and fetched by the others with
+shuffles. Each lane prepares a *run*, 1, 2, 4 or 8 neighbouring samples of one level that it reads with wide
+loads. The runs of all lanes of a part are a *round*; a row takes as many as its samples need, usually one.
 """
 
 from typing import NamedTuple
