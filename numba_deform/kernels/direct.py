@@ -1,8 +1,7 @@
 """direct: four plain 16-byte loads per sample, served by L1. Runs on any architecture.
 
-One row (batch, query, head) belongs to a few neighbouring lanes (lanes.py). Every lane prepares a run of
-samples: where the two rows of each 2x2 tile start and what they weigh. Then all lanes go through all
-runs, fetch each sample's numbers from the lane that has them, and load and add their own 16 bytes.
+Every lane prepares a run of samples (lanes.py): where the two rows of each 2x2 tile start and what they
+weigh. Then all lanes go through all runs, fetch each sample's numbers, and load and add their own 16 bytes.
 """
 
 from dataclasses import dataclass

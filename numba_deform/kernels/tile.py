@@ -1,8 +1,7 @@
 """tile: the 2x2 tile goes through shared memory, copied by the lanes themselves. Any architecture.
 
-What ``direct`` reads from L1 is here brought to shared memory first, and read from there; the same memory
-serves all levels. ``copy=plain`` loads 16 bytes to registers and stores them; ``copy=cp_async`` leaves that
-to the asynchronous copy of sm_80 on, so that STAGES - 1 steps are under way while one is added up:
+``copy=plain`` loads 16 bytes to registers and stores them; ``copy=cp_async`` leaves that to the asynchronous
+copy of sm_80 on, so that STAGES - 1 steps are under way while one is added up:
 
     for each step:
         copy the step that is STAGES - 1 ahead

@@ -12,8 +12,8 @@ Refilling a stage is safe because the warp has synchronised since it was last re
 ``syncwarp``), so no empty barrier is needed. Pixels outside the level arrive as zeros, so the
 border needs no care at all.
 
-``barriers`` says which full barrier a step uses (device/pipeline.py). With ``barrier_scope=block`` all
-warps share them: each still reads its own tiles only, but waits for everybody's.
+With ``barrier_scope=block`` all warps share the barriers: each still reads its own tiles only, but waits for
+everybody's.
 """
 
 import functools

@@ -16,8 +16,8 @@ in its window is loaded from global memory instead, and counted: where many are,
 A row's lanes each take 16 bytes of a pixel. With pixels of 64 bytes two rows share the 128 bytes that shared
 memory delivers at once, and would meet in the same banks half of the time: so even rows read a tile's
 even column first, odd rows its odd one. Where a sample lies and what it weighs is prepared by one lane, and
-goes through shared memory to the lanes of its row, which all read one address. Most lanes prepare samples of
-their own row and of the one beside it, so that a load of locations reads whole lines.
+goes through shared memory to the lanes of its row. Most lanes prepare samples of their own row and of the one
+beside it, so that a load of locations reads whole lines.
 """
 
 import dataclasses
@@ -181,8 +181,7 @@ Data = namedtuple("Data", "value levels locations weights counts pixel_bytes spa
 
 
 def producer(config, constants):
-    """The device function produce(..): loads the windows of item after item, a lane each level's, as soon as
-    there is a stage for them."""
+    """The device function produce(..): loads the windows of each item, as soon as there is a stage for them."""
     LEVELS, PIXEL = constants.levels, constants.channels * ITEMSIZE[constants.dtype]
     boxes = config.level_boxes(LEVELS)
     sizes = window_bytes(boxes, constants)
@@ -225,12 +224,9 @@ def producer(config, constants):
 
 
 def build(config, constants):
-    """The kernel for a ``Window`` and ``problem.Constants``.
-
-    Arguments: address of the tensor maps, as for ``tma``; value, levels (L, 4) int32; order, schedule, corners
-    and counts of ``window_fit.Tables``; locations, weights, out; items in the schedule, slots of a cell, B, Q,
-    heads, S.
-    """
+    """The kernel for a ``Window`` and ``problem.Constants``. Its operands: address of the tensor maps, as for
+    ``tma``; value, levels (L, 4) int32; order, schedule, corners, counts of ``window_fit.Tables``; locations,
+    weights, out; items in the schedule, slots of a cell, B, Q, heads, S."""
     PIXEL = constants.channels * ITEMSIZE[constants.dtype]
     LEVELS, STAGES = constants.levels, config.stages
     CONSUMERS, THREADS = config.consumers, config.threads

@@ -2,12 +2,11 @@
 
 A query's *reference point* is where its samples are: in an encoder, where every pixel of every level is a
 query, that pixel's centre; else the middle of its samples of the finest level. Queries are grouped into *cells*
-by the rectangle of the finest level in which their reference point lies. The samples of a cell then lie in
-the cell, moved and widened by the *offsets*: how far samples lie from their query's reference point, for each
-head and level. They are measured on some rows of the locations. A cell's windows start as those that hold most
-samples, and grow where that saves the most samples for a byte, while it pays and shared memory has room. Larger
-cells load fewer bytes for each query, and leave less room around them; where their size is left open, it is the
-one from which the least work is expected.
+by the rectangle of the finest level in which it lies. The samples of a cell then lie in the cell, moved and
+widened by the *offsets* from reference points, for each head and level, which are measured on some rows. A
+cell's windows start as those that hold most samples, and grow while it pays and shared memory has room. Larger
+cells load fewer bytes for each query, and leave less room around them; a size left open is chosen for the least
+expected work.
 """
 
 import bisect
@@ -181,10 +180,9 @@ def reference_points(problem, locations):
     if problem.queries == sum(level.height * level.width for level in problem.levels):
         return pixel_centres(problem.levels, np.float64)
     finest = np.asarray(locations[:, :, :, finest_level(problem)], np.float32)
+    median = np.nanmedian if np.isnan(finest).any() else np.median  # minding NaN takes ten times as long
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a query may have no number at all
-        # Minding NaN takes ten times as long.
-        median = np.nanmedian if np.isnan(finest).any() else np.median
         middle = median(finest, axis=(0, 2, 3))
     return np.nan_to_num(middle, nan=0.5, posinf=1.0, neginf=0.0).clip(-0.5, 1.5)
 
@@ -314,8 +312,8 @@ def level_windows(problem, boxes, corners, samples):
 
 
 def grow(levels, worth, has_room):
-    """Let each :class:`LevelWindow` grow where that saves the most samples for a byte, while those are more
-    than ``worth``, and ``has_room(boxes)``."""
+    """Let each window grow where that saves the most samples for a byte, while those are more than ``worth``,
+    and ``has_room(boxes)``."""
     offers = {level: level.best_offer() for level in levels}
     while offers:
         level = max(offers, key=lambda level: offers[level].rate)
@@ -425,10 +423,8 @@ def make_cells(problem, grid, references):
 
 
 def deal(costs, blocks):
-    """(rounds (r, blocks) of item numbers, or -1; what each block's items cost in all).
-
-    Dear items first, and in each round the dearest for the block that has the least.
-    """
+    """(rounds (r, blocks) of item numbers, or -1; what each block's items cost in all): dear items first, and
+    in each round the dearest for the block that has the least."""
     by_cost = np.argsort(-costs, kind="stable")
     work, rounds = np.zeros(blocks), []
     for first in range(0, len(costs), blocks):
@@ -444,7 +440,7 @@ def make_schedule(counts, costs, batches, heads, blocks):
     """The schedule of :class:`Tables` for cells with so many queries and such costs: the items are dealt to
     ``blocks`` blocks, which take them in turn."""
     grid = np.indices((batches, heads, len(counts)), np.int32).reshape(3, -1)
-    items = np.concatenate([grid, np.tile(counts, batches * heads)[None]]).T
+    items = np.vstack([grid, np.tile(counts, batches * heads)]).T
     rounds, _ = deal(np.tile(costs, batches * heads), blocks)
     rounds = rounds[:, np.argsort(rounds[-1] < 0, kind="stable")]  # who has one more comes first
     items = items[rounds[rounds >= 0]]

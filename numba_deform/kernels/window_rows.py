@@ -167,8 +167,7 @@ def floor_near(x):
 
 
 def consumer(config, constants):
-    """The device function consume(..): adds up this warp's rows of item after item, as soon as the item's
-    windows are there."""
+    """The device function consume(..): adds up this warp's rows of each item, once its windows are there."""
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
     LANES, OWNED, RUN, ROUNDS, EACH, ROWS, OWNERS, _, TOGETHER = shape
     PARTS = RUN // EACH
@@ -402,8 +401,8 @@ def consumer(config, constants):
 
 def outside(config, constants):
     """The device function add_outside(acc, place, view, data, job, number, lost): adds the samples that no
-    window holds, one after the other, from global memory. ``lost`` has a bit for each sample of this lane's
-    runs; ``number`` is that of this lane's own row."""
+    window holds, from global memory. ``lost`` has a bit for each sample of this lane's runs; ``number`` is that
+    of this lane's own row."""
     shape, PIXEL = layout(constants), constants.channels * ITEMSIZE[constants.dtype]
     ROWS, RUN, OWNED = shape.rows, shape.run, shape.owned
     ROW_SHIFT, OWNER_SHIFT = shape.lanes.bit_length() - 1, shape.owners.bit_length() - 1
