@@ -39,7 +39,7 @@ def room(module):
 
 
 def length(node):
-    """Lines of a function without those of the functions in it, which count by themselves: a builder makes many."""
+    """Lines of a function without those of the functions in it, which count by themselves."""
     inside = [n for n in ast.walk(node) if isinstance(n, FUNCTIONS) and n is not node]
     lines = set(range(node.lineno, node.end_lineno + 1))
     return len(lines - {line for n in inside for line in range(n.lineno, n.end_lineno + 1)})
