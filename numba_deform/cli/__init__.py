@@ -10,14 +10,13 @@ import re
 import subprocess
 import sys
 
-from .. import __version__
 from ..compiler.sass import ToolMissing
 from ..engines.cpu import SimFault
 from ..engines.gpu.device import GpuMissing, is_cuda_error
 from ..engines.tensormap import DriverMissing
 from ..measure.parameters import REAL, TEXT
 from ..measure.worker import run_program
-from . import bench, budget, bugs, keys, run, timeline, tools  # noqa: F401  (they enter their commands)
+from . import bench, budget, bugs, keys, run, tools  # noqa: F401  (they enter their commands)
 from .keys import BAD_INPUT, COMMANDS, INTERRUPTED, KEYS, RIGHT, Key, UsageError, closest, verdict
 
 TIME_LIMIT = Key("time_limit", REAL, "seconds")
@@ -67,8 +66,8 @@ Examples:
   numba-deform tune workload=detr-encoder-b4 patterns='local(2)',uniform
   numba-deform plot file=spread.json x=sigma out=spread.png
 """
-EITHER = "takes the GPU if there is one, else the CPU engine"
-GPU = {"no": "needs no GPU", "yes": "needs a GPU", "either": EITHER}
+GPU = {"no": "needs no GPU", "yes": "needs a GPU",
+       "either": "takes the GPU if there is one, else the CPU engine"}  # fmt: skip
 
 
 def help(words):
@@ -113,7 +112,8 @@ def main(argv=None):
     if not words or words[0] in ("-h", "--help"):
         words = ["help"]
     if words == ["--version"]:
-        print(f"numba-deform {__version__}")
+        package, _, _ = __package__.partition(".")  # loaded before this, which is a part of it
+        print(f"numba-deform {sys.modules[package].__version__}")
         return RIGHT
     try:
         if words[0].startswith("time_limit="):

@@ -16,9 +16,8 @@ from . import keys
 from .inputs import check_architecture, make_constants, try_inspect
 from .keys import RIGHT, Key, command, console, in_words, say, split_pairs, variant_options
 
-REGISTERS = Kind(
-    f"a whole number from 0 to {MAX_REGISTERS}", int, lambda number: 0 <= number <= MAX_REGISTERS
-)
+REGISTERS = Kind(f"a whole number from 0 to {MAX_REGISTERS}", int,
+                 lambda number: 0 <= number <= MAX_REGISTERS)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,9 @@ class Row:
 
 
 @command(
-    "budget",
-    keys.VARIANT, *keys.COMPILED_FOR,
+    "budget", keys.VARIANT, *keys.COMPILED_FOR,
     Key("registers", REGISTERS, "of a thread, instead of compiling to find out; 0 leaves them out"),
-    Key("markdown", FLAG, "print the table as Markdown"),
-    raw=True,
+    Key("markdown", FLAG, "print the table as Markdown"), raw=True,
 )  # fmt: skip
 def budget(words):
     """A long form for one configuration, a table for several."""
@@ -157,10 +154,8 @@ def _table(rows, swept):
     refusals = list(dict.fromkeys(str(row.refusal) for row in rows if row.refusal))
     unknown = list(dict.fromkeys(row.unknown for row in rows if row.unknown))
     sizes = [size.partition(" KB")[0] + " KB" for size in SIZES]
-    headers = [
-        *swept, *parts, "bytes", *sizes, "registers", *["spill loads"] * spilled, "blocks", "warps",
-        "occupancy", "limited by",
-    ]  # fmt: skip
+    headers = [*swept, *parts, "bytes", *sizes, "registers", *["spill loads"] * spilled, "blocks",
+               "warps", "occupancy", "limited by"]  # fmt: skip
     cells = []
     for row in rows:
         given = [show(row.parameters[name]) for name in swept]

@@ -12,22 +12,18 @@ from ..measure.parameters import COUNT, FLAG, Kind, one_of
 from . import keys
 from .keys import RIGHT, Key, UsageError, closest, command, console, say, verdict
 
-SCHEDULES = Kind(
-    f"{COUNT.accepts}, or all", lambda text: text if text == "all" else COUNT.parse(text)
-)
+SCHEDULES = Kind(f"{COUNT.accepts}, or all",
+                 lambda text: text if text == "all" else COUNT.parse(text))  # fmt: skip
 WRONG_NUMBERS = "nothing: only the numbers are wrong"
 
 
-@command(
-    "bugs",
-    Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
-    Key("fixed", FLAG, "run the right twin instead"),
-    Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
-    Key("schedules", SCHEDULES, "CPU engine: try that many orders of the threads, or all"),
-    Key("limit", COUNT, f"CPU engine: with schedules=all, at most that many, default {LIMIT}"),
-    *keys.SIMULATION[1:],
-    raw=True,
-)
+@command("bugs",
+         Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
+         Key("fixed", FLAG, "run the right twin instead"),
+         Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
+         Key("schedules", SCHEDULES, "CPU engine: try that many orders of the threads, or all"),
+         Key("limit", COUNT, f"CPU engine: with schedules=all, at most that many, default {LIMIT}"),
+         *keys.SIMULATION[1:], raw=True)  # fmt: skip
 def bugs(words):
     """A list of them; ``bugs NAME`` tells one's story and runs it."""
     if not words:
@@ -81,10 +77,8 @@ def _tell(bug):
         for code in text.splitlines():
             print(f"    {code}")
     say("cure", bug.cure)
-    say(
-        "on a GPU",
-        "it may hang" if bug.hangs else "it ends, with wrong numbers or an error, or by luck right",
-    )
+    ends = "it ends, with wrong numbers or an error, or by luck right"
+    say("on a GPU", "it may hang" if bug.hangs else ends)
     print()
 
 
@@ -105,12 +99,7 @@ def _simulate(bug, with_fault, options):
     what = (kernel, launch.grid, kernel.threads, launch.args, launch.shared_bytes)
     if options.get("schedules") == "all":
         return f"; {explore(*what, limit=options.get('limit', LIMIT))}", launch
-    report = simulate(
-        *what,
-        seed=options.get("schedule_seed", 0),
-        schedules=options.get("schedules", 1),
-        landing=options.get("landing", "late"),
-    )
+    report = simulate(*what, **keys.simulation_options(options))
     return f" in {report.schedules} schedules", launch
 
 

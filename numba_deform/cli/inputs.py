@@ -81,10 +81,8 @@ def make_workload(options, default):
 
 
 def _directory_source(options):
-    _refuse(
-        options, ("dtype", "location_dtype", "pattern", "outside", "seed", "image"),
-        "does not go with dir: the files say it (float16)",
-    )  # fmt: skip
+    _refuse(options, ("dtype", "location_dtype", "pattern", "outside", "seed", "image"),
+            "does not go with dir: the files say it (float16)")  # fmt: skip
     base = preset(options.get("workload", "quick"))
     numbers = {name: options.get(name, getattr(base, name)) for name in NUMBERS}
     padded = options.get("padded")
@@ -92,16 +90,13 @@ def _directory_source(options):
         numbers["spatial_size"] = int(level_sizes(base.levels, padded).sum())
     text = f"{options['dir']}: " + " ".join(f"{k}={v}" for k, v in numbers.items())
     constants = Constants(numbers["num_levels"], numbers["num_points"], numbers["channels"])
-    return Source(
-        text, numbers, constants, lambda: read_directory(options["dir"], **numbers, padded=padded)
-    )
+    return Source(text, numbers, constants,
+                  lambda: read_directory(options["dir"], **numbers, padded=padded))  # fmt: skip
 
 
 def _picture_source(options, engine):
-    _refuse(
-        options, ("batch", "spatial_size", "padded", "pattern", "outside", "location_dtype"),
-        "does not go with workload=picture",
-    )  # fmt: skip
+    _refuse(options, ("batch", "spatial_size", "padded", "pattern", "outside", "location_dtype"),
+            "does not go with workload=picture")  # fmt: skip
     taken = ("num_heads", "channels", "num_levels", "num_points", "dtype", "image", "seed")
     settings = {key: options[key] for key in taken if key in options}
     queries = options.get("num_query")
@@ -155,10 +150,8 @@ def make_constants(options):
     """The Constants that the keys ``COMPILED_FOR`` describe."""
     dtype = options.get("dtype", "float16")
     location_dtype = options.get("location_dtype", "float16" if dtype == "float16" else "float32")
-    return Constants(
-        options.get("levels", 4), options.get("points", 8), options.get("channels", 32), dtype,
-        location_dtype, dtype,
-    )  # fmt: skip
+    return Constants(options.get("levels", 4), options.get("points", 8),
+                     options.get("channels", 32), dtype, location_dtype, dtype)  # fmt: skip
 
 
 def try_inspect(kernel, architecture):

@@ -98,19 +98,13 @@ DIRECTORY = Key("dir", TEXT, "data directory, with value.bin, spatial_shapes.bin
 ENGINE_KEY = Key("engine", ENGINE, "auto takes the GPU if there is one, else the CPU engine")
 VARIANT = Key("variant", TEXT, "kernel: see numba-deform variants; auto is the fastest known")
 LINKED = Key("linked", FLAG, "call the PTX functions instead of inlining them")
-SIMULATION = (
-    Key("schedules", COUNT, "CPU engine: try that many orders of the threads"),
-    Key("schedule_seed", SEED, "CPU engine: the first order to try; 0 is in turn"),
-    Key("landing", one_of(*LANDINGS), "CPU engine: when TMA copies arrive"),
-)
-COMPILED_FOR = (
-    Key("dtype", DTYPE, "type of value, default float16"),
-    Key("location_dtype", DTYPE, "type of the locations, default float16"),
-    Key("channels", COUNT, "C, default 32"),
-    Key("levels", COUNT, "L, default 4"),
-    Key("points", COUNT, "P, default 8"),
-    Key("arch", TEXT, "sm_90a and others"),
-)
+SIMULATION = (Key("schedules", COUNT, "CPU engine: try that many orders of the threads"),
+              Key("schedule_seed", SEED, "CPU engine: the first order to try; 0 is in turn"),
+              Key("landing", one_of(*LANDINGS), "CPU engine: when TMA copies arrive"))  # fmt: skip
+COMPILED_FOR = (Key("dtype", DTYPE, "type of value, default float16"),
+                Key("location_dtype", DTYPE, "type of the locations, default float16"),
+                Key("channels", COUNT, "C, default 32"), Key("levels", COUNT, "L, default 4"),
+                Key("points", COUNT, "P, default 8"), Key("arch", TEXT, "sm_90a and others"))  # fmt: skip
 
 
 # --- parsing --------------------------------------------------------------------------------------
@@ -180,6 +174,12 @@ def variant_options(pairs, command, default="tma"):
     options = parse_pairs(pairs, (*KEYS[command], *own), command)
     parameters = {key.name: options.pop(key.name) for key in own if key.name in options}
     return options, chosen, parameters
+
+
+def simulation_options(options):
+    """What the keys SIMULATION say, as arguments of ``simulate``."""
+    return {"schedules": options.get("schedules", 1), "seed": options.get("schedule_seed", 0),
+            "landing": options.get("landing", "late")}  # fmt: skip
 
 
 # --- printing -------------------------------------------------------------------------------------

@@ -36,16 +36,11 @@ def probe(options):
     return BAD_INPUT if result.first is None else status
 
 
-@command(
-    "tile-copy",
-    keys.ENGINE_KEY,
-    Key("shape", SIZES, "the tensor, default 100x100x32"),
-    Key("box", SIZES, "the tile, default 2x2x32"),
-    Key("dtype", keys.DTYPE, "default float16"),
-    Key("stages", COUNT, "tiles in flight for each warp, default 4"),
-    Key("warps", COUNT, "warps of a block, default 4"),
-    Key("repeats", COUNT, "timed runs on a GPU, default 10"),
-)
+@command("tile-copy", keys.ENGINE_KEY, Key("shape", SIZES, "the tensor, default 100x100x32"),
+         Key("box", SIZES, "the tile, default 2x2x32"), Key("dtype", keys.DTYPE, "default float16"),
+         Key("stages", COUNT, "tiles in flight for each warp, default 4"),
+         Key("warps", COUNT, "warps of a block, default 4"),
+         Key("repeats", COUNT, "timed runs on a GPU, default 10"))  # fmt: skip
 def tile_copy(options):
     """What came of copying a tensor tile by tile, and how fast it was."""
     result = run_tile_copy(**options)
@@ -64,10 +59,8 @@ def tile_copy(options):
 
 
 # --- data -----------------------------------------------------------------------------------------
-@command(
-    "data", *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, Key("force", FLAG, "overwrite files that are there"),
-    raw=True,
-)  # fmt: skip
+@command("data", *keys.SHAPE, *keys.DRAW, keys.DIRECTORY,
+         Key("force", FLAG, "overwrite files that are there"), raw=True)  # fmt: skip
 def data(words):
     """``data read`` or ``data write``."""
     actions = {"read": data_read, "write": data_write}
@@ -112,10 +105,8 @@ def data_read(options):
         finite = np.isfinite(array)
         some = array[finite].astype(np.float64)
         figures = (some.min(), some.max(), some.mean()) if some.size else (np.nan,) * 3
-        table.add_row(
-            name, show(array.shape), str(array.dtype), *(f"{n:.4g}" for n in figures),
-            f"{array.size - some.size:,}",
-        )  # fmt: skip
+        table.add_row(name, show(array.shape), str(array.dtype), *(f"{n:.4g}" for n in figures),
+                      f"{array.size - some.size:,}")  # fmt: skip
     console().print(table)
     where = inputs.sampling_locations
     outside = ~((where >= 0) & (where <= 1)).all(axis=-1)
@@ -160,10 +151,8 @@ NOTABLE = {
 }  # fmt: skip
 
 
-@command(
-    "inspect", keys.VARIANT, *keys.COMPILED_FOR, keys.LINKED,
-    Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True,
-)  # fmt: skip
+@command("inspect", keys.VARIANT, *keys.COMPILED_FOR, keys.LINKED,
+         Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True)  # fmt: skip
 def inspect(words):
     """What a variant became, without a GPU."""
     options, chosen, parameters = keys.variant_options(keys.split_pairs(words), "inspect")

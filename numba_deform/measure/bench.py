@@ -6,7 +6,6 @@ What is right is then timed here, in turn, round after round, so that a drift hi
 """
 
 import dataclasses
-import functools
 import itertools
 import multiprocessing
 import os
@@ -18,13 +17,12 @@ from ..attention.call import pick_variant
 from ..attention.reference import TOLERANCE
 from ..compiler import built
 from ..compiler.cache import shared_directory
-from ..engines.gpu.device import find_gpu
 from ..engines.gpu.launch import launch, time_launches
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_registered
 from ..workloads.presets import PRESETS, preset
 from . import ceilings, counters, peers, record
-from .case import Case
+from .case import case_of, case_on
 from .parameters import parse_like, show
 from .worker import Worker, explain
 
@@ -92,23 +90,10 @@ def defaults_of(name):
 
 
 # --- one workload ---------------------------------------------------------------------------------
-def case_on(gpu, workload, seed):
-    """The :class:`Case` of a workload; with PyTorch, if it is installed and sees the GPU."""
-    torch = None
-    if gpu:
-        try:
-            import torch
-        except ImportError:
-            pass
-    return Case(workload.generate(seed), gpu, torch if torch and torch.cuda.is_available() else None)
-
-
 def constants_of(workload):
     """What kernels for this workload are compiled for."""
-    return Constants(
-        workload.num_levels, workload.num_points, workload.channels, workload.dtype,
-        workload.location_dtype, workload.dtype,
-    )  # fmt: skip
+    return Constants(workload.num_levels, workload.num_points, workload.channels, workload.dtype,
+                     workload.location_dtype, workload.dtype)  # fmt: skip
 
 
 def bytes_of(workload):
@@ -133,28 +118,18 @@ def workloads_of(names, patterns=(), dtypes=()):
 
 def describe(workload):
     """A workload in the document: the columns that its rows share, its text, samples and bytes."""
-    return {
-        **columns(workload), "text": workload.describe(), "samples": workload.samples,
-        "compulsory_bytes": bytes_of(workload),
-    }  # fmt: skip
+    return {**columns(workload), "text": workload.describe(), "samples": workload.samples,
+            "compulsory_bytes": bytes_of(workload)}  # fmt: skip
 
 
 def columns(workload):
     """What every row says of its workload."""
     pattern = workload.pattern + (f"({workload.sigma:g})" if workload.pattern == "local" else "")
-    return {
-        "workload": workload.name, "pattern": pattern, "dtype": workload.dtype,
-        "num_query": workload.num_query,
-    }  # fmt: skip
+    return {"workload": workload.name, "pattern": pattern, "dtype": workload.dtype,
+            "num_query": workload.num_query}  # fmt: skip
 
 
 # --- what runs in the child -----------------------------------------------------------------------
-@functools.lru_cache(maxsize=1)
-def case_of(engine, workload, seed):
-    """The case that the tasks of one workload share."""
-    return case_on(find_gpu() if engine == "gpu" else None, workload, seed)
-
-
 def task_of(entry, workload, seed, engine="gpu", repeats=0):
     """What a child process needs for one entry; picklable, and JSON apart from its objects."""
     return dict(entry=entry, workload=workload, seed=seed, engine=engine, repeats=repeats)
@@ -222,21 +197,16 @@ def time_round_by_round(gpu, runs, repeats, warm_up=1):
 
 def clock(gpu):
     """The clock that cycles are counted by, and where it comes from."""
-    return {
-        "ghz": gpu.device.properties.clock_rate / 1e6,
-        "source": "device property clock_rate, the SM's highest clock",
-    }
+    return {"ghz": gpu.device.properties.clock_rate / 1e6,
+            "source": "device property clock_rate, the SM's highest clock"}  # fmt: skip
 
 
 def rates(milliseconds, samples, bytes_moved, sms, ghz):
     """Compulsory bytes; tiles and bytes per second; cycles of an SM per tile, at the clock ``ghz``."""
     seconds = milliseconds / 1e3
-    return {
-        "compulsory_bytes": bytes_moved,
-        "gigatiles_per_second": samples / seconds / 1e9,
-        "gigabytes_per_second": bytes_moved / seconds / 1e9,
-        "cycles_per_tile": seconds * ghz * 1e9 * sms / samples,
-    }
+    return {"compulsory_bytes": bytes_moved, "gigatiles_per_second": samples / seconds / 1e9,
+            "gigabytes_per_second": bytes_moved / seconds / 1e9,
+            "cycles_per_tile": seconds * ghz * 1e9 * sms / samples}  # fmt: skip
 
 
 # --- compiling ahead ------------------------------------------------------------------------------
@@ -266,10 +236,8 @@ def _compile(task, architecture):
 
 
 # --- the whole ------------------------------------------------------------------------------------
-def bench(
-    gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1,
-    progress=lambda text: None, profile=False, isolated=True, with_ceilings=True,
-):  # fmt: skip
+def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1,
+          progress=lambda text: None, profile=False, isolated=True, with_ceilings=True):  # fmt: skip
     """A JSON document: rows of all entries, peers and ceilings, for each of ``workloads``.
 
     ``limit`` is how many seconds the check of one entry may take, its compilation included;
@@ -308,10 +276,9 @@ def bench(
                 if profile:
                     _count_all(workload, entry_rows, seed, limit, progress)
     settings = {"repeats": repeats, "warm_up": warm_up, "seed": seed}
-    return record.document(
-        gpu, rows, kind="bench", clock=clock(gpu) if gpu else None, settings=settings,
-        workloads=[describe(w) for w in workloads], ceilings=ceiling_rows,
-    )  # fmt: skip
+    return record.document(gpu, rows, kind="bench", clock=clock(gpu) if gpu else None,
+                           settings=settings, workloads=[describe(w) for w in workloads],
+                           ceilings=ceiling_rows)  # fmt: skip
 
 
 def _check_all(workload, entries, seed, engine, limit, progress, isolated):

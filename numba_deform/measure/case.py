@@ -9,7 +9,7 @@ from ..attention.bind import Bound, OnGpu
 from ..attention.call import settle_variant
 from ..attention.checks import problem_of
 from ..attention.reference import Exact
-from ..engines.gpu.device import DeviceArray
+from ..engines.gpu.device import DeviceArray, find_gpu
 from . import peers
 
 
@@ -72,3 +72,20 @@ class Case:
         if isinstance(out, np.ndarray):
             out = peers.tensor_of(DeviceArray.of(self.gpu, out))
         return float((out.double() - self.exact).norm() / self.exact.norm())
+
+
+def case_on(gpu, workload, seed):
+    """The :class:`Case` of a workload; with PyTorch, if it is installed and sees the GPU."""
+    torch = None
+    if gpu:
+        try:
+            import torch
+        except ImportError:
+            pass
+    return Case(workload.generate(seed), gpu, torch if torch and torch.cuda.is_available() else None)
+
+
+@functools.lru_cache(maxsize=1)
+def case_of(engine, workload, seed):
+    """The case that the tasks of one workload share."""
+    return case_on(find_gpu() if engine == "gpu" else None, workload, seed)

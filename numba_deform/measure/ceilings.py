@@ -179,9 +179,8 @@ def tile_slot(row_bytes):
     return -(-4 * row_bytes // 128) * 128
 
 
-def build_tma(
-    row_bytes, channels, levels, stages=2, points=8, warps=8, maps_of="sm", barrier_of="warp"
-):
+def build_tma(row_bytes, channels, levels, stages=2, points=8, warps=8, maps_of="sm",
+              barrier_of="warp"):  # fmt: skip
     """``tma``: each warp keeps ``stages`` stages of ``points`` tiles in flight, one lane a tile.
 
     ``maps_of``: all blocks of an SM load from one map (``sm``), or every block from its own batch and every
@@ -218,9 +217,8 @@ def build_tma(
         return down
 
     @kernel(threads=THREADS)
-    def tma(
-        maps: u64, levels: u64, out: u64, batches: i32, heads: i32, region: i32, refills: i32, sms: i32
-    ):
+    def tma(maps: u64, levels: u64, out: u64, batches: i32, heads: i32, region: i32, refills: i32,
+            sms: i32):  # fmt: skip
         tid = int32(cuda.threadIdx.x)
         lane, warp = tid & int32(31), tid >> int32(5)
         thread = int32(cuda.blockIdx.x * cuda.blockDim.x + tid)
@@ -291,10 +289,8 @@ def build_copy(unroll=4, threads=256):
                 for i in range(4):
                     parts[k, i] = w[i]
             for k in range(UNROLL):
-                st_global_L1_no_allocate_v4(
-                    global_at(target, first + int32(k * stride), 16),
-                    parts[k, 0], parts[k, 1], parts[k, 2], parts[k, 3],
-                )  # fmt: skip
+                st_global_L1_no_allocate_v4(global_at(target, first + int32(k * stride), 16),
+                                            parts[k, 0], parts[k, 1], parts[k, 2], parts[k, 3])  # fmt: skip
             first = int32(first + UNROLL * stride)
         while first < words:
             w = ld_global_nc_L1_no_allocate_v4(global_at(source, first, 16))
@@ -339,21 +335,13 @@ ALWAYS = ("copy", "launch")
 # (stages, points, warps, pixels of the region, whose map, whose barrier): depths and sizes of the ring; a
 # region of each level that is small enough to stay in L2; as many maps at once as there are warps; barriers
 # shared by a block.
-TMA_CONFIGURATIONS = (
-    (2, 8, 8, EVERYWHERE, "sm", "warp"),
-    (4, 8, 8, EVERYWHERE, "sm", "warp"),
-    (2, 4, 8, EVERYWHERE, "sm", "warp"),
-    (2, 2, 16, EVERYWHERE, "sm", "warp"),
-    (4, 1, 16, EVERYWHERE, "sm", "warp"),
-    (2, 16, 8, EVERYWHERE, "sm", "warp"),
-    (2, 16, 4, EVERYWHERE, "sm", "warp"),
-    (2, 8, 8, 64, "sm", "warp"),
-    (2, 8, 8, EVERYWHERE, "warp", "warp"),
-    (2, 8, 8, EVERYWHERE, "sm", "block"),
-    (2, 4, 8, EVERYWHERE, "sm", "block"),
-    (2, 2, 16, EVERYWHERE, "sm", "block"),
-    (4, 1, 16, EVERYWHERE, "sm", "block"),
-)
+TMA_CONFIGURATIONS = ((2, 8, 8, EVERYWHERE, "sm", "warp"), (4, 8, 8, EVERYWHERE, "sm", "warp"),
+                      (2, 4, 8, EVERYWHERE, "sm", "warp"), (2, 2, 16, EVERYWHERE, "sm", "warp"),
+                      (4, 1, 16, EVERYWHERE, "sm", "warp"), (2, 16, 8, EVERYWHERE, "sm", "warp"),
+                      (2, 16, 4, EVERYWHERE, "sm", "warp"), (2, 8, 8, 64, "sm", "warp"),
+                      (2, 8, 8, EVERYWHERE, "warp", "warp"), (2, 8, 8, EVERYWHERE, "sm", "block"),
+                      (2, 4, 8, EVERYWHERE, "sm", "block"), (2, 2, 16, EVERYWHERE, "sm", "block"),
+                      (4, 1, 16, EVERYWHERE, "sm", "block"))  # fmt: skip
 
 # And the workload's own tiles, by the kernel of variant tma that adds nothing up.
 OWN_TILES = (
@@ -381,13 +369,9 @@ def trials(case):
     """All trials for the problem of a ``case.Case`` on a GPU."""
     gpu, problem = case.gpu, case.problem
     row = problem.constants.channels * ITEMSIZE[problem.constants.dtype]
-    return [
-        *_window_trials(gpu, row, problem.heads * row),
-        *_tma_trials(gpu, problem, case.on_gpu.addresses[0], row),
-        *_own_tile_trials(case),
-        *_copy_trials(gpu),
-        _launch_trial(gpu),
-    ]
+    return [*_window_trials(gpu, row, problem.heads * row),
+            *_tma_trials(gpu, problem, case.on_gpu.addresses[0], row), *_own_tile_trials(case),
+            *_copy_trials(gpu), _launch_trial(gpu)]  # fmt: skip
 
 
 def _window_trials(gpu, row, pixel):
@@ -407,10 +391,8 @@ def _window_trials(gpu, row, pixel):
 
 def _tma_trials(gpu, problem, value, row):
     constants = problem.constants
-    maps = level_maps(
-        value, problem.batch, problem.heads, constants.channels, constants.dtype, problem.levels,
-        problem.spatial_size, box_hw=(2, 2), l2_promotion="128B",
-    )  # fmt: skip
+    maps = level_maps(value, problem.batch, problem.heads, constants.channels, constants.dtype,
+                      problem.levels, problem.spatial_size, box_hw=(2, 2), l2_promotion="128B")  # fmt: skip
     maps = DeviceArray.of(gpu, maps.encode_into_host())
     levels = DeviceArray.of(gpu, problem.level_table)
     for stages, points, warps, region, maps_of, barrier_of in TMA_CONFIGURATIONS:
@@ -474,12 +456,10 @@ def figures(trial, times, tiles, bytes_moved):
     wanted = {"tiles": tiles, "bytes": bytes_moved, "launches": 1}[trial.unit]
     measured = spread(times)
     scale = wanted / trial.amount
-    return {
-        "ceiling": trial.ceiling, "config": trial.config, "unit": trial.unit,
-        "measured_ms": measured["median_ms"], "measured_amount": trial.amount,
-        **{name: measured[name] * scale for name in ("median_ms", "min_ms", "max_ms")},
-        "runs": measured["runs"],
-    }  # fmt: skip
+    return {"ceiling": trial.ceiling, "config": trial.config, "unit": trial.unit,
+            "measured_ms": measured["median_ms"], "measured_amount": trial.amount,
+            **{name: measured[name] * scale for name in ("median_ms", "min_ms", "max_ms")},
+            "runs": measured["runs"]}  # fmt: skip
 
 
 def best(rows):

@@ -15,13 +15,12 @@ from pathlib import Path
 
 from ..compiler.sass import ToolMissing
 from ..engines.gpu.launch import profile_launch
+from .case import case_of
 from .worker import run_program
 
 USUAL_PLACE = "/usr/local/cuda/bin"  # often not on PATH
-OPTIONS = (
-    "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-    "--cache-control", "none", "--profile-from-start", "off",
-)  # fmt: skip
+OPTIONS = ("--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
+           "--cache-control", "none", "--profile-from-start", "off")  # fmt: skip
 
 METRICS = {
     "duration_ns": "gpu__time_duration.sum",
@@ -115,8 +114,6 @@ def _why(done):
 
 def launch_twice(file):
     """What runs under ncu: a warm-up, and the launch that counts."""
-    from .bench import case_of  # which imports this module
-
     task = pickle.loads(Path(file).read_bytes())
     case = case_of("gpu", task["workload"], task["seed"])
     run = case.launcher(task["entry"].bind(case)[0])

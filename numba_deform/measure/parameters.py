@@ -35,10 +35,8 @@ def one_of(*names):
 
 def whole_numbers(accepts, separator, count=None):
     """The kind of ``2x2x32`` or ``-1,99``: a tuple of ``count`` whole numbers, or of any number of them."""
-    return Kind(
-        accepts, lambda text: tuple(int(part) for part in text.split(separator)),
-        lambda numbers: count in (None, len(numbers)),
-    )  # fmt: skip
+    return Kind(accepts, lambda text: tuple(int(part) for part in text.split(separator)),
+                lambda numbers: count in (None, len(numbers)))  # fmt: skip
 
 
 _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}

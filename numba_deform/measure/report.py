@@ -14,10 +14,8 @@ from .timeline import SERIES
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")
 
-HEADINGS = (
-    "workload", "variant", "ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB", "GB/s",
-    "reached",
-)  # fmt: skip
+HEADINGS = ("workload", "variant", "ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB",
+            "GB/s", "reached")  # fmt: skip
 COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("ms", "duration_ns", 1e6, ".3f"),
     ("wavefronts/tile", "wavefronts_per_sample", 1, ".2f"),
@@ -31,10 +29,9 @@ COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("conflicts/tile", "bank_conflicts_per_sample", 1, ".2f"),
 )
 COUNTER_HEADINGS = ("workload", "variant", *(heading for heading, *_ in COUNTERS))
-CEILING_NAMES = {
-    "l1": "tiles through L1", "shared": "tiles from shared memory", "tma": "a TMA instruction per tile",
-    "copy": "copy bandwidth", "launch": "an empty launch",
-}  # fmt: skip
+CEILING_NAMES = {"l1": "tiles through L1", "shared": "tiles from shared memory",
+                 "tma": "a TMA instruction per tile", "copy": "copy bandwidth",
+                 "launch": "an empty launch"}  # fmt: skip
 LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "launch": "launch"}
 
 
@@ -103,22 +100,19 @@ def summary(documents, variants=()):
     places = list(dict.fromkeys(_where(row) for row in measured))
     times = {(row["variant"], _where(row)): row["median_ms"] for row in measured}
     listed = [row["variant"] for document in documents for row in document["rows"]]
-    rows = []
+    rows = {}
     for name in dict.fromkeys(listed):
         errors = [row["error"] for row in measured if row["variant"] == name]
         if errors:
             known = VARIANTS.get(current_name(name.split(" ")[0]))  # a peer is none
             cells = [_against(times, name, place) for place in places]
             told = (known.systems, known.why) if known else ("", "")
-            rows.append((name, told[0], *cells, f"{max(errors):.1e}", told[1]))
-    if variants:
-        named = {row[0]: row for row in rows}
-        for name in variants:
-            if name not in named:
-                raise ValueError(f"no row {name!r}; there are {', '.join(named)}")
-        rows = [named[name] for name in variants]
+            rows[name] = (name, told[0], *cells, f"{max(errors):.1e}", told[1])
+    for name in variants:
+        if name not in rows:
+            raise ValueError(f"no row {name!r}; there are {', '.join(rows)}")
     headings = ("variant", "rows", *places, "error", "what costs it time")
-    return caption(documents[0]), headings, rows
+    return caption(documents[0]), headings, [rows[name] for name in variants or rows]
 
 
 def _against(times, name, place):
@@ -242,10 +236,8 @@ def _plot_bars(make, document, rows):
         axes.barh(names, times, xerr=_spreads(bars), color=colours, height=0.7)
         ceilings = [r for r in document["ceilings"] if r["best"] and _where(r) == place]
         for number, row in enumerate(r for r in ceilings if r["ceiling"] != "launch"):
-            axes.axvline(
-                row["median_ms"], color=SERIES[2 + number], linestyle=DASHES[number % 4],
-                label=CEILING_NAMES[row["ceiling"]],
-            )  # fmt: skip
+            axes.axvline(row["median_ms"], color=SERIES[2 + number], linestyle=DASHES[number % 4],
+                         label=CEILING_NAMES[row["ceiling"]])  # fmt: skip
         if _wide(times):
             axes.set_xscale("log")
         axes.set_title(place)

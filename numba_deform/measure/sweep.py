@@ -31,10 +31,8 @@ from .parameters import parse_like
 from .worker import Worker
 
 MEASURE = "numba_deform.measure.bench:measure"
-WORKLOAD_FIELDS = (
-    "batch", "num_query", "num_heads", "channels", "num_points", "dtype", "location_dtype",
-    "pattern", "padded",
-)  # fmt: skip
+WORKLOAD_FIELDS = ("batch", "num_query", "num_heads", "channels", "num_points", "dtype",
+                   "location_dtype", "pattern", "padded")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,10 +100,8 @@ def _key(entry, workload, config):
     return " ".join(parts)
 
 
-def sweep(
-    points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, measure=MEASURE,
-    progress=lambda done, total, label: None,
-):  # fmt: skip
+def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, measure=MEASURE,
+          progress=lambda done, total, label: None):  # fmt: skip
     """Measure ``points`` into the JSON file ``path``; returns the document.
 
     Rows that ``path`` has already are kept and not measured again; ``retry`` repeats those that
@@ -143,10 +139,8 @@ def sweep(
 
 def _open(path, gpu, repeats, seed):
     """The document in ``path``, or a new one."""
-    new = record.document(
-        gpu, [], kind="sweep", clock=clock(gpu) if gpu else None,
-        settings={"repeats": repeats, "seed": seed},
-    )  # fmt: skip
+    new = record.document(gpu, [], kind="sweep", clock=clock(gpu) if gpu else None,
+                          settings={"repeats": repeats, "seed": seed})  # fmt: skip
     if not Path(path).exists():
         return new
     old = json.loads(Path(path).read_text())
@@ -160,12 +154,10 @@ def _open(path, gpu, repeats, seed):
 
 def _row(point, result, gpu):
     workload = point.workload
-    row = {
-        "key": point.key, **columns(workload), "kind": "variant", "variant": point.entry.label,
-        "name": point.entry.variant, "parameters": dict(point.entry.parameters),
-        "fetch": pick_variant(point.entry.variant).fetch, "commit": record.commit(),
-        "date": record.now(), **result,
-    }  # fmt: skip
+    row = {"key": point.key, **columns(workload), "kind": "variant", "variant": point.entry.label,
+           "name": point.entry.variant, "parameters": dict(point.entry.parameters),
+           "fetch": pick_variant(point.entry.variant).fetch, "commit": record.commit(),
+           "date": record.now(), **result}  # fmt: skip
     if gpu and "median_ms" in result:
         ghz = clock(gpu)["ghz"]
         row |= rates(result["median_ms"], workload.samples, bytes_of(workload), gpu.sms, ghz)

@@ -122,9 +122,8 @@ def _map_on_gpu(array, box):
     """The tensor map of a whole DeviceArray (H, W, C) with ``box`` in the same order."""
     height, width, channels = array.shape
     pixel = channels * array.dtype.itemsize
-    return TensorMap(
-        array.address, array.dtype, (channels, width, height), (pixel, width * pixel), box[::-1]
-    )
+    return TensorMap(array.address, array.dtype, (channels, width, height), (pixel, width * pixel),
+                     box[::-1])  # fmt: skip
 
 
 # --- the tile copy ----------------------------------------------------------------------------
@@ -159,10 +158,8 @@ class TileCopyResult:
         return self.tiles / self.milliseconds / 1e3 if self.milliseconds else None
 
 
-def run_tile_copy(
-    engine="auto", shape=(100, 100, 32), box=(2, 2, 32), dtype="float16", stages=4, warps=4,
-    repeats=10,
-):  # fmt: skip
+def run_tile_copy(engine="auto", shape=(100, 100, 32), box=(2, 2, 32), dtype="float16", stages=4,
+                  warps=4, repeats=10):  # fmt: skip
     """Copy a tensor of ``shape`` (H, W, C) in boxes (height, width, C), and compare every bit.
 
     A block has ``warps`` warps, each with a ring of ``stages`` tiles. Raises ValueError
@@ -189,10 +186,9 @@ def run_tile_copy(
         maps = [TensorMapArray([TensorMap.of(a, box[::-1])]) for a in (tensor, out)]
         cycles = simulate(kernel, blocks, kernel.threads, (*maps, across, tiles)).cycles
     reason = _compare_bits(tensor, out)
-    return TileCopyResult(
-        kind, describe(gpu, engine), not reason, tuple(shape), tuple(box), dtype, stages, warps,
-        blocks, tiles, 2 * tensor.nbytes, milliseconds, cycles, reason,
-    )  # fmt: skip
+    return TileCopyResult(kind, describe(gpu, engine), not reason, tuple(shape), tuple(box), dtype,
+                          stages, warps, blocks, tiles, 2 * tensor.nbytes, milliseconds, cycles,
+                          reason)  # fmt: skip
 
 
 def _check_tile_copy(shape, box, dtype, stages, warps, repeats):
@@ -203,9 +199,8 @@ def _check_tile_copy(shape, box, dtype, stages, warps, repeats):
         raise ValueError(f"box={box}: its channels must be those of the tensor, {shape[2]}")
     if dtype not in NUMPY_DTYPES:
         raise ValueError(f"dtype={dtype}: it must be one of {', '.join(NUMPY_DTYPES)}")
-    for name, value, high in (
-        ("stages", stages, 256), ("warps", warps, 32), ("repeats", repeats, 10**6),
-    ):  # fmt: skip
+    for name, value, high in (("stages", stages, 256), ("warps", warps, 32),
+                              ("repeats", repeats, 10**6)):  # fmt: skip
         if not 1 <= value <= high:
             raise ValueError(f"{name}={value}: it must be from 1 to {high}")
 
@@ -311,7 +306,6 @@ def run_plan(plan, repeats=10, simulate_options=None):
     if case.gpu:
         times = time_launches(case.gpu, case.launcher(plan.bound), repeats, WARM_UP)
         milliseconds = statistics.median(times)
-    return OperatorResult(
-        out, case.error(out), TOLERANCE[case.problem.constants.dtype], len(case.exact.rows),
-        out.shape[0] * out.shape[1], int(np.isnan(out).sum()), case.bytes_moved, milliseconds, report,
-    )  # fmt: skip
+    return OperatorResult(out, case.error(out), TOLERANCE[case.problem.constants.dtype],
+                          len(case.exact.rows), out.shape[0] * out.shape[1],
+                          int(np.isnan(out).sum()), case.bytes_moved, milliseconds, report)  # fmt: skip

@@ -22,15 +22,11 @@ GREY, PALE = "#BBBBBB", "#DDDDDD"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, BLACK)  # curves, one after another
 
 # What a warp does from a mark on, until its next one.
-ACTIVITIES = {
-    ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait", COMPUTE: "compute",
-    RELEASE: "other",
-}  # fmt: skip
+ACTIVITIES = {ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait",
+              COMPUTE: "compute", RELEASE: "other"}  # fmt: skip
 # Waiting is grey, whatever it is for.
-COLOURS = {
-    "acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
-    "other": YELLOW, "flight": GREEN,
-}  # fmt: skip
+COLOURS = {"acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
+           "other": YELLOW, "flight": GREEN}  # fmt: skip
 HATCHES = {"acquire": "////"}  # in print its grey looks like that of wait
 SMALLEST_TEXT = 3.5  # points
 
@@ -207,14 +203,11 @@ def _draw(axes, span, stages, start, last):
     if span.activity == "flight":  # a thin line for each stage
         height = 0.4 / stages
         bottom = span.warp + 0.03 + height * span.stage
-    axes.broken_barh(
-        [(span.start, span.end - span.start)], (bottom, height), facecolor=COLOURS[span.activity],
-        edgecolor="white", linewidth=0.3, hatch=HATCHES.get(span.activity),
-    )  # fmt: skip
+    axes.broken_barh([(span.start, span.end - span.start)], (bottom, height),
+                     facecolor=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
+                     hatch=HATCHES.get(span.activity))  # fmt: skip
     is_wide = span.end - span.start > 0.012 * (last - start)
     if is_wide and 18 * height > SMALLEST_TEXT and span.activity in ("compute", "flight", "issue"):
         middle = (max(span.start, start) + min(span.end, last)) / 2
-        axes.text(
-            middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
-            fontsize=min(6, 18 * height), color="white", clip_on=True,
-        )  # fmt: skip
+        axes.text(middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
+                  fontsize=min(6, 18 * height), color="white", clip_on=True)  # fmt: skip

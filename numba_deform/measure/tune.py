@@ -19,10 +19,8 @@ CANDIDATES = (
 PATTERNS = ("local(2)",)
 
 
-def tune(
-    gpu, workloads, entries=None, repeats=30, seed=1, limit=300.0, measure=MEASURE,
-    progress=lambda done, total, label: None,
-):  # fmt: skip
+def tune(gpu, workloads, entries=None, repeats=30, seed=1, limit=300.0, measure=MEASURE,
+         progress=lambda done, total, label: None):  # fmt: skip
     """Measure ``entries`` (default CANDIDATES) for ``workloads``; returns (document, kept).
 
     The document is that of :func:`sweep.sweep`, whose arguments ``repeats`` to ``progress`` are. ``kept`` has a
@@ -37,15 +35,12 @@ def tune(
             raise ConfigError("linked", 1, "is there to be compared; auto never runs that form")
     if {variant(entry.variant).is_fitted for entry in entries} != {False, True}:
         shown = ",".join(entry.label for entry in entries)
-        raise ConfigError(
-            "variants", shown, "must name window and another: auto chooses between them"
-        )
+        raise ConfigError("variants", shown,
+                          "must name window and another: auto chooses between them")  # fmt: skip
     points = [point_of(entry, workload) for workload in workloads for entry in entries]
     with tempfile.TemporaryDirectory() as folder:
-        document = sweep(
-            points, Path(folder) / "tune.json", gpu, repeats, seed, limit, measure=measure,
-            progress=progress,
-        )  # fmt: skip
+        document = sweep(points, Path(folder) / "tune.json", gpu, repeats, seed, limit,
+                         measure=measure, progress=progress)  # fmt: skip
     rows = {row["key"]: row for row in document["rows"]}
     kinds = {}  # as text -> (its first workload, rows by workload)
     for point in points:
@@ -60,10 +55,8 @@ def tune(
 
 def problem_of(workload):
     """The ``op.Problem`` of a workload, without its numbers."""
-    return Problem(
-        workload.batch, workload.spatial_size, workload.num_heads, workload.num_query,
-        make_levels(workload.levels, None, workload.padded), constants_of(workload),
-    )  # fmt: skip
+    return Problem(workload.batch, workload.spatial_size, workload.num_heads, workload.num_query,
+                   make_levels(workload.levels, None, workload.padded), constants_of(workload))  # fmt: skip
 
 
 def decide(patterns):

@@ -6,6 +6,7 @@ never returns. Both happen while tuning, so tasks that may do it run here.
 
 import importlib
 import multiprocessing
+import operator
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ START_LIMIT = 120  # seconds for the child to start
 def find_function(path):
     """The function of ``package.module:function``; raises ImportError or AttributeError."""
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return operator.attrgetter(name)(importlib.import_module(module))
 
 
 class Worker:
