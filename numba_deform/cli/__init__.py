@@ -95,7 +95,6 @@ def help(words):
 COMMANDS["help"] = help
 
 
-# --- the program ----------------------------------------------------------------------------------
 def _command(word):
     if word in COMMANDS:
         return word

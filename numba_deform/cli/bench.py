@@ -142,14 +142,12 @@ def run_sweep(words):
     return RIGHT
 
 
-@command(
-    "tune", Key("workload", TEXT, "presets by commas, default seeds"),
-    Key("patterns", TEXT, f"where samples fall, by commas, default {','.join(PATTERNS)}"), DTYPES,
-    Key("variants", TEXT, f"what to try, default {CANDIDATES}"),
-    Key("repeats", COUNT, "timed rounds, default 30"), SEED, LIMIT,
-    Key("out", TEXT, "a JSON file for the measurements; the answer is kept without it"),
-    Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"),
-)  # fmt: skip
+@command("tune", Key("workload", TEXT, "presets by commas, default seeds"),
+         Key("patterns", TEXT, f"where samples fall, by commas, default {','.join(PATTERNS)}"),
+         DTYPES, Key("variants", TEXT, f"what to try, default {CANDIDATES}"),
+         Key("repeats", COUNT, "timed rounds, default 30"), SEED, LIMIT,
+         Key("out", TEXT, "a JSON file for the measurements; the answer is kept without it"),
+         Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"))  # fmt: skip
 def run_tune(options):
     """Exit status 1 when a candidate was wrong or failed."""
     workloads = _workloads(options, PATTERNS)

@@ -28,8 +28,7 @@ class Row:
     refusal     why it cannot run, or None
     config, budget  both None where it is refused for more than its size
     spills      loads from local memory, or None
-    unknown     why the registers are not known, or ""
-    """
+    unknown     why the registers are not known, or nothing"""
 
     parameters: dict
     refusal: ConfigError | None = None
@@ -47,8 +46,7 @@ class Row:
 def budget(words):
     """A long form for one configuration, a table for several."""
     options, chosen, swept, grid = expand(split_pairs(words))
-    architecture = options.get("arch", "sm_90a")
-    check_architecture(architecture, chosen)
+    architecture = check_architecture(options, chosen)
     limits_of(architecture)  # refuses one without known limits before anything is compiled
     constants = make_constants(options)
     rows = [
@@ -110,7 +108,6 @@ def _examine(chosen, parameters, constants, architecture, registers):
     return Row(parameters, refusal, config, needs, inspection and inspection.spill_loads, unknown)
 
 
-# --- one configuration ----------------------------------------------------------------------------
 def _print_row(row, architecture):
     needs = row.budget
     say("configuration", in_words(vars(row.config)))
@@ -121,7 +118,8 @@ def _print_row(row, architecture):
         how = f"{needs.allocated:,} dynamic at launch, with room to align"
     say("shared memory", f"{needs.total:,} bytes ({needs.total / KB:.2f} KB) a block, {how}")
     for size, left in needs.left.items():
-        say(size, _fits(left, SIZES[size]))
+        over = f"does not fit: {-left:,} bytes over ({-100 * left / SIZES[size]:.1f} %)"
+        say(size, f"fits, {left:,} bytes left" if left >= 0 else over)
     say("registers", _registers(row))
     held = needs.occupancy
     share = f"{100 * needs.resident:.1f} % of {needs.limits.warps}"
@@ -132,12 +130,6 @@ def _print_row(row, architecture):
         say("refused", row.refusal)
 
 
-def _fits(left, size):
-    if left >= 0:
-        return f"fits, {left:,} bytes left"
-    return f"does not fit: {-left:,} bytes over ({-100 * left / size:.1f} %)"
-
-
 def _registers(row):
     if row.unknown:
         return f"not known: {row.unknown}"
@@ -145,7 +137,6 @@ def _registers(row):
     return f"{row.budget.registers} a thread{spills}"
 
 
-# --- a grid ---------------------------------------------------------------------------------------
 def _table(rows, swept):
     """(headers, cells of each row, notes): texts; a refused row ends with the number of a note."""
     budgets = [row.budget for row in rows if row.budget]

@@ -114,7 +114,6 @@ def _refuse(options, keys, why):
             raise UsageError(f"{key} {why}")
 
 
-# --- checks ---------------------------------------------------------------------------------------
 def check_duration(source, options):
     """Refuse what would take the CPU engine longer than ``PATIENCE``, unless force=1."""
     seconds = source.seconds(options)
@@ -145,7 +144,6 @@ def duration(seconds):
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:,.0f} h"
 
 
-# --- what a kernel is compiled for ----------------------------------------------------------------
 def make_constants(options):
     """The Constants that the keys ``COMPILED_FOR`` describe."""
     dtype = options.get("dtype", "float16")
@@ -162,11 +160,13 @@ def try_inspect(kernel, architecture):
         return None, str(error).partition("\n")[0]
 
 
-def check_architecture(architecture, chosen):
-    """Refuse a text that is no architecture, or one that the variant does not run on."""
+def check_architecture(options, chosen):
+    """The architecture of ``arch=``; refuses what is none, or one that the variant does not run on."""
+    architecture = options.get("arch", "sm_90a")
     match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
     if not match:
         raise UsageError(f"arch={architecture}: it must be of the form sm_90 or sm_90a")
     if (int(match[1]), int(match[2])) < chosen.capability:
         oldest = "sm_{}{}".format(*chosen.capability)
         raise UsageError(f"arch={architecture}: variant {chosen.name} needs {oldest} or newer")
+    return architecture

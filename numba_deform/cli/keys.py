@@ -41,8 +41,7 @@ COMMANDS, KEYS = {}, {}  # by name: a function from words to an exit status; the
 def command(name, *keys, raw=False):
     """Enter the decorated function as the command ``name``.
 
-    It gets ``{key: value}`` and returns the exit status; one that is ``raw`` gets the words themselves.
-    """
+    It gets ``{key: value}`` and returns the exit status; one that is ``raw`` gets the words themselves."""
 
     def enter(call):
         KEYS[name] = keys
@@ -186,8 +185,7 @@ def simulation_options(options):
 def console(width=None):
     """A rich Console on stdout, ``width`` characters wide or as wide as the terminal, 120 without one.
 
-    Made anew each time, because ``sys.stdout`` may have been replaced.
-    """
+    Made anew each time, because ``sys.stdout`` may have been replaced."""
     if not width and not sys.stdout.isatty():
         width = 120
     return Console(highlight=False, width=width)

@@ -19,7 +19,6 @@ SIZES = whole_numbers("three sizes HxWxC such as 2x2x32", "x", 3)
 CORNER = whole_numbers("two whole numbers x,y", ",", 2)
 
 
-# --- probe and tile-copy --------------------------------------------------------------------------
 @command("probe", keys.ENGINE_KEY, Key("corner", CORNER, "where the box starts"))
 def probe(options):
     """What came of sending one box through TMA."""
@@ -58,7 +57,6 @@ def tile_copy(options):
     return verdict(result.passed)
 
 
-# --- data -----------------------------------------------------------------------------------------
 @command("data", *keys.SHAPE, *keys.DRAW, keys.DIRECTORY,
          Key("force", FLAG, "overwrite files that are there"), raw=True)  # fmt: skip
 def data(words):
@@ -116,7 +114,6 @@ def data_read(options):
     return RIGHT
 
 
-# --- variants and inspect -------------------------------------------------------------------------
 @command("variants")
 def variants(_):
     """The registry, then the parameters of each kernel."""
@@ -161,8 +158,7 @@ def inspect(words):
     kernel = chosen.kernel(config, constants)
     if options.get("linked"):
         kernel = kernel.with_linked_ptx()
-    architecture = options.get("arch", "sm_90a")
-    check_architecture(architecture, chosen)
+    architecture = check_architecture(options, chosen)
     try:
         inspection = inspect_kernel(kernel, architecture)
     except (ToolMissing, ValueError):

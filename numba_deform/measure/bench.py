@@ -53,8 +53,7 @@ def parse_entries(text):
     """Entries of ``direct,tma:stages=3,lanes=4,persistent``; ``all`` is every variant.
 
     Commas separate entries, and ``key=value`` after a comma belongs to the entry before it. Raises
-    ConfigError for unknown names and for values of the wrong kind.
-    """
+    ConfigError for unknown names and for values of the wrong kind."""
     groups = []
     for piece in filter(None, (part.strip() for part in text.split(","))):
         name, colon, first = piece.partition(":")
@@ -67,21 +66,18 @@ def parse_entries(text):
     names = [[n, *g[1:]] for g in groups for n in (VARIANTS if g[0] == "all" else [g[0]])]
     if not names:
         raise ConfigError("variants", text, "name at least one variant, or all")
-    return [_entry(name, words) for name, *words in names]
+    return [entry_of(n, dict(word.partition("=")[::2] for word in words)) for n, *words in names]
 
 
-def _entry(name, words):
-    defaults = defaults_of(name)
-    parameters, linked = {}, False
-    for word in words:
-        key, _, text = word.partition("=")
-        if key == "linked":
-            linked = parse_like(key, False, text)
-        elif key not in defaults:
+def entry_of(name, texts):
+    """The :class:`Entry` of a variant with ``{parameter or linked: text}``; raises ConfigError."""
+    defaults, values = defaults_of(name), {}
+    for key, text in texts.items():
+        if key != "linked" and key not in defaults:
             raise ConfigError(key, text, f"{name} has the parameters {', '.join(defaults)}")
-        else:
-            parameters[key] = parse_like(key, defaults[key], text)
-    return Entry(name, tuple(parameters.items()), linked)
+        values[key] = parse_like(key, defaults.get(key, False), text)
+    linked = values.pop("linked", False)
+    return Entry(name, tuple(values.items()), linked)
 
 
 def defaults_of(name):
@@ -107,8 +103,7 @@ def bytes_of(workload):
 def workloads_of(names, patterns=(), dtypes=()):
     """Presets (``["all"]``: every one) in all of ``dtypes`` and ``patterns``; raises WorkloadError.
 
-    Where one of these is empty, the preset's own counts.
-    """
+    Where one of these is empty, the preset's own counts."""
     names = list(PRESETS) if names == ["all"] else names
     changes = {"dtype": dtypes, "pattern": patterns}
     keys = [key for key, texts in changes.items() if texts]
@@ -141,8 +136,7 @@ def measure(task):
     Returns the ``config``, as fitted to the locations where a kernel is, with the share of the samples
     ``outside`` its windows; and ``error``. On a GPU with ``repeats`` also the figures of ``record.spread``; on
     the CPU engine ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of
-    figures.
-    """
+    figures."""
     case, entry = case_of(task["engine"], task["workload"], task["seed"]), task["entry"]
     if entry.linked and not case.gpu:
         raise ConfigError("linked", 1, "the CPU engine runs neither form of the GPU's code")
@@ -182,8 +176,7 @@ def time_round_by_round(gpu, runs, repeats, warm_up=1):
     """Milliseconds, a list for each of ``runs``: every round times all of them once, in turn.
 
     Before each, a kernel that spins lets the host queue the launch ahead of the GPU, so that a short
-    kernel is not charged for Python.
-    """
+    kernel is not charged for Python."""
 
     def hold():
         launch(gpu, built(ceilings.build_delay), 1, (DELAY_CYCLES,))
@@ -213,8 +206,7 @@ def rates(milliseconds, samples, bytes_moved, sms, ghz):
 def compile_ahead(tasks, architecture, jobs=None):
     """Compile the tasks' kernels in parallel processes, into the cache on disk.
 
-    What does not compile is left alone: it says why when its turn comes.
-    """
+    What does not compile is left alone: it says why when its turn comes."""
     jobs = jobs or min(16, os.cpu_count() or 1)
     different = {(task["entry"], constants_of(task["workload"])): task for task in tasks}
     context = multiprocessing.get_context("spawn")
@@ -248,8 +240,7 @@ def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.
     are that only it knows (``registry.register``). Without ``with_ceilings`` none is measured.
 
     With ``profile``, what :func:`counters.count` says of an entry stands in its row as ``profile``. Raises
-    ToolMissing at once where there is no Nsight Compute.
-    """
+    ToolMissing at once where there is no Nsight Compute."""
     if profile:
         counters.find_ncu()
     rows, ceiling_rows, engine = [], [], "gpu" if gpu else "cpu"

@@ -18,8 +18,7 @@ class Case:
 
     gpu      where variants run; None for the CPU engine
     torch    PyTorch, to compare whole outputs on the GPU; None compares rows of them in NumPy
-    fits     to these locations: another case may have the same shape
-    """
+    fits     to these locations: another case may have the same shape"""
 
     def __init__(self, inputs, gpu=None, torch=None):
         self.inputs, self.gpu, self.torch, self.fits = inputs, gpu, torch, Fits()

@@ -105,8 +105,7 @@ def build_l1(row_bytes, pixel_bytes, unroll=4, threads=256):
     """``l1``: arguments are the addresses of the window and of out (threads of the grid, 4) uint32,
     and how often ``unroll`` tiles are loaded.
 
-    ``pixel_bytes`` is the distance of a tile's two columns, heads * row_bytes in an operator.
-    """
+    ``pixel_bytes`` is the distance of a tile's two columns, heads * row_bytes in an operator."""
     LANES, CHUNKS, MASK = tile_lanes(row_bytes), row_bytes // 16, window_slots(row_bytes) - 1
     SHIFT, PITCH, UNROLL = LANES.bit_length() - 1, WINDOW // 2, unroll
     ROW_BYTES, PIXEL_BYTES = row_bytes, pixel_bytes
@@ -135,8 +134,7 @@ def build_l1(row_bytes, pixel_bytes, unroll=4, threads=256):
 def build_shared(row_bytes, unroll=4, threads=512):
     """``shared``: arguments as ``l1``; each block first copies the window into shared memory.
 
-    The two columns of a tile lie side by side, as a TMA box arrives.
-    """
+    The two columns of a tile lie side by side, as a TMA box arrives."""
     LANES, CHUNKS, MASK = tile_lanes(row_bytes), row_bytes // 16, window_slots(row_bytes) - 1
     SHIFT, PITCH, UNROLL = LANES.bit_length() - 1, WINDOW // 2, unroll
     ROW_BYTES, THREADS, BYTES = row_bytes, threads, window_bytes(row_bytes, row_bytes)
@@ -191,8 +189,7 @@ def build_tma(row_bytes, channels, levels, stages=2, points=8, warps=8, maps_of=
     Arguments: address of the maps, one rank-3 map (H*C, w, h) with a box of (C, 2, 2) for each (batch,
     level) in the order b*L + l; levels (L, 4) int32; out (threads of the grid, 4) uint32; B, H; the
     most pixels of a level's sides that corners are drawn from; refills of each warp; SMs. Every warp loads
-    ``(refills + stages) * points`` tiles. What the last stages hold is combined into out at the end.
-    """
+    ``(refills + stages) * points`` tiles. What the last stages hold is combined into out at the end."""
     LEVELS, CHANNELS, STAGES, POINTS, WARPS = levels, channels, stages, points, warps
     THREADS, TILE, SLOT = 32 * warps, 4 * row_bytes, tile_slot(row_bytes)
     STAGE_BYTES = POINTS * SLOT
@@ -335,13 +332,12 @@ ALWAYS = ("copy", "launch")
 # (stages, points, warps, pixels of the region, whose map, whose barrier): depths and sizes of the ring; a
 # region of each level that is small enough to stay in L2; as many maps at once as there are warps; barriers
 # shared by a block.
-TMA_CONFIGURATIONS = ((2, 8, 8, EVERYWHERE, "sm", "warp"), (4, 8, 8, EVERYWHERE, "sm", "warp"),
-                      (2, 4, 8, EVERYWHERE, "sm", "warp"), (2, 2, 16, EVERYWHERE, "sm", "warp"),
-                      (4, 1, 16, EVERYWHERE, "sm", "warp"), (2, 16, 8, EVERYWHERE, "sm", "warp"),
-                      (2, 16, 4, EVERYWHERE, "sm", "warp"), (2, 8, 8, 64, "sm", "warp"),
-                      (2, 8, 8, EVERYWHERE, "warp", "warp"), (2, 8, 8, EVERYWHERE, "sm", "block"),
-                      (2, 4, 8, EVERYWHERE, "sm", "block"), (2, 2, 16, EVERYWHERE, "sm", "block"),
-                      (4, 1, 16, EVERYWHERE, "sm", "block"))  # fmt: skip
+TMA_CONFIGURATIONS = (
+    *((*ring, EVERYWHERE, "sm", "warp") for ring in
+      ((2, 8, 8), (4, 8, 8), (2, 4, 8), (2, 2, 16), (4, 1, 16), (2, 16, 8), (2, 16, 4))),
+    (2, 8, 8, 64, "sm", "warp"), (2, 8, 8, EVERYWHERE, "warp", "warp"),
+    *((*ring, EVERYWHERE, "sm", "block") for ring in ((2, 8, 8), (2, 4, 8), (2, 2, 16), (4, 1, 16))),
+)  # fmt: skip
 
 # And the workload's own tiles, by the kernel of variant tma that adds nothing up.
 OWN_TILES = (
@@ -369,9 +365,10 @@ def trials(case):
     """All trials for the problem of a ``case.Case`` on a GPU."""
     gpu, problem = case.gpu, case.problem
     row = problem.constants.channels * ITEMSIZE[problem.constants.dtype]
+    empty = functools.partial(launch, gpu, built(build_empty), 1, (0,))
     return [*_window_trials(gpu, row, problem.heads * row),
             *_tma_trials(gpu, problem, case.on_gpu.addresses[0], row), *_own_tile_trials(case),
-            *_copy_trials(gpu), _launch_trial(gpu)]  # fmt: skip
+            *_copy_trials(gpu), Trial("launch", "", empty, 1, "launches")]  # fmt: skip
 
 
 def _window_trials(gpu, row, pixel):
@@ -445,11 +442,6 @@ def _copy_trials(gpu):
         yield Trial("copy", f"unroll={unroll} waves of blocks={waves}", run, 2 * COPY_BYTES, "bytes")
 
 
-def _launch_trial(gpu):
-    run = functools.partial(launch, gpu, built(build_empty), 1, (0,))
-    return Trial("launch", "", run, 1, "launches")
-
-
 # --- figures --------------------------------------------------------------------------------------
 def figures(trial, times, tiles, bytes_moved):
     """A row for the result file: a trial's ``times`` in ms, scaled to a workload's tiles or bytes."""
@@ -475,8 +467,7 @@ def attribute(milliseconds, fetch, ceilings):
 
     ``fetch`` is the variant's (a key of PASSES), or None where only memory and launch are known to
     apply; ``ceilings`` as :func:`best` returns them. The ceiling with the longest time among those
-    that apply bounds it; closeness is that time over the kernel's, 1 at the ceiling.
-    """
+    that apply bounds it; closeness is that time over the kernel's, 1 at the ceiling."""
     names = (*PASSES.get(fetch, ()), *ALWAYS)
     bounds = {name: ceilings[name] for name in names if name in ceilings}
     if not bounds:

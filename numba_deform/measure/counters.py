@@ -57,11 +57,9 @@ def find_ncu():
 def count(task, limit=300.0):
     """Counters of one launch of a task as ``bench.task_of`` makes it, on the first GPU.
 
-    The keys of METRICS, as far as this GPU has them, in ns, bytes, percent and numbers; those of
-    PER_SAMPLE also divided by the workload's samples, as ``wavefronts_per_sample``. What fails, or takes
-    longer than ``limit`` seconds, gives ``error_text`` instead: DENIED without the permission. Raises
-    ToolMissing.
-    """
+    The keys of METRICS, as far as this GPU has them, in ns, bytes, percent and numbers; those of PER_SAMPLE
+    also divided by the workload's samples, as ``wavefronts_per_sample``. What fails, or takes longer than
+    ``limit`` seconds, gives ``error_text`` instead: DENIED without the permission. Raises ToolMissing."""
     metrics = ("--metrics", ",".join(METRICS.values()))
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "task.pickle"
@@ -82,8 +80,7 @@ def parse(text):
     """``[{column: text}]``, one for each kernel, of what ``ncu --csv --page raw`` printed.
 
     Before and after the table there may be other lines, of ncu (``==PROF==``) and of the program. The
-    table's second line holds the units, and has no ID.
-    """
+    table's second line holds the units, and has no ID."""
     lines = text.splitlines(keepends=True)
     starts = [number for number, line in enumerate(lines) if line.startswith('"ID",')]
     table = csv.DictReader(lines[starts[0] :] if starts else [])

@@ -13,8 +13,7 @@ from ..kernels.problem import ConfigError
 class Kind:
     """A kind of values: ``accepts`` says which in words, ``convert`` makes one of a text.
 
-    A text is wrong where ``convert`` raises ValueError or makes what is not ``right``.
-    """
+    A text is wrong where ``convert`` raises ValueError or makes what is not ``right``."""
 
     accepts: str
     convert: Callable[[str], object]

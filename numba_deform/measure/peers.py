@@ -44,11 +44,9 @@ def sample_levels(value, spatial_shapes, locations, weights):
         plane = planes[level].flatten(2).transpose(1, 2)
         plane = plane.reshape(batch * heads, channels, height, width)
         grid = grids[:, :, :, level].transpose(1, 2).flatten(0, 1)
-        sampled.append(
-            torch.nn.functional.grid_sample(
-                plane, grid, mode="bilinear", padding_mode="zeros", align_corners=False
-            )
-        )
+        sampled.append(torch.nn.functional.grid_sample(
+            plane, grid, mode="bilinear", padding_mode="zeros", align_corners=False
+        ))  # fmt: skip
     weights = weights.transpose(1, 2).reshape(batch * heads, 1, queries, levels * points)
     out = (torch.stack(sampled, dim=-2).flatten(-2) * weights).sum(-1)
     return out.view(batch, heads * channels, queries).transpose(1, 2).contiguous()
@@ -120,8 +118,7 @@ PEERS = {
 def operands_of(inputs, arrays):
     """What the makers take: tensors over the DeviceArrays of value, locations and weights.
 
-    Locations get value's dtype, as those implementations ask; that happens once, outside the clock.
-    """
+    Locations get value's dtype, as those implementations ask; that happens once, outside the clock."""
     import torch
 
     value, locations, weights = map(tensor_of, arrays)
@@ -137,8 +134,7 @@ def prepare(name, inputs, arrays):
     """A function without arguments that runs the peer, one of PEERS or the user's ``module:function``, and
     returns its output tensor.
 
-    Raises NotInstalled where the peer, or PyTorch, cannot be imported.
-    """
+    Raises NotInstalled where the peer, or PyTorch, cannot be imported."""
     if inputs.padded:
         raise ValueError("other implementations have no padded layout")
     try:

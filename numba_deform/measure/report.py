@@ -14,8 +14,7 @@ from .timeline import SERIES
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")
 
-HEADINGS = ("workload", "variant", "ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB",
-            "GB/s", "reached")  # fmt: skip
+HEADINGS = ("ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB", "GB/s", "reached")
 COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("ms", "duration_ns", 1e6, ".3f"),
     ("wavefronts/tile", "wavefronts_per_sample", 1, ".2f"),
@@ -28,7 +27,6 @@ COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("instr./tile", "instructions_per_sample", 1, ".1f"),
     ("conflicts/tile", "bank_conflicts_per_sample", 1, ".2f"),
 )
-COUNTER_HEADINGS = ("workload", "variant", *(heading for heading, *_ in COUNTERS))
 CEILING_NAMES = {"l1": "tiles through L1", "shared": "tiles from shared memory",
                  "tma": "a TMA instruction per tile", "copy": "copy bandwidth",
                  "launch": "an empty launch"}  # fmt: skip
@@ -94,8 +92,7 @@ def caption(document):
 def summary(documents, variants=()):
     """(title, headings, rows of texts): variants against the workloads of all documents, times in ms and
     what costs them. In brackets, how many times as long as ``direct`` each takes. ``variants`` chooses rows,
-    in this order; ValueError names one that is not there.
-    """
+    in this order; ValueError names one that is not there."""
     measured = [row for document in documents for row in _having(document, "median_ms")]
     places = list(dict.fromkeys(_where(row) for row in measured))
     times = {(row["variant"], _where(row)): row["median_ms"] for row in measured}
@@ -155,39 +152,27 @@ def markdown_lines(title, headings, rows, right=()):
 
 def _parts(document):
     """(title, headings, rows of texts) of each table that has rows."""
-    profiled = [row for row in _having(document, "median_ms") if "profile" in row]
+    timed = _having(document, "median_ms")
+    profiled = [row for row in timed if "profile" in row]
     for title, headings, rows, cells in (
-        (caption(document), HEADINGS, _having(document, "median_ms"), _measured),
-        (
-            caption(document), ("workload", "variant", "virtual cycles", "error"),
-            _having(document, "virtual_cycles"),
-            lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"),
-        ),
-        (
-            "ceilings, for the same number of tiles or bytes",
-            ("workload", "ceiling", "ms", "cycles/tile", "configuration"),
-            [row for row in document.get("ceilings", ()) if row["best"]], _ceiling,
-        ),
-        (
-            "counters of one launch, by Nsight Compute", COUNTER_HEADINGS,
-            [row for row in profiled if "error_text" not in row["profile"]], _counted,
-        ),
-        (
-            "without counters", ("workload", "variant", "why there are no counters"),
-            [row for row in profiled if "error_text" in row["profile"]],
-            lambda row: (row["profile"]["error_text"],),
-        ),
-        (
-            "without a time", ("workload", "variant", "why there is no time"),
-            [row for row in document["rows"] if "error_text" in row], lambda row: (row["error_text"],),
-        ),
+        (caption(document), HEADINGS, timed, _measured),
+        (caption(document), ("virtual cycles", "error"), _having(document, "virtual_cycles"),
+         lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}")),
+        ("ceilings, for the same number of tiles or bytes", ("ms", "cycles/tile", "configuration"),
+         [row for row in document.get("ceilings", ()) if row["best"]], _ceiling),
+        ("counters of one launch, by Nsight Compute", [heading for heading, *_ in COUNTERS],
+         [row for row in profiled if "error_text" not in row["profile"]], _counted),
+        ("without counters", ("why there are no counters",),
+         [row for row in profiled if "error_text" in row["profile"]],
+         lambda row: (row["profile"]["error_text"],)),
+        ("without a time", ("why there is no time",),
+         [row for row in document["rows"] if "error_text" in row], lambda row: (row["error_text"],)),
     ):  # fmt: skip
         if rows:
-            yield title, headings, [(_where(row), _name(row), *cells(row)) for row in rows]
-
-
-def _name(row):
-    return CEILING_NAMES[row["ceiling"]] if "ceiling" in row else row["variant"]
+            kind = "ceiling" if "ceiling" in rows[0] else "variant"
+            names = [CEILING_NAMES.get(row[kind], row[kind]) for row in rows]
+            texts = [(_where(row), name, *cells(row)) for row, name in zip(rows, names, strict=True)]
+            yield title, ("workload", kind, *headings), texts
 
 
 # --- plots ----------------------------------------------------------------------------------------
@@ -203,8 +188,7 @@ def plot(document, path, x=None):
     a bench is time by variant, a panel for each workload, its ceilings as lines.
 
     Raises ValueError when nothing was measured or no two rows differ in ``x`` alone, ImportError without
-    matplotlib.
-    """
+    matplotlib."""
     from matplotlib.figure import Figure
 
     rows = _having(document, "median_ms")

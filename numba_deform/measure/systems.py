@@ -61,8 +61,7 @@ def run_probe(engine="auto", corner=(0, 0)):
 
     Element i of the tensor holds i / 100; outside it, zeros are expected. Whatever goes wrong, a
     missing driver or GPU included, is in ``reason``; only an unknown engine or a corner that is no
-    int32 raises ValueError.
-    """
+    int32 raises ValueError."""
     x, y = corner
     if not all(-(2**31) <= c < 2**31 for c in (x, y)):
         raise ValueError(f"corner={corner}: a box starts at two int32 numbers (x, y)")
@@ -72,9 +71,12 @@ def run_probe(engine="auto", corner=(0, 0)):
     ran, kind, gpu, reason = False, engine, None, ""
     try:
         kind, gpu = engine_for(engine, HOPPER, "TMA")
-        load = _probe_on_gpu if gpu else _probe_on_cpu
         ran = True
-        out = load(tensor, out, x, y, gpu)
+        if gpu:
+            out = _probe_on_gpu(gpu, tensor, out, x, y)
+        else:
+            maps = TensorMapArray([TensorMap.of(tensor, PROBE_BOX[::-1])])
+            simulate(probe, 1, THREADS, (maps, out, x, y))
     except (GpuMissing, DriverMissing, TensorMapError) as error:
         ran, reason = False, str(error)
     except Exception as error:
@@ -105,25 +107,19 @@ def _box_at(tensor, x, y):
     return box
 
 
-def _probe_on_cpu(tensor, out, x, y, _):
-    maps = TensorMapArray([TensorMap.of(tensor, PROBE_BOX[::-1])])
-    simulate(probe, 1, THREADS, (maps, out, x, y))
-    return out
-
-
-def _probe_on_gpu(tensor, out, x, y, gpu):
+def _probe_on_gpu(gpu, tensor, out, x, y):
     source, target = DeviceArray.of(gpu, tensor), DeviceArray.of(gpu, out)
-    maps = DeviceArray.of(gpu, TensorMapArray([_map_on_gpu(source, PROBE_BOX)]).encode_into_host())
-    launch(gpu, probe, 1, (maps, target, x, y))
+    launch(gpu, probe, 1, (_map_on_gpu(source, PROBE_BOX), target, x, y))
     return target.to_numpy()
 
 
 def _map_on_gpu(array, box):
-    """The tensor map of a whole DeviceArray (H, W, C) with ``box`` in the same order."""
+    """A DeviceArray with the tensor map of all of ``array`` (H, W, C); ``box`` is in the same order."""
     height, width, channels = array.shape
     pixel = channels * array.dtype.itemsize
-    return TensorMap(array.address, array.dtype, (channels, width, height), (pixel, width * pixel),
-                     box[::-1])  # fmt: skip
+    dims, strides = (channels, width, height), (pixel, width * pixel)
+    whole = TensorMap(array.address, array.dtype, dims, strides, box[::-1])
+    return DeviceArray.of(array.gpu, TensorMapArray([whole]).encode_into_host())
 
 
 # --- the tile copy ----------------------------------------------------------------------------
@@ -131,8 +127,7 @@ def _map_on_gpu(array, box):
 class TileCopyResult:
     """``milliseconds`` is a median; None on the CPU engine, which has virtual ``cycles`` only.
 
-    ``bytes_moved`` counts every element once read and once written.
-    """
+    ``bytes_moved`` counts every element once read and once written."""
 
     engine: str
     device: str
@@ -163,19 +158,23 @@ def run_tile_copy(engine="auto", shape=(100, 100, 32), box=(2, 2, 32), dtype="fl
     """Copy a tensor of ``shape`` (H, W, C) in boxes (height, width, C), and compare every bit.
 
     A block has ``warps`` warps, each with a ring of ``stages`` tiles. Raises ValueError
-    (TensorMapError for a box that TMA cannot move), GpuMissing, or a SimFault from the CPU engine.
-    """
+    (TensorMapError for a box that TMA cannot move), GpuMissing, or a SimFault from the CPU engine."""
     _check_tile_copy(shape, box, dtype, stages, warps, repeats)
     kind, gpu = engine_for(engine, HOPPER, "tile-copy")
     numpy_dtype = np.dtype(NUMPY_DTYPES[dtype])
     tensor = np.random.default_rng(0).standard_normal(shape, np.float32).astype(numpy_dtype)
     # A bad box: the map's rules say more about it than its size in shared memory does.
     TensorMap.of(tensor, box[::-1])
-    _check_shared_bytes(box, numpy_dtype, stages, warps)
+    needed = warps * stages * (-(-int(np.prod(box)) * numpy_dtype.itemsize // 128) * 128 + 8)
+    if needed > STATIC_LIMIT:
+        raise ValueError(
+            f"box={box} of {numpy_dtype} with stages={stages} and warps={warps} takes {needed} bytes of "
+            f"shared memory; this kernel has {STATIC_LIMIT}: use fewer stages or warps"
+        )
     down, across = (-(-size // step) for size, step in zip(shape[:2], box[:2], strict=True))
     tiles = down * across
     kernel = built(tile_copy.build, tuple(box), numpy_dtype.itemsize, stages, warps)
-    blocks = min(-(-tiles // warps), _blocks_that_fit(gpu, box, numpy_dtype, stages, warps))
+    blocks = min(-(-tiles // warps), _blocks_that_fit(gpu, needed, warps))
     milliseconds = cycles = None
     if gpu:
         out, times = _copy_on_gpu(gpu, tensor, box, kernel, blocks, (across, tiles), repeats)
@@ -205,36 +204,18 @@ def _check_tile_copy(shape, box, dtype, stages, warps, repeats):
             raise ValueError(f"{name}={value}: it must be from 1 to {high}")
 
 
-def _check_shared_bytes(box, dtype, stages, warps):
-    needed = _copy_shared_bytes(box, dtype, stages, warps)
-    if needed > STATIC_LIMIT:
-        raise ValueError(
-            f"box={box} of {dtype} with stages={stages} and warps={warps} takes {needed} bytes of "
-            f"shared memory; this kernel has {STATIC_LIMIT}: use fewer stages or warps"
-        )
-
-
-def _copy_shared_bytes(box, dtype, stages, warps):
-    slot = -(-int(np.prod(box)) * dtype.itemsize // 128) * 128
-    return warps * stages * (slot + 8)
-
-
-def _blocks_that_fit(gpu, box, dtype, stages, warps):
+def _blocks_that_fit(gpu, needed, warps):
     """Blocks that are resident at once: shared memory, threads and block slots of every SM."""
     if gpu is None:
         return 4  # enough for blocks to differ; more would only take longer
-    shared = _copy_shared_bytes(box, dtype, stages, warps) + RESERVED_SHARED
-    return gpu.sms * min(SM.shared // shared, SM.warps // warps, SM.blocks)
+    return gpu.sms * min(SM.shared // (needed + RESERVED_SHARED), SM.warps // warps, SM.blocks)
 
 
 def _copy_on_gpu(gpu, tensor, box, kernel, blocks, counts, repeats):
     source = DeviceArray.of(gpu, tensor)
     target = DeviceArray(gpu, tensor.shape, tensor.dtype)
     target.fill(0xFF)
-    maps = [
-        DeviceArray.of(gpu, TensorMapArray([_map_on_gpu(a, box)]).encode_into_host())
-        for a in (source, target)
-    ]
+    maps = _map_on_gpu(source, box), _map_on_gpu(target, box)
 
     def run():
         launch(gpu, kernel, blocks, (*maps, *counts))
@@ -272,8 +253,7 @@ class OperatorResult:
     """What a run gave, and how far it is from the reference.
 
     ``unwritten`` counts elements of the whole output that are NaN, as it was before the run.
-    ``bytes_moved``: the compulsory ones, value, locations and weights read and out written once.
-    """
+    ``bytes_moved``: the compulsory ones, value, locations and weights read and out written once."""
 
     out: np.ndarray
     error: float

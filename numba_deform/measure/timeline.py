@@ -65,8 +65,7 @@ class Timeline:
 def record(plan, block=0, simulate_options=None):
     """The :class:`Timeline` of one block of a ``systems.Plan`` whose configuration has trace.
 
-    Raises TimelineError, and what the engines raise.
-    """
+    Raises TimelineError, and what the engines raise."""
     case, bound = plan.case, plan.bound
     if not getattr(bound.config, "trace", False):
         raise TimelineError(f"variant {bound.variant.name} was not built with trace=1, or has no marks")
@@ -126,17 +125,13 @@ def shares(timeline):
     totals = {}
     for span in timeline.spans:
         totals.setdefault(span.warp, Counter())[span.activity] += span.end - span.start
-    return {
-        warp: {activity: time / max(1, sum(of.values())) for activity, time in of.items()}
-        for warp, of in totals.items()
-    }
+    return {warp: {activity: time / max(1, of.total()) for activity, time in of.items()}
+            for warp, of in totals.items()}  # fmt: skip
 
 
-# --- files ----------------------------------------------------------------------------------------
 def save(timelines, path, start=0, end=None):
     """Write ``timelines`` one above the other: .png or .svg (needs the extra ``plot``), or .json, Chrome's
-    trace format, for Perfetto. ``start`` and ``end`` cut a picture to those cycles.
-    """
+    trace format, for Perfetto. ``start`` and ``end`` cut a picture to those cycles."""
     path = Path(path)
     if path.suffix == ".json":
         path.write_text(json.dumps(chrome_trace(timelines)) + "\n")

@@ -27,8 +27,7 @@ def tune(gpu, workloads, entries=None, repeats=30, seed=1, limit=300.0, measure=
     (workload, :class:`tuned.Answer`) for each kind of problems among the workloads, the answers stored;
     several patterns of one shape are one kind. Raises ConfigError for ``entries`` without ``window`` or with it
     alone, and ValueError when for one kind nothing but fitted kernels ran and was right; nothing is
-    stored then.
-    """
+    stored then."""
     entries = entries or parse_entries(CANDIDATES)
     for entry in entries:
         if entry.linked:
@@ -64,13 +63,12 @@ def decide(patterns):
 
     Fitted kernels are compared where the fewest samples lie outside their windows; the steady ones by the
     geometric mean over all patterns. Rows without a time, failed or wrong, do not count; raises ValueError
-    when there is none of a steady kernel.
-    """
+    when there is none of a steady kernel."""
     timed = [[row for row in rows if "median_ms" in row] for rows in patterns]
     near = min(timed, key=lambda rows: min((r["outside"] for r in _fitted(rows)), default=2.0))
     fitted = min(_fitted(near), key=lambda row: row["median_ms"], default=None)
     times = {}  # variant with parameters -> ms in every pattern
-    for row in (row for rows in timed for row in rows if not _is_fitted(row)):
+    for row in (row for rows in timed for row in _fitted(rows, False)):
         times.setdefault(row["variant"], []).append(row["median_ms"])
     whole = {name: math.prod(ms) for name, ms in times.items() if len(ms) == len(timed)}
     if not whole:
@@ -84,12 +82,9 @@ def decide(patterns):
     return Answer(_candidate(steady), fitted and _candidate(fitted), record.now())
 
 
-def _is_fitted(row):
-    return variant(row["name"]).is_fitted
-
-
-def _fitted(rows):
-    return [row for row in rows if _is_fitted(row)]
+def _fitted(rows, fitted=True):
+    """The rows of fitted kernels, or the others."""
+    return [row for row in rows if variant(row["name"]).is_fitted == fitted]
 
 
 def _candidate(row):

@@ -28,8 +28,7 @@ class Worker:
 
     Tasks and results are picklable. The child starts with the first task, lives on, and is started
     again after it died, was killed after ``limit`` seconds of a task, or raised anything but ValueError:
-    a CUDA error spoils the context that the next task would use.
-    """
+    a CUDA error spoils the context that the next task would use."""
 
     def __init__(self, function, limit=120.0):
         self.function, self.limit, self.pool = function, limit, None
@@ -78,8 +77,7 @@ def run_program(command, limit, **options):
     """The CompletedProcess of a program with at most ``limit`` seconds.
 
     It has a process group of its own, and all of that is killed before TimeoutExpired, or anything
-    else, is raised. ``options`` are those of subprocess.Popen.
-    """
+    else, is raised. ``options`` are those of subprocess.Popen."""
     with subprocess.Popen(command, start_new_session=True, **options) as child:
         try:
             out, err = child.communicate(timeout=limit)
