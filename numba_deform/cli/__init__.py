@@ -2,8 +2,7 @@
 
 Every command is a function from its words to an exit status: 0 right, 1 a wrong result, 2 bad input.
 What is computed lives in ``measure/``; here are parsing and printing. A module of this package enters its
-commands by ``keys.command``.
-"""
+commands by ``keys.command``."""
 
 import os
 import re
@@ -81,10 +80,7 @@ def help(words):
     print(f"numba-deform {command} key=value ...")
     gpu, about = re.search(rf"^  {command} +(\w+) +(.+)$", USAGE, re.M).groups()
     print(f"{about}; {GPU[gpu]}\n")
-    rows = [
-        (key.name, key.help if key.kind is TEXT else f"{key.help} ({key.kind.accepts})")
-        for key in KEYS[command]
-    ]
+    rows = [(k.name, k.help + f" ({k.kind.accepts})" * (k.kind is not TEXT)) for k in KEYS[command]]
     if keys.VARIANT in KEYS[command]:
         rows.append(("...", "and the variant's own parameters: see numba-deform variants"))
     for name, text in rows:
@@ -100,9 +96,8 @@ def _command(word):
         return word
     if "=" in word:
         raise UsageError(f"there is no command before {word}; try: numba-deform run {word} ...")
-    raise UsageError(
-        f"unknown command {word}{closest(word, COMMANDS)} (there are {', '.join(COMMANDS)})"
-    )
+    known = ", ".join(COMMANDS)
+    raise UsageError(f"unknown command {word}{closest(word, COMMANDS)} (there are {known})")
 
 
 def main(argv=None):

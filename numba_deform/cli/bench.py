@@ -98,10 +98,8 @@ def _gpu(options, workloads):
             ) from None
     for workload in workloads:
         if workload.samples > CPU_SAMPLES:
-            raise UsageError(
-                f"{workload.name} has {workload.samples:,} samples, too many for the CPU engine "
-                f"(at most {CPU_SAMPLES:,}): choose workload=tiny or workload=quick"
-            )
+            raise UsageError(f"{workload.name} has {workload.samples:,} samples, too many for the CPU engine "
+                             f"(at most {CPU_SAMPLES:,}): choose workload=tiny or workload=quick")
     return None
 
 
@@ -147,7 +145,7 @@ def run_sweep(words):
          DTYPES, Key("variants", TEXT, f"what to try, default {CANDIDATES}"),
          Key("repeats", COUNT, "timed rounds, default 30"), SEED, LIMIT,
          Key("out", TEXT, "a JSON file for the measurements; the answer is kept without it"),
-         Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"))  # fmt: skip
+         Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"))
 def run_tune(options):
     """Exit status 1 when a candidate was wrong or failed."""
     workloads = _workloads(options, PATTERNS)

@@ -49,10 +49,8 @@ def budget(words):
     architecture = check_architecture(options, chosen)
     limits_of(architecture)  # refuses one without known limits before anything is compiled
     constants = make_constants(options)
-    rows = [
-        _examine(chosen, parameters, constants, architecture, options.get("registers"))
-        for parameters in grid
-    ]
+    given = options.get("registers")
+    rows = [_examine(chosen, parameters, constants, architecture, given) for parameters in grid]
     title = f"{chosen.name} for {architecture}: {chosen.summary}"
     if options.get("markdown"):
         headers, cells, notes = _table(rows, swept)

@@ -121,20 +121,16 @@ def check_duration(source, options):
         return
     fitting = int(source.numbers["num_query"] * PATIENCE / seconds)
     fewer = f"num_query={fitting} or less, " if fitting and "dir" not in options else ""
-    raise UsageError(
-        f"{source.samples:,} samples would take about {duration(seconds)} on the CPU engine: "
-        f"choose {fewer}workload=quick, engine=gpu, or force=1 to wait"
-    )
+    raise UsageError(f"{source.samples:,} samples would take about {duration(seconds)} on the CPU engine: "
+                     f"choose {fewer}workload=quick, engine=gpu, or force=1 to wait")
 
 
 def check_memory(source):
     """Refuse what cannot fit: the system may promise any amount, and kill the process later."""
     needed = source.nbytes
     if hasattr(os, "sysconf") and needed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
-        raise UsageError(
-            f"the inputs would take {needed / 2**30:,.0f} GiB, more than this machine's memory: "
-            "choose a smaller batch, num_query or spatial_size"
-        )
+        raise UsageError(f"the inputs would take {needed / 2**30:,.0f} GiB, more than this machine's memory: "
+                         "choose a smaller batch, num_query or spatial_size")
 
 
 def duration(seconds):

@@ -13,18 +13,7 @@ from ..engines.cpu.engine import LANDINGS
 from ..engines.cpu.interleave import Schedule
 from ..kernels.problem import NUMPY_DTYPES
 from ..kernels.registry import VARIANTS
-from ..measure.parameters import (
-    COUNT,
-    FLAG,
-    INTEGER,
-    REAL,
-    TEXT,
-    WHOLE,
-    Kind,
-    kind_of,
-    one_of,
-    show,
-)
+from ..measure.parameters import COUNT, FLAG, REAL, TEXT, WHOLE, Kind, kind_of, one_of, show
 from ..workloads.presets import PRESETS
 
 RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -34,7 +23,6 @@ class UsageError(ValueError):
     """The command line itself is wrong; the text names the key and what is accepted."""
 
 
-# --- commands -------------------------------------------------------------------------------------
 COMMANDS, KEYS = {}, {}  # by name: a function from words to an exit status; the keys it knows
 
 
@@ -58,7 +46,6 @@ def _seed(text):
     return text
 
 
-# --- keys -----------------------------------------------------------------------------------------
 SEED = Kind("a whole number of at least 0, or a schedule such as x:0:0210", _seed)
 DTYPE, ENGINE = one_of(*NUMPY_DTYPES), one_of(*ENGINES)
 
@@ -80,7 +67,7 @@ SHAPE = (
     Key("channels", COUNT, "C, channels of one head"),
     Key("num_levels", COUNT, "L, levels"),
     Key("num_points", COUNT, "P, sampling points in each level"),
-    Key("im2col_step", INTEGER, "accepted for compatibility: checked, then ignored"),
+    Key("im2col_step", kind_of(64), "accepted for compatibility: checked, then ignored"),
 )
 NUMBERS = tuple(key.name for key in SHAPE[:-1])
 DRAW = (
@@ -106,7 +93,6 @@ COMPILED_FOR = (Key("dtype", DTYPE, "type of value, default float16"),
                 Key("points", COUNT, "P, default 8"), Key("arch", TEXT, "sm_90a and others"))  # fmt: skip
 
 
-# --- parsing --------------------------------------------------------------------------------------
 def split_pairs(words):
     """``{key: text}`` of ``key=value`` words, in order."""
     pairs = {}
@@ -181,7 +167,6 @@ def simulation_options(options):
             "landing": options.get("landing", "late")}  # fmt: skip
 
 
-# --- printing -------------------------------------------------------------------------------------
 def console(width=None):
     """A rich Console on stdout, ``width`` characters wide or as wide as the terminal, 120 without one.
 

@@ -63,7 +63,10 @@ def run(words):
     # Slow machines exist; a hang ends all the same.
     simulation = {**keys.simulation_options(options), "timeout": max(60.0, 20 * source.seconds({}))}
     result = run_plan(plan, simulate_options=simulation)
-    say("error", _error(result))
+    few = result.rows_checked < result.rows
+    rows = f"{result.rows_checked:,} random ones of {result.rows:,}" if few else f"all {result.rows:,}"
+    say("error", f"{result.error:.2e} against float64, must be below {result.tolerance:g} "
+                 f"(output rows compared: {rows})")  # fmt: skip
     if result.unwritten:
         say("unwritten", f"{result.unwritten:,} of {result.out.size:,} elements are NaN")
     _say_time(bound.problem, result)
@@ -98,9 +101,8 @@ def _default_variant(pairs):
         return pairs["variant"], ""
     gpu = gpu_or_none() if pairs.get("engine", "auto") in ("auto", "gpu") else None
     if gpu and gpu.capability < HOPPER:
-        return "direct", (
-            f"{gpu.name} is older than Hopper and has no TMA, so direct runs; engine=cpu runs tma"
-        )
+        note = f"{gpu.name} is older than Hopper and has no TMA, so direct runs; engine=cpu runs tma"
+        return "direct", note
     return "tma", ""
 
 
@@ -110,10 +112,8 @@ def _check_engine_keys(options, engine):
             if key.name in options:
                 raise UsageError(f"{key.name} is for the CPU engine; add engine=cpu")
     elif options.get("linked"):
-        raise UsageError(
-            "linked=1 is another form of the GPU's code, and the CPU engine runs neither; "
-            "'numba-deform inspect linked=1' shows it without a GPU"
-        )
+        raise UsageError("linked=1 is another form of the GPU's code, and the CPU engine runs neither; "
+                         "'numba-deform inspect linked=1' shows it without a GPU")
 
 
 def _check_picture_out(options):
@@ -131,10 +131,8 @@ def _shared_memory(bound):
     if not sum(shared):
         return "none"
     metadata = f" + {shared.metadata:,} of metadata" if shared.metadata else ""
-    return (
-        f"{shared.tiles:,} bytes of tiles + {shared.barriers:,} of barriers{metadata} a block "
-        f"(at most {SHARED_LIMIT:,})"
-    )
+    return (f"{shared.tiles:,} bytes of tiles + {shared.barriers:,} of barriers{metadata} a block "
+            f"(at most {SHARED_LIMIT:,})")
 
 
 def _registers(bound):
@@ -144,16 +142,6 @@ def _registers(bound):
         return f"not known: {why}"
     spills = f"{inspection.spill_loads} spill loads" if inspection.spill_loads else "no spills"
     return f"{inspection.registers} a thread, {spills} ({architecture})"
-
-
-def _error(result):
-    rows = f"all {result.rows:,}"
-    if result.rows_checked < result.rows:
-        rows = f"{result.rows_checked:,} random ones of {result.rows:,}"
-    return (
-        f"{result.error:.2e} against float64, must be below {result.tolerance:g} "
-        f"(output rows compared: {rows})"
-    )
 
 
 def _say_time(problem, result):

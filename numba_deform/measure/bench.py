@@ -2,8 +2,7 @@
 
 For every workload each entry first runs in a child process (measure/worker.py) on a poisoned output, and its
 whole output is compared with float64. What crashes, hangs or is wrong becomes a row that says so.
-What is right is then timed here, in turn, round after round, so that a drift hits all alike.
-"""
+What is right is then timed here, in turn, round after round, so that a drift hits all alike."""
 
 import dataclasses
 import itertools
@@ -30,7 +29,6 @@ DELAY_CYCLES = 600_000  # 0.3 ms: longer than Python takes to queue a launch
 PEER_TOLERANCE = 0.05  # fp16 coordinates and sums, as most peers have them, are this far off
 
 
-# --- entries --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Entry:
     """A variant with parameters, as ``tma:stages=3,lanes=4``; ``linked`` calls the PTX functions."""
@@ -85,7 +83,6 @@ def defaults_of(name):
     return {field.name: field.default for field in dataclasses.fields(pick_variant(name).config)}
 
 
-# --- one workload ---------------------------------------------------------------------------------
 def constants_of(workload):
     """What kernels for this workload are compiled for."""
     return Constants(workload.num_levels, workload.num_points, workload.channels, workload.dtype,
@@ -111,12 +108,6 @@ def workloads_of(names, patterns=(), dtypes=()):
     return [preset(name, **dict(zip(keys, texts, strict=True))) for name, *texts in chosen]
 
 
-def describe(workload):
-    """A workload in the document: the columns that its rows share, its text, samples and bytes."""
-    return {**columns(workload), "text": workload.describe(), "samples": workload.samples,
-            "compulsory_bytes": bytes_of(workload)}  # fmt: skip
-
-
 def columns(workload):
     """What every row says of its workload."""
     pattern = workload.pattern + (f"({workload.sigma:g})" if workload.pattern == "local" else "")
@@ -124,7 +115,6 @@ def columns(workload):
             "num_query": workload.num_query}  # fmt: skip
 
 
-# --- what runs in the child -----------------------------------------------------------------------
 def task_of(entry, workload, seed, engine="gpu", repeats=0):
     """What a child process needs for one entry; picklable, and JSON apart from its objects."""
     return dict(entry=entry, workload=workload, seed=seed, engine=engine, repeats=repeats)
@@ -133,10 +123,9 @@ def task_of(entry, workload, seed, engine="gpu", repeats=0):
 def measure(task):
     """Run one entry on a poisoned output, check it, and time it if the task has repeats.
 
-    Returns the ``config``, as fitted to the locations where a kernel is, with the share of the samples
-    ``outside`` its windows; and ``error``. On a GPU with ``repeats`` also the figures of ``record.spread``; on
-    the CPU engine ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of
-    figures."""
+    Returns ``error``; the ``config`` as it ran, and the share of the samples ``outside`` a fitted kernel's
+    windows; on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU engine
+    ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of times."""
     case, entry = case_of(task["engine"], task["workload"], task["seed"]), task["entry"]
     if entry.linked and not case.gpu:
         raise ConfigError("linked", 1, "the CPU engine runs neither form of the GPU's code")
@@ -171,7 +160,6 @@ def measure_here(task):
         return {"error_text": explain(error)}
 
 
-# --- timing ---------------------------------------------------------------------------------------
 def time_round_by_round(gpu, runs, repeats, warm_up=1):
     """Milliseconds, a list for each of ``runs``: every round times all of them once, in turn.
 
@@ -202,7 +190,6 @@ def rates(milliseconds, samples, bytes_moved, sms, ghz):
             "cycles_per_tile": seconds * ghz * 1e9 * sms / samples}  # fmt: skip
 
 
-# --- compiling ahead ------------------------------------------------------------------------------
 def compile_ahead(tasks, architecture, jobs=None):
     """Compile the tasks' kernels in parallel processes, into the cache on disk.
 
@@ -227,20 +214,18 @@ def _compile(task, architecture):
         return
 
 
-# --- the whole ------------------------------------------------------------------------------------
 def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1,
           progress=lambda text: None, profile=False, isolated=True, with_ceilings=True):  # fmt: skip
     """A JSON document: rows of all entries, peers and ceilings, for each of ``workloads``.
 
-    ``limit`` is how many seconds the check of one entry may take, its compilation included;
-    ``progress(text)`` is told what goes on. With ``gpu`` None the CPU engine runs the entries and its
-    virtual time stands in the rows, marked as not measured.
-
-    Without ``isolated`` no child process is started: entries are checked in this process, as those always
-    are that only it knows (``registry.register``). Without ``with_ceilings`` none is measured.
-
-    With ``profile``, what :func:`counters.count` says of an entry stands in its row as ``profile``. Raises
-    ToolMissing at once where there is no Nsight Compute."""
+    limit          seconds that the check of one entry may take, its compilation included
+    progress       ``progress(text)`` is told what goes on
+    gpu            None: the CPU engine's virtual time stands in the rows, marked as not measured
+    isolated       False: entries are checked in this process, as those always are that only it knows
+                   (``registry.register``)
+    with_ceilings  False: none is measured
+    profile        what :func:`counters.count` says of an entry stands in its row as ``profile``;
+                   raises ToolMissing at once where there is no Nsight Compute"""
     if profile:
         counters.find_ncu()
     rows, ceiling_rows, engine = [], [], "gpu" if gpu else "cpu"
@@ -255,10 +240,9 @@ def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.
             rows += [row for _, row in entry_rows]
             if gpu:
                 try:
-                    more, measured = _time_all(
-                        case_on(gpu, workload, seed), workload, entry_rows, peer_names, repeats, warm_up,
-                        progress, with_ceilings,
-                    )  # fmt: skip
+                    case = case_on(gpu, workload, seed)
+                    more, measured = _time_all(case, workload, entry_rows, peer_names, repeats,
+                                               warm_up, progress, with_ceilings)  # fmt: skip
                     rows += more
                     ceiling_rows += measured
                 except Exception as error:
@@ -267,9 +251,10 @@ def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.
                 if profile:
                     _count_all(workload, entry_rows, seed, limit, progress)
     settings = {"repeats": repeats, "warm_up": warm_up, "seed": seed}
+    described = [{**columns(w), "text": w.describe(), "samples": w.samples,
+                  "compulsory_bytes": bytes_of(w)} for w in workloads]  # fmt: skip
     return record.document(gpu, rows, kind="bench", clock=clock(gpu) if gpu else None,
-                           settings=settings, workloads=[describe(w) for w in workloads],
-                           ceilings=ceiling_rows)  # fmt: skip
+                           settings=settings, workloads=described, ceilings=ceiling_rows)  # fmt: skip
 
 
 def _check_all(workload, entries, seed, engine, limit, progress, isolated):
@@ -305,10 +290,8 @@ def _time_all(case, workload, entry_rows, peer_names, repeats, warm_up, progress
     times = time_round_by_round(gpu, runs, repeats, warm_up)
 
     samples, ghz = case.problem.samples, clock(gpu)["ghz"]
-    ceiling_rows = [
-        {**columns(workload), **ceilings.figures(trial, own, samples, case.bytes_moved)}
-        for trial, own in zip(tried, times[len(jobs) :], strict=True)
-    ]
+    ceiling_rows = [{**columns(workload), **ceilings.figures(trial, own, samples, case.bytes_moved)}
+                    for trial, own in zip(tried, times[len(jobs) :], strict=True)]  # fmt: skip
     best = ceilings.best(ceiling_rows)
     for (row, _), own in zip(jobs, times[: len(jobs)], strict=True):
         row |= record.spread(own)

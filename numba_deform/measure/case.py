@@ -40,9 +40,8 @@ class Case:
     def bind(self, name, parameters, form="plain"):
         """(the :class:`Bound` of a variant on this case's engine, why "auto" chose it or "")."""
         locations = self.arrays[1]
-        chosen, config, why = settle_variant(
-            name, self.gpu, self.problem, locations, parameters, self.fits
-        )
+        chosen, config, why = settle_variant(name, self.gpu, self.problem, locations,
+                                             parameters, self.fits)  # fmt: skip
         return Bound(self.problem, chosen, config, self.gpu, locations, form, self.fits), why
 
     def launcher(self, bound, extra=()):

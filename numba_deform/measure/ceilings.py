@@ -16,8 +16,7 @@ A tile is 2x2 pixels of ``row_bytes`` = channels * itemsize bytes. Its lanes are
 at its best: one for each 16 bytes of a tile's row, each loading from the upper and the lower row.
 
 Each ceiling is tried in several configurations and the fastest counts: a ceiling that a better launch
-would lift is none. Its time is scaled to the tiles, or the bytes, that the workload needs.
-"""
+would lift is none. Its time is scaled to the tiles, or the bytes, that the workload needs."""
 
 import dataclasses
 import functools

@@ -2,8 +2,7 @@
 
 Nsight Compute (``ncu``) watches a child process, which launches one variant twice on the bench's inputs
 (``python -m numba_deform.measure.counters FILE``), and counts the second launch. Clocks and caches stay as they
-are in the bench.
-"""
+are in the bench."""
 
 import csv
 import pickle
@@ -37,10 +36,8 @@ METRICS = {
 """What is counted: name in the result -> ncu's metric."""
 PER_SAMPLE = ("wavefronts", "instructions", "bank_conflicts")
 
-DENIED = (
-    "no permission to read the GPU's counters (ERR_NVGPUCTRPERM): run as root, or load the driver with "
-    "NVreg_RestrictProfilingToAdminUsers=0; see https://developer.nvidia.com/ERR_NVGPUCTRPERM"
-)
+DENIED = ("no permission to read the GPU's counters (ERR_NVGPUCTRPERM): run as root, or load the driver with "
+          "NVreg_RestrictProfilingToAdminUsers=0; see https://developer.nvidia.com/ERR_NVGPUCTRPERM")
 
 
 def find_ncu():

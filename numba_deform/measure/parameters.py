@@ -1,7 +1,6 @@
 """Values as text: the one parser of ``key=value``, of ``tma:stages=3`` and of a sweep's lists, and its inverse.
 
-A parameter has the kind of an example, which is its default or a preset's own value.
-"""
+A parameter has the kind of an example, which is its default or a preset's own value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

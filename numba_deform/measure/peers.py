@@ -2,8 +2,7 @@
 
 The common contract is that of Deformable DETR's extension: ``f(value (B, S, H, C), spatial_shapes (L,
 2), level_start_index (L,), sampling_locations (B, Q, H, L, P, 2), attention_weights (B, Q, H, L, P),
-im2col_step) -> (B, Q, H*C)``, all PyTorch tensors on the GPU.
-"""
+im2col_step) -> (B, Q, H*C)``, all PyTorch tensors on the GPU."""
 
 import math
 from types import SimpleNamespace
@@ -39,14 +38,12 @@ def sample_levels(value, spatial_shapes, locations, weights):
     queries, levels, points = locations.shape[1], locations.shape[3], locations.shape[4]
     planes = value.split([h * w for h, w in spatial_shapes], dim=1)
     grids = 2 * locations - 1
-    sampled = []
+    sampled, sample = [], torch.nn.functional.grid_sample
     for level, (height, width) in enumerate(spatial_shapes):
         plane = planes[level].flatten(2).transpose(1, 2)
         plane = plane.reshape(batch * heads, channels, height, width)
         grid = grids[:, :, :, level].transpose(1, 2).flatten(0, 1)
-        sampled.append(torch.nn.functional.grid_sample(
-            plane, grid, mode="bilinear", padding_mode="zeros", align_corners=False
-        ))  # fmt: skip
+        sampled.append(sample(plane, grid, mode="bilinear", padding_mode="zeros", align_corners=False))
     weights = weights.transpose(1, 2).reshape(batch * heads, 1, queries, levels * points)
     out = (torch.stack(sampled, dim=-2).flatten(-2) * weights).sum(-1)
     return out.view(batch, heads * channels, queries).transpose(1, 2).contiguous()

@@ -41,7 +41,6 @@ def load(path):
     return document
 
 
-# --- tables ---------------------------------------------------------------------------------------
 def _where(row):
     """The row's workload: its name, pattern, and what is unusual about it."""
     words = [row["workload"], row["pattern"]]
@@ -175,7 +174,6 @@ def _parts(document):
             yield title, ("workload", kind, *headings), texts
 
 
-# --- plots ----------------------------------------------------------------------------------------
 PANELS_ABREAST = 3
 
 
@@ -306,6 +304,5 @@ def _tick(row, x):
 def _line_of(row, x):
     """(workload, variant), without what ``x`` says: the name of the line that a row is a point of."""
     hidden = {"sigma": {"pattern": "local"}, "queries": {"num_query": None}}.get(x, {})
-    return _where(row | hidden), " ".join(
-        w for w in row["variant"].split(" ") if not w.startswith(f"{x}=")
-    )
+    words = [word for word in row["variant"].split(" ") if not word.startswith(f"{x}=")]
+    return _where(row | hidden), " ".join(words)

@@ -1,8 +1,7 @@
 """``numba-deform sweep``: a grid of configurations, each checked and timed in a child process.
 
 The result file is rewritten after every configuration, so a sweep that is stopped goes on where it
-was. What a variant refuses is recorded with the rule; what crashes or hangs, with how it ended.
-"""
+was. What a variant refuses is recorded with the rule; what crashes or hangs, with how it ended."""
 
 import dataclasses
 import itertools
@@ -62,11 +61,9 @@ def expand(grid):
 def _point(name, defaults, texts):
     workload = preset(texts.get("workload", "seeds"))
     fields = [key for key in WORKLOAD_FIELDS if key in texts]
-    workload = workload.replace(
-        **{key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
-    )
+    changes = {key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
     given = {key: text for key, text in texts.items() if key in defaults or key == "linked"}
-    return point_of(bench.entry_of(name, given), workload)
+    return point_of(bench.entry_of(name, given), workload.replace(**changes))
 
 
 def point_of(entry, workload):

@@ -2,8 +2,7 @@
 
 ``run_probe`` sends one box through TMA. ``run_tile_copy`` copies a tensor tile by tile.
 ``plan_operator`` and ``run_plan`` run a variant of the operator and compare it with the float64
-reference. All of them run on either engine, poison their output first, and print nothing.
-"""
+reference. All of them run on either engine, poison their output first, and print nothing."""
 
 import statistics
 from dataclasses import dataclass
@@ -40,7 +39,6 @@ def describe(gpu, engine):
     return "CPU engine"
 
 
-# --- the probe --------------------------------------------------------------------------------
 PROBE_TENSOR, PROBE_BOX = (100, 100, 32), (2, 2, 32)  # (height, width, channels)
 
 
@@ -86,10 +84,8 @@ def run_probe(engine="auto", corner=(0, 0)):
     wrong = np.flatnonzero(~(out == expected))
     if ran and not reason and len(wrong):
         i = wrong[0]
-        reason = (
-            f"{len(wrong)} of {out.size} values are wrong; the first is element {i}: "
-            f"{out[i]:g} instead of {expected[i]:g}"
-        )
+        reason = (f"{len(wrong)} of {out.size} values are wrong; the first is element {i}: "
+                  f"{out[i]:g} instead of {expected[i]:g}")
         if np.isnan(out).all():
             reason = "the kernel ended without writing anything"
     device = describe(gpu, engine) if ran else "none that can run this"
@@ -122,7 +118,6 @@ def _map_on_gpu(array, box):
     return DeviceArray.of(array.gpu, TensorMapArray([whole]).encode_into_host())
 
 
-# --- the tile copy ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TileCopyResult:
     """``milliseconds`` is a median; None on the CPU engine, which has virtual ``cycles`` only.
@@ -232,13 +227,10 @@ def _compare_bits(tensor, out):
     if not len(wrong):
         return ""
     y, x, c = (int(i) for i in wrong[0])
-    return (
-        f"{len(wrong)} of {tensor.size} elements are wrong; the first is (y={y}, x={x}, c={c}): "
-        f"{out[y, x, c]} instead of {tensor[y, x, c]}"
-    )
+    return (f"{len(wrong)} of {tensor.size} elements are wrong; the first is (y={y}, x={x}, c={c}): "
+            f"{out[y, x, c]} instead of {tensor[y, x, c]}")
 
 
-# --- the operator ---------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A checked run of the operator: a variant bound to a case, and what "auto" says of its choice."""

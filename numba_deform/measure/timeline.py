@@ -1,8 +1,7 @@
 """Timelines: what each warp of a block does when, from marks that the kernel itself writes.
 
 One format for both engines: on the GPU the marks hold the SM's clock, on the CPU engine virtual cycles, so
-that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them.
-"""
+that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them."""
 
 import json
 from collections import Counter
@@ -184,10 +183,8 @@ def figure(timelines, start=0, end=None):
         axes.set_xlim(start, last)
         axes.set_title(f"{timeline.title}: {timeline.engine}", fontsize="medium")
     panels[-1].set_xlabel("cycles (numbers in the bars: stages)")
-    handles = [
-        Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
-        for name, colour in COLOURS.items()
-    ]
+    handles = [Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
+               for name, colour in COLOURS.items()]  # fmt: skip
     drawing.legend(handles=handles, ncols=len(handles), loc="outside lower center", fontsize="small")
     return drawing
 

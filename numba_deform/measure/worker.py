@@ -1,8 +1,7 @@
 """A child process that runs one task after another, and may crash or hang without harm.
 
 A kernel that reads a wrong address leaves its whole process without a GPU, and one that deadlocks
-never returns. Both happen while tuning, so tasks that may do it run here.
-"""
+never returns. Both happen while tuning, so tasks that may do it run here."""
 
 import importlib
 import multiprocessing
