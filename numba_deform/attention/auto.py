@@ -83,9 +83,7 @@ def choose(gpu, problem, locations, fits, again=False):
     if gpu.capability < near.capability:
         return Choice(steady, plain, f"{gpu.name} has no TMA")
     if not source and problem.rows < LEAST_ROWS:
-        return Choice(
-            steady, plain, f"{problem.rows} rows are few: windows pay from {LEAST_ROWS} on"
-        )
+        return Choice(steady, plain, f"{problem.rows} rows are few: windows pay from {LEAST_ROWS} on")
     try:
         config = near.configure(problem.constants, **dict(answer.fitted.parameters))
     except ConfigError as error:
@@ -193,9 +191,7 @@ class Watch:
             self._listen()
             if self.choice is None or self._may_change():
                 start = time.perf_counter()
-                self.choice = choose(
-                    self.gpu, self.problem, locations, self.fits, again=self.calls > 1
-                )
+                self.choice = choose(self.gpu, self.problem, locations, self.fits, again=self.calls > 1)
                 self._next_look, end = 2 * self.calls, time.perf_counter()
                 self._rest_until = end + WORK_EACH_LOOK * (end - start)
                 self._unheard, self._heard = 0, (0, 0)

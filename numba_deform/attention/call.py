@@ -179,9 +179,7 @@ def _run_device(
     im2col_step, parameters,
 ):  # fmt: skip
     pick_variant(name).unresolved(**parameters)  # what is wrong there comes before all else
-    gpu, problem, views = check_on_device(
-        value, spatial_shapes, level_start_index, locations, weights, padded
-    )
+    gpu, problem, views = check_on_device(value, spatial_shapes, level_start_index, locations, weights, padded)
     check_im2col_step(im2col_step, problem.batch)
     if out is None:
         out = empty_like(value, problem.out_shape)

@@ -44,9 +44,7 @@ def check_problem(
     for name, array in arrays.items():
         rank, letters = RANKS[name]
         if len(array.shape) != rank:
-            raise OperatorError(
-                f"{name} has shape {tuple(array.shape)}; it must have rank {rank}: {letters}"
-            )
+            raise OperatorError(f"{name} has shape {tuple(array.shape)}; it must have rank {rank}: {letters}")
         if 0 in array.shape:
             raise OperatorError(f"{name} has shape {tuple(array.shape)}: no dimension may be 0")
     dtypes = [_dtype_name(name, arrays[name], ITEMSIZE) for name in list(arrays)[:3]]
@@ -86,9 +84,7 @@ def _check_shapes(arrays):
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     value, locations = shapes["value"], shapes["sampling_locations"]
     if locations[5] != 2:
-        raise OperatorError(
-            f"sampling_locations ends in {locations[5]}; its last dimension is (x, y), size 2"
-        )
+        raise OperatorError(f"sampling_locations ends in {locations[5]}; its last dimension is (x, y), size 2")
     if shapes["attention_weights"] != locations[:5]:
         raise OperatorError(
             f"attention_weights has shape {shapes['attention_weights']}, but sampling_locations asks "
@@ -122,14 +118,11 @@ def _check_levels(spatial_shapes, starts, spatial_size, padded):
             hint = "; a data directory with one pixel of padding needs padded=True"
             if padded:
                 hint = "; it has no padding, so padded must be False"
-        raise OperatorError(
-            f"spatial_shapes says {sum(sizes)} positions but value has S={spatial_size}{hint}"
-        )
+        raise OperatorError(f"spatial_shapes says {sum(sizes)} positions but value has S={spatial_size}{hint}")
     for i, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         if start < 0 or start + size > spatial_size:
             raise OperatorError(
-                f"level_start_index[{i}]={start} with {size} positions does not lie inside "
-                f"S={spatial_size}"
+                f"level_start_index[{i}]={start} with {size} positions does not lie inside S={spatial_size}"
             )
 
 

@@ -54,16 +54,12 @@ def check_tiles(bound, arrays, row, simulate_options=None):
         raise DebugError(f"row {row} does not exist: B*Q*H={problem.rows}")
     c = problem.constants
     samples = c.levels * c.points
-    delivered, plain = (
-        np.full((samples, 2, 2, c.channels), np.nan, arrays[0].dtype) for _ in range(2)
-    )
+    delivered, plain = (np.full((samples, 2, 2, c.channels), np.nan, arrays[0].dtype) for _ in range(2))
     corners = np.zeros((samples, 2), np.int32)
     bound.run(arrays, {"debug": delivered, "debug_row": row}, **(simulate_options or {}))
     _load_plainly(bound.gpu, problem, arrays, row, plain, corners)
     return [
-        TileCheck(
-            row, k // c.points, k % c.points, tuple(map(int, corners[k])), delivered[k], plain[k]
-        )
+        TileCheck(row, k // c.points, k % c.points, tuple(map(int, corners[k])), delivered[k], plain[k])
         for k in range(samples)
     ]
 

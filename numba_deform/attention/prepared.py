@@ -49,9 +49,7 @@ def prepare(
     chosen = pick_variant(variant)
     if on_host:
         shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
-        problem = check_problem(
-            value, shapes, starts, sampling_locations, attention_weights, padded
-        )
+        problem = check_problem(value, shapes, starts, sampling_locations, attention_weights, padded)
         _, gpu = pick_engine(engine, chosen)
     else:
         gpu, problem, views = check_on_device(
@@ -165,8 +163,7 @@ class Prepared:
         address, facts = _reader(type(array))(name, array)
         if facts != self._wanted[name]:
             raise OperatorError(
-                f"{name} is {_in_words(*facts)}; this call was prepared for "
-                f"{_in_words(*self._wanted[name])}"
+                f"{name} is {_in_words(*facts)}; this call was prepared for {_in_words(*self._wanted[name])}"
             )
         return address
 
@@ -267,8 +264,7 @@ class _OnGpu(Prepared):
             self.gpu.device.sync()  # a launch may be reading them
             del self._maps[spare[0]]
         self._maps[address] = [
-            device_maps(self.gpu, self.problem, address, *options)
-            for options in self._map_arguments
+            device_maps(self.gpu, self.problem, address, *options) for options in self._map_arguments
         ]
 
     def _place(self):

@@ -135,19 +135,15 @@ def _check(value, shapes, starts, locations, weights, padded):
     B, S, H, _ = value.shape
     if shapes.ndim != 2 or shapes.shape[1] != 2 or starts.shape != shapes.shape[:1]:
         raise ValueError(
-            f"spatial_shapes {shapes.shape} and level_start_index {starts.shape} must be "
-            "(L, 2) and (L,)"
+            f"spatial_shapes {shapes.shape} and level_start_index {starts.shape} must be (L, 2) and (L,)"
         )
     L = len(shapes)
     shape = locations.shape
     if len(shape) != 6 or (shape[0], shape[2], shape[3], shape[5]) != (B, H, L, 2):
-        raise ValueError(
-            f"sampling_locations has shape {shape}; it must be (B={B}, Q, H={H}, L={L}, P, 2)"
-        )
+        raise ValueError(f"sampling_locations has shape {shape}; it must be (B={B}, Q, H={H}, L={L}, P, 2)")
     if weights.shape != locations.shape[:-1]:
         raise ValueError(
-            f"attention_weights has shape {weights.shape}; sampling_locations asks for "
-            f"{locations.shape[:-1]}"
+            f"attention_weights has shape {weights.shape}; sampling_locations asks for {locations.shape[:-1]}"
         )
     grown = shapes + (2 if padded else 0)
     sizes = grown[:, 0] * grown[:, 1]
@@ -168,9 +164,7 @@ def _checked_rows(rows, count) -> np.ndarray:
         raise ValueError(f"rows must be a list of whole numbers, not {rows.dtype} {rows.shape}")
     rows = rows.astype(np.int64)
     if ((rows < 0) | (rows >= count)).any():
-        raise ValueError(
-            f"rows must lie in 0 .. {count - 1} (b*Q + q), not {rows.min()} .. {rows.max()}"
-        )
+        raise ValueError(f"rows must lie in 0 .. {count - 1} (b*Q + q), not {rows.min()} .. {rows.max()}")
     return rows
 
 

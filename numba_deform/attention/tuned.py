@@ -110,7 +110,6 @@ def _candidate(stored):
     if stored is None:
         return None
     parameters = tuple(
-        (name, tuple(value) if isinstance(value, list) else value)
-        for name, value in stored["parameters"]
+        (name, tuple(value) if isinstance(value, list) else value) for name, value in stored["parameters"]
     )
     return Candidate(**{**stored, "parameters": parameters})

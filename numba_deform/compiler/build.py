@@ -109,9 +109,7 @@ def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_prog
 
     def wrap(function):
         types = signature or _signature_of(function)
-        return Kernel(
-            function, types, threads, min_blocks, max_registers, whole_program=whole_program
-        )
+        return Kernel(function, types, threads, min_blocks, max_registers, whole_program=whole_program)
 
     return wrap
 
@@ -129,9 +127,7 @@ def _signature_of(function):
 @functools.cache
 def built(build, *arguments):
     """The :class:`Kernel` that ``build(*arguments)`` makes, once, with the key of these arguments."""
-    return dataclasses.replace(
-        build(*arguments), key=(build.__module__, build.__qualname__, repr(arguments))
-    )
+    return dataclasses.replace(build(*arguments), key=(build.__module__, build.__qualname__, repr(arguments)))
 
 
 def compile_kernel(kernel, architecture=ARCHITECTURE):
@@ -155,12 +151,7 @@ def _compile(kernel, architecture):
     if kernel.whole_program:
         with _no_driver_needed(capability):
             code, _ = cuda.compile(
-                function,
-                kernel.signature.args,
-                device=False,
-                abi="numba",
-                output="ltoir",
-                **arguments,
+                function, kernel.signature.args, device=False, abi="numba", output="ltoir", **arguments
             )
         objects = [ObjectCode.from_ltoir(bytes(code))]
         limits["link_time_optimization"] = True

@@ -99,9 +99,7 @@ def rewritten(function, unrolled=True, guarded=False, traced=False):
 
 
 # --- names ----------------------------------------------------------------------------------------
-def rebind(
-    function, replace, device_function, extra_globals=None, rewrite=lambda f: f.__code__, _memo=None
-):
+def rebind(function, replace, device_function, extra_globals=None, rewrite=lambda f: f.__code__, _memo=None):
     """A copy of the Python ``function`` whose globals and closure went through ``replace(value)``, and so did
     what they hold in named tuples.
 
@@ -123,9 +121,7 @@ def rebind(
         return replace(value)
 
     code, scope = rewrite(function), dict(function.__globals__)
-    rebuilt = types.FunctionType(
-        code, scope, function.__name__, function.__defaults__, _cells(function, code)
-    )
+    rebuilt = types.FunctionType(code, scope, function.__name__, function.__defaults__, _cells(function, code))
     memo[function] = rebuilt
     for name in _all_names(code):
         if name in scope:
@@ -166,9 +162,7 @@ class _Source:
         try:
             lines, first = inspect.getsourcelines(function)
         except OSError as error:
-            raise ValueError(
-                f"a form of {function.__name__} needs its source: {error}"
-            ) from None
+            raise ValueError(f"a form of {function.__name__} needs its source: {error}") from None
         self.function, self.values = function, _values(function)
         self.file, self.lines = function.__code__.co_filename, dict(enumerate(lines, first))
         self.tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
@@ -205,9 +199,7 @@ def _compiled(function, changes):
     module = ast.fix_missing_locations(ast.Module([factory], []))
     code = compile(module, source.file, "exec")
     for name in ("factory", tree.name):
-        code = next(
-            c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name
-        )
+        code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
     if hasattr(code, "co_qualname"):  # Python 3.11 on
         code = code.replace(co_qualname=function.__code__.co_qualname)
     return code
@@ -291,9 +283,7 @@ def waits(function):
 
 def _is_syncthreads(node):
     return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "syncthreads"
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "syncthreads"
     )
 
 
@@ -401,9 +391,7 @@ class _Trace(ast.NodeTransformer):
 
     def __init__(self, source, traced, is_kernel):
         self.source, self.traced, self.is_kernel = source, traced, is_kernel
-        self.acquires = any(
-            _step(call) and call.func.id == "acquire" for call in _calls(source.tree)
-        )
+        self.acquires = any(_step(call) and call.func.id == "acquire" for call in _calls(source.tree))
 
     def visit_FunctionDef(self, node):
         parameters = TRACE_PARAMETERS if self.is_kernel else (MARKS,)
@@ -429,9 +417,7 @@ class _Trace(ast.NodeTransformer):
         if step.func.id == "issue" and self.acquires:
             before = None  # acquiring has ended in this mark
         state = ast.unparse(step.args[1])
-        marked = [
-            kind and _statement(f"__mark({MARKS}, {kind}, {state})", node) for kind in (before, after)
-        ]
+        marked = [kind and _statement(f"__mark({MARKS}, {kind}, {state})", node) for kind in (before, after)]
         return [statement for statement in (marked[0], node, marked[1]) if statement]
 
     visit_Expr = visit_Assign = _marked

@@ -123,9 +123,7 @@ def guard_barrier(number, threads, waits, site):
     """``bar.sync`` (``waits``) or ``bar.arrive`` of barrier ``number`` for ``threads`` threads; 0 means
     ``syncthreads``: all of the block that have not left, and all at one place."""
     counter = guard_address() + uint64(BLOCKS_OFFSET)
-    counter = counter + uint64(COUNTER_BYTES) * (
-        uint64(cuda.blockIdx.x) * uint64(BARRIERS) + uint64(number)
-    )
+    counter = counter + uint64(COUNTER_BYTES) * (uint64(cuda.blockIdx.x) * uint64(BARRIERS) + uint64(number))
     fence_acq_rel_cta()
     generation = ld_acquire_gpu_global_b32(counter + uint64(4))
     here = uint32(site) + uint32(1)

@@ -124,8 +124,7 @@ def read_ptx(path):
                 _, kind, result_name = returned.split()
                 result = (kind, result_name, 1)
         parameters = tuple(
-            (kind, parameter)
-            for kind, parameter in re.findall(r"\.param\s+(\.\w+)\s+(\w+)", declared)
+            (kind, parameter) for kind, parameter in re.findall(r"\.param\s+(\.\w+)\s+(\w+)", declared)
         )
         statements = tuple(" ".join(s.split()) for s in body.split(";") if s.strip())
         for statement in statements:
@@ -184,9 +183,7 @@ def _make(model, signature, ptx, pure, linked_form):
         if linked_form:
             callee = cgutils.get_or_insert_function(builder.module, function_type, ptx.name)
         else:
-            callee = ir.InlineAsm(
-                function_type, ptx.inline_text(), ",".join(constraints), side_effect=not pure
-            )
+            callee = ir.InlineAsm(function_type, ptx.inline_text(), ",".join(constraints), side_effect=not pure)
         value = builder.call(callee, values)
         if results == void:
             return context.get_dummy_value()
@@ -230,9 +227,7 @@ def intrinsic(signature, pure=False):
             for t, n in zip(signature.args, inspect.signature(model).parameters, strict=True)
         ]
         if list(ptx.parameters) != expected:
-            raise PtxError(
-                f"{path.name}: {ptx.name} takes {list(ptx.parameters)}, its definition {expected}"
-            )
+            raise PtxError(f"{path.name}: {ptx.name} takes {list(ptx.parameters)}, its definition {expected}")
         results = signature.return_type
         count = getattr(results, "count", 1 if results != void else 0)
         if count != (ptx.result[2] if ptx.result else 0):

@@ -233,9 +233,7 @@ class Workload:
             logits = weight_rng.standard_normal((Q, H, L, P), np.float32)
             logits[:, :, missing] = -np.inf
             weights[b] = softmax(logits.reshape(Q, H, L * P)).reshape(Q, H, L, P)
-        return Inputs(
-            value, self.spatial_shapes, self.level_start_index, locations, weights, self.padded
-        )
+        return Inputs(value, self.spatial_shapes, self.level_start_index, locations, weights, self.padded)
 
     def _query_pixels(self, rng) -> np.ndarray:
         """Reference points (Q, 2) of queries that are pixels; the rule is `queries` above."""
