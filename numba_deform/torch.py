@@ -22,8 +22,7 @@ def ms_deform_attn(
     ``value``, ``sampling_locations``, ``attention_weights`` and ``out`` must be tensors; any other array raises
     OperatorError, and so does a tensor that requires a gradient, unless none is recorded (``torch.no_grad()``).
     The shapes and starts of levels may also be NumPy arrays or lists; from a GPU they have to be copied, which
-    waits for it.
-    """
+    waits for it."""
     _check(value, sampling_locations, attention_weights)
     if out is not None:
         _check_tensor("out", out)

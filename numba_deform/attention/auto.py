@@ -43,8 +43,7 @@ HEARD_EACH = 7  # calls; a prime, so that layers of a model that take turns all 
 class Choice:
     """A variant with its configuration, and in words why it was taken.
 
-    ``answer`` is what it was judged by, None if it does not depend on the locations.
-    """
+    ``answer`` is what it was judged by, None if it does not depend on the locations."""
 
     variant: Variant
     config: object
@@ -70,8 +69,7 @@ def choose(gpu, problem, locations, fits, again=False):
 
     Where they matter it looks at them, which takes tenths of a second and waits for the GPU, unless ``fits``, a
     :class:`Fits`, has the problem already. ``again``: it looks at these locations all the same; windows keep
-    their size if that will do, since another size is another kernel, which takes seconds to compile.
-    """
+    their size if that will do, since another size is another kernel, which takes seconds to compile."""
     answer = tuned.find(gpu, problem)
     source = f"; tuned {answer.date}" if answer else ""
     answer = answer or untuned(problem.constants)
@@ -121,8 +119,7 @@ class Fits:
     def of(self, gpu, problem, chosen, config, locations, anew=""):
         """The fit of a problem, made for the first ``locations`` (NumPy's, or a device address).
 
-        ``anew``: made for these; "keep size": with windows of the size that they had.
-        """
+        ``anew``: made for these; "keep size": with windows of the size that they had."""
         if not chosen.is_fitted:
             return chosen.fit(problem, config, None)
         key = (gpu, problem, chosen.name, config)
@@ -167,8 +164,7 @@ class Watch:
     ``direct``'s, and the next look decides anew. So calls that go wrong are some ten, and those that
     the GPU has not come to yet.
 
-    ``fits`` are those of this problem's choice. Threads may share it.
-    """
+    ``fits`` are those of this problem's choice. Threads may share it."""
 
     def __init__(self, gpu, problem):
         self.gpu, self.problem, self.fits = gpu, problem, Fits()
@@ -182,8 +178,7 @@ class Watch:
         """The :class:`Choice` for the next call with these locations; as :func:`choose`.
 
         ``capturing``: it is captured into a CUDA graph, and nothing may be looked at; what was chosen before
-        stays, and is ``direct`` before anything was.
-        """
+        stays, and is ``direct`` before anything was."""
         with self._lock:
             if capturing:
                 return self.choice or self._direct("the first call is captured into a graph")

@@ -71,8 +71,7 @@ class Bound:
         ``operands``: value, locations, weights and out, as device addresses or on the CPU engine NumPy arrays.
         ``maps(kind, box, l2_promotion)`` gives the tensor maps of value: rank-3 ones (H*C, w, h) for each
         (batch, level) where kind is "batch", else a rank-5 one for each level. Without it they are made, and on
-        a GPU kept for the next call with this value. ConfigError for a parameter of any other name.
-        """
+        a GPU kept for the next call with this value. ConfigError for a parameter of any other name."""
         problem, config = self.problem, self.config
         known = {
             **dict(zip(("value", "locations", "weights", "out"), operands, strict=True)),
@@ -103,8 +102,7 @@ class Bound:
 
         ``addresses`` are those of value, locations, weights and out, which must live as long as the function is
         used; ``stream`` is cuda.core's, default the device's default one. A guarded launch waits for its end,
-        and instead of a hang raises what ``launch_guarded`` does.
-        """
+        and instead of a hang raises what ``launch_guarded`` does."""
         arguments = self.arguments(addresses, extra=extra)
         what = (self.gpu, self.kernel, self.blocks, arguments, self.shared_bytes, stream)
         return guarded_launcher(*what) if self._is_guarded else functools.partial(launch, *what)
@@ -127,8 +125,7 @@ class Bound:
         """(out, report) of NumPy arrays on either engine; what the kernel did not write is NaN in ``out``.
 
         NumPy arrays in ``extra`` are filled in place. The report is the CPU engine's, whose ``options`` are
-        those of :meth:`simulate`; a GPU has none, and the arrays are copied to it and back.
-        """
+        those of :meth:`simulate`; a GPU has none, and the arrays are copied to it and back."""
         extra = dict(extra)
         if not self.gpu:
             out = np.full(self.problem.out_shape, np.nan, arrays[0].dtype)

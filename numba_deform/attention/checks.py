@@ -35,8 +35,7 @@ def check_problem(
     """A :class:`Problem` from objects with ``shape`` and ``dtype``; the index arrays are NumPy.
 
     Raises OperatorError for ranks, types or shapes that do not fit together, and ConfigError for a
-    number of channels that no kernel supports.
-    """
+    number of channels that no kernel supports."""
     arrays = {
         "value": value, "sampling_locations": sampling_locations, "attention_weights": attention_weights,
         "spatial_shapes": spatial_shapes, "level_start_index": level_start_index,
@@ -149,8 +148,7 @@ def check_out(out, shape, dtype):
 def check_gradient(name, array):
     """Refuse an array of PyTorch or JAX whose gradient would be lost, since the operator has none yet.
 
-    Neither library is imported: an array of it means that it is there.
-    """
+    Neither library is imported: an array of it means that it is there."""
     if getattr(array, "requires_grad", False) and _records_gradients():
         raise OperatorError(
             f"{name} requires a gradient, which this operator does not compute yet; pass {name}.detach(), or "

@@ -45,8 +45,7 @@ def check_tiles(bound, arrays, row, simulate_options=None):
     """:class:`TileCheck` of all L*P samples of ``row`` = (b * Q + q) * H + h.
 
     ``bound`` is a ``bind.Bound`` whose configuration has debug, ``arrays`` are contiguous value, locations and
-    weights. Raises DebugError, and what the engines raise.
-    """
+    weights. Raises DebugError, and what the engines raise."""
     problem = bound.problem
     if not has_tiles(bound.config):
         raise DebugError(f"variant {bound.variant.name} was not built with debug=1, or has no tiles")

@@ -42,8 +42,7 @@ def prepare(
     that lie elsewhere, as in another layer of a model, may take many times as long. So prepare a call
     for each layer; :meth:`Prepared.outside` tells when to prepare it again.
 
-    ``debug=True`` raises ConfigError: its bounded waits wait for the end of every launch.
-    """
+    ``debug=True`` raises ConfigError: its bounded waits wait for the end of every launch."""
     arrays = (value, sampling_locations, attention_weights)
     locations, on_host = sampling_locations, all_numpy(arrays, engine)
     chosen = pick_variant(variant)
@@ -137,8 +136,7 @@ class Prepared:
     with the same ``value`` beforehand mends it. A graph uses this object's memory: keep both.
 
     ``variant``, ``config`` and ``problem`` are those of the registry and the operator, ``why`` says how "auto"
-    came to its choice.
-    """
+    came to its choice."""
 
     def __init__(self, bound, arrays, why, gpu):
         self.variant, self.config, self.why = bound.variant, bound.config, why
@@ -183,8 +181,7 @@ class Prepared:
         captured graphs included; waits for the GPU.
 
         None without a launch, and for a variant without windows. ``auto`` takes windows below some
-        0.002 to 0.006, the more the fewer samples a row has.
-        """
+        0.002 to 0.006, the more the fewer samples a row has."""
         with self._lock:
             return self._bound.outside()
 
@@ -194,8 +191,7 @@ class Prepared:
         It is the time from calling the plan until it returns: looking at the four arrays, finding the
         caller's stream and the tensor maps, writing the arguments, and the driver's launch. Not in it:
         allocating ``out``, and the kernel, since the GPU's queue is emptied every 50 calls and never
-        fills. Raises OperatorError for NumPy arrays, whose calls copy or compute on the host.
-        """
+        fills. Raises OperatorError for NumPy arrays, whose calls copy or compute on the host."""
         if self.gpu is None:
             raise OperatorError("host_overhead is that of launches: prepare with arrays on a GPU")
         arrays = (value, sampling_locations, attention_weights, out)

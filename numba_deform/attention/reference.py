@@ -38,8 +38,7 @@ def reference(
     contributes zero, and nothing is read for it: NaN or inf elsewhere in value cannot leak in.
     padded=True: level l is stored as (h+2) x (w+2) positions with a border of one pixel, which is
     never read; level_start_index then counts padded positions.
-    Raises ValueError where shapes do not fit together or rows leave 0 .. B*Q - 1.
-    """
+    Raises ValueError where shapes do not fit together or rows leave 0 .. B*Q - 1."""
     value, locations, weights = map(np.asarray, (value, sampling_locations, attention_weights))
     shapes = np.asarray(spatial_shapes, np.int64)
     starts = np.asarray(level_start_index, np.int64)
@@ -102,8 +101,7 @@ def _neighbours(locations, weights, shapes, starts, border, nowhere):
     """What R queries of one head read: position along S and factor, both (R, L*P*4).
 
     locations (R, L, P, 2) and weights (R, L, P) in float64. Skipped neighbours get the position
-    `nowhere` and the factor 0.
-    """
+    `nowhere` and the factor 0."""
     height, width = shapes[:, 0, None], shapes[:, 1, None]  # (L, 1) beside (R, L, P)
     start, pitch = starts[:, None], width + 2 * border
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and inf compare as outside
@@ -172,8 +170,7 @@ def relative_error(out, ref) -> float:
     """||out - ref|| / ||ref|| over all elements in float64; ||out|| where ref is zero.
 
     NaN if any element of either is NaN, so `relative_error(...) < tolerance` is False for it.
-    Raises ValueError where the shapes differ: broadcasting would compare the wrong elements.
-    """
+    Raises ValueError where the shapes differ: broadcasting would compare the wrong elements."""
     out, ref = np.asarray(out), np.asarray(ref)
     if out.shape != ref.shape:
         raise ValueError(f"out has shape {out.shape} but ref has shape {ref.shape}")

@@ -34,8 +34,7 @@ class Kernel:
     SM (0: no wish), ``max_registers`` a cap for each thread (0: none). ``whole_program`` is for setmaxnreg,
     which is ignored in code that might be linked with other code. ``linked``, ``guarded`` and ``traced`` are
     forms of a kernel, see the methods. Parameters of type ``uint64`` take the address of an array. ``key`` says
-    what the kernel was made from, where that is known (:func:`built`), else it is None.
-    """
+    what the kernel was made from, where that is known (:func:`built`), else it is None."""
 
     py_func: object
     signature: object
@@ -104,8 +103,7 @@ class Compiled:
 def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False):
     """Decorator: a plain Python function, each parameter annotated with its type, becomes a :class:`Kernel`.
 
-    ``signature`` stands in for annotations. Raises TypeError naming a parameter that has no type.
-    """
+    ``signature`` stands in for annotations. Raises TypeError naming a parameter that has no type."""
 
     def wrap(function):
         types = signature or _signature_of(function)

@@ -92,8 +92,7 @@ def _write(path, ptx, cubin, entry):
 def save(path, content):
     """Write JSON so that a reader, or the next run after a crash, finds the old file or the new; the Path.
 
-    Several processes may do so: each writes a file of its own and renames it.
-    """
+    Several processes may do so: each writes a file of its own and renames it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")

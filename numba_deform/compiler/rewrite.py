@@ -50,8 +50,7 @@ def static_range(*bounds):
 
     The bounds are numbers that are known by then: constants, and names from outside the function. The loop
     variable is a constant in each copy of the body, which neither assigns it nor leaves the loop. The CPU
-    engine sees the plain loop.
-    """
+    engine sees the plain loop."""
     return range(*bounds)
 
 
@@ -73,8 +72,7 @@ class Site:
 def rewritten(function, unrolled=True, guarded=False, traced=False):
     """(a Python function, a tuple of the :class:`Site` where it may wait), for a kernel's function.
 
-    Raises ValueError where the source is needed and not to be had, or a loop cannot be written out.
-    """
+    Raises ValueError where the source is needed and not to be had, or a loop cannot be written out."""
     sites, traced_functions = {}, _with_steps(function) if traced else set()
 
     def rewrite(f):
@@ -106,8 +104,7 @@ def rebind(function, replace, device_function, extra_globals=None, rewrite=lambd
     ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)``
     function whose Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)``
     returns names to add, ``rewrite(function)`` its code object or another one in its place. Modules are left
-    alone: kernels name what they use.
-    """
+    alone: kernels name what they use."""
     memo = {} if _memo is None else _memo
     if function in memo:
         return memo[function]

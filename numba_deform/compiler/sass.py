@@ -61,8 +61,7 @@ def inspect_kernel(kernel, architecture=ARCHITECTURE):
 
     Raises CudaMissing without the compiler's packages, ToolMissing without cuobjdump and nvdisasm,
     ValueError for something that is no architecture, and what the compiler raises for one that
-    cannot run the kernel.
-    """
+    cannot run the kernel."""
     require_cuda("taking a kernel apart")
     cuobjdump, nvdisasm = _tool("cuobjdump"), _tool("nvdisasm")  # before compiling takes its time
     compiled = kernel.compile(architecture)

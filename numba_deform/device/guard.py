@@ -43,9 +43,7 @@ MBARRIER, FLAG, SPIN, BARRIER, DIVERGENT = 1, 2, 3, 4, 5  # what a thread waited
 @intrinsic(u64())
 def guard_address():
     """``ld.global.u64`` of the variable ``guard_record``: the address of this launch's record.
-
-    Always a call, since guard.ptx declares the variable. PTX ISA 9.7.9.8.
-    """
+    Always a call, since guard.ptx declares the variable. PTX ISA 9.7.9.8."""
     cpu()
     raise OutsideKernel("the guarded form is for GPUs: the CPU engine bounds every wait by itself")
 

@@ -70,8 +70,7 @@ class PtxFunction:
         """The body as LLVM inline assembly, and its constraint string without clobbers.
 
         ``ld.param`` and ``st.param`` become moves from and to the operands ``$k``; ptxas removes
-        them. The braces give the registers declared inside a scope of their own.
-        """
+        them. The braces give the registers declared inside a scope of their own."""
         words = self.result[2] if self.result else 0
         operand = {name: f"${words + i}" for i, (_, name) in enumerate(self.parameters)}
         lines = []
@@ -212,8 +211,7 @@ def intrinsic(signature, pure=False):
 
     ``signature`` is a Numba signature; ``pure`` says that the result depends on the operands alone,
     so that the compiler may move, merge or drop it. Raises :class:`PtxError` when the file has no
-    such function or its parameters have other names or sizes.
-    """
+    such function or its parameters have other names or sizes."""
 
     def bind(model):
         module = model.__module__.rpartition(".")[2]

@@ -33,8 +33,7 @@ def read_directory(
     """The five files' arrays. spatial_size is S as stored; padded=None finds out from it.
 
     Raises DataError for a missing file, a wrong number of bytes, a spatial_size that
-    spatial_shapes.bin contradicts, wrong level starts, or a border that is not zero.
-    """
+    spatial_shapes.bin contradicts, wrong level starts, or a border that is not zero."""
     path = Path(path)
     points = (batch, num_query, num_heads, num_levels, num_points)
     layout = {
@@ -72,8 +71,7 @@ def write_directory(path, inputs: Inputs, convert: bool = False) -> None:
     """Write the five files, creating the directory.
 
     The format has float16 only: other dtypes raise DataError, unless convert=True rounds them, and
-    even then if a finite number would become infinite. Nothing is written if anything is wrong.
-    """
+    even then if a finite number would become infinite. Nothing is written if anything is wrong."""
     path = Path(path)
     index = ("spatial_shapes", "level_start_index")
     arrays = {name: getattr(inputs, name).astype(INT64) for name in index}

@@ -48,8 +48,7 @@ class PictureWorkload(Workload):
 
         Offset of point p of head k: p * 0.5 pixels along angle 2 pi k / H, plus N(0, sigma)
         pixels of the level. Weights: softmax of N(0, 0.5) - 1.5 * level - 0.5 * p, so the finest
-        level counts most and the picture stays sharp.
-        """
+        level counts most and the picture stays sharp."""
         H, L, P = self.num_heads, self.num_levels, self.num_points
         value_dtype = NUMPY_DTYPES[self.dtype]
         value = np.empty((1, self.spatial_size, H, self.channels), value_dtype)
@@ -134,8 +133,7 @@ def write_picture(path, out, workload: PictureWorkload) -> Path:
     """Write the operator's output (1, Q, H*C) as a PNG: colours of head 0 over the finest level.
 
     Each query becomes a square; the longer side is about 480 pixels. NaN is drawn in magenta.
-    Raises ValueError where out does not have the workload's shape.
-    """
+    Raises ValueError where out does not have the workload's shape."""
     image_module = _import_pillow()
     out = np.asarray(out).astype(np.float64)
     expected = (1, workload.num_query, workload.num_heads * workload.channels)

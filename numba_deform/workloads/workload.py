@@ -44,8 +44,7 @@ class Inputs:
     value (B, S, H, C); spatial_shapes (L, 2) int64 as (h, w), without the border even when padded;
     level_start_index (L,) int64 in the layout that value has; sampling_locations (B, Q, H, L, P, 2)
     as (x, y), 0..1 across the level, not clamped; attention_weights (B, Q, H, L, P), which sum to 1
-    over L and P. padded: every level of value carries a border of one zero pixel.
-    """
+    over L and P. padded: every level of value carries a border of one zero pixel."""
 
     value: np.ndarray
     spatial_shapes: np.ndarray
@@ -173,8 +172,7 @@ class Workload:
         """A copy with some fields changed.
 
         A field that still has its default follows: a new dtype brings its location dtype, a new
-        pattern its share outside. A new num_points ends points_per_level.
-        """
+        pattern its share outside. A new num_points ends points_per_level."""
         names = [field.name for field in dataclasses.fields(self)]
         for field in changes:
             if field not in names:
@@ -205,8 +203,7 @@ class Workload:
         value ~ N(0, 1), weights softmax(N(0, 1)) over L * P, locations by the pattern. Each array
         has its own random stream, so changing the pattern does not change value, and padding only
         adds the border. Draws one batch item at a time in float32, so it needs little more memory
-        than the result.
-        """
+        than the result."""
         B, Q, H, L, P = self.batch, self.num_query, self.num_heads, self.num_levels, self.num_points
         streams = np.random.SeedSequence(seed).spawn(4)
         value_rng, location_rng, weight_rng, query_rng = map(np.random.default_rng, streams)
