@@ -15,8 +15,7 @@ __all__ = ["ms_deform_attn", "prepare"]
 
 def ms_deform_attn(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
-    padded=False, out=None, im2col_step=None, **parameters,
-):  # fmt: skip
+    padded=False, out=None, im2col_step=None, **parameters):  # fmt: skip
     """A tensor (B, Q, H*C); arguments and errors are those of :func:`numba_deform.ms_deform_attn`.
 
     ``value``, ``sampling_locations``, ``attention_weights`` and ``out`` must be tensors; any other array raises
@@ -28,20 +27,17 @@ def ms_deform_attn(
         _check_tensor("out", out)
     return call.ms_deform_attn(
         value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
-        padded=padded, out=out, im2col_step=im2col_step, **parameters,
-    )  # fmt: skip
+        padded=padded, out=out, im2col_step=im2col_step, **parameters)  # fmt: skip
 
 
 def prepare(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
-    padded=False, **parameters,
-):  # fmt: skip
+    padded=False, **parameters):  # fmt: skip
     """A :class:`numba_deform.Prepared` for tensors like these; see :func:`numba_deform.prepare`."""
     _check(value, sampling_locations, attention_weights)
     return prepared.prepare(
         value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
-        padded=padded, **parameters,
-    )  # fmt: skip
+        padded=padded, **parameters)  # fmt: skip
 
 
 def _check(*arrays):

@@ -19,8 +19,7 @@ def view_of(name, array):
     if isinstance(array, DeviceArray):
         return SimpleNamespace(
             address=array.address, shape=array.shape, dtype=str(array.dtype),
-            device=array.gpu.device.device_id,
-        )  # fmt: skip
+            device=array.gpu.device.device_id)  # fmt: skip
     if isinstance(array, np.ndarray):
         raise OperatorError(
             f"{name} is a NumPy array and others are not; pass all as NumPy arrays, or all on a GPU"

@@ -78,8 +78,7 @@ class Bound:
             "levels": _level_table(self.gpu, problem.levels) if self.gpu else problem.level_table,
             "batches": problem.batch, "queries": problem.queries, "heads": problem.heads,
             "rows": problem.rows, "rows_per_batch": problem.queries * problem.heads,
-            "spatial_size": problem.spatial_size, **OPTIONAL, **dict(extra),
-        }  # fmt: skip
+            "spatial_size": problem.spatial_size, **OPTIONAL, **dict(extra)}  # fmt: skip
         if self.tables:
             known |= self.tables.operands()
         if "maps" in self.kernel.parameters:
@@ -118,8 +117,7 @@ class Bound:
 
         return simulate(
             self.kernel, self.blocks, self.config.threads, self.arguments((*arrays, out), extra=extra),
-            shared_bytes=self.shared_bytes, **options,
-        )  # fmt: skip
+            shared_bytes=self.shared_bytes, **options)  # fmt: skip
 
     def run(self, arrays, extra=(), **options):
         """(out, report) of NumPy arrays on either engine; what the kernel did not write is NaN in ``out``.
@@ -172,8 +170,7 @@ def _maps(problem, value, kind, box, l2_promotion):
     constants = problem.constants
     return make(
         value, problem.batch, problem.heads, constants.channels, constants.dtype, problem.levels,
-        problem.spatial_size, box_hw=box, l2_promotion=l2_promotion,
-    )  # fmt: skip
+        problem.spatial_size, box_hw=box, l2_promotion=l2_promotion)  # fmt: skip
 
 
 def device_maps(gpu, problem, address, kind, box, l2_promotion):

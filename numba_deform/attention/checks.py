@@ -25,8 +25,7 @@ def problem_of(inputs):
     """The :class:`Problem` of a workload's inputs."""
     return check_problem(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
-        inputs.attention_weights, inputs.padded,
-    )  # fmt: skip
+        inputs.attention_weights, inputs.padded)  # fmt: skip
 
 
 def check_problem(
@@ -38,8 +37,7 @@ def check_problem(
     number of channels that no kernel supports."""
     arrays = {
         "value": value, "sampling_locations": sampling_locations, "attention_weights": attention_weights,
-        "spatial_shapes": spatial_shapes, "level_start_index": level_start_index,
-    }  # fmt: skip
+        "spatial_shapes": spatial_shapes, "level_start_index": level_start_index}  # fmt: skip
     for name, array in arrays.items():
         rank, letters = RANKS[name]
         if len(array.shape) != rank:
@@ -59,8 +57,7 @@ def check_problem(
     constants = Constants(levels, points, channels, dtype, location_dtype, weight_dtype)
     problem = Problem(
         batch, spatial_size, heads, queries,
-        make_levels(spatial_shapes, starts, padded), constants,
-    )  # fmt: skip
+        make_levels(spatial_shapes, starts, padded), constants)  # fmt: skip
     if problem.rows >= LIMIT:
         raise OperatorError(f"B*Q*H={problem.rows} must stay below 2^31; split the batch")
     plane = prod((spatial_size, heads, channels, ITEMSIZE[dtype]))

@@ -28,8 +28,7 @@ KEPT_VALUES = 8  # how many values' tensor maps a plan keeps, beside those of ca
 
 def prepare(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
-    engine="auto", padded=False, **parameters,
-):  # fmt: skip
+    engine="auto", padded=False, **parameters):  # fmt: skip
     """A :class:`Prepared` for calls with arrays like these: the same shapes, types and GPU.
 
     Arguments, checks and errors are those of :func:`ms_deform_attn`; nothing is computed. The arrays

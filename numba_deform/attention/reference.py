@@ -26,8 +26,7 @@ _CHUNK_ELEMENTS = 1 << 20
 
 def reference(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False,
-    rows=None,
-) -> np.ndarray:  # fmt: skip
+    rows=None) -> np.ndarray:  # fmt: skip
     """Exact output, float64: (B, Q, H*C), or (len(rows), H*C) for `rows` = flat indices b*Q + q.
 
     value (B, S, H, C); spatial_shapes (L, 2) as (h, w); level_start_index (L,);
@@ -87,8 +86,7 @@ class Exact:
             rows = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
         return cls(rows, reference(
             i.value, i.spatial_shapes, i.level_start_index, i.sampling_locations,
-            i.attention_weights, padded=i.padded, rows=rows,
-        ))  # fmt: skip
+            i.attention_weights, padded=i.padded, rows=rows))  # fmt: skip
 
     def error(self, out) -> float:
         """`relative_error` of an output (B, Q, H*C) in these rows; NaN if any element of any row is NaN."""

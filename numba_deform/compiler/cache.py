@@ -28,8 +28,7 @@ PACKAGE = __name__.partition(".")[0]
 ROOMS = ("device", "compiler", "kernels")  # where the code of kernels comes from
 TOOLS = (
     "numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc",
-    "cuda-core", "cuda-bindings", "numpy",
-)  # fmt: skip
+    "cuda-core", "cuda-bindings", "numpy")  # fmt: skip
 
 
 def directory():
@@ -85,8 +84,7 @@ def _write(path, ptx, cubin, entry):
         "entry": entry,
         "ptx": ptx,
         "cubin": base64.b64encode(cubin).decode(),
-        "sha256": hashlib.sha256(cubin).hexdigest(),
-    })  # fmt: skip
+        "sha256": hashlib.sha256(cubin).hexdigest()})  # fmt: skip
 
 
 def save(path, content):

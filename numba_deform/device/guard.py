@@ -70,12 +70,10 @@ def guard_write(record, kind, site, address, detail, since):
     st_global_v4(here, uint32(kind), uint32(site), address, detail)
     st_global_v4(
         here + uint64(16), value, uint32(0), uint32(since & uint64(0xFFFFFFFF)),
-        uint32(since >> uint64(32)),
-    )  # fmt: skip
+        uint32(since >> uint64(32)))  # fmt: skip
     st_global_v4(
         here + uint64(32), uint32(now & uint64(0xFFFFFFFF)), uint32(now >> uint64(32)),
-        uint32(0), uint32(1),
-    )  # fmt: skip
+        uint32(0), uint32(1))  # fmt: skip
 
 
 @cuda.jit(device=True)

@@ -28,8 +28,7 @@ class DataError(ValueError):
 
 def read_directory(
     path, batch: int, num_query: int, num_heads: int, channels: int, num_levels: int,
-    num_points: int, spatial_size: int, padded: bool | None = None,
-) -> Inputs:  # fmt: skip
+    num_points: int, spatial_size: int, padded: bool | None = None) -> Inputs:  # fmt: skip
     """The five files' arrays. spatial_size is S as stored; padded=None finds out from it.
 
     Raises DataError for a missing file, a wrong number of bytes, a spatial_size that

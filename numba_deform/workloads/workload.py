@@ -129,9 +129,7 @@ class Workload:
         if self.outside is None:
             put("outside", _default_outside(pattern))
         put("outside", _number("outside", self.outside, 0.0, 1.0))
-        for field, choices in (
-            ("dtype", NUMPY_DTYPES), ("location_dtype", NUMPY_DTYPES), ("queries", QUERIES),
-        ):  # fmt: skip
+        for field, choices in (("dtype", NUMPY_DTYPES), ("location_dtype", NUMPY_DTYPES), ("queries", QUERIES)):
             if getattr(self, field) not in choices:
                 raise _error(field, getattr(self, field), f"one of {', '.join(choices)}")
         if not isinstance(self.padded, (bool, np.bool_)):
