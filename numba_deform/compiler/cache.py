@@ -54,17 +54,15 @@ def shared_directory():
 def cached(kernel, architecture, compile):
     """(ptx, cubin, entry) of the kernel: from disk, or by ``compile()``, which returns just that."""
     place = directory()
-    if place is None:
-        return compile()
-    key = kernel_key(kernel, architecture)
+    key = place and kernel_key(kernel, architecture)
     if key is None:
         return compile()
     path = place / f"{key}.json"
-    found = _read(path)
-    if found is None:
-        found = compile()
-        _write(path, *found)
-    return found
+    parts = _read(path)
+    if parts is None:
+        parts = compile()
+        _write(path, *parts)
+    return parts
 
 
 def _read(path):
@@ -107,13 +105,8 @@ def kernel_key(kernel, architecture):
     source = Path(sys.modules[kernel.key[0]].__file__)
     fields = [field.name for field in dataclasses.fields(kernel) if field.name != "py_func"]
     kernel_parts = [f"{name}={getattr(kernel, name)}" for name in fields]
-    parts = (*_surroundings(), _fingerprint(source), architecture, *kernel_parts)
+    parts = (*sources(), _fingerprint(source), architecture, *kernel_parts)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def sources():
-    """Texts that differ when what kernels are made from does."""
-    return _surroundings()
 
 
 def _fingerprint(file):
@@ -121,8 +114,8 @@ def _fingerprint(file):
 
 
 @functools.cache
-def _surroundings():
-    """Sources, versions and settings: the same for all kernels of a process."""
+def sources():
+    """Sources, versions and settings that kernels are made from: the same for all of a process."""
     package = Path(__file__).parents[1]
     files = [file for room in ROOMS for file in (package / room).rglob("*.py")]
     files += ptx_directory().glob("*.ptx")

@@ -86,25 +86,23 @@ def rewritten(function, unrolled=True, guarded=False, traced=False):
             changes.append(_Unroll)
         return _compiled(f, changes) if changes else f.__code__
 
-    form = rebind(
-        function,
-        lambda value: value,
-        lambda dispatcher, rebuilt: cuda.jit(rebuilt, **dispatcher.targetoptions),
-        extra_globals=lambda _: HELPERS,
-        rewrite=rewrite,
-    )
-    return form, tuple(sites)
+    return rebind(function, extra_globals=lambda _: HELPERS, rewrite=rewrite), tuple(sites)
 
 
 # --- names ----------------------------------------------------------------------------------------
-def rebind(function, replace, device_function, extra_globals=None, rewrite=lambda f: f.__code__, _memo=None):
+def _compiled_again(dispatcher, rebuilt):
+    return cuda.jit(rebuilt, **dispatcher.targetoptions)
+
+
+def rebind(
+    function, replace=lambda value: value, device_function=_compiled_again, extra_globals=lambda f: {},
+    rewrite=lambda f: f.__code__, _memo=None):  # fmt: skip
     """A copy of the Python ``function`` whose globals and closure went through ``replace(value)``, and so did
     what they hold in named tuples.
 
-    ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)``
-    function whose Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)``
-    returns names to add, ``rewrite(function)`` its code object or another one in its place. Modules are left
-    alone: kernels name what they use."""
+    ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)`` function whose
+    Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)`` returns names to add,
+    ``rewrite(function)`` its code object or another. Modules are left alone: kernels name what they use."""
     memo = {} if _memo is None else _memo
     if function in memo:
         return memo[function]
@@ -118,22 +116,18 @@ def rebind(function, replace, device_function, extra_globals=None, rewrite=lambd
         return replace(value)
 
     code, scope = rewrite(function), dict(function.__globals__)
-    rebuilt = types.FunctionType(code, scope, function.__name__, function.__defaults__, _cells(function, code))
+    # New cells with the contents of the function's own, in the order of the code.
+    contents = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells = tuple(types.CellType(contents[name].cell_contents) for name in code.co_freevars)
+    rebuilt = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells or None)
     memo[function] = rebuilt
     for name in _all_names(code):
         if name in scope:
             scope[name] = swap(scope[name])
-    for cell in rebuilt.__closure__ or ():
+    for cell in cells:
         cell.cell_contents = swap(cell.cell_contents)
-    if extra_globals:
-        scope.update(extra_globals(function))
+    scope.update(extra_globals(function))
     return rebuilt
-
-
-def _cells(function, code):
-    """New cells with the contents of the function's own, in the order of ``code``."""
-    contents = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    return tuple(types.CellType(contents[name].cell_contents) for name in code.co_freevars) or None
 
 
 def _all_names(code):
@@ -238,9 +232,14 @@ class _Unroll(ast.NodeTransformer):
         for value in values:
             inner = _Unroll(self.source, {**self.constants, node.target.id: value})
             for statement in copy.deepcopy(node.body):
-                done = inner.visit(_Put(node.target.id, value).visit(statement))
+                done = inner.visit(statement)
                 copies += done if isinstance(done, list) else [done]
         return copies or ast.copy_location(ast.Pass(), node)
+
+    def visit_Name(self, node):
+        if node.id not in self.constants:
+            return node
+        return ast.copy_location(ast.Constant(self.constants[node.id]), node)
 
     def _check(self, node, where):
         if not isinstance(node.target, ast.Name) or node.orelse:
@@ -251,16 +250,6 @@ class _Unroll(ast.NodeTransformer):
             if isinstance(inner, ast.Name) and inner.id == node.target.id:
                 if not isinstance(inner.ctx, ast.Load):
                     raise ValueError(f"{inner.id}, of the static_range at {where}, is assigned")
-
-
-class _Put(ast.NodeTransformer):
-    """Puts a constant in the place of a name."""
-
-    def __init__(self, name, value):
-        self.name, self.value = name, value
-
-    def visit_Name(self, node):
-        return ast.copy_location(ast.Constant(self.value), node) if node.id == self.name else node
 
 
 # --- waits bounded --------------------------------------------------------------------------------
@@ -414,7 +403,8 @@ class _Trace(ast.NodeTransformer):
         if step.func.id == "issue" and self.acquires:
             before = None  # acquiring has ended in this mark
         state = ast.unparse(step.args[1])
-        marked = [kind and _statement(f"__mark({MARKS}, {kind}, {state})", node) for kind in (before, after)]
-        return [statement for statement in (marked[0], node, marked[1]) if statement]
+        first, last = ([_statement(f"__mark({MARKS}, {kind}, {state})", node)] if kind else []
+                       for kind in (before, after))  # fmt: skip
+        return [*first, node, *last]
 
     visit_Expr = visit_Assign = _marked

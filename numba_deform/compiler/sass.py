@@ -72,18 +72,11 @@ def inspect_kernel(kernel, architecture=ARCHITECTURE):
         sass = _run(nvdisasm, "-c", file)
     sass = sass.replace(compiled.entry, kernel.name)
     shared = usage["SHARED"]
-    if shared and _generation(architecture) >= 90:
+    if shared and int(architecture[3:].rstrip("a")) >= 90:
         shared -= RESERVED_SHARED  # cuobjdump counts it in from Hopper on
-    return Inspection(
-        kernel,
-        architecture,
-        compiled.ptx.replace(compiled.entry, kernel.name),
-        sass,
-        usage["REG"],
-        usage["STACK"],
-        shared,
-        count_instructions(sass),
-    )
+    ptx = compiled.ptx.replace(compiled.entry, kernel.name)
+    functions = count_instructions(sass)
+    return Inspection(kernel, architecture, ptx, sass, usage["REG"], usage["STACK"], shared, functions)
 
 
 def count_instructions(sass):
@@ -102,10 +95,6 @@ def _resource_usage(text, entry):
     """The entry's numbers; the linked form lists every function, in no particular order."""
     line = re.search(rf"Function {re.escape(entry)}:\s*\n(.*)", text)[1]
     return {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
-
-
-def _generation(architecture):
-    return int(re.search(r"\d+", architecture)[0])
 
 
 def _tool(name):

@@ -4,11 +4,9 @@
 it makes
 
 * compiles **inline**: the function's body turns into inline assembly, with no call in SASS;
-* compiles **linked** through ``name.linked``: a real call to the same function, whose file is then
-  handed to the linker. It is there to be compared: a call costs a pipeline about 2x;
+* compiles **linked** through ``name.linked``: a real call, whose file is then handed to the linker.
+  It is there to be compared: a call costs a pipeline about 2x;
 * **runs in Python**: calling it executes the definition's body, the model of the CPU engine.
-
-This file and ``compiler.py`` are the only ones that know Numba-CUDA's internals.
 """
 
 import functools
@@ -122,9 +120,7 @@ def read_ptx(path):
             else:
                 _, kind, result_name = returned.split()
                 result = (kind, result_name, 1)
-        parameters = tuple(
-            (kind, parameter) for kind, parameter in re.findall(r"\.param\s+(\.\w+)\s+(\w+)", declared)
-        )
+        parameters = tuple(re.findall(r"\.param\s+(\.\w+)\s+(\w+)", declared))
         statements = tuple(" ".join(s.split()) for s in body.split(";") if s.strip())
         for statement in statements:
             if statement.startswith(".reg") and re.search(r"%[a-z]+\d+\b", statement):
@@ -143,19 +139,16 @@ class Intrinsic(_NumbaIntrinsic):
     def __init__(self, name, defn, *, model=None, ptx=None, linked_form=False):
         super().__init__(name, defn)
         self.model, self.ptx, self.is_linked = model, ptx, linked_form
-        self._linked = None
 
     def __call__(self, *args):
         return self.model(*args)
 
-    @property
+    @functools.cached_property
     def linked(self):
         """The same function as a real call. A kernel that uses it must be linked with the file."""
         if self.is_linked:
             return self
-        if self._linked is None:
-            self._linked = _make(self.model, self.signature, self.ptx, self.pure, linked_form=True)
-        return self._linked
+        return _make(self.model, self.signature, self.ptx, self.pure, linked_form=True)
 
 
 def _make(model, signature, ptx, pure, linked_form):
@@ -166,15 +159,13 @@ def _make(model, signature, ptx, pure, linked_form):
     elif isinstance(results, types.UniTuple):
         element, constraint, _ = _LOWERED[results.dtype]
         count = results.count
-        returned = (ir.ArrayType if linked_form else _struct)(element, count)
+        returned = ir.ArrayType(element, count) if linked_form else ir.LiteralStructType([element] * count)
         outputs = ["=" + constraint] * count
     else:
         returned, constraint, _ = _LOWERED[results]
         outputs = ["=" + constraint]
     function_type = ir.FunctionType(returned, lowered)
-    constraints = outputs + [_LOWERED[t][1] for t in signature.args]
-    if not pure:
-        constraints.append("~{memory}")
+    constraints = outputs + [_LOWERED[t][1] for t in signature.args] + ([] if pure else ["~{memory}"])
 
     def codegen(context, builder, _, values):
         from numba.cuda import cgutils  # of numba-cuda alone; the CPU engine does without
@@ -200,10 +191,6 @@ def _make(model, signature, ptx, pure, linked_form):
     made.signature, made.pure = signature, pure
     made._register()
     return made
-
-
-def _struct(element, count):
-    return ir.LiteralStructType([element] * count)
 
 
 def intrinsic(signature, pure=False):
@@ -235,10 +222,9 @@ def intrinsic(signature, pure=False):
     return bind
 
 
-def _address_intrinsic(name, space, result):
-    """``name(array)``: the address of an array's first element in a state space."""
+def address_intrinsic(space, result):
+    """Decorator for the two intrinsics that take an array: ``cvta.to.<space>.u64`` of its first element."""
 
-    @_numba_intrinsic
     def address(typingctx, array):
         def codegen(context, builder, signature, values):
             data = context.make_array(signature.args[0])(context, builder, values[0]).data
@@ -250,15 +236,8 @@ def _address_intrinsic(name, space, result):
 
         return result(array), codegen
 
-    return address
-
-
-def address_intrinsic(space, result):
-    """Decorator for the two intrinsics that take an array: ``cvta.to.<space>.u64``."""
-
     def bind(model):
-        inner = _address_intrinsic(model.__name__, space, result)
-        made = Intrinsic(model.__name__, inner._defn, model=model)
+        made = Intrinsic(model.__name__, address, model=model)
         functools.update_wrapper(made, model)
         made._register()
         return made
