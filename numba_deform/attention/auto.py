@@ -1,13 +1,11 @@
 """``variant="auto"``: the fastest kernel for a problem, and why; whether it still is; what is fitted, kept.
 
 The choice is between a kernel that no pattern of samples slows down much (``direct``) and one that needs
-samples near their query (``window``). What they take was measured on an H200 (bench/results/windows_seeds.json,
-windows_encoders.json, types_*.json): on one SM, where samples are near, some cycles for each sample and some
-for each row. ``window`` saves cycles of rows, and with sums in fp32 spends more for each sample. A sample
+samples near their query (``window``). What they take on one SM, some cycles for each sample and some for each
+row, was measured on an H200 (bench/results/windows_seeds.json, windows_encoders.json, types_*.json). A sample
 outside its window costs 130 to 300 more where many lie there (windows_seeds_before.json), and is taken for 500,
 an estimate on the safe side for where they are few (bench/NOTES.md). Few rows are over before windows have
-arrived. What ``numba-deform tune`` has measured on this GPU for problems of this kind takes the place of these
-numbers (attention/tuned.py).
+arrived. What ``numba-deform tune`` has measured on this GPU (attention/tuned.py) takes the place of all this.
 """
 
 import functools
@@ -87,24 +85,19 @@ def choose(gpu, problem, locations, fits, again=False):
     except ConfigError as error:
         return Choice(steady, plain, f"no windows: {error.rule}")
 
-    def cycles():
-        return expected_cycles(answer.fitted, fitted.outside)
-
     if again:
         locations = on_host(gpu, problem, locations)
-        fitted = fits.of(gpu, problem, near, config, locations, anew="keep size")
-        if not cycles() < answer.steady.cycles:
-            fitted = fits.of(gpu, problem, near, config, locations, anew="any size")
-    else:
-        fitted = fits.of(gpu, problem, near, config, locations)
+    for anew in ("keep size", "any size") if again else ("",):
+        fitted = fits.of(gpu, problem, near, config, locations, anew)
+        cycles = expected_cycles(answer.fitted, fitted.outside)
+        is_near = cycles < answer.steady.cycles
+        if is_near:
+            break
     if not source and fitted.items < LEAST_ITEMS * gpu.sms:
-        why = f"{fitted.items} cells are too few for {gpu.sms} SMs"
-        return Choice(steady, plain, why, answer)
-    is_near = cycles() < answer.steady.cycles
-    sign = "<" if is_near else ">="
+        return Choice(steady, plain, f"{fitted.items} cells are too few for {gpu.sms} SMs", answer)
     why = (
-        f"{fitted.outside:.2%} of the samples lie outside their windows: {cycles():.1f} cycles a sample "
-        f"expected {sign} {answer.steady.cycles:.1f} of {steady.name}{source}"
+        f"{fitted.outside:.2%} of the samples lie outside their windows: {cycles:.1f} cycles a sample "
+        f"expected {'<' if is_near else '>='} {answer.steady.cycles:.1f} of {steady.name}{source}"
     )
     return Choice(*((near, config) if is_near else (steady, plain)), why, answer)
 
@@ -156,12 +149,11 @@ def share_outside(problem, before, now):
 class Watch:
     """Calls of ``ms_deform_attn(variant="auto")`` for one problem: what to run, and whether it pays still.
 
-    Locations are looked at in the first call, and again not before the calls have doubled since, nor before 20
-    times as long as that took has passed: at the earliest in calls 1, 2, 4, 8, ... as long as ``direct`` is
-    chosen, and for a twentieth of the time. While ``window`` is, it counts the samples that it had
-    to add from global memory. The counts of every 7th call's end are copied to the host, which waits
-    for nothing: a later call finds them. When by these ``direct`` would have been faster, the next calls are
-    ``direct``'s, and the next look decides anew. So calls that go wrong are some ten, and those that
+    Locations are looked at in the first call. While ``direct`` is chosen they are looked at again, at the
+    earliest in calls 2, 4, 8, ... and when 20 times as long has passed as the last look took. ``window`` counts
+    the samples that it had to add from global memory. After every 7th call its counts are copied to the host,
+    which waits for nothing: a later call finds them. When by these ``direct`` would have been faster, the next
+    calls are ``direct``'s, and the next look decides anew. So calls that go wrong are some ten, and those that
     the GPU has not come to yet.
 
     ``fits`` are those of this problem's choice. Threads may share it."""
@@ -220,8 +212,8 @@ class Watch:
         counts = self._mailbox.take() if self._mailbox else None
         if counts is None or not self.choice.variant.is_fitted:
             return
-        before, self._heard = self._heard, counts
-        outside, answer = share_outside(self.problem, before, counts), self.choice.answer
+        outside, answer = share_outside(self.problem, self._heard, counts), self.choice.answer
+        self._heard = counts
         if outside is None:
             return
         cycles = expected_cycles(answer.fitted, outside)

@@ -52,17 +52,13 @@ class Bound:
         self.kernel = FORMS[form](variant.kernel(config, constants))
         self.shared_bytes = variant.dynamic_shared_bytes(config, constants)
         self.blocks = variant.module.blocks(problem, config, self._resident)
-        self.tables = self.fit.tables and self._tables()
+        make_tables = functools.partial(_tables_on_gpu, gpu, self.fit.tables) if gpu else self.fit.tables
+        self.tables = self.fit.tables and make_tables(self.blocks)
         self._is_guarded = form == "guarded" or getattr(config, "debug", False)
         self._counted = (0, 0)
 
     def _resident(self):
         return resident_blocks(self.gpu, self.kernel, self.shared_bytes) if self.gpu else CPU_RESIDENT
-
-    def _tables(self):
-        if self.gpu:
-            return _tables_on_gpu(self.gpu, self.fit.tables, self.blocks)
-        return self.fit.tables(self.blocks)
 
     # --- arguments ------------------------------------------------------------------------------------
     def arguments(self, operands, maps=None, extra=()):
@@ -83,17 +79,14 @@ class Bound:
             known |= self.tables.operands()
         if "maps" in self.kernel.parameters:
             box = config.map_box(problem.constants)
-            known["maps"] = (maps or self._maps(operands[0]))(config.maps, box, config.l2_promotion)
+            make = functools.partial(_kept_maps, self.gpu) if self.gpu else _maps
+            maps = maps or functools.partial(make, problem, operands[0])
+            known["maps"] = maps(config.maps, box, config.l2_promotion)
         for name in self.kernel.parameters:
             if name not in known:
                 names = ", ".join(sorted({"maps", *known}))
                 raise ConfigError("parameter", name, f"of a kernel must be one of {names}")
         return tuple(known[name] for name in self.kernel.parameters)
-
-    def _maps(self, value):
-        if self.gpu:
-            return functools.partial(_kept_maps, self.gpu, self.problem, value)
-        return functools.partial(_maps, self.problem, value)
 
     # --- running --------------------------------------------------------------------------------------
     def launcher(self, addresses, stream=None, extra=()):

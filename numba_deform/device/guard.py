@@ -112,18 +112,12 @@ def guard_poll(since, kind, site, address, detail):
     return since
 
 
-@cuda.jit(device=True, inline="always")
-def guard_counter(number):
-    """The address of this block's counter for barrier ``number``."""
-    index = uint64(cuda.blockIdx.x) * uint64(BARRIERS) + uint64(number)
-    return uint64(guard_address() + uint64(BLOCKS_OFFSET) + uint64(COUNTER_BYTES) * index)
-
-
 @cuda.jit(device=True)
 def guard_barrier(number, threads, waits, site):
     """``bar.sync`` (``waits``) or ``bar.arrive`` of barrier ``number`` for ``threads`` threads; 0 means
     ``syncthreads``: all of the block that have not left, and all at one place."""
-    counter = guard_counter(number)
+    counter = guard_address() + uint64(BLOCKS_OFFSET)
+    counter = counter + uint64(COUNTER_BYTES) * (uint64(cuda.blockIdx.x) * uint64(BARRIERS) + uint64(number))
     fence_acq_rel_cta()
     generation = ld_acquire_gpu_global_b32(counter + uint64(4))
     here = uint32(site) + uint32(1)
@@ -158,10 +152,10 @@ def guard_complete(counter, arrived, generation):
 @cuda.jit(device=True)
 def guard_leave():
     """A thread's end: nobody waits for it in ``syncthreads``."""
-    counter = guard_counter(0)
+    counter = guard_address() + uint64(BLOCKS_OFFSET)
+    counter = counter + uint64(COUNTER_BYTES * BARRIERS) * uint64(cuda.blockIdx.x)
     fence_acq_rel_cta()
     word = atom_add_gpu_global_u32(counter, uint32(1 << LEFT)) + uint32(1 << LEFT)
     arrived, left = uint32(word & uint32(0xFFFF)), uint32(word >> uint32(LEFT))
     if arrived > 0 and arrived + left == uint32(cuda.blockDim.x):
-        generation = ld_acquire_gpu_global_b32(counter + uint64(4))
-        guard_complete(counter, arrived, generation)
+        guard_complete(counter, arrived, ld_acquire_gpu_global_b32(counter + uint64(4)))
