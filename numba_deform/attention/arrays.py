@@ -1,5 +1,6 @@
 """Arrays of other libraries (PyTorch, CuPy, JAX): where they are, and new ones like them."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -77,11 +78,7 @@ def current_stream(array):
     """The stream that the caller's library is working on."""
     library = library_of(array)
     if library == "torch":
-        import torch
-
-        return torch.cuda.current_stream(array.device).cuda_stream
+        return sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
     if library == "cupy":
-        import cupy
-
-        return cupy.cuda.get_current_stream().ptr
+        return sys.modules["cupy"].cuda.get_current_stream().ptr
     return None

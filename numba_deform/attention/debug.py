@@ -16,8 +16,7 @@ from ..kernels import plain_tiles
 
 @dataclass(frozen=True, eq=False)
 class TileCheck:
-    """One sample of a row: its level and point, the tile's corner (x, y) in pixels, and both tiles
-    (2, 2, C), rows first."""
+    """One sample of a row: level, point, corner (x, y) in pixels, and both tiles (2, 2, C), rows first."""
 
     row: int
     level: int

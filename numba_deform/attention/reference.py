@@ -25,8 +25,8 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 def reference(
-    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False,
-    rows=None) -> np.ndarray:  # fmt: skip
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False, rows=None
+) -> np.ndarray:
     """Exact output, float64: (B, Q, H*C), or (len(rows), H*C) for `rows` = flat indices b*Q + q.
 
     value (B, S, H, C); spatial_shapes (L, 2) as (h, w); level_start_index (L,);
@@ -39,8 +39,7 @@ def reference(
     never read; level_start_index then counts padded positions.
     Raises ValueError where shapes do not fit together or rows leave 0 .. B*Q - 1."""
     value, locations, weights = map(np.asarray, (value, sampling_locations, attention_weights))
-    shapes = np.asarray(spatial_shapes, np.int64)
-    starts = np.asarray(level_start_index, np.int64)
+    shapes, starts = (np.asarray(index, np.int64) for index in (spatial_shapes, level_start_index))
     _check(value, shapes, starts, locations, weights, padded)
     B, S, H, C = value.shape
     Q, L, P = locations.shape[1], locations.shape[3], locations.shape[4]
@@ -56,14 +55,10 @@ def reference(
             table[:S] = value[b, :, h]
             for first in range(0, len(places), chunk):
                 place = places[first : first + chunk]
+                of_head = b, query[place], h
                 index, factor = _neighbours(
-                    locations[b, query[place], h].astype(np.float64),
-                    weights[b, query[place], h].astype(np.float64),
-                    shapes,
-                    starts,
-                    border=1 if padded else 0,
-                    nowhere=S,
-                )
+                    locations[of_head].astype(np.float64), weights[of_head].astype(np.float64), shapes,
+                    starts, border=1 if padded else 0, nowhere=S)  # fmt: skip
                 with np.errstate(invalid="ignore", over="ignore"):  # 0 * inf is NaN, as on a GPU
                     total = np.matmul(factor[:, None, :], table[index])  # (R, 1, K) @ (R, K, C)
                 out[place, h * C : (h + 1) * C] = total[:, 0]
@@ -106,9 +101,7 @@ def _neighbours(locations, weights, shapes, starts, border, nowhere):
         x = locations[..., 0] * width - 0.5
         y = locations[..., 1] * height - 0.5
         near = (x > -1) & (x < width) & (y > -1) & (y < height)
-        x = np.where(near, x, 0.0)
-        y = np.where(near, y, 0.0)
-        weights = np.where(near, weights, 0.0)
+        x, y, weights = (np.where(near, numbers, 0.0) for numbers in (x, y, weights))
         left, top = np.floor(x), np.floor(y)
         to_right, to_bottom = x - left, y - top
         left, top = left.astype(np.int64), top.astype(np.int64)
