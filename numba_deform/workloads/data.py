@@ -72,8 +72,7 @@ def write_directory(path, inputs: Inputs, convert: bool = False) -> None:
     The format has float16 only: other dtypes raise DataError, unless convert=True rounds them, and
     even then if a finite number would become infinite. Nothing is written if anything is wrong."""
     path = Path(path)
-    index = ("spatial_shapes", "level_start_index")
-    arrays = {name: getattr(inputs, name).astype(INT64) for name in index}
+    arrays = {k: getattr(inputs, k).astype(INT64) for k in ("spatial_shapes", "level_start_index")}
     for name in ("value", "sampling_locations", "attention_weights"):
         array = getattr(inputs, name)
         if array.dtype != np.float16:

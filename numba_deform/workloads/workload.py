@@ -1,8 +1,7 @@
 """Workloads: the shapes, dtypes and sampling patterns that the operator is run with.
 
-A `Workload` says everything about the inputs except their random numbers; `Workload.generate`
-draws those. Shapes are written with B batch, S positions of all levels, H heads, C channels a head,
-Q queries, L levels, P points a level.
+A `Workload` says all about the inputs except their random numbers; `Workload.generate` draws those. B batch,
+S positions of all levels, H heads, C channels a head, Q queries, L levels, P points a level.
 """
 
 from __future__ import annotations
@@ -34,9 +33,6 @@ def halved(size, num_levels) -> tuple[tuple[int, int], ...]:
     return tuple(levels)
 
 
-# --- the arrays ---------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class Inputs:
     """The operator's arguments as NumPy arrays.
@@ -54,9 +50,6 @@ class Inputs:
     padded: bool = False
 
 
-# --- the workload -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Workload:
     """One problem size with its dtype and sampling pattern. Raises WorkloadError if inconsistent.
@@ -70,20 +63,17 @@ class Workload:
     num_points        P, sampling points in each level
     dtype             of value, attention weights and output: a key of NUMPY_DTYPES
     location_dtype    of sampling_locations; None: float16 if dtype is float16, else float32
-    pattern           "seed": uniform in [0.3, 0.7], as the preset `seeds` has it; "uniform":
-                      uniform in [0, 1]; "local": around each query's own place (see below).
-                      "local(8)" is short for sigma=8
+    pattern           "seed": uniform in [0.3, 0.7], as the preset `seeds` has it; "uniform": uniform in
+                      [0, 1]; "local": around each query's own place (below), "local(8)": with sigma=8
     sigma             spread of "local" in pixels of the sampled level
     padded            value has a border of one zero pixel around every level
     points_per_level  points really used in each level, as D-FINE's (3, 6, 3); num_points becomes
                       their maximum, the missing points get weight 0 and location 0.5
-    queries           what a query of "local" is. "pixels", as in an encoder: pixel centres of all
-                      levels in order; a sorted random subset of them if num_query is smaller, from
-                      the beginning again if it is larger. "objects", as in a decoder: points
-                      uniform in [0, 1], different in every batch item
-    outside           least share of samples outside [0, 1]; samples are pushed out by 1.0 to 1.5 of
-                      the level's size where the pattern alone yields fewer. None: 0.01 for "local",
-                      0 for the others, whose definition public benchmarks share
+    queries           what a query of "local" is. "pixels", as in an encoder: pixel centres of all levels in
+                      order; a sorted random subset if num_query is smaller, from the beginning again if it
+                      is larger. "objects", as in a decoder: points uniform in [0, 1], others in each item
+    outside           least share of samples outside [0, 1]; samples are pushed out by 1.0 to 1.5 of the
+                      level's size where the pattern alone yields fewer. None: 0.01 for "local", else 0
 
     "local" is what a trained Deformable DETR looks like: offset = initial bias + N(0, sigma). The
     bias of head k points at angle 2 pi k / H and is p + 1 pixels long (after Zhu et al. 2021).
@@ -198,10 +188,8 @@ class Workload:
     def generate(self, seed: int = 0) -> Inputs:
         """Draw the arrays: the same seed gives the same arrays.
 
-        value ~ N(0, 1), weights softmax(N(0, 1)) over L * P, locations by the pattern. Each array
-        has its own random stream, so changing the pattern does not change value, and padding only
-        adds the border. Draws one batch item at a time in float32, so it needs little more memory
-        than the result."""
+        value ~ N(0, 1), weights softmax(N(0, 1)) over L * P, locations by the pattern. Each array has its own
+        random stream, so changing the pattern does not change value, and padding only adds the border."""
         B, Q, H, L, P = self.batch, self.num_query, self.num_heads, self.num_levels, self.num_points
         streams = np.random.SeedSequence(seed).spawn(4)
         value_rng, location_rng, weight_rng, query_rng = map(np.random.default_rng, streams)
@@ -240,10 +228,9 @@ class Workload:
     def _locations(self, rng, reference_points) -> np.ndarray:
         """Locations of one batch item, (Q, H, L, P, 2) float32."""
         shape = (self.num_query, self.num_heads, self.num_levels, self.num_points, 2)
-        if self.pattern == "uniform":
-            return rng.random(shape, np.float32)
-        if self.pattern == "seed":
-            return rng.random(shape, np.float32) * np.float32(0.4) + np.float32(0.3)
+        if self.pattern != "local":
+            where = rng.random(shape, np.float32)
+            return where if self.pattern == "uniform" else where * np.float32(0.4) + np.float32(0.3)
         reach = np.arange(1, self.num_points + 1)
         bias = head_directions(self.num_heads)[:, None] * reach[:, None]  # (H, P, 2), pixels
         size = np.array(self.levels)[:, ::-1]  # (L, 2) as (w, h): pixels -> normalised
@@ -285,8 +272,6 @@ def softmax(logits) -> np.ndarray:
 
 
 # --- checks -------------------------------------------------------------------------------------
-
-
 def _error(field, value, rule) -> WorkloadError:
     return WorkloadError(f"{field}={value!r}: must be {rule}")
 
