@@ -22,9 +22,7 @@ def ms_deform_attn(
     OperatorError, and so does a tensor that requires a gradient, unless none is recorded (``torch.no_grad()``).
     The shapes and starts of levels may also be NumPy arrays or lists; from a GPU they have to be copied, which
     waits for it."""
-    _check(value, sampling_locations, attention_weights)
-    if out is not None:
-        _check_tensor("out", out)
+    _check(value, sampling_locations, attention_weights, *([] if out is None else [out]))
     return call.ms_deform_attn(
         value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
         padded=padded, out=out, im2col_step=im2col_step, **parameters)  # fmt: skip
@@ -41,13 +39,9 @@ def prepare(
 
 
 def _check(*arrays):
-    for name, array in zip(call.INPUTS, arrays, strict=True):
-        _check_tensor(name, array)
-
-
-def _check_tensor(name, array):
-    if not isinstance(array, torch.Tensor):
-        raise OperatorError(
-            f"{name} is a {type(array).__name__}; numba_deform.torch takes PyTorch's tensors, and "
-            "numba_deform.ms_deform_attn arrays of any library"
-        )
+    for name, array in zip((*call.INPUTS, "out"), arrays, strict=False):
+        if not isinstance(array, torch.Tensor):
+            raise OperatorError(
+                f"{name} is a {type(array).__name__}; numba_deform.torch takes PyTorch's tensors, and "
+                "numba_deform.ms_deform_attn arrays of any library"
+            )

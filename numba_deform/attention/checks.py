@@ -146,7 +146,8 @@ def check_gradient(name, array):
     """Refuse an array of PyTorch or JAX whose gradient would be lost, since the operator has none yet.
 
     Neither library is imported: an array of it means that it is there."""
-    if getattr(array, "requires_grad", False) and _records_gradients():
+    torch = sys.modules.get("torch")
+    if getattr(array, "requires_grad", False) and (torch is None or torch.is_grad_enabled()):
         raise OperatorError(
             f"{name} requires a gradient, which this operator does not compute yet; pass {name}.detach(), or "
             "call it under torch.no_grad()"
@@ -157,8 +158,3 @@ def check_gradient(name, array):
             f"{name} is traced by JAX (jit, grad, vmap ...), which this operator cannot be; call it outside, "
             "with arrays that have values"
         )
-
-
-def _records_gradients():
-    torch = sys.modules.get("torch")
-    return torch is None or torch.is_grad_enabled()

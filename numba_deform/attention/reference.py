@@ -8,8 +8,6 @@ The bilinear sample is `grid_sample(2 * location - 1, mode="bilinear", padding_m
 align_corners=False)` of PyTorch: pixel centres lie at (i + 0.5) / size, outside is zero.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

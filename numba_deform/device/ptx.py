@@ -203,10 +203,9 @@ def intrinsic(signature, pure=False):
     def bind(model):
         module = model.__module__.rpartition(".")[2]
         path = ptx_directory() / f"{module}.ptx"
-        functions = read_ptx(path)
-        if model.__name__ not in functions:
+        ptx = read_ptx(path).get(model.__name__)
+        if ptx is None:
             raise PtxError(f"{path.name} has no .func {model.__name__}")
-        ptx = functions[model.__name__]
         expected = [
             (_LOWERED[t][2], n)
             for t, n in zip(signature.args, inspect.signature(model).parameters, strict=True)

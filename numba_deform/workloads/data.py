@@ -10,8 +10,6 @@ The files do not hold their shapes, so the caller gives them, and every byte cou
 may be stored with a border of one zero pixel around every level; S tells which.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ Each query looks around its own pixel, so the output's first three channels are 
 slightly blurred: a wrong tile, a swapped axis or a stale stage shows as blocks, streaks or noise.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,9 +151,9 @@ def _features(image) -> np.ndarray:
         return planes.mean(axis=-1, keepdims=True)
 
     def filtered(name, number):
-        return _array(image.filter(getattr(ImageFilter, name)(number)))
+        return np.asarray(image.filter(getattr(ImageFilter, name)(number)), np.float64) / 255
 
-    picture = _array(image)
+    picture = np.asarray(image, np.float64) / 255
     grey = grey_of(picture)
     planes = [picture, grey, *_gradient(picture), np.hypot(*_gradient(grey))]
     for sigma in BLURS:
@@ -165,10 +163,6 @@ def _features(image) -> np.ndarray:
     y, x = np.mgrid[0 : image.height, 0 : image.width]
     place = np.stack([(y + 0.5) / image.height, (x + 0.5) / image.width], axis=-1)
     return np.concatenate([*planes, contrast, place], axis=-1)
-
-
-def _array(image) -> np.ndarray:
-    return np.asarray(image, np.float64) / 255
 
 
 def _gradient(planes):

@@ -1,7 +1,5 @@
 """Named workloads: the sizes of published models, and level shapes for a given number of positions."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import operator
