@@ -176,8 +176,10 @@ class Watch:
                 return self.choice or self._direct("the first call is captured into a graph")
             self.calls += 1
             self._listen()
-            if self.choice is None or self._may_change():
-                start = time.perf_counter()
+            start, choice = time.perf_counter(), self.choice
+            may_change = choice and choice.answer and not choice.variant.is_fitted
+            is_time = self.calls >= self._next_look and start >= self._rest_until
+            if choice is None or may_change and is_time:
                 self.choice = choose(self.gpu, self.problem, locations, self.fits, again=self.calls > 1)
                 self._next_look, end = 2 * self.calls, time.perf_counter()
                 self._rest_until = end + WORK_EACH_LOOK * (end - start)
@@ -196,12 +198,6 @@ class Watch:
                     self._mailbox = Mailbox(self.gpu)
                 self._mailbox.ask(counts.address, stream)
 
-    def _may_change(self):
-        choice = self.choice
-        if choice.answer is None or choice.variant.is_fitted or self.calls < self._next_look:
-            return False
-        return time.perf_counter() >= self._rest_until
-
     def _direct(self, why, answer=None):
         steady = (answer or untuned(self.problem.constants)).steady
         chosen = variant(steady.variant)
@@ -216,13 +212,10 @@ class Watch:
         self._heard = counts
         if outside is None:
             return
-        cycles = expected_cycles(answer.fitted, outside)
-        if cycles >= answer.steady.cycles:
-            self.choice = self._direct(
-                f"{outside:.2%} of the samples lay outside their windows: {cycles:.1f} cycles a sample "
-                f">= {answer.steady.cycles:.1f} of {answer.steady.variant}",
-                answer,
-            )
+        cycles, limit = expected_cycles(answer.fitted, outside), answer.steady.cycles
+        if cycles >= limit:
+            why = f"{outside:.2%} of the samples lay outside their windows: {cycles:.1f} cycles a sample "
+            self.choice = self._direct(f"{why}>= {limit:.1f} of {answer.steady.variant}", answer)
 
 
 watch = functools.lru_cache(maxsize=KEPT_PROBLEMS)(Watch)

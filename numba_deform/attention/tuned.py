@@ -107,7 +107,5 @@ def _sources():
 def _candidate(stored):
     if stored is None:
         return None
-    parameters = tuple(
-        (name, tuple(value) if isinstance(value, list) else value) for name, value in stored["parameters"]
-    )
-    return Candidate(**{**stored, "parameters": parameters})
+    pairs = ((k, tuple(v) if isinstance(v, list) else v) for k, v in stored["parameters"])
+    return Candidate(**{**stored, "parameters": tuple(pairs)})

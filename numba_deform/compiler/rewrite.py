@@ -4,15 +4,14 @@
 their own line numbers. ``rebind`` swaps what their names stand for. Nothing is written to the original.
 
     unrolled   ``for i in static_range(n)`` is written out, before Numba compiles it
-    guarded    a loop that polls counts how long it does, and stops after a limit; ``syncthreads`` and
-               ``bar.sync`` become counters that can be polled; the end of the kernel says that this thread
-               comes to no more barriers (device/guard.py)
+    guarded    loops that poll stop after a limit; ``syncthreads`` and ``bar.sync`` become counters that can be
+               polled; at its end a thread says that it comes to no more barriers (device/guard.py)
     traced     marks stand around the steps of the pipeline (device/marks.py), which are known by name:
                ``acquire``, ``issue``, ``wait`` and ``release``, called with a ring and a state. The kernel
                gets two parameters more, ``trace_buffer`` and ``trace_block``
 
-A guarded wait inside a library function (device/) is reported at the line of the kernel that called it: such
-functions get that line's number as one more argument, and functions with marks the thread's marks.
+A guarded wait inside a library function (device/) is reported at the line of the kernel that called it, whose
+number such functions get as one more argument; functions with marks get the thread's marks.
 """
 
 import ast
@@ -302,17 +301,13 @@ class _Guard(ast.NodeTransformer):
 
     def _poll(self, node, calls):
         """The arguments for guard_poll after ``since``: kind, site, address, detail."""
-        for call in calls:
-            kind = POLLS.get(self.source.called(call))
-            if kind == guard.MBARRIER:
-                address, detail = call.args
-                return self._arguments(kind, call, address, detail)
-            if kind == guard.FLAG:
-                wanted = node.test.comparators[0] if isinstance(node.test, ast.Compare) else None
-                return self._arguments(kind, call, call.args[0], wanted)
-        return self._arguments(guard.SPIN, calls[0], None, None)
-
-    def _arguments(self, kind, call, address, detail):
+        call = next((call for call in calls if self.source.called(call) in POLLS), calls[0])
+        kind, address, detail = POLLS.get(self.source.called(call), guard.SPIN), None, None
+        if kind == guard.MBARRIER:
+            address, detail = call.args
+        elif kind == guard.FLAG:
+            address = call.args[0]
+            detail = node.test.comparators[0] if isinstance(node.test, ast.Compare) else None
         address, detail = (ast.unparse(part) if part else "0" for part in (address, detail))
         return f"{kind}, {ast.unparse(self._site(call))}, {address}, {detail}"
 

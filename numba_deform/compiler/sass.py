@@ -68,9 +68,11 @@ def inspect_kernel(kernel, architecture=ARCHITECTURE):
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "kernel.cubin"
         file.write_bytes(compiled.cubin)
-        usage = _resource_usage(_run(cuobjdump, "-res-usage", file), compiled.entry)
-        sass = _run(nvdisasm, "-c", file)
-    sass = sass.replace(compiled.entry, kernel.name)
+        # The linked form lists every function, in no particular order.
+        listed = _run(cuobjdump, "-res-usage", file)
+        sass = _run(nvdisasm, "-c", file).replace(compiled.entry, kernel.name)
+    line = re.search(rf"Function {re.escape(compiled.entry)}:\s*\n(.*)", listed)[1]
+    usage = {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
     shared = usage["SHARED"]
     if shared and int(architecture[3:].rstrip("a")) >= 90:
         shared -= RESERVED_SHARED  # cuobjdump counts it in from Hopper on
@@ -89,12 +91,6 @@ def count_instructions(sass):
         elif opcode := re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", line):
             counts[opcode[1]] += opcode[1] != "NOP"  # NOPs only fill up the last cache line
     return {name: dict((+counts).most_common()) for name, counts in functions.items()}
-
-
-def _resource_usage(text, entry):
-    """The entry's numbers; the linked form lists every function, in no particular order."""
-    line = re.search(rf"Function {re.escape(entry)}:\s*\n(.*)", text)[1]
-    return {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
 
 
 def _tool(name):

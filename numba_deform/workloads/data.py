@@ -40,10 +40,9 @@ def read_directory(
         "sampling_locations": (HALF, "B, Q, H, L, P, 2", (*points, 2)),
         "attention_weights": (HALF, "B, Q, H, L, P", points),
     }
-    missing = [f"{name}.bin" for name in layout if not (path / f"{name}.bin").is_file()]
-    if missing:
-        needed = ", ".join(f"{name}.bin" for name in layout)
-        raise DataError(f"{path}: no {', '.join(missing)}; it must hold all five of {needed}")
+    needed = [f"{name}.bin" for name in layout]
+    if missing := [name for name in needed if not (path / name).is_file()]:
+        raise DataError(f"{path}: no {', '.join(missing)}; it must hold all five of {', '.join(needed)}")
 
     arrays = {}
     for name, (dtype, letters, shape) in layout.items():
