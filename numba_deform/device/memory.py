@@ -230,7 +230,6 @@ def cp_async_commit_group():
 @intrinsic(void(u32))
 def cp_async_wait_group(pending):
     """``cp.async.wait_group``: wait until at most ``pending`` groups of this thread are open.
-
     What they copied is then visible to this thread; others need a barrier. Above 7 acts as 7.
     PTX ISA 9.7.10.25.3.3."""
     cpu().cp_async_wait(pending)

@@ -10,7 +10,6 @@ from .ptx import cpu, f32, intrinsic, u32, u64, void
 def fence_proxy_async():
     """``fence.proxy.async.shared::cta``: this thread's ordinary accesses to shared memory so far come
     before the copy engine's later ones.
-
     Between ordinary writes and a TMA store that reads them, or between ``mbarrier_init`` and the first
     load that signals the barrier. Follow it with a barrier when another thread issues the copy.
     PTX ISA 9.7.13.4."""
@@ -47,7 +46,6 @@ def elect_sync(mask):
 def bar_sync(id, threads):
     """``bar.sync``: wait on named barrier ``id`` (0 .. 15) until ``threads`` threads, a multiple of 32,
     have arrived by ``bar_sync`` or ``bar_arrive``.
-
     Arrival is per warp, so every lane of a warp calls it; from one elected lane it is undefined. Orders
     memory among the block's threads that take part. PTX ISA 9.7.13.1."""
     cpu().named_barrier(id, threads, wait=True)

@@ -12,7 +12,6 @@ from .ptx import cpu, i32, intrinsic, u32, u64, void
 @intrinsic(void(u32, u64, i32, u32))
 def cp_async_bulk_tensor_1d(dst, map, c0, bar):
     """``cp.async.bulk.tensor.1d.shared::cluster.global``: one box of a rank-1 map into ``dst``.
-
     The box's corner is at the coordinates; it may be negative or past the end, and what lies outside
     the tensor arrives as the map's fill. The whole box, that part included, is subtracted from
     ``bar``'s tx-count. Issue it from one thread. Reading ``dst`` before a successful wait on ``bar``
@@ -51,7 +50,6 @@ def cp_async_bulk_tensor_5d(dst, map, c0, c1, c2, c3, c4, bar):
 @intrinsic(void(u64, i32, u32))
 def cp_async_bulk_tensor_1d_store(map, c0, src):
     """``cp.async.bulk.tensor.1d.global.shared::cta``: the box at ``src`` into a rank-1 tensor.
-
     What overhangs the end is not written; a negative corner is undefined. Ordinary writes to ``src``
     need ``fence_proxy_async`` by their writer and a barrier before this. Completes with the issuing
     thread's bulk group. PTX ISA 9.7.10.28.2."""
@@ -89,7 +87,6 @@ def cp_async_bulk_tensor_5d_store(map, c0, c1, c2, c3, c4, src):
 @intrinsic(void(u32, u64, u32, u32))
 def cp_async_bulk_load(dst, src, bytes, bar):
     """``cp.async.bulk.shared::cluster.global``: ``bytes`` contiguous bytes from ``src`` to ``dst``.
-
     Both addresses and the size are multiples of 16. Counts on ``bar`` as a tensor load does.
     PTX ISA 9.7.10.27."""
     cpu().bulk_load(dst, src, bytes, bar)
@@ -98,7 +95,6 @@ def cp_async_bulk_load(dst, src, bytes, bar):
 @intrinsic(void(u64, u32, u32))
 def cp_async_bulk_store(dst, src, bytes):
     """``cp.async.bulk.global.shared::cta``: ``bytes`` contiguous bytes from shared ``src`` to ``dst``.
-
     Multiples of 16. Needs ``fence_proxy_async`` and completes in a bulk group, as a tensor store.
     PTX ISA 9.7.10.27."""
     cpu().bulk_store(dst, src, bytes)
@@ -113,7 +109,6 @@ def cp_async_bulk_commit_group():
 @intrinsic(void(u32))
 def cp_async_bulk_wait_group(pending):
     """``cp.async.bulk.wait_group``: wait until at most ``pending`` of this thread's groups are open.
-
     Then the older groups have read shared memory and written global memory. Above 3 acts as 3.
     PTX ISA 9.7.10.29.2."""
     cpu().bulk_wait_group(pending, read_only=False)
@@ -142,7 +137,6 @@ def fence_proxy_tensormap_acquire_gpu(map):
 @intrinsic(void(u64))
 def fence_proxy_tensormap_acquire_sys(map):
     """``fence.proxy.tensormap::generic.acquire.sys``: see a map that the host wrote.
-
     Needed once in each block before the first use of a map in global memory; a kernel parameter or
     constant needs none. PTX ISA 9.7.13.4."""
     cpu().fence_tensormap(map)
