@@ -31,11 +31,13 @@ import re
 import textwrap
 
 import numpy as np
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda, int32, uint32, uint64
+from numba.cuda import types
 
 from numba_deform import preset
 from numba_deform.attention.checks import check_problem
 from numba_deform.compiler import i32, kernel, u64
+from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course import lessons
 from numba_deform.course.bugs.base import poison, random_words
 from numba_deform.course.lessons import lesson7 as check
@@ -312,8 +314,8 @@ check.column_order(first_column)
 
 # %% [markdown]
 # This one line is in `kernels/window_rows.py` too (`columns`). It needs windows of an even width, so that a
-# pixel and the one below it have the same parity; `kernels/window_fit.py` rounds the width up. What the kernel has
-# in all was counted: 2.37 wavefronts a sample, at 93 % of the path's peak (`bench/NOTES.md`). Is that its
+# pixel and the one below it have the same parity; `kernels/window_fit.py` rounds the width up. What the kernel
+# has in all was counted: 2.37 wavefronts a sample, at 93 % of the path's peak (`bench/NOTES.md`). Is that its
 # time?
 
 # %%
@@ -415,19 +417,17 @@ print("right:", np.array_equal(out, features[7:9, 5:7]))
 # know:
 
 # %%
-one = lessons.machine_code(one_tile)
-if one:
-    for instruction in re.findall(r"((?:mbarrier|cp\.async|fence)\.[^;]*);", one.ptx):
-        print(textwrap.fill(instruction, 100, subsequent_indent="    "))
+one = inspect_kernel(one_tile)
+for instruction in re.findall(r"((?:mbarrier|cp\.async|fence)\.[^;]*);", one.ptx):
+    print(textwrap.fill(instruction, 100, subsequent_indent="    "))
 
 # %% [markdown]
 # **SASS** is what the GPU runs. `instructions` counts it by opcode:
 
 # %%
-if one:
-    print(f"{one.registers} registers, {one.shared} bytes of shared memory")
-    counts = ", ".join(f"{count} {name}" for name, count in one.instructions.items())
-    print(textwrap.fill(counts, 100))
+print(f"{one.registers} registers, {one.shared} bytes of shared memory")
+counts = ", ".join(f"{count} {name}" for name, count in one.instructions.items())
+print(textwrap.fill(counts, 100))
 
 # %% [markdown]
 # A few to know by sight:
@@ -446,10 +446,9 @@ if one:
 # lanes take turns until none is left:
 
 # %%
-if one:
-    lines = [line.split("/")[-1].strip(" *") for line in one.sass.splitlines()]
-    at = next(i for i, line in enumerate(lines) if "UTMALDG" in line)
-    print("\n".join(lines[at - 4 : at + 4]))
+lines = [line.split("/")[-1].strip(" *") for line in one.sass.splitlines()]
+at = next(i for i, line in enumerate(lines) if "UTMALDG" in line)
+print("\n".join(lines[at - 4 : at + 4]))
 
 # %% [markdown]
 # For one lane it costs little. Where every lane asks for a tile of its own the loop really runs, and that is
@@ -481,9 +480,7 @@ def sums(min_blocks):
 
 
 for wish in (1, 8):
-    form = lessons.machine_code(sums(wish))
-    if not form:
-        break
+    form = inspect_kernel(sums(wish))
     held = occupancy(256, form.registers, form.shared, limits)
     print(
         f"min_blocks={wish}: {form.registers} registers, {form.spill_stores} spill stores, "

@@ -6,11 +6,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from numba_deform.attention import tuned
 from numba_deform.engines.gpu.device import GpuMissing, find_gpu
 
 CACHE = "NUMBA_DEFORM_CACHE"
+# The same examples on every machine, however slow it is.
+settings.register_profile(
+    "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 _made = pytest.StashKey[str]()
 
 

@@ -34,7 +34,8 @@ def run(words):
     engine, gpu = pick_engine(options.get("engine", "auto"), chosen)
     _check_engine_keys(options, engine)
     _check_picture_out(options)
-    _check_debug(options, parameters)
+    if "debug_rows" in options and not parameters.get("debug"):
+        raise UsageError("debug_rows says what debug=1 compares; add debug=1")
     source = choose_source(options, engine)
     if engine == "cpu":
         check_duration(source, options)
@@ -69,11 +70,9 @@ def run(words):
     if "picture_out" in options:
         picture.write_picture(options["picture_out"], result.out, source.workload)
         say("picture", options["picture_out"])
-    matched = True
-    if has_tiles(bound.config) or "debug_rows" in options:
-        for row in options.get("debug_rows", (0,)):
-            matched &= _say_tiles(check_tiles(bound, plan.case.arrays, row, simulation))
-    return verdict(result.passed and matched)
+    rows = options.get("debug_rows", (0,) * has_tiles(bound.config))
+    matched = [_say_tiles(check_tiles(bound, plan.case.arrays, row, simulation)) for row in rows]
+    return verdict(result.passed and all(matched))
 
 
 def _say_tiles(checks):
@@ -92,11 +91,6 @@ def _say_tiles(checks):
     wrong = sum(not check.match for check in checks)
     say("tiles", f"{len(checks) - wrong} of {len(checks)} match in every bit")
     return not wrong
-
-
-def _check_debug(options, parameters):
-    if "debug_rows" in options and not parameters.get("debug"):
-        raise UsageError("debug_rows says what debug=1 compares; add debug=1")
 
 
 def _default_variant(pairs):

@@ -129,11 +129,12 @@ def data_read(options):
 @command("variants")
 def variants(_):
     """The registry, then the parameters of each kernel."""
-    table = Table("variant", "systems", "what it does", "kernel and preset", "oldest GPU")
+    table = Table("variant", "origin", "what it does", "kernel and preset", "oldest GPU")
     for v in VARIANTS.values():
         oldest = "SM {}.{}".format(*v.capability)
         table.add_row(v.name, v.systems, v.summary, f"{_file(v)} {in_words(v.preset)}", oldest)
     console().print(table)
+    say("origin", "what S3 .. S23 were: bench/ORIGINS.md in the repository")
     table = Table("kernel", "parameters and their defaults, where a preset says nothing else")
     for config, members in keys.families().items():
         defaults = {field.name: field.default for field in dataclasses.fields(config)}
@@ -148,24 +149,15 @@ def _file(variant):
 
 
 NOTABLE = {
-    "UTMALDG": "TMA loads",
-    "UTMASTG": "TMA stores",
-    "UBLKCP": "bulk copies",
-    "SYNCS": "mbarrier operations",
-    "LDGSTS": "cp.async",
-    "LDG": "loads from global memory",
-    "STG": "stores to global memory",
-    "LDS": "loads from shared memory",
-    "STS": "stores to shared memory",
+    "UTMALDG": "TMA loads", "UTMASTG": "TMA stores", "UBLKCP": "bulk copies",
+    "SYNCS": "mbarrier operations", "LDGSTS": "cp.async",
+    "LDG": "loads from global memory", "STG": "stores to global memory",
+    "LDS": "loads from shared memory", "STS": "stores to shared memory",
     "LDL": "loads of spilled registers or local arrays",
     "STL": "stores of spilled registers or local arrays",
-    "SHFL": "warp shuffles",
-    "BAR": "block barriers",
-    "WARPSYNC": "warp barriers",
-    "HFMA2": "packed fp16 multiply-adds",
-    "FFMA": "fp32 multiply-adds",
-    "CALL": "calls of functions",
-}
+    "SHFL": "warp shuffles", "BAR": "block barriers", "WARPSYNC": "warp barriers",
+    "HFMA2": "packed fp16 multiply-adds", "FFMA": "fp32 multiply-adds", "CALL": "calls of functions",
+}  # fmt: skip
 
 
 @command(

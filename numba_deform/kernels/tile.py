@@ -112,7 +112,7 @@ def build(config, constants):
         Past the last run nothing is copied, but the group is closed all the same: waits count groups.
         """
         if i < layout.chunk_lanes:
-            stage_slots = shared_at(slots, state.stage, stage.bytes)
+            stage_slots = slots + uint32(state.stage) * uint32(stage.bytes)
             owner = uint32(place.first_lane + int32(i))
             run = (int32(r * layout.parts) + place.part) * int32(layout.chunk_lanes) + int32(i)
             first = min(run * int32(layout.run), int32(SAMPLES - layout.run))

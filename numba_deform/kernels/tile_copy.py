@@ -1,4 +1,4 @@
-"""tile_copy (S2): copy a tensor tile by tile, TMA load then TMA store, with nothing in between.
+"""tile_copy: copy a tensor tile by tile, TMA load then TMA store, with nothing in between.
 
 Each warp has a ring of stages and one lane that works: it loads a tile, waits for it, stores it from
 the same bytes, and before a stage is filled again waits until the store has read it
@@ -7,9 +7,9 @@ the same bytes, and before a stage is filled again waits until the store has rea
 
 from numba import cuda, int32, types, uint32
 
-from ..compiler import kernel
+from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
-from ..device.memory import shared_address
+from ..device.memory import shared_address, shared_at
 from ..device.pipeline import (
     Ring,
     commit,
@@ -19,7 +19,7 @@ from ..device.pipeline import (
     make_advance,
     wait,
 )
-from ..device.sync import fence_mbarrier_init
+from ..device.sync import fence_mbarrier_init, lane, warp
 from ..device.tma import (
     cp_async_bulk_commit_group,
     cp_async_bulk_tensor_3d,
@@ -38,66 +38,56 @@ def build(box, itemsize, stages=4, warps=4):
     STAGES, WARPS = stages, warps
     TILES_BYTES, BARRIERS = warps * stages * SLOT, warps * stages
     advance = make_advance(stages)
-    u64, i32 = types.uint64, types.int32
+
+    @cuda.jit(device=True, inline="always")
+    def corner(tile, tiles_across):
+        """(x, y) of tile number ``tile``."""
+        row = int32(div_u32(tile, tiles_across))
+        return int32((tile - row * tiles_across) * WIDTH), int32(row * HEIGHT)
 
     @cuda.jit(device=True, forceinline=True)
-    def issue(load, ring, state, tiles_address, source, tiles_across):
+    def issue(ring, state, load, slots, source, tiles_across):
         """Ask for tile number ``load``."""
-        row = int32(div_u32(load, tiles_across))
-        column = int32(load - row * tiles_across)
+        x, y = corner(load, tiles_across)
         commit(ring, state, BYTES)
-        cp_async_bulk_tensor_3d(
-            tiles_address + uint32(state.stage) * uint32(SLOT),
-            source,
-            int32(0),
-            int32(column * WIDTH),
-            int32(row * HEIGHT),
-            full_barrier(ring, state),
-        )
+        slot = shared_at(slots, state.stage, SLOT)
+        cp_async_bulk_tensor_3d(slot, source, int32(0), x, y, full_barrier(ring, state))
 
-    @kernel(types.void(u64, u64, i32, i32), threads=32 * warps)
-    def tile_copy(source, target, tiles_across, tiles):
+    @kernel(threads=32 * warps)
+    def tile_copy(source: u64, target: u64, tiles_across: i32, tiles: i32):
         """Addresses of the two rank-3 maps (c, w, h), tiles in a row of tiles, tiles in all."""
         buffers = cuda.shared.array(TILES_BYTES, types.uint8, alignment=128)
         barriers = cuda.shared.array(BARRIERS, types.uint64)
-        warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.threadIdx.x & 31)
-        if lane != 0:
+        if lane() != 0:
             return
-        full = uint32(shared_address(barriers) + uint32(warp * int32(8 * STAGES)))
+        full = shared_at(shared_address(barriers), warp(), 8 * STAGES)
         ring = Ring(full, uint32(0))
-        tiles_address = shared_address(buffers) + uint32(warp * int32(STAGES * SLOT))
+        slots = shared_at(shared_address(buffers), warp(), STAGES * SLOT)
         init_barriers(full, STAGES, 1)
         fence_mbarrier_init()
         fence_proxy_tensormap_acquire_sys(source)
         fence_proxy_tensormap_acquire_sys(target)
 
-        first = int32(cuda.blockIdx.x) * int32(WARPS) + warp
         stride = int32(cuda.gridDim.x) * int32(WARPS)
+        load = tile = int32(cuda.blockIdx.x) * int32(WARPS) + warp()
         # The loads run STAGES - 1 tiles ahead of the stores.
         ahead = now = first_state()
-        load, tile = first, first
         for _ in range(STAGES - 1):
             if load < tiles:
-                issue(load, ring, ahead, tiles_address, source, tiles_across)
+                issue(ring, ahead, load, slots, source, tiles_across)
                 ahead = advance(ahead)
                 load = int32(load + stride)
         while tile < tiles:
             if load < tiles:
                 # The stage ahead was stored from in the last round: that store must have read it.
                 cp_async_bulk_wait_group_read(uint32(0))
-                issue(load, ring, ahead, tiles_address, source, tiles_across)
+                issue(ring, ahead, load, slots, source, tiles_across)
                 ahead = advance(ahead)
                 load = int32(load + stride)
             wait(ring, now)
-            row = int32(div_u32(tile, tiles_across))
-            column = int32(tile - row * tiles_across)
-            cp_async_bulk_tensor_3d_store(
-                target,
-                int32(0),
-                int32(column * WIDTH),
-                int32(row * HEIGHT),
-                tiles_address + uint32(now.stage) * uint32(SLOT),
-            )
+            x, y = corner(tile, tiles_across)
+            slot = shared_at(slots, now.stage, SLOT)
+            cp_async_bulk_tensor_3d_store(target, int32(0), x, y, slot)
             cp_async_bulk_commit_group()
             now = advance(now)
             tile = int32(tile + stride)

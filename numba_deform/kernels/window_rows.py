@@ -149,7 +149,7 @@ def jobs(config, constants):
     def settle(plan, job):
         """The job itself, or the first of a later item if the item has no such group."""
         item, group, what = job.item, job.group, job.what
-        while item < plan.items and group * int32(ROWS) >= what.count:
+        while item < plan.items and group * ROWS >= what.count:
             group = int32(group - int32(div_u32(what.count + int32(ROWS - 1), ROWS)))
             item = int32(item + plan.stride)
             if item < plan.items:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ..attention.call import pick_variant
 from ..attention.reference import TOLERANCE
+from ..compiler import built
 from ..compiler.cache import shared_directory
 from ..engines.gpu.device import find_gpu
 from ..engines.gpu.launch import launch, time_launches
@@ -124,11 +125,10 @@ def workloads_of(names, patterns=(), dtypes=()):
     Where one of these is empty, the preset's own counts.
     """
     names = list(PRESETS) if names == ["all"] else names
-    changed = []
-    for name, dtype, pattern in itertools.product(names, dtypes or ("",), patterns or ("",)):
-        changes = {"dtype": dtype, "pattern": pattern}
-        changed.append(preset(name, **{k: text for k, text in changes.items() if text}))
-    return changed
+    changes = {"dtype": dtypes, "pattern": patterns}
+    keys = [key for key, texts in changes.items() if texts]
+    chosen = itertools.product(names, *(changes[key] for key in keys))
+    return [preset(name, **dict(zip(keys, texts, strict=True))) for name, *texts in chosen]
 
 
 def describe(workload):
@@ -141,13 +141,11 @@ def describe(workload):
 
 def columns(workload):
     """What every row says of its workload."""
-    local = workload.pattern == "local"
+    pattern = workload.pattern + (f"({workload.sigma:g})" if workload.pattern == "local" else "")
     return {
-        "workload": workload.name,
-        "pattern": f"local({workload.sigma:g})" if local else workload.pattern,
-        "dtype": workload.dtype,
+        "workload": workload.name, "pattern": pattern, "dtype": workload.dtype,
         "num_query": workload.num_query,
-    }
+    }  # fmt: skip
 
 
 # --- what runs in the child -----------------------------------------------------------------------
@@ -213,7 +211,7 @@ def time_round_by_round(gpu, runs, repeats, warm_up=1):
     """
 
     def hold():
-        launch(gpu, ceilings.build_delay(), 1, (DELAY_CYCLES,))
+        launch(gpu, built(ceilings.build_delay), 1, (DELAY_CYCLES,))
 
     times = [[] for _ in runs]
     for _ in range(repeats):

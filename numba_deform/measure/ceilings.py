@@ -27,7 +27,7 @@ import numpy as np
 from numba import cuda, int32, types, uint32, uint64
 
 from ..attention.bind import Bound
-from ..compiler import i32, kernel, u64
+from ..compiler import built, i32, kernel, u64
 from ..device.integer import div_u32, rem_u32
 from ..device.limits import SHARED_LIMIT
 from ..device.memory import (
@@ -314,7 +314,6 @@ def build_empty(threads=32):
     return empty
 
 
-@functools.cache
 def build_delay():
     """``delay``: its argument is the number of cycles to spin. Launch it with one block."""
 
@@ -394,15 +393,15 @@ def trials(case):
 def _window_trials(gpu, row, pixel):
     window = DeviceArray(gpu, (window_bytes(row, pixel),), np.uint8)
     window.fill(0x5A)
-    loads = [("l1", unroll, build_l1(row, pixel, unroll)) for unroll in (2, 4, 8)]
-    loads += [("shared", unroll, build_shared(row, unroll)) for unroll in (2, 4)]
-    for name, unroll, built in loads:
-        blocks = resident_blocks(gpu, built)
-        tiles_at_once = blocks * built.threads // tile_lanes(row) * unroll
+    loads = [("l1", unroll, built(build_l1, row, pixel, unroll)) for unroll in (2, 4, 8)]
+    loads += [("shared", unroll, built(build_shared, row, unroll)) for unroll in (2, 4)]
+    for name, unroll, loader in loads:
+        blocks = resident_blocks(gpu, loader)
+        tiles_at_once = blocks * loader.threads // tile_lanes(row) * unroll
         rounds = max(1, WINDOW_TILES // tiles_at_once)
-        out = DeviceArray(gpu, (blocks * built.threads, 4), np.uint32)
-        run = functools.partial(launch, gpu, built, blocks, (window, out, rounds))
-        text = f"unroll={unroll} threads={built.threads}"
+        out = DeviceArray(gpu, (blocks * loader.threads, 4), np.uint32)
+        run = functools.partial(launch, gpu, loader, blocks, (window, out, rounds))
+        text = f"unroll={unroll} threads={loader.threads}"
         yield Trial(name, text, run, rounds * tiles_at_once, "tiles")
 
 
@@ -418,14 +417,13 @@ def _tma_trials(gpu, problem, value, row):
         shared = dynamic_bytes(ring_bytes(row, stages, points, warps))
         if shared > SHARED_LIMIT:
             continue
-        built = build_tma(
-            row, constants.channels, constants.levels, stages, points, warps, maps_of, barrier_of
-        )
-        blocks = resident_blocks(gpu, built, shared)
-        out = DeviceArray(gpu, (blocks * built.threads, 4), np.uint32)
+        ring = (stages, points, warps, maps_of, barrier_of)
+        loader = built(build_tma, row, constants.channels, constants.levels, *ring)
+        blocks = resident_blocks(gpu, loader, shared)
+        out = DeviceArray(gpu, (blocks * loader.threads, 4), np.uint32)
         refills = max(64 // points, TMA_TILES // (blocks * warps * points))
         arguments = (maps, levels, out, problem.batch, problem.heads, region, refills, gpu.sms)
-        run = functools.partial(launch, gpu, built, blocks, arguments, shared)
+        run = functools.partial(launch, gpu, loader, blocks, arguments, shared)
         where = "everywhere" if region == EVERYWHERE else f"{region}x{region} pixels"
         text = f"stages={stages} points={points} warps={warps} {where}, "
         text += f"a map per {maps_of}, a barrier per {barrier_of}"
@@ -439,7 +437,6 @@ class _FetchOnly:
     blocks = staticmethod(tma_kernel.blocks)
 
     @staticmethod
-    @functools.cache
     def build(config, constants):
         return tma_kernel.build(config, constants, add=False)
 
@@ -460,14 +457,15 @@ def _copy_trials(gpu):
     source, target = (DeviceArray(gpu, (COPY_BYTES,), np.uint8) for _ in range(2))
     source.fill(0x5A)
     for unroll, waves in ((4, 1), (4, 4), (8, 1)):
-        built = build_copy(unroll)
-        blocks = waves * resident_blocks(gpu, built)
-        run = functools.partial(launch, gpu, built, blocks, (source, target, COPY_BYTES // 16))
+        copier = built(build_copy, unroll)
+        blocks = waves * resident_blocks(gpu, copier)
+        run = functools.partial(launch, gpu, copier, blocks, (source, target, COPY_BYTES // 16))
         yield Trial("copy", f"unroll={unroll} waves of blocks={waves}", run, 2 * COPY_BYTES, "bytes")
 
 
 def _launch_trial(gpu):
-    return Trial("launch", "", functools.partial(launch, gpu, build_empty(), 1, (0,)), 1, "launches")
+    run = functools.partial(launch, gpu, built(build_empty), 1, (0,))
+    return Trial("launch", "", run, 1, "launches")
 
 
 # --- figures --------------------------------------------------------------------------------------

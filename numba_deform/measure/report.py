@@ -18,8 +18,6 @@ HEADINGS = (
     "workload", "variant", "ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB", "GB/s",
     "reached",
 )  # fmt: skip
-VIRTUAL_HEADINGS = ("workload", "variant", "virtual cycles", "error")
-FAILED_HEADINGS = ("workload", "variant", "why there is no time")
 COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("ms", "duration_ns", 1e6, ".3f"),
     ("wavefronts/tile", "wavefronts_per_sample", 1, ".2f"),
@@ -33,8 +31,6 @@ COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("conflicts/tile", "bank_conflicts_per_sample", 1, ".2f"),
 )
 COUNTER_HEADINGS = ("workload", "variant", *(heading for heading, *_ in COUNTERS))
-UNCOUNTED_HEADINGS = ("workload", "variant", "why there are no counters")
-CEILING_HEADINGS = ("workload", "ceiling", "ms", "cycles/tile", "configuration")
 CEILING_NAMES = {
     "l1": "tiles through L1", "shared": "tiles from shared memory", "tma": "a TMA instruction per tile",
     "copy": "copy bandwidth", "launch": "an empty launch",
@@ -169,11 +165,13 @@ def _parts(document):
     for title, headings, rows, cells in (
         (caption(document), HEADINGS, _having(document, "median_ms"), _measured),
         (
-            caption(document), VIRTUAL_HEADINGS, _having(document, "virtual_cycles"),
+            caption(document), ("workload", "variant", "virtual cycles", "error"),
+            _having(document, "virtual_cycles"),
             lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"),
         ),
         (
-            "ceilings, for the same number of tiles or bytes", CEILING_HEADINGS,
+            "ceilings, for the same number of tiles or bytes",
+            ("workload", "ceiling", "ms", "cycles/tile", "configuration"),
             [row for row in document.get("ceilings", ()) if row["best"]], _ceiling,
         ),
         (
@@ -181,13 +179,13 @@ def _parts(document):
             [row for row in profiled if "error_text" not in row["profile"]], _counted,
         ),
         (
-            "without counters", UNCOUNTED_HEADINGS,
+            "without counters", ("workload", "variant", "why there are no counters"),
             [row for row in profiled if "error_text" in row["profile"]],
             lambda row: (row["profile"]["error_text"],),
         ),
         (
-            "without a time", FAILED_HEADINGS, [r for r in document["rows"] if "error_text" in r],
-            lambda row: (row["error_text"],),
+            "without a time", ("workload", "variant", "why there is no time"),
+            [row for row in document["rows"] if "error_text" in row], lambda row: (row["error_text"],),
         ),
     ):  # fmt: skip
         if rows:

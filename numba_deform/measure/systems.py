@@ -1,6 +1,6 @@
 """The programs behind the command line, as plain functions that return what happened.
 
-``run_probe`` (S1) sends one box through TMA. ``run_tile_copy`` (S2) copies a tensor tile by tile.
+``run_probe`` sends one box through TMA. ``run_tile_copy`` copies a tensor tile by tile.
 ``plan_operator`` and ``run_plan`` run a variant of the operator and compare it with the float64
 reference. All of them run on either engine, poison their output first, and print nothing.
 """
@@ -14,6 +14,7 @@ from ..attention.bind import Bound
 from ..attention.call import engine_for, pick_engine, pick_variant
 from ..attention.checks import check_im2col_step
 from ..attention.reference import TOLERANCE
+from ..compiler import built
 from ..device.limits import HOPPER, RESERVED_SHARED, SM, STATIC_LIMIT
 from ..engines.cpu import Report, SimFault, simulate
 from ..engines.gpu.device import DeviceArray, GpuMissing, find_gpu, is_cuda_error
@@ -39,7 +40,7 @@ def describe(gpu, engine):
     return "CPU engine"
 
 
-# --- S1: the probe --------------------------------------------------------------------------------
+# --- the probe --------------------------------------------------------------------------------
 PROBE_TENSOR, PROBE_BOX = (100, 100, 32), (2, 2, 32)  # (height, width, channels)
 
 
@@ -126,7 +127,7 @@ def _map_on_gpu(array, box):
     )
 
 
-# --- S2: the tile copy ----------------------------------------------------------------------------
+# --- the tile copy ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TileCopyResult:
     """``milliseconds`` is a median; None on the CPU engine, which has virtual ``cycles`` only.
@@ -176,7 +177,7 @@ def run_tile_copy(
     _check_shared_bytes(box, numpy_dtype, stages, warps)
     down, across = (-(-size // step) for size, step in zip(shape[:2], box[:2], strict=True))
     tiles = down * across
-    kernel = tile_copy.build(box, numpy_dtype.itemsize, stages, warps)
+    kernel = built(tile_copy.build, tuple(box), numpy_dtype.itemsize, stages, warps)
     blocks = min(-(-tiles // warps), _blocks_that_fit(gpu, box, numpy_dtype, stages, warps))
     milliseconds = cycles = None
     if gpu:

@@ -1,7 +1,6 @@
 """Every kernel down to SASS with no GPU: no spills, no stack, the instructions that belong there."""
 
 import pytest
-from numba import cuda
 
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.kernels.plain_tiles import build as build_plain_tiles
@@ -161,25 +160,6 @@ def test_before_hopper(name):
 @pytest.mark.parametrize(
     "name", ["tile-cp-async", "tma", "persistent-prefetch", "roles-shared", "window"]
 )
-def test_marks_cost_nothing_when_off(name, monkeypatch):
-    """The same machine code as if the marks were not written in the source at all."""
-    constants, chosen = Constants(*SHAPES["seeds"]), VARIANTS[name]
-    config = chosen.configure(constants)
-    off = inspect_kernel(chosen.module.build(config, constants))
-
-    @cuda.jit(device=True, inline="always")
-    def open_nothing(buffer, block, warp, lane):
-        return 0
-
-    @cuda.jit(device=True, inline="always")
-    def no_mark(marks, kind, state):
-        pass
-
-    monkeypatch.setattr(chosen.module, "make_marks", lambda on: (open_nothing, no_mark))
-    without = inspect_kernel(chosen.module.build(config, constants))
-    assert off.instructions == without.instructions
-    assert (off.registers, off.stack) == (without.registers, without.stack)
-    assert "SR_CLOCK" not in off.sass
-    monkeypatch.undo()
-    traced = inspect_kernel(chosen.module.build(chosen.configure(constants, trace=True), constants))
-    assert "SR_CLOCK" in traced.sass
+def test_marks_stand_in_the_traced_form_alone(name):
+    assert "SR_CLOCK" not in inspect_kernel(kernel(name, "float16", "seeds", {})).sass
+    assert "SR_CLOCK" in inspect_kernel(kernel(name, "float16", "seeds", {"trace": True})).sass

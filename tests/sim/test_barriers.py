@@ -878,6 +878,32 @@ def test_long_work_on_one_value_is_no_livelock():
     assert out[0] == 16000
 
 
+def test_many_barriers_do_not_make_threads_forget():
+    """The vector clocks grow with the barriers; what was known before, and has arrived before, stays known."""
+
+    def kernel(out):
+        before, words = cuda.shared.array(64, int32), cuda.shared.array(64, int32)
+        bars = cuda.shared.array(300, uint64)
+        bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
+        before[tid] = tid
+        if tid == 0:
+            mbarrier_init(bar, 63)
+        cuda.syncthreads()
+        if tid == 0:
+            for i in range(1, 300):
+                mbarrier_init(bar + 8 * i, 1)
+            mbarrier_wait(bar, 0)
+            for i in range(1, 64):
+                out[i] = before[i] + words[i]
+        else:
+            words[tid] = tid
+            mbarrier_arrive(bar)
+
+    out = np.zeros(64, np.int32)
+    clean(kernel, out, block=64)
+    assert (out == 2 * np.arange(64)).all()
+
+
 def test_an_endless_loop_ends_by_its_timeout():
     def kernel(out):
         n = 0

@@ -76,6 +76,26 @@ def test_every_line_that_waits_is_a_site():
         assert text in site.source
 
 
+def test_every_loop_that_waits_polls():
+    """In its body, so that it can end: by hand, and in a helper of the library."""
+
+    def by_hand(out):
+        bars = cuda.shared.array(1, uint64)
+        while mbarrier_try_wait_parity(shared_address(bars), 1) == 0:
+            pass
+
+    def with_helper(out):
+        bars = cuda.shared.array(1, uint64)
+        mbarrier_wait(shared_address(bars), 1)
+
+    form, _ = guarded(by_hand)
+    assert {"__guard_start", "__guard_poll"} <= set(form.__code__.co_names)
+    form, _ = guarded(with_helper)
+    inner = inspect.getclosurevars(form)
+    helper = {**inner.globals, **inner.nonlocals}["mbarrier_wait"].py_func
+    assert {"__guard_start", "__guard_poll"} <= set(helper.__code__.co_names)
+
+
 def test_line_numbers_stay():
     code, rebuilt = waiting.__code__, guarded(waiting)[0].__code__
     assert rebuilt.co_filename == code.co_filename

@@ -24,7 +24,7 @@ assert RECORD.itemsize == layout.RECORD_BYTES
 
 
 def launch_guarded(gpu, kernel, grid, args, shared_bytes=0, stream=None, limit=LIMIT):
-    """Launch the guarded form of ``kernel`` and wait for its end; arguments as ``gpu.launch``.
+    """Launch the guarded form of ``kernel`` and wait for its end; arguments as ``launch.launch``.
 
     A wait of more than ``limit`` seconds ends the whole grid; outputs are then as the kernel left them, and the
     GPU goes on working. Raises the SimFault that tells of it: IncompletePhase, DivergentBarrier, Deadlock or

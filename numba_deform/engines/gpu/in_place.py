@@ -16,7 +16,7 @@ def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guard
 
     ``args`` are numbers, NumPy arrays (they go in as addresses) and TensorMapArray over NumPy arrays. Arrays
     that are views of one another's memory stay so on the GPU; those that are not writeable are not copied
-    back. ``launch`` is ``launch_guarded``, which never hangs, or ``gpu.launch``.
+    back. ``launch`` is ``launch_guarded``, which never hangs, or ``launch.launch``.
 
     Raises the SimFault of a guarded launch, with the arrays as the kernel left them; RuntimeError and what
     else the CUDA packages raise for a launch that failed; TensorMapError for a map the driver refuses.

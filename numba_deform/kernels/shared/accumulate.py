@@ -1,7 +1,7 @@
 """Weighted sums of 16-byte chunks, for each value type and arithmetic.
 
 ``packed`` (fp16 only) multiplies and adds two channels at a time in fp16 and moves the sum to fp32
-once a level: half the instructions, an error of 6e-4 instead of 3e-4 (FACTS.md). ``fp32`` converts
+once a level: half the instructions, an error of 6e-4 instead of 3e-4. ``fp32`` converts
 every value first. Each kind is an :class:`Arithmetic` of device functions with one shape, so that a
 kernel is written once:
 
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from numba import cuda, float32, uint32, uint64
 
+from ...compiler import static_range
 from ...device.half2 import (
     cvt_f32_bf16_hi,
     cvt_f32_bf16_lo,
@@ -84,11 +85,8 @@ def _fetch_f32(a, b, owner):
 
 @cuda.jit(device=True, forceinline=True)
 def _add_packed(sums, partial, k, chunk, weight):
-    # Written out: a tuple indexed by a variable goes through memory.
-    partial[4 * k] = fma_rn_f16x2(weight, chunk[0], partial[4 * k])
-    partial[4 * k + 1] = fma_rn_f16x2(weight, chunk[1], partial[4 * k + 1])
-    partial[4 * k + 2] = fma_rn_f16x2(weight, chunk[2], partial[4 * k + 2])
-    partial[4 * k + 3] = fma_rn_f16x2(weight, chunk[3], partial[4 * k + 3])
+    for i in static_range(4):
+        partial[4 * k + i] = fma_rn_f16x2(weight, chunk[i], partial[4 * k + i])
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -100,77 +98,49 @@ def _flush_packed(sums, partial, chunks):
 
 
 @cuda.jit(device=True, forceinline=True)
-def _add_f16(sums, partial, k, chunk, weight):
-    sums[8 * k] += weight * cvt_f32_f16_lo(chunk[0])
-    sums[8 * k + 1] += weight * cvt_f32_f16_hi(chunk[0])
-    sums[8 * k + 2] += weight * cvt_f32_f16_lo(chunk[1])
-    sums[8 * k + 3] += weight * cvt_f32_f16_hi(chunk[1])
-    sums[8 * k + 4] += weight * cvt_f32_f16_lo(chunk[2])
-    sums[8 * k + 5] += weight * cvt_f32_f16_hi(chunk[2])
-    sums[8 * k + 6] += weight * cvt_f32_f16_lo(chunk[3])
-    sums[8 * k + 7] += weight * cvt_f32_f16_hi(chunk[3])
-
-
-@cuda.jit(device=True, forceinline=True)
-def _add_bf16(sums, partial, k, chunk, weight):
-    sums[8 * k] += weight * cvt_f32_bf16_lo(chunk[0])
-    sums[8 * k + 1] += weight * cvt_f32_bf16_hi(chunk[0])
-    sums[8 * k + 2] += weight * cvt_f32_bf16_lo(chunk[1])
-    sums[8 * k + 3] += weight * cvt_f32_bf16_hi(chunk[1])
-    sums[8 * k + 4] += weight * cvt_f32_bf16_lo(chunk[2])
-    sums[8 * k + 5] += weight * cvt_f32_bf16_hi(chunk[2])
-    sums[8 * k + 6] += weight * cvt_f32_bf16_lo(chunk[3])
-    sums[8 * k + 7] += weight * cvt_f32_bf16_hi(chunk[3])
-
-
-@cuda.jit(device=True, forceinline=True)
-def _add_f32(sums, partial, k, chunk, weight):
-    sums[4 * k] += weight * mov_f32_b32(chunk[0])
-    sums[4 * k + 1] += weight * mov_f32_b32(chunk[1])
-    sums[4 * k + 2] += weight * mov_f32_b32(chunk[2])
-    sums[4 * k + 3] += weight * mov_f32_b32(chunk[3])
-
-
-@cuda.jit(device=True, forceinline=True)
 def _no_flush(sums, partial, chunks):
     pass
 
 
-@cuda.jit(device=True, forceinline=True)
-def _store_f16(address, sums, k):
-    st_global_L1_no_allocate_v4(
-        uint64(address),
-        cvt_rn_f16x2_f32(sums[8 * k], sums[8 * k + 1]),
-        cvt_rn_f16x2_f32(sums[8 * k + 2], sums[8 * k + 3]),
-        cvt_rn_f16x2_f32(sums[8 * k + 4], sums[8 * k + 5]),
-        cvt_rn_f16x2_f32(sums[8 * k + 6], sums[8 * k + 7]),
-    )
+def _halves(low, high, join):
+    """(add, store) of 16-bit numbers, two in a word: ``low`` and ``high`` take them out, ``join`` puts in."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(sums, partial, k, chunk, weight):
+        for i in static_range(4):
+            sums[8 * k + 2 * i] += weight * low(chunk[i])
+            sums[8 * k + 2 * i + 1] += weight * high(chunk[i])
+
+    @cuda.jit(device=True, forceinline=True)
+    def store(address, sums, k):
+        st_global_L1_no_allocate_v4(
+            uint64(address),
+            join(sums[8 * k], sums[8 * k + 1]), join(sums[8 * k + 2], sums[8 * k + 3]),
+            join(sums[8 * k + 4], sums[8 * k + 5]), join(sums[8 * k + 6], sums[8 * k + 7]),
+        )  # fmt: skip
+
+    return add, store
 
 
 @cuda.jit(device=True, forceinline=True)
-def _store_bf16(address, sums, k):
-    st_global_L1_no_allocate_v4(
-        uint64(address),
-        cvt_rn_bf16x2_f32(sums[8 * k], sums[8 * k + 1]),
-        cvt_rn_bf16x2_f32(sums[8 * k + 2], sums[8 * k + 3]),
-        cvt_rn_bf16x2_f32(sums[8 * k + 4], sums[8 * k + 5]),
-        cvt_rn_bf16x2_f32(sums[8 * k + 6], sums[8 * k + 7]),
-    )
+def _add_f32(sums, partial, k, chunk, weight):
+    for i in static_range(4):
+        sums[4 * k + i] += weight * mov_f32_b32(chunk[i])
 
 
 @cuda.jit(device=True, forceinline=True)
 def _store_f32(address, sums, k):
     st_global_L1_no_allocate_v4(
         uint64(address),
-        mov_b32_f32(float32(sums[4 * k])),
-        mov_b32_f32(float32(sums[4 * k + 1])),
-        mov_b32_f32(float32(sums[4 * k + 2])),
-        mov_b32_f32(float32(sums[4 * k + 3])),
-    )
+        mov_b32_f32(float32(sums[4 * k])), mov_b32_f32(float32(sums[4 * k + 1])),
+        mov_b32_f32(float32(sums[4 * k + 2])), mov_b32_f32(float32(sums[4 * k + 3])),
+    )  # fmt: skip
 
 
 _PACKED = (1, _pack_packed, _unpack_packed, _fetch_packed)
 _FP32 = (2, _pack_f32, _unpack_f32, _fetch_f32)
+_add_f16, _store_f16 = _halves(cvt_f32_f16_lo, cvt_f32_f16_hi, cvt_rn_f16x2_f32)
+_add_bf16, _store_bf16 = _halves(cvt_f32_bf16_lo, cvt_f32_bf16_hi, cvt_rn_bf16x2_f32)
 ARITHMETIC = {
     ("float16", "packed"): Arithmetic(8, *_PACKED, _add_packed, _flush_packed, _store_f16),
     ("float16", "fp32"): Arithmetic(8, *_FP32, _add_f16, _no_flush, _store_f16),

@@ -1,4 +1,4 @@
-"""Where a sample lies, and what its four neighbours weigh (Deformable DETR, eq. 2-3; SYSTEMS.md).
+"""Where a sample lies, and what its four neighbours weigh (Deformable DETR, equations 2 and 3).
 
 A location (x, y) is normalised; the pixel coordinate is ``x * W - 0.5`` in fp32, whatever the type it
 is stored in: in fp16 it would pick the wrong tile for one sample in 25. A neighbour outside the level
@@ -18,36 +18,20 @@ from ...device.half2 import (
     mov_f32_b32,
 )
 from ...device.memory import (
+    global_at,
     ld_global_nc_b32,
     ld_global_nc_L1_no_allocate_v4,
     ld_global_nc_u16,
     ld_global_nc_v2,
     ld_global_nc_v4,
 )
+from ..problem import ITEMSIZE
 
-
-@cuda.jit(device=True, forceinline=True)
-def _f32_words(words, numbers, count):
-    for i in range(count):
-        numbers[i] = mov_f32_b32(words[i])
-
-
-@cuda.jit(device=True, forceinline=True)
-def _f16_words(words, numbers, count):
-    for i in range(count // 2):
-        numbers[2 * i] = cvt_f32_f16_lo(words[i])
-        numbers[2 * i + 1] = cvt_f32_f16_hi(words[i])
-
-
-@cuda.jit(device=True, forceinline=True)
-def _bf16_words(words, numbers, count):
-    for i in range(count // 2):
-        numbers[2 * i] = cvt_f32_bf16_lo(words[i])
-        numbers[2 * i + 1] = cvt_f32_bf16_hi(words[i])
-
-
-_CONVERT = {"float16": _f16_words, "bfloat16": _bf16_words, "float32": _f32_words}
-_CONVERT_ONE = {"float16": cvt_f32_f16_lo, "bfloat16": cvt_f32_bf16_lo}
+_HALVES = {
+    "float16": (cvt_f32_f16_lo, cvt_f32_f16_hi),
+    "bfloat16": (cvt_f32_bf16_lo, cvt_f32_bf16_hi),
+    "float32": (mov_f32_b32, None),  # one number fills a word
+}
 
 
 class NumberLoader(NamedTuple):
@@ -67,25 +51,15 @@ class NumberLoader(NamedTuple):
 @functools.cache
 def number_loader(dtype, count):
     """The :class:`NumberLoader` for ``count`` (1, 2, 4, ..) numbers of ``dtype``."""
-    if count == 1 and dtype != "float32":
-        convert_one = _CONVERT_ONE[dtype]
-
-        @cuda.jit(device=True, forceinline=True)
-        def load_one(address, words):
-            words[0] = ld_global_nc_u16(address)
-
-        @cuda.jit(device=True, forceinline=True)
-        def convert_first(words, numbers):
-            numbers[0] = convert_one(words[0])
-
-        return NumberLoader(1, load_one, convert_first)
-
-    WORDS = count * (4 if dtype == "float32" else 2) // 4
-    convert_words = _CONVERT[dtype]
+    low, high = _HALVES[dtype]
+    BYTES = count * ITEMSIZE[dtype]
+    WORDS = -(-BYTES // 4)
 
     @cuda.jit(device=True, forceinline=True)
     def load(address, words):
-        if WORDS == 1:
+        if BYTES == 2:
+            words[0] = ld_global_nc_u16(address)
+        elif WORDS == 1:
             words[0] = ld_global_nc_b32(address)
         elif WORDS == 2:
             pair = ld_global_nc_v2(address)
@@ -97,16 +71,23 @@ def number_loader(dtype, count):
                 words[i + 2], words[i + 3] = four[2], four[3]
 
     @cuda.jit(device=True, forceinline=True)
-    def convert(words, numbers):
-        convert_words(words, numbers, count)
+    def convert_words(words, numbers):
+        for i in range(count):
+            numbers[i] = low(words[i])
 
-    return NumberLoader(WORDS, load, convert)
+    @cuda.jit(device=True, forceinline=True)
+    def convert_halves(words, numbers):
+        for i in range(WORDS):
+            numbers[2 * i] = low(words[i])
+            numbers[2 * i + 1] = high(words[i])
+
+    return NumberLoader(WORDS, load, convert_words if count == WORDS else convert_halves)
 
 
 @cuda.jit(device=True, forceinline=True)
 def load_level(levels, level):
     """(height, width, start, row stride) of a level, in pixels; see ``kernels.problem.Level``."""
-    words = ld_global_nc_v4(levels + uint64(16) * uint64(level))
+    words = ld_global_nc_v4(global_at(levels, level, 16))
     return int32(words[0]), int32(words[1]), int32(words[2]), int32(words[3])
 
 

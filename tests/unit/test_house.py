@@ -1,0 +1,91 @@
+"""The rooms of the package: what stands where, who imports whom, and how long anything is."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import numba_deform
+
+PACKAGE = Path(numba_deform.__file__).parent
+# The lowest first: a room imports from itself and from rooms before it. torch.py is a door into attention.
+ROOMS = ("device", "compiler", "engines", "kernels", "attention", "torch", "workloads", "measure",
+         "course", "cli")  # fmt: skip
+TREES = {
+    ".".join(("numba_deform", *path.relative_to(PACKAGE).with_suffix("").parts)): ast.parse(path.read_text())
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def imports(module):
+    """The modules of this package that a module imports anywhere, also inside functions."""
+    parts = module.split(".")
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Import):
+            yield from (name for alias in node.names if (name := known(alias.name)))
+        elif isinstance(node, ast.ImportFrom):
+            base = [*parts[: -node.level], *filter(None, [node.module])] if node.level else [node.module]
+            for alias in node.names:
+                yield from filter(None, [known(".".join([*base, alias.name])) or known(".".join(base))])
+
+
+def known(name):
+    """The file's name among TREES for a dotted name, or None."""
+    return next((n for n in (name, f"{name}.__init__") if n in TREES), None)
+
+
+def room(module):
+    return module.split(".")[1]
+
+
+def length(node):
+    """Lines of a function; of ``build``, without those of the functions in it."""
+    inside = [n for n in ast.walk(node) if isinstance(n, FUNCTIONS) and n is not node]
+    lines = set(range(node.lineno, node.end_lineno + 1))
+    if node.name == "build":
+        lines -= {line for n in inside for line in range(n.lineno, n.end_lineno + 1)}
+    return len(lines)
+
+
+def is_kernel(node):
+    return any("kernel" in ast.unparse(decorator).split("(")[0].split(".") for decorator in node.decorator_list)
+
+
+def test_the_entries():
+    entries = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    rooms = {name for name in ROOMS if name != "torch"}
+    entries.discard("__main__.py")  # one line, which python -m needs there
+    assert entries == {"__init__.py", "torch.py", *rooms}
+
+
+def test_imports_point_downwards():
+    wrong = [
+        f"{module} imports {name}"
+        for module in TREES
+        if room(module) in ROOMS
+        for name in imports(module)
+        if room(name) not in ROOMS[: ROOMS.index(room(module)) + 1]
+    ]
+    assert wrong == []
+
+
+def test_no_circles():
+    graph = {module: set(imports(module)) - {module} for module in TREES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" <- ".join(error.args[1])) from None
+
+
+def test_files_are_short():
+    lines = {path.relative_to(PACKAGE): len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {str(path): n for path, n in lines.items() if n > 600} == {}
+
+
+def test_functions_are_short():
+    long = {}
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, FUNCTIONS) and length(node) > (90 if is_kernel(node) else 60):
+                long[f"{module}:{node.lineno} {node.name}"] = length(node)
+    assert long == {}
