@@ -14,7 +14,7 @@ from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import FITS, choose, watch
 from .bind import Bound, OnGpu
-from .checks import OperatorError, check_gradient, check_im2col_step, check_out, check_problem
+from .checks import OperatorError, check_im2col_step, check_out, check_problem
 
 ENGINES = ("auto", "gpu", "cpu")
 INPUTS = ("value", "sampling_locations", "attention_weights")
@@ -80,9 +80,7 @@ def pick_engine(engine, chosen):
 def engine_for(engine, capability, what):
     """("gpu", Gpu) or ("cpu", None) for engine = auto, gpu, cpu; says why a GPU cannot be used."""
     _check_engine(engine)
-    if engine == "cpu":
-        return "cpu", None
-    gpu = find_gpu() if engine == "gpu" else gpu_or_none()
+    gpu = find_gpu() if engine == "gpu" else gpu_or_none() if engine == "auto" else None
     if gpu is None:
         return "cpu", None
     require(gpu, capability, what, runnable(gpu.capability))
@@ -153,10 +151,7 @@ def run_numpy(
 
 def check_on_device(value, spatial_shapes, level_start_index, locations, weights, padded):
     """(Gpu, :class:`Problem`, views of value, locations and weights) of arrays that are on one GPU."""
-    arrays = dict(zip(INPUTS, (value, locations, weights), strict=True))
-    for name, array in arrays.items():
-        check_gradient(name, array)
-    views = {name: view_of(name, array) for name, array in arrays.items()}
+    views = {k: view_of(k, array) for k, array in zip(INPUTS, (value, locations, weights), strict=True)}
     device = views["value"].device
     for key, view in views.items():
         if view.device != device:
@@ -177,7 +172,6 @@ def _run_device(
     check_im2col_step(im2col_step, problem.batch)
     if out is None:
         out = empty_like(value, problem.out_shape)
-    check_gradient("out", out)
     target = view_of("out", out)
     if target.shape != problem.out_shape or target.dtype != views[0].dtype:
         raise OperatorError(

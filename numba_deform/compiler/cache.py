@@ -78,11 +78,8 @@ def _read(path):
 
 
 def _write(path, ptx, cubin, entry):
-    save(path, {
-        "entry": entry,
-        "ptx": ptx,
-        "cubin": base64.b64encode(cubin).decode(),
-        "sha256": hashlib.sha256(cubin).hexdigest()})  # fmt: skip
+    encoded, digest = base64.b64encode(cubin).decode(), hashlib.sha256(cubin).hexdigest()
+    save(path, {"entry": entry, "ptx": ptx, "cubin": encoded, "sha256": digest})
 
 
 def save(path, content):
