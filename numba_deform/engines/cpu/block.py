@@ -90,8 +90,7 @@ class Warp:
             "on": f"{kind} with mask {mask:#x}",
             "state": f"{ranges(sorted(here), 'lane')} of warp {self.number} {have(here)} come",
             "missing": f"{ranges(late, 'lane')} never {'comes' if len(late) == 1 else 'come'}",
-            "by": tuple(32 * self.number + i for i in late),
-            "why": "not at this place",
+            "by": tuple(32 * self.number + i for i in late), "why": "not at this place",
         }
 
     def deadlock(self, kind):
@@ -164,11 +163,9 @@ class NamedBarrier:
             gone = not self.whole()
             late += [t for t in others if not t.dead or gone and not self.block.warps[t.warp].alive]
         return {
-            "on": f"{kind} (barrier {self.number})",
-            "state": self.state(),
+            "on": f"{kind} (barrier {self.number})", "state": self.state(),
             "missing": f"{short} thread{'s' * (short > 1)} missing",
-            "by": tuple(sorted(t.tid for t in late)),
-            "why": "not at this barrier",
+            "by": tuple(sorted(t.tid for t in late)), "why": "not at this barrier",
         }
 
     def deadlock(self, kind):

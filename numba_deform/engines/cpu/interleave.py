@@ -228,19 +228,12 @@ class SteppedThread(Thread):
 
 
 VISIBLE = {
-    "mbarrier_init": _on_barrier("write"),
-    "mbarrier_inval": _on_barrier("write"),
-    "mbarrier_arrive": _on_barrier("arrive"),
-    "mbarrier_arrive_drop": _on_barrier("write"),
-    "mbarrier_arrive_expect_tx": _on_barrier("arrive"),
-    "mbarrier_expect_tx": _on_barrier("expect"),
-    "mbarrier_wait": _wait,
-    "tensor_load": _copy,
-    "bulk_load": _copy,
-    "named_barrier": named_operation,
-    "load_acquire": _on_flag("read", poll=True),
-    "store_release": _on_flag("write", poll=False),
-    "atomic": _atomic,
+    "mbarrier_init": _on_barrier("write"), "mbarrier_inval": _on_barrier("write"),
+    "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
+    "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
+    "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
+    "named_barrier": named_operation, "load_acquire": _on_flag("read", poll=True),
+    "store_release": _on_flag("write", poll=False), "atomic": _atomic,
     "atomic_word": _on_flag("write", poll=True),
 }
 for _name, _describe in VISIBLE.items():

@@ -59,12 +59,8 @@ class MBarrier:
             by, root = late - here or late, False
             why = "not arrived in this phase" if by else ""
         return {
-            "on": f"{self.name}, parity {parity}",
-            "state": self.state(),
-            "missing": " and ".join(missing),
-            "by": tuple(sorted(by)),
-            "why": why,
-            "root": root,
+            "on": f"{self.name}, parity {parity}", "state": self.state(),
+            "missing": " and ".join(missing), "by": tuple(sorted(by)), "why": why, "root": root,
         }
 
     def deadlock(self, kind):

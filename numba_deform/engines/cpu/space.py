@@ -169,8 +169,7 @@ class Space:
         value = unpack(self.bytes, addresses[0] - self.base, 4, 1) if kind == "flag" else ""
         return {
             "on": self.name_of(addresses[0]) + more,
-            "state": f"holds {value}" if kind == "flag" else "",
-            "by": tuple(sorted(sites)),
+            "state": f"holds {value}" if kind == "flag" else "", "by": tuple(sorted(sites)),
             "why": why,
         }
 

@@ -89,10 +89,8 @@ class Boxes:
                 "only a map over a NumPy array can be copied on the CPU"
             )
         memory = {
-            "version": 3,
-            "data": (self.address, not self.array.flags.writeable),
-            "shape": self.dims[::-1],
-            "strides": (*self.strides[::-1], self.itemsize),
+            "version": 3, "data": (self.address, not self.array.flags.writeable),
+            "shape": self.dims[::-1], "strides": (*self.strides[::-1], self.itemsize),
             "typestr": self._word.str,
         }
         # What numpy.asarray takes for an array keeps the real one alive.

@@ -88,13 +88,9 @@ class TensorMap(Boxes):
         steps = (1,) * len(dims) if self.element_strides is None else self.element_strides
         address, array = address_of(self.address)
         values = {
-            "address": address,
-            "array": array,
-            "dtype": element_type(self.dtype).name,
-            "dims": dims,
-            "strides": integers("strides", self.strides),
-            "box": integers("box", self.box),
-            "element_strides": integers("element_strides", steps),
+            "address": address, "array": array, "dtype": element_type(self.dtype).name,
+            "dims": dims, "strides": integers("strides", self.strides),
+            "box": integers("box", self.box), "element_strides": integers("element_strides", steps),
             "names": tuple(self.names or DIMENSION_NAMES.get(len(dims), ())),
         }
         for name, value in values.items():
@@ -127,8 +123,7 @@ class TensorMap(Boxes):
             raise broken_rule(
                 "innermost dimension dense",
                 f"the stride of the last axis of an array of shape {tuple(shape)}",
-                f"{strides[-1]} bytes",
-                f"{element.itemsize} bytes, the size of one element",
+                f"{strides[-1]} bytes", f"{element.itemsize} bytes, the size of one element",
                 "a tensor map has no stride for the innermost dimension: "
                 "reorder the axes or make the array contiguous",
             )
