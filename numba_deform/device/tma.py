@@ -130,7 +130,7 @@ def cp_async_bulk_commit_group():
 
     PTX ISA 9.7.10.29.1.
     """
-    cpu().bulk_commit_group()
+    cpu().commit_group("bulk")
 
 
 @intrinsic(void(u32))
@@ -140,7 +140,7 @@ def cp_async_bulk_wait_group(pending):
     Then the older groups have read shared memory and written global memory. Above 3 acts as 3.
     PTX ISA 9.7.10.29.2.
     """
-    cpu().bulk_wait_group(pending, read_only=False)
+    cpu().wait_group("bulk", pending)
 
 
 @intrinsic(void(u32))
@@ -149,7 +149,7 @@ def cp_async_bulk_wait_group_read(pending):
 
     Enough to write to the tile again. PTX ISA 9.7.10.29.2.
     """
-    cpu().bulk_wait_group(pending, read_only=True)
+    cpu().wait_group("bulk", pending, True)
 
 
 @intrinsic(void(u64))
@@ -158,7 +158,7 @@ def prefetch_tensormap(map):
 
     PTX ISA 9.7.9.15.
     """
-    cpu().prefetch_tensormap(map)
+    cpu().find_map(map)
 
 
 @intrinsic(void(u64))
@@ -167,7 +167,7 @@ def fence_proxy_tensormap_acquire_gpu(map):
 
     Needed once in each block before the map's first use. PTX ISA 9.7.13.4.
     """
-    cpu().fence_tensormap(map)
+    cpu().fence_map(map)
 
 
 @intrinsic(void(u64))
@@ -177,4 +177,4 @@ def fence_proxy_tensormap_acquire_sys(map):
     Needed once in each block before the first use of a map in global memory; a kernel parameter or
     constant needs none. PTX ISA 9.7.13.4.
     """
-    cpu().fence_tensormap(map)
+    cpu().fence_map(map)

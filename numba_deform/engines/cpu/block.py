@@ -410,7 +410,7 @@ class Block:
             if not covered:
                 self._outlives(copy)
         for thread in self.threads:
-            groups = thread.bulk
+            groups = thread.groups.get("bulk")
             if groups and (groups.open or known[groups.read_component] < groups.number - 1):
                 last = groups.open or groups.committed[-1][1]
                 self._outlives(last[-1])

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Costs:
-    shared_load: float = 1.0  # a warp's 16-byte load is 4 issues; a lane's share of them
-    shared_store: float = 1.0
-    global_load: float = 2.0
-    global_store: float = 2.0
+    shared_access: float = 1.0  # a warp's 16-byte load is 4 issues; a lane's share of them
+    global_access: float = 2.0
     atomic: float = 4.0
     barrier: float = 4.0
     shuffle: float = 1.0
