@@ -236,8 +236,6 @@ class KernelError(SimFault):
     """The kernel's own Python code raised; the original is ``__cause__``."""
 
 class BadLaunch(SimFault):
-    rule = (
-        f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
-        f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."
-    )
+    rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
+    rule += f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."
     cure = "Change the launch configuration."
