@@ -337,8 +337,7 @@ class Block:
             raise
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            thread = self.grid.running
-            raise thread.fault_at(faults.KernelError, what, raised_at(error)) from error
+            raise self.grid.running.fault_at(faults.KernelError, what, raised_at(error)) from error
         finally:
             self._abandon()
 
@@ -386,8 +385,7 @@ class Block:
                 if thread.seen[tid] >= clock:  # it was there when the other arrived
                     what = f"arrives at named barrier {barrier.number}, and thread {thread.tid} of its "
                     what += "warp exits without doing so"
-                    kind = faults.NamedBarrierMisuse
-                    raise self.threads[tid].fault_at(kind, what, site, barrier)
+                    raise self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
             self._finish_named(barrier)
 
     def _check_register_counts(self):

@@ -220,20 +220,16 @@ class CopyEngine:
             for copy in copies:
                 while not copy.landed:
                     self.block.land(copy)
-            self._settle(thread, groups.read_component, number)
-            if not read_only:
-                self._settle(thread, groups.done_component, number)
+            settled = (groups.read_component,) if read_only else (groups.read_component, groups.done_component)
+            for component in settled:
+                thread.seen[component] = max(thread.seen[component], number)
+            if not read_only and kind == "bulk":
                 # cp.async is no work of the async proxy, so that proxy does not see it unfenced.
-                if kind == "bulk":
-                    thread.clocks[1, groups.done_component] = number
+                thread.clocks[1, groups.done_component] = number
         if not read_only:
             groups.committed = groups.committed[len(done) :]
         if done and kind == "cp.async":
             thread.time += COST.cp_async_latency
-
-    @staticmethod
-    def _settle(thread, component, number):
-        thread.seen[component] = max(thread.seen[component], number)
 
     # --- checks ---------------------------------------------------------------------------------
     def _check_aligned(self, thread, address, size, what, space=None):

@@ -161,7 +161,7 @@ class Grid:
         watchdog, blocks = _Watchdog(launch, self.timeout), []
         try:
             try:
-                watchdog.start()
+                watchdog.watch.start()
                 with np.errstate(all="ignore"):  # a GPU does not warn either
                     for index in range(launch.blocks):
                         block = launch.block_type(launch, index, launch.threads, self.shared_bytes)
@@ -264,9 +264,6 @@ class _Watchdog:
         self.launch, self.timeout = launch, timeout
         self.caller, self.over = ctypes.c_ulong(threading.get_ident()), threading.Event()
         self.watch = threading.Thread(target=self._watch, daemon=True)
-
-    def start(self):
-        self.watch.start()
 
     def _watch(self):
         pause = max(0, self.timeout)

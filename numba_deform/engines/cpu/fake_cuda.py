@@ -32,9 +32,7 @@ class Index(NamedTuple):
 
 def cast(numba_type):
     """A Numba number type as a kernel uses it: called, it converts; named, it is a dtype.
-
-    Its NumPy type is ``.numpy``, or it is one itself.
-    """
+    Its NumPy type is ``.numpy``, or it is one itself."""
     dtype = as_dtype(numba_type)
     bits = 8 * dtype.itemsize
     mask, half = (1 << bits) - 1, 1 << (bits - 1)
@@ -169,14 +167,12 @@ class FakeCuda:
         return thread.shuffle(mask, value, thread.lane ^ int(distance))
 
     def shfl_up_sync(self, mask, value, distance):
-        thread = getcurrent()
-        source = thread.lane - int(distance)
-        return thread.shuffle(mask, value, source if source >= 0 else thread.lane)
+        return self.shfl_down_sync(mask, value, -int(distance))
 
     def shfl_down_sync(self, mask, value, distance):
         thread = getcurrent()
         source = thread.lane + int(distance)
-        return thread.shuffle(mask, value, source if source < 32 else thread.lane)
+        return thread.shuffle(mask, value, source if 0 <= source < 32 else thread.lane)
 
     def ballot_sync(self, mask, predicate):
         values = getcurrent().collective("vote", mask, bool(predicate))
@@ -196,8 +192,7 @@ class FakeCuda:
         return sum(1 << lane for lane, other in values.items() if other == value)
 
     def match_all_sync(self, mask, value):
-        values = getcurrent().collective("match", mask, value)
-        same = len(set(values.values())) == 1
+        same = len(set(getcurrent().collective("match", mask, value).values())) == 1
         return (mask if same else 0), same
 
     def activemask(self):

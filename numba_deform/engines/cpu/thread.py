@@ -19,6 +19,7 @@ from .values import WORD, pack, unpack
 from .verdicts import bad_read, too_early
 
 maximum = np.maximum
+FLAG = "touches the flag of"  # in reports
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 
 
@@ -101,8 +102,7 @@ class Thread(greenlet):
         self.clock = 1
         self.time = 0.0
         self.waiting = None  # (kind, object, parity, mask or address) of the last wait
-        # barrier -> (phase, site) of the last successful wait, and this thread's clock at its first
-        # wait for that phase and at its last
+        # barrier -> (phase, site, clock at the first wait for that phase, clock at the last wait)
         self.waits = {}
         self.last_wait = None  # (barrier, phase, site), of the barriers that no copy signals
         self.polled = None  # (barrier, parity, site, phase) of the last poll, if it failed
@@ -191,8 +191,7 @@ class Thread(greenlet):
         self.block.spinning.append(self)
         self.park(kind, what, detail)
 
-    # Giving way for other reasons: after (or before) a look at a flag or barrier, and after many reads.
-    poll = many_reads = spin
+    poll = many_reads = spin  # at a look at a flag or barrier; after many reads
 
     # --- addresses and plain accesses -----------------------------------------------------------
     def address_of(self, space, array):
@@ -236,11 +235,8 @@ class Thread(greenlet):
         region.bytes[offset : offset + 4 * len(words)] = pack(words)
 
     # --- flags and fences -----------------------------------------------------------------------
-    def _flag(self, space, address):
-        return self._locate(space, address, 4, "touches the flag of")
-
     def load_acquire(self, space, address):
-        region, address = self._flag(space, address)
+        region, address = self._locate(space, address, 4, FLAG)
         offset = address - region.base
         too_soon = UNWRITTEN in region.written[offset : offset + 4]
         self.poll("flag", region, address)
@@ -252,7 +248,7 @@ class Thread(greenlet):
         return unpack(region.bytes, offset, 4, 1)
 
     def store_release(self, space, address, value):
-        region, address = self._flag(space, address)
+        region, address = self._locate(space, address, 4, FLAG)
         region.on_write(self, address, 4, self.atomic_record((address, 4)))
         region.flags[address] = self.knowledge()
         self.tick()
@@ -297,7 +293,7 @@ class Thread(greenlet):
 
     def atomic_word(self, space, address, change, reads=True, release=False):
         """Read-modify-write of the 32-bit word at an address; returns the old value."""
-        region, address = self._flag(space, address)
+        region, address = self._locate(space, address, 4, FLAG)
         self._order_atomic(region, address, 4, reads, release)
         word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
@@ -385,8 +381,7 @@ class Thread(greenlet):
             what = f"waits on {barrier.name} for parity {parity}"
             raise self.fault(faults.BadCount, what, barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
-        # A wait is for the phase after those that this thread knows to be complete: knowing less, it
-        # could pass for an older one of the same parity, or sleep through its own.
+        # Knowing less than the phase before, it could pass for an older one of the same parity.
         if known < phase - 1:
             raise self._missed(barrier, known)
         if phase & 1 == parity:
@@ -456,8 +451,7 @@ class Thread(greenlet):
         return values[source]
 
     def elect(self, mask):
-        values = self.collective("elect", mask, None)
-        return int(self.lane == min(values))
+        return int(self.lane == min(self.collective("elect", mask, None)))
 
     def collective(self, kind, mask, value):
         return self.block.warps[self.warp].collective(self, kind, int(mask) & WORD, value)

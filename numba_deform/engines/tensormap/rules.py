@@ -137,8 +137,7 @@ def integers(argument: str, values: Iterable) -> tuple[int, ...]:
         try:
             result.append(operator.index(value))
         except TypeError:
-            given = repr(value)
-            raise broken_rule("integers", f"{argument}[{i}]", given, "an integer") from None
+            raise broken_rule("integers", f"{argument}[{i}]", repr(value), "an integer") from None
     return tuple(result)
 
 
