@@ -287,10 +287,9 @@ class Block:
         barrier = self.named.get(number)
         if barrier is None:
             barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site())
-        what = ""
-        if barrier.wanted != wanted:
-            what = f"named barrier {number} with {wanted} threads, while others wait there with "
-            what += str(barrier.wanted)
+        what, others = "", barrier.wanted
+        if others != wanted:
+            what = f"named barrier {number} with {wanted} threads, while others wait there with {others}"
         elif barrier.lanes.get(thread.warp, 0) >> thread.lane & 1:
             what = f"arrives at named barrier {number} again before its {wanted} threads have arrived"
         if what:
@@ -339,7 +338,11 @@ class Block:
             what = f"{type(error).__name__}: {error}"
             raise self.grid.running.fault_at(faults.KernelError, what, raised_at(error)) from error
         finally:
-            self._abandon()
+            for thread in self.live:  # after a fault: end those that still wait, so that nothing stays
+                if not thread.dead:
+                    thread.block = self
+                    thread.throw()
+            self.copies.clear()
 
     def _run_threads(self):
         launch, in_turn = self.grid, not self.grid.seed
@@ -348,8 +351,9 @@ class Block:
             if random_landing and self.copies and self.rng.random() < 0.3:
                 self.land()
             if self.ready:
-                thread = self.ready.popleft() if in_turn else self._any_ready()
-                launch.running = thread
+                if not in_turn:
+                    self.ready.rotate(-self.rng.randrange(len(self.ready)))
+                launch.running = thread = self.ready.popleft()
                 thread.switch()
                 if thread.dead:
                     self._exited(thread)
@@ -365,10 +369,6 @@ class Block:
     def summary(self):
         """(switches, virtual cycles of the longest thread, bytes of static shared memory)"""
         return self.switches, max(t.time for t in self.threads), self.shared.static_bytes
-
-    def _any_ready(self):
-        self.ready.rotate(-self.rng.randrange(len(self.ready)))
-        return self.ready.popleft()
 
     def _unspin(self):
         self.ready.extend(self.spinning)
@@ -418,14 +418,6 @@ class Block:
         name = self.shared.name_of(copy.address)
         what = f"all threads have exited, and nobody has waited for the {copy.what} to {name}"
         raise thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
-
-    def _abandon(self):
-        """After a fault: end the greenlets that still wait, so that nothing of the block stays."""
-        for thread in self.live:
-            if not thread.dead:
-                thread.block = self
-                thread.throw()
-        self.copies.clear()
 
     # --- no progress ------------------------------------------------------------------------------
     def _waits(self):

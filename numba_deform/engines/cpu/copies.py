@@ -220,8 +220,8 @@ class CopyEngine:
             for copy in copies:
                 while not copy.landed:
                     self.block.land(copy)
-            settled = (groups.read_component,) if read_only else (groups.read_component, groups.done_component)
-            for component in settled:
+            both = groups.read_component, groups.done_component
+            for component in both[:1] if read_only else both:
                 thread.seen[component] = max(thread.seen[component], number)
             if not read_only and kind == "bulk":
                 # cp.async is no work of the async proxy, so that proxy does not see it unfenced.

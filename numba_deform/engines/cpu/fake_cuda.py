@@ -59,10 +59,6 @@ def _assigned_name(code, offset):
     return "shared array"
 
 
-def _local_array(shape, dtype, alignment=None):
-    return LocalArray(shape, dtype_of(dtype))
-
-
 def _fmaf(a, b, c):
     return np.float32(fused(float(np.float32(a)), float(np.float32(b)), float(np.float32(c))))
 
@@ -82,7 +78,9 @@ class FakeCuda:
         self.gridDim, self.blockDim = Index(launch.blocks, 1, 1), Index(launch.threads, 1, 1)
         self._sites = {}
         self.shared = SimpleNamespace(array=self._shared_array)
-        self.local = SimpleNamespace(array=_local_array)
+        self.local = SimpleNamespace(
+            array=lambda shape, dtype, alignment=None: LocalArray(shape, dtype_of(dtype))
+        )
         self.atomic = SimpleNamespace(
             add=self._atomic(lambda old, v: old + v), sub=self._atomic(lambda old, v: old - v),
             max=self._atomic(max), min=self._atomic(min), and_=self._atomic(lambda old, v: old & v),
