@@ -1,9 +1,9 @@
 """Blocks, warps and the scheduler of the CPU engine.
 
-Each CUDA thread is a greenlet; one runs at a time and gives way only where it waits or polls. A
-thread that waits is parked, so when nobody can run and no copy is in flight, that is a deadlock and
-the parked threads say why. Polling threads stand in a queue of their own and run again once all
-others have stopped; when nothing has changed and they come to be where they were, that is a livelock.
+Each CUDA thread is a greenlet; one runs at a time and gives way only where it waits or polls. When
+nobody can run and no copy is in flight, that is a deadlock, and the parked threads say why. Polling
+threads run again once all others have stopped; when they come to be where they were, and nothing has
+changed, that is a livelock.
 """
 
 import contextvars
@@ -201,7 +201,6 @@ class Block:
         self.events = grid.events
         self.hub = None
 
-    # --- what the other parts of the engine use ---------------------------------------------------
     def new_component(self):
         """A new entry in every vector clock of the block."""
         if self.components == self.capacity:
@@ -267,7 +266,6 @@ class Block:
             thread = self.threads[copy.tid]
             raise thread.fault_at(faults.BadTensorMap, str(error), copy.site) from error
 
-    # --- barriers over whole warps ----------------------------------------------------------------
     def named_barrier(self, thread, number, threads, wait):
         if not 0 <= number <= 15 or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
             name = f"named barrier {number}"
@@ -446,10 +444,9 @@ class Block:
         blamed = blame([w for w, (threads, _) in waits.items() if not polling or polling & {*threads}])
         threads, what = waits[blamed]
         kind = faults.Livelock if polling else what.deadlock(blamed.kind)
-        about = blamed.on if isinstance(what, Space) else what
+        about = blamed.on if isinstance(what, Space) else None if isinstance(what, Warp) else what
         drawing = draw(list(waits), [t.tid for t in self.threads if t.dead])
         what = textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip()
-        about = None if isinstance(about, Warp) else about
         return threads[0].fault_at(kind, what, threads[0].site(), about, blamed.threads, waits)
 
     def _check_livelock(self):

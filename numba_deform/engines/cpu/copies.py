@@ -35,7 +35,6 @@ class CopyEngine:
         self.fenced = {}  # slot address -> {thread: clock at its first fence}
         self.free_at = 0.0
 
-    # --- tensor maps ----------------------------------------------------------------------------
     def find_map(self, thread, address):
         tensor = self.maps.get(int(address))
         if tensor is None:
@@ -69,7 +68,6 @@ class CopyEngine:
         self._check_aligned(thread, address, repeat, f"{what} with {tensor.swizzle} swizzle")
         return swizzle_offsets(tensor.box_bytes, tensor.swizzle)
 
-    # --- loads ----------------------------------------------------------------------------------
     def tensor_load(self, thread, dst, address, coords, bar):
         dst &= WORD
         tensor, coords = self._usable_map(thread, address, coords)
@@ -157,7 +155,6 @@ class CopyEngine:
 
         block.launch_copy(copy, deliver)
 
-    # --- stores ---------------------------------------------------------------------------------
     def tensor_store(self, thread, address, coords, src):
         src &= WORD
         tensor, coords = self._usable_map(thread, address, coords)
@@ -201,7 +198,6 @@ class CopyEngine:
 
         block.launch_copy(copy, deliver)
 
-    # --- groups ---------------------------------------------------------------------------------
     def _groups(self, thread, kind):
         if kind not in thread.groups:
             thread.groups[kind] = Groups(self.block)
@@ -231,7 +227,6 @@ class CopyEngine:
         if done and kind == "cp.async":
             thread.time += COST.cp_async_latency
 
-    # --- checks ---------------------------------------------------------------------------------
     def _check_aligned(self, thread, address, size, what, space=None):
         if address % size:
             name = (space or self.block.shared).name_of(address)

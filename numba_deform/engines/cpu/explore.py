@@ -183,7 +183,6 @@ class _Search(Schedule):
         self.before = {}  # actor -> the steps that happen before its next one
         self.touched = {}  # thing -> [(number of a step, touch)]
 
-    # --- asked by the block -----------------------------------------------------------------------
     def choose(self, actors):
         depth = len(self.steps)
         if depth == len(self.path):
@@ -247,7 +246,6 @@ class _Search(Schedule):
                 for other in races:
                     self._reverse(other, actor, cover)
 
-    # --- races ------------------------------------------------------------------------------------
     def _races(self, actor, touches, awaited):
         """(past, cover, races) of a step of ``actor`` that comes now: the steps before it, as bits;
         the same without those that completed the phase it ``awaited``; and the steps of ``cover``
@@ -301,7 +299,6 @@ class _Search(Schedule):
         else:
             node.todo.update(node.actors)
 
-    # --- from one schedule to the next ------------------------------------------------------------
     def next(self):
         """Go back to the last point where something is left to try."""
         while self.path:

@@ -140,7 +140,6 @@ class FakeCuda:
         shape = tuple(int(n) for n in shape) if isinstance(shape, tuple) else (int(shape),)
         return thread.block.shared.array(thread, key, self._sites[key], shape, dtype_of(dtype), alignment)
 
-    # --- barriers and fences
     def syncthreads(self):
         thread = getcurrent()
         thread.block.syncthreads(thread)
@@ -156,7 +155,6 @@ class FakeCuda:
     def nanosleep(self, nanoseconds):
         getcurrent().poll()
 
-    # --- shuffles and votes
     def shfl_sync(self, mask, value, source):
         return getcurrent().shuffle(mask, value, int(source))
 
@@ -201,7 +199,6 @@ class FakeCuda:
     def lanemask_lt(self):
         return (1 << getcurrent().lane) - 1
 
-    # --- atomics
     @staticmethod
     def _atomic(change, reads=True):
         """``reads=False``: the operation makes sense on memory that nothing has written."""

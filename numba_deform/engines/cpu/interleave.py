@@ -245,7 +245,6 @@ class SteppedBlock(Block):
         self.issues = [0] * size  # copies of each thread
         self.threads_of, self.flying = {}, {}  # actor -> threads, actor -> copy
 
-    # --- what changes against the random schedules ----------------------------------------------------
     def chance(self, probability):
         return False  # no try_wait gives up early
 
@@ -276,7 +275,6 @@ class SteppedBlock(Block):
         self.step.touches.add(Touch(("exits",), "exit"))
         super()._exited(thread)
 
-    # --- steps ------------------------------------------------------------------------------------
     def actor_of(self, thread):
         return thread.tid if self.schedule.by_thread else thread.warp
 

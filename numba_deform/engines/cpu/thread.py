@@ -178,7 +178,6 @@ class Thread(greenlet):
     def write_record(self):
         return Write(self.tid, self.clock, self.tid, self.here(), self.block)
 
-    # --- waiting --------------------------------------------------------------------------------
     def park(self, kind, what, detail=None):
         self.waiting = (kind, what, detail)
         self.reads = 0
@@ -343,7 +342,6 @@ class Thread(greenlet):
                 barrier.fenced = self.clock
         self.tick()
 
-    # --- mbarrier -------------------------------------------------------------------------------
     def mbarrier_init(self, address, count):
         self.time += COST.barrier
         self.block.barriers.init(self, address & WORD, count)
@@ -434,14 +432,12 @@ class Thread(greenlet):
         )
         return self.fault(faults.MissedPhase, what, barrier)
 
-    # --- copies ---------------------------------------------------------------------------------
     tensor_load, tensor_store = _engine_does("tensor_load"), _engine_does("tensor_store")
     bulk_load, bulk_store = _engine_does("bulk_load"), _engine_does("bulk_store")
     cp_async, commit_group = _engine_does("cp_async"), _engine_does("commit_group")
     wait_group, find_map = _engine_does("wait_group"), _engine_does("find_map")
     fence_map = _engine_does("fence_map")
 
-    # --- warps and blocks -----------------------------------------------------------------------
     def shuffle(self, mask, value, source):
         values = self.collective("shfl", mask, value)
         source = int(source) & 31
