@@ -11,20 +11,14 @@ from .ptx import address_intrinsic, cpu, intrinsic, u32, u32x2, u32x4, u64, void
 
 @address_intrinsic("shared", u32)
 def shared_address(array):
-    """``cvta.to.shared``: the 32-bit shared address of a shared array's first element.
-
-    PTX ISA 9.7.9.20.
-    """
-    return cpu().shared_address(array)
+    """``cvta.to.shared``: the 32-bit shared address of a shared array's first element. PTX ISA 9.7.9.20."""
+    return cpu().address_of("shared", array)
 
 
 @address_intrinsic("global", u64)
 def global_address(array):
-    """``cvta.to.global``: the 64-bit global address of a global array's first element.
-
-    PTX ISA 9.7.9.20.
-    """
-    return cpu().global_address(array)
+    """``cvta.to.global``: the 64-bit global address of a global array's first element. PTX ISA 9.7.9.20."""
+    return cpu().address_of("global", array)
 
 
 DYNAMIC_SLACK = 128  # bytes that align_up may skip at the start of dynamic shared memory
@@ -62,120 +56,114 @@ def global_at(base, index, bytes):
 @intrinsic(u32(u64))
 def ld_global_b32(address):
     """``ld.global.b32``: 4 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_global(address, 4, 1)
+    return cpu().load("global", address, 4, 1)
 
 
 @intrinsic(u32x4(u64))
 def ld_global_v4(address):
     """``ld.global.v4.b32``: 16 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_global(address, 16, 4)
+    return cpu().load("global", address, 16, 4)
 
 
 @intrinsic(u32(u64), pure=True)
 def ld_global_nc_b32(address):
     """``ld.global.nc.b32``: 4 bytes through the read-only path: nobody may write it
-    while the kernel runs. PTX ISA 9.7.9.9.
-    """
-    return cpu().load_global(address, 4, 1, read_only=True)
+    while the kernel runs. PTX ISA 9.7.9.9."""
+    return cpu().load("global", address, 4, 1, read_only=True)
 
 
 @intrinsic(u32(u64), pure=True)
 def ld_global_nc_u16(address):
     """``ld.global.nc.b16``: 2 bytes, zero-extended, through the read-only path. PTX ISA 9.7.9.9."""
-    return cpu().load_global(address, 2, 1, read_only=True)
+    return cpu().load("global", address, 2, 1, read_only=True)
 
 
 @intrinsic(u32x2(u64), pure=True)
 def ld_global_nc_v2(address):
     """``ld.global.nc.v2.b32``: 8 bytes through the read-only path: nobody may write it
-    while the kernel runs. PTX ISA 9.7.9.9.
-    """
-    return cpu().load_global(address, 8, 2, read_only=True)
+    while the kernel runs. PTX ISA 9.7.9.9."""
+    return cpu().load("global", address, 8, 2, read_only=True)
 
 
 @intrinsic(u32x4(u64), pure=True)
 def ld_global_nc_v4(address):
     """``ld.global.nc.v4.b32``: 16 bytes through the read-only path: nobody may write it
-    while the kernel runs. PTX ISA 9.7.9.9.
-    """
-    return cpu().load_global(address, 16, 4, read_only=True)
+    while the kernel runs. PTX ISA 9.7.9.9."""
+    return cpu().load("global", address, 16, 4, read_only=True)
 
 
 @intrinsic(u32x4(u64), pure=True)
 def ld_global_nc_L1_evict_last_v4(address):
     """``ld.global.nc.L1::evict_last.v4.b32``: 16 bytes, kept in L1 as long as
-    possible: for values that neighbours read again. PTX ISA 9.7.9.9.
-    """
-    return cpu().load_global(address, 16, 4, read_only=True)
+    possible: for values that neighbours read again. PTX ISA 9.7.9.9."""
+    return cpu().load("global", address, 16, 4, read_only=True)
 
 
 @intrinsic(u32x4(u64), pure=True)
 def ld_global_nc_L1_no_allocate_v4(address):
     """``ld.global.nc.L1::no_allocate.v4.b32``: 16 bytes that are read once and
-    should not push others out of L1. PTX ISA 9.7.9.9.
-    """
-    return cpu().load_global(address, 16, 4, read_only=True)
+    should not push others out of L1. PTX ISA 9.7.9.9."""
+    return cpu().load("global", address, 16, 4, read_only=True)
 
 
 @intrinsic(void(u64, u32))
 def st_global_b32(address, x):
     """``st.global.b32``: 4 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_global(address, (x,))
+    cpu().store("global", address, (x,))
 
 
 @intrinsic(void(u64, u32, u32, u32, u32))
 def st_global_v4(address, x, y, z, w):
     """``st.global.v4.b32``: 16 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_global(address, (x, y, z, w))
+    cpu().store("global", address, (x, y, z, w))
 
 
 @intrinsic(void(u64, u32, u32, u32, u32))
 def st_global_L1_no_allocate_v4(address, x, y, z, w):
     """``st.global.L1::no_allocate.v4.b32``: 16 bytes past L1. PTX ISA 9.7.9.11."""
-    cpu().store_global(address, (x, y, z, w))
+    cpu().store("global", address, (x, y, z, w))
 
 
 @intrinsic(u32(u32))
 def ld_shared_b32(address):
     """``ld.shared.b32``: 4 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_shared(address, 4, 1)
+    return cpu().load("shared", address, 4, 1)
 
 
 @intrinsic(u32x2(u32))
 def ld_shared_v2(address):
     """``ld.shared.v2.b32``: 8 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_shared(address, 8, 2)
+    return cpu().load("shared", address, 8, 2)
 
 
 @intrinsic(u32x4(u32))
 def ld_shared_v4(address):
     """``ld.shared.v4.b32``: 16 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_shared(address, 16, 4)
+    return cpu().load("shared", address, 16, 4)
 
 
 @intrinsic(void(u32, u32))
 def st_shared_b32(address, x):
     """``st.shared.b32``: 4 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_shared(address, (x,))
+    cpu().store("shared", address, (x,))
 
 
 @intrinsic(void(u32, u32, u32))
 def st_shared_v2(address, x, y):
     """``st.shared.v2.b32``: 8 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_shared(address, (x, y))
+    cpu().store("shared", address, (x, y))
 
 
 @intrinsic(void(u32, u32, u32, u32, u32))
 def st_shared_v4(address, x, y, z, w):
     """``st.shared.v4.b32``: 16 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_shared(address, (x, y, z, w))
+    cpu().store("shared", address, (x, y, z, w))
 
 
 @intrinsic(u32(u32))
 def ld_acquire_cta_shared_b32(address):
     """``ld.acquire.cta.shared.b32``: read a flag; if it holds what ``st_release_cta_shared_b32`` wrote,
-    everything its writer did before is visible. PTX ISA 9.7.9.8.
-    """
+    everything its writer did before is visible. PTX ISA 9.7.9.8."""
     return cpu().load_acquire("shared", address)
 
 
@@ -188,8 +176,7 @@ def st_release_cta_shared_b32(address, x):
 @intrinsic(u32(u32, u32))
 def atom_exch_release_cta_shared_b32(address, x):
     """``atom.release.cta.shared.exch.b32``: as ``st_release_cta_shared_b32``, but an atomic: returns what
-    was there. PTX ISA 9.7.13.8.
-    """
+    was there. PTX ISA 9.7.13.8."""
     return cpu().atomic_word("shared", address, lambda old: int(x), reads=False, release=True)
 
 
@@ -208,9 +195,7 @@ def st_release_gpu_global_b32(address, x):
 @intrinsic(u32(u64, u32))
 def atom_add_gpu_global_u32(address, x):
     """``atom.relaxed.gpu.global.add.u32``: adds ``x`` (modulo 2^32) and returns what was there.
-
-    Orders nothing by itself; with a fence before and after it, it does. PTX ISA 9.7.13.8.
-    """
+    Orders nothing by itself; with a fence before and after it, it does. PTX ISA 9.7.13.8."""
     return cpu().atomic_word("global", address, lambda old: old + int(x))
 
 
@@ -224,9 +209,7 @@ def red_add_gpu_global_u32(address, x):
 @intrinsic(u32(u64, u32, u32))
 def atom_cas_gpu_global_b32(address, compare, x):
     """``atom.relaxed.gpu.global.cas.b32``: writes ``x`` where ``compare`` stands; returns what was there.
-
-    PTX ISA 9.7.13.8.
-    """
+    PTX ISA 9.7.13.8."""
     return cpu().atomic_word("global", address, lambda old: int(x) if old == int(compare) else None)
 
 
@@ -234,22 +217,19 @@ def atom_cas_gpu_global_b32(address, compare, x):
 def cp_async_cg_16(dst, src, bytes):
     """``cp.async.cg.shared.global``: 16 bytes to ``dst``; ``bytes`` (0 .. 16) come from ``src``, the
     rest are zeros, so 0 fills without reading. Both addresses are 16-byte aligned. Complete after
-    ``cp_async_wait_group``, for this thread only. PTX ISA 9.7.10.25.3.1.
-    """
+    ``cp_async_wait_group``, for this thread only. PTX ISA 9.7.10.25.3.1."""
     cpu().cp_async(dst, src, bytes)
 
 
 @intrinsic(void())
 def cp_async_commit_group():
     """``cp.async.commit_group``: this thread's copies so far form one group. PTX ISA 9.7.10.25.3.2."""
-    cpu().cp_async_commit()
+    cpu().commit_group("cp.async")
 
 
 @intrinsic(void(u32))
 def cp_async_wait_group(pending):
     """``cp.async.wait_group``: wait until at most ``pending`` groups of this thread are open.
-
     What they copied is then visible to this thread; others need a barrier. Above 7 acts as 7.
-    PTX ISA 9.7.10.25.3.3.
-    """
-    cpu().cp_async_wait(pending)
+    PTX ISA 9.7.10.25.3.3."""
+    cpu().wait_group("cp.async", pending)
