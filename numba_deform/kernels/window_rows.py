@@ -54,10 +54,13 @@ class Layout(NamedTuple):
     run: int  # neighbouring samples of one level that a lane reads at once
     rounds: int  # how often, until all samples of a row are through
     each: int  # samples of a run that are prepared at a time
-    rows: int  # of a warp
-    owners: int  # lanes that prepare a row's samples
-    prepared: int  # samples that a lane prepares in a round
-    together: int  # samples of a row that are prepared at a time
+
+    rows = property(lambda self: 32 // self.lanes)
+    owners = property(lambda self: self.lanes * self.owned, doc="Lanes that prepare a row's samples.")
+    prepared = property(lambda self: self.owned * self.run, doc="Samples that a lane prepares in a round.")
+    together = property(
+        lambda self: self.each * self.owners, doc="Samples of a row that are prepared at a time."
+    )
 
 
 def layout(constants):
@@ -75,10 +78,8 @@ def layout(constants):
         return rounds, rounds * owned * run, -owned
 
     owned, run = min(shares, key=cost)
-    owners, prepared = lanes * owned, owned * run
-    each = min(run, max(8 // owners, 1))
-    rounds = -(-samples // (prepared * lanes))
-    return Layout(lanes, owned, run, rounds, each, 32 // lanes, owners, prepared, each * owners)
+    each = min(run, max(8 // (lanes * owned), 1))
+    return Layout(lanes, owned, run, -(-samples // (owned * run * lanes)), each)
 
 
 def sample_words(constants, arithmetic):
@@ -169,8 +170,8 @@ def floor_near(x):
 def consumer(config, constants):
     """The device function consume(..): adds up this warp's rows of each item, once its windows are there."""
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
-    LANES, OWNED, RUN, ROUNDS, EACH, ROWS, OWNERS, _, TOGETHER = shape
-    PARTS = RUN // EACH
+    LANES, OWNED, RUN, ROUNDS, EACH = shape
+    ROWS, OWNERS, TOGETHER, PARTS = shape.rows, shape.owners, shape.together, RUN // EACH
     ROW_SHIFT, OWNER_SHIFT = LANES.bit_length() - 1, OWNERS.bit_length() - 1
     LEVELS, POINTS = constants.levels, constants.points
     SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]
