@@ -80,7 +80,7 @@ SIZES = {"48 KB static": STATIC_LIMIT, "99 KB opt-in": 99 * KB, "227 KB opt-in":
 class Budget:
     """What a block takes of an SM.
 
-    shared     configs.SharedBytes: bytes of tiles, barriers and metadata
+    shared     ``config.SharedBytes``: bytes of tiles, barriers and metadata
     threads    of a block
     limits     the SM
     registers  of a thread; None where they are not known, and then not counted

@@ -45,8 +45,8 @@ def build(config, constants):
     place, new_sums, new_raw, unpack = parts.place, parts.new_sums, parts.new_raw, parts.unpack
 
     @cuda.jit(device=True, forceinline=True)
-    def rows_of_tile(iy, w_up, w_down, height):
-        """(upper row, its weight, that of the row below): two rows that exist; one outside weighs nothing."""
+    def weights_inside(iy, w_up, w_down, height):
+        """The weights of the two rows that are read; a row of the tile that is outside weighs nothing."""
         if iy < 0:
             w_up, w_down = w_down, float32(0)
         elif iy >= height - 1:
@@ -102,7 +102,7 @@ def build(config, constants):
                     w_up, w_down = corner_weights(attention, fx, fy, me.side + int32(s))
                     if column < 0 or column >= width:
                         w_up, w_down = float32(0), float32(0)
-                    w_up, w_down = rows_of_tile(iy, w_up, w_down, height)
+                    w_up, w_down = weights_inside(iy, w_up, w_down, height)
                     m = k * layout.sides_per_lane + s
                     pixel = start + top * row_stride + clamp(column, 0, width - 1)
                     offset[m] = uint32(pixel) * uint32(pixel_bytes)

@@ -85,7 +85,6 @@ def tile_parts(config, constants):
     layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
     RUN, WORDS = layout.run, layout.run * layout.sides_per_lane
     ROWS_PER_WARP, SAMPLES = 32 // config.lanes, constants.levels * constants.points
-    ROW_BYTES, DEBUG = constants.channels * ITEMSIZE[constants.dtype], config.debug
     EVEN = layout.rounds * layout.parts * layout.chunk_lanes * RUN == SAMPLES
     rows, arithmetic = row_parts(config, constants), ARITHMETIC[constants.dtype, config.arithmetic]
 
@@ -122,6 +121,20 @@ def tile_parts(config, constants):
         return uint32((row * layout.parts + place.part) * (stage.step * stage.slot))
 
     @cuda.jit(device=True, forceinline=True)
+    def flush(sums):
+        arithmetic.flush(sums.sums, sums.partial, layout.chunks_per_lane)
+
+    add_tile, add_step = _adding(config, constants, runs_of)
+    return TileParts(new_tiles, prepare, runs_of, slot_of, add_tile, add_step, flush)
+
+
+def _adding(config, constants, runs_of):
+    """The device functions add_tile and add_step of :class:`TileParts`."""
+    layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
+    ROW_BYTES, DEBUG = constants.channels * ITEMSIZE[constants.dtype], config.debug
+    arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
+
+    @cuda.jit(device=True, forceinline=True)
     def add_tile(sums, tile, place, s, up, down, dump):
         column = int32((place.side + int32(s)) * int32(ROW_BYTES))
         for c in range(layout.chunks_per_lane):
@@ -151,15 +164,11 @@ def tile_parts(config, constants):
                     if DEBUG:
                         if dump != 0:
                             run = (r * layout.parts + place.part) * layout.chunk_lanes + i
-                            k = int32(run * RUN + n * stage.step + j)
+                            k = int32(run * layout.run + n * stage.step + j)
                             dump_here = global_at(dump, k, 4 * ROW_BYTES)
                     add_tile(sums, shared_at(slot, j, stage.slot), place, s, up, down, dump_here)
 
-    @cuda.jit(device=True, forceinline=True)
-    def flush(sums):
-        arithmetic.flush(sums.sums, sums.partial, layout.chunks_per_lane)
-
-    return TileParts(new_tiles, prepare, runs_of, slot_of, add_tile, add_step, flush)
+    return add_tile, add_step
 
 
 @cuda.jit(device=True, inline="always")
