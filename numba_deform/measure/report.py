@@ -169,7 +169,7 @@ def _parts(document):
     ):  # fmt: skip
         if rows:
             kind = "ceiling" if "ceiling" in rows[0] else "variant"
-            names = [CEILING_NAMES.get(row[kind], row[kind]) for row in rows]
+            names = [CEILING_NAMES[row[kind]] if kind == "ceiling" else row[kind] for row in rows]
             texts = [(_where(row), name, *cells(row)) for row, name in zip(rows, names, strict=True)]
             yield title, ("workload", kind, *headings), texts
 
