@@ -35,8 +35,7 @@ def build(box, itemsize, stages=4, warps=4):
     HEIGHT, WIDTH, CHANNELS = box
     BYTES = HEIGHT * WIDTH * CHANNELS * itemsize
     SLOT = -(-BYTES // 128) * 128
-    STAGES, WARPS = stages, warps
-    TILES_BYTES, BARRIERS = warps * stages * SLOT, warps * stages
+    STAGES, WARPS, TILES_BYTES, BARRIERS = stages, warps, warps * stages * SLOT, warps * stages
     advance = make_advance(stages)
 
     @cuda.jit(device=True, inline="always")
