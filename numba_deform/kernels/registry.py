@@ -147,9 +147,8 @@ class Registration:
 
     def remove(self):
         """Take the variant out, if it is still the one that was registered."""
-        name = self.variant.name
-        if _registered.get(name) is self.variant:
-            del _registered[name], VARIANTS[name]
+        if _registered.get(self.variant.name) is self.variant:
+            del _registered[self.variant.name], VARIANTS[self.variant.name]
 
     def __enter__(self):
         return self.variant
@@ -166,10 +165,9 @@ class Registration:
 def register(entry, replace=False):
     """Add a :class:`Variant` to the registry of this process and return its :class:`Registration`.
 
-    ``ms_deform_attn``, ``prepare``, ``systems``, ``bench`` and its table know it then by its name; other
-    processes do not, so ``bench`` checks it in this one. A name can be used once; ``replace=True`` takes
-    the place of one that was registered before, as a notebook's cell does when it runs again. Raises
-    ConfigError, naming the field, for a name that exists and for what could not run.
+    ``ms_deform_attn``, ``prepare``, ``systems`` and ``bench`` know it then by its name; other processes do not.
+    ``replace=True`` takes the place of one that was registered before, as a notebook's cell does when it runs
+    again. Raises ConfigError, naming the field, for a name that exists and for what could not run.
     """
     _check_entry(entry)
     name = entry.name
