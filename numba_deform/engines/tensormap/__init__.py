@@ -23,6 +23,7 @@ from .rules import (
     INTERLEAVES,
     L2_PROMOTIONS,
     RULES,
+    SWIZZLE_SPANS,
     SWIZZLES,
     TensorMapError,
     broken_rule,
@@ -31,7 +32,7 @@ from .rules import (
 
 __all__ = [
     "ELEMENT_TYPES", "FILLS", "INTERLEAVES", "L2_PROMOTIONS", "RULES", "SWIZZLES",
-    "DriverMissing", "TensorMap", "TensorMapArray", "TensorMapError",
+    "SWIZZLE_SPANS", "DriverMissing", "TensorMap", "TensorMapArray", "TensorMapError",
     "address_of", "ask_driver", "broken_rule", "driver_arguments", "element_type", "encode",
     "swizzle_offsets",
 ]  # fmt: skip
