@@ -4,14 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..engines.tensormap import (
-    TensorMap,
-    TensorMapArray,
-    TensorMapError,
-    address_of,
-    broken_rule,
-    element_type,
-)
+from ..engines.tensormap import TensorMap, TensorMapArray, TensorMapError, address_of, broken_rule, element_type
 
 
 def level_maps(value, batch, heads, channels, dtype, levels, spatial_size, box_hw=(2, 2), **options):

@@ -10,15 +10,7 @@ from numba import cuda, int32, types, uint32
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
 from ..device.memory import shared_address, shared_at
-from ..device.pipeline import (
-    Ring,
-    commit,
-    first_state,
-    full_barrier,
-    init_barriers,
-    make_advance,
-    wait,
-)
+from ..device.pipeline import Ring, commit, first_state, full_barrier, init_barriers, make_advance, wait
 from ..device.sync import fence_mbarrier_init, lane, warp
 from ..device.tma import (
     cp_async_bulk_commit_group,

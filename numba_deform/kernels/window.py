@@ -39,31 +39,14 @@ from ..device.memory import (
     st_shared_v4,
     static_bytes,
 )
-from ..device.pipeline import (
-    Ring,
-    acquire,
-    commit,
-    first_state,
-    full_barrier,
-    init_barriers,
-    make_advance,
-)
+from ..device.pipeline import Ring, acquire, commit, first_state, full_barrier, init_barriers, make_advance
 from ..device.sync import bar_arrive, fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
 from .problem import ITEMSIZE, ConfigError
 from .shared.config import SharedBytes, at_least_one, one_of, with_arithmetic
 from .tma import map_parts
-from .window_rows import (
-    CORNER_BYTES,
-    READY,
-    choice,
-    consumer,
-    item_of,
-    layout,
-    samples_bytes,
-    window_bytes,
-)
+from .window_rows import CORNER_BYTES, READY, choice, consumer, item_of, layout, samples_bytes, window_bytes
 
 FEW_PREPARED = 4  # samples that a lane prepares in a round
 

@@ -177,8 +177,7 @@ def consumer(config, constants):
     SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]
     EVEN = ROUNDS * OWNERS * RUN == SAMPLES  # no lane without a run
     SPLIT, THREADS = PIXEL == 64, config.threads
-    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
-    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    LOCATION_BYTES, WEIGHT_BYTES = 2 * ITEMSIZE[constants.location_dtype], ITEMSIZE[constants.weight_dtype]
     sizes = window_bytes(boxes, constants)
     WINDOW_BYTES = sum(sizes)
     pixels_before = choice(tuple(sum(sizes[:i]) // PIXEL for i in range(LEVELS)))

@@ -34,7 +34,7 @@ LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "
 
 
 def load(path):
-    """The document of a result file, with the names that variants have now; ValueError for a file that is none."""
+    """The document of a result file, with the names that variants have now; ValueError if it is none."""
     document = json.loads(Path(path).read_text())
     if not isinstance(document, dict) or document.get("kind") not in ("bench", "sweep"):
         raise ValueError(f"{path} is no result of bench or sweep")

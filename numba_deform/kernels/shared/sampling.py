@@ -10,13 +10,7 @@ from typing import NamedTuple
 
 from numba import cuda, float32, int32, uint64
 
-from ...device.half2 import (
-    cvt_f32_bf16_hi,
-    cvt_f32_bf16_lo,
-    cvt_f32_f16_hi,
-    cvt_f32_f16_lo,
-    mov_f32_b32,
-)
+from ...device.half2 import cvt_f32_bf16_hi, cvt_f32_bf16_lo, cvt_f32_f16_hi, cvt_f32_f16_lo, mov_f32_b32
 from ...device.memory import (
     global_at,
     ld_global_nc_b32,
