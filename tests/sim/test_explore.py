@@ -328,6 +328,7 @@ def test_the_statement_of_what_was_covered():
     assert str(result).startswith(
         "not complete: the first 2 schedules (limit=2) of up to 3 barrier, flag and copy events of 3 warps"
     )
+    assert explore(kernel, 1, 96, (out,), limit=1).schedules == 1
     result = explore(kernel, 2, 64, (out,))
     assert "of 2 warps in each of 2 blocks, one block after the other: 4 schedules" in str(result)
     assert "the lanes of a warp go in step" in str(result)
