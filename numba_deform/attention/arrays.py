@@ -1,5 +1,6 @@
 """Arrays of other libraries (PyTorch, CuPy, JAX): where they are, and new ones like them."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,8 +20,7 @@ def view_of(name, array):
     if isinstance(array, DeviceArray):
         return SimpleNamespace(
             address=array.address, shape=array.shape, dtype=str(array.dtype),
-            device=array.gpu.device.device_id,
-        )  # fmt: skip
+            device=array.gpu.device.device_id)  # fmt: skip
     if isinstance(array, np.ndarray):
         raise OperatorError(
             f"{name} is a NumPy array and others are not; pass all as NumPy arrays, or all on a GPU"
@@ -41,18 +41,14 @@ def view_of(name, array):
             f"{name} ({type(array).__name__}) offers neither DLPack nor the CUDA array interface: {error}"
         ) from None
     if not view.is_device_accessible:
-        raise OperatorError(
-            f"{name} is not on a GPU; move it there, or pass NumPy arrays throughout"
-        )
+        raise OperatorError(f"{name} is not on a GPU; move it there, or pass NumPy arrays throughout")
     dense, strides = 1, view.strides
     for size, stride in zip(reversed(view.shape), reversed(strides or ()), strict=bool(strides)):
         if size != 1 and stride != dense:
             raise OperatorError(f"{name} is not contiguous (strides {strides}); make it contiguous")
         dense *= size
     dtype = str(array.dtype).rpartition(".")[2]
-    return SimpleNamespace(
-        address=int(view.ptr), shape=tuple(view.shape), dtype=dtype, device=view.device_id
-    )
+    return SimpleNamespace(address=int(view.ptr), shape=tuple(view.shape), dtype=dtype, device=view.device_id)
 
 
 def on_host(name, array):
@@ -74,9 +70,7 @@ def empty_like(value, shape):
     try:
         library = array_api_compat.array_namespace(value)
     except TypeError:
-        raise OperatorError(
-            f"cannot allocate the output for a {type(value).__name__}: pass out="
-        ) from None
+        raise OperatorError(f"cannot allocate the output for a {type(value).__name__}: pass out=") from None
     return library.empty(shape, dtype=value.dtype, device=array_api_compat.device(value))
 
 
@@ -84,11 +78,7 @@ def current_stream(array):
     """The stream that the caller's library is working on."""
     library = library_of(array)
     if library == "torch":
-        import torch
-
-        return torch.cuda.current_stream(array.device).cuda_stream
+        return sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
     if library == "cupy":
-        import cupy
-
-        return cupy.cuda.get_current_stream().ptr
+        return sys.modules["cupy"].cuda.get_current_stream().ptr
     return None

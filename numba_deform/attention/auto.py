@@ -1,13 +1,11 @@
 """``variant="auto"``: the fastest kernel for a problem, and why; whether it still is; what is fitted, kept.
 
 The choice is between a kernel that no pattern of samples slows down much (``direct``) and one that needs
-samples near their query (``window``). What they take was measured on an H200 (bench/results/windows_seeds.json,
-windows_encoders.json, types_*.json): on one SM, where samples are near, some cycles for each sample and some
-for each row. ``window`` saves cycles of rows, and with sums in fp32 spends more for each sample. A sample
+samples near their query (``window``). What they take on one SM, some cycles for each sample and some for each
+row, was measured on an H200 (bench/results/windows_seeds.json, windows_encoders.json, types_*.json). A sample
 outside its window costs 130 to 300 more where many lie there (windows_seeds_before.json), and is taken for 500,
 an estimate on the safe side for where they are few (bench/NOTES.md). Few rows are over before windows have
-arrived. What ``numba-deform tune`` has measured on this GPU for problems of this kind takes the place of these
-numbers (attention/tuned.py).
+arrived. What ``numba-deform tune`` has measured on this GPU (attention/tuned.py) takes the place of all this.
 """
 
 import functools
@@ -43,8 +41,7 @@ HEARD_EACH = 7  # calls; a prime, so that layers of a model that take turns all 
 class Choice:
     """A variant with its configuration, and in words why it was taken.
 
-    ``answer`` is what it was judged by, None if it does not depend on the locations.
-    """
+    ``answer`` is what it was judged by, None if it does not depend on the locations."""
 
     variant: Variant
     config: object
@@ -70,8 +67,7 @@ def choose(gpu, problem, locations, fits, again=False):
 
     Where they matter it looks at them, which takes tenths of a second and waits for the GPU, unless ``fits``, a
     :class:`Fits`, has the problem already. ``again``: it looks at these locations all the same; windows keep
-    their size if that will do, since another size is another kernel, which takes seconds to compile.
-    """
+    their size if that will do, since another size is another kernel, which takes seconds to compile."""
     answer = tuned.find(gpu, problem)
     source = f"; tuned {answer.date}" if answer else ""
     answer = answer or untuned(problem.constants)
@@ -83,32 +79,25 @@ def choose(gpu, problem, locations, fits, again=False):
     if gpu.capability < near.capability:
         return Choice(steady, plain, f"{gpu.name} has no TMA")
     if not source and problem.rows < LEAST_ROWS:
-        return Choice(
-            steady, plain, f"{problem.rows} rows are few: windows pay from {LEAST_ROWS} on"
-        )
+        return Choice(steady, plain, f"{problem.rows} rows are few: windows pay from {LEAST_ROWS} on")
     try:
         config = near.configure(problem.constants, **dict(answer.fitted.parameters))
     except ConfigError as error:
         return Choice(steady, plain, f"no windows: {error.rule}")
 
-    def cycles():
-        return expected_cycles(answer.fitted, fitted.outside)
-
     if again:
         locations = on_host(gpu, problem, locations)
-        fitted = fits.of(gpu, problem, near, config, locations, anew="keep size")
-        if not cycles() < answer.steady.cycles:
-            fitted = fits.of(gpu, problem, near, config, locations, anew="any size")
-    else:
-        fitted = fits.of(gpu, problem, near, config, locations)
+    for anew in ("keep size", "any size") if again else ("",):
+        fitted = fits.of(gpu, problem, near, config, locations, anew)
+        cycles = expected_cycles(answer.fitted, fitted.outside)
+        is_near = cycles < answer.steady.cycles
+        if is_near:
+            break
     if not source and fitted.items < LEAST_ITEMS * gpu.sms:
-        why = f"{fitted.items} cells are too few for {gpu.sms} SMs"
-        return Choice(steady, plain, why, answer)
-    is_near = cycles() < answer.steady.cycles
-    sign = "<" if is_near else ">="
+        return Choice(steady, plain, f"{fitted.items} cells are too few for {gpu.sms} SMs", answer)
     why = (
-        f"{fitted.outside:.2%} of the samples lie outside their windows: {cycles():.1f} cycles a sample "
-        f"expected {sign} {answer.steady.cycles:.1f} of {steady.name}{source}"
+        f"{fitted.outside:.2%} of the samples lie outside their windows: {cycles:.1f} cycles a sample "
+        f"expected {'<' if is_near else '>='} {answer.steady.cycles:.1f} of {steady.name}{source}"
     )
     return Choice(*((near, config) if is_near else (steady, plain)), why, answer)
 
@@ -123,8 +112,7 @@ class Fits:
     def of(self, gpu, problem, chosen, config, locations, anew=""):
         """The fit of a problem, made for the first ``locations`` (NumPy's, or a device address).
 
-        ``anew``: made for these; "keep size": with windows of the size that they had.
-        """
+        ``anew``: made for these; "keep size": with windows of the size that they had."""
         if not chosen.is_fitted:
             return chosen.fit(problem, config, None)
         key = (gpu, problem, chosen.name, config)
@@ -161,16 +149,14 @@ def share_outside(problem, before, now):
 class Watch:
     """Calls of ``ms_deform_attn(variant="auto")`` for one problem: what to run, and whether it pays still.
 
-    Locations are looked at in the first call, and again not before the calls have doubled since, nor before 20
-    times as long as that took has passed: at the earliest in calls 1, 2, 4, 8, ... as long as ``direct`` is
-    chosen, and for a twentieth of the time. While ``window`` is, it counts the samples that it had
-    to add from global memory. The counts of every 7th call's end are copied to the host, which waits
-    for nothing: a later call finds them. When by these ``direct`` would have been faster, the next calls are
-    ``direct``'s, and the next look decides anew. So calls that go wrong are some ten, and those that
+    Locations are looked at in the first call. While ``direct`` is chosen they are looked at again, at the
+    earliest in calls 2, 4, 8, ... and when 20 times as long has passed as the last look took. ``window`` counts
+    the samples that it had to add from global memory. After every 7th call its counts are copied to the host,
+    which waits for nothing: a later call finds them. When by these ``direct`` would have been faster, the next
+    calls are ``direct``'s, and the next look decides anew. So calls that go wrong are some ten, and those that
     the GPU has not come to yet.
 
-    ``fits`` are those of this problem's choice. Threads may share it.
-    """
+    ``fits`` are those of this problem's choice. Threads may share it."""
 
     def __init__(self, gpu, problem):
         self.gpu, self.problem, self.fits = gpu, problem, Fits()
@@ -184,18 +170,17 @@ class Watch:
         """The :class:`Choice` for the next call with these locations; as :func:`choose`.
 
         ``capturing``: it is captured into a CUDA graph, and nothing may be looked at; what was chosen before
-        stays, and is ``direct`` before anything was.
-        """
+        stays, and is ``direct`` before anything was."""
         with self._lock:
             if capturing:
                 return self.choice or self._direct("the first call is captured into a graph")
             self.calls += 1
             self._listen()
-            if self.choice is None or self._may_change():
-                start = time.perf_counter()
-                self.choice = choose(
-                    self.gpu, self.problem, locations, self.fits, again=self.calls > 1
-                )
+            start, choice = time.perf_counter(), self.choice
+            may_change = choice and choice.answer and not choice.variant.is_fitted
+            is_time = self.calls >= self._next_look and start >= self._rest_until
+            if choice is None or may_change and is_time:
+                self.choice = choose(self.gpu, self.problem, locations, self.fits, again=self.calls > 1)
                 self._next_look, end = 2 * self.calls, time.perf_counter()
                 self._rest_until = end + WORK_EACH_LOOK * (end - start)
                 self._unheard, self._heard = 0, (0, 0)
@@ -213,12 +198,6 @@ class Watch:
                     self._mailbox = Mailbox(self.gpu)
                 self._mailbox.ask(counts.address, stream)
 
-    def _may_change(self):
-        choice = self.choice
-        if choice.answer is None or choice.variant.is_fitted or self.calls < self._next_look:
-            return False
-        return time.perf_counter() >= self._rest_until
-
     def _direct(self, why, answer=None):
         steady = (answer or untuned(self.problem.constants)).steady
         chosen = variant(steady.variant)
@@ -229,17 +208,14 @@ class Watch:
         counts = self._mailbox.take() if self._mailbox else None
         if counts is None or not self.choice.variant.is_fitted:
             return
-        before, self._heard = self._heard, counts
-        outside, answer = share_outside(self.problem, before, counts), self.choice.answer
+        outside, answer = share_outside(self.problem, self._heard, counts), self.choice.answer
+        self._heard = counts
         if outside is None:
             return
-        cycles = expected_cycles(answer.fitted, outside)
-        if cycles >= answer.steady.cycles:
-            self.choice = self._direct(
-                f"{outside:.2%} of the samples lay outside their windows: {cycles:.1f} cycles a sample "
-                f">= {answer.steady.cycles:.1f} of {answer.steady.variant}",
-                answer,
-            )
+        cycles, limit = expected_cycles(answer.fitted, outside), answer.steady.cycles
+        if cycles >= limit:
+            why = f"{outside:.2%} of the samples lay outside their windows: {cycles:.1f} cycles a sample "
+            self.choice = self._direct(f"{why}>= {limit:.1f} of {answer.steady.variant}", answer)
 
 
 watch = functools.lru_cache(maxsize=KEPT_PROBLEMS)(Watch)

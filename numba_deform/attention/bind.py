@@ -52,17 +52,13 @@ class Bound:
         self.kernel = FORMS[form](variant.kernel(config, constants))
         self.shared_bytes = variant.dynamic_shared_bytes(config, constants)
         self.blocks = variant.module.blocks(problem, config, self._resident)
-        self.tables = self.fit.tables and self._tables()
+        make_tables = functools.partial(_tables_on_gpu, gpu, self.fit.tables) if gpu else self.fit.tables
+        self.tables = self.fit.tables and make_tables(self.blocks)
         self._is_guarded = form == "guarded" or getattr(config, "debug", False)
         self._counted = (0, 0)
 
     def _resident(self):
         return resident_blocks(self.gpu, self.kernel, self.shared_bytes) if self.gpu else CPU_RESIDENT
-
-    def _tables(self):
-        if self.gpu:
-            return _tables_on_gpu(self.gpu, self.fit.tables, self.blocks)
-        return self.fit.tables(self.blocks)
 
     # --- arguments ------------------------------------------------------------------------------------
     def arguments(self, operands, maps=None, extra=()):
@@ -71,31 +67,26 @@ class Bound:
         ``operands``: value, locations, weights and out, as device addresses or on the CPU engine NumPy arrays.
         ``maps(kind, box, l2_promotion)`` gives the tensor maps of value: rank-3 ones (H*C, w, h) for each
         (batch, level) where kind is "batch", else a rank-5 one for each level. Without it they are made, and on
-        a GPU kept for the next call with this value. ConfigError for a parameter of any other name.
-        """
+        a GPU kept for the next call with this value. ConfigError for a parameter of any other name."""
         problem, config = self.problem, self.config
         known = {
             **dict(zip(("value", "locations", "weights", "out"), operands, strict=True)),
             "levels": _level_table(self.gpu, problem.levels) if self.gpu else problem.level_table,
             "batches": problem.batch, "queries": problem.queries, "heads": problem.heads,
             "rows": problem.rows, "rows_per_batch": problem.queries * problem.heads,
-            "spatial_size": problem.spatial_size, **OPTIONAL, **dict(extra),
-        }  # fmt: skip
+            "spatial_size": problem.spatial_size, **OPTIONAL, **dict(extra)}  # fmt: skip
         if self.tables:
             known |= self.tables.operands()
         if "maps" in self.kernel.parameters:
             box = config.map_box(problem.constants)
-            known["maps"] = (maps or self._maps(operands[0]))(config.maps, box, config.l2_promotion)
+            make = functools.partial(_kept_maps, self.gpu) if self.gpu else _maps
+            maps = maps or functools.partial(make, problem, operands[0])
+            known["maps"] = maps(config.maps, box, config.l2_promotion)
         for name in self.kernel.parameters:
             if name not in known:
                 names = ", ".join(sorted({"maps", *known}))
                 raise ConfigError("parameter", name, f"of a kernel must be one of {names}")
         return tuple(known[name] for name in self.kernel.parameters)
-
-    def _maps(self, value):
-        if self.gpu:
-            return functools.partial(_kept_maps, self.gpu, self.problem, value)
-        return functools.partial(_maps, self.problem, value)
 
     # --- running --------------------------------------------------------------------------------------
     def launcher(self, addresses, stream=None, extra=()):
@@ -103,8 +94,7 @@ class Bound:
 
         ``addresses`` are those of value, locations, weights and out, which must live as long as the function is
         used; ``stream`` is cuda.core's, default the device's default one. A guarded launch waits for its end,
-        and instead of a hang raises what ``launch_guarded`` does.
-        """
+        and instead of a hang raises what ``launch_guarded`` does."""
         arguments = self.arguments(addresses, extra=extra)
         what = (self.gpu, self.kernel, self.blocks, arguments, self.shared_bytes, stream)
         return guarded_launcher(*what) if self._is_guarded else functools.partial(launch, *what)
@@ -120,15 +110,13 @@ class Bound:
 
         return simulate(
             self.kernel, self.blocks, self.config.threads, self.arguments((*arrays, out), extra=extra),
-            shared_bytes=self.shared_bytes, **options,
-        )  # fmt: skip
+            shared_bytes=self.shared_bytes, **options)  # fmt: skip
 
     def run(self, arrays, extra=(), **options):
         """(out, report) of NumPy arrays on either engine; what the kernel did not write is NaN in ``out``.
 
         NumPy arrays in ``extra`` are filled in place. The report is the CPU engine's, whose ``options`` are
-        those of :meth:`simulate`; a GPU has none, and the arrays are copied to it and back.
-        """
+        those of :meth:`simulate`; a GPU has none, and the arrays are copied to it and back."""
         extra = dict(extra)
         if not self.gpu:
             out = np.full(self.problem.out_shape, np.nan, arrays[0].dtype)
@@ -175,8 +163,7 @@ def _maps(problem, value, kind, box, l2_promotion):
     constants = problem.constants
     return make(
         value, problem.batch, problem.heads, constants.channels, constants.dtype, problem.levels,
-        problem.spatial_size, box_hw=box, l2_promotion=l2_promotion,
-    )  # fmt: skip
+        problem.spatial_size, box_hw=box, l2_promotion=l2_promotion)  # fmt: skip
 
 
 def device_maps(gpu, problem, address, kind, box, l2_promotion):

@@ -9,7 +9,7 @@ from ..engines.gpu.device import (
     require,
     stream_from,
     stream_handle,
-)  # fmt: skip
+)
 from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import FITS, choose, watch
@@ -22,8 +22,7 @@ INPUTS = ("value", "sampling_locations", "attention_weights")
 
 def ms_deform_attn(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
-    engine="auto", padded=False, out=None, stream=None, im2col_step=None, **parameters,
-):  # fmt: skip
+    engine="auto", padded=False, out=None, stream=None, im2col_step=None, **parameters):  # fmt: skip
     """Multi-scale deformable attention (Zhu et al., Deformable DETR, 2021, eq. 2-3).
 
     value               (B, S, H, C) float16, bfloat16 or float32; C * itemsize a multiple of 16, <= 256
@@ -52,12 +51,10 @@ def ms_deform_attn(
     if all_numpy((value, sampling_locations, attention_weights), engine):
         return run_numpy(
             value, np.asarray(spatial_shapes), np.asarray(level_start_index), sampling_locations,
-            attention_weights, variant, engine, padded, out, im2col_step, **parameters,
-        )[0]  # fmt: skip
+            attention_weights, variant, engine, padded, out, im2col_step, **parameters)[0]  # fmt: skip
     return _run_device(
         value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
-        padded, out, stream, im2col_step, parameters,
-    )  # fmt: skip
+        padded, out, stream, im2col_step, parameters)  # fmt: skip
 
 
 def _check_engine(engine):
@@ -83,9 +80,7 @@ def pick_engine(engine, chosen):
 def engine_for(engine, capability, what):
     """("gpu", Gpu) or ("cpu", None) for engine = auto, gpu, cpu; says why a GPU cannot be used."""
     _check_engine(engine)
-    if engine == "cpu":
-        return "cpu", None
-    gpu = find_gpu() if engine == "gpu" else gpu_or_none()
+    gpu = find_gpu() if engine == "gpu" else gpu_or_none() if engine == "auto" else None
     if gpu is None:
         return "cpu", None
     require(gpu, capability, what, runnable(gpu.capability))
@@ -132,8 +127,7 @@ def _launch(gpu, problem, name, parameters, locations, addresses, stream):
 
 def run_numpy(
     value, spatial_shapes, level_start_index, locations, weights, variant_name="auto", engine="auto",
-    padded=False, out=None, im2col_step=None, simulate_options=None, **parameters,
-):  # fmt: skip
+    padded=False, out=None, im2col_step=None, simulate_options=None, **parameters):  # fmt: skip
     """As ``ms_deform_attn`` for NumPy arrays; returns (out, the :class:`Bound` that ran)."""
     problem = check_problem(value, spatial_shapes, level_start_index, locations, weights, padded)
     check_im2col_step(im2col_step, problem.batch)
@@ -169,19 +163,15 @@ def check_on_device(value, spatial_shapes, level_start_index, locations, weights
     problem = check_problem(
         views["value"], on_host("spatial_shapes", spatial_shapes),
         on_host("level_start_index", level_start_index), views["sampling_locations"],
-        views["attention_weights"], padded,
-    )  # fmt: skip
+        views["attention_weights"], padded)  # fmt: skip
     return gpu, problem, tuple(views.values())
 
 
 def _run_device(
     value, spatial_shapes, level_start_index, locations, weights, name, padded, out, stream,
-    im2col_step, parameters,
-):  # fmt: skip
+    im2col_step, parameters):  # fmt: skip
     pick_variant(name).unresolved(**parameters)  # what is wrong there comes before all else
-    gpu, problem, views = check_on_device(
-        value, spatial_shapes, level_start_index, locations, weights, padded
-    )
+    gpu, problem, views = check_on_device(value, spatial_shapes, level_start_index, locations, weights, padded)
     check_im2col_step(im2col_step, problem.batch)
     if out is None:
         out = empty_like(value, problem.out_shape)

@@ -25,8 +25,7 @@ def problem_of(inputs):
     """The :class:`Problem` of a workload's inputs."""
     return check_problem(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
-        inputs.attention_weights, inputs.padded,
-    )  # fmt: skip
+        inputs.attention_weights, inputs.padded)  # fmt: skip
 
 
 def check_problem(
@@ -35,18 +34,14 @@ def check_problem(
     """A :class:`Problem` from objects with ``shape`` and ``dtype``; the index arrays are NumPy.
 
     Raises OperatorError for ranks, types or shapes that do not fit together, and ConfigError for a
-    number of channels that no kernel supports.
-    """
+    number of channels that no kernel supports."""
     arrays = {
         "value": value, "sampling_locations": sampling_locations, "attention_weights": attention_weights,
-        "spatial_shapes": spatial_shapes, "level_start_index": level_start_index,
-    }  # fmt: skip
+        "spatial_shapes": spatial_shapes, "level_start_index": level_start_index}  # fmt: skip
     for name, array in arrays.items():
         rank, letters = RANKS[name]
         if len(array.shape) != rank:
-            raise OperatorError(
-                f"{name} has shape {tuple(array.shape)}; it must have rank {rank}: {letters}"
-            )
+            raise OperatorError(f"{name} has shape {tuple(array.shape)}; it must have rank {rank}: {letters}")
         if 0 in array.shape:
             raise OperatorError(f"{name} has shape {tuple(array.shape)}: no dimension may be 0")
     dtypes = [_dtype_name(name, arrays[name], ITEMSIZE) for name in list(arrays)[:3]]
@@ -62,8 +57,7 @@ def check_problem(
     constants = Constants(levels, points, channels, dtype, location_dtype, weight_dtype)
     problem = Problem(
         batch, spatial_size, heads, queries,
-        make_levels(spatial_shapes, starts, padded), constants,
-    )  # fmt: skip
+        make_levels(spatial_shapes, starts, padded), constants)  # fmt: skip
     if problem.rows >= LIMIT:
         raise OperatorError(f"B*Q*H={problem.rows} must stay below 2^31; split the batch")
     plane = prod((spatial_size, heads, channels, ITEMSIZE[dtype]))
@@ -86,9 +80,7 @@ def _check_shapes(arrays):
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     value, locations = shapes["value"], shapes["sampling_locations"]
     if locations[5] != 2:
-        raise OperatorError(
-            f"sampling_locations ends in {locations[5]}; its last dimension is (x, y), size 2"
-        )
+        raise OperatorError(f"sampling_locations ends in {locations[5]}; its last dimension is (x, y), size 2")
     if shapes["attention_weights"] != locations[:5]:
         raise OperatorError(
             f"attention_weights has shape {shapes['attention_weights']}, but sampling_locations asks "
@@ -122,14 +114,11 @@ def _check_levels(spatial_shapes, starts, spatial_size, padded):
             hint = "; a data directory with one pixel of padding needs padded=True"
             if padded:
                 hint = "; it has no padding, so padded must be False"
-        raise OperatorError(
-            f"spatial_shapes says {sum(sizes)} positions but value has S={spatial_size}{hint}"
-        )
+        raise OperatorError(f"spatial_shapes says {sum(sizes)} positions but value has S={spatial_size}{hint}")
     for i, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         if start < 0 or start + size > spatial_size:
             raise OperatorError(
-                f"level_start_index[{i}]={start} with {size} positions does not lie inside "
-                f"S={spatial_size}"
+                f"level_start_index[{i}]={start} with {size} positions does not lie inside S={spatial_size}"
             )
 
 
@@ -156,9 +145,9 @@ def check_out(out, shape, dtype):
 def check_gradient(name, array):
     """Refuse an array of PyTorch or JAX whose gradient would be lost, since the operator has none yet.
 
-    Neither library is imported: an array of it means that it is there.
-    """
-    if getattr(array, "requires_grad", False) and _records_gradients():
+    Neither library is imported: an array of it means that it is there."""
+    torch = sys.modules.get("torch")
+    if getattr(array, "requires_grad", False) and (torch is None or torch.is_grad_enabled()):
         raise OperatorError(
             f"{name} requires a gradient, which this operator does not compute yet; pass {name}.detach(), or "
             "call it under torch.no_grad()"
@@ -169,8 +158,3 @@ def check_gradient(name, array):
             f"{name} is traced by JAX (jit, grad, vmap ...), which this operator cannot be; call it outside, "
             "with arrays that have values"
         )
-
-
-def _records_gradients():
-    torch = sys.modules.get("torch")
-    return torch is None or torch.is_grad_enabled()

@@ -16,8 +16,7 @@ from ..kernels import plain_tiles
 
 @dataclass(frozen=True, eq=False)
 class TileCheck:
-    """One sample of a row: its level and point, the tile's corner (x, y) in pixels, and both tiles
-    (2, 2, C), rows first."""
+    """One sample of a row: level, point, corner (x, y) in pixels, and both tiles (2, 2, C), rows first."""
 
     row: int
     level: int
@@ -45,8 +44,7 @@ def check_tiles(bound, arrays, row, simulate_options=None):
     """:class:`TileCheck` of all L*P samples of ``row`` = (b * Q + q) * H + h.
 
     ``bound`` is a ``bind.Bound`` whose configuration has debug, ``arrays`` are contiguous value, locations and
-    weights. Raises DebugError, and what the engines raise.
-    """
+    weights. Raises DebugError, and what the engines raise."""
     problem = bound.problem
     if not has_tiles(bound.config):
         raise DebugError(f"variant {bound.variant.name} was not built with debug=1, or has no tiles")
@@ -54,16 +52,12 @@ def check_tiles(bound, arrays, row, simulate_options=None):
         raise DebugError(f"row {row} does not exist: B*Q*H={problem.rows}")
     c = problem.constants
     samples = c.levels * c.points
-    delivered, plain = (
-        np.full((samples, 2, 2, c.channels), np.nan, arrays[0].dtype) for _ in range(2)
-    )
+    delivered, plain = (np.full((samples, 2, 2, c.channels), np.nan, arrays[0].dtype) for _ in range(2))
     corners = np.zeros((samples, 2), np.int32)
     bound.run(arrays, {"debug": delivered, "debug_row": row}, **(simulate_options or {}))
     _load_plainly(bound.gpu, problem, arrays, row, plain, corners)
     return [
-        TileCheck(
-            row, k // c.points, k % c.points, tuple(map(int, corners[k])), delivered[k], plain[k]
-        )
+        TileCheck(row, k // c.points, k % c.points, tuple(map(int, corners[k])), delivered[k], plain[k])
         for k in range(samples)
     ]
 

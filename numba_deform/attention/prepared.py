@@ -1,8 +1,8 @@
 """``prepare``: the operator for one shape, with all that does not change from call to call done once.
 
-For small problems, where launching takes longer than computing. A plan checks, builds, compiles and
-loads once; a call compares four arrays with what was prepared, writes their addresses into a block of
-arguments that is already there, and calls the driver. So it may be captured into a CUDA graph.
+For small problems, where launching takes longer than computing. A call compares four arrays with what was
+prepared, writes their addresses into a block of arguments that is already there, and calls the driver.
+So it may be captured into a CUDA graph.
 """
 
 import ctypes
@@ -28,30 +28,24 @@ KEPT_VALUES = 8  # how many values' tensor maps a plan keeps, beside those of ca
 
 def prepare(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
-    engine="auto", padded=False, **parameters,
-):  # fmt: skip
+    engine="auto", padded=False, **parameters):  # fmt: skip
     """A :class:`Prepared` for calls with arrays like these: the same shapes, types and GPU.
 
-    Arguments, checks and errors are those of :func:`ms_deform_attn`; nothing is computed. The arrays
-    are only looked at, but a first call with this very ``value`` finds its tensor maps made, so it may
-    be captured into a CUDA graph at once. On the GPU: arrays of PyTorch, CuPy, JAX, and of anything
-    else with DLPack or the CUDA array interface. NumPy arrays have to be contiguous; on the GPU engine
-    every call copies them.
+    Arguments, checks and errors are those of :func:`ms_deform_attn`; nothing is computed. A first call with
+    this very ``value`` finds its tensor maps made, so it may be captured into a CUDA graph at once. NumPy
+    arrays have to be contiguous; on the GPU engine every call copies them.
 
     ``variant="auto"`` chooses here and stays with it, and windows are fitted to ``sampling_locations``: others
     that lie elsewhere, as in another layer of a model, may take many times as long. So prepare a call
     for each layer; :meth:`Prepared.outside` tells when to prepare it again.
 
-    ``debug=True`` raises ConfigError: its bounded waits wait for the end of every launch.
-    """
+    ``debug=True`` raises ConfigError: it would wait for the end of every launch."""
     arrays = (value, sampling_locations, attention_weights)
     locations, on_host = sampling_locations, all_numpy(arrays, engine)
     chosen = pick_variant(variant)
     if on_host:
-        shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
-        problem = check_problem(
-            value, shapes, starts, sampling_locations, attention_weights, padded
-        )
+        levels = np.asarray(spatial_shapes), np.asarray(level_start_index)
+        problem = check_problem(value, *levels, sampling_locations, attention_weights, padded)
         _, gpu = pick_engine(engine, chosen)
     else:
         gpu, problem, views = check_on_device(
@@ -61,9 +55,8 @@ def prepare(
     fits = Fits()  # to these locations
     chosen, config, why = settle_variant(variant, gpu, problem, locations, parameters, fits)
     if getattr(config, "debug", False):
-        raise ConfigError(
-            "debug", True, "must be off in a prepared call, which waits for nothing; ms_deform_attn has it"
-        )  # fmt: skip
+        rule = "must be off in a prepared call, which waits for nothing; ms_deform_attn has it"
+        raise ConfigError("debug", True, rule)
     bound = Bound(problem, chosen, config, gpu, locations, fits=fits)
     return (_ForNumpy if on_host else _OnGpu)(bound, arrays, why)
 
@@ -139,8 +132,7 @@ class Prepared:
     with the same ``value`` beforehand mends it. A graph uses this object's memory: keep both.
 
     ``variant``, ``config`` and ``problem`` are those of the registry and the operator, ``why`` says how "auto"
-    came to its choice.
-    """
+    came to its choice."""
 
     def __init__(self, bound, arrays, why, gpu):
         self.variant, self.config, self.why = bound.variant, bound.config, why
@@ -165,8 +157,7 @@ class Prepared:
         address, facts = _reader(type(array))(name, array)
         if facts != self._wanted[name]:
             raise OperatorError(
-                f"{name} is {_in_words(*facts)}; this call was prepared for "
-                f"{_in_words(*self._wanted[name])}"
+                f"{name} is {_in_words(*facts)}; this call was prepared for {_in_words(*self._wanted[name])}"
             )
         return address
 
@@ -176,7 +167,7 @@ class Prepared:
         parameters = " ".join(f"{name}={value}" for name, value in vars(self.config).items())
         auto = f"auto: {self.why}; " if self.why else ""
         return (
-            f"{auto}{self.variant.name} ({parameters}) on {self._place()}: B={p.batch} S={p.spatial_size} "
+            f"{auto}{self.variant.name} ({parameters}) on {self._place}: B={p.batch} S={p.spatial_size} "
             f"Q={p.queries} H={p.heads} C={c.channels} L={c.levels} P={c.points} {c.dtype}, locations "
             f"{c.location_dtype}, weights {c.weight_dtype}"
         )
@@ -186,19 +177,15 @@ class Prepared:
         captured graphs included; waits for the GPU.
 
         None without a launch, and for a variant without windows. ``auto`` takes windows below some
-        0.002 to 0.006, the more the fewer samples a row has.
-        """
+        0.002 to 0.006, the more the fewer samples a row has."""
         with self._lock:
             return self._bound.outside()
 
     def host_overhead(self, value, sampling_locations, attention_weights, out, calls=1000):
         """Microseconds that a call takes on the host: the median of ``calls`` calls.
 
-        It is the time from calling the plan until it returns: looking at the four arrays, finding the
-        caller's stream and the tensor maps, writing the arguments, and the driver's launch. Not in it:
-        allocating ``out``, and the kernel, since the GPU's queue is emptied every 50 calls and never
-        fills. Raises OperatorError for NumPy arrays, whose calls copy or compute on the host.
-        """
+        Not in it: allocating ``out``, and the kernel, since the GPU's queue is emptied every 50 calls and never
+        fills. Raises OperatorError for NumPy arrays, whose calls copy or compute on the host."""
         if self.gpu is None:
             raise OperatorError("host_overhead is that of launches: prepare with arrays on a GPU")
         arrays = (value, sampling_locations, attention_weights, out)
@@ -208,7 +195,7 @@ class Prepared:
 class _OnGpu(Prepared):
     def __init__(self, bound, arrays, why=""):
         super().__init__(bound, arrays, why, bound.gpu)
-        gpu = bound.gpu
+        gpu, self._place = bound.gpu, bound.gpu.describe()
         # The kernel's arguments hold these four, and one for each kind of maps, wherever they stand.
         self._operands = [ctypes.c_uint64() for _ in range(4)]
         self._map_arguments = {}  # (kind, box, l2_promotion) -> ctypes.c_uint64
@@ -256,8 +243,7 @@ class _OnGpu(Prepared):
         self._maps.move_to_end(address)
         if capturing:
             self._captured.add(address)
-        kinds = zip(self._map_arguments.values(), self._maps[address], strict=True)
-        for argument, maps in kinds:
+        for argument, maps in zip(self._map_arguments.values(), self._maps[address], strict=True):
             argument.value = maps.address
 
     def _make_maps(self, address):
@@ -266,13 +252,8 @@ class _OnGpu(Prepared):
         if len(spare) >= KEPT_VALUES:
             self.gpu.device.sync()  # a launch may be reading them
             del self._maps[spare[0]]
-        self._maps[address] = [
-            device_maps(self.gpu, self.problem, address, *options)
-            for options in self._map_arguments
-        ]
-
-    def _place(self):
-        return self.gpu.describe()
+        make = functools.partial(device_maps, self.gpu, self.problem, address)
+        self._maps[address] = [make(*options) for options in self._map_arguments]
 
 
 def host_microseconds(gpu, call, calls=1000, together=50):
@@ -293,8 +274,9 @@ class _ForNumpy(Prepared):
 
     def __init__(self, bound, arrays, why):
         super().__init__(bound, arrays, why, None)
-        self._dtype, self._plan = arrays[0].dtype, None
+        self._dtype, self._plan, self._place = arrays[0].dtype, None, "the CPU engine"
         if bound.gpu:
+            self._place = f"{bound.gpu.describe()}, with copies"
             self._copies = OnGpu(bound.gpu, bound.problem, arrays)
             self._plan = _OnGpu(bound, self._copies.inputs)
 
@@ -315,6 +297,3 @@ class _ForNumpy(Prepared):
             self._plan(*self._copies.inputs, self._copies.out)
             out[...] = self._copies.out.to_numpy()
         return out
-
-    def _place(self):
-        return self._plan._place() + ", with copies" if self._plan else "the CPU engine"

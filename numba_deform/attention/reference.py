@@ -8,8 +8,6 @@ The bilinear sample is `grid_sample(2 * location - 1, mode="bilinear", padding_m
 align_corners=False)` of PyTorch: pixel centres lie at (i + 0.5) / size, outside is zero.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,9 +23,8 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 def reference(
-    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False,
-    rows=None,
-) -> np.ndarray:  # fmt: skip
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False, rows=None
+) -> np.ndarray:
     """Exact output, float64: (B, Q, H*C), or (len(rows), H*C) for `rows` = flat indices b*Q + q.
 
     value (B, S, H, C); spatial_shapes (L, 2) as (h, w); level_start_index (L,);
@@ -38,11 +35,9 @@ def reference(
     contributes zero, and nothing is read for it: NaN or inf elsewhere in value cannot leak in.
     padded=True: level l is stored as (h+2) x (w+2) positions with a border of one pixel, which is
     never read; level_start_index then counts padded positions.
-    Raises ValueError where shapes do not fit together or rows leave 0 .. B*Q - 1.
-    """
+    Raises ValueError where shapes do not fit together or rows leave 0 .. B*Q - 1."""
     value, locations, weights = map(np.asarray, (value, sampling_locations, attention_weights))
-    shapes = np.asarray(spatial_shapes, np.int64)
-    starts = np.asarray(level_start_index, np.int64)
+    shapes, starts = (np.asarray(index, np.int64) for index in (spatial_shapes, level_start_index))
     _check(value, shapes, starts, locations, weights, padded)
     B, S, H, C = value.shape
     Q, L, P = locations.shape[1], locations.shape[3], locations.shape[4]
@@ -58,14 +53,10 @@ def reference(
             table[:S] = value[b, :, h]
             for first in range(0, len(places), chunk):
                 place = places[first : first + chunk]
+                of_head = b, query[place], h
                 index, factor = _neighbours(
-                    locations[b, query[place], h].astype(np.float64),
-                    weights[b, query[place], h].astype(np.float64),
-                    shapes,
-                    starts,
-                    border=1 if padded else 0,
-                    nowhere=S,
-                )
+                    locations[of_head].astype(np.float64), weights[of_head].astype(np.float64), shapes,
+                    starts, border=1 if padded else 0, nowhere=S)  # fmt: skip
                 with np.errstate(invalid="ignore", over="ignore"):  # 0 * inf is NaN, as on a GPU
                     total = np.matmul(factor[:, None, :], table[index])  # (R, 1, K) @ (R, K, C)
                 out[place, h * C : (h + 1) * C] = total[:, 0]
@@ -88,8 +79,7 @@ class Exact:
             rows = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
         return cls(rows, reference(
             i.value, i.spatial_shapes, i.level_start_index, i.sampling_locations,
-            i.attention_weights, padded=i.padded, rows=rows,
-        ))  # fmt: skip
+            i.attention_weights, padded=i.padded, rows=rows))  # fmt: skip
 
     def error(self, out) -> float:
         """`relative_error` of an output (B, Q, H*C) in these rows; NaN if any element of any row is NaN."""
@@ -102,17 +92,14 @@ def _neighbours(locations, weights, shapes, starts, border, nowhere):
     """What R queries of one head read: position along S and factor, both (R, L*P*4).
 
     locations (R, L, P, 2) and weights (R, L, P) in float64. Skipped neighbours get the position
-    `nowhere` and the factor 0.
-    """
+    `nowhere` and the factor 0."""
     height, width = shapes[:, 0, None], shapes[:, 1, None]  # (L, 1) beside (R, L, P)
     start, pitch = starts[:, None], width + 2 * border
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and inf compare as outside
         x = locations[..., 0] * width - 0.5
         y = locations[..., 1] * height - 0.5
         near = (x > -1) & (x < width) & (y > -1) & (y < height)
-        x = np.where(near, x, 0.0)
-        y = np.where(near, y, 0.0)
-        weights = np.where(near, weights, 0.0)
+        x, y, weights = (np.where(near, numbers, 0.0) for numbers in (x, y, weights))
         left, top = np.floor(x), np.floor(y)
         to_right, to_bottom = x - left, y - top
         left, top = left.astype(np.int64), top.astype(np.int64)
@@ -135,19 +122,15 @@ def _check(value, shapes, starts, locations, weights, padded):
     B, S, H, _ = value.shape
     if shapes.ndim != 2 or shapes.shape[1] != 2 or starts.shape != shapes.shape[:1]:
         raise ValueError(
-            f"spatial_shapes {shapes.shape} and level_start_index {starts.shape} must be "
-            "(L, 2) and (L,)"
+            f"spatial_shapes {shapes.shape} and level_start_index {starts.shape} must be (L, 2) and (L,)"
         )
     L = len(shapes)
     shape = locations.shape
     if len(shape) != 6 or (shape[0], shape[2], shape[3], shape[5]) != (B, H, L, 2):
-        raise ValueError(
-            f"sampling_locations has shape {shape}; it must be (B={B}, Q, H={H}, L={L}, P, 2)"
-        )
+        raise ValueError(f"sampling_locations has shape {shape}; it must be (B={B}, Q, H={H}, L={L}, P, 2)")
     if weights.shape != locations.shape[:-1]:
         raise ValueError(
-            f"attention_weights has shape {weights.shape}; sampling_locations asks for "
-            f"{locations.shape[:-1]}"
+            f"attention_weights has shape {weights.shape}; sampling_locations asks for {locations.shape[:-1]}"
         )
     grown = shapes + (2 if padded else 0)
     sizes = grown[:, 0] * grown[:, 1]
@@ -168,9 +151,7 @@ def _checked_rows(rows, count) -> np.ndarray:
         raise ValueError(f"rows must be a list of whole numbers, not {rows.dtype} {rows.shape}")
     rows = rows.astype(np.int64)
     if ((rows < 0) | (rows >= count)).any():
-        raise ValueError(
-            f"rows must lie in 0 .. {count - 1} (b*Q + q), not {rows.min()} .. {rows.max()}"
-        )
+        raise ValueError(f"rows must lie in 0 .. {count - 1} (b*Q + q), not {rows.min()} .. {rows.max()}")
     return rows
 
 
@@ -178,8 +159,7 @@ def relative_error(out, ref) -> float:
     """||out - ref|| / ||ref|| over all elements in float64; ||out|| where ref is zero.
 
     NaN if any element of either is NaN, so `relative_error(...) < tolerance` is False for it.
-    Raises ValueError where the shapes differ: broadcasting would compare the wrong elements.
-    """
+    Raises ValueError where the shapes differ: broadcasting would compare the wrong elements."""
     out, ref = np.asarray(out), np.asarray(ref)
     if out.shape != ref.shape:
         raise ValueError(f"out has shape {out.shape} but ref has shape {ref.shape}")

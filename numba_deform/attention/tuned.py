@@ -46,8 +46,7 @@ def path():
     """The file's Path, whether it is there or not."""
     if os.environ.get(VARIABLE):
         return Path(os.environ[VARIABLE])
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "numba-deform" / "tuned.json"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba-deform" / "tuned.json"
 
 
 def kind_of(problem):
@@ -80,10 +79,9 @@ def keep(gpu, problem, answer):
 
 def forget(problems=None):
     """Drop the answers for these problems, or all, of every GPU; returns how many there were."""
-    entries, left = _entries(), []
-    if problems is not None:
-        kinds = [kind_of(problem) for problem in problems]
-        left = [entry for entry in entries if entry["kind"] not in kinds]
+    entries = _entries()
+    kinds = None if problems is None else [kind_of(problem) for problem in problems]
+    left = [entry for entry in entries if kinds is not None and entry["kind"] not in kinds]
     if len(left) < len(entries):
         save(path(), {"answers": left})
     return len(entries) - len(left)
@@ -109,8 +107,5 @@ def _sources():
 def _candidate(stored):
     if stored is None:
         return None
-    parameters = tuple(
-        (name, tuple(value) if isinstance(value, list) else value)
-        for name, value in stored["parameters"]
-    )
-    return Candidate(**{**stored, "parameters": parameters})
+    pairs = ((k, tuple(v) if isinstance(v, list) else v) for k, v in stored["parameters"])
+    return Candidate(**{**stored, "parameters": tuple(pairs)})

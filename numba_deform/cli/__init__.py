@@ -2,22 +2,20 @@
 
 Every command is a function from its words to an exit status: 0 right, 1 a wrong result, 2 bad input.
 What is computed lives in ``measure/``; here are parsing and printing. A module of this package enters its
-commands by ``keys.command``.
-"""
+commands by ``keys.command``."""
 
 import os
 import re
 import subprocess
 import sys
 
-from .. import __version__
 from ..compiler.sass import ToolMissing
 from ..engines.cpu import SimFault
 from ..engines.gpu.device import GpuMissing, is_cuda_error
 from ..engines.tensormap import DriverMissing
 from ..measure.parameters import REAL, TEXT
 from ..measure.worker import run_program
-from . import bench, budget, bugs, keys, run, timeline, tools  # noqa: F401  (they enter their commands)
+from . import bench, budget, bugs, keys, run, tools  # noqa: F401  (they enter their commands)
 from .keys import BAD_INPUT, COMMANDS, INTERRUPTED, KEYS, RIGHT, Key, UsageError, closest, verdict
 
 TIME_LIMIT = Key("time_limit", REAL, "seconds")
@@ -67,8 +65,8 @@ Examples:
   numba-deform tune workload=detr-encoder-b4 patterns='local(2)',uniform
   numba-deform plot file=spread.json x=sigma out=spread.png
 """
-EITHER = "takes the GPU if there is one, else the CPU engine"
-GPU = {"no": "needs no GPU", "yes": "needs a GPU", "either": EITHER}
+GPU = {"no": "needs no GPU", "yes": "needs a GPU",
+       "either": "takes the GPU if there is one, else the CPU engine"}  # fmt: skip
 
 
 def help(words):
@@ -82,10 +80,7 @@ def help(words):
     print(f"numba-deform {command} key=value ...")
     gpu, about = re.search(rf"^  {command} +(\w+) +(.+)$", USAGE, re.M).groups()
     print(f"{about}; {GPU[gpu]}\n")
-    rows = [
-        (key.name, key.help if key.kind is TEXT else f"{key.help} ({key.kind.accepts})")
-        for key in KEYS[command]
-    ]
+    rows = [(k.name, k.help + f" ({k.kind.accepts})" * (k.kind is not TEXT)) for k in KEYS[command]]
     if keys.VARIANT in KEYS[command]:
         rows.append(("...", "and the variant's own parameters: see numba-deform variants"))
     for name, text in rows:
@@ -96,15 +91,13 @@ def help(words):
 COMMANDS["help"] = help
 
 
-# --- the program ----------------------------------------------------------------------------------
 def _command(word):
     if word in COMMANDS:
         return word
     if "=" in word:
         raise UsageError(f"there is no command before {word}; try: numba-deform run {word} ...")
-    raise UsageError(
-        f"unknown command {word}{closest(word, COMMANDS)} (there are {', '.join(COMMANDS)})"
-    )
+    known = ", ".join(COMMANDS)
+    raise UsageError(f"unknown command {word}{closest(word, COMMANDS)} (there are {known})")
 
 
 def main(argv=None):
@@ -113,7 +106,8 @@ def main(argv=None):
     if not words or words[0] in ("-h", "--help"):
         words = ["help"]
     if words == ["--version"]:
-        print(f"numba-deform {__version__}")
+        package, _, _ = __package__.partition(".")  # loaded before this, which is a part of it
+        print(f"numba-deform {sys.modules[package].__version__}")
         return RIGHT
     try:
         if words[0].startswith("time_limit="):

@@ -26,6 +26,7 @@ OUT = Key("out", TEXT, "the JSON file to write")
 REPEATS = Key("repeats", COUNT, "timed rounds, default 10")
 LIMIT = Key("limit", COUNT, "seconds that one configuration may take before it is stopped")
 SEED = Key("seed", WHOLE, "of the random inputs, default 1")
+SETTINGS = ("repeats", "seed", "limit", "warm_up", "retry")
 FILE = Key("file", TEXT, "a JSON file of bench or sweep")
 MARKDOWN = Key("markdown", FLAG, "print Markdown instead")
 DTYPES = Key("dtype", TEXT, f"one or more of {','.join(NUMPY_DTYPES)}; default: the workload's own")
@@ -42,12 +43,11 @@ GRID = (  # these, and the variants' parameters, take lists by commas
     "bench",
     Key("variants", TEXT, "direct,tma:stages=3,lanes=4,... or all; linked=1 is a parameter too"),
     Key("workload", TEXT, f"all, or some by commas of {', '.join(PRESETS)}; default seeds"),
-    Key("patterns", TEXT, "seed,uniform,local(2),...; default: the workload's own"),
-    DTYPES, REPEATS,
-    Key("warm_up", COUNT, "runs before each timed one, default 1"),
+    Key("patterns", TEXT, "seed,uniform,local(2),...; default: the workload's own"), DTYPES,
+    REPEATS, Key("warm_up", COUNT, "runs before each timed one, default 1"),
     Key("profile", FLAG, "counters by Nsight Compute, if it is installed; also --profile"),
-    Key("peers", TEXT, f"1 for all ({', '.join(PEERS)}), 0, or names and module:function"),
-    SEED, LIMIT, keys.ENGINE_KEY, OUT, MARKDOWN, raw=True,
+    Key("peers", TEXT, f"1 for all ({', '.join(PEERS)}), 0, or names and module:function"), SEED,
+    LIMIT, keys.ENGINE_KEY, OUT, MARKDOWN, raw=True,
 )  # fmt: skip
 def run_bench(words):
     """Exit status 1 when a variant failed."""
@@ -62,14 +62,17 @@ def run_bench(words):
         raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
     with console().status("") as status:
         document = bench(
-            gpu, workloads, entries, options.get("repeats", 10),
-            _listed(options["peers"]) if peers is None else peers, options.get("seed", 1),
-            options.get("limit", 300), options.get("warm_up", 1),
-            lambda text: status.update(escape(text)), counters,
+            gpu, workloads, entries, peer_names=_listed(options["peers"]) if peers is None else peers,
+            progress=lambda text: status.update(escape(text)), profile=counters, **_settings(options),
         )  # fmt: skip
     _show(document, options)
     failed = [r for r in document["rows"] if r["kind"] == "variant" and "error_text" in r]
     return WRONG if failed else RIGHT
+
+
+def _settings(options):
+    """What was asked of a measurement; the rest has the defaults of ``bench``, ``sweep`` and ``tune``."""
+    return {name: options[name] for name in SETTINGS if name in options}
 
 
 def _listed(text):
@@ -95,10 +98,8 @@ def _gpu(options, workloads):
             ) from None
     for workload in workloads:
         if workload.samples > CPU_SAMPLES:
-            raise UsageError(
-                f"{workload.name} has {workload.samples:,} samples, too many for the CPU engine "
-                f"(at most {CPU_SAMPLES:,}): choose workload=tiny or workload=quick"
-            )
+            raise UsageError(f"{workload.name} has {workload.samples:,} samples, too many for the CPU engine "
+                             f"(at most {CPU_SAMPLES:,}): choose workload=tiny or workload=quick")
     return None
 
 
@@ -113,11 +114,9 @@ def _show(document, options, parts=None):
         say("written", save(options["out"], document))
 
 
-@command(
-    "sweep",
-    OUT, REPEATS, SEED, LIMIT, keys.ENGINE_KEY, Key("retry", FLAG, "again what failed before"),
-    *GRID, Key("...", TEXT, "parameters of the variants: lists too, such as stages=1,2,3"), raw=True,
-)  # fmt: skip
+@command("sweep", OUT, REPEATS, SEED, LIMIT, keys.ENGINE_KEY,
+         Key("retry", FLAG, "again what failed before"), *GRID,
+         Key("...", TEXT, "parameters of the variants: lists too, such as stages=1,2,3"), raw=True)  # fmt: skip
 def run_sweep(words):
     """Every key that is not the command's own is a list of the grid."""
     pairs = split_pairs(words)
@@ -135,25 +134,18 @@ def run_sweep(words):
     gpu = _gpu(options, [point.workload for point in points])
     out = options.pop("out")
     with _bar() as advance:
-        document = sweep(
-            points, out, gpu, options.get("repeats", 10), options.get("seed", 1),
-            options.get("limit", 120), options.get("retry", False), progress=advance,
-        )  # fmt: skip
+        document = sweep(points, out, gpu, progress=advance, **_settings(options))
     _show(document, options)
     say("written", out)
     return RIGHT
 
 
-@command(
-    "tune",
-    Key("workload", TEXT, "presets by commas, default seeds"),
-    Key("patterns", TEXT, f"where samples fall, by commas, default {','.join(PATTERNS)}"),
-    DTYPES,
-    Key("variants", TEXT, f"what to try, default {CANDIDATES}"),
-    Key("repeats", COUNT, "timed rounds, default 30"), SEED, LIMIT,
-    Key("out", TEXT, "a JSON file for the measurements; the answer is kept without it"),
-    Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"),
-)  # fmt: skip
+@command("tune", Key("workload", TEXT, "presets by commas, default seeds"),
+         Key("patterns", TEXT, f"where samples fall, by commas, default {','.join(PATTERNS)}"),
+         DTYPES, Key("variants", TEXT, f"what to try, default {CANDIDATES}"),
+         Key("repeats", COUNT, "timed rounds, default 30"), SEED, LIMIT,
+         Key("out", TEXT, "a JSON file for the measurements; the answer is kept without it"),
+         Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"))
 def run_tune(options):
     """Exit status 1 when a candidate was wrong or failed."""
     workloads = _workloads(options, PATTERNS)
@@ -164,10 +156,7 @@ def run_tune(options):
     entries = parse_entries(options.get("variants", CANDIDATES))
     gpu = _gpu(options, workloads)
     with _bar() as advance:
-        document, kept = tune(
-            gpu, workloads, entries, options.get("repeats", 30), options.get("seed", 1),
-            options.get("limit", 300), progress=advance,
-        )  # fmt: skip
+        document, kept = tune(gpu, workloads, entries, progress=advance, **_settings(options))
     _show(document, options)
     for workload, answer in kept:
         say("keeps", f"for problems like {workload.name}: {_in_words(answer)}")
@@ -188,10 +177,8 @@ def _in_words(answer):
 
 @contextmanager
 def _bar():
-    columns = (
-        progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(), progress.TextColumn("{task.description}"),
-    )  # fmt: skip
+    columns = (progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn(),
+               progress.TimeRemainingColumn(), progress.TextColumn("{task.description}"))  # fmt: skip
     with progress.Progress(*columns, console=console()) as bar:
         task = bar.add_task("")
         yield lambda done, total, label: bar.update(
@@ -199,11 +186,9 @@ def _bar():
         )
 
 
-@command(
-    "table",
-    FILE, MARKDOWN, Key("summary", FLAG, "variants against workloads, and what costs each of them time"),
-    Key("variants", TEXT, "of a summary only these, by commas and as they stand in it"),
-)  # fmt: skip
+@command("table", FILE, MARKDOWN,
+         Key("summary", FLAG, "variants against workloads, and what costs each of them time"),
+         Key("variants", TEXT, "of a summary only these, by commas and as they stand in it"))  # fmt: skip
 def run_table(options):
     """The table of a file; a summary of several."""
     if "file" not in options:
@@ -221,8 +206,7 @@ def run_table(options):
 
 
 @command(
-    "plot",
-    FILE, Key("out", TEXT, "the picture to write, .png or .svg"),
+    "plot", FILE, Key("out", TEXT, "the picture to write, .png or .svg"),
     Key("x", TEXT, "time against sigma of local(...), queries, or a parameter; a sweep's: stages"),
 )  # fmt: skip
 def run_plot(options):

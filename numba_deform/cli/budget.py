@@ -16,9 +16,8 @@ from . import keys
 from .inputs import check_architecture, make_constants, try_inspect
 from .keys import RIGHT, Key, command, console, in_words, say, split_pairs, variant_options
 
-REGISTERS = Kind(
-    f"a whole number from 0 to {MAX_REGISTERS}", int, lambda number: 0 <= number <= MAX_REGISTERS
-)
+REGISTERS = Kind(f"a whole number from 0 to {MAX_REGISTERS}", int,
+                 lambda number: 0 <= number <= MAX_REGISTERS)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,7 @@ class Row:
     refusal     why it cannot run, or None
     config, budget  both None where it is refused for more than its size
     spills      loads from local memory, or None
-    unknown     why the registers are not known, or ""
-    """
+    unknown     why the registers are not known, or nothing"""
 
     parameters: dict
     refusal: ConfigError | None = None
@@ -41,23 +39,18 @@ class Row:
 
 
 @command(
-    "budget",
-    keys.VARIANT, *keys.COMPILED_FOR,
+    "budget", keys.VARIANT, *keys.COMPILED_FOR,
     Key("registers", REGISTERS, "of a thread, instead of compiling to find out; 0 leaves them out"),
-    Key("markdown", FLAG, "print the table as Markdown"),
-    raw=True,
+    Key("markdown", FLAG, "print the table as Markdown"), raw=True,
 )  # fmt: skip
 def budget(words):
     """A long form for one configuration, a table for several."""
     options, chosen, swept, grid = expand(split_pairs(words))
-    architecture = options.get("arch", "sm_90a")
-    check_architecture(architecture, chosen)
+    architecture = check_architecture(options, chosen)
     limits_of(architecture)  # refuses one without known limits before anything is compiled
     constants = make_constants(options)
-    rows = [
-        _examine(chosen, parameters, constants, architecture, options.get("registers"))
-        for parameters in grid
-    ]
+    given = options.get("registers")
+    rows = [_examine(chosen, parameters, constants, architecture, given) for parameters in grid]
     title = f"{chosen.name} for {architecture}: {chosen.summary}"
     if options.get("markdown"):
         headers, cells, notes = _table(rows, swept)
@@ -113,7 +106,6 @@ def _examine(chosen, parameters, constants, architecture, registers):
     return Row(parameters, refusal, config, needs, inspection and inspection.spill_loads, unknown)
 
 
-# --- one configuration ----------------------------------------------------------------------------
 def _print_row(row, architecture):
     needs = row.budget
     say("configuration", in_words(vars(row.config)))
@@ -124,7 +116,8 @@ def _print_row(row, architecture):
         how = f"{needs.allocated:,} dynamic at launch, with room to align"
     say("shared memory", f"{needs.total:,} bytes ({needs.total / KB:.2f} KB) a block, {how}")
     for size, left in needs.left.items():
-        say(size, _fits(left, SIZES[size]))
+        over = f"does not fit: {-left:,} bytes over ({-100 * left / SIZES[size]:.1f} %)"
+        say(size, f"fits, {left:,} bytes left" if left >= 0 else over)
     say("registers", _registers(row))
     held = needs.occupancy
     share = f"{100 * needs.resident:.1f} % of {needs.limits.warps}"
@@ -135,12 +128,6 @@ def _print_row(row, architecture):
         say("refused", row.refusal)
 
 
-def _fits(left, size):
-    if left >= 0:
-        return f"fits, {left:,} bytes left"
-    return f"does not fit: {-left:,} bytes over ({-100 * left / size:.1f} %)"
-
-
 def _registers(row):
     if row.unknown:
         return f"not known: {row.unknown}"
@@ -148,7 +135,6 @@ def _registers(row):
     return f"{row.budget.registers} a thread{spills}"
 
 
-# --- a grid ---------------------------------------------------------------------------------------
 def _table(rows, swept):
     """(headers, cells of each row, notes): texts; a refused row ends with the number of a note."""
     budgets = [row.budget for row in rows if row.budget]
@@ -157,10 +143,8 @@ def _table(rows, swept):
     refusals = list(dict.fromkeys(str(row.refusal) for row in rows if row.refusal))
     unknown = list(dict.fromkeys(row.unknown for row in rows if row.unknown))
     sizes = [size.partition(" KB")[0] + " KB" for size in SIZES]
-    headers = [
-        *swept, *parts, "bytes", *sizes, "registers", *["spill loads"] * spilled, "blocks", "warps",
-        "occupancy", "limited by",
-    ]  # fmt: skip
+    headers = [*swept, *parts, "bytes", *sizes, "registers", *["spill loads"] * spilled, "blocks",
+               "warps", "occupancy", "limited by"]  # fmt: skip
     cells = []
     for row in rows:
         given = [show(row.parameters[name]) for name in swept]

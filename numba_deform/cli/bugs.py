@@ -12,22 +12,18 @@ from ..measure.parameters import COUNT, FLAG, Kind, one_of
 from . import keys
 from .keys import RIGHT, Key, UsageError, closest, command, console, say, verdict
 
-SCHEDULES = Kind(
-    f"{COUNT.accepts}, or all", lambda text: text if text == "all" else COUNT.parse(text)
-)
+SCHEDULES = Kind(f"{COUNT.accepts}, or all",
+                 lambda text: text if text == "all" else COUNT.parse(text))  # fmt: skip
 WRONG_NUMBERS = "nothing: only the numbers are wrong"
 
 
-@command(
-    "bugs",
-    Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
-    Key("fixed", FLAG, "run the right twin instead"),
-    Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
-    Key("schedules", SCHEDULES, "CPU engine: try that many orders of the threads, or all"),
-    Key("limit", COUNT, f"CPU engine: with schedules=all, at most that many, default {LIMIT}"),
-    *keys.SIMULATION[1:],
-    raw=True,
-)
+@command("bugs",
+         Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
+         Key("fixed", FLAG, "run the right twin instead"),
+         Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
+         Key("schedules", SCHEDULES, "CPU engine: try that many orders of the threads, or all"),
+         Key("limit", COUNT, f"CPU engine: with schedules=all, at most that many, default {LIMIT}"),
+         *keys.SIMULATION[1:], raw=True)  # fmt: skip
 def bugs(words):
     """A list of them; ``bugs NAME`` tells one's story and runs it."""
     if not words:
@@ -47,7 +43,7 @@ def bugs(words):
     _tell(bug)
     if engine == "gpu":
         return _on_gpu(bug, fixed, debug)
-    return _twin_on_cpu(bug, options) if fixed else _on_cpu(bug, options)
+    return _on_cpu(bug, fixed, options)
 
 
 def _list():
@@ -81,14 +77,11 @@ def _tell(bug):
         for code in text.splitlines():
             print(f"    {code}")
     say("cure", bug.cure)
-    say(
-        "on a GPU",
-        "it may hang" if bug.hangs else "it ends, with wrong numbers or an error, or by luck right",
-    )
+    ends = "it ends, with wrong numbers or an error, or by luck right"
+    say("on a GPU", "it may hang" if bug.hangs else ends)
     print()
 
 
-# --- the CPU engine -------------------------------------------------------------------------------
 def _check_all(options):
     if options.get("schedules") != "all":
         if "limit" in options:
@@ -99,25 +92,18 @@ def _check_all(options):
             raise UsageError(f"{key} does not go with schedules=all, which tries all of them")
 
 
-def _simulate(bug, with_fault, options):
-    """Run it; returns (what was covered, launch) or raises the SimFault."""
-    kernel, launch = bug.kernel(with_fault), bug.arguments()
+def _on_cpu(bug, fixed, options):
+    """Run the bug, or its right twin, in the orders that ``options`` ask for."""
+    kernel, launch = bug.kernel(not fixed), bug.arguments()
     what = (kernel, launch.grid, kernel.threads, launch.args, launch.shared_bytes)
-    if options.get("schedules") == "all":
-        return f"; {explore(*what, limit=options.get('limit', LIMIT))}", launch
-    report = simulate(
-        *what,
-        seed=options.get("schedule_seed", 0),
-        schedules=options.get("schedules", 1),
-        landing=options.get("landing", "late"),
-    )
-    return f" in {report.schedules} schedules", launch
-
-
-def _on_cpu(bug, options):
     try:
-        covered, launch = _simulate(bug, True, options)
+        if options.get("schedules") == "all":
+            covered = f"; {explore(*what, limit=options.get('limit', LIMIT))}"
+        else:
+            covered = f" in {simulate(*what, **keys.simulation_options(options)).schedules} schedules"
     except SimFault as fault:
+        if fixed:
+            raise
         print(fault)
         print(f"  replay schedule_seed={fault.seed} landing={fault.landing}")
         if not bug.reports(fault):
@@ -125,19 +111,10 @@ def _on_cpu(bug, options):
         return verdict(bug.reports(fault))
     wrong = launch.wrong()
     say("rules", f"none was broken{covered}")
-    say("result", f"{wrong} of {launch.out.size} elements are wrong")
-    return verdict(not bug.faults and wrong > 0)
+    say("result", f"{wrong} of {launch.out.size} elements are wrong" if wrong or not fixed else "right")
+    return verdict(not wrong if fixed else not bug.faults and wrong > 0)
 
 
-def _twin_on_cpu(bug, options):
-    covered, launch = _simulate(bug, False, options)
-    say("rules", f"none was broken{covered}")
-    wrong = launch.wrong()
-    say("result", f"{wrong} of {launch.out.size} elements are wrong" if wrong else "right")
-    return verdict(not wrong)
-
-
-# --- the GPU --------------------------------------------------------------------------------------
 def _on_gpu(bug, fixed, debug):
     """The twin has to be right; a planted fault may do anything, and what it did is shown."""
     outcome = run_on_gpu(bug, fixed, debug=debug)

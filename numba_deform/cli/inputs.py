@@ -81,10 +81,8 @@ def make_workload(options, default):
 
 
 def _directory_source(options):
-    _refuse(
-        options, ("dtype", "location_dtype", "pattern", "outside", "seed", "image"),
-        "does not go with dir: the files say it (float16)",
-    )  # fmt: skip
+    _refuse(options, ("dtype", "location_dtype", "pattern", "outside", "seed", "image"),
+            "does not go with dir: the files say it (float16)")  # fmt: skip
     base = preset(options.get("workload", "quick"))
     numbers = {name: options.get(name, getattr(base, name)) for name in NUMBERS}
     padded = options.get("padded")
@@ -92,16 +90,13 @@ def _directory_source(options):
         numbers["spatial_size"] = int(level_sizes(base.levels, padded).sum())
     text = f"{options['dir']}: " + " ".join(f"{k}={v}" for k, v in numbers.items())
     constants = Constants(numbers["num_levels"], numbers["num_points"], numbers["channels"])
-    return Source(
-        text, numbers, constants, lambda: read_directory(options["dir"], **numbers, padded=padded)
-    )
+    return Source(text, numbers, constants,
+                  lambda: read_directory(options["dir"], **numbers, padded=padded))  # fmt: skip
 
 
 def _picture_source(options, engine):
-    _refuse(
-        options, ("batch", "spatial_size", "padded", "pattern", "outside", "location_dtype"),
-        "does not go with workload=picture",
-    )  # fmt: skip
+    _refuse(options, ("batch", "spatial_size", "padded", "pattern", "outside", "location_dtype"),
+            "does not go with workload=picture")  # fmt: skip
     taken = ("num_heads", "channels", "num_levels", "num_points", "dtype", "image", "seed")
     settings = {key: options[key] for key in taken if key in options}
     queries = options.get("num_query")
@@ -119,7 +114,6 @@ def _refuse(options, keys, why):
             raise UsageError(f"{key} {why}")
 
 
-# --- checks ---------------------------------------------------------------------------------------
 def check_duration(source, options):
     """Refuse what would take the CPU engine longer than ``PATIENCE``, unless force=1."""
     seconds = source.seconds(options)
@@ -127,20 +121,16 @@ def check_duration(source, options):
         return
     fitting = int(source.numbers["num_query"] * PATIENCE / seconds)
     fewer = f"num_query={fitting} or less, " if fitting and "dir" not in options else ""
-    raise UsageError(
-        f"{source.samples:,} samples would take about {duration(seconds)} on the CPU engine: "
-        f"choose {fewer}workload=quick, engine=gpu, or force=1 to wait"
-    )
+    raise UsageError(f"{source.samples:,} samples would take about {duration(seconds)} on the CPU engine: "
+                     f"choose {fewer}workload=quick, engine=gpu, or force=1 to wait")
 
 
 def check_memory(source):
     """Refuse what cannot fit: the system may promise any amount, and kill the process later."""
     needed = source.nbytes
     if hasattr(os, "sysconf") and needed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
-        raise UsageError(
-            f"the inputs would take {needed / 2**30:,.0f} GiB, more than this machine's memory: "
-            "choose a smaller batch, num_query or spatial_size"
-        )
+        raise UsageError(f"the inputs would take {needed / 2**30:,.0f} GiB, more than this machine's memory: "
+                         "choose a smaller batch, num_query or spatial_size")
 
 
 def duration(seconds):
@@ -150,15 +140,12 @@ def duration(seconds):
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:,.0f} h"
 
 
-# --- what a kernel is compiled for ----------------------------------------------------------------
 def make_constants(options):
     """The Constants that the keys ``COMPILED_FOR`` describe."""
     dtype = options.get("dtype", "float16")
     location_dtype = options.get("location_dtype", "float16" if dtype == "float16" else "float32")
-    return Constants(
-        options.get("levels", 4), options.get("points", 8), options.get("channels", 32), dtype,
-        location_dtype, dtype,
-    )  # fmt: skip
+    return Constants(options.get("levels", 4), options.get("points", 8),
+                     options.get("channels", 32), dtype, location_dtype, dtype)  # fmt: skip
 
 
 def try_inspect(kernel, architecture):
@@ -169,11 +156,13 @@ def try_inspect(kernel, architecture):
         return None, str(error).partition("\n")[0]
 
 
-def check_architecture(architecture, chosen):
-    """Refuse a text that is no architecture, or one that the variant does not run on."""
+def check_architecture(options, chosen):
+    """The architecture of ``arch=``; refuses what is none, or one that the variant does not run on."""
+    architecture = options.get("arch", "sm_90a")
     match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
     if not match:
         raise UsageError(f"arch={architecture}: it must be of the form sm_90 or sm_90a")
     if (int(match[1]), int(match[2])) < chosen.capability:
         oldest = "sm_{}{}".format(*chosen.capability)
         raise UsageError(f"arch={architecture}: variant {chosen.name} needs {oldest} or newer")
+    return architecture

@@ -13,18 +13,7 @@ from ..engines.cpu.engine import LANDINGS
 from ..engines.cpu.interleave import Schedule
 from ..kernels.problem import NUMPY_DTYPES
 from ..kernels.registry import VARIANTS
-from ..measure.parameters import (
-    COUNT,
-    FLAG,
-    INTEGER,
-    REAL,
-    TEXT,
-    WHOLE,
-    Kind,
-    kind_of,
-    one_of,
-    show,
-)
+from ..measure.parameters import COUNT, FLAG, REAL, TEXT, WHOLE, Kind, kind_of, one_of, show
 from ..workloads.presets import PRESETS
 
 RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -34,15 +23,13 @@ class UsageError(ValueError):
     """The command line itself is wrong; the text names the key and what is accepted."""
 
 
-# --- commands -------------------------------------------------------------------------------------
 COMMANDS, KEYS = {}, {}  # by name: a function from words to an exit status; the keys it knows
 
 
 def command(name, *keys, raw=False):
     """Enter the decorated function as the command ``name``.
 
-    It gets ``{key: value}`` and returns the exit status; one that is ``raw`` gets the words themselves.
-    """
+    It gets ``{key: value}`` and returns the exit status; one that is ``raw`` gets the words themselves."""
 
     def enter(call):
         KEYS[name] = keys
@@ -59,7 +46,6 @@ def _seed(text):
     return text
 
 
-# --- keys -----------------------------------------------------------------------------------------
 SEED = Kind("a whole number of at least 0, or a schedule such as x:0:0210", _seed)
 DTYPE, ENGINE = one_of(*NUMPY_DTYPES), one_of(*ENGINES)
 
@@ -81,7 +67,7 @@ SHAPE = (
     Key("channels", COUNT, "C, channels of one head"),
     Key("num_levels", COUNT, "L, levels"),
     Key("num_points", COUNT, "P, sampling points in each level"),
-    Key("im2col_step", INTEGER, "accepted for compatibility: checked, then ignored"),
+    Key("im2col_step", kind_of(64), "accepted for compatibility: checked, then ignored"),
 )
 NUMBERS = tuple(key.name for key in SHAPE[:-1])
 DRAW = (
@@ -98,22 +84,15 @@ DIRECTORY = Key("dir", TEXT, "data directory, with value.bin, spatial_shapes.bin
 ENGINE_KEY = Key("engine", ENGINE, "auto takes the GPU if there is one, else the CPU engine")
 VARIANT = Key("variant", TEXT, "kernel: see numba-deform variants; auto is the fastest known")
 LINKED = Key("linked", FLAG, "call the PTX functions instead of inlining them")
-SIMULATION = (
-    Key("schedules", COUNT, "CPU engine: try that many orders of the threads"),
-    Key("schedule_seed", SEED, "CPU engine: the first order to try; 0 is in turn"),
-    Key("landing", one_of(*LANDINGS), "CPU engine: when TMA copies arrive"),
-)
-COMPILED_FOR = (
-    Key("dtype", DTYPE, "type of value, default float16"),
-    Key("location_dtype", DTYPE, "type of the locations, default float16"),
-    Key("channels", COUNT, "C, default 32"),
-    Key("levels", COUNT, "L, default 4"),
-    Key("points", COUNT, "P, default 8"),
-    Key("arch", TEXT, "sm_90a and others"),
-)
+SIMULATION = (Key("schedules", COUNT, "CPU engine: try that many orders of the threads"),
+              Key("schedule_seed", SEED, "CPU engine: the first order to try; 0 is in turn"),
+              Key("landing", one_of(*LANDINGS), "CPU engine: when TMA copies arrive"))  # fmt: skip
+COMPILED_FOR = (Key("dtype", DTYPE, "type of value, default float16"),
+                Key("location_dtype", DTYPE, "type of the locations, default float16"),
+                Key("channels", COUNT, "C, default 32"), Key("levels", COUNT, "L, default 4"),
+                Key("points", COUNT, "P, default 8"), Key("arch", TEXT, "sm_90a and others"))  # fmt: skip
 
 
-# --- parsing --------------------------------------------------------------------------------------
 def split_pairs(words):
     """``{key: text}`` of ``key=value`` words, in order."""
     pairs = {}
@@ -182,12 +161,16 @@ def variant_options(pairs, command, default="tma"):
     return options, chosen, parameters
 
 
-# --- printing -------------------------------------------------------------------------------------
+def simulation_options(options):
+    """What the keys SIMULATION say, as arguments of ``simulate``."""
+    return {"schedules": options.get("schedules", 1), "seed": options.get("schedule_seed", 0),
+            "landing": options.get("landing", "late")}  # fmt: skip
+
+
 def console(width=None):
     """A rich Console on stdout, ``width`` characters wide or as wide as the terminal, 120 without one.
 
-    Made anew each time, because ``sys.stdout`` may have been replaced.
-    """
+    Made anew each time, because ``sys.stdout`` may have been replaced."""
     if not width and not sys.stdout.isatty():
         width = 120
     return Console(highlight=False, width=width)

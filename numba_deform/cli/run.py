@@ -1,15 +1,17 @@
-"""``numba-deform run``: the operator on either engine, compared with the float64 reference."""
+"""``numba-deform run`` and ``timeline``: the operator on either engine, compared with the float64 reference,
+and what each warp of a block does when."""
 
 from pathlib import Path
 
 from rich.table import Table
 
-from ..attention.call import pick_engine
+from ..attention.call import ENGINES, pick_engine
 from ..attention.debug import check_tiles, has_tiles
 from ..device.limits import HOPPER, SHARED_LIMIT
 from ..engines.gpu.device import gpu_or_none
-from ..measure.parameters import FLAG, TEXT, whole_numbers
+from ..measure.parameters import FLAG, TEXT, WHOLE, one_of, whole_numbers
 from ..measure.systems import describe, plan_operator, run_plan
+from ..measure.timeline import ACTIVITIES, record, save, shares
 from ..workloads import picture
 from . import keys
 from .inputs import check_duration, check_memory, choose_source, duration, try_inspect
@@ -19,12 +21,10 @@ ROWS = whole_numbers("row numbers such as 0 or 3,17", ",")
 
 
 @command(
-    "run",
-    *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, keys.ENGINE_KEY, keys.VARIANT, keys.LINKED, *keys.SIMULATION,
-    Key("picture_out", TEXT, "for workload=picture: write the output as a PNG"),
+    "run", *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, keys.ENGINE_KEY, keys.VARIANT, keys.LINKED,
+    *keys.SIMULATION, Key("picture_out", TEXT, "for workload=picture: write the output as a PNG"),
     Key("debug_rows", ROWS, "with debug=1: whose tiles to compare, (b * Q + q) * H + h, default 0"),
-    Key("force", FLAG, "run on the CPU engine however long it takes"),
-    raw=True,
+    Key("force", FLAG, "run on the CPU engine however long it takes"), raw=True,
 )  # fmt: skip
 def run(words):
     """The result of one variant beside the reference, and how long it took."""
@@ -43,9 +43,8 @@ def run(words):
     chosen.configure(source.constants, **parameters)
     check_memory(source)
     inputs = source.load()
-    plan = plan_operator(
-        inputs, name, engine, options.get("linked", False), options.get("im2col_step"), **parameters
-    )
+    plan = plan_operator(inputs, name, engine, options.get("linked", False),
+                         options.get("im2col_step"), **parameters)  # fmt: skip
 
     say("device", describe(gpu, options.get("engine", "auto")))
     if note:
@@ -61,9 +60,13 @@ def run(words):
     say("registers", _registers(bound))
     if engine == "cpu":
         say("running", f"about {duration(source.seconds(options))}, thread by thread ...")
-    simulation = _simulate_options(source, options)
+    # Slow machines exist; a hang ends all the same.
+    simulation = {**keys.simulation_options(options), "timeout": max(60.0, 20 * source.seconds({}))}
     result = run_plan(plan, simulate_options=simulation)
-    say("error", _error(result))
+    few = result.rows_checked < result.rows
+    rows = f"{result.rows_checked:,} random ones of {result.rows:,}" if few else f"all {result.rows:,}"
+    say("error", f"{result.error:.2e} against float64, must be below {result.tolerance:g} "
+                 f"(output rows compared: {rows})")  # fmt: skip
     if result.unwritten:
         say("unwritten", f"{result.unwritten:,} of {result.out.size:,} elements are NaN")
     _say_time(bound.problem, result)
@@ -77,10 +80,9 @@ def run(words):
 
 def _say_tiles(checks):
     """A table of one row's tiles; whether all of them match."""
-    table = Table(
-        "level", "point", "tile at x,y", "delivered to shared memory", "plain loads", "match",
-        title=f"row {checks[0].row}: first 4 channels of each tile's upper left pixel",
-    )  # fmt: skip
+    table = Table("level", "point", "tile at x,y", "delivered to shared memory", "plain loads",
+                  "match",
+                  title=f"row {checks[0].row}: first 4 channels of each tile's upper left pixel")  # fmt: skip
     for check in checks:
         table.add_row(
             str(check.level), str(check.point), "{},{}".format(*check.corner),
@@ -99,9 +101,8 @@ def _default_variant(pairs):
         return pairs["variant"], ""
     gpu = gpu_or_none() if pairs.get("engine", "auto") in ("auto", "gpu") else None
     if gpu and gpu.capability < HOPPER:
-        return "direct", (
-            f"{gpu.name} is older than Hopper and has no TMA, so direct runs; engine=cpu runs tma"
-        )
+        note = f"{gpu.name} is older than Hopper and has no TMA, so direct runs; engine=cpu runs tma"
+        return "direct", note
     return "tma", ""
 
 
@@ -111,10 +112,8 @@ def _check_engine_keys(options, engine):
             if key.name in options:
                 raise UsageError(f"{key.name} is for the CPU engine; add engine=cpu")
     elif options.get("linked"):
-        raise UsageError(
-            "linked=1 is another form of the GPU's code, and the CPU engine runs neither; "
-            "'numba-deform inspect linked=1' shows it without a GPU"
-        )
+        raise UsageError("linked=1 is another form of the GPU's code, and the CPU engine runs neither; "
+                         "'numba-deform inspect linked=1' shows it without a GPU")
 
 
 def _check_picture_out(options):
@@ -127,24 +126,13 @@ def _check_picture_out(options):
         raise UsageError(f"picture_out={options['picture_out']}: there is no directory {parent}")
 
 
-def _simulate_options(source, options):
-    return {
-        "schedules": options.get("schedules", 1),
-        "seed": options.get("schedule_seed", 0),
-        "landing": options.get("landing", "late"),
-        "timeout": max(60.0, 20 * source.seconds({})),  # slow machines exist; a hang ends all the same
-    }
-
-
 def _shared_memory(bound):
     shared = bound.config.shared_bytes(bound.problem.constants)
     if not sum(shared):
         return "none"
     metadata = f" + {shared.metadata:,} of metadata" if shared.metadata else ""
-    return (
-        f"{shared.tiles:,} bytes of tiles + {shared.barriers:,} of barriers{metadata} a block "
-        f"(at most {SHARED_LIMIT:,})"
-    )
+    return (f"{shared.tiles:,} bytes of tiles + {shared.barriers:,} of barriers{metadata} a block "
+            f"(at most {SHARED_LIMIT:,})")
 
 
 def _registers(bound):
@@ -154,16 +142,6 @@ def _registers(bound):
         return f"not known: {why}"
     spills = f"{inspection.spill_loads} spill loads" if inspection.spill_loads else "no spills"
     return f"{inspection.registers} a thread, {spills} ({architecture})"
-
-
-def _error(result):
-    rows = f"all {result.rows:,}"
-    if result.rows_checked < result.rows:
-        rows = f"{result.rows_checked:,} random ones of {result.rows:,}"
-    return (
-        f"{result.error:.2e} against float64, must be below {result.tolerance:g} "
-        f"(output rows compared: {rows})"
-    )
 
 
 def _say_time(problem, result):
@@ -178,3 +156,41 @@ def _say_time(problem, result):
     say("time", f"{ms:.4f} ms (median of 10 after 3 warm-ups; for orientation: use bench)")
     say("throughput", f"{result.bytes_moved / ms / 1e6:,.0f} GB/s of compulsory traffic, "
          f"{problem.samples / ms / 1e6:.2f} G samples (tiles)/s")  # fmt: skip
+
+
+@command("timeline", *keys.SHAPE, *keys.DRAW, keys.VARIANT, *keys.SIMULATION[1:],
+         Key("engine", one_of(*ENGINES, "both"), "both: CPU engine and GPU, one above the other"),
+         Key("block", WHOLE, "which block, default 0"),
+         Key("out", TEXT, "the file to write: .png, .svg, or .json for Perfetto"),
+         Key("start", WHOLE, "first cycle of the picture, default 0"),
+         Key("end", WHOLE, "last cycle of the picture, default the block's last"), raw=True)  # fmt: skip
+def timeline(words):
+    """Shares of each warp's time, and the picture."""
+    options, chosen, parameters = variant_options(keys.split_pairs(words), "timeline")
+    asked = options.get("engine", "auto")
+    engines = ("cpu", "gpu") if asked == "both" else (pick_engine(asked, chosen)[0],)
+    source = choose_source({"workload": "tiny", **options}, "cpu")
+    if "cpu" in engines:
+        check_duration(source, options)
+    inputs = source.load()
+    say("workload", source.text)
+    recorded = []
+    for engine in engines:
+        plan = plan_operator(inputs, chosen.name, engine, **{**parameters, "trace": True})
+        simulation = keys.simulation_options(options) if engine == "cpu" else {}
+        recorded.append(record(plan, options.get("block", 0), simulation))
+        _print_shares(recorded[-1])
+    if "out" in options:
+        say("written", save(recorded, options["out"], options.get("start", 0), options.get("end")))
+    return keys.RIGHT
+
+
+def _print_shares(recorded):
+    names = list(ACTIVITIES.values())
+    last = max(span.end for span in recorded.spans)
+    table = Table("warp", *names, title=f"{recorded.title}: {recorded.engine}, {last:,} cycles")
+    for warp, of in shares(recorded).items():
+        table.add_row(str(warp), *(f"{of[name]:.0%}" if name in of else "" for name in names))
+    console().print(table)
+    if recorded.lost:
+        say("note", f"{recorded.lost} warps wrote more marks than are kept; their end is missing")

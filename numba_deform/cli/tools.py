@@ -19,7 +19,6 @@ SIZES = whole_numbers("three sizes HxWxC such as 2x2x32", "x", 3)
 CORNER = whole_numbers("two whole numbers x,y", ",", 2)
 
 
-# --- probe and tile-copy --------------------------------------------------------------------------
 @command("probe", keys.ENGINE_KEY, Key("corner", CORNER, "where the box starts"))
 def probe(options):
     """What came of sending one box through TMA."""
@@ -36,16 +35,11 @@ def probe(options):
     return BAD_INPUT if result.first is None else status
 
 
-@command(
-    "tile-copy",
-    keys.ENGINE_KEY,
-    Key("shape", SIZES, "the tensor, default 100x100x32"),
-    Key("box", SIZES, "the tile, default 2x2x32"),
-    Key("dtype", keys.DTYPE, "default float16"),
-    Key("stages", COUNT, "tiles in flight for each warp, default 4"),
-    Key("warps", COUNT, "warps of a block, default 4"),
-    Key("repeats", COUNT, "timed runs on a GPU, default 10"),
-)
+@command("tile-copy", keys.ENGINE_KEY, Key("shape", SIZES, "the tensor, default 100x100x32"),
+         Key("box", SIZES, "the tile, default 2x2x32"), Key("dtype", keys.DTYPE, "default float16"),
+         Key("stages", COUNT, "tiles in flight for each warp, default 4"),
+         Key("warps", COUNT, "warps of a block, default 4"),
+         Key("repeats", COUNT, "timed runs on a GPU, default 10"))  # fmt: skip
 def tile_copy(options):
     """What came of copying a tensor tile by tile, and how fast it was."""
     result = run_tile_copy(**options)
@@ -63,11 +57,8 @@ def tile_copy(options):
     return verdict(result.passed)
 
 
-# --- data -----------------------------------------------------------------------------------------
-@command(
-    "data", *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, Key("force", FLAG, "overwrite files that are there"),
-    raw=True,
-)  # fmt: skip
+@command("data", *keys.SHAPE, *keys.DRAW, keys.DIRECTORY,
+         Key("force", FLAG, "overwrite files that are there"), raw=True)  # fmt: skip
 def data(words):
     """``data read`` or ``data write``."""
     actions = {"read": data_read, "write": data_write}
@@ -112,10 +103,8 @@ def data_read(options):
         finite = np.isfinite(array)
         some = array[finite].astype(np.float64)
         figures = (some.min(), some.max(), some.mean()) if some.size else (np.nan,) * 3
-        table.add_row(
-            name, show(array.shape), str(array.dtype), *(f"{n:.4g}" for n in figures),
-            f"{array.size - some.size:,}",
-        )  # fmt: skip
+        table.add_row(name, show(array.shape), str(array.dtype), *(f"{n:.4g}" for n in figures),
+                      f"{array.size - some.size:,}")  # fmt: skip
     console().print(table)
     where = inputs.sampling_locations
     outside = ~((where >= 0) & (where <= 1)).all(axis=-1)
@@ -125,7 +114,6 @@ def data_read(options):
     return RIGHT
 
 
-# --- variants and inspect -------------------------------------------------------------------------
 @command("variants")
 def variants(_):
     """The registry, then the parameters of each kernel."""
@@ -160,10 +148,8 @@ NOTABLE = {
 }  # fmt: skip
 
 
-@command(
-    "inspect", keys.VARIANT, *keys.COMPILED_FOR, keys.LINKED,
-    Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True,
-)  # fmt: skip
+@command("inspect", keys.VARIANT, *keys.COMPILED_FOR, keys.LINKED,
+         Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True)  # fmt: skip
 def inspect(words):
     """What a variant became, without a GPU."""
     options, chosen, parameters = keys.variant_options(keys.split_pairs(words), "inspect")
@@ -172,8 +158,7 @@ def inspect(words):
     kernel = chosen.kernel(config, constants)
     if options.get("linked"):
         kernel = kernel.with_linked_ptx()
-    architecture = options.get("arch", "sm_90a")
-    check_architecture(architecture, chosen)
+    architecture = check_architecture(options, chosen)
     try:
         inspection = inspect_kernel(kernel, architecture)
     except (ToolMissing, ValueError):

@@ -2,8 +2,7 @@
 
 Numba-CUDA turns the kernel into PTX, nvJitLink turns that into machine code. The driver is never
 handed PTX, since an older driver may not read what a newer toolchain wrote, and a cubin can be made
-where there is no GPU at all. Together with ``device/ptx.py`` this file is all that knows the insides
-of Numba-CUDA.
+where there is no GPU at all. This file and ``device/ptx.py`` are all that know the insides of Numba-CUDA.
 """
 
 import dataclasses
@@ -15,7 +14,6 @@ from types import SimpleNamespace
 from unittest import mock
 
 from numba import cuda, types
-from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device.packages import require_cuda
 from ..device.ptx import Intrinsic, ptx_directory, read_ptx
@@ -34,8 +32,7 @@ class Kernel:
     SM (0: no wish), ``max_registers`` a cap for each thread (0: none). ``whole_program`` is for setmaxnreg,
     which is ignored in code that might be linked with other code. ``linked``, ``guarded`` and ``traced`` are
     forms of a kernel, see the methods. Parameters of type ``uint64`` take the address of an array. ``key`` says
-    what the kernel was made from, where that is known (:func:`built`), else it is None.
-    """
+    what the kernel was made from, where that is known (:func:`built`), else it is None."""
 
     py_func: object
     signature: object
@@ -86,8 +83,9 @@ class Kernel:
 
     @functools.cache  # noqa: B019  kernels are few and live as long as their compiled code
     def compile(self, architecture=ARCHITECTURE):
-        """A :class:`Compiled` for ``architecture`` such as ``sm_90a``; needs no GPU."""
-        return compile_kernel(self, architecture)
+        """A :class:`Compiled` for ``architecture`` such as ``sm_90a``, from disk if there (cache.py)."""
+        parts = cached(self, architecture, functools.partial(_compile, self, architecture))
+        return Compiled(self, architecture, *parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +102,11 @@ class Compiled:
 def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False):
     """Decorator: a plain Python function, each parameter annotated with its type, becomes a :class:`Kernel`.
 
-    ``signature`` stands in for annotations. Raises TypeError naming a parameter that has no type.
-    """
+    ``signature`` stands in for annotations. Raises TypeError naming a parameter that has no type."""
 
     def wrap(function):
         types = signature or _signature_of(function)
-        return Kernel(
-            function, types, threads, min_blocks, max_registers, whole_program=whole_program
-        )
+        return Kernel(function, types, threads, min_blocks, max_registers, whole_program=whole_program)
 
     return wrap
 
@@ -129,15 +124,7 @@ def _signature_of(function):
 @functools.cache
 def built(build, *arguments):
     """The :class:`Kernel` that ``build(*arguments)`` makes, once, with the key of these arguments."""
-    return dataclasses.replace(
-        build(*arguments), key=(build.__module__, build.__qualname__, repr(arguments))
-    )
-
-
-def compile_kernel(kernel, architecture=ARCHITECTURE):
-    """Compile and link, or take both from disk (cache.py); see :meth:`Kernel.compile`."""
-    parts = cached(kernel, architecture, functools.partial(_compile, kernel, architecture))
-    return Compiled(kernel, architecture, *parts)
+    return dataclasses.replace(build(*arguments), key=(build.__module__, build.__qualname__, repr(arguments)))
 
 
 def _compile(kernel, architecture):
@@ -147,20 +134,15 @@ def _compile(kernel, architecture):
 
     capability = _capability(architecture)
     function, _ = rewritten(kernel.py_func, guarded=kernel.guarded, traced=kernel.traced)
-    if kernel.linked:
-        function = _linked_form(function)
+    if kernel.linked:  # calls instead of inline assembly
+        function = rebind(function, lambda v: v.linked if isinstance(v, Intrinsic) and v.ptx else v)
     bounds = (kernel.threads, kernel.min_blocks) if kernel.min_blocks else kernel.threads
     arguments = dict(cc=capability, launch_bounds=bounds)
     limits = dict(arch=architecture, max_register_count=kernel.max_registers or None)
     if kernel.whole_program:
         with _no_driver_needed(capability):
             code, _ = cuda.compile(
-                function,
-                kernel.signature.args,
-                device=False,
-                abi="numba",
-                output="ltoir",
-                **arguments,
+                function, kernel.signature.args, device=False, abi="numba", output="ltoir", **arguments
             )
         objects = [ObjectCode.from_ltoir(bytes(code))]
         limits["link_time_optimization"] = True
@@ -195,14 +177,3 @@ def _files_to_link(ptx):
     called = set(re.findall(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?(\w+)", ptx))
     return [path for path in sorted(ptx_directory().glob("*.ptx")) if called & set(read_ptx(path))]
 
-
-def _linked_form(function):
-    """The kernel's code with calls instead of inline assembly."""
-
-    def replace(value):
-        return value.linked if isinstance(value, Intrinsic) and value.ptx is not None else value
-
-    def device_function(dispatcher: CUDADispatcher, rebuilt):
-        return cuda.jit(rebuilt, **dispatcher.targetoptions)
-
-    return rebind(function, replace, device_function)

@@ -28,8 +28,7 @@ PACKAGE = __name__.partition(".")[0]
 ROOMS = ("device", "compiler", "kernels")  # where the code of kernels comes from
 TOOLS = (
     "numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc",
-    "cuda-core", "cuda-bindings", "numpy",
-)  # fmt: skip
+    "cuda-core", "cuda-bindings", "numpy")  # fmt: skip
 
 
 def directory():
@@ -55,17 +54,15 @@ def shared_directory():
 def cached(kernel, architecture, compile):
     """(ptx, cubin, entry) of the kernel: from disk, or by ``compile()``, which returns just that."""
     place = directory()
-    if place is None:
-        return compile()
-    key = kernel_key(kernel, architecture)
+    key = place and kernel_key(kernel, architecture)
     if key is None:
         return compile()
     path = place / f"{key}.json"
-    found = _read(path)
-    if found is None:
-        found = compile()
-        _write(path, *found)
-    return found
+    parts = _read(path)
+    if parts is None:
+        parts = compile()
+        _write(path, *parts)
+    return parts
 
 
 def _read(path):
@@ -81,19 +78,14 @@ def _read(path):
 
 
 def _write(path, ptx, cubin, entry):
-    save(path, {
-        "entry": entry,
-        "ptx": ptx,
-        "cubin": base64.b64encode(cubin).decode(),
-        "sha256": hashlib.sha256(cubin).hexdigest(),
-    })  # fmt: skip
+    encoded, digest = base64.b64encode(cubin).decode(), hashlib.sha256(cubin).hexdigest()
+    save(path, {"entry": entry, "ptx": ptx, "cubin": encoded, "sha256": digest})
 
 
 def save(path, content):
     """Write JSON so that a reader, or the next run after a crash, finds the old file or the new; the Path.
 
-    Several processes may do so: each writes a file of its own and renames it.
-    """
+    Several processes may do so: each writes a file of its own and renames it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -110,13 +102,8 @@ def kernel_key(kernel, architecture):
     source = Path(sys.modules[kernel.key[0]].__file__)
     fields = [field.name for field in dataclasses.fields(kernel) if field.name != "py_func"]
     kernel_parts = [f"{name}={getattr(kernel, name)}" for name in fields]
-    parts = (*_surroundings(), _fingerprint(source), architecture, *kernel_parts)
+    parts = (*sources(), _fingerprint(source), architecture, *kernel_parts)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def sources():
-    """Texts that differ when what kernels are made from does."""
-    return _surroundings()
 
 
 def _fingerprint(file):
@@ -124,8 +111,8 @@ def _fingerprint(file):
 
 
 @functools.cache
-def _surroundings():
-    """Sources, versions and settings: the same for all kernels of a process."""
+def sources():
+    """Sources, versions and settings that kernels are made from: the same for all of a process."""
     package = Path(__file__).parents[1]
     files = [file for room in ROOMS for file in (package / room).rglob("*.py")]
     files += ptx_directory().glob("*.ptx")

@@ -4,15 +4,14 @@
 their own line numbers. ``rebind`` swaps what their names stand for. Nothing is written to the original.
 
     unrolled   ``for i in static_range(n)`` is written out, before Numba compiles it
-    guarded    a loop that polls counts how long it does, and stops after a limit; ``syncthreads`` and
-               ``bar.sync`` become counters that can be polled; the end of the kernel says that this thread
-               comes to no more barriers (device/guard.py)
+    guarded    loops that poll stop after a limit; ``syncthreads`` and ``bar.sync`` become counters that can be
+               polled; at its end a thread says that it comes to no more barriers (device/guard.py)
     traced     marks stand around the steps of the pipeline (device/marks.py), which are known by name:
                ``acquire``, ``issue``, ``wait`` and ``release``, called with a ring and a state. The kernel
                gets two parameters more, ``trace_buffer`` and ``trace_block``
 
-A guarded wait inside a library function (device/) is reported at the line of the kernel that called it: such
-functions get that line's number as one more argument, and functions with marks the thread's marks.
+A guarded wait inside a library function (device/) is reported at the line of the kernel that called it, whose
+number such functions get as one more argument; functions with marks get the thread's marks.
 """
 
 import ast
@@ -50,8 +49,7 @@ def static_range(*bounds):
 
     The bounds are numbers that are known by then: constants, and names from outside the function. The loop
     variable is a constant in each copy of the body, which neither assigns it nor leaves the loop. The CPU
-    engine sees the plain loop.
-    """
+    engine sees the plain loop."""
     return range(*bounds)
 
 
@@ -73,8 +71,7 @@ class Site:
 def rewritten(function, unrolled=True, guarded=False, traced=False):
     """(a Python function, a tuple of the :class:`Site` where it may wait), for a kernel's function.
 
-    Raises ValueError where the source is needed and not to be had, or a loop cannot be written out.
-    """
+    Raises ValueError where the source is needed and not to be had, or a loop cannot be written out."""
     sites, traced_functions = {}, _with_steps(function) if traced else set()
 
     def rewrite(f):
@@ -88,28 +85,23 @@ def rewritten(function, unrolled=True, guarded=False, traced=False):
             changes.append(_Unroll)
         return _compiled(f, changes) if changes else f.__code__
 
-    form = rebind(
-        function,
-        lambda value: value,
-        lambda dispatcher, rebuilt: cuda.jit(rebuilt, **dispatcher.targetoptions),
-        extra_globals=lambda _: HELPERS,
-        rewrite=rewrite,
-    )
-    return form, tuple(sites)
+    return rebind(function, extra_globals=lambda _: HELPERS, rewrite=rewrite), tuple(sites)
 
 
 # --- names ----------------------------------------------------------------------------------------
+def _compiled_again(dispatcher, rebuilt):
+    return cuda.jit(rebuilt, **dispatcher.targetoptions)
+
+
 def rebind(
-    function, replace, device_function, extra_globals=None, rewrite=lambda f: f.__code__, _memo=None
-):
+    function, replace=lambda value: value, device_function=_compiled_again, extra_globals=lambda f: {},
+    rewrite=lambda f: f.__code__, _memo=None):  # fmt: skip
     """A copy of the Python ``function`` whose globals and closure went through ``replace(value)``, and so did
     what they hold in named tuples.
 
-    ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)``
-    function whose Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)``
-    returns names to add, ``rewrite(function)`` its code object or another one in its place. Modules are left
-    alone: kernels name what they use.
-    """
+    ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)`` function whose
+    Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)`` returns names to add,
+    ``rewrite(function)`` its code object or another. Modules are left alone: kernels name what they use."""
     memo = {} if _memo is None else _memo
     if function in memo:
         return memo[function]
@@ -123,24 +115,18 @@ def rebind(
         return replace(value)
 
     code, scope = rewrite(function), dict(function.__globals__)
-    rebuilt = types.FunctionType(
-        code, scope, function.__name__, function.__defaults__, _cells(function, code)
-    )
+    # New cells with the contents of the function's own, in the order of the code.
+    contents = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells = tuple(types.CellType(contents[name].cell_contents) for name in code.co_freevars)
+    rebuilt = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells or None)
     memo[function] = rebuilt
     for name in _all_names(code):
         if name in scope:
             scope[name] = swap(scope[name])
-    for cell in rebuilt.__closure__ or ():
+    for cell in cells:
         cell.cell_contents = swap(cell.cell_contents)
-    if extra_globals:
-        scope.update(extra_globals(function))
+    scope.update(extra_globals(function))
     return rebuilt
-
-
-def _cells(function, code):
-    """New cells with the contents of the function's own, in the order of ``code``."""
-    contents = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    return tuple(types.CellType(contents[name].cell_contents) for name in code.co_freevars) or None
 
 
 def _all_names(code):
@@ -166,9 +152,7 @@ class _Source:
         try:
             lines, first = inspect.getsourcelines(function)
         except OSError as error:
-            raise ValueError(
-                f"a form of {function.__name__} needs its source: {error}"
-            ) from None
+            raise ValueError(f"a form of {function.__name__} needs its source: {error}") from None
         self.function, self.values = function, _values(function)
         self.file, self.lines = function.__code__.co_filename, dict(enumerate(lines, first))
         self.tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
@@ -205,9 +189,7 @@ def _compiled(function, changes):
     module = ast.fix_missing_locations(ast.Module([factory], []))
     code = compile(module, source.file, "exec")
     for name in ("factory", tree.name):
-        code = next(
-            c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name
-        )
+        code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
     if hasattr(code, "co_qualname"):  # Python 3.11 on
         code = code.replace(co_qualname=function.__code__.co_qualname)
     return code
@@ -249,9 +231,14 @@ class _Unroll(ast.NodeTransformer):
         for value in values:
             inner = _Unroll(self.source, {**self.constants, node.target.id: value})
             for statement in copy.deepcopy(node.body):
-                done = inner.visit(_Put(node.target.id, value).visit(statement))
+                done = inner.visit(statement)
                 copies += done if isinstance(done, list) else [done]
         return copies or ast.copy_location(ast.Pass(), node)
+
+    def visit_Name(self, node):
+        if node.id not in self.constants:
+            return node
+        return ast.copy_location(ast.Constant(self.constants[node.id]), node)
 
     def _check(self, node, where):
         if not isinstance(node.target, ast.Name) or node.orelse:
@@ -262,16 +249,6 @@ class _Unroll(ast.NodeTransformer):
             if isinstance(inner, ast.Name) and inner.id == node.target.id:
                 if not isinstance(inner.ctx, ast.Load):
                     raise ValueError(f"{inner.id}, of the static_range at {where}, is assigned")
-
-
-class _Put(ast.NodeTransformer):
-    """Puts a constant in the place of a name."""
-
-    def __init__(self, name, value):
-        self.name, self.value = name, value
-
-    def visit_Name(self, node):
-        return ast.copy_location(ast.Constant(self.value), node) if node.id == self.name else node
 
 
 # --- waits bounded --------------------------------------------------------------------------------
@@ -291,9 +268,7 @@ def waits(function):
 
 def _is_syncthreads(node):
     return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "syncthreads"
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "syncthreads"
     )
 
 
@@ -326,17 +301,13 @@ class _Guard(ast.NodeTransformer):
 
     def _poll(self, node, calls):
         """The arguments for guard_poll after ``since``: kind, site, address, detail."""
-        for call in calls:
-            kind = POLLS.get(self.source.called(call))
-            if kind == guard.MBARRIER:
-                address, detail = call.args
-                return self._arguments(kind, call, address, detail)
-            if kind == guard.FLAG:
-                wanted = node.test.comparators[0] if isinstance(node.test, ast.Compare) else None
-                return self._arguments(kind, call, call.args[0], wanted)
-        return self._arguments(guard.SPIN, calls[0], None, None)
-
-    def _arguments(self, kind, call, address, detail):
+        call = next((call for call in calls if self.source.called(call) in POLLS), calls[0])
+        kind, address, detail = POLLS.get(self.source.called(call), guard.SPIN), None, None
+        if kind == guard.MBARRIER:
+            address, detail = call.args
+        elif kind == guard.FLAG:
+            address = call.args[0]
+            detail = node.test.comparators[0] if isinstance(node.test, ast.Compare) else None
         address, detail = (ast.unparse(part) if part else "0" for part in (address, detail))
         return f"{kind}, {ast.unparse(self._site(call))}, {address}, {detail}"
 
@@ -401,9 +372,7 @@ class _Trace(ast.NodeTransformer):
 
     def __init__(self, source, traced, is_kernel):
         self.source, self.traced, self.is_kernel = source, traced, is_kernel
-        self.acquires = any(
-            _step(call) and call.func.id == "acquire" for call in _calls(source.tree)
-        )
+        self.acquires = any(_step(call) and call.func.id == "acquire" for call in _calls(source.tree))
 
     def visit_FunctionDef(self, node):
         parameters = TRACE_PARAMETERS if self.is_kernel else (MARKS,)
@@ -429,9 +398,8 @@ class _Trace(ast.NodeTransformer):
         if step.func.id == "issue" and self.acquires:
             before = None  # acquiring has ended in this mark
         state = ast.unparse(step.args[1])
-        marked = [
-            kind and _statement(f"__mark({MARKS}, {kind}, {state})", node) for kind in (before, after)
-        ]
-        return [statement for statement in (marked[0], node, marked[1]) if statement]
+        first, last = ([_statement(f"__mark({MARKS}, {kind}, {state})", node)] if kind else []
+                       for kind in (before, after))  # fmt: skip
+        return [*first, node, *last]
 
     visit_Expr = visit_Assign = _marked

@@ -61,30 +61,24 @@ def inspect_kernel(kernel, architecture=ARCHITECTURE):
 
     Raises CudaMissing without the compiler's packages, ToolMissing without cuobjdump and nvdisasm,
     ValueError for something that is no architecture, and what the compiler raises for one that
-    cannot run the kernel.
-    """
+    cannot run the kernel."""
     require_cuda("taking a kernel apart")
     cuobjdump, nvdisasm = _tool("cuobjdump"), _tool("nvdisasm")  # before compiling takes its time
     compiled = kernel.compile(architecture)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "kernel.cubin"
         file.write_bytes(compiled.cubin)
-        usage = _resource_usage(_run(cuobjdump, "-res-usage", file), compiled.entry)
-        sass = _run(nvdisasm, "-c", file)
-    sass = sass.replace(compiled.entry, kernel.name)
+        # The linked form lists every function, in no particular order.
+        listed = _run(cuobjdump, "-res-usage", file)
+        sass = _run(nvdisasm, "-c", file).replace(compiled.entry, kernel.name)
+    line = re.search(rf"Function {re.escape(compiled.entry)}:\s*\n(.*)", listed)[1]
+    usage = {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
     shared = usage["SHARED"]
-    if shared and _generation(architecture) >= 90:
+    if shared and int(architecture[3:].rstrip("a")) >= 90:
         shared -= RESERVED_SHARED  # cuobjdump counts it in from Hopper on
-    return Inspection(
-        kernel,
-        architecture,
-        compiled.ptx.replace(compiled.entry, kernel.name),
-        sass,
-        usage["REG"],
-        usage["STACK"],
-        shared,
-        count_instructions(sass),
-    )
+    ptx = compiled.ptx.replace(compiled.entry, kernel.name)
+    functions = count_instructions(sass)
+    return Inspection(kernel, architecture, ptx, sass, usage["REG"], usage["STACK"], shared, functions)
 
 
 def count_instructions(sass):
@@ -99,16 +93,6 @@ def count_instructions(sass):
     return {name: dict((+counts).most_common()) for name, counts in functions.items()}
 
 
-def _resource_usage(text, entry):
-    """The entry's numbers; the linked form lists every function, in no particular order."""
-    line = re.search(rf"Function {re.escape(entry)}:\s*\n(.*)", text)[1]
-    return {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
-
-
-def _generation(architecture):
-    return int(re.search(r"\d+", architecture)[0])
-
-
 def _tool(name):
     """The tool's path: from its Python package, which knows where pip put it, else from PATH."""
     try:
@@ -118,9 +102,7 @@ def _tool(name):
         found = []
     path = next((str(f) for f in found if Path(f).is_file()), None) or shutil.which(name)
     if path is None:
-        raise ToolMissing(
-            f"taking a kernel apart needs {name}: pip install 'numba-deform[inspect]' brings it"
-        )
+        raise ToolMissing(f"taking a kernel apart needs {name}: pip install 'numba-deform[inspect]' brings it")
     return path
 
 

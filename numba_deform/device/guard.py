@@ -1,9 +1,9 @@
 """Bounded waits: what a kernel does in its guarded form (guard.py) so that it never hangs.
 
-Every wait of a guarded kernel polls, and looks at the clock. When one has waited for too long, it claims the
-launch's record for its block and ends its thread. All other waits find that out, and end theirs: those of
-the same block write down what they waited for, others are only counted. ``syncthreads`` and named barriers
-cannot be polled, so counters in the record stand in for them.
+Every wait of a guarded kernel polls, and looks at the clock. One that has waited for too long claims the
+launch's record for its block and ends its thread. All others find that out, and end theirs: those of the same
+block write down what they waited for, others are only counted. ``syncthreads`` and named barriers cannot be
+polled, so counters in the record stand in for them.
 
 The record is an array of bytes in global memory, zeroed before the launch:
 
@@ -43,9 +43,7 @@ MBARRIER, FLAG, SPIN, BARRIER, DIVERGENT = 1, 2, 3, 4, 5  # what a thread waited
 @intrinsic(u64())
 def guard_address():
     """``ld.global.u64`` of the variable ``guard_record``: the address of this launch's record.
-
-    Always a call, since guard.ptx declares the variable. PTX ISA 9.7.9.8.
-    """
+    Always a call, since guard.ptx declares the variable. PTX ISA 9.7.9.8."""
     cpu()
     raise OutsideKernel("the guarded form is for GPUs: the CPU engine bounds every wait by itself")
 
@@ -70,14 +68,10 @@ def guard_write(record, kind, site, address, detail, since):
     here = record + uint64(HEADER_BYTES) + uint64(RECORD_BYTES) * uint64(cuda.threadIdx.x)
     now = clock64()
     st_global_v4(here, uint32(kind), uint32(site), address, detail)
-    st_global_v4(
-        here + uint64(16), value, uint32(0), uint32(since & uint64(0xFFFFFFFF)),
-        uint32(since >> uint64(32)),
-    )  # fmt: skip
-    st_global_v4(
-        here + uint64(32), uint32(now & uint64(0xFFFFFFFF)), uint32(now >> uint64(32)),
-        uint32(0), uint32(1),
-    )  # fmt: skip
+    low, high = uint32(since & uint64(0xFFFFFFFF)), uint32(since >> uint64(32))
+    st_global_v4(here + uint64(16), value, uint32(0), low, high)
+    low, high = uint32(now & uint64(0xFFFFFFFF)), uint32(now >> uint64(32))
+    st_global_v4(here + uint64(32), low, high, uint32(0), uint32(1))
 
 
 @cuda.jit(device=True)
@@ -123,9 +117,7 @@ def guard_barrier(number, threads, waits, site):
     """``bar.sync`` (``waits``) or ``bar.arrive`` of barrier ``number`` for ``threads`` threads; 0 means
     ``syncthreads``: all of the block that have not left, and all at one place."""
     counter = guard_address() + uint64(BLOCKS_OFFSET)
-    counter = counter + uint64(COUNTER_BYTES) * (
-        uint64(cuda.blockIdx.x) * uint64(BARRIERS) + uint64(number)
-    )
+    counter = counter + uint64(COUNTER_BYTES) * (uint64(cuda.blockIdx.x) * uint64(BARRIERS) + uint64(number))
     fence_acq_rel_cta()
     generation = ld_acquire_gpu_global_b32(counter + uint64(4))
     here = uint32(site) + uint32(1)
@@ -166,5 +158,4 @@ def guard_leave():
     word = atom_add_gpu_global_u32(counter, uint32(1 << LEFT)) + uint32(1 << LEFT)
     arrived, left = uint32(word & uint32(0xFFFF)), uint32(word >> uint32(LEFT))
     if arrived > 0 and arrived + left == uint32(cuda.blockDim.x):
-        generation = ld_acquire_gpu_global_b32(counter + uint64(4))
-        guard_complete(counter, arrived, generation)
+        guard_complete(counter, arrived, ld_acquire_gpu_global_b32(counter + uint64(4)))

@@ -36,9 +36,7 @@ def mark(marks, kind, state):
     """Write one mark; ``state`` is a ``pipeline.PipelineState``."""
     if marks.cursor[0] < marks.end:
         now = clock64()
-        about = (
-            uint32(kind) | uint32(state.stage) << uint32(8) | uint32(state.parity) << uint32(16)
-        )
+        about = uint32(kind) | uint32(state.stage) << uint32(8) | uint32(state.parity) << uint32(16)
         low, high = uint32(now & uint64(0xFFFFFFFF)), uint32(now >> uint64(32))
         st_global_v4(marks.cursor[0], low, high, about, uint32(1))
         marks.cursor[0] = marks.cursor[0] + uint64(MARK_BYTES)

@@ -11,19 +11,13 @@ from .ptx import address_intrinsic, cpu, intrinsic, u32, u32x2, u32x4, u64, void
 
 @address_intrinsic("shared", u32)
 def shared_address(array):
-    """``cvta.to.shared``: the 32-bit shared address of a shared array's first element.
-
-    PTX ISA 9.7.9.20.
-    """
+    """``cvta.to.shared``: the 32-bit shared address of a shared array's first element. PTX ISA 9.7.9.20."""
     return cpu().shared_address(array)
 
 
 @address_intrinsic("global", u64)
 def global_address(array):
-    """``cvta.to.global``: the 64-bit global address of a global array's first element.
-
-    PTX ISA 9.7.9.20.
-    """
+    """``cvta.to.global``: the 64-bit global address of a global array's first element. PTX ISA 9.7.9.20."""
     return cpu().global_address(array)
 
 
@@ -74,8 +68,7 @@ def ld_global_v4(address):
 @intrinsic(u32(u64), pure=True)
 def ld_global_nc_b32(address):
     """``ld.global.nc.b32``: 4 bytes through the read-only path: nobody may write it
-    while the kernel runs. PTX ISA 9.7.9.9.
-    """
+    while the kernel runs. PTX ISA 9.7.9.9."""
     return cpu().load_global(address, 4, 1, read_only=True)
 
 
@@ -88,32 +81,28 @@ def ld_global_nc_u16(address):
 @intrinsic(u32x2(u64), pure=True)
 def ld_global_nc_v2(address):
     """``ld.global.nc.v2.b32``: 8 bytes through the read-only path: nobody may write it
-    while the kernel runs. PTX ISA 9.7.9.9.
-    """
+    while the kernel runs. PTX ISA 9.7.9.9."""
     return cpu().load_global(address, 8, 2, read_only=True)
 
 
 @intrinsic(u32x4(u64), pure=True)
 def ld_global_nc_v4(address):
     """``ld.global.nc.v4.b32``: 16 bytes through the read-only path: nobody may write it
-    while the kernel runs. PTX ISA 9.7.9.9.
-    """
+    while the kernel runs. PTX ISA 9.7.9.9."""
     return cpu().load_global(address, 16, 4, read_only=True)
 
 
 @intrinsic(u32x4(u64), pure=True)
 def ld_global_nc_L1_evict_last_v4(address):
     """``ld.global.nc.L1::evict_last.v4.b32``: 16 bytes, kept in L1 as long as
-    possible: for values that neighbours read again. PTX ISA 9.7.9.9.
-    """
+    possible: for values that neighbours read again. PTX ISA 9.7.9.9."""
     return cpu().load_global(address, 16, 4, read_only=True)
 
 
 @intrinsic(u32x4(u64), pure=True)
 def ld_global_nc_L1_no_allocate_v4(address):
     """``ld.global.nc.L1::no_allocate.v4.b32``: 16 bytes that are read once and
-    should not push others out of L1. PTX ISA 9.7.9.9.
-    """
+    should not push others out of L1. PTX ISA 9.7.9.9."""
     return cpu().load_global(address, 16, 4, read_only=True)
 
 
@@ -174,8 +163,7 @@ def st_shared_v4(address, x, y, z, w):
 @intrinsic(u32(u32))
 def ld_acquire_cta_shared_b32(address):
     """``ld.acquire.cta.shared.b32``: read a flag; if it holds what ``st_release_cta_shared_b32`` wrote,
-    everything its writer did before is visible. PTX ISA 9.7.9.8.
-    """
+    everything its writer did before is visible. PTX ISA 9.7.9.8."""
     return cpu().load_acquire("shared", address)
 
 
@@ -188,8 +176,7 @@ def st_release_cta_shared_b32(address, x):
 @intrinsic(u32(u32, u32))
 def atom_exch_release_cta_shared_b32(address, x):
     """``atom.release.cta.shared.exch.b32``: as ``st_release_cta_shared_b32``, but an atomic: returns what
-    was there. PTX ISA 9.7.13.8.
-    """
+    was there. PTX ISA 9.7.13.8."""
     return cpu().atomic_word("shared", address, lambda old: int(x), reads=False, release=True)
 
 
@@ -208,9 +195,7 @@ def st_release_gpu_global_b32(address, x):
 @intrinsic(u32(u64, u32))
 def atom_add_gpu_global_u32(address, x):
     """``atom.relaxed.gpu.global.add.u32``: adds ``x`` (modulo 2^32) and returns what was there.
-
-    Orders nothing by itself; with a fence before and after it, it does. PTX ISA 9.7.13.8.
-    """
+    Orders nothing by itself; with a fence before and after it, it does. PTX ISA 9.7.13.8."""
     return cpu().atomic_word("global", address, lambda old: old + int(x))
 
 
@@ -224,9 +209,7 @@ def red_add_gpu_global_u32(address, x):
 @intrinsic(u32(u64, u32, u32))
 def atom_cas_gpu_global_b32(address, compare, x):
     """``atom.relaxed.gpu.global.cas.b32``: writes ``x`` where ``compare`` stands; returns what was there.
-
-    PTX ISA 9.7.13.8.
-    """
+    PTX ISA 9.7.13.8."""
     return cpu().atomic_word("global", address, lambda old: int(x) if old == int(compare) else None)
 
 
@@ -234,8 +217,7 @@ def atom_cas_gpu_global_b32(address, compare, x):
 def cp_async_cg_16(dst, src, bytes):
     """``cp.async.cg.shared.global``: 16 bytes to ``dst``; ``bytes`` (0 .. 16) come from ``src``, the
     rest are zeros, so 0 fills without reading. Both addresses are 16-byte aligned. Complete after
-    ``cp_async_wait_group``, for this thread only. PTX ISA 9.7.10.25.3.1.
-    """
+    ``cp_async_wait_group``, for this thread only. PTX ISA 9.7.10.25.3.1."""
     cpu().cp_async(dst, src, bytes)
 
 
@@ -248,8 +230,6 @@ def cp_async_commit_group():
 @intrinsic(void(u32))
 def cp_async_wait_group(pending):
     """``cp.async.wait_group``: wait until at most ``pending`` groups of this thread are open.
-
     What they copied is then visible to this thread; others need a barrier. Above 7 acts as 7.
-    PTX ISA 9.7.10.25.3.3.
-    """
+    PTX ISA 9.7.10.25.3.3."""
     cpu().cp_async_wait(pending)

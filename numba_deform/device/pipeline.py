@@ -86,8 +86,7 @@ def make_advance(stages, barriers=None):
 def init_barriers(first, count, arrivals):
     """``count`` barriers from shared address ``first`` on, each for ``arrivals``; by one thread.
 
-    Follow it with ``fence_mbarrier_init`` and a barrier of all threads that use them.
-    """
+    Follow it with ``fence_mbarrier_init`` and a barrier of all threads that use them."""
     for i in range(count):
         mbarrier_init(uint32(first + uint32(8 * i)), uint32(arrivals))
 
@@ -140,8 +139,7 @@ def flag_set(flag, value):
     """Set the 32-bit flag at shared address ``flag`` after everything this thread did.
 
     By an atomic: ``st_release_cta_shared_b32`` would do, but compute-sanitizer's racecheck takes a store that
-    others poll for a race.
-    """
+    others poll for a race."""
     atom_exch_release_cta_shared_b32(flag, uint32(value))
 
 

@@ -4,11 +4,9 @@
 it makes
 
 * compiles **inline**: the function's body turns into inline assembly, with no call in SASS;
-* compiles **linked** through ``name.linked``: a real call to the same function, whose file is then
-  handed to the linker. It is there to be compared: a call costs a pipeline about 2x;
+* compiles **linked** through ``name.linked``: a real call, whose file is then handed to the linker.
+  It is there to be compared: a call costs a pipeline about 2x;
 * **runs in Python**: calling it executes the definition's body, the model of the CPU engine.
-
-This file and ``compiler.py`` are the only ones that know Numba-CUDA's internals.
 """
 
 import functools
@@ -70,8 +68,7 @@ class PtxFunction:
         """The body as LLVM inline assembly, and its constraint string without clobbers.
 
         ``ld.param`` and ``st.param`` become moves from and to the operands ``$k``; ptxas removes
-        them. The braces give the registers declared inside a scope of their own.
-        """
+        them. The braces give the registers declared inside a scope of their own."""
         words = self.result[2] if self.result else 0
         operand = {name: f"${words + i}" for i, (_, name) in enumerate(self.parameters)}
         lines = []
@@ -123,10 +120,7 @@ def read_ptx(path):
             else:
                 _, kind, result_name = returned.split()
                 result = (kind, result_name, 1)
-        parameters = tuple(
-            (kind, parameter)
-            for kind, parameter in re.findall(r"\.param\s+(\.\w+)\s+(\w+)", declared)
-        )
+        parameters = tuple(re.findall(r"\.param\s+(\.\w+)\s+(\w+)", declared))
         statements = tuple(" ".join(s.split()) for s in body.split(";") if s.strip())
         for statement in statements:
             if statement.startswith(".reg") and re.search(r"%[a-z]+\d+\b", statement):
@@ -145,19 +139,16 @@ class Intrinsic(_NumbaIntrinsic):
     def __init__(self, name, defn, *, model=None, ptx=None, linked_form=False):
         super().__init__(name, defn)
         self.model, self.ptx, self.is_linked = model, ptx, linked_form
-        self._linked = None
 
     def __call__(self, *args):
         return self.model(*args)
 
-    @property
+    @functools.cached_property
     def linked(self):
         """The same function as a real call. A kernel that uses it must be linked with the file."""
         if self.is_linked:
             return self
-        if self._linked is None:
-            self._linked = _make(self.model, self.signature, self.ptx, self.pure, linked_form=True)
-        return self._linked
+        return _make(self.model, self.signature, self.ptx, self.pure, linked_form=True)
 
 
 def _make(model, signature, ptx, pure, linked_form):
@@ -168,15 +159,13 @@ def _make(model, signature, ptx, pure, linked_form):
     elif isinstance(results, types.UniTuple):
         element, constraint, _ = _LOWERED[results.dtype]
         count = results.count
-        returned = (ir.ArrayType if linked_form else _struct)(element, count)
+        returned = ir.ArrayType(element, count) if linked_form else ir.LiteralStructType([element] * count)
         outputs = ["=" + constraint] * count
     else:
         returned, constraint, _ = _LOWERED[results]
         outputs = ["=" + constraint]
     function_type = ir.FunctionType(returned, lowered)
-    constraints = outputs + [_LOWERED[t][1] for t in signature.args]
-    if not pure:
-        constraints.append("~{memory}")
+    constraints = outputs + [_LOWERED[t][1] for t in signature.args] + ([] if pure else ["~{memory}"])
 
     def codegen(context, builder, _, values):
         from numba.cuda import cgutils  # of numba-cuda alone; the CPU engine does without
@@ -184,9 +173,7 @@ def _make(model, signature, ptx, pure, linked_form):
         if linked_form:
             callee = cgutils.get_or_insert_function(builder.module, function_type, ptx.name)
         else:
-            callee = ir.InlineAsm(
-                function_type, ptx.inline_text(), ",".join(constraints), side_effect=not pure
-            )
+            callee = ir.InlineAsm(function_type, ptx.inline_text(), ",".join(constraints), side_effect=not pure)
         value = builder.call(callee, values)
         if results == void:
             return context.get_dummy_value()
@@ -206,33 +193,25 @@ def _make(model, signature, ptx, pure, linked_form):
     return made
 
 
-def _struct(element, count):
-    return ir.LiteralStructType([element] * count)
-
-
 def intrinsic(signature, pure=False):
     """Decorator: bind a definition to the PTX function of its name in ``ptx/<module>.ptx``.
 
     ``signature`` is a Numba signature; ``pure`` says that the result depends on the operands alone,
     so that the compiler may move, merge or drop it. Raises :class:`PtxError` when the file has no
-    such function or its parameters have other names or sizes.
-    """
+    such function or its parameters have other names or sizes."""
 
     def bind(model):
         module = model.__module__.rpartition(".")[2]
         path = ptx_directory() / f"{module}.ptx"
-        functions = read_ptx(path)
-        if model.__name__ not in functions:
+        ptx = read_ptx(path).get(model.__name__)
+        if ptx is None:
             raise PtxError(f"{path.name} has no .func {model.__name__}")
-        ptx = functions[model.__name__]
         expected = [
             (_LOWERED[t][2], n)
             for t, n in zip(signature.args, inspect.signature(model).parameters, strict=True)
         ]
         if list(ptx.parameters) != expected:
-            raise PtxError(
-                f"{path.name}: {ptx.name} takes {list(ptx.parameters)}, its definition {expected}"
-            )
+            raise PtxError(f"{path.name}: {ptx.name} takes {list(ptx.parameters)}, its definition {expected}")
         results = signature.return_type
         count = getattr(results, "count", 1 if results != void else 0)
         if count != (ptx.result[2] if ptx.result else 0):
@@ -242,10 +221,9 @@ def intrinsic(signature, pure=False):
     return bind
 
 
-def _address_intrinsic(name, space, result):
-    """``name(array)``: the address of an array's first element in a state space."""
+def address_intrinsic(space, result):
+    """Decorator for the two intrinsics that take an array: ``cvta.to.<space>.u64`` of its first element."""
 
-    @_numba_intrinsic
     def address(typingctx, array):
         def codegen(context, builder, signature, values):
             data = context.make_array(signature.args[0])(context, builder, values[0]).data
@@ -257,15 +235,8 @@ def _address_intrinsic(name, space, result):
 
         return result(array), codegen
 
-    return address
-
-
-def address_intrinsic(space, result):
-    """Decorator for the two intrinsics that take an array: ``cvta.to.<space>.u64``."""
-
     def bind(model):
-        inner = _address_intrinsic(model.__name__, space, result)
-        made = Intrinsic(model.__name__, inner._defn, model=model)
+        made = Intrinsic(model.__name__, address, model=model)
         functools.update_wrapper(made, model)
         made._register()
         return made

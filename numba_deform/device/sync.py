@@ -10,19 +10,16 @@ from .ptx import cpu, f32, intrinsic, u32, u64, void
 def fence_proxy_async():
     """``fence.proxy.async.shared::cta``: this thread's ordinary accesses to shared memory so far come
     before the copy engine's later ones.
-
     Between ordinary writes and a TMA store that reads them, or between ``mbarrier_init`` and the first
     load that signals the barrier. Follow it with a barrier when another thread issues the copy.
-    PTX ISA 9.7.13.4.
-    """
+    PTX ISA 9.7.13.4."""
     cpu().fence_proxy_async()
 
 
 @intrinsic(void())
 def fence_mbarrier_init():
     """``fence.mbarrier_init.release.cluster``: makes earlier ``mbarrier_init`` of this thread visible to
-    the copy engine and the cluster; cheaper than a full proxy fence. PTX ISA 9.7.13.4.
-    """
+    the copy engine and the cluster; cheaper than a full proxy fence. PTX ISA 9.7.13.4."""
     cpu().fence_mbarrier_init()
 
 
@@ -41,9 +38,7 @@ def fence_acq_rel_gpu():
 @intrinsic(u32(u32))
 def elect_sync(mask):
     """``elect.sync``: 1 in one lane of ``mask``, always the same one, 0 in the others.
-
-    Waits for all lanes of the mask; undefined for a lane outside it. PTX ISA 9.7.13.16.
-    """
+    Waits for all lanes of the mask; undefined for a lane outside it. PTX ISA 9.7.13.16."""
     return cpu().elect(mask)
 
 
@@ -51,27 +46,21 @@ def elect_sync(mask):
 def bar_sync(id, threads):
     """``bar.sync``: wait on named barrier ``id`` (0 .. 15) until ``threads`` threads, a multiple of 32,
     have arrived by ``bar_sync`` or ``bar_arrive``.
-
     Arrival is per warp, so every lane of a warp calls it; from one elected lane it is undefined. Orders
-    memory among the block's threads that take part. PTX ISA 9.7.13.1.
-    """
+    memory among the block's threads that take part. PTX ISA 9.7.13.1."""
     cpu().named_barrier(id, threads, wait=True)
 
 
 @intrinsic(void(u32, u32))
 def bar_arrive(id, threads):
-    """``bar.arrive``: arrive at named barrier ``id`` without waiting; see ``bar_sync``.
-
-    PTX ISA 9.7.13.1.
-    """
+    """``bar.arrive``: arrive at named barrier ``id`` without waiting; see ``bar_sync``. PTX ISA 9.7.13.1."""
     cpu().named_barrier(id, threads, wait=False)
 
 
 @intrinsic(u32(u32, u32, u32))
 def shfl_sync_idx_b32(mask, value, lane):
     """``shfl.sync.idx``: the ``value`` of lane ``lane`` (0 .. 31). Waits for all lanes of ``mask``; orders
-    no memory. PTX ISA 9.7.9.6.
-    """
+    no memory. PTX ISA 9.7.9.6."""
     return cpu().shuffle(mask, int(value) & 0xFFFFFFFF, lane)
 
 
@@ -83,10 +72,7 @@ def shfl_sync_idx_f32(mask, value, lane):
 
 @intrinsic(f32(u32, f32, u32))
 def shfl_sync_bfly_f32(mask, value, lanes):
-    """``shfl.sync.bfly``: the float of the lane whose number differs in the bits ``lanes``.
-
-    PTX ISA 9.7.9.6.
-    """
+    """``shfl.sync.bfly``: the float of the lane whose number differs in the bits ``lanes``. PTX ISA 9.7.9.6."""
     thread = cpu()
     return thread.shuffle(mask, np.float32(value), thread.lane ^ lanes)
 

@@ -2,11 +2,9 @@
 
 For every workload each entry first runs in a child process (measure/worker.py) on a poisoned output, and its
 whole output is compared with float64. What crashes, hangs or is wrong becomes a row that says so.
-What is right is then timed here, in turn, round after round, so that a drift hits all alike.
-"""
+What is right is then timed here, in turn, round after round, so that a drift hits all alike."""
 
 import dataclasses
-import functools
 import itertools
 import multiprocessing
 import os
@@ -18,13 +16,12 @@ from ..attention.call import pick_variant
 from ..attention.reference import TOLERANCE
 from ..compiler import built
 from ..compiler.cache import shared_directory
-from ..engines.gpu.device import find_gpu
 from ..engines.gpu.launch import launch, time_launches
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_registered
 from ..workloads.presets import PRESETS, preset
 from . import ceilings, counters, peers, record
-from .case import Case
+from .case import case_of, case_on
 from .parameters import parse_like, show
 from .worker import Worker, explain
 
@@ -32,7 +29,6 @@ DELAY_CYCLES = 600_000  # 0.3 ms: longer than Python takes to queue a launch
 PEER_TOLERANCE = 0.05  # fp16 coordinates and sums, as most peers have them, are this far off
 
 
-# --- entries --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Entry:
     """A variant with parameters, as ``tma:stages=3,lanes=4``; ``linked`` calls the PTX functions."""
@@ -55,8 +51,7 @@ def parse_entries(text):
     """Entries of ``direct,tma:stages=3,lanes=4,persistent``; ``all`` is every variant.
 
     Commas separate entries, and ``key=value`` after a comma belongs to the entry before it. Raises
-    ConfigError for unknown names and for values of the wrong kind.
-    """
+    ConfigError for unknown names and for values of the wrong kind."""
     groups = []
     for piece in filter(None, (part.strip() for part in text.split(","))):
         name, colon, first = piece.partition(":")
@@ -69,21 +64,18 @@ def parse_entries(text):
     names = [[n, *g[1:]] for g in groups for n in (VARIANTS if g[0] == "all" else [g[0]])]
     if not names:
         raise ConfigError("variants", text, "name at least one variant, or all")
-    return [_entry(name, words) for name, *words in names]
+    return [entry_of(n, dict(word.partition("=")[::2] for word in words)) for n, *words in names]
 
 
-def _entry(name, words):
-    defaults = defaults_of(name)
-    parameters, linked = {}, False
-    for word in words:
-        key, _, text = word.partition("=")
-        if key == "linked":
-            linked = parse_like(key, False, text)
-        elif key not in defaults:
+def entry_of(name, texts):
+    """The :class:`Entry` of a variant with ``{parameter or linked: text}``; raises ConfigError."""
+    defaults, values = defaults_of(name), {}
+    for key, text in texts.items():
+        if key != "linked" and key not in defaults:
             raise ConfigError(key, text, f"{name} has the parameters {', '.join(defaults)}")
-        else:
-            parameters[key] = parse_like(key, defaults[key], text)
-    return Entry(name, tuple(parameters.items()), linked)
+        values[key] = parse_like(key, defaults.get(key, False), text)
+    linked = values.pop("linked", False)
+    return Entry(name, tuple(values.items()), linked)
 
 
 def defaults_of(name):
@@ -91,24 +83,10 @@ def defaults_of(name):
     return {field.name: field.default for field in dataclasses.fields(pick_variant(name).config)}
 
 
-# --- one workload ---------------------------------------------------------------------------------
-def case_on(gpu, workload, seed):
-    """The :class:`Case` of a workload; with PyTorch, if it is installed and sees the GPU."""
-    torch = None
-    if gpu:
-        try:
-            import torch
-        except ImportError:
-            pass
-    return Case(workload.generate(seed), gpu, torch if torch and torch.cuda.is_available() else None)
-
-
 def constants_of(workload):
     """What kernels for this workload are compiled for."""
-    return Constants(
-        workload.num_levels, workload.num_points, workload.channels, workload.dtype,
-        workload.location_dtype, workload.dtype,
-    )  # fmt: skip
+    return Constants(workload.num_levels, workload.num_points, workload.channels, workload.dtype,
+                     workload.location_dtype, workload.dtype)  # fmt: skip
 
 
 def bytes_of(workload):
@@ -122,8 +100,7 @@ def bytes_of(workload):
 def workloads_of(names, patterns=(), dtypes=()):
     """Presets (``["all"]``: every one) in all of ``dtypes`` and ``patterns``; raises WorkloadError.
 
-    Where one of these is empty, the preset's own counts.
-    """
+    Where one of these is empty, the preset's own counts."""
     names = list(PRESETS) if names == ["all"] else names
     changes = {"dtype": dtypes, "pattern": patterns}
     keys = [key for key, texts in changes.items() if texts]
@@ -131,28 +108,11 @@ def workloads_of(names, patterns=(), dtypes=()):
     return [preset(name, **dict(zip(keys, texts, strict=True))) for name, *texts in chosen]
 
 
-def describe(workload):
-    """A workload in the document: the columns that its rows share, its text, samples and bytes."""
-    return {
-        **columns(workload), "text": workload.describe(), "samples": workload.samples,
-        "compulsory_bytes": bytes_of(workload),
-    }  # fmt: skip
-
-
 def columns(workload):
     """What every row says of its workload."""
     pattern = workload.pattern + (f"({workload.sigma:g})" if workload.pattern == "local" else "")
-    return {
-        "workload": workload.name, "pattern": pattern, "dtype": workload.dtype,
-        "num_query": workload.num_query,
-    }  # fmt: skip
-
-
-# --- what runs in the child -----------------------------------------------------------------------
-@functools.lru_cache(maxsize=1)
-def case_of(engine, workload, seed):
-    """The case that the tasks of one workload share."""
-    return case_on(find_gpu() if engine == "gpu" else None, workload, seed)
+    return {"workload": workload.name, "pattern": pattern, "dtype": workload.dtype,
+            "num_query": workload.num_query}  # fmt: skip
 
 
 def task_of(entry, workload, seed, engine="gpu", repeats=0):
@@ -163,11 +123,9 @@ def task_of(entry, workload, seed, engine="gpu", repeats=0):
 def measure(task):
     """Run one entry on a poisoned output, check it, and time it if the task has repeats.
 
-    Returns the ``config``, as fitted to the locations where a kernel is, with the share of the samples
-    ``outside`` its windows; and ``error``. On a GPU with ``repeats`` also the figures of ``record.spread``; on
-    the CPU engine ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of
-    figures.
-    """
+    Returns ``error``; the ``config`` as it ran, and the share of the samples ``outside`` a fitted kernel's
+    windows; on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU engine
+    ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of times."""
     case, entry = case_of(task["engine"], task["workload"], task["seed"]), task["entry"]
     if entry.linked and not case.gpu:
         raise ConfigError("linked", 1, "the CPU engine runs neither form of the GPU's code")
@@ -202,13 +160,11 @@ def measure_here(task):
         return {"error_text": explain(error)}
 
 
-# --- timing ---------------------------------------------------------------------------------------
 def time_round_by_round(gpu, runs, repeats, warm_up=1):
     """Milliseconds, a list for each of ``runs``: every round times all of them once, in turn.
 
     Before each, a kernel that spins lets the host queue the launch ahead of the GPU, so that a short
-    kernel is not charged for Python.
-    """
+    kernel is not charged for Python."""
 
     def hold():
         launch(gpu, built(ceilings.build_delay), 1, (DELAY_CYCLES,))
@@ -222,29 +178,22 @@ def time_round_by_round(gpu, runs, repeats, warm_up=1):
 
 def clock(gpu):
     """The clock that cycles are counted by, and where it comes from."""
-    return {
-        "ghz": gpu.device.properties.clock_rate / 1e6,
-        "source": "device property clock_rate, the SM's highest clock",
-    }
+    return {"ghz": gpu.device.properties.clock_rate / 1e6,
+            "source": "device property clock_rate, the SM's highest clock"}  # fmt: skip
 
 
 def rates(milliseconds, samples, bytes_moved, sms, ghz):
     """Compulsory bytes; tiles and bytes per second; cycles of an SM per tile, at the clock ``ghz``."""
     seconds = milliseconds / 1e3
-    return {
-        "compulsory_bytes": bytes_moved,
-        "gigatiles_per_second": samples / seconds / 1e9,
-        "gigabytes_per_second": bytes_moved / seconds / 1e9,
-        "cycles_per_tile": seconds * ghz * 1e9 * sms / samples,
-    }
+    return {"compulsory_bytes": bytes_moved, "gigatiles_per_second": samples / seconds / 1e9,
+            "gigabytes_per_second": bytes_moved / seconds / 1e9,
+            "cycles_per_tile": seconds * ghz * 1e9 * sms / samples}  # fmt: skip
 
 
-# --- compiling ahead ------------------------------------------------------------------------------
 def compile_ahead(tasks, architecture, jobs=None):
     """Compile the tasks' kernels in parallel processes, into the cache on disk.
 
-    What does not compile is left alone: it says why when its turn comes.
-    """
+    What does not compile is left alone: it says why when its turn comes."""
     jobs = jobs or min(16, os.cpu_count() or 1)
     different = {(task["entry"], constants_of(task["workload"])): task for task in tasks}
     context = multiprocessing.get_context("spawn")
@@ -265,23 +214,18 @@ def _compile(task, architecture):
         return
 
 
-# --- the whole ------------------------------------------------------------------------------------
-def bench(
-    gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1,
-    progress=lambda text: None, profile=False, isolated=True, with_ceilings=True,
-):  # fmt: skip
+def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.0, warm_up=1,
+          progress=lambda text: None, profile=False, isolated=True, with_ceilings=True):  # fmt: skip
     """A JSON document: rows of all entries, peers and ceilings, for each of ``workloads``.
 
-    ``limit`` is how many seconds the check of one entry may take, its compilation included;
-    ``progress(text)`` is told what goes on. With ``gpu`` None the CPU engine runs the entries and its
-    virtual time stands in the rows, marked as not measured.
-
-    Without ``isolated`` no child process is started: entries are checked in this process, as those always
-    are that only it knows (``registry.register``). Without ``with_ceilings`` none is measured.
-
-    With ``profile``, what :func:`counters.count` says of an entry stands in its row as ``profile``. Raises
-    ToolMissing at once where there is no Nsight Compute.
-    """
+    limit          seconds that the check of one entry may take, its compilation included
+    progress       ``progress(text)`` is told what goes on
+    gpu            None: the CPU engine's virtual time stands in the rows, marked as not measured
+    isolated       False: entries are checked in this process, as those always are that only it knows
+                   (``registry.register``)
+    with_ceilings  False: none is measured
+    profile        what :func:`counters.count` says of an entry stands in its row as ``profile``;
+                   raises ToolMissing at once where there is no Nsight Compute"""
     if profile:
         counters.find_ncu()
     rows, ceiling_rows, engine = [], [], "gpu" if gpu else "cpu"
@@ -296,10 +240,9 @@ def bench(
             rows += [row for _, row in entry_rows]
             if gpu:
                 try:
-                    more, measured = _time_all(
-                        case_on(gpu, workload, seed), workload, entry_rows, peer_names, repeats, warm_up,
-                        progress, with_ceilings,
-                    )  # fmt: skip
+                    case = case_on(gpu, workload, seed)
+                    more, measured = _time_all(case, workload, entry_rows, peer_names, repeats,
+                                               warm_up, progress, with_ceilings)  # fmt: skip
                     rows += more
                     ceiling_rows += measured
                 except Exception as error:
@@ -308,10 +251,10 @@ def bench(
                 if profile:
                     _count_all(workload, entry_rows, seed, limit, progress)
     settings = {"repeats": repeats, "warm_up": warm_up, "seed": seed}
-    return record.document(
-        gpu, rows, kind="bench", clock=clock(gpu) if gpu else None, settings=settings,
-        workloads=[describe(w) for w in workloads], ceilings=ceiling_rows,
-    )  # fmt: skip
+    described = [{**columns(w), "text": w.describe(), "samples": w.samples,
+                  "compulsory_bytes": bytes_of(w)} for w in workloads]  # fmt: skip
+    return record.document(gpu, rows, kind="bench", clock=clock(gpu) if gpu else None,
+                           settings=settings, workloads=described, ceilings=ceiling_rows)  # fmt: skip
 
 
 def _check_all(workload, entries, seed, engine, limit, progress, isolated):
@@ -347,10 +290,8 @@ def _time_all(case, workload, entry_rows, peer_names, repeats, warm_up, progress
     times = time_round_by_round(gpu, runs, repeats, warm_up)
 
     samples, ghz = case.problem.samples, clock(gpu)["ghz"]
-    ceiling_rows = [
-        {**columns(workload), **ceilings.figures(trial, own, samples, case.bytes_moved)}
-        for trial, own in zip(tried, times[len(jobs) :], strict=True)
-    ]
+    ceiling_rows = [{**columns(workload), **ceilings.figures(trial, own, samples, case.bytes_moved)}
+                    for trial, own in zip(tried, times[len(jobs) :], strict=True)]  # fmt: skip
     best = ceilings.best(ceiling_rows)
     for (row, _), own in zip(jobs, times[: len(jobs)], strict=True):
         row |= record.spread(own)

@@ -9,7 +9,7 @@ from ..attention.bind import Bound, OnGpu
 from ..attention.call import settle_variant
 from ..attention.checks import problem_of
 from ..attention.reference import Exact
-from ..engines.gpu.device import DeviceArray
+from ..engines.gpu.device import DeviceArray, find_gpu
 from . import peers
 
 
@@ -18,8 +18,7 @@ class Case:
 
     gpu      where variants run; None for the CPU engine
     torch    PyTorch, to compare whole outputs on the GPU; None compares rows of them in NumPy
-    fits     to these locations: another case may have the same shape
-    """
+    fits     to these locations: another case may have the same shape"""
 
     def __init__(self, inputs, gpu=None, torch=None):
         self.inputs, self.gpu, self.torch, self.fits = inputs, gpu, torch, Fits()
@@ -41,9 +40,8 @@ class Case:
     def bind(self, name, parameters, form="plain"):
         """(the :class:`Bound` of a variant on this case's engine, why "auto" chose it or "")."""
         locations = self.arrays[1]
-        chosen, config, why = settle_variant(
-            name, self.gpu, self.problem, locations, parameters, self.fits
-        )
+        chosen, config, why = settle_variant(name, self.gpu, self.problem, locations,
+                                             parameters, self.fits)  # fmt: skip
         return Bound(self.problem, chosen, config, self.gpu, locations, form, self.fits), why
 
     def launcher(self, bound, extra=()):
@@ -72,3 +70,20 @@ class Case:
         if isinstance(out, np.ndarray):
             out = peers.tensor_of(DeviceArray.of(self.gpu, out))
         return float((out.double() - self.exact).norm() / self.exact.norm())
+
+
+def case_on(gpu, workload, seed):
+    """The :class:`Case` of a workload; with PyTorch, if it is installed and sees the GPU."""
+    torch = None
+    if gpu:
+        try:
+            import torch
+        except ImportError:
+            pass
+    return Case(workload.generate(seed), gpu, torch if torch and torch.cuda.is_available() else None)
+
+
+@functools.lru_cache(maxsize=1)
+def case_of(engine, workload, seed):
+    """The case that the tasks of one workload share."""
+    return case_on(find_gpu() if engine == "gpu" else None, workload, seed)

@@ -16,8 +16,7 @@ A tile is 2x2 pixels of ``row_bytes`` = channels * itemsize bytes. Its lanes are
 at its best: one for each 16 bytes of a tile's row, each loading from the upper and the lower row.
 
 Each ceiling is tried in several configurations and the fastest counts: a ceiling that a better launch
-would lift is none. Its time is scaled to the tiles, or the bytes, that the workload needs.
-"""
+would lift is none. Its time is scaled to the tiles, or the bytes, that the workload needs."""
 
 import dataclasses
 import functools
@@ -105,8 +104,7 @@ def build_l1(row_bytes, pixel_bytes, unroll=4, threads=256):
     """``l1``: arguments are the addresses of the window and of out (threads of the grid, 4) uint32,
     and how often ``unroll`` tiles are loaded.
 
-    ``pixel_bytes`` is the distance of a tile's two columns, heads * row_bytes in an operator.
-    """
+    ``pixel_bytes`` is the distance of a tile's two columns, heads * row_bytes in an operator."""
     LANES, CHUNKS, MASK = tile_lanes(row_bytes), row_bytes // 16, window_slots(row_bytes) - 1
     SHIFT, PITCH, UNROLL = LANES.bit_length() - 1, WINDOW // 2, unroll
     ROW_BYTES, PIXEL_BYTES = row_bytes, pixel_bytes
@@ -135,8 +133,7 @@ def build_l1(row_bytes, pixel_bytes, unroll=4, threads=256):
 def build_shared(row_bytes, unroll=4, threads=512):
     """``shared``: arguments as ``l1``; each block first copies the window into shared memory.
 
-    The two columns of a tile lie side by side, as a TMA box arrives.
-    """
+    The two columns of a tile lie side by side, as a TMA box arrives."""
     LANES, CHUNKS, MASK = tile_lanes(row_bytes), row_bytes // 16, window_slots(row_bytes) - 1
     SHIFT, PITCH, UNROLL = LANES.bit_length() - 1, WINDOW // 2, unroll
     ROW_BYTES, THREADS, BYTES = row_bytes, threads, window_bytes(row_bytes, row_bytes)
@@ -179,9 +176,8 @@ def tile_slot(row_bytes):
     return -(-4 * row_bytes // 128) * 128
 
 
-def build_tma(
-    row_bytes, channels, levels, stages=2, points=8, warps=8, maps_of="sm", barrier_of="warp"
-):
+def build_tma(row_bytes, channels, levels, stages=2, points=8, warps=8, maps_of="sm",
+              barrier_of="warp"):  # fmt: skip
     """``tma``: each warp keeps ``stages`` stages of ``points`` tiles in flight, one lane a tile.
 
     ``maps_of``: all blocks of an SM load from one map (``sm``), or every block from its own batch and every
@@ -192,8 +188,7 @@ def build_tma(
     Arguments: address of the maps, one rank-3 map (H*C, w, h) with a box of (C, 2, 2) for each (batch,
     level) in the order b*L + l; levels (L, 4) int32; out (threads of the grid, 4) uint32; B, H; the
     most pixels of a level's sides that corners are drawn from; refills of each warp; SMs. Every warp loads
-    ``(refills + stages) * points`` tiles. What the last stages hold is combined into out at the end.
-    """
+    ``(refills + stages) * points`` tiles. What the last stages hold is combined into out at the end."""
     LEVELS, CHANNELS, STAGES, POINTS, WARPS = levels, channels, stages, points, warps
     THREADS, TILE, SLOT = 32 * warps, 4 * row_bytes, tile_slot(row_bytes)
     STAGE_BYTES = POINTS * SLOT
@@ -218,9 +213,8 @@ def build_tma(
         return down
 
     @kernel(threads=THREADS)
-    def tma(
-        maps: u64, levels: u64, out: u64, batches: i32, heads: i32, region: i32, refills: i32, sms: i32
-    ):
+    def tma(maps: u64, levels: u64, out: u64, batches: i32, heads: i32, region: i32, refills: i32,
+            sms: i32):  # fmt: skip
         tid = int32(cuda.threadIdx.x)
         lane, warp = tid & int32(31), tid >> int32(5)
         thread = int32(cuda.blockIdx.x * cuda.blockDim.x + tid)
@@ -291,10 +285,8 @@ def build_copy(unroll=4, threads=256):
                 for i in range(4):
                     parts[k, i] = w[i]
             for k in range(UNROLL):
-                st_global_L1_no_allocate_v4(
-                    global_at(target, first + int32(k * stride), 16),
-                    parts[k, 0], parts[k, 1], parts[k, 2], parts[k, 3],
-                )  # fmt: skip
+                st_global_L1_no_allocate_v4(global_at(target, first + int32(k * stride), 16),
+                                            parts[k, 0], parts[k, 1], parts[k, 2], parts[k, 3])  # fmt: skip
             first = int32(first + UNROLL * stride)
         while first < words:
             w = ld_global_nc_L1_no_allocate_v4(global_at(source, first, 16))
@@ -340,20 +332,11 @@ ALWAYS = ("copy", "launch")
 # region of each level that is small enough to stay in L2; as many maps at once as there are warps; barriers
 # shared by a block.
 TMA_CONFIGURATIONS = (
-    (2, 8, 8, EVERYWHERE, "sm", "warp"),
-    (4, 8, 8, EVERYWHERE, "sm", "warp"),
-    (2, 4, 8, EVERYWHERE, "sm", "warp"),
-    (2, 2, 16, EVERYWHERE, "sm", "warp"),
-    (4, 1, 16, EVERYWHERE, "sm", "warp"),
-    (2, 16, 8, EVERYWHERE, "sm", "warp"),
-    (2, 16, 4, EVERYWHERE, "sm", "warp"),
-    (2, 8, 8, 64, "sm", "warp"),
-    (2, 8, 8, EVERYWHERE, "warp", "warp"),
-    (2, 8, 8, EVERYWHERE, "sm", "block"),
-    (2, 4, 8, EVERYWHERE, "sm", "block"),
-    (2, 2, 16, EVERYWHERE, "sm", "block"),
-    (4, 1, 16, EVERYWHERE, "sm", "block"),
-)
+    *((*ring, EVERYWHERE, "sm", "warp") for ring in
+      ((2, 8, 8), (4, 8, 8), (2, 4, 8), (2, 2, 16), (4, 1, 16), (2, 16, 8), (2, 16, 4))),
+    (2, 8, 8, 64, "sm", "warp"), (2, 8, 8, EVERYWHERE, "warp", "warp"),
+    *((*ring, EVERYWHERE, "sm", "block") for ring in ((2, 8, 8), (2, 4, 8), (2, 2, 16), (4, 1, 16))),
+)  # fmt: skip
 
 # And the workload's own tiles, by the kernel of variant tma that adds nothing up.
 OWN_TILES = (
@@ -381,13 +364,10 @@ def trials(case):
     """All trials for the problem of a ``case.Case`` on a GPU."""
     gpu, problem = case.gpu, case.problem
     row = problem.constants.channels * ITEMSIZE[problem.constants.dtype]
-    return [
-        *_window_trials(gpu, row, problem.heads * row),
-        *_tma_trials(gpu, problem, case.on_gpu.addresses[0], row),
-        *_own_tile_trials(case),
-        *_copy_trials(gpu),
-        _launch_trial(gpu),
-    ]
+    empty = functools.partial(launch, gpu, built(build_empty), 1, (0,))
+    return [*_window_trials(gpu, row, problem.heads * row),
+            *_tma_trials(gpu, problem, case.on_gpu.addresses[0], row), *_own_tile_trials(case),
+            *_copy_trials(gpu), Trial("launch", "", empty, 1, "launches")]  # fmt: skip
 
 
 def _window_trials(gpu, row, pixel):
@@ -407,10 +387,8 @@ def _window_trials(gpu, row, pixel):
 
 def _tma_trials(gpu, problem, value, row):
     constants = problem.constants
-    maps = level_maps(
-        value, problem.batch, problem.heads, constants.channels, constants.dtype, problem.levels,
-        problem.spatial_size, box_hw=(2, 2), l2_promotion="128B",
-    )  # fmt: skip
+    maps = level_maps(value, problem.batch, problem.heads, constants.channels, constants.dtype,
+                      problem.levels, problem.spatial_size, box_hw=(2, 2), l2_promotion="128B")  # fmt: skip
     maps = DeviceArray.of(gpu, maps.encode_into_host())
     levels = DeviceArray.of(gpu, problem.level_table)
     for stages, points, warps, region, maps_of, barrier_of in TMA_CONFIGURATIONS:
@@ -463,23 +441,16 @@ def _copy_trials(gpu):
         yield Trial("copy", f"unroll={unroll} waves of blocks={waves}", run, 2 * COPY_BYTES, "bytes")
 
 
-def _launch_trial(gpu):
-    run = functools.partial(launch, gpu, built(build_empty), 1, (0,))
-    return Trial("launch", "", run, 1, "launches")
-
-
 # --- figures --------------------------------------------------------------------------------------
 def figures(trial, times, tiles, bytes_moved):
     """A row for the result file: a trial's ``times`` in ms, scaled to a workload's tiles or bytes."""
     wanted = {"tiles": tiles, "bytes": bytes_moved, "launches": 1}[trial.unit]
     measured = spread(times)
     scale = wanted / trial.amount
-    return {
-        "ceiling": trial.ceiling, "config": trial.config, "unit": trial.unit,
-        "measured_ms": measured["median_ms"], "measured_amount": trial.amount,
-        **{name: measured[name] * scale for name in ("median_ms", "min_ms", "max_ms")},
-        "runs": measured["runs"],
-    }  # fmt: skip
+    return {"ceiling": trial.ceiling, "config": trial.config, "unit": trial.unit,
+            "measured_ms": measured["median_ms"], "measured_amount": trial.amount,
+            **{name: measured[name] * scale for name in ("median_ms", "min_ms", "max_ms")},
+            "runs": measured["runs"]}  # fmt: skip
 
 
 def best(rows):
@@ -495,8 +466,7 @@ def attribute(milliseconds, fetch, ceilings):
 
     ``fetch`` is the variant's (a key of PASSES), or None where only memory and launch are known to
     apply; ``ceilings`` as :func:`best` returns them. The ceiling with the longest time among those
-    that apply bounds it; closeness is that time over the kernel's, 1 at the ceiling.
-    """
+    that apply bounds it; closeness is that time over the kernel's, 1 at the ceiling."""
     names = (*PASSES.get(fetch, ()), *ALWAYS)
     bounds = {name: ceilings[name] for name in names if name in ceilings}
     if not bounds:

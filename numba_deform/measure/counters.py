@@ -2,8 +2,7 @@
 
 Nsight Compute (``ncu``) watches a child process, which launches one variant twice on the bench's inputs
 (``python -m numba_deform.measure.counters FILE``), and counts the second launch. Clocks and caches stay as they
-are in the bench.
-"""
+are in the bench."""
 
 import csv
 import pickle
@@ -15,13 +14,12 @@ from pathlib import Path
 
 from ..compiler.sass import ToolMissing
 from ..engines.gpu.launch import profile_launch
+from .case import case_of
 from .worker import run_program
 
 USUAL_PLACE = "/usr/local/cuda/bin"  # often not on PATH
-OPTIONS = (
-    "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-    "--cache-control", "none", "--profile-from-start", "off",
-)  # fmt: skip
+OPTIONS = ("--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
+           "--cache-control", "none", "--profile-from-start", "off")  # fmt: skip
 
 METRICS = {
     "duration_ns": "gpu__time_duration.sum",
@@ -38,10 +36,8 @@ METRICS = {
 """What is counted: name in the result -> ncu's metric."""
 PER_SAMPLE = ("wavefronts", "instructions", "bank_conflicts")
 
-DENIED = (
-    "no permission to read the GPU's counters (ERR_NVGPUCTRPERM): run as root, or load the driver with "
-    "NVreg_RestrictProfilingToAdminUsers=0; see https://developer.nvidia.com/ERR_NVGPUCTRPERM"
-)
+DENIED = ("no permission to read the GPU's counters (ERR_NVGPUCTRPERM): run as root, or load the driver with "
+          "NVreg_RestrictProfilingToAdminUsers=0; see https://developer.nvidia.com/ERR_NVGPUCTRPERM")
 
 
 def find_ncu():
@@ -58,11 +54,9 @@ def find_ncu():
 def count(task, limit=300.0):
     """Counters of one launch of a task as ``bench.task_of`` makes it, on the first GPU.
 
-    The keys of METRICS, as far as this GPU has them, in ns, bytes, percent and numbers; those of
-    PER_SAMPLE also divided by the workload's samples, as ``wavefronts_per_sample``. What fails, or takes
-    longer than ``limit`` seconds, gives ``error_text`` instead: DENIED without the permission. Raises
-    ToolMissing.
-    """
+    The keys of METRICS, as far as this GPU has them, in ns, bytes, percent and numbers; those of PER_SAMPLE
+    also divided by the workload's samples, as ``wavefronts_per_sample``. What fails, or takes longer than
+    ``limit`` seconds, gives ``error_text`` instead: DENIED without the permission. Raises ToolMissing."""
     metrics = ("--metrics", ",".join(METRICS.values()))
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "task.pickle"
@@ -83,8 +77,7 @@ def parse(text):
     """``[{column: text}]``, one for each kernel, of what ``ncu --csv --page raw`` printed.
 
     Before and after the table there may be other lines, of ncu (``==PROF==``) and of the program. The
-    table's second line holds the units, and has no ID.
-    """
+    table's second line holds the units, and has no ID."""
     lines = text.splitlines(keepends=True)
     starts = [number for number, line in enumerate(lines) if line.startswith('"ID",')]
     table = csv.DictReader(lines[starts[0] :] if starts else [])
@@ -115,8 +108,6 @@ def _why(done):
 
 def launch_twice(file):
     """What runs under ncu: a warm-up, and the launch that counts."""
-    from .bench import case_of  # which imports this module
-
     task = pickle.loads(Path(file).read_bytes())
     case = case_of("gpu", task["workload"], task["seed"])
     run = case.launcher(task["entry"].bind(case)[0])

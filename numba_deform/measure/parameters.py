@@ -1,7 +1,6 @@
 """Values as text: the one parser of ``key=value``, of ``tma:stages=3`` and of a sweep's lists, and its inverse.
 
-A parameter has the kind of an example, which is its default or a preset's own value.
-"""
+A parameter has the kind of an example, which is its default or a preset's own value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +12,7 @@ from ..kernels.problem import ConfigError
 class Kind:
     """A kind of values: ``accepts`` says which in words, ``convert`` makes one of a text.
 
-    A text is wrong where ``convert`` raises ValueError or makes what is not ``right``.
-    """
+    A text is wrong where ``convert`` raises ValueError or makes what is not ``right``."""
 
     accepts: str
     convert: Callable[[str], object]
@@ -35,10 +33,8 @@ def one_of(*names):
 
 def whole_numbers(accepts, separator, count=None):
     """The kind of ``2x2x32`` or ``-1,99``: a tuple of ``count`` whole numbers, or of any number of them."""
-    return Kind(
-        accepts, lambda text: tuple(int(part) for part in text.split(separator)),
-        lambda numbers: count in (None, len(numbers)),
-    )  # fmt: skip
+    return Kind(accepts, lambda text: tuple(int(part) for part in text.split(separator)),
+                lambda numbers: count in (None, len(numbers)))  # fmt: skip
 
 
 _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}

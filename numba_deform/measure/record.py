@@ -10,9 +10,8 @@ from pathlib import Path
 
 from ..compiler.cache import save
 
-PACKAGES = (
-    "numba", "numba-cuda", "cuda-core", "cuda-bindings", "numpy", "torch", "nvidia-nvjitlink",
-)  # fmt: skip
+PACKAGES = ("numba", "numba-cuda", "cuda-core", "cuda-bindings", "numpy", "torch",
+            "nvidia-nvjitlink")  # fmt: skip
 
 
 def versions():
@@ -27,10 +26,8 @@ def versions():
 def commit():
     """The checkout's commit, with ``-dirty`` if files were changed; None outside one."""
     try:
-        text = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True,
-            cwd=Path(__file__).parent,
-        ).stdout.strip()  # fmt: skip
+        text = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True,
+                              text=True, check=True, cwd=Path(__file__).parent).stdout.strip()  # fmt: skip
     except (OSError, subprocess.CalledProcessError):
         return None
     return text or None

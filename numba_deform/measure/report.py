@@ -14,10 +14,7 @@ from .timeline import SERIES
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")
 
-HEADINGS = (
-    "workload", "variant", "ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB", "GB/s",
-    "reached",
-)  # fmt: skip
+HEADINGS = ("ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB", "GB/s", "reached")
 COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("ms", "duration_ns", 1e6, ".3f"),
     ("wavefronts/tile", "wavefronts_per_sample", 1, ".2f"),
@@ -30,11 +27,9 @@ COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("instr./tile", "instructions_per_sample", 1, ".1f"),
     ("conflicts/tile", "bank_conflicts_per_sample", 1, ".2f"),
 )
-COUNTER_HEADINGS = ("workload", "variant", *(heading for heading, *_ in COUNTERS))
-CEILING_NAMES = {
-    "l1": "tiles through L1", "shared": "tiles from shared memory", "tma": "a TMA instruction per tile",
-    "copy": "copy bandwidth", "launch": "an empty launch",
-}  # fmt: skip
+CEILING_NAMES = {"l1": "tiles through L1", "shared": "tiles from shared memory",
+                 "tma": "a TMA instruction per tile", "copy": "copy bandwidth",
+                 "launch": "an empty launch"}  # fmt: skip
 LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "launch": "launch"}
 
 
@@ -46,7 +41,6 @@ def load(path):
     return document
 
 
-# --- tables ---------------------------------------------------------------------------------------
 def _where(row):
     """The row's workload: its name, pattern, and what is unusual about it."""
     words = [row["workload"], row["pattern"]]
@@ -97,28 +91,24 @@ def caption(document):
 def summary(documents, variants=()):
     """(title, headings, rows of texts): variants against the workloads of all documents, times in ms and
     what costs them. In brackets, how many times as long as ``direct`` each takes. ``variants`` chooses rows,
-    in this order; ValueError names one that is not there.
-    """
+    in this order; ValueError names one that is not there."""
     measured = [row for document in documents for row in _having(document, "median_ms")]
     places = list(dict.fromkeys(_where(row) for row in measured))
     times = {(row["variant"], _where(row)): row["median_ms"] for row in measured}
     listed = [row["variant"] for document in documents for row in document["rows"]]
-    rows = []
+    rows = {}
     for name in dict.fromkeys(listed):
         errors = [row["error"] for row in measured if row["variant"] == name]
         if errors:
             known = VARIANTS.get(current_name(name.split(" ")[0]))  # a peer is none
             cells = [_against(times, name, place) for place in places]
             told = (known.systems, known.why) if known else ("", "")
-            rows.append((name, told[0], *cells, f"{max(errors):.1e}", told[1]))
-    if variants:
-        named = {row[0]: row for row in rows}
-        for name in variants:
-            if name not in named:
-                raise ValueError(f"no row {name!r}; there are {', '.join(named)}")
-        rows = [named[name] for name in variants]
+            rows[name] = (name, told[0], *cells, f"{max(errors):.1e}", told[1])
+    for name in variants:
+        if name not in rows:
+            raise ValueError(f"no row {name!r}; there are {', '.join(rows)}")
     headings = ("variant", "rows", *places, "error", "what costs it time")
-    return caption(documents[0]), headings, rows
+    return caption(documents[0]), headings, [rows[name] for name in variants or rows]
 
 
 def _against(times, name, place):
@@ -161,42 +151,29 @@ def markdown_lines(title, headings, rows, right=()):
 
 def _parts(document):
     """(title, headings, rows of texts) of each table that has rows."""
-    profiled = [row for row in _having(document, "median_ms") if "profile" in row]
+    timed = _having(document, "median_ms")
+    profiled = [row for row in timed if "profile" in row]
     for title, headings, rows, cells in (
-        (caption(document), HEADINGS, _having(document, "median_ms"), _measured),
-        (
-            caption(document), ("workload", "variant", "virtual cycles", "error"),
-            _having(document, "virtual_cycles"),
-            lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"),
-        ),
-        (
-            "ceilings, for the same number of tiles or bytes",
-            ("workload", "ceiling", "ms", "cycles/tile", "configuration"),
-            [row for row in document.get("ceilings", ()) if row["best"]], _ceiling,
-        ),
-        (
-            "counters of one launch, by Nsight Compute", COUNTER_HEADINGS,
-            [row for row in profiled if "error_text" not in row["profile"]], _counted,
-        ),
-        (
-            "without counters", ("workload", "variant", "why there are no counters"),
-            [row for row in profiled if "error_text" in row["profile"]],
-            lambda row: (row["profile"]["error_text"],),
-        ),
-        (
-            "without a time", ("workload", "variant", "why there is no time"),
-            [row for row in document["rows"] if "error_text" in row], lambda row: (row["error_text"],),
-        ),
+        (caption(document), HEADINGS, timed, _measured),
+        (caption(document), ("virtual cycles", "error"), _having(document, "virtual_cycles"),
+         lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}")),
+        ("ceilings, for the same number of tiles or bytes", ("ms", "cycles/tile", "configuration"),
+         [row for row in document.get("ceilings", ()) if row["best"]], _ceiling),
+        ("counters of one launch, by Nsight Compute", [heading for heading, *_ in COUNTERS],
+         [row for row in profiled if "error_text" not in row["profile"]], _counted),
+        ("without counters", ("why there are no counters",),
+         [row for row in profiled if "error_text" in row["profile"]],
+         lambda row: (row["profile"]["error_text"],)),
+        ("without a time", ("why there is no time",),
+         [row for row in document["rows"] if "error_text" in row], lambda row: (row["error_text"],)),
     ):  # fmt: skip
         if rows:
-            yield title, headings, [(_where(row), _name(row), *cells(row)) for row in rows]
+            kind = "ceiling" if "ceiling" in rows[0] else "variant"
+            names = [CEILING_NAMES.get(row[kind], row[kind]) for row in rows]
+            texts = [(_where(row), name, *cells(row)) for row, name in zip(rows, names, strict=True)]
+            yield title, ("workload", kind, *headings), texts
 
 
-def _name(row):
-    return CEILING_NAMES[row["ceiling"]] if "ceiling" in row else row["variant"]
-
-
-# --- plots ----------------------------------------------------------------------------------------
 PANELS_ABREAST = 3
 
 
@@ -209,8 +186,7 @@ def plot(document, path, x=None):
     a bench is time by variant, a panel for each workload, its ceilings as lines.
 
     Raises ValueError when nothing was measured or no two rows differ in ``x`` alone, ImportError without
-    matplotlib.
-    """
+    matplotlib."""
     from matplotlib.figure import Figure
 
     rows = _having(document, "median_ms")
@@ -242,10 +218,8 @@ def _plot_bars(make, document, rows):
         axes.barh(names, times, xerr=_spreads(bars), color=colours, height=0.7)
         ceilings = [r for r in document["ceilings"] if r["best"] and _where(r) == place]
         for number, row in enumerate(r for r in ceilings if r["ceiling"] != "launch"):
-            axes.axvline(
-                row["median_ms"], color=SERIES[2 + number], linestyle=DASHES[number % 4],
-                label=CEILING_NAMES[row["ceiling"]],
-            )  # fmt: skip
+            axes.axvline(row["median_ms"], color=SERIES[2 + number], linestyle=DASHES[number % 4],
+                         label=CEILING_NAMES[row["ceiling"]])  # fmt: skip
         if _wide(times):
             axes.set_xscale("log")
         axes.set_title(place)
@@ -330,6 +304,5 @@ def _tick(row, x):
 def _line_of(row, x):
     """(workload, variant), without what ``x`` says: the name of the line that a row is a point of."""
     hidden = {"sigma": {"pattern": "local"}, "queries": {"num_query": None}}.get(x, {})
-    return _where(row | hidden), " ".join(
-        w for w in row["variant"].split(" ") if not w.startswith(f"{x}=")
-    )
+    words = [word for word in row["variant"].split(" ") if not word.startswith(f"{x}=")]
+    return _where(row | hidden), " ".join(words)

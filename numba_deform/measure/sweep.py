@@ -1,8 +1,7 @@
 """``numba-deform sweep``: a grid of configurations, each checked and timed in a child process.
 
 The result file is rewritten after every configuration, so a sweep that is stopped goes on where it
-was. What a variant refuses is recorded with the rule; what crashes or hangs, with how it ended.
-"""
+was. What a variant refuses is recorded with the rule; what crashes or hangs, with how it ended."""
 
 import dataclasses
 import itertools
@@ -14,34 +13,20 @@ from ..compiler.cache import shared_directory
 from ..kernels.problem import ConfigError
 from ..kernels.registry import VARIANTS, is_registered
 from ..workloads.presets import preset
-from . import record
-from .bench import (
-    Entry,
-    bytes_of,
-    clock,
-    columns,
-    compile_ahead,
-    constants_of,
-    defaults_of,
-    measure_here,
-    rates,
-    task_of,
-)
+from . import bench, record
 from .parameters import parse_like
 from .worker import Worker
 
 MEASURE = "numba_deform.measure.bench:measure"
-WORKLOAD_FIELDS = (
-    "batch", "num_query", "num_heads", "channels", "num_points", "dtype", "location_dtype",
-    "pattern", "padded",
-)  # fmt: skip
+WORKLOAD_FIELDS = ("batch", "num_query", "num_heads", "channels", "num_points", "dtype",
+                   "location_dtype", "pattern", "padded")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
     """One configuration of the grid. ``refused`` says why it cannot run, else ""."""
 
-    entry: Entry
+    entry: bench.Entry
     workload: object
     key: str
     refused: str = ""
@@ -57,7 +42,7 @@ def expand(grid):
     grid = dict(grid)
     names = grid.pop("variant", ["direct"])
     names = list(VARIANTS) if names == ["all"] else names
-    known = {name: defaults_of(name) for name in names}
+    known = {name: bench.defaults_of(name) for name in names}
     usable = {"workload", "linked", *WORKLOAD_FIELDS}.union(*known.values())
     for key in grid:
         if key not in usable:
@@ -76,63 +61,53 @@ def expand(grid):
 def _point(name, defaults, texts):
     workload = preset(texts.get("workload", "seeds"))
     fields = [key for key in WORKLOAD_FIELDS if key in texts]
-    workload = workload.replace(
-        **{key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
-    )
-    given = {key: text for key, text in texts.items() if key in defaults}
-    parameters = tuple((key, parse_like(key, defaults[key], text)) for key, text in given.items())
-    linked = parse_like("linked", False, texts.get("linked", "0"))
-    return point_of(Entry(name, parameters, linked), workload)
+    changes = {key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
+    given = {key: text for key, text in texts.items() if key in defaults or key == "linked"}
+    return point_of(bench.entry_of(name, given), workload.replace(**changes))
 
 
 def point_of(entry, workload):
     """The :class:`Point` of a ``bench.Entry`` and a workload."""
-    parameters = dict(entry.parameters)
+    config, refused = dict(entry.parameters), ""
     try:
-        config = pick_variant(entry.variant).configure(constants_of(workload), **parameters)
+        chosen = pick_variant(entry.variant).configure(bench.constants_of(workload), **config)
+        config = dataclasses.asdict(chosen)
     except ConfigError as error:
-        return Point(entry, workload, _key(entry, workload, parameters), str(error))
-    return Point(entry, workload, _key(entry, workload, dataclasses.asdict(config)))
+        refused = str(error)
+    # Variant, resolved parameters and workload: what makes two configurations the same.
+    parts = [json.dumps(part, sort_keys=True) for part in (config, dataclasses.asdict(workload))]
+    key = " ".join([entry.variant, "linked" if entry.linked else "inline", *parts])
+    return Point(entry, workload, key, refused)
 
 
-def _key(entry, workload, config):
-    """Variant, resolved parameters and workload as text: what makes two configurations the same."""
-    parts = [entry.variant, "linked" if entry.linked else "inline"]
-    parts += [json.dumps(part, sort_keys=True) for part in (config, dataclasses.asdict(workload))]
-    return " ".join(parts)
-
-
-def sweep(
-    points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, measure=MEASURE,
-    progress=lambda done, total, label: None,
-):  # fmt: skip
+def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, measure=MEASURE,
+          progress=lambda done, total, label: None):  # fmt: skip
     """Measure ``points`` into the JSON file ``path``; returns the document.
 
     Rows that ``path`` has already are kept and not measured again; ``retry`` repeats those that
     failed. ``limit`` is in seconds, for one point. ``measure`` is the path of a function as
     ``bench.measure``. With ``gpu`` None the CPU engine gives virtual cycles. ``progress(done, total,
-    label)`` is called before every point and at the end. Raises ValueError for a file of another GPU.
-    """
+    label)`` is called before every point and at the end. Raises ValueError for a file of another GPU."""
     document = _open(path, gpu, repeats, seed)
     rows = {row["key"]: row for row in document["rows"]}
     left = [p for p in points if p.key not in rows or (retry and "error_text" in rows[p.key])]
     engine = "gpu" if gpu else "cpu"
 
     def task(point):
-        return task_of(point.entry, point.workload, seed, engine, repeats)
+        return bench.task_of(point.entry, point.workload, seed, engine, repeats)
 
     done = len(points) - len(left)
     with shared_directory(), Worker(measure, limit) as worker:
         if gpu:
             progress(done, len(points), "compiling")
-            compile_ahead([task(p) for p in left if not p.refused], gpu.architecture)
+            bench.compile_ahead([task(p) for p in left if not p.refused], gpu.architecture)
         for point in left:
             progress(done, len(points), point.entry.label)
             if point.refused:
                 result = {"refused": True, "error_text": point.refused}
             else:
                 here = is_registered(point.entry.variant)
-                result = (measure_here if here else worker.call)(task(point))
+                result = (bench.measure_here if here else worker.call)(task(point))
             rows[point.key] = _row(point, result, gpu)
             document["rows"] = list(rows.values())
             record.save(path, document)
@@ -143,10 +118,8 @@ def sweep(
 
 def _open(path, gpu, repeats, seed):
     """The document in ``path``, or a new one."""
-    new = record.document(
-        gpu, [], kind="sweep", clock=clock(gpu) if gpu else None,
-        settings={"repeats": repeats, "seed": seed},
-    )  # fmt: skip
+    new = record.document(gpu, [], kind="sweep", clock=bench.clock(gpu) if gpu else None,
+                          settings={"repeats": repeats, "seed": seed})  # fmt: skip
     if not Path(path).exists():
         return new
     old = json.loads(Path(path).read_text())
@@ -160,13 +133,11 @@ def _open(path, gpu, repeats, seed):
 
 def _row(point, result, gpu):
     workload = point.workload
-    row = {
-        "key": point.key, **columns(workload), "kind": "variant", "variant": point.entry.label,
-        "name": point.entry.variant, "parameters": dict(point.entry.parameters),
-        "fetch": pick_variant(point.entry.variant).fetch, "commit": record.commit(),
-        "date": record.now(), **result,
-    }  # fmt: skip
+    row = {"key": point.key, **bench.columns(workload), "kind": "variant", "variant": point.entry.label,
+           "name": point.entry.variant, "parameters": dict(point.entry.parameters),
+           "fetch": pick_variant(point.entry.variant).fetch, "commit": record.commit(),
+           "date": record.now(), **result}  # fmt: skip
     if gpu and "median_ms" in result:
-        ghz = clock(gpu)["ghz"]
-        row |= rates(result["median_ms"], workload.samples, bytes_of(workload), gpu.sms, ghz)
+        ghz = bench.clock(gpu)["ghz"]
+        row |= bench.rates(result["median_ms"], workload.samples, bench.bytes_of(workload), gpu.sms, ghz)
     return row

@@ -2,8 +2,7 @@
 
 ``run_probe`` sends one box through TMA. ``run_tile_copy`` copies a tensor tile by tile.
 ``plan_operator`` and ``run_plan`` run a variant of the operator and compare it with the float64
-reference. All of them run on either engine, poison their output first, and print nothing.
-"""
+reference. All of them run on either engine, poison their output first, and print nothing."""
 
 import statistics
 from dataclasses import dataclass
@@ -40,7 +39,6 @@ def describe(gpu, engine):
     return "CPU engine"
 
 
-# --- the probe --------------------------------------------------------------------------------
 PROBE_TENSOR, PROBE_BOX = (100, 100, 32), (2, 2, 32)  # (height, width, channels)
 
 
@@ -61,8 +59,7 @@ def run_probe(engine="auto", corner=(0, 0)):
 
     Element i of the tensor holds i / 100; outside it, zeros are expected. Whatever goes wrong, a
     missing driver or GPU included, is in ``reason``; only an unknown engine or a corner that is no
-    int32 raises ValueError.
-    """
+    int32 raises ValueError."""
     x, y = corner
     if not all(-(2**31) <= c < 2**31 for c in (x, y)):
         raise ValueError(f"corner={corner}: a box starts at two int32 numbers (x, y)")
@@ -72,9 +69,12 @@ def run_probe(engine="auto", corner=(0, 0)):
     ran, kind, gpu, reason = False, engine, None, ""
     try:
         kind, gpu = engine_for(engine, HOPPER, "TMA")
-        load = _probe_on_gpu if gpu else _probe_on_cpu
         ran = True
-        out = load(tensor, out, x, y, gpu)
+        if gpu:
+            out = _probe_on_gpu(gpu, tensor, out, x, y)
+        else:
+            maps = TensorMapArray([TensorMap.of(tensor, PROBE_BOX[::-1])])
+            simulate(probe, 1, THREADS, (maps, out, x, y))
     except (GpuMissing, DriverMissing, TensorMapError) as error:
         ran, reason = False, str(error)
     except Exception as error:
@@ -84,10 +84,8 @@ def run_probe(engine="auto", corner=(0, 0)):
     wrong = np.flatnonzero(~(out == expected))
     if ran and not reason and len(wrong):
         i = wrong[0]
-        reason = (
-            f"{len(wrong)} of {out.size} values are wrong; the first is element {i}: "
-            f"{out[i]:g} instead of {expected[i]:g}"
-        )
+        reason = (f"{len(wrong)} of {out.size} values are wrong; the first is element {i}: "
+                  f"{out[i]:g} instead of {expected[i]:g}")
         if np.isnan(out).all():
             reason = "the kernel ended without writing anything"
     device = describe(gpu, engine) if ran else "none that can run this"
@@ -105,35 +103,26 @@ def _box_at(tensor, x, y):
     return box
 
 
-def _probe_on_cpu(tensor, out, x, y, _):
-    maps = TensorMapArray([TensorMap.of(tensor, PROBE_BOX[::-1])])
-    simulate(probe, 1, THREADS, (maps, out, x, y))
-    return out
-
-
-def _probe_on_gpu(tensor, out, x, y, gpu):
+def _probe_on_gpu(gpu, tensor, out, x, y):
     source, target = DeviceArray.of(gpu, tensor), DeviceArray.of(gpu, out)
-    maps = DeviceArray.of(gpu, TensorMapArray([_map_on_gpu(source, PROBE_BOX)]).encode_into_host())
-    launch(gpu, probe, 1, (maps, target, x, y))
+    launch(gpu, probe, 1, (_map_on_gpu(source, PROBE_BOX), target, x, y))
     return target.to_numpy()
 
 
 def _map_on_gpu(array, box):
-    """The tensor map of a whole DeviceArray (H, W, C) with ``box`` in the same order."""
+    """A DeviceArray with the tensor map of all of ``array`` (H, W, C); ``box`` is in the same order."""
     height, width, channels = array.shape
     pixel = channels * array.dtype.itemsize
-    return TensorMap(
-        array.address, array.dtype, (channels, width, height), (pixel, width * pixel), box[::-1]
-    )
+    dims, strides = (channels, width, height), (pixel, width * pixel)
+    whole = TensorMap(array.address, array.dtype, dims, strides, box[::-1])
+    return DeviceArray.of(array.gpu, TensorMapArray([whole]).encode_into_host())
 
 
-# --- the tile copy ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TileCopyResult:
     """``milliseconds`` is a median; None on the CPU engine, which has virtual ``cycles`` only.
 
-    ``bytes_moved`` counts every element once read and once written.
-    """
+    ``bytes_moved`` counts every element once read and once written."""
 
     engine: str
     device: str
@@ -159,26 +148,28 @@ class TileCopyResult:
         return self.tiles / self.milliseconds / 1e3 if self.milliseconds else None
 
 
-def run_tile_copy(
-    engine="auto", shape=(100, 100, 32), box=(2, 2, 32), dtype="float16", stages=4, warps=4,
-    repeats=10,
-):  # fmt: skip
+def run_tile_copy(engine="auto", shape=(100, 100, 32), box=(2, 2, 32), dtype="float16", stages=4,
+                  warps=4, repeats=10):  # fmt: skip
     """Copy a tensor of ``shape`` (H, W, C) in boxes (height, width, C), and compare every bit.
 
     A block has ``warps`` warps, each with a ring of ``stages`` tiles. Raises ValueError
-    (TensorMapError for a box that TMA cannot move), GpuMissing, or a SimFault from the CPU engine.
-    """
+    (TensorMapError for a box that TMA cannot move), GpuMissing, or a SimFault from the CPU engine."""
     _check_tile_copy(shape, box, dtype, stages, warps, repeats)
     kind, gpu = engine_for(engine, HOPPER, "tile-copy")
     numpy_dtype = np.dtype(NUMPY_DTYPES[dtype])
     tensor = np.random.default_rng(0).standard_normal(shape, np.float32).astype(numpy_dtype)
     # A bad box: the map's rules say more about it than its size in shared memory does.
     TensorMap.of(tensor, box[::-1])
-    _check_shared_bytes(box, numpy_dtype, stages, warps)
+    needed = warps * stages * (-(-int(np.prod(box)) * numpy_dtype.itemsize // 128) * 128 + 8)
+    if needed > STATIC_LIMIT:
+        raise ValueError(
+            f"box={box} of {numpy_dtype} with stages={stages} and warps={warps} takes {needed} bytes of "
+            f"shared memory; this kernel has {STATIC_LIMIT}: use fewer stages or warps"
+        )
     down, across = (-(-size // step) for size, step in zip(shape[:2], box[:2], strict=True))
     tiles = down * across
     kernel = built(tile_copy.build, tuple(box), numpy_dtype.itemsize, stages, warps)
-    blocks = min(-(-tiles // warps), _blocks_that_fit(gpu, box, numpy_dtype, stages, warps))
+    blocks = min(-(-tiles // warps), _blocks_that_fit(gpu, needed, warps))
     milliseconds = cycles = None
     if gpu:
         out, times = _copy_on_gpu(gpu, tensor, box, kernel, blocks, (across, tiles), repeats)
@@ -189,10 +180,9 @@ def run_tile_copy(
         maps = [TensorMapArray([TensorMap.of(a, box[::-1])]) for a in (tensor, out)]
         cycles = simulate(kernel, blocks, kernel.threads, (*maps, across, tiles)).cycles
     reason = _compare_bits(tensor, out)
-    return TileCopyResult(
-        kind, describe(gpu, engine), not reason, tuple(shape), tuple(box), dtype, stages, warps,
-        blocks, tiles, 2 * tensor.nbytes, milliseconds, cycles, reason,
-    )  # fmt: skip
+    return TileCopyResult(kind, describe(gpu, engine), not reason, tuple(shape), tuple(box), dtype,
+                          stages, warps, blocks, tiles, 2 * tensor.nbytes, milliseconds, cycles,
+                          reason)  # fmt: skip
 
 
 def _check_tile_copy(shape, box, dtype, stages, warps, repeats):
@@ -203,43 +193,24 @@ def _check_tile_copy(shape, box, dtype, stages, warps, repeats):
         raise ValueError(f"box={box}: its channels must be those of the tensor, {shape[2]}")
     if dtype not in NUMPY_DTYPES:
         raise ValueError(f"dtype={dtype}: it must be one of {', '.join(NUMPY_DTYPES)}")
-    for name, value, high in (
-        ("stages", stages, 256), ("warps", warps, 32), ("repeats", repeats, 10**6),
-    ):  # fmt: skip
+    for name, value, high in (("stages", stages, 256), ("warps", warps, 32),
+                              ("repeats", repeats, 10**6)):  # fmt: skip
         if not 1 <= value <= high:
             raise ValueError(f"{name}={value}: it must be from 1 to {high}")
 
 
-def _check_shared_bytes(box, dtype, stages, warps):
-    needed = _copy_shared_bytes(box, dtype, stages, warps)
-    if needed > STATIC_LIMIT:
-        raise ValueError(
-            f"box={box} of {dtype} with stages={stages} and warps={warps} takes {needed} bytes of "
-            f"shared memory; this kernel has {STATIC_LIMIT}: use fewer stages or warps"
-        )
-
-
-def _copy_shared_bytes(box, dtype, stages, warps):
-    slot = -(-int(np.prod(box)) * dtype.itemsize // 128) * 128
-    return warps * stages * (slot + 8)
-
-
-def _blocks_that_fit(gpu, box, dtype, stages, warps):
+def _blocks_that_fit(gpu, needed, warps):
     """Blocks that are resident at once: shared memory, threads and block slots of every SM."""
     if gpu is None:
         return 4  # enough for blocks to differ; more would only take longer
-    shared = _copy_shared_bytes(box, dtype, stages, warps) + RESERVED_SHARED
-    return gpu.sms * min(SM.shared // shared, SM.warps // warps, SM.blocks)
+    return gpu.sms * min(SM.shared // (needed + RESERVED_SHARED), SM.warps // warps, SM.blocks)
 
 
 def _copy_on_gpu(gpu, tensor, box, kernel, blocks, counts, repeats):
     source = DeviceArray.of(gpu, tensor)
     target = DeviceArray(gpu, tensor.shape, tensor.dtype)
     target.fill(0xFF)
-    maps = [
-        DeviceArray.of(gpu, TensorMapArray([_map_on_gpu(a, box)]).encode_into_host())
-        for a in (source, target)
-    ]
+    maps = _map_on_gpu(source, box), _map_on_gpu(target, box)
 
     def run():
         launch(gpu, kernel, blocks, (*maps, *counts))
@@ -256,13 +227,10 @@ def _compare_bits(tensor, out):
     if not len(wrong):
         return ""
     y, x, c = (int(i) for i in wrong[0])
-    return (
-        f"{len(wrong)} of {tensor.size} elements are wrong; the first is (y={y}, x={x}, c={c}): "
-        f"{out[y, x, c]} instead of {tensor[y, x, c]}"
-    )
+    return (f"{len(wrong)} of {tensor.size} elements are wrong; the first is (y={y}, x={x}, c={c}): "
+            f"{out[y, x, c]} instead of {tensor[y, x, c]}")
 
 
-# --- the operator ---------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A checked run of the operator: a variant bound to a case, and what "auto" says of its choice."""
@@ -277,8 +245,7 @@ class OperatorResult:
     """What a run gave, and how far it is from the reference.
 
     ``unwritten`` counts elements of the whole output that are NaN, as it was before the run.
-    ``bytes_moved``: the compulsory ones, value, locations and weights read and out written once.
-    """
+    ``bytes_moved``: the compulsory ones, value, locations and weights read and out written once."""
 
     out: np.ndarray
     error: float
@@ -311,7 +278,6 @@ def run_plan(plan, repeats=10, simulate_options=None):
     if case.gpu:
         times = time_launches(case.gpu, case.launcher(plan.bound), repeats, WARM_UP)
         milliseconds = statistics.median(times)
-    return OperatorResult(
-        out, case.error(out), TOLERANCE[case.problem.constants.dtype], len(case.exact.rows),
-        out.shape[0] * out.shape[1], int(np.isnan(out).sum()), case.bytes_moved, milliseconds, report,
-    )  # fmt: skip
+    return OperatorResult(out, case.error(out), TOLERANCE[case.problem.constants.dtype],
+                          len(case.exact.rows), out.shape[0] * out.shape[1],
+                          int(np.isnan(out).sum()), case.bytes_moved, milliseconds, report)  # fmt: skip

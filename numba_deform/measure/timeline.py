@@ -1,8 +1,7 @@
 """Timelines: what each warp of a block does when, from marks that the kernel itself writes.
 
 One format for both engines: on the GPU the marks hold the SM's clock, on the CPU engine virtual cycles, so
-that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them.
-"""
+that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them."""
 
 import json
 from collections import Counter
@@ -22,15 +21,11 @@ GREY, PALE = "#BBBBBB", "#DDDDDD"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, BLACK)  # curves, one after another
 
 # What a warp does from a mark on, until its next one.
-ACTIVITIES = {
-    ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait", COMPUTE: "compute",
-    RELEASE: "other",
-}  # fmt: skip
+ACTIVITIES = {ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait",
+              COMPUTE: "compute", RELEASE: "other"}  # fmt: skip
 # Waiting is grey, whatever it is for.
-COLOURS = {
-    "acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
-    "other": YELLOW, "flight": GREEN,
-}  # fmt: skip
+COLOURS = {"acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
+           "other": YELLOW, "flight": GREEN}  # fmt: skip
 HATCHES = {"acquire": "////"}  # in print its grey looks like that of wait
 SMALLEST_TEXT = 3.5  # points
 
@@ -69,8 +64,7 @@ class Timeline:
 def record(plan, block=0, simulate_options=None):
     """The :class:`Timeline` of one block of a ``systems.Plan`` whose configuration has trace.
 
-    Raises TimelineError, and what the engines raise.
-    """
+    Raises TimelineError, and what the engines raise."""
     case, bound = plan.case, plan.bound
     if not getattr(bound.config, "trace", False):
         raise TimelineError(f"variant {bound.variant.name} was not built with trace=1, or has no marks")
@@ -130,17 +124,13 @@ def shares(timeline):
     totals = {}
     for span in timeline.spans:
         totals.setdefault(span.warp, Counter())[span.activity] += span.end - span.start
-    return {
-        warp: {activity: time / max(1, sum(of.values())) for activity, time in of.items()}
-        for warp, of in totals.items()
-    }
+    return {warp: {activity: time / max(1, of.total()) for activity, time in of.items()}
+            for warp, of in totals.items()}  # fmt: skip
 
 
-# --- files ----------------------------------------------------------------------------------------
 def save(timelines, path, start=0, end=None):
     """Write ``timelines`` one above the other: .png or .svg (needs the extra ``plot``), or .json, Chrome's
-    trace format, for Perfetto. ``start`` and ``end`` cut a picture to those cycles.
-    """
+    trace format, for Perfetto. ``start`` and ``end`` cut a picture to those cycles."""
     path = Path(path)
     if path.suffix == ".json":
         path.write_text(json.dumps(chrome_trace(timelines)) + "\n")
@@ -193,10 +183,8 @@ def figure(timelines, start=0, end=None):
         axes.set_xlim(start, last)
         axes.set_title(f"{timeline.title}: {timeline.engine}", fontsize="medium")
     panels[-1].set_xlabel("cycles (numbers in the bars: stages)")
-    handles = [
-        Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
-        for name, colour in COLOURS.items()
-    ]
+    handles = [Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
+               for name, colour in COLOURS.items()]  # fmt: skip
     drawing.legend(handles=handles, ncols=len(handles), loc="outside lower center", fontsize="small")
     return drawing
 
@@ -207,14 +195,11 @@ def _draw(axes, span, stages, start, last):
     if span.activity == "flight":  # a thin line for each stage
         height = 0.4 / stages
         bottom = span.warp + 0.03 + height * span.stage
-    axes.broken_barh(
-        [(span.start, span.end - span.start)], (bottom, height), facecolor=COLOURS[span.activity],
-        edgecolor="white", linewidth=0.3, hatch=HATCHES.get(span.activity),
-    )  # fmt: skip
+    axes.broken_barh([(span.start, span.end - span.start)], (bottom, height),
+                     facecolor=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
+                     hatch=HATCHES.get(span.activity))  # fmt: skip
     is_wide = span.end - span.start > 0.012 * (last - start)
     if is_wide and 18 * height > SMALLEST_TEXT and span.activity in ("compute", "flight", "issue"):
         middle = (max(span.start, start) + min(span.end, last)) / 2
-        axes.text(
-            middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
-            fontsize=min(6, 18 * height), color="white", clip_on=True,
-        )  # fmt: skip
+        axes.text(middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
+                  fontsize=min(6, 18 * height), color="white", clip_on=True)  # fmt: skip

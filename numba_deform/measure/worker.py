@@ -1,11 +1,11 @@
 """A child process that runs one task after another, and may crash or hang without harm.
 
 A kernel that reads a wrong address leaves its whole process without a GPU, and one that deadlocks
-never returns. Both happen while tuning, so tasks that may do it run here.
-"""
+never returns. Both happen while tuning, so tasks that may do it run here."""
 
 import importlib
 import multiprocessing
+import operator
 import os
 import signal
 import subprocess
@@ -19,7 +19,7 @@ START_LIMIT = 120  # seconds for the child to start
 def find_function(path):
     """The function of ``package.module:function``; raises ImportError or AttributeError."""
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return operator.attrgetter(name)(importlib.import_module(module))
 
 
 class Worker:
@@ -27,8 +27,7 @@ class Worker:
 
     Tasks and results are picklable. The child starts with the first task, lives on, and is started
     again after it died, was killed after ``limit`` seconds of a task, or raised anything but ValueError:
-    a CUDA error spoils the context that the next task would use.
-    """
+    a CUDA error spoils the context that the next task would use."""
 
     def __init__(self, function, limit=120.0):
         self.function, self.limit, self.pool = function, limit, None
@@ -77,8 +76,7 @@ def run_program(command, limit, **options):
     """The CompletedProcess of a program with at most ``limit`` seconds.
 
     It has a process group of its own, and all of that is killed before TimeoutExpired, or anything
-    else, is raised. ``options`` are those of subprocess.Popen.
-    """
+    else, is raised. ``options`` are those of subprocess.Popen."""
     with subprocess.Popen(command, start_new_session=True, **options) as child:
         try:
             out, err = child.communicate(timeout=limit)

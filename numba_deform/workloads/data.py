@@ -10,8 +10,6 @@ The files do not hold their shapes, so the caller gives them, and every byte cou
 may be stored with a border of one zero pixel around every level; S tells which.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +26,11 @@ class DataError(ValueError):
 
 def read_directory(
     path, batch: int, num_query: int, num_heads: int, channels: int, num_levels: int,
-    num_points: int, spatial_size: int, padded: bool | None = None,
-) -> Inputs:  # fmt: skip
+    num_points: int, spatial_size: int, padded: bool | None = None) -> Inputs:  # fmt: skip
     """The five files' arrays. spatial_size is S as stored; padded=None finds out from it.
 
     Raises DataError for a missing file, a wrong number of bytes, a spatial_size that
-    spatial_shapes.bin contradicts, wrong level starts, or a border that is not zero.
-    """
+    spatial_shapes.bin contradicts, wrong level starts, or a border that is not zero."""
     path = Path(path)
     points = (batch, num_query, num_heads, num_levels, num_points)
     layout = {
@@ -44,10 +40,9 @@ def read_directory(
         "sampling_locations": (HALF, "B, Q, H, L, P, 2", (*points, 2)),
         "attention_weights": (HALF, "B, Q, H, L, P", points),
     }
-    missing = [f"{name}.bin" for name in layout if not (path / f"{name}.bin").is_file()]
-    if missing:
-        needed = ", ".join(f"{name}.bin" for name in layout)
-        raise DataError(f"{path}: no {', '.join(missing)}; it must hold all five of {needed}")
+    needed = [f"{name}.bin" for name in layout]
+    if missing := [name for name in needed if not (path / name).is_file()]:
+        raise DataError(f"{path}: no {', '.join(missing)}; it must hold all five of {', '.join(needed)}")
 
     arrays = {}
     for name, (dtype, letters, shape) in layout.items():
@@ -72,11 +67,9 @@ def write_directory(path, inputs: Inputs, convert: bool = False) -> None:
     """Write the five files, creating the directory.
 
     The format has float16 only: other dtypes raise DataError, unless convert=True rounds them, and
-    even then if a finite number would become infinite. Nothing is written if anything is wrong.
-    """
+    even then if a finite number would become infinite. Nothing is written if anything is wrong."""
     path = Path(path)
-    index = ("spatial_shapes", "level_start_index")
-    arrays = {name: getattr(inputs, name).astype(INT64) for name in index}
+    arrays = {k: getattr(inputs, k).astype(INT64) for k in ("spatial_shapes", "level_start_index")}
     for name in ("value", "sampling_locations", "attention_weights"):
         array = getattr(inputs, name)
         if array.dtype != np.float16:
@@ -102,8 +95,7 @@ def _read_file(path, dtype, letters, shape) -> np.ndarray:
     size = path.stat().st_size
     if size != expected:
         raise DataError(
-            f"{path}: expected {expected:,} bytes for ({letters}) = {shape} of {dtype.name}, "
-            f"found {size:,}"
+            f"{path}: expected {expected:,} bytes for ({letters}) = {shape} of {dtype.name}, found {size:,}"
         )
     # astype: to the machine's own byte order, free where that is little-endian already.
     return np.fromfile(path, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)

@@ -5,14 +5,13 @@ Each query looks around its own pixel, so the output's first three channels are 
 slightly blurred: a wrong tile, a swapped axis or a stale stage shows as blocks, streaks or noise.
 """
 
-from __future__ import annotations
-
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ..kernels.problem import NUMPY_DTYPES, pixel_centres
+from ..kernels.problem import NUMPY_DTYPES, level_sizes, pixel_centres
 from .workload import Inputs, Workload, WorkloadError, halved, head_directions, softmax
 
 BLURS = (1.0, 2.0, 4.0)  # sigma in pixels of the level
@@ -48,12 +47,12 @@ class PictureWorkload(Workload):
 
         Offset of point p of head k: p * 0.5 pixels along angle 2 pi k / H, plus N(0, sigma)
         pixels of the level. Weights: softmax of N(0, 0.5) - 1.5 * level - 0.5 * p, so the finest
-        level counts most and the picture stays sharp.
-        """
+        level counts most and the picture stays sharp."""
         H, L, P = self.num_heads, self.num_levels, self.num_points
         value_dtype = NUMPY_DTYPES[self.dtype]
         value = np.empty((1, self.spatial_size, H, self.channels), value_dtype)
-        picture = _load(self.image)
+        with _import_pillow().open(_default_picture() if self.image is None else self.image) as file:
+            picture = file.convert("RGB")
         for (h, w), start in zip(self.levels, self.level_start_index, strict=True):
             level = _resize(picture, (h, w), self.levels[0])
             features = _features(level).reshape(h * w, NUM_FEATURES)
@@ -63,10 +62,7 @@ class PictureWorkload(Workload):
                 both = np.concatenate([features[:, :3], others], axis=1)[:, : self.channels]
                 value[0, start : start + h * w, head] = both
 
-        if self.num_query == self.num_positions:
-            points = pixel_centres(self.levels)
-        else:
-            points = pixel_centres([self.grid])
+        points = pixel_centres(self.levels if self.num_query == self.num_positions else [self.grid])
         rng = np.random.default_rng(seed)
         size = np.array(self.levels)[:, None, ::-1]  # (L, 1, 2) as (w, h)
         bias = 0.5 * np.arange(P)[:, None] * head_directions(H)[:, None, None]  # (H, 1, P, 2)
@@ -75,58 +71,33 @@ class PictureWorkload(Workload):
         logits = rng.normal(0, 0.5, (len(points), H, L, P))
         logits -= 1.5 * np.arange(L)[:, None] + 0.5 * np.arange(P)
         weights = softmax(logits.reshape(len(points), H, L * P)).reshape(logits.shape)
-        return Inputs(
-            value,
-            self.spatial_shapes,
-            self.level_start_index,
-            locations[None].astype(NUMPY_DTYPES[self.location_dtype]),
-            weights[None].astype(value_dtype),
-        )
+        locations = locations[None].astype(NUMPY_DTYPES[self.location_dtype])
+        weights = weights[None].astype(value_dtype)
+        return Inputs(value, self.spatial_shapes, self.level_start_index, locations, weights)
 
 
 def picture_workload(
-    image=None,
-    size: tuple[int, int] = (96, 80),
-    num_heads: int = 8,
-    channels: int = 32,
-    num_levels: int = 3,
-    num_points: int = 4,
-    queries: int | tuple[int, int] | None = None,
-    dtype: str = "float16",
-    sigma: float = 0.3,
-    seed: int = 0,
-) -> tuple[PictureWorkload, Inputs]:
+    image=None, size: tuple[int, int] = (96, 80), num_heads: int = 8, channels: int = 32, num_levels: int = 3,
+    num_points: int = 4, queries: int | tuple[int, int] | None = None, dtype: str = "float16",
+    sigma: float = 0.3, seed: int = 0) -> tuple[PictureWorkload, Inputs]:  # fmt: skip
     """A picture's workload and its inputs.
 
-    image    path of any picture that Pillow reads; None: the portrait of Grace Hopper that
-             matplotlib ships
+    image    path of any picture that Pillow reads; None: the portrait that matplotlib ships
     size     (h, w) of the finest level in pixels, to whose shape the picture is cut at its centre;
              each further level is half of it, rounded up
-    queries  None: one for each pixel of all levels, as an encoder has them; (rows, columns): a grid
-             over the finest level; an int: the largest grid of about the picture's shape with at
-             most so many queries
+    queries  None: one for each pixel of all levels, as an encoder has them; (rows, columns): a grid over the
+             finest level; an int: the largest grid of about its shape with at most so many queries
     sigma    spread of the offsets in pixels
 
-    Raises ImportError naming the extra if Pillow or matplotlib is missing, WorkloadError for bad
-    sizes.
+    Raises ImportError naming the extra if Pillow or matplotlib is missing, WorkloadError for bad sizes.
     """
     levels = halved(size, num_levels)
-    positions = sum(h * w for h, w in levels)
     grid = levels[0] if queries is None else _grid(queries, levels[0])
     workload = PictureWorkload(
-        name="picture",
-        batch=1,
-        levels=levels,
-        num_query=positions if queries is None else grid[0] * grid[1],
-        num_heads=num_heads,
-        channels=channels,
-        num_points=num_points,
-        dtype=dtype,
-        sigma=sigma,
+        "picture", 1, levels, math.prod(grid) if queries is not None else int(level_sizes(levels).sum()),
+        num_heads, channels, num_points, dtype, sigma=sigma, grid=grid,
         outside=0.0,  # the edges of the picture yield more than enough
-        image=None if image is None else str(image),
-        grid=grid,
-    )
+        image=None if image is None else str(image))  # fmt: skip
     return workload, workload.generate(seed)
 
 
@@ -134,8 +105,7 @@ def write_picture(path, out, workload: PictureWorkload) -> Path:
     """Write the operator's output (1, Q, H*C) as a PNG: colours of head 0 over the finest level.
 
     Each query becomes a square; the longer side is about 480 pixels. NaN is drawn in magenta.
-    Raises ValueError where out does not have the workload's shape.
-    """
+    Raises ValueError where out does not have the workload's shape."""
     image_module = _import_pillow()
     out = np.asarray(out).astype(np.float64)
     expected = (1, workload.num_query, workload.num_heads * workload.channels)
@@ -164,13 +134,6 @@ def _grid(queries, finest) -> tuple[int, int]:
     return rows, min(w, max(1, queries // rows))
 
 
-def _load(image):
-    """The picture as a Pillow image in RGB."""
-    image_module = _import_pillow()
-    with image_module.open(_default_picture() if image is None else image) as file:
-        return file.convert("RGB")
-
-
 def _resize(picture, size, finest):
     """`picture` reduced to `size` (h, w), cut at its centre to the shape of `finest` (h, w)."""
     h, w = finest
@@ -188,9 +151,9 @@ def _features(image) -> np.ndarray:
         return planes.mean(axis=-1, keepdims=True)
 
     def filtered(name, number):
-        return _array(image.filter(getattr(ImageFilter, name)(number)))
+        return np.asarray(image.filter(getattr(ImageFilter, name)(number)), np.float64) / 255
 
-    picture = _array(image)
+    picture = np.asarray(image, np.float64) / 255
     grey = grey_of(picture)
     planes = [picture, grey, *_gradient(picture), np.hypot(*_gradient(grey))]
     for sigma in BLURS:
@@ -200,10 +163,6 @@ def _features(image) -> np.ndarray:
     y, x = np.mgrid[0 : image.height, 0 : image.width]
     place = np.stack([(y + 0.5) / image.height, (x + 0.5) / image.width], axis=-1)
     return np.concatenate([*planes, contrast, place], axis=-1)
-
-
-def _array(image) -> np.ndarray:
-    return np.asarray(image, np.float64) / 255
 
 
 def _gradient(planes):

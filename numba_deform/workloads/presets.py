@@ -1,7 +1,5 @@
 """Named workloads: the sizes of published models, and level shapes for a given number of positions."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import operator
@@ -25,8 +23,7 @@ def levels_for(spatial_size: int, num_levels: int, padded: bool = False):
     Each level is half the one before, rounded up, as stride-2 convolutions give; the last level
     takes what remains, as close to a half as its divisors allow (1 x remainder if it is prime).
     19560 in 4 levels, or 20522 padded, gives the levels of the preset `seeds`. Every unpadded size
-    of at least num_levels has an answer; WorkloadError if there is none.
-    """
+    of at least num_levels has an answer; WorkloadError if there is none."""
     spatial_size = whole_number("spatial_size", spatial_size)
     num_levels = whole_number("num_levels", num_levels)
     if num_levels == len(SEED_LEVELS) and spatial_size == level_sizes(SEED_LEVELS, padded).sum():

@@ -1,8 +1,7 @@
 """Workloads: the shapes, dtypes and sampling patterns that the operator is run with.
 
-A `Workload` says everything about the inputs except their random numbers; `Workload.generate`
-draws those. Shapes are written with B batch, S positions of all levels, H heads, C channels a head,
-Q queries, L levels, P points a level.
+A `Workload` says all about the inputs except their random numbers; `Workload.generate` draws those. B batch,
+S positions of all levels, H heads, C channels a head, Q queries, L levels, P points a level.
 """
 
 from __future__ import annotations
@@ -34,9 +33,6 @@ def halved(size, num_levels) -> tuple[tuple[int, int], ...]:
     return tuple(levels)
 
 
-# --- the arrays ---------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class Inputs:
     """The operator's arguments as NumPy arrays.
@@ -44,8 +40,7 @@ class Inputs:
     value (B, S, H, C); spatial_shapes (L, 2) int64 as (h, w), without the border even when padded;
     level_start_index (L,) int64 in the layout that value has; sampling_locations (B, Q, H, L, P, 2)
     as (x, y), 0..1 across the level, not clamped; attention_weights (B, Q, H, L, P), which sum to 1
-    over L and P. padded: every level of value carries a border of one zero pixel.
-    """
+    over L and P. padded: every level of value carries a border of one zero pixel."""
 
     value: np.ndarray
     spatial_shapes: np.ndarray
@@ -53,9 +48,6 @@ class Inputs:
     sampling_locations: np.ndarray
     attention_weights: np.ndarray
     padded: bool = False
-
-
-# --- the workload -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -71,20 +63,17 @@ class Workload:
     num_points        P, sampling points in each level
     dtype             of value, attention weights and output: a key of NUMPY_DTYPES
     location_dtype    of sampling_locations; None: float16 if dtype is float16, else float32
-    pattern           "seed": uniform in [0.3, 0.7], as the preset `seeds` has it; "uniform":
-                      uniform in [0, 1]; "local": around each query's own place (see below).
-                      "local(8)" is short for sigma=8
+    pattern           "seed": uniform in [0.3, 0.7], as the preset `seeds` has it; "uniform": uniform in
+                      [0, 1]; "local": around each query's own place (below), "local(8)": with sigma=8
     sigma             spread of "local" in pixels of the sampled level
     padded            value has a border of one zero pixel around every level
     points_per_level  points really used in each level, as D-FINE's (3, 6, 3); num_points becomes
                       their maximum, the missing points get weight 0 and location 0.5
-    queries           what a query of "local" is. "pixels", as in an encoder: pixel centres of all
-                      levels in order; a sorted random subset of them if num_query is smaller, from
-                      the beginning again if it is larger. "objects", as in a decoder: points
-                      uniform in [0, 1], different in every batch item
-    outside           least share of samples outside [0, 1]; samples are pushed out by 1.0 to 1.5 of
-                      the level's size where the pattern alone yields fewer. None: 0.01 for "local",
-                      0 for the others, whose definition public benchmarks share
+    queries           what a query of "local" is. "pixels", as in an encoder: pixel centres of all levels in
+                      order; a sorted random subset if num_query is smaller, from the beginning again if it
+                      is larger. "objects", as in a decoder: points uniform in [0, 1], others in each item
+    outside           least share of samples outside [0, 1]; samples are pushed out by 1.0 to 1.5 of the
+                      level's size where the pattern alone yields fewer. None: 0.01 for "local", else 0
 
     "local" is what a trained Deformable DETR looks like: offset = initial bias + N(0, sigma). The
     bias of head k points at angle 2 pi k / H and is p + 1 pixels long (after Zhu et al. 2021).
@@ -130,9 +119,7 @@ class Workload:
         if self.outside is None:
             put("outside", _default_outside(pattern))
         put("outside", _number("outside", self.outside, 0.0, 1.0))
-        for field, choices in (
-            ("dtype", NUMPY_DTYPES), ("location_dtype", NUMPY_DTYPES), ("queries", QUERIES),
-        ):  # fmt: skip
+        for field, choices in (("dtype", NUMPY_DTYPES), ("location_dtype", NUMPY_DTYPES), ("queries", QUERIES)):
             if getattr(self, field) not in choices:
                 raise _error(field, getattr(self, field), f"one of {', '.join(choices)}")
         if not isinstance(self.padded, (bool, np.bool_)):
@@ -173,8 +160,7 @@ class Workload:
         """A copy with some fields changed.
 
         A field that still has its default follows: a new dtype brings its location dtype, a new
-        pattern its share outside. A new num_points ends points_per_level.
-        """
+        pattern its share outside. A new num_points ends points_per_level."""
         names = [field.name for field in dataclasses.fields(self)]
         for field in changes:
             if field not in names:
@@ -202,11 +188,8 @@ class Workload:
     def generate(self, seed: int = 0) -> Inputs:
         """Draw the arrays: the same seed gives the same arrays.
 
-        value ~ N(0, 1), weights softmax(N(0, 1)) over L * P, locations by the pattern. Each array
-        has its own random stream, so changing the pattern does not change value, and padding only
-        adds the border. Draws one batch item at a time in float32, so it needs little more memory
-        than the result.
-        """
+        value ~ N(0, 1), weights softmax(N(0, 1)) over L * P, locations by the pattern. Each array has its own
+        random stream, so changing the pattern does not change value, and padding only adds the border."""
         B, Q, H, L, P = self.batch, self.num_query, self.num_heads, self.num_levels, self.num_points
         streams = np.random.SeedSequence(seed).spawn(4)
         value_rng, location_rng, weight_rng, query_rng = map(np.random.default_rng, streams)
@@ -233,9 +216,7 @@ class Workload:
             logits = weight_rng.standard_normal((Q, H, L, P), np.float32)
             logits[:, :, missing] = -np.inf
             weights[b] = softmax(logits.reshape(Q, H, L * P)).reshape(Q, H, L, P)
-        return Inputs(
-            value, self.spatial_shapes, self.level_start_index, locations, weights, self.padded
-        )
+        return Inputs(value, self.spatial_shapes, self.level_start_index, locations, weights, self.padded)
 
     def _query_pixels(self, rng) -> np.ndarray:
         """Reference points (Q, 2) of queries that are pixels; the rule is `queries` above."""
@@ -247,10 +228,9 @@ class Workload:
     def _locations(self, rng, reference_points) -> np.ndarray:
         """Locations of one batch item, (Q, H, L, P, 2) float32."""
         shape = (self.num_query, self.num_heads, self.num_levels, self.num_points, 2)
-        if self.pattern == "uniform":
-            return rng.random(shape, np.float32)
-        if self.pattern == "seed":
-            return rng.random(shape, np.float32) * np.float32(0.4) + np.float32(0.3)
+        if self.pattern != "local":
+            where = rng.random(shape, np.float32)
+            return where if self.pattern == "uniform" else where * np.float32(0.4) + np.float32(0.3)
         reach = np.arange(1, self.num_points + 1)
         bias = head_directions(self.num_heads)[:, None] * reach[:, None]  # (H, P, 2), pixels
         size = np.array(self.levels)[:, ::-1]  # (L, 2) as (w, h): pixels -> normalised
@@ -292,8 +272,6 @@ def softmax(logits) -> np.ndarray:
 
 
 # --- checks -------------------------------------------------------------------------------------
-
-
 def _error(field, value, rule) -> WorkloadError:
     return WorkloadError(f"{field}={value!r}: must be {rule}")
 

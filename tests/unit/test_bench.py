@@ -589,7 +589,7 @@ def test_plot_against_queries_and_stages(monkeypatch, tmp_path):
 )
 def test_plot_of_what_sweep_has_written(x, grid, scales, pretended, monkeypatch, tmp_path):
     gpu, path = pretended[0], tmp_path / "sweep.json"
-    monkeypatch.setattr("numba_deform.measure.sweep.compile_ahead", lambda tasks, architecture: None)
+    monkeypatch.setattr("numba_deform.measure.bench.compile_ahead", lambda tasks, architecture: None)
     monkeypatch.setattr(Worker, "call", lambda self, task: fake_measures.by_shape(task))
     names = ["tma", "tma-fastest", "window"]
     points = expand({"variant": names, "workload": ["detr-encoder"], **grid})

@@ -31,14 +31,14 @@ def test_key_is_stable_and_tells_kernels_apart(monkeypatch):
         key(build(4).with_bounded_waits()), key(build(4).with_marks()),
         key(dataclasses.replace(build(4), threads=64)),
     ]  # fmt: skip
-    cache._surroundings.cache_clear()
+    cache.sources.cache_clear()
     assert key(build(4)) == same
     for change in (("setenv", "NUMBA_OPT", "1"), ("setattr", cache, "TOOLS", ())):
         with monkeypatch.context() as patch:
             getattr(patch, change[0])(*change[1:])
-            cache._surroundings.cache_clear()
+            cache.sources.cache_clear()
             different.append(key(build(4)))
-    cache._surroundings.cache_clear()
+    cache.sources.cache_clear()
     assert len({same, *different}) == len(different) + 1
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.gpu.device import gpu_or_none
-from numba_deform.measure import bench
 from numba_deform.measure import counters as profile
 from numba_deform.measure.bench import Entry, task_of
 from numba_deform.workloads.presets import preset
@@ -169,7 +168,7 @@ def test_the_child_launches_twice(monkeypatch, tmp_path):
             launcher=lambda bound: lambda: launched.append(bound),
         )
 
-    monkeypatch.setattr(bench, "case_of", case_of)
+    monkeypatch.setattr(profile, "case_of", case_of)
     monkeypatch.setattr(
         profile, "profile_launch", lambda gpu, run: (launched.append("counted:"), run())
     )

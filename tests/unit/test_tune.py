@@ -36,7 +36,7 @@ def stand_ins(monkeypatch):
     """Children import them by name; nothing is compiled."""
     here = str(Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", here, prepend=os.pathsep)
-    monkeypatch.setattr(sweep, "compile_ahead", lambda tasks, architecture: None)
+    monkeypatch.setattr(sweep.bench, "compile_ahead", lambda tasks, architecture: None)
 
 
 def cycles(ms):
