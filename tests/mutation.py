@@ -22,7 +22,6 @@ import ast
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -191,6 +190,11 @@ def mutate(place, entry):
     return None
 
 
+def digest(name):
+    """What the random order of mutants goes by."""
+    return hashlib.sha256(f"{SEED} {name}".encode()).digest()
+
+
 def draw():
     """Write mutants_engine.json: as many of each kind, by the seed.
 
@@ -202,7 +206,7 @@ def draw():
     kinds = ("dropped", "condition", "constant")
     for kind in kinds:
         names = [name for name, entry in found.items() if entry["kind"] == kind]
-        names.sort(key=lambda name: (name not in known, hashlib.sha256(f"{SEED} {name}".encode()).digest()))
+        names.sort(key=lambda name: (name not in known, digest(name)))
         real = 0
         for name in names:
             if real == DRAWN // len(kinds):
@@ -227,13 +231,14 @@ def engine_mutants():
 
 # --- the kernels' mutants -------------------------------------------------------------------------
 def kernel_mutants():
-    """{name: mutants.Mutant}: the fixed tenth of those that are noticed."""
+    """{name: mutants.Mutant}: a tenth of those that are noticed; what is drawn stays drawn."""
     sys.path.insert(0, str(ROOT / "tests" / "sim"))
     import mutants
 
-    names = sorted(set(mutants.killed()) & set(mutants.MUTANTS))
-    drawn = sorted(random.Random(SEED).sample(names, round(len(names) / 10)))
-    return {name: mutants.MUTANTS[name] for name in drawn}
+    names = set(mutants.killed()) & set(mutants.MUTANTS)
+    known = json.loads(TABLE.read_text()).get("kernels", {}).get("mutants", {}) if TABLE.exists() else {}
+    order = sorted(names, key=lambda name: (name not in known, digest(name)))
+    return {name: mutants.MUTANTS[name] for name in sorted(order[: round(len(names) / 10)])}
 
 
 # --- running --------------------------------------------------------------------------------------

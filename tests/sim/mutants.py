@@ -475,6 +475,14 @@ def _killers():
     many.append(
         Killer("phase3", dict(producers=1, consumers=3, stages=1), {"num_query": 26}, "random", 1)
     )
+    # As many warps and rows as make a difference to a quotient that is one off.
+    add("tma", {"threads": 1024, "stages": 1, "barrier_scope": "block", "lanes": 32})
+    add("phase2", {"producers": 1, "consumers": 2, "stages": 2, "lanes": 2}, {**odd, "num_query": 33})
+    # A lane for a row, and slots that are no multiple of 128 bytes.
+    add("tma", {**one, "stages": 1, "lanes": 1, "box": (11, 19)}, dict(channels=8, num_points=1))
+    # There is no batch of an item after the last.
+    add("persistent", {**one, "stages": 2, "batches_abreast": 1}, {**laps, "batch": 2})
+    add("phase6", {**pair, "stages": 2, "batches_abreast": 1}, {**laps, "batch": 2})
     return many
 
 

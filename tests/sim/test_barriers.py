@@ -653,6 +653,46 @@ def test_a_named_barrier_from_one_lane():
     )
 
 
+def test_what_comes_after_a_bar_arrive_is_not_handed_on():
+    def make(late):
+        def kernel(out):
+            tile = cuda.shared.array(32, int32)
+            tid = cuda.threadIdx.x
+            if tid < 32:
+                if not late:
+                    tile[tid] = tid
+                bar_arrive(1, 64)
+                if late:
+                    tile[tid] = tid
+            else:
+                bar_sync(1, 64)
+                out[tid - 32] = tile[tid - 32]
+
+        return kernel
+
+    clean(make(False), np.zeros(32, np.int32), block=64)
+    always(faults.DataRace, make(True), np.zeros(32, np.int32), block=64, words="tile[byte ")
+
+
+def test_what_threads_know_survives_barriers_that_make_room_in_the_clocks():
+    """More barriers than a block has entries for at first: what was known before counts on."""
+
+    def kernel(out):
+        tile = cuda.shared.array(32, int32)
+        bars = cuda.shared.array(100, uint64)
+        tid = cuda.threadIdx.x
+        tile[tid] = tid
+        cuda.syncthreads()
+        if tid == 0:
+            for i in range(100):
+                mbarrier_init(shared_address(bars) + 8 * i, 1)
+        out[tid] = tile[31 - tid]
+
+    out = np.zeros(32, np.int32)
+    clean(kernel, out)
+    np.testing.assert_array_equal(out, np.arange(32)[::-1])
+
+
 def test_mixed_counts():
     def kernel():
         bar_sync(3, 64 if cuda.threadIdx.x < 32 else 96)

@@ -219,4 +219,4 @@ def test_a_refill_names_the_reader_that_did_not_arrive():
         with pytest.raises(SimFault) as caught:
             start(BUGS["count_too_low"], True, seed=seed, landing="random")
         texts.add(str(caught.value))
-    assert any("in which thread" in t and "did not arrive" in t for t in texts)
+    assert any("for phase 0, in which thread" in t and "did not arrive" in t for t in texts)

@@ -213,6 +213,11 @@ def test_a_store_and_a_look_at_it():
     assert both([[("set", 0, i) for i in (1, 2, 3)], [("get", 0)]]) == (4, 4)
 
 
+def test_a_look_that_races_with_an_older_store():
+    """What follows the store in its own thread does not lead to the other order of the two."""
+    assert both([[("set", 0, 1), ("set", 1, 1)], [("get", 0)]]) == (3, 2)
+
+
 def test_a_spin_ends_and_does_not_multiply():
     # The spin may look before each of the three stores, or not; looking again sees nothing new.
     full, reduced = both([[("set", 0, 3), ("set", 0, 2), ("set", 0, 1)], [("spin", 0, 1)]])
@@ -328,6 +333,7 @@ def test_the_statement_of_what_was_covered():
     assert str(result).startswith(
         "not complete: the first 2 schedules (limit=2) of up to 3 barrier, flag and copy events of 3 warps"
     )
+    assert explore(kernel, 1, 96, (out,), limit=1).schedules == 1
     result = explore(kernel, 2, 64, (out,))
     assert "of 2 warps in each of 2 blocks, one block after the other: 4 schedules" in str(result)
     assert "the lanes of a warp go in step" in str(result)

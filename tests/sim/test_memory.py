@@ -526,6 +526,24 @@ def test_a_race_is_found_whichever_comes_first():
            words=["writes cell[byte 0], which thread 0 read", "the read before the write"])  # fmt: skip
 
 
+def test_a_read_of_more_bytes_than_before_counts_as_one_of_all():
+    """What a thread has read already is passed over, but only if that was all of it."""
+
+    def kernel(out):
+        cell = cuda.shared.array(4, uint8, alignment=4)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            m.st_shared_b32(m.shared_address(cell), 0)
+        cuda.syncthreads()
+        if tid == 0:
+            out[0] = cell[0]
+            out[1] = m.ld_shared_b32(m.shared_address(cell))
+        elif tid == 1:
+            cell[3] = 1
+
+    always(faults.DataRace, kernel, np.zeros(2, np.int32))
+
+
 def test_a_shuffle_orders_no_memory():
     def kernel(out):
         tile = cuda.shared.array(32, float32)

@@ -179,6 +179,13 @@ def test_negative_stride():
         small_map(strides=(-64, 6400))
 
 
+def test_an_array_that_runs_backwards():
+    """By one byte already: the memory is before the base, whatever the map's end."""
+    array = aligned(32)[15:17][::-1]
+    with pytest.raises(TensorMapError, match="a stride of the array is negative"):
+        TensorMap(array, "uint8", (16,), (), (16,))
+
+
 def test_interleave_relaxes_the_box_row():
     small_map(box=(4, 2, 2), interleave="16B")
     small_map(interleave="16B", swizzle="32B")
