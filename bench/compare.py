@@ -99,7 +99,8 @@ def compare(before, after, workload, variants, rounds):
 
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        inputs = preset(workload).generate(seed=1)
+        name, _, pattern = workload.partition(":")
+        inputs = preset(name, **({"pattern": pattern} if pattern else {})).generate(seed=1)
         for name in NAMES:
             np.save(folder / f"{name}.npy", getattr(inputs, name))
         sides = [Checkout(root, folder, ",".join(variants)) for root in (before, after)]
@@ -139,7 +140,7 @@ def compare(before, after, workload, variants, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", help="the other checkout's folder")
-    parser.add_argument("--workloads", default="seeds,detr-encoder-b4")
+    parser.add_argument("--workloads", default="seeds:local(2),detr-encoder-b4", help="presets[:pattern]")
     parser.add_argument("--variants", default=VARIANTS)
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--out")

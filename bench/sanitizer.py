@@ -114,7 +114,7 @@ def table():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out")
-    parser.add_argument("--limit", type=int, default=150, help="seconds for each tool")
+    parser.add_argument("--limit", type=int, default=300, help="seconds for each tool")
     parser.add_argument("--tools", nargs="*", default=TOOLS)
     parser.add_argument("--bugs", action="store_true", help="the planted faults, not the variants")
     parser.add_argument("--compute", action="store_true", help="what runs under the tool")
@@ -133,7 +133,8 @@ def main():
         with ThreadPoolExecutor(12) as pool:
             rows = list(pool.map(lambda name: check_bug(name, options.tools, options.limit), BUGS))
     else:
-        rows = [check(tool, options.limit) for tool in options.tools]
+        with ThreadPoolExecutor(len(options.tools)) as pool:
+            rows = list(pool.map(lambda tool: check(tool, options.limit), options.tools))
     for row in rows:
         print(row)
     if options.out:

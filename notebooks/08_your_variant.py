@@ -45,13 +45,7 @@ from numba_deform.course.lessons import lesson8 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.device.half2 import cvt_f32_f16_hi, cvt_f32_f16_lo, cvt_rn_f16x2_f32
 from numba_deform.device.limits import SHARED_LIMIT
-from numba_deform.device.memory import (
-    align_up,
-    ld_shared_b32,
-    shared_address,
-    st_global_b32,
-    static_bytes,
-)
+from numba_deform.device.memory import align_up, ld_shared_b32, shared_address, st_global_b32, static_bytes
 from numba_deform.device.pipeline import (
     Ring,
     commit,

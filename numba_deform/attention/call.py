@@ -2,14 +2,7 @@
 
 import numpy as np
 
-from ..engines.gpu.device import (
-    find_gpu,
-    gpu_or_none,
-    is_capturing,
-    require,
-    stream_from,
-    stream_handle,
-)
+from ..engines.gpu.device import find_gpu, gpu_or_none, is_capturing, require, stream_from, stream_handle
 from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import FITS, choose, watch

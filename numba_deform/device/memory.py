@@ -12,13 +12,13 @@ from .ptx import address_intrinsic, cpu, intrinsic, u32, u32x2, u32x4, u64, void
 @address_intrinsic("shared", u32)
 def shared_address(array):
     """``cvta.to.shared``: the 32-bit shared address of a shared array's first element. PTX ISA 9.7.9.20."""
-    return cpu().shared_address(array)
+    return cpu().address_of("shared", array)
 
 
 @address_intrinsic("global", u64)
 def global_address(array):
     """``cvta.to.global``: the 64-bit global address of a global array's first element. PTX ISA 9.7.9.20."""
-    return cpu().global_address(array)
+    return cpu().address_of("global", array)
 
 
 DYNAMIC_SLACK = 128  # bytes that align_up may skip at the start of dynamic shared memory
@@ -56,108 +56,108 @@ def global_at(base, index, bytes):
 @intrinsic(u32(u64))
 def ld_global_b32(address):
     """``ld.global.b32``: 4 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_global(address, 4, 1)
+    return cpu().load("global", address, 4, 1)
 
 
 @intrinsic(u32x4(u64))
 def ld_global_v4(address):
     """``ld.global.v4.b32``: 16 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_global(address, 16, 4)
+    return cpu().load("global", address, 16, 4)
 
 
 @intrinsic(u32(u64), pure=True)
 def ld_global_nc_b32(address):
     """``ld.global.nc.b32``: 4 bytes through the read-only path: nobody may write it
     while the kernel runs. PTX ISA 9.7.9.9."""
-    return cpu().load_global(address, 4, 1, read_only=True)
+    return cpu().load("global", address, 4, 1, read_only=True)
 
 
 @intrinsic(u32(u64), pure=True)
 def ld_global_nc_u16(address):
     """``ld.global.nc.b16``: 2 bytes, zero-extended, through the read-only path. PTX ISA 9.7.9.9."""
-    return cpu().load_global(address, 2, 1, read_only=True)
+    return cpu().load("global", address, 2, 1, read_only=True)
 
 
 @intrinsic(u32x2(u64), pure=True)
 def ld_global_nc_v2(address):
     """``ld.global.nc.v2.b32``: 8 bytes through the read-only path: nobody may write it
     while the kernel runs. PTX ISA 9.7.9.9."""
-    return cpu().load_global(address, 8, 2, read_only=True)
+    return cpu().load("global", address, 8, 2, read_only=True)
 
 
 @intrinsic(u32x4(u64), pure=True)
 def ld_global_nc_v4(address):
     """``ld.global.nc.v4.b32``: 16 bytes through the read-only path: nobody may write it
     while the kernel runs. PTX ISA 9.7.9.9."""
-    return cpu().load_global(address, 16, 4, read_only=True)
+    return cpu().load("global", address, 16, 4, read_only=True)
 
 
 @intrinsic(u32x4(u64), pure=True)
 def ld_global_nc_L1_evict_last_v4(address):
     """``ld.global.nc.L1::evict_last.v4.b32``: 16 bytes, kept in L1 as long as
     possible: for values that neighbours read again. PTX ISA 9.7.9.9."""
-    return cpu().load_global(address, 16, 4, read_only=True)
+    return cpu().load("global", address, 16, 4, read_only=True)
 
 
 @intrinsic(u32x4(u64), pure=True)
 def ld_global_nc_L1_no_allocate_v4(address):
     """``ld.global.nc.L1::no_allocate.v4.b32``: 16 bytes that are read once and
     should not push others out of L1. PTX ISA 9.7.9.9."""
-    return cpu().load_global(address, 16, 4, read_only=True)
+    return cpu().load("global", address, 16, 4, read_only=True)
 
 
 @intrinsic(void(u64, u32))
 def st_global_b32(address, x):
     """``st.global.b32``: 4 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_global(address, (x,))
+    cpu().store("global", address, (x,))
 
 
 @intrinsic(void(u64, u32, u32, u32, u32))
 def st_global_v4(address, x, y, z, w):
     """``st.global.v4.b32``: 16 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_global(address, (x, y, z, w))
+    cpu().store("global", address, (x, y, z, w))
 
 
 @intrinsic(void(u64, u32, u32, u32, u32))
 def st_global_L1_no_allocate_v4(address, x, y, z, w):
     """``st.global.L1::no_allocate.v4.b32``: 16 bytes past L1. PTX ISA 9.7.9.11."""
-    cpu().store_global(address, (x, y, z, w))
+    cpu().store("global", address, (x, y, z, w))
 
 
 @intrinsic(u32(u32))
 def ld_shared_b32(address):
     """``ld.shared.b32``: 4 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_shared(address, 4, 1)
+    return cpu().load("shared", address, 4, 1)
 
 
 @intrinsic(u32x2(u32))
 def ld_shared_v2(address):
     """``ld.shared.v2.b32``: 8 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_shared(address, 8, 2)
+    return cpu().load("shared", address, 8, 2)
 
 
 @intrinsic(u32x4(u32))
 def ld_shared_v4(address):
     """``ld.shared.v4.b32``: 16 bytes. PTX ISA 9.7.9.8."""
-    return cpu().load_shared(address, 16, 4)
+    return cpu().load("shared", address, 16, 4)
 
 
 @intrinsic(void(u32, u32))
 def st_shared_b32(address, x):
     """``st.shared.b32``: 4 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_shared(address, (x,))
+    cpu().store("shared", address, (x,))
 
 
 @intrinsic(void(u32, u32, u32))
 def st_shared_v2(address, x, y):
     """``st.shared.v2.b32``: 8 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_shared(address, (x, y))
+    cpu().store("shared", address, (x, y))
 
 
 @intrinsic(void(u32, u32, u32, u32, u32))
 def st_shared_v4(address, x, y, z, w):
     """``st.shared.v4.b32``: 16 bytes. PTX ISA 9.7.9.11."""
-    cpu().store_shared(address, (x, y, z, w))
+    cpu().store("shared", address, (x, y, z, w))
 
 
 @intrinsic(u32(u32))
@@ -224,7 +224,7 @@ def cp_async_cg_16(dst, src, bytes):
 @intrinsic(void())
 def cp_async_commit_group():
     """``cp.async.commit_group``: this thread's copies so far form one group. PTX ISA 9.7.10.25.3.2."""
-    cpu().cp_async_commit()
+    cpu().commit_group("cp.async")
 
 
 @intrinsic(void(u32))
@@ -232,4 +232,4 @@ def cp_async_wait_group(pending):
     """``cp.async.wait_group``: wait until at most ``pending`` groups of this thread are open.
     What they copied is then visible to this thread; others need a barrier. Above 7 acts as 7.
     PTX ISA 9.7.10.25.3.3."""
-    cpu().cp_async_wait(pending)
+    cpu().wait_group("cp.async", pending)

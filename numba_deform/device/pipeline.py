@@ -30,12 +30,7 @@ from collections import namedtuple
 
 from numba import cuda, int32, uint32
 
-from .mbarrier import (
-    mbarrier_arrive,
-    mbarrier_arrive_expect_tx,
-    mbarrier_init,
-    mbarrier_try_wait_parity,
-)
+from .mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init, mbarrier_try_wait_parity
 from .memory import atom_exch_release_cta_shared_b32, ld_acquire_cta_shared_b32
 
 PipelineState = namedtuple("PipelineState", ["stage", "barrier", "parity"])

@@ -103,7 +103,7 @@ def cp_async_bulk_store(dst, src, bytes):
 @intrinsic(void())
 def cp_async_bulk_commit_group():
     """``cp.async.bulk.commit_group``: this thread's bulk stores so far form one group. PTX ISA 9.7.10.29.1."""
-    cpu().bulk_commit_group()
+    cpu().commit_group("bulk")
 
 
 @intrinsic(void(u32))
@@ -111,27 +111,27 @@ def cp_async_bulk_wait_group(pending):
     """``cp.async.bulk.wait_group``: wait until at most ``pending`` of this thread's groups are open.
     Then the older groups have read shared memory and written global memory. Above 3 acts as 3.
     PTX ISA 9.7.10.29.2."""
-    cpu().bulk_wait_group(pending, read_only=False)
+    cpu().wait_group("bulk", pending)
 
 
 @intrinsic(void(u32))
 def cp_async_bulk_wait_group_read(pending):
     """``cp.async.bulk.wait_group.read``: as above, but only the reads of shared memory are done.
     Enough to write to the tile again. PTX ISA 9.7.10.29.2."""
-    cpu().bulk_wait_group(pending, read_only=True)
+    cpu().wait_group("bulk", pending, True)
 
 
 @intrinsic(void(u64))
 def prefetch_tensormap(map):
     """``prefetch.tensormap``: a hint that the map will be used soon. No functional effect. PTX ISA 9.7.9.15."""
-    cpu().prefetch_tensormap(map)
+    cpu().find_map(map)
 
 
 @intrinsic(void(u64))
 def fence_proxy_tensormap_acquire_gpu(map):
     """``fence.proxy.tensormap::generic.acquire.gpu``: see a map that another thread of this GPU wrote.
     Needed once in each block before the map's first use. PTX ISA 9.7.13.4."""
-    cpu().fence_tensormap(map)
+    cpu().fence_map(map)
 
 
 @intrinsic(void(u64))
@@ -139,4 +139,4 @@ def fence_proxy_tensormap_acquire_sys(map):
     """``fence.proxy.tensormap::generic.acquire.sys``: see a map that the host wrote.
     Needed once in each block before the first use of a map in global memory; a kernel parameter or
     constant needs none. PTX ISA 9.7.13.4."""
-    cpu().fence_tensormap(map)
+    cpu().fence_map(map)

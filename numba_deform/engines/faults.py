@@ -34,27 +34,21 @@ class SimFault(Exception):
         one = () if thread is None else (thread,)
         self.what, self.threads, self.block = what, tuple(threads) or one, block
         self.thread = self.threads[0] if self.threads else None
-        self.where, self.source = where, source
-        self.barrier, self.state, self.waits = barrier, state, tuple(waits)
+        self.where, self.source, self.barrier = where, source, barrier
+        self.state, self.waits = state, tuple(waits)
         super().__init__(what)
 
     def __str__(self):
         lines = [f"{type(self).__name__}: {self.what}"]
-        if len(self.threads) > 1:
-            lines.append(f"  by     block {self.block}, {ranges(self.threads)}")
-        elif self.threads:
-            lines.append(
-                f"  by     block {self.block}, thread {self.thread} "
-                f"(warp {self.thread // 32}, lane {self.thread % 32})"
-            )
+        if self.threads:
+            who = f"thread {self.thread} (warp {self.thread // 32}, lane {self.thread % 32})"
+            who = ranges(self.threads) if len(self.threads) > 1 else who
+            lines.append(f"  by     block {self.block}, {who}")
         if self.where:
             lines.append(f"  at     {self.where}    {self.source or ''}".rstrip())
         if self.state:
             lines.append(f"  state  {self.barrier}: {self.state}")
-        if self.rule:
-            lines.append(f"  rule   {self.rule}")
-        if self.cure:
-            lines.append(f"  cure   {self.cure}")
+        lines += [f"  {name}   {getattr(self, name)}" for name in ("rule", "cure") if getattr(self, name)]
         if self.seed is not None:
             lines.append(f"  seed   {self.seed!r}, landing {self.landing}")
         return "\n".join(lines)
@@ -65,140 +59,107 @@ class OutOfRange(SimFault):
     rule = "An access stays inside one array."
     cure = "Check the index arithmetic and the size the array was made with."
 
-
 class Misaligned(SimFault):
     rule = "An address is a multiple of the access size; a TMA tile of 128 bytes, a barrier of 8."
     cure = "Give shared arrays `alignment=`, and keep offsets multiples of the access size."
-
 
 class UninitialisedRead(SimFault):
     rule = "Shared and local memory hold garbage until something is written."
     cure = "Write (or copy) before reading; look for a branch or a loop bound that skips the write."
 
-
 class ReadOnlyWrite(SimFault):
     rule = "A kernel does not write to an array that NumPy marks as read-only."
     cure = "Pass a writeable array (np.array(a) makes one), or check which argument is written."
 
-
 class DataRace(SimFault):
     """Two accesses of which one writes, with nothing that orders them."""
-
     rule = "Two threads may touch the same bytes, one of them writing, only if a barrier orders them."
     cure = "Put a barrier (syncthreads, syncwarp, mbarrier) between the two accesses."
 
-
 class NotReadOnly(DataRace):
     """A load through the read-only path of something that the kernel itself has written."""
-
     rule = "ld.global.nc may read only what nobody writes while the kernel runs (PTX 9.7.9.9)."
     cure = "Use a plain load (ld_global_b32, ld_global_v4) for data that the kernel writes."
 
-
 class InFlightRead(DataRace):
     """A read of a copy's destination, with no wait on the copy's barrier before it."""
-
     rule = "A copy's destination may be read only after a successful wait on its barrier (PTX 9.7.10.28)."
     cure = "Wait on the full barrier before the first read of the stage."
 
-
 class StaleWait(InFlightRead):
     """The thread did wait on the right barrier, but for an older phase."""
-
     rule = "A wait returns for one phase only; its parity must flip each time the ring wraps."
     cure = "Track one parity bit per stage and flip it whenever the stage index wraps to 0."
 
-
 class ReadAfterRelease(InFlightRead):
     """The thread waited for the stage and gave it back, and reads it after that."""
-
     rule = "A thread reads a stage only between its wait on full and its release."
     cure = "Release after the last read of the stage; for its next use, wait on full again."
 
-
 class FreshBarrierPassed(StaleWait):
     """The wait named parity 1 of a barrier no phase of which had completed."""
-
     rule = "A fresh barrier is in phase 0, and a wait for parity 1 passes at once (PTX 9.7.13.15)."
     cure = "Consumers start with parity 0 on full barriers; only producers start with 1, on empty ones."
 
-
 class RefillRace(DataRace):
     """A copy is issued into memory that other threads may still be reading."""
-
     rule = "A stage may be refilled only after all its readers have released it."
     cure = "Wait on the empty barrier (or synchronise the warp) before issuing into the stage again."
 
-
 class StaleRefill(RefillRace):
     """As RefillRace, but the producer waited on the readers' barrier for an older phase."""
-
     rule = "The producer's wait on empty must name the phase that the last readers complete."
     cure = "Start the producer's parity at 1 and flip it whenever the stage index wraps to 0."
 
-
 class CopyCollision(DataRace):
     """A copy is issued into the destination of one that nobody has waited for."""
-
     rule = "A destination belongs to one copy at a time."
     cure = "Wait for the earlier copy's barrier before issuing into the same bytes."
-
 
 # --- proxies --------------------------------------------------------------------------------------
 class MissingProxyFence(SimFault):
     rule = "Ordinary writes reach the copy engine only past fence.proxy.async (PTX 9.7.13.4)."
     cure = "Call fence_proxy_async() in the writing thread, then a barrier, then issue the copy."
 
-
 class MissingInitFence(MissingProxyFence):
     rule = "The copy engine sees mbarrier.init only past a fence by the thread that did it."
     cure = "Call fence_mbarrier_init() (or fence_proxy_async()) after mbarrier_init(), then a barrier."
-
 
 class MissingTensormapFence(SimFault):
     rule = "A tensor map in global memory needs an acquire fence once in each block (PTX 9.7.13.4)."
     cure = "Call fence_proxy_tensormap_acquire_sys(map) before the first load that uses it."
 
-
 class BadTensorMap(SimFault):
     rule = "A tensor load names a tensor map of its own rank."
     cure = "Pass the address of a slot of a TensorMapArray, and use the intrinsic of the map's rank."
-
 
 # --- mbarrier -------------------------------------------------------------------------------------
 class BarrierFault(SimFault):
     """Base of the mbarrier rules."""
 
-
 class NotABarrier(BarrierFault):
     rule = "mbarrier operations other than init need an initialised object (PTX 9.7.13.15.9)."
     cure = "Initialise every barrier of the array, and check the index or address used here."
-
 
 class InitNotOrdered(BarrierFault):
     rule = "Other threads may use a barrier only after a barrier that follows its init."
     cure = "Call cuda.syncthreads() (or syncwarp for a warp's own barrier) after mbarrier_init()."
 
-
 class LiveBarrierInit(BarrierFault):
     rule = "mbarrier.init on an object in use is undefined (PTX 9.7.13.15.9)."
     cure = "Initialise once, before the loop; to start over, mbarrier_inval() first. Phases need no reset."
-
 
 class InvalNotOrdered(BarrierFault):
     rule = "mbarrier.inval comes after everything else that is done with the barrier (PTX 9.7.13.15.10)."
     cure = "Put cuda.syncthreads() between the last use and mbarrier_inval()."
 
-
 class LiveBarrierAccess(BarrierFault):
     rule = "A live barrier's bytes may be touched by mbarrier operations only."
     cure = "Keep barriers in an array of their own, or mbarrier_inval() before the memory is reused."
 
-
 class BadCount(BarrierFault):
     rule = "Arrival counts lie in 1 .. 2^20-1, tx-counts within +-(2^20-1), a parity is 0 or 1."
     cure = "Check the operand."
-
 
 class TooManyArrivals(BarrierFault):
     rule = "A phase takes exactly the expected arrivals; more spill into the next phase."
@@ -207,94 +168,74 @@ class TooManyArrivals(BarrierFault):
         "it arms a stage again."
     )
 
-
 class NobodyLeft(BarrierFault):
     rule = "mbarrier.arrive_drop leaves an expected count of at least 1 (PTX 9.7.13.15.14)."
     cure = "Arrive without dropping out. A barrier needs no reset: its next phase begins by itself."
-
 
 class UnobservedPhase(BarrierFault):
     rule = "An arrival counts in the current phase, so its thread must know that the one before is over."
     cure = "Wait on the barrier in every phase, e.g. the producer on empty before each refill."
 
-
 class MoreBytesThanExpected(BarrierFault):
     rule = "The bytes that land in a phase are exactly those expected (tx-count returns to 0)."
     cure = "Expect the full box of every copy: elements outside the tensor count too."
 
-
 class MissedPhase(BarrierFault):
     rule = "A wait is valid for the current and the preceding phase; two behind, its parity aliases."
     cure = "Make the next phase's completion depend on this waiter, e.g. by its arrival."
-
 
 # --- no progress ----------------------------------------------------------------------------------
 class Deadlock(SimFault):
     rule = "Every wait needs somebody left who can end it."
     cure = "Compare the arrivals that are made with those that the barrier expects."
 
-
 class IncompletePhase(Deadlock):
     """What a GPU can tell of a wait that never ends; the CPU engine knows what is missing."""
-
     rule = "A phase completes when all expected arrivals are in and all expected bytes have landed."
     cure = "Run the kernel on the CPU engine: it counts both, and knows who waits for whom."
-
 
 class MissingArrivals(IncompletePhase):
     rule = "A phase completes when all expected arrivals are in."
     cure = "Initialise with the arrivals really made: one per arriving thread, tails and roles included."
 
-
 class MissingBytes(IncompletePhase):
     rule = "A phase completes when all expected bytes have landed."
     cure = "Expect what the copies of this phase deliver, and issue every copy that is expected."
-
 
 class Livelock(SimFault):
     rule = "A spin ends only if somebody changes what it reads."
     cure = "Check who sets the flag, and that it is not a thread behind the spin itself."
 
-
 class Unfinished(SimFault):
     rule = "A simulation ends within its time limit."
     cure = "Look for a loop without end at the place above; if the work is just long, raise `timeout`."
-
 
 # --- warps and blocks -----------------------------------------------------------------------------
 class DivergentBarrier(SimFault):
     rule = "All threads of the block reach the same syncthreads()."
     cure = "Move the barrier out of the branch, or use a named barrier for the threads that take part."
 
-
 class NamedBarrierMisuse(SimFault):
     rule = "bar.sync id, n: id 0..15, n a multiple of 32 and the same for all; whole warps arrive."
     cure = "Call it from every lane of the warps that take part, with n = 32 x the number of warps."
-
 
 class RegisterMisuse(SimFault):
     rule = "setmaxnreg: a multiple of 8 from 24 to 256, and all warps of a warpgroup execute the same."
     cure = "Give each role a multiple of four warps, and one register count."
 
-
 class WarpDivergence(SimFault):
     rule = "All lanes of the mask run the same warp-wide operation, and the caller is one of them."
     cure = "Compute the mask from who really gets there, or move the operation out of the branch."
-
 
 class CopyOutlivesBlock(SimFault):
     rule = "A block may end only when its copies are done: their shared memory goes away with it."
     cure = "Wait for every copy that was issued (mbarrier for loads, wait_group for stores)."
 
-
 # --- everything else ------------------------------------------------------------------------------
 class KernelError(SimFault):
     """The kernel's own Python code raised; the original is ``__cause__``."""
 
-
 class BadLaunch(SimFault):
-    rule = (
-        f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
-        f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."
-    )
+    rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
+    rule += f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."
     cure = "Change the launch configuration."

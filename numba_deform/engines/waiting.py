@@ -5,6 +5,7 @@ threads of one wait are a *group*, named A, B, C.. in the drawing. Whatever stop
 build them: this module knows neither engine.
 """
 
+import itertools
 import textwrap
 from dataclasses import dataclass
 
@@ -13,41 +14,24 @@ WIDTH, PARTS, GROUPS = 96, 8, 26  # of a line; ranges in one line; groups that a
 
 @dataclass(frozen=True)
 class Wait:
-    """Threads of a block that wait alike.
+    """Threads of a block that wait alike."""
 
-    threads  in order, at least one
-    where    file:line, with the file's full path
-    source   that source line, stripped
-    kind     mbarrier, flag, syncthreads, bar.sync, syncwarp, shfl, .., spin
-    on       what they wait on, by its Python name: ``full[0]``, ``syncthreads (barrier 0)``
-    state    of what they wait on, in words
-    missing  what would end the wait, in words
-    by       the threads that could end it, as far as is known
-    why      how that is known of these threads: "arrived here before"; without any, why nobody is known
-    root     whether the cause is here for sure, whatever the threads of ``by`` may wait for
-    """
-
-    threads: tuple[int, ...]
-    where: str
-    source: str
-    kind: str
-    on: str
-    state: str = ""
-    missing: str = ""
-    by: tuple[int, ...] = ()
-    why: str = ""
-    root: bool = False
+    threads: tuple[int, ...]  # in order, at least one
+    where: str  # file:line, with the file's full path
+    source: str  # that source line, stripped
+    kind: str  # mbarrier, flag, syncthreads, bar.sync, syncwarp, shfl, .., spin
+    on: str  # what they wait on, by its Python name: ``full[0]``, ``syncthreads (barrier 0)``
+    state: str = ""  # of what they wait on, in words
+    missing: str = ""  # what would end the wait, in words
+    by: tuple[int, ...] = ()  # the threads that could end it, as far as is known
+    why: str = ""  # how that is known: "arrived here before"; without any, why nobody is known
+    root: bool = False  # whether the cause is here for sure, whatever the threads of ``by`` wait for
 
 
 def ranges(numbers, noun="thread"):
     """``threads 0-31, 40`` for sorted numbers."""
-    parts, start = [], None
-    for i, n in enumerate(numbers):
-        if start is None:
-            start = n
-        if i + 1 == len(numbers) or numbers[i + 1] != n + 1:
-            parts.append((start, n))
-            start = None
+    runs = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    parts = [(run[0][1], run[-1][1]) for run in (list(pairs) for _, pairs in runs)]
     words = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:PARTS]]
     more = sum(b - a + 1 for a, b in parts[PARTS:])
     text = ", ".join(words) + (f" and {more} more" if more else "")

@@ -25,47 +25,34 @@ SHARED_UNIT = 128  # bytes
 
 # --- occupancy ------------------------------------------------------------------------------------
 class Occupancy(NamedTuple):
-    """Blocks and warps resident on an SM, and what allows no more: names, none where all is left."""
+    """Blocks and warps resident on an SM."""
 
     blocks: int
     warps: int
-    limiters: tuple[str, ...]
+    limiters: tuple[str, ...]  # what allows no more: registers, shared memory, warps, blocks
 
 
 def occupancy(threads, registers, shared_bytes, limits):
-    """The Occupancy of blocks of ``threads`` threads with ``shared_bytes`` bytes, static and dynamic.
-
-    ``registers`` are those of a thread; None leaves them out. ``limiters`` are among ``registers``,
-    ``shared memory``, ``warps`` and ``blocks``. Raises ValueError for what no kernel has.
-    """
+    """The :class:`Occupancy` of blocks of ``threads`` threads with ``shared_bytes`` bytes, static and dynamic.
+    ``registers`` are those of a thread; None leaves them out. Raises ValueError for what no kernel has."""
     if not 1 <= threads <= MAX_THREADS:
         raise ValueError(f"threads={threads}: a block has from 1 to {MAX_THREADS}")
     if registers is not None and not 1 <= registers <= MAX_REGISTERS:
         raise ValueError(f"registers={registers}: a thread has from 1 to {MAX_REGISTERS}")
     warps = -(-threads // 32)
+    shared = _round_up(shared_bytes + RESERVED_SHARED, SHARED_UNIT)
     held = {
-        "shared memory": _blocks_by_shared(shared_bytes, limits),
+        "shared memory": limits.shared // shared if shared_bytes <= limits.block_shared else 0,
         "warps": limits.warps // warps,
         "blocks": limits.blocks,
     }
     if registers is not None:
-        held["registers"] = _blocks_by_registers(warps, registers)
+        # A warp takes all of its registers from one quarter: what is left over in each is of no use.
+        each = _round_up(registers, REGISTER_UNIT) * 32
+        held["registers"] = QUARTER_REGISTERS // each * QUARTERS // warps
     blocks = min(held.values())
     limiters = tuple(sorted(name for name, count in held.items() if count == blocks))
     return Occupancy(blocks, blocks * warps, limiters)
-
-
-def _blocks_by_registers(warps, registers):
-    """Registers belong to a quarter, and a warp takes all of its own from one: what is left over in
-    each quarter is of no use."""
-    each = _round_up(registers, REGISTER_UNIT) * 32
-    return QUARTER_REGISTERS // each * QUARTERS // warps
-
-
-def _blocks_by_shared(shared_bytes, limits):
-    if shared_bytes > limits.block_shared:
-        return 0
-    return limits.shared // _round_up(shared_bytes + RESERVED_SHARED, SHARED_UNIT)
 
 
 def _round_up(number, unit):
@@ -78,18 +65,12 @@ SIZES = {"48 KB static": STATIC_LIMIT, "99 KB opt-in": 99 * KB, "227 KB opt-in":
 
 @dataclass(frozen=True)
 class Budget:
-    """What a block takes of an SM.
+    """What a block takes of an SM."""
 
-    shared     ``config.SharedBytes``: bytes of tiles, barriers and metadata
-    threads    of a block
-    limits     the SM
-    registers  of a thread; None where they are not known, and then not counted
-    """
-
-    shared: tuple
-    threads: int
-    limits: Limits
-    registers: int | None = None
+    shared: tuple  # ``config.SharedBytes``: bytes of tiles, barriers and metadata
+    threads: int  # of a block
+    limits: Limits  # of the SM
+    registers: int | None = None  # of a thread; None where they are not known, and then not counted
 
     @classmethod
     def of(cls, config, constants, limits, registers=None):
@@ -109,14 +90,11 @@ class Budget:
     @property
     def left(self):
         """``{size: bytes left}`` for each of ``SIZES``; negative by how much it does not fit."""
-        return {
-            name: size - (self.total if size == STATIC_LIMIT else self.allocated)
-            for name, size in SIZES.items()
-        }
+        used = {STATIC_LIMIT: self.total}
+        return {name: size - used.get(size, self.allocated) for name, size in SIZES.items()}
 
     @property
     def occupancy(self):
-        """The :class:`Occupancy`."""
         return occupancy(self.threads, self.registers, self.allocated, self.limits)
 
     @property

@@ -1,8 +1,7 @@
 """direct: four plain 16-byte loads per sample, served by L1. Runs on any architecture.
 
-One row (batch, query, head) belongs to a few neighbouring lanes (lanes.py). Every lane prepares a run of
-samples: where the two rows of each 2x2 tile start and what they weigh. Then all lanes go through all
-runs, fetch each sample's numbers from the lane that has them, and load and add their own 16 bytes.
+Every lane prepares a run of samples (lanes.py): where the two rows of each 2x2 tile start and what they
+weigh. Then all lanes go through all runs, fetch each sample's numbers, and load and add their own 16 bytes.
 """
 
 from dataclasses import dataclass
@@ -76,17 +75,15 @@ def build(config, constants):
         valid = number < rows
         # The last block's spare lanes work along, and store nothing.
         number = min(number, int32(rows - 1))
-        row = Row(
-            int32(div_u32(number, rows_per_batch)), int32(rem_u32(number, heads)), number, valid
-        )
+        batch, head = int32(div_u32(number, rows_per_batch)), int32(rem_u32(number, heads))
+        row = Row(batch, head, number, valid)
         pixel_bytes = int32(heads * ROW_BYTES)
         plane = global_at(value, global_at(0, row.batch, spatial_size), pixel_bytes)
         plane = global_at(plane, row.head, ROW_BYTES)
 
         acc, raw = new_sums(), new_raw()
         offset = cuda.local.array(WORDS, uint32)
-        word_a = cuda.local.array(WORDS, uint32)
-        word_b = cuda.local.array(WORDS, uint32)
+        word_a, word_b = cuda.local.array(WORDS, uint32), cuda.local.array(WORDS, uint32)
 
         for r in range(layout.rounds):
             # Prepare this lane's run.

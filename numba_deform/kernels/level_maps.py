@@ -4,15 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..engines.tensormap import (
-    TensorMap,
-    TensorMapArray,
-    TensorMapError,
-    address_of,
-    broken_rule,
-    element_type,
-)
-from .problem import Level
+from ..engines.tensormap import TensorMap, TensorMapArray, TensorMapError, address_of, broken_rule, element_type
 
 
 def level_maps(value, batch, heads, channels, dtype, levels, spatial_size, box_hw=(2, 2), **options):
@@ -29,23 +21,19 @@ def level_maps(value, batch, heads, channels, dtype, levels, spatial_size, box_h
     head's channels of a box of pixels. Raises TensorMapError that names the batch and the level.
     """
     memory = _Value(value, batch, spatial_size, heads, channels, dtype)
-    maps = []
-    for b in range(batch):
-        for number, level, (box_h, box_w) in _with_boxes(levels, box_hw):
-            maps.append(
-                memory.map(
-                    f"level {number} of batch {b}", level, b,
-                    dims=(heads * channels, level.width, level.height),
-                    strides=(memory.pixel, level.row_stride * memory.pixel),
-                    box=(channels, box_w, box_h), names=("H*C", "W", "H"), **options,
-                )
-            )  # fmt: skip
-    return TensorMapArray(maps)
+    return TensorMapArray(
+        memory.map(
+            f"level {number} of batch {b}", level, b,
+            dims=(heads * channels, level.width, level.height),
+            strides=(memory.pixel, level.row_stride * memory.pixel),
+            box=(channels, box_w, box_h), names=("H*C", "W", "H"), **options,
+        )
+        for b in range(batch)
+        for number, level, (box_h, box_w) in _with_boxes(levels, box_hw)
+    )  # fmt: skip
 
 
-def level_maps_rank5(
-    value, batch, heads, channels, dtype, levels, spatial_size, box_hw=(2, 2), **options
-):
+def level_maps_rank5(value, batch, heads, channels, dtype, levels, spatial_size, box_hw=(2, 2), **options):
     """One rank-5 map for each level, shared by all heads and batches, in a TensorMapArray.
 
     Arguments as for level_maps. Each map has dims (C, H, w, h, B) and box (C, 1, box_w, box_h, 1);
@@ -54,17 +42,15 @@ def level_maps_rank5(
     """
     memory = _Value(value, batch, spatial_size, heads, channels, dtype)
     row = channels * memory.dtype.itemsize
-    maps = []
-    for number, level, (box_h, box_w) in _with_boxes(levels, box_hw):
-        maps.append(
-            memory.map(
-                f"level {number}", level, 0,
-                dims=(channels, heads, level.width, level.height, batch),
-                strides=(row, memory.pixel, level.row_stride * memory.pixel, memory.batch_stride),
-                box=(channels, 1, box_w, box_h, 1), names=("C", "head", "W", "H", "B"), **options,
-            )
-        )  # fmt: skip
-    return TensorMapArray(maps)
+    return TensorMapArray(
+        memory.map(
+            f"level {number}", level, 0,
+            dims=(channels, heads, level.width, level.height, batch),
+            strides=(row, memory.pixel, level.row_stride * memory.pixel, memory.batch_stride),
+            box=(channels, 1, box_w, box_h, 1), names=("C", "head", "W", "H", "B"), **options,
+        )
+        for number, level, (box_h, box_w) in _with_boxes(levels, box_hw)
+    )  # fmt: skip
 
 
 def _with_boxes(levels, box_hw):
@@ -79,39 +65,32 @@ class _Value:
     def __init__(self, value, batch, spatial_size, heads, channels, dtype):
         self.dtype = element_type(dtype)
         self.pixel = heads * channels * self.dtype.itemsize  # bytes
-        self.batch_stride = spatial_size * self.pixel
-        self.spatial_size = spatial_size
+        self.batch_stride, self.spatial_size = spatial_size * self.pixel, spatial_size
         self.address, array = address_of(value)
         self.raw = None
         if array is not None:
-            shape = f"(B={batch}, S={spatial_size}, H={heads}, C={channels})"
-            required = f"{batch * self.batch_stride} bytes for {shape} of {self.dtype.name}"
             if array.nbytes != batch * self.batch_stride:
+                shape = f"(B={batch}, S={spatial_size}, H={heads}, C={channels})"
+                required = f"{batch * self.batch_stride} bytes for {shape} of {self.dtype.name}"
                 raise broken_rule("value size", "value", f"{array.nbytes} bytes", required)
             if not array.flags.c_contiguous:
                 hint = "use numpy.ascontiguousarray"
                 raise broken_rule("value contiguous", "value", "not contiguous", "C-contiguous", hint)
             self.raw = array.reshape(-1).view(np.uint8)
 
-    def map(self, place, level: Level, batch, **arguments):
+    def map(self, place, level, batch, **arguments):
         """The TensorMap that starts at ``level`` of ``batch``; its error names ``place``."""
         try:
-            self._check_level(level)
+            end = level.start + (level.height - 1) * level.row_stride + level.width
+            if level.start < 0 or end > self.spatial_size:
+                raise broken_rule(
+                    "level inside value", "the level's pixels", f"{level.start}..{end}",
+                    f"within 0..{self.spatial_size} (spatial_size)",
+                    "padded layouts need make_levels(..., padded=True) and the padded spatial_size",
+                )  # fmt: skip
             offset = batch * self.batch_stride + level.start * self.pixel
             start = self.address + offset if self.raw is None else self.raw[offset:]
             return TensorMap(start, self.dtype, **arguments)
         except TensorMapError as error:
             text = f"{place}: {error}"
             raise TensorMapError(text, error.rule, error.given, error.required) from error
-
-    def _check_level(self, level):
-        """Raise TensorMapError unless the level lies inside one batch."""
-        end = level.start + (level.height - 1) * level.row_stride + level.width
-        if level.start < 0 or end > self.spatial_size:
-            raise broken_rule(
-                "level inside value",
-                "the level's pixels",
-                f"{level.start}..{end}",
-                f"within 0..{self.spatial_size} (spatial_size)",
-                "padded layouts need make_levels(..., padded=True) and the padded spatial_size",
-            )

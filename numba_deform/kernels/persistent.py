@@ -10,10 +10,9 @@ been issued, the warp prepares its next row and goes on issuing, while it still 
             wait, add up
         write the row
 
-Barriers are initialised once, before the loop; stage and parity simply go on (initialising live barriers
-at the top of the loop is undefined). A row of many samples takes several rounds (lanes.py); to the
-pipeline a round is what a row is. ``prefetch`` reads the next round's locations and weights a whole
-round before they are needed.
+Barriers are initialised once, before the loop (to do so while they live is undefined); stage and parity
+simply go on. A row of many samples takes several rounds (lanes.py); to the pipeline a round is what a row
+is. ``prefetch`` reads the next round's locations and weights a round before they are needed.
 """
 
 from dataclasses import dataclass
@@ -44,8 +43,7 @@ from .tma import ring_barriers, shared_bytes, tma_parts
 class Persistent(Boxes):
     """Parameters of ``persistent``.
 
-    threads   threads of a block, a multiple of 32
-    barriers  as ``tma``
+    threads, barriers  as in ``Tma``
     prefetch  read the next row's locations and weights a row ahead
     """
 

@@ -46,26 +46,18 @@ class Constants:
                 raise ConfigError(field, getattr(self, field), "must be at least 1")
         row = self.channels * ITEMSIZE[self.dtype]
         if row % 16 or not 16 <= row <= 256:
-            raise ConfigError(
-                "channels",
-                self.channels,
-                f"of {self.dtype} are {row} bytes a head; a multiple of 16 from 16 to 256 is needed, "
-                "for 16-byte loads and TMA boxes",
-            )
+            rule = (f"of {self.dtype} are {row} bytes a head; a multiple of 16 from 16 to 256 is needed, "
+                    "for 16-byte loads and TMA boxes")  # fmt: skip
+            raise ConfigError("channels", self.channels, rule)
 
 
 class Level(NamedTuple):
-    """Where one pyramid level lies in ``value``, all in pixels (one pixel is H*C elements).
+    """Where one pyramid level lies in ``value``, all in pixels (one pixel is H*C elements)."""
 
-    height, width  the level without any border
-    start          first pixel of the level itself, counted from the start of its batch
-    row_stride     pixels from one row to the next (the width, or more with a border)
-    """
-
-    height: int
+    height: int  # without any border
     width: int
-    start: int
-    row_stride: int
+    start: int  # first pixel of the level itself, counted from the start of its batch
+    row_stride: int  # pixels from one row to the next: the width, or more with a border
 
 
 def level_sizes(shapes, padded=False) -> np.ndarray:
@@ -85,34 +77,27 @@ def make_levels(shapes, starts=None, padded=False) -> tuple[Level, ...]:
 
     shapes  (L, 2) heights and widths in pixels, without border
     starts  (L,) first position of each level, its border included; None: one level after another
-    padded  one pixel of border is stored on every side of every level. Tensor maps leave the border
-            out: what a copy reads there is zero anyway.
+    padded  one pixel of border is stored on every side of every level; tensor maps leave it out
 
     Raises TensorMapError for another number of starts than levels.
     """
-    border = 1 if padded else 0
     starts = level_starts(shapes, padded) if starts is None else starts
     if len(starts) != len(shapes):
         required = f"{len(shapes)}, one per level"
         raise broken_rule("levels", "len(level_start_index)", len(starts), required)
     levels = []
     for (height, width), start in zip(shapes, starts, strict=True):
-        row_stride = int(width) + 2 * border
-        first = int(start) + border * (row_stride + 1)  # past the top border row and left pixel
+        row_stride = int(width) + (2 if padded else 0)
+        first = int(start) + (row_stride + 1 if padded else 0)  # past the top border row and left pixel
         levels.append(Level(int(height), int(width), first, row_stride))
     return tuple(levels)
 
 
 def interior_rows(shapes, padded=False) -> np.ndarray:
-    """Index along S of every real pixel, all levels in order, (sum of h*w,) int64.
-
-    Unpadded this is simply 0, 1, 2, ...; padded it leaves the border positions out.
-    """
-    rows = []
-    for height, width, start, row_stride in make_levels(shapes, padded=padded):
-        y, x = np.mgrid[:height, :width]
-        rows.append((start + y * row_stride + x).ravel())
-    return np.concatenate(rows)
+    """Index along S of every real pixel, all levels in order, (sum of h*w,) int64: borders are left out."""
+    levels = make_levels(shapes, padded=padded)
+    lines = [start + stride * np.arange(h)[:, None] + np.arange(w) for h, w, start, stride in levels]
+    return np.concatenate([rows.ravel() for rows in lines])
 
 
 def pixel_centres(levels, dtype=np.float32) -> np.ndarray:

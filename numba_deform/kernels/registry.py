@@ -1,9 +1,8 @@
 """The registry: every kernel that computes the operator, by name, with its configuration.
 
-A variant is a module of ``kernels/`` with ``build(config, constants)`` and
-``blocks(problem, config, resident)``, perhaps ``fit(problem, config, locations)``; the frozen dataclass of its
-parameters; and a ``preset`` of them. Those of the package stand in ``configurations.json``, a line each, some
-with a name that they had before (``was``) and that is still understood.
+A variant is a module of ``kernels/`` with ``build`` and ``blocks`` (:class:`Functions`), perhaps
+``fit(problem, config, locations)``; the frozen dataclass of its parameters; and a ``preset`` of them. Those of
+the package stand in ``configurations.json``, some with a name that they had before (``was``), still understood.
 
 ``register`` adds one for the time of a process, for instance from a notebook.
 """
@@ -33,27 +32,17 @@ FETCHES = ("l1", "tma", "shared")
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """One entry.
-
-    systems     the experiments that it repeats (S3 .. S23), explained in bench/ORIGINS.md
-    summary     what it does, in a line
-    config      dataclass of its parameters; ``preset`` holds those that differ from its defaults
-    module      the kernel's file
-    capability  the oldest GPU that runs it
-    fetch       how a tile reaches the registers: ``l1`` (plain loads), ``tma`` (an instruction a tile) or
-                ``shared`` (many tiles of one box)
-    why         where it is slower than the fastest: what the measurements say (bench/NOTES.md)
-    """
+    """One entry."""
 
     name: str
-    systems: str
-    summary: str
-    config: type
-    module: object
-    capability: tuple[int, int]
-    fetch: str
-    preset: dict = field(default_factory=dict)
-    why: str = ""
+    systems: str  # the experiments that it repeats (S3 .. S23), explained in bench/ORIGINS.md
+    summary: str  # what it does, in a line
+    config: type  # the dataclass of its parameters
+    module: object  # the kernel's file
+    capability: tuple[int, int]  # of the oldest GPU that runs it
+    fetch: str  # how tiles come: ``l1`` plain loads, ``tma`` one instruction each, ``shared`` many in a box
+    preset: dict = field(default_factory=dict)  # the parameters that differ from the defaults
+    why: str = ""  # where it is slower than the fastest: what the measurements say (bench/NOTES.md)
 
     def configure(self, constants, **parameters):
         """A resolved configuration; raises ConfigError for an unknown or unusable parameter."""
@@ -64,9 +53,8 @@ class Variant:
         known = [f.name for f in dataclasses.fields(self.config)]
         for key in parameters:
             if key not in known:
-                raise ConfigError(
-                    key, parameters[key], f"{self.name} has the parameters {', '.join(known)}"
-                )
+                rule = f"{self.name} has the parameters {', '.join(known)}"
+                raise ConfigError(key, parameters[key], rule)
         return self.config(**{**self.preset, **parameters})
 
     @property
@@ -91,14 +79,10 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Functions:
-    """Stands in for a module of ``kernels/``, for a kernel that is written elsewhere.
+    """Stands in for a module of ``kernels/``, for a kernel that is written elsewhere."""
 
-    build(config, constants)            the ``compiler.Kernel``
-    blocks(problem, config, resident)   grid size for a ``problem.Problem``; ``resident()`` is how many blocks
-                                        the GPU holds at once
-    """
-
-    build: object
+    build: object  # (config, constants) -> the ``compiler.Kernel``
+    # (problem, config, resident) -> grid size; ``resident()`` is how many blocks the GPU holds at once
     blocks: object
 
     @property
@@ -122,7 +106,6 @@ _CONFIGURATIONS = json.loads(Path(__file__).with_name("configurations.json").rea
 
 
 def _entry(name, kernel, systems, summary, preset, why="", was=None):
-    """The Variant of a line of ``configurations.json``."""
     *kind, shared_why = _KERNELS[kernel]
     preset = {key: tuple(v) if isinstance(v, list) else v for key, v in preset.items()}
     return Variant(name, systems, summary, *kind, preset, why or shared_why)
@@ -164,9 +147,8 @@ class Registration:
 
     def remove(self):
         """Take the variant out, if it is still the one that was registered."""
-        name = self.variant.name
-        if _registered.get(name) is self.variant:
-            del _registered[name], VARIANTS[name]
+        if _registered.get(self.variant.name) is self.variant:
+            del _registered[self.variant.name], VARIANTS[self.variant.name]
 
     def __enter__(self):
         return self.variant
@@ -183,17 +165,15 @@ class Registration:
 def register(entry, replace=False):
     """Add a :class:`Variant` to the registry of this process and return its :class:`Registration`.
 
-    ``ms_deform_attn``, ``prepare``, ``systems``, ``bench`` and its table know it then by its name; other
-    processes do not, so ``bench`` checks it in this one. A name can be used once; ``replace=True`` takes
-    the place of one that was registered before, as a notebook's cell does when it runs again. Raises
-    ConfigError, naming the field, for a name that exists and for what could not run.
+    ``ms_deform_attn``, ``prepare``, ``systems`` and ``bench`` know it then by its name; other processes do not.
+    ``replace=True`` takes the place of one that was registered before, as a notebook's cell does when it runs
+    again. Raises ConfigError, naming the field, for a name that exists and for what could not run.
     """
     _check_entry(entry)
     name = entry.name
     if name in [*VARIANTS, *OLD_NAMES] and not (replace and name in _registered):
-        hint = (
-            "replace=True replaces it" if name in _registered else "it is one of the package's own"
-        )
+        own = "it is one of the package's own"
+        hint = "replace=True replaces it" if name in _registered else own
         raise ConfigError("name", name, f"exists already; {hint}")
     _registered[name] = VARIANTS[name] = entry
     return Registration(entry)
@@ -222,7 +202,5 @@ def _check_entry(entry):
     for f in dataclasses.fields(config):
         if f.default is dataclasses.MISSING:
             raise ConfigError("config", config.__name__, f"its field {f.name} needs a default")
-    if not hasattr(
-        entry.unresolved(**entry.preset), "threads"
-    ):  # refuses a preset that does not fit
+    if not hasattr(entry.unresolved(**entry.preset), "threads"):  # refuses a preset that does not fit
         raise ConfigError("config", config.__name__, "has no threads, the size of a block")

@@ -1,8 +1,7 @@
 """tile: the 2x2 tile goes through shared memory, copied by the lanes themselves. Any architecture.
 
-What ``direct`` reads from L1 is here brought to shared memory first, and read from there; the same memory
-serves all levels. ``copy=plain`` loads 16 bytes to registers and stores them; ``copy=cp_async`` leaves that
-to the asynchronous copy of sm_80 on, so that STAGES - 1 steps are under way while one is added up:
+``copy=plain`` loads 16 bytes to registers and stores them; ``copy=cp_async`` leaves that to the asynchronous
+copy of sm_80 on, so that STAGES - 1 steps are under way while one is added up:
 
     for each step:
         copy the step that is STAGES - 1 ahead
@@ -57,15 +56,10 @@ class Tile(Staged):
         super().__post_init__()
         one_of(self, "copy", ("plain", "cp_async"))
         if self.copy == "plain" and self.stages > 1:
-            raise ConfigError(
-                "stages",
-                self.stages,
-                "copy=plain waits for its loads, so more than one stage has no use",
-            )
+            rule = "copy=plain waits for its loads, so more than one stage has no use"
+            raise ConfigError("stages", self.stages, rule)
         if self.stages > 8:
-            raise ConfigError(
-                "stages", self.stages, "cp.async.wait_group is used with at most 7 groups"
-            )
+            raise ConfigError("stages", self.stages, "cp.async.wait_group is used with at most 7 groups")
 
     def shared_bytes(self, constants):
         return SharedBytes(self.threads // 32 * self.stages * stage_layout(self, constants).bytes)
@@ -80,10 +74,9 @@ def build(config, constants):
     rows, steps = row_parts(config, constants), tile_parts(config, constants)
     ROW_BYTES, SAMPLES = constants.channels * ITEMSIZE[constants.dtype], constants.levels * constants.points
     POINTS, ROWS_PER_BLOCK, LEAD = constants.points, config.threads // config.lanes, config.stages - 1
-    WARP_BYTES = config.stages * stage.bytes
+    WARP_BYTES, ASYNC = config.stages * stage.bytes, config.copy == "cp_async"
     STATIC_BYTES = static_bytes(config.shared_bytes(constants).tiles)
     place, new_sums, new_raw, new_tiles = rows.place, rows.new_sums, rows.new_raw, steps.new_tiles
-    ASYNC = config.copy == "cp_async"
     advance, release = make_advance(config.stages), release_in_warp
 
     @cuda.jit(device=True, forceinline=True)

@@ -10,15 +10,7 @@ from numba import cuda, int32, types, uint32
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
 from ..device.memory import shared_address, shared_at
-from ..device.pipeline import (
-    Ring,
-    commit,
-    first_state,
-    full_barrier,
-    init_barriers,
-    make_advance,
-    wait,
-)
+from ..device.pipeline import Ring, commit, first_state, full_barrier, init_barriers, make_advance, wait
 from ..device.sync import fence_mbarrier_init, lane, warp
 from ..device.tma import (
     cp_async_bulk_commit_group,
@@ -35,8 +27,7 @@ def build(box, itemsize, stages=4, warps=4):
     HEIGHT, WIDTH, CHANNELS = box
     BYTES = HEIGHT * WIDTH * CHANNELS * itemsize
     SLOT = -(-BYTES // 128) * 128
-    STAGES, WARPS = stages, warps
-    TILES_BYTES, BARRIERS = warps * stages * SLOT, warps * stages
+    STAGES, WARPS, TILES_BYTES, BARRIERS = stages, warps, warps * stages * SLOT, warps * stages
     advance = make_advance(stages)
 
     @cuda.jit(device=True, inline="always")

@@ -12,8 +12,8 @@ Refilling a stage is safe because the warp has synchronised since it was last re
 ``syncwarp``), so no empty barrier is needed. Pixels outside the level arrive as zeros, so the
 border needs no care at all.
 
-``barriers`` says which full barrier a step uses (device/pipeline.py). With ``barrier_scope=block`` all
-warps share them: each still reads its own tiles only, but waits for everybody's.
+With ``barrier_scope=block`` all warps share the barriers: each still reads its own tiles only, but waits for
+everybody's.
 """
 
 import functools
@@ -99,16 +99,11 @@ Source = namedtuple("Source", ["map", "head", "batch", "owner"])
 
 
 class MapParts(NamedTuple):
-    """Device functions over the tensor maps of a value, whose address is ``maps``.
+    """Device functions over the tensor maps of a value, whose address is ``maps``."""
 
-    acquire_maps(maps, batches, thread, threads)   maps are seen as the host wrote them, and prefetched
-    map_of(maps, batch, level)                     a map's address
-    load_box(box, map, head, batch, x, y, bar)     one TMA instruction, to shared address ``box``
-    """
-
-    acquire_maps: object
-    map_of: object
-    load_box: object
+    acquire_maps: object  # (maps, batches, thread, threads): seen as the host wrote them, and prefetched
+    map_of: object  # (maps, batch, level) -> a map's address
+    load_box: object  # (box, map, head, batch, x, y, bar): one TMA instruction, to shared address ``box``
 
 
 @functools.cache
@@ -142,18 +137,13 @@ def map_parts(constants, maps, fence=True, prefetch=True):
 
 
 class TmaParts(NamedTuple):
-    """Device functions, beside those of ``tiles.TileParts``.
+    """Device functions, beside those of ``tiles.TileParts``."""
 
-    acquire_maps(maps, batches, thread, threads)   that of :class:`MapParts`
-    aim(maps, levels, row, level, mine, place, raw, tiles)
-                                                   -> Source; prepares the tiles of the run that was read
-    issue(ring, state, i, n, r, place, tiles, source, slots)
-                                                   asks for step n of the run of lane i in round r, into
-                                                   the state's stage
-    """
-
-    acquire_maps: object
+    acquire_maps: object  # that of MapParts
+    # (maps, levels, row, level, mine, place, raw, tiles) -> Source; prepares the tiles of the run that was read
     aim: object
+    # (ring, state, i, n, r, place, tiles, source, slots): asks for step n of the run of lane i in round r, into
+    # the state's stage
     issue: object
 
 
@@ -205,9 +195,8 @@ def shared_bytes(config, constants):
 def build(config, constants, add=True):
     """The kernel for a :class:`Tma` and ``problem.Constants``; without ``add`` it only fetches tiles.
 
-    Its operands: address of the tensor maps, one rank-3 map (H*C, w, h) for each (batch, level) in the
-    order b*L + l or one rank-5 map for each level, then as ``direct`` up to out; where the tiles of one
-    row go for debug=1 (L*P tiles), and that row; B, rows of one batch, heads.
+    Its operands: address of the tensor maps (level_maps.py), then as ``direct`` up to out; where the tiles of
+    one row go for debug=1 (L*P tiles), and that row; B, rows of one batch, heads.
     """
     layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
     rows, steps = row_parts(config, constants), tile_parts(config, constants)

@@ -73,9 +73,7 @@ class WarpSpecialized(Boxes):
     """Parameters of ``warp-specialized``.
 
     producers, consumers  warps of each role, together at most 16
-    metadata              how consumers learn the weights: ``recompute``, ``shared`` or ``shuffle``
-    sync                  what says that a stage is empty: a ``barrier``, or ``flags`` with release and acquire,
-                          one for each consumer warp
+    metadata, sync        ``recompute``, ``shared`` or ``shuffle``; ``barrier`` or ``flags`` (see above)
     arrivals              who arrives on barriers: every ``lane`` for itself, which compute-sanitizer's
                           racecheck can follow, or one lane of each ``warp``, after syncwarp
     prefetch              read the next step's (shuffle: the next row's) locations and weights ahead
@@ -214,8 +212,7 @@ def release_stage(ring, state, consumer, block):
 
 # --- producer -----------------------------------------------------------------------------------------
 def producer(config, constants):
-    """The device function produce(..): asks for the tiles of step after step, each as soon as there is a stage
-    for it."""
+    """The device function produce(..): asks for the tiles of each step as soon as there is a stage for it."""
     layout, stage = lane_layout(config.lanes, constants), stage_layout(config, constants)
     block, rows = block_layout(config, constants), row_parts(config, constants)
     loads = map_parts(constants, config.maps)

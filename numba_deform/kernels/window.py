@@ -16,8 +16,8 @@ in its window is loaded from global memory instead, and counted: where many are,
 A row's lanes each take 16 bytes of a pixel. With pixels of 64 bytes two rows share the 128 bytes that shared
 memory delivers at once, and would meet in the same banks half of the time: so even rows read a tile's
 even column first, odd rows its odd one. Where a sample lies and what it weighs is prepared by one lane, and
-goes through shared memory to the lanes of its row, which all read one address. Most lanes prepare samples of
-their own row and of the one beside it, so that a load of locations reads whole lines.
+goes through shared memory to the lanes of its row. Most lanes prepare samples of their own row and of the one
+beside it, so that a load of locations reads whole lines.
 """
 
 import dataclasses
@@ -39,31 +39,14 @@ from ..device.memory import (
     st_shared_v4,
     static_bytes,
 )
-from ..device.pipeline import (
-    Ring,
-    acquire,
-    commit,
-    first_state,
-    full_barrier,
-    init_barriers,
-    make_advance,
-)
+from ..device.pipeline import Ring, acquire, commit, first_state, full_barrier, init_barriers, make_advance
 from ..device.sync import bar_arrive, fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
 from .problem import ITEMSIZE, ConfigError
 from .shared.config import SharedBytes, at_least_one, one_of, with_arithmetic
 from .tma import map_parts
-from .window_rows import (
-    CORNER_BYTES,
-    READY,
-    choice,
-    consumer,
-    item_of,
-    layout,
-    samples_bytes,
-    window_bytes,
-)
+from .window_rows import CORNER_BYTES, READY, choice, consumer, item_of, layout, samples_bytes, window_bytes
 
 FEW_PREPARED = 4  # samples that a lane prepares in a round
 
@@ -97,7 +80,6 @@ class Window:
 
     @property
     def threads(self):
-        """Threads of a block."""
         return 32 * (self.consumers + 1)
 
     def __post_init__(self):
@@ -149,11 +131,18 @@ class Window:
 
     def level_boxes(self, levels):
         """((height, width), ..) of each level's window: typical ones, until a problem is known."""
-        typical = (TYPICAL_BOXES[min(n, len(TYPICAL_BOXES) - 1)] for n in range(levels))
-        return self.boxes or tuple(typical)
+        last = len(TYPICAL_BOXES) - 1
+        return self.boxes or tuple(TYPICAL_BOXES[min(n, last)] for n in range(levels))
+
+    def corners_bytes(self, constants):
+        """Bytes of the windows' corners of a block."""
+        return self.stages * constants.levels * CORNER_BYTES
 
     def shared_bytes(self, constants):
-        return shared_bytes(self, constants)
+        """The ``SharedBytes`` of a block: of windows, of barriers, of corners and prepared samples."""
+        windows = self.stages * sum(window_bytes(self.level_boxes(constants.levels), constants))
+        samples = self.consumers * samples_bytes(self, constants)
+        return SharedBytes(windows, 16 * self.stages, self.corners_bytes(constants) + samples)
 
 
 TYPICAL_BOXES = ((12, 16), (10, 12), (8, 10), (8, 8))
@@ -167,30 +156,15 @@ class FittedWindow(Window):
 
 
 # Where a block's windows, their corners and the warps' prepared samples start in shared memory.
-Shared = namedtuple("Shared", ["windows", "corners", "samples"])
+Shared = namedtuple("Shared", "windows corners samples")
 # The tables of ``window_fit`` that say which rows there are, and how many.
-Plan = namedtuple("Plan", ["schedule", "order", "items", "slots", "queries", "heads", "stride"])
+Plan = namedtuple("Plan", "schedule order items slots queries heads stride")
 # Addresses of the operands, and bytes of a pixel and of a batch of the value.
-Data = namedtuple(
-    "Data", ["value", "levels", "locations", "weights", "counts", "pixel_bytes", "spatial_size"]
-)
-
-
-def shared_bytes(config, constants):
-    """The ``SharedBytes`` of a block: of windows, of barriers, of corners and prepared samples."""
-    windows = config.stages * sum(window_bytes(config.level_boxes(constants.levels), constants))
-    samples = config.consumers * samples_bytes(config, constants)
-    return SharedBytes(windows, 16 * config.stages, corners_bytes(config, constants) + samples)
-
-
-def corners_bytes(config, constants):
-    """Bytes of the windows' corners of a block."""
-    return config.stages * constants.levels * CORNER_BYTES
+Data = namedtuple("Data", "value levels locations weights counts pixel_bytes spatial_size")
 
 
 def producer(config, constants):
-    """The device function produce(..): loads the windows of item after item, a lane each level's, as soon as
-    there is a stage for them."""
+    """The device function produce(..): loads the windows of each item, as soon as there is a stage for them."""
     LEVELS, PIXEL = constants.levels, constants.channels * ITEMSIZE[constants.dtype]
     boxes = config.level_boxes(LEVELS)
     sizes = window_bytes(boxes, constants)
@@ -203,9 +177,8 @@ def producer(config, constants):
     def read_window(plan, corners, item):
         """An item, and what the tables say of this lane's window; the last one where there are no more."""
         item = min(item, int32(plan.items - 1))
-        words = ld_global_v4(global_at(plan.schedule, item, 16))
-        corner = ld_global_v4(global_at(corners, item * int32(LEVELS) + lane(), 16))
-        return item_of(words), corner
+        what = item_of(ld_global_v4(global_at(plan.schedule, item, 16)))
+        return what, ld_global_v4(global_at(corners, item * int32(LEVELS) + lane(), 16))
 
     @cuda.jit(device=True, forceinline=True)
     def issue(ring, state, shared, maps, what, corner):
@@ -234,16 +207,13 @@ def producer(config, constants):
 
 
 def build(config, constants):
-    """The kernel for a ``Window`` and ``problem.Constants``.
-
-    Arguments: address of the tensor maps, as for ``tma``; value, levels (L, 4) int32; order, schedule, corners
-    and counts of ``window_fit.Tables``; locations, weights, out; items in the schedule, slots of a cell, B, Q,
-    heads, S.
-    """
+    """The kernel for a ``Window`` and ``problem.Constants``. Its operands: address of the tensor maps, as for
+    ``tma``; value, levels (L, 4) int32; order, schedule, corners, counts of ``window_fit.Tables``; locations,
+    weights, out; items in the schedule, slots of a cell, B, Q, heads, S."""
     PIXEL = constants.channels * ITEMSIZE[constants.dtype]
     LEVELS, STAGES = constants.levels, config.stages
     CONSUMERS, THREADS = config.consumers, config.threads
-    shared_size, CORNERS_BYTES = shared_bytes(config, constants), corners_bytes(config, constants)
+    shared_size, CORNERS_BYTES = config.shared_bytes(constants), config.corners_bytes(constants)
     STATIC_BYTES, loads = static_bytes(sum(shared_size)), map_parts(constants, config.maps)
     produce, consume = producer(config, constants), consumer(config, constants)
 

@@ -2,12 +2,11 @@
 
 A query's *reference point* is where its samples are: in an encoder, where every pixel of every level is a
 query, that pixel's centre; else the middle of its samples of the finest level. Queries are grouped into *cells*
-by the rectangle of the finest level in which their reference point lies. The samples of a cell then lie in
-the cell, moved and widened by the *offsets*: how far samples lie from their query's reference point, for each
-head and level. They are measured on some rows of the locations. A cell's windows start as those that hold most
-samples, and grow where that saves the most samples for a byte, while it pays and shared memory has room. Larger
-cells load fewer bytes for each query, and leave less room around them; where their size is left open, it is the
-one from which the least work is expected.
+by the rectangle of the finest level in which it lies. The samples of a cell then lie in the cell, moved and
+widened by the *offsets* from reference points, for each head and level, which are measured on some rows. A
+cell's windows start as those that hold most samples, and grow while it pays and shared memory has room. Larger
+cells load fewer bytes for each query, and leave less room around them; a size left open is chosen for the least
+expected work.
 """
 
 import bisect
@@ -26,10 +25,8 @@ from .problem import ITEMSIZE, ConfigError, pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
 # first guess for a cell.
-KEPT = (
-    0.999, 0.998, 0.996, 0.993, *(0.99 - 0.0025 * n for n in range(16)), 0.93, 0.9, 0.8, 0.6, 0.4, 0.2,
-    0.1, 0.0,
-)  # fmt: skip
+KEPT = (0.999, 0.998, 0.996, 0.993, *(0.99 - 0.0025 * n for n in range(16)), 0.93, 0.9,
+        0.8, 0.6, 0.4, 0.2, 0.1, 0.0)  # fmt: skip
 SIDES = (6, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20)
 # Heights and widths of cells that are weighed, in pixels.
 CELLS = [(h, w) for h in SIDES for w in SIDES if max(h, w) <= 1.5 * min(h, w)]
@@ -49,18 +46,12 @@ FAR = 1000.0  # pixels: farther offsets are as good as none
 
 
 class Tables(NamedTuple):
-    """What the kernel has beside the operands; int32, and the counts uint32.
+    """What the kernel has beside the operands; int32, and the counts uint32."""
 
-    order     (cells, slots): the queries of each cell, the last one repeated
-    schedule  (items, 4): batch, head, cell and number of queries, in the order in which blocks take them
-    corners   (items, L, 4): x and y of each level's window, and the level's width and height
-    counts    (2,): samples that no window held, and launches, both modulo 2^32; a launch adds to them
-    """
-
-    order: np.ndarray
-    schedule: np.ndarray
-    corners: np.ndarray
-    counts: np.ndarray
+    order: np.ndarray  # (cells, slots): the queries of each cell, the last one repeated
+    schedule: np.ndarray  # (items, 4): batch, head, cell and queries, in the order in which blocks take them
+    corners: np.ndarray  # (items, L, 4): x and y of each level's window, and the level's width and height
+    counts: np.ndarray  # (2,) samples that no window held, launches, modulo 2^32; a launch adds to them
 
     def operands(self):
         """The kernel's operands by the names of its parameters."""
@@ -69,18 +60,12 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A configuration fitted to a problem.
+    """A configuration fitted to a problem."""
 
-    config   with boxes
-    tables   from a number of blocks to the :class:`Tables` for them
-    outside  share of the samples that no window holds, of some queries
-    items    in the schedule
-    """
-
-    config: object
-    tables: Callable[[int], Tables] | None = None
-    outside: float = 0.0
-    items: int = 0
+    config: object  # with boxes
+    tables: Callable[[int], Tables] | None = None  # from a number of blocks to the tables for them
+    outside: float = 0.0  # share of the samples that no window holds, of some queries
+    items: int = 0  # in the schedule
 
 
 def fit(problem, config, locations, rows_at_once):
@@ -99,9 +84,8 @@ def fit(problem, config, locations, rows_at_once):
     plans = filter(None, (first_plan(problem, config, measured, cell) for cell in cells))
     plans = sorted(plans, key=work)[:REFINED]
     if not plans:
-        shown = "x".join(map(str, cells[0]))
         rule = f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
-        raise ConfigError("cell", shown, rule)
+        raise ConfigError("cell", "x".join(map(str, cells[0])), rule)
     best = min((grown_plan(problem, config, measured, plan) for plan in plans), key=work)
     fitted = dataclasses.replace(config.with_boxes(best.boxes), cell=best.cell)
     cells = make_cells(problem, best.grid, measured.references)
@@ -111,18 +95,14 @@ def fit(problem, config, locations, rows_at_once):
 
 
 class Measured(NamedTuple):
-    """Where the samples of a problem are: ``references`` (Q, 2), and what was measured on some rows, those of
-    ``batches`` batches and of queries with reference points ``some`` (q, 2).
+    """Where the samples of a problem are, and what was measured on some rows: those of some queries in some
+    batches."""
 
-    away     (H, L, 2, n): offsets of their samples, in order along each axis
-    samples  the :class:`LevelSamples` of each level
-    """
-
-    references: np.ndarray
-    batches: int
-    some: np.ndarray
-    away: np.ndarray
-    samples: list
+    references: np.ndarray  # (Q, 2), of all queries
+    batches: int  # how many were measured
+    some: np.ndarray  # (q, 2): reference points of the queries that were
+    away: np.ndarray  # (H, L, 2, n): offsets of their samples, in order along each axis
+    samples: list  # the LevelSamples of each level
 
     def offsets(self, kept):
         """(low, high), both (H, L, 2): between them is the share ``kept`` of the offsets along each axis."""
@@ -200,10 +180,9 @@ def reference_points(problem, locations):
     if problem.queries == sum(level.height * level.width for level in problem.levels):
         return pixel_centres(problem.levels, np.float64)
     finest = np.asarray(locations[:, :, :, finest_level(problem)], np.float32)
+    median = np.nanmedian if np.isnan(finest).any() else np.median  # minding NaN takes ten times as long
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a query may have no number at all
-        # Minding NaN takes ten times as long.
-        median = np.nanmedian if np.isnan(finest).any() else np.median
         middle = median(finest, axis=(0, 2, 3))
     return np.nan_to_num(middle, nan=0.5, posinf=1.0, neginf=0.0).clip(-0.5, 1.5)
 
@@ -213,19 +192,16 @@ def some_rows(problem, seed=0):
     rng = np.random.default_rng(seed)
     batches = min(problem.batch, MEASURED_BATCHES, MEASURED_ROWS)
     queries = min(problem.queries, MEASURED_ROWS // batches)
-    return tuple(
-        np.sort(rng.choice(number, count, replace=False))
-        for number, count in ((problem.batch, batches), (problem.queries, queries))
-    )
-
-
-def _finest_size(problem):
-    finest = problem.levels[finest_level(problem)]
-    return np.array((finest.width, finest.height), np.float64)
+    wanted = (problem.batch, batches), (problem.queries, queries)
+    return tuple(np.sort(rng.choice(*numbers, replace=False)) for numbers in wanted)
 
 
 def _sizes(problem):
     return np.array([(level.width, level.height) for level in problem.levels], np.float64)
+
+
+def _finest_size(problem):
+    return _sizes(problem)[finest_level(problem)]
 
 
 def sample_offsets(problem, references, locations):
@@ -268,13 +244,12 @@ def level_samples(problem, locations):
 
 
 class Offer(NamedTuple):
-    """A larger window: samples that it saves for each byte more, its shift and box, and which of the samples
-    that were lost still are."""
+    """A larger window."""
 
-    rate: float
+    rate: float  # samples that it saves for each byte more
     shift: np.ndarray | None = None
     box: tuple[int, int] | None = None
-    lost: np.ndarray | None = None
+    lost: np.ndarray | None = None  # which of the samples that were lost still are
 
 
 class LevelWindow:
@@ -284,18 +259,12 @@ class LevelWindow:
     ``corners`` (q, H, 2) are those of some queries' windows, ``samples`` their :class:`LevelSamples`.
     """
 
-    MOVES = tuple(
-        (left * step, top * step, wider * step, higher * step)
-        for step in (1, 2, 4)
-        for left, top, wider, higher in (
-            (0, 0, 2, 0), (-2, 0, 2, 0), (-1, 0, 2, 0), (0, 0, 0, 1), (0, -1, 0, 1)
-        )
-    )  # fmt: skip
+    _MOVES = ((0, 0, 2, 0), (-2, 0, 2, 0), (-1, 0, 2, 0), (0, 0, 0, 1), (0, -1, 0, 1))
+    MOVES = np.multiply.outer((1, 2, 4), _MOVES).reshape(-1, 4).tolist()
     """What a window may grow by: left, top, width (even) and height."""
 
     def __init__(self, problem, number, box, corners, samples):
-        level = problem.levels[number]
-        self.size = np.array((level.width, level.height))
+        self.size = _sizes(problem)[number]
         self.limit = np.minimum(self.size + 2 + self.size % 2 * (1, 0), 256)  # it covers the level
         self.pixel = problem.constants.channels * ITEMSIZE[problem.constants.dtype]
         self.box, self.shift = box, np.zeros(2)
@@ -339,15 +308,12 @@ class LevelWindow:
 def level_windows(problem, boxes, corners, samples):
     """The :class:`LevelWindow` of each level, for the ``corners`` (q, H, L, 2) of some queries' windows and
     the queries' :class:`LevelSamples`."""
-    return [
-        LevelWindow(problem, number, box, corners[:, :, number], samples[number])
-        for number, box in enumerate(boxes)
-    ]
+    return [LevelWindow(problem, n, box, corners[:, :, n], samples[n]) for n, box in enumerate(boxes)]
 
 
 def grow(levels, worth, has_room):
-    """Let each :class:`LevelWindow` grow where that saves the most samples for a byte, while those are more
-    than ``worth``, and ``has_room(boxes)``."""
+    """Let each window grow where that saves the most samples for a byte, while those are more than ``worth``,
+    and ``has_room(boxes)``."""
     offers = {level: level.best_offer() for level in levels}
     while offers:
         level = max(offers, key=lambda level: offers[level].rate)
@@ -379,8 +345,7 @@ class Grid(NamedTuple):
 def cell_corners(problem, grid, numbers):
     """(n, L, 2): where cells with these numbers start, in pixels of each level; int32."""
     line, column = np.divmod(numbers, grid.number[0])
-    # In pixels of the finest level, and then of each.
-    place = np.stack([column, line], -1) * grid.size + grid.first
+    place = np.stack([column, line], -1) * grid.size + grid.first  # in pixels of the finest level
     scale = _sizes(problem) / _finest_size(problem)
     return np.floor(place[:, None] * scale - 0.5).astype(np.int32)
 
@@ -393,16 +358,14 @@ def make_grid(problem, cell, references):
 
 
 class Plan(NamedTuple):
-    """How a problem might be cut: cells of (height, width) ``cell`` pixels, the share of the samples along an
-    axis for which there is room, a window for each level, the share ``outside``, at first a guess, and, when
-    that is none any more, what is added to a cell's corners (H, L, 2)."""
+    """How a problem might be cut."""
 
-    cell: tuple[int, int]
+    cell: tuple[int, int]  # height and width in pixels
     grid: Grid
-    kept: float
-    boxes: tuple
-    outside: float
-    shifts: np.ndarray | None = None
+    kept: float  # the share of the samples along an axis for which there is room
+    boxes: tuple  # of each level's window
+    outside: float  # the share outside, a guess until the windows have grown
+    shifts: np.ndarray | None = None  # what is then added to a cell's corners, (H, L, 2)
 
 
 def cell_costs(problem, counts, boxes, rows_at_once):
@@ -442,12 +405,11 @@ def fit_boxes(problem, size, low, high):
 
 
 class Cells(NamedTuple):
-    """Cells with queries: ``corners`` (cells, L, 2), ``order`` (cells, slots) as in :class:`Tables`, and how
-    many queries each has, ``counts`` (cells,)."""
+    """Cells with queries."""
 
-    corners: np.ndarray
-    order: np.ndarray
-    counts: np.ndarray
+    corners: np.ndarray  # (cells, L, 2)
+    order: np.ndarray  # (cells, slots), as in Tables
+    counts: np.ndarray  # (cells,): how many queries each has
 
 
 def make_cells(problem, grid, references):
@@ -461,10 +423,8 @@ def make_cells(problem, grid, references):
 
 
 def deal(costs, blocks):
-    """(rounds (r, blocks) of item numbers, or -1; what each block's items cost in all).
-
-    Dear items first, and in each round the dearest for the block that has the least.
-    """
+    """(rounds (r, blocks) of item numbers, or -1; what each block's items cost in all): dear items first, and
+    in each round the dearest for the block that has the least."""
     by_cost = np.argsort(-costs, kind="stable")
     work, rounds = np.zeros(blocks), []
     for first in range(0, len(costs), blocks):
@@ -480,7 +440,7 @@ def make_schedule(counts, costs, batches, heads, blocks):
     """The schedule of :class:`Tables` for cells with so many queries and such costs: the items are dealt to
     ``blocks`` blocks, which take them in turn."""
     grid = np.indices((batches, heads, len(counts)), np.int32).reshape(3, -1)
-    items = np.concatenate([grid, np.tile(counts, batches * heads)[None]]).T
+    items = np.vstack([grid, np.tile(counts, batches * heads)]).T
     rounds, _ = deal(np.tile(costs, batches * heads), blocks)
     rounds = rounds[:, np.argsort(rounds[-1] < 0, kind="stable")]  # who has one more comes first
     items = items[rounds[rounds >= 0]]

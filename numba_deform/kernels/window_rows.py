@@ -29,21 +29,17 @@ from .shared.row import run_parts, sum_parts
 from .shared.sampling import clamp, corner_weights, load_level, locate
 
 # What the schedule says of an item; a warp's share of it: a group of rows, and which round of their samples.
-Item = namedtuple("Item", ["batch", "head", "cell", "count"])
-Job = namedtuple("Job", ["item", "group", "round", "what"])
+Item = namedtuple("Item", "batch head cell count")
+Job = namedtuple("Job", "item group round what")
 # A consumer thread: its lane, the row and chunk that it adds up, the shared address of its warp's prepared
 # samples, and the bytes by which its row's first column differs.
-Place = namedtuple("Place", ["lane", "row", "chunk", "samples", "odd"])
+Place = namedtuple("Place", "lane row chunk samples odd")
 # One column of all tiles: what a tile's address in the stage is added to, and the bit that it then has.
-Column = namedtuple("Column", ["base", "bit"])
+Column = namedtuple("Column", "base bit")
 # What a thread needs for a job. The first sample of its runs, whether it has any, and their level. The level's
 # window: a sample lies scale * location + shift pixels from its corner; between low and high it has neighbours
 # in the level; its size, and the pixels before it in the stage. The columns that are read first and second.
-View = namedtuple(
-    "View",
-    ["sample", "mine", "level", "scale", "shift", "low", "high", "box_height", "box_width", "offset",
-     "first", "second"],
-)  # fmt: skip
+View = namedtuple("View", "sample mine level scale shift low high box_height box_width offset first second")
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
 ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
 READY = 1  # the named barrier of those who wait for the mbarriers to be there
@@ -59,36 +55,24 @@ class Layout(NamedTuple):
     rounds: int  # how often, until all samples of a row are through
     each: int  # samples of a run that are prepared at a time
 
-    @property
-    def rows(self):
-        return 32 // self.lanes
-
-    @property
-    def owners(self):
-        """Lanes that prepare a row's samples."""
-        return self.lanes * self.owned
-
-    @property
-    def prepared(self):
-        """Samples that a lane prepares in a round."""
-        return self.owned * self.run
-
-    @property
-    def together(self):
-        """Samples of a row that are prepared at a time."""
-        return self.each * self.owners
+    rows = property(lambda self: 32 // self.lanes)
+    owners = property(lambda self: self.lanes * self.owned, doc="Lanes that prepare a row's samples.")
+    prepared = property(lambda self: self.owned * self.run, doc="Samples that a lane prepares in a round.")
+    together = property(
+        lambda self: self.each * self.owners, doc="Samples of a row that are prepared at a time."
+    )
 
 
 def layout(constants):
-    """The :class:`Layout` for a ``configs.Constants`` with pixels of 64 or 128 bytes."""
+    """The :class:`Layout` for a ``problem.Constants`` with pixels of 64 or 128 bytes."""
     lanes = constants.channels * ITEMSIZE[constants.dtype] // 16
     samples = constants.levels * constants.points
     runs = [n for n in (1, 2, 4) if constants.points % n == 0]
     shares = [(owned, run) for owned in (1, 2) for run in runs]
 
     def cost(share):
-        """Rounds, each of which costs as much as several samples; samples that a lane prepares; loads for
-        a job's locations, each of which touches lines of 8 rows, or where a lane has two rows, of 4."""
+        """Rounds, each as dear as several samples; samples that a lane prepares; loads for a job's locations,
+        each of which touches lines of 8 rows, or where a lane has two rows, of 4."""
         owned, run = share
         rounds = -(-samples // (owned * run * lanes))
         return rounds, rounds * owned * run, -owned
@@ -118,14 +102,14 @@ def window_bytes(boxes, constants):
 @functools.cache
 def choice(values):
     """A device function that returns ``values[i]``, folded to a constant where i is one."""
-    VALUES, LAST = values, len(values) - 1
+    LAST = len(values) - 1
 
     @cuda.jit(device=True, forceinline=True)
     def chosen(i):
-        value = int32(VALUES[LAST])
+        value = int32(values[LAST])
         for number in static_range(LAST):
             if i == number:
-                value = int32(VALUES[number])
+                value = int32(values[number])
         return value
 
     return chosen
@@ -184,8 +168,7 @@ def floor_near(x):
 
 
 def consumer(config, constants):
-    """The device function consume(..): adds up this warp's rows of item after item, as soon as the item's
-    windows are there."""
+    """The device function consume(..): adds up this warp's rows of each item, once its windows are there."""
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
     LANES, OWNED, RUN, ROUNDS, EACH = shape
     ROWS, OWNERS, TOGETHER, PARTS = shape.rows, shape.owners, shape.together, RUN // EACH
@@ -194,8 +177,7 @@ def consumer(config, constants):
     SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]
     EVEN = ROUNDS * OWNERS * RUN == SAMPLES  # no lane without a run
     SPLIT, THREADS = PIXEL == 64, config.threads
-    LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
-    WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
+    LOCATION_BYTES, WEIGHT_BYTES = 2 * ITEMSIZE[constants.location_dtype], ITEMSIZE[constants.weight_dtype]
     sizes = window_bytes(boxes, constants)
     WINDOW_BYTES = sum(sizes)
     pixels_before = choice(tuple(sum(sizes[:i]) // PIXEL for i in range(LEVELS)))
@@ -216,12 +198,10 @@ def consumer(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def place(shared):
-        row, chunk = int32(lane() >> ROW_SHIFT), int32(lane() & (LANES - 1))
-        odd = uint32(0)
+        row, chunk, odd = int32(lane() >> ROW_SHIFT), int32(lane() & (LANES - 1)), uint32(0)
         if SPLIT:
             # Through a shuffle: else it is made anew, bit by bit, for each pixel.
-            own = uint32((row & 1) * PIXEL)
-            odd = shfl_sync_idx_b32(uint32(ALL), own, uint32(lane()))
+            odd = shfl_sync_idx_b32(uint32(ALL), uint32((row & 1) * PIXEL), uint32(lane()))
         return Place(lane(), row, chunk, shared_at(shared.samples, warp(), META), odd)
 
     @cuda.jit(device=True, forceinline=True)
@@ -233,24 +213,18 @@ def consumer(config, constants):
     def new_raws():
         """Room for a lane's two runs; where it has one, that is there twice."""
         raw = new_raw()
-        if OWNED == 1:
-            return raw, raw
-        return raw, new_raw()
+        return (raw, raw) if OWNED == 1 else (raw, new_raw())
 
     @cuda.jit(device=True, inline="always")
     def unpack_runs(raws):
         run = unpack_run(raws[0])
-        if OWNED == 1:
-            return run, run
-        return run, unpack_run(raws[1])
+        return (run, run) if OWNED == 1 else (run, unpack_run(raws[1]))
 
     @cuda.jit(device=True, forceinline=True)
     def read_run(data, number, first, raw):
         sample = uint64(number) * uint64(SAMPLES) + uint64(first)
-        load_run(
-            global_at(data.locations, sample, LOCATION_BYTES),
-            global_at(data.weights, sample, WEIGHT_BYTES), raw,
-        )  # fmt: skip
+        location = global_at(data.locations, sample, LOCATION_BYTES)
+        load_run(location, global_at(data.weights, sample, WEIGHT_BYTES), raw)
 
     @cuda.jit(device=True, forceinline=True)
     def read_runs(data, number, r, me, raws):
@@ -289,17 +263,14 @@ def consumer(config, constants):
         low = float32(float32(-1) - left), float32(float32(-1) - top)
         shift = float32(low[0] + float32(0.5)), float32(low[1] + float32(0.5))
         high = float32(scale[0] - left), float32(scale[1] - top)
-        return View(
-            sample, mine, level, scale, shift, low, high, height_of(level), width_of(level),
-            pixels_before(level), first, second,
-        )  # fmt: skip
+        box = height_of(level), width_of(level), pixels_before(level)
+        return View(sample, mine, level, scale, shift, low, high, *box, first, second)
 
     @cuda.jit(device=True, forceinline=True)
     def entry(samples, owner, e, row):
         """Where sample e of those that lane ``owner`` of a row prepares stands. Lanes that write at once
         reach different banks, and so do rows that read at once."""
-        # Rows that are written at once come one after the other.
-        turned = int32(row % OWNED * (ROWS // OWNED) + row // OWNED)
+        turned = int32(row % OWNED * (ROWS // OWNED) + row // OWNED)  # rows written at once are neighbours
         swizzled = turned ^ int32((owner // ALIKE) * TURN & (ROWS - 1))
         return shared_at(samples, int32((e * OWNERS + owner) * ROWS) + swizzled, ENTRY)
 
@@ -326,15 +297,12 @@ def consumer(config, constants):
         y = float32(run.xy[2 * k + 1] * at.scale[1] + at.shift[1])
         column, fx = floor_near(x)
         line, fy = floor_near(y)
-        attention = float32(0)
-        if at.mine:
-            attention = run.attention[k]
+        attention = run.attention[k] if at.mine else float32(0)
         # Unsigned: what lies left of the window, or is no number, is far on its right.
         here = column < uint32(at.box_width - 1) and line < uint32(at.box_height - 1)
         tile = int32(int32(line) * at.box_width + int32(column) + at.offset)
-        across = fx
-        if SPLIT and (tile ^ row) & int32(1) == 1:  # the row reads the right column first
-            across = float32(float32(1) - fx)
+        right_first = SPLIT and (tile ^ row) & int32(1) == 1
+        across = float32(float32(1) - fx) if right_first else fx
         down = float32(attention * fy)
         place = entry(me.samples, owner_of(me.lane), int32(k % EACH), row)
         put(place, here, at.offset, tile, across, float32(attention - down), down)
@@ -433,8 +401,8 @@ def consumer(config, constants):
 
 def outside(config, constants):
     """The device function add_outside(acc, place, view, data, job, number, lost): adds the samples that no
-    window holds, one after the other, from global memory. ``lost`` has a bit for each sample of this lane's
-    runs; ``number`` is that of this lane's own row."""
+    window holds, from global memory. ``lost`` has a bit for each sample of this lane's runs; ``number`` is that
+    of this lane's own row."""
     shape, PIXEL = layout(constants), constants.channels * ITEMSIZE[constants.dtype]
     ROWS, RUN, OWNED = shape.rows, shape.run, shape.owned
     ROW_SHIFT, OWNER_SHIFT = shape.lanes.bit_length() - 1, shape.owners.bit_length() - 1
@@ -455,11 +423,7 @@ def outside(config, constants):
         inside = 0 <= column and column < width and 0 <= line and line < height
         pixel = start + clamp(line, 0, height - 1) * stride + clamp(column, 0, width - 1)
         words = ld_global_nc_v4(plane + uint64(uint32(pixel)) * uint64(pixel_bytes))
-        zero = uint32(0)
-        return (
-            words[0] if inside else zero, words[1] if inside else zero,
-            words[2] if inside else zero, words[3] if inside else zero,
-        )  # fmt: skip
+        return words if inside else (uint32(0), uint32(0), uint32(0), uint32(0))
 
     @cuda.jit(device=True, forceinline=True)
     def add_pixel(acc, chunk, weight):
@@ -470,10 +434,8 @@ def outside(config, constants):
     def add_sample(acc, plane, data, level, sample, mine):
         """The row's sample from global memory, added by the row's lanes."""
         raw, (height, width, start, stride) = new_one(), load_level(data.levels, level)
-        load_one(
-            global_at(data.locations, sample, LOCATION_BYTES),
-            global_at(data.weights, sample, WEIGHT_BYTES), raw,
-        )  # fmt: skip
+        location = global_at(data.locations, sample, LOCATION_BYTES)
+        load_one(location, global_at(data.weights, sample, WEIGHT_BYTES), raw)
         one, bytes = unpack_one(raw), data.pixel_bytes
         x, fx, _ = locate(one.xy[0], width)
         y, fy, _ = locate(one.xy[1], height)
@@ -501,10 +463,8 @@ def outside(config, constants):
                 bits = uint32(bits & ~uint32(((1 << RUN) - 1) << (i * RUN)))
         if bits != 0:
             red_add_gpu_global_u32(data.counts, uint32(cuda.popc(bits)))  # nobody waits for it
-        plane = (
-            data.value + uint64(what.batch) * uint64(data.spatial_size) * uint64(data.pixel_bytes)
-            + uint64(what.head * int32(PIXEL) + me.chunk * int32(16))
-        )  # fmt: skip
+        plane = data.value + uint64(what.batch) * uint64(data.spatial_size) * uint64(data.pixel_bytes)
+        plane = plane + uint64(what.head * int32(PIXEL) + me.chunk * int32(16))
         lanes = uint32(cuda.ballot_sync(ALL, bits != 0))
         while lanes != 0:
             owner = uint32(cuda.ffs(int32(lanes)) - 1)
@@ -516,7 +476,6 @@ def outside(config, constants):
                 bit = uint32(cuda.ffs(int32(left)) - 1)
                 left = uint32(left & uint32(left - uint32(1)))
                 row = owned_row(int32(owner), int32(bit // uint32(RUN)))
-                # Each lane has its own row's number.
                 rows = shfl_sync_idx_b32(uint32(ALL), uint32(number), uint32(row << int32(ROW_SHIFT)))
                 sample = uint64(rows) * uint64(SAMPLES) + uint64(uint32(first + bit % uint32(RUN)))
                 add_sample(acc, plane, data, level, sample, me.row == row)

@@ -44,15 +44,7 @@ from ..device.memory import (
     st_shared_v4,
     static_bytes,
 )
-from ..device.pipeline import (
-    Ring,
-    commit,
-    first_state,
-    full_barrier,
-    init_barriers,
-    make_advance,
-    wait,
-)
+from ..device.pipeline import Ring, commit, first_state, full_barrier, init_barriers, make_advance, wait
 from ..device.sync import clock64, fence_mbarrier_init
 from ..device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
 from ..engines.gpu.device import DeviceArray

@@ -34,10 +34,13 @@ LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "
 
 
 def load(path):
-    """The document of a result file; raises ValueError for one that is none."""
+    """The document of a result file, with the names that variants have now; ValueError if it is none."""
     document = json.loads(Path(path).read_text())
     if not isinstance(document, dict) or document.get("kind") not in ("bench", "sweep"):
         raise ValueError(f"{path} is no result of bench or sweep")
+    for row in document["rows"]:
+        name, *parameters = row["variant"].split(" ")
+        row["variant"] = " ".join([current_name(name), *parameters])
     return document
 
 
@@ -100,7 +103,7 @@ def summary(documents, variants=()):
     for name in dict.fromkeys(listed):
         errors = [row["error"] for row in measured if row["variant"] == name]
         if errors:
-            known = VARIANTS.get(current_name(name.split(" ")[0]))  # a peer is none
+            known = VARIANTS.get(name.split(" ")[0])  # a peer is none
             cells = [_against(times, name, place) for place in places]
             told = (known.systems, known.why) if known else ("", "")
             rows[name] = (name, told[0], *cells, f"{max(errors):.1e}", told[1])
@@ -169,7 +172,7 @@ def _parts(document):
     ):  # fmt: skip
         if rows:
             kind = "ceiling" if "ceiling" in rows[0] else "variant"
-            names = [CEILING_NAMES.get(row[kind], row[kind]) for row in rows]
+            names = [CEILING_NAMES[row[kind]] if kind == "ceiling" else row[kind] for row in rows]
             texts = [(_where(row), name, *cells(row)) for row, name in zip(rows, names, strict=True)]
             yield title, ("workload", kind, *headings), texts
 

@@ -20,15 +20,7 @@ from numba_deform.kernels.registry import VARIANTS
 from numba_deform.measure import bench as library
 from numba_deform.measure import ceilings, peers, record, report
 from numba_deform.measure import counters as profile
-from numba_deform.measure.bench import (
-    Entry,
-    bench,
-    bytes_of,
-    case_on,
-    parse_entries,
-    rates,
-    workloads_of,
-)
+from numba_deform.measure.bench import Entry, bench, bytes_of, case_on, parse_entries, rates, workloads_of
 from numba_deform.measure.sweep import expand, sweep
 from numba_deform.measure.worker import Worker
 from numba_deform.workloads.presets import PRESETS, preset

@@ -15,7 +15,7 @@ import pytest
 
 from numba_deform import cli, reference, relative_error
 from numba_deform.course import bugs
-from numba_deform.kernels.registry import VARIANTS
+from numba_deform.kernels.registry import VARIANTS, current_name
 from numba_deform.measure import report
 from numba_deform.workloads.presets import preset
 
@@ -227,4 +227,4 @@ def test_the_overheads_are_those_measured():
     assert len(names) == 5
     for name in names:
         numbers = " / ".join(f"{times[name + more]:.3f}" for more in ("", " trace=1", " debug=1"))
-        assert f"`{name}` {numbers}" in " ".join(TABLE.split())
+        assert f"`{current_name(name)}` {numbers}" in " ".join(TABLE.split())

@@ -14,11 +14,7 @@ from numba import cuda, int32, uint32, uint64
 from ...compiler import kernel, u64
 from ...device.memory import ld_global_b32, shared_address
 from ...device.sync import fence_proxy_async
-from ...device.tma import (
-    cp_async_bulk_commit_group,
-    cp_async_bulk_store,
-    cp_async_bulk_wait_group,
-)
+from ...device.tma import cp_async_bulk_commit_group, cp_async_bulk_store, cp_async_bulk_wait_group
 from ...engines import faults
 from .base import Launch, poison, random_words
 

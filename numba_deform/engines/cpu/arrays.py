@@ -1,5 +1,7 @@
 """Arrays as a kernel sees them: shared and global ones, and those of ``cuda.local.array``."""
 
+from operator import attrgetter
+
 import numpy as np
 from greenlet import getcurrent as current
 
@@ -20,21 +22,8 @@ class ArrayView:
     def __repr__(self):
         return f"{self.name} at {self.address:#x}: {self.dtype}{self.shape}, strides {self.strides}"
 
-    @property
-    def size(self):
-        return self.data.size
-
-    @property
-    def nbytes(self):
-        return self.data.nbytes
-
-    @property
-    def ndim(self):
-        return self.data.ndim
-
-    @property
-    def dtype(self):
-        return self.data.dtype
+    size, nbytes = property(attrgetter("data.size")), property(attrgetter("data.nbytes"))
+    ndim, dtype = property(attrgetter("data.ndim")), property(attrgetter("data.dtype"))
 
     def __len__(self):
         return len(self.data)

@@ -1,9 +1,9 @@
 """Blocks, warps and the scheduler of the CPU engine.
 
-Each CUDA thread is a greenlet; one runs at a time and gives way only where it waits or polls. A
-thread that waits is parked, so when nobody can run and no copy is in flight, that is a deadlock and
-the parked threads say why. Polling threads stand in a queue of their own and run again once all
-others have stopped; when nothing has changed and they come to be where they were, that is a livelock.
+Each CUDA thread is a greenlet; one runs at a time and gives way only where it waits or polls. When
+nobody can run and no copy is in flight, that is a deadlock, and the parked threads say why. Polling
+threads run again once all others have stopped; when they come to be where they were, and nothing has
+changed, that is a livelock.
 """
 
 import contextvars
@@ -90,8 +90,7 @@ class Warp:
             "on": f"{kind} with mask {mask:#x}",
             "state": f"{ranges(sorted(here), 'lane')} of warp {self.number} {have(here)} come",
             "missing": f"{ranges(late, 'lane')} never {'comes' if len(late) == 1 else 'come'}",
-            "by": tuple(32 * self.number + i for i in late),
-            "why": "not at this place",
+            "by": tuple(32 * self.number + i for i in late), "why": "not at this place",
         }
 
     def deadlock(self, kind):
@@ -164,11 +163,9 @@ class NamedBarrier:
             gone = not self.whole()
             late += [t for t in others if not t.dead or gone and not self.block.warps[t.warp].alive]
         return {
-            "on": f"{kind} (barrier {self.number})",
-            "state": self.state(),
+            "on": f"{kind} (barrier {self.number})", "state": self.state(),
             "missing": f"{short} thread{'s' * (short > 1)} missing",
-            "by": tuple(sorted(t.tid for t in late)),
-            "why": "not at this barrier",
+            "by": tuple(sorted(t.tid for t in late)), "why": "not at this barrier",
         }
 
     def deadlock(self, kind):
@@ -204,7 +201,6 @@ class Block:
         self.events = grid.events
         self.hub = None
 
-    # --- what the other parts of the engine use ---------------------------------------------------
     def new_component(self):
         """A new entry in every vector clock of the block."""
         if self.components == self.capacity:
@@ -270,7 +266,6 @@ class Block:
             thread = self.threads[copy.tid]
             raise thread.fault_at(faults.BadTensorMap, str(error), copy.site) from error
 
-    # --- barriers over whole warps ----------------------------------------------------------------
     def named_barrier(self, thread, number, threads, wait):
         if not 0 <= number <= 15 or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
             name = f"named barrier {number}"
@@ -290,10 +285,9 @@ class Block:
         barrier = self.named.get(number)
         if barrier is None:
             barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site())
-        what = ""
-        if barrier.wanted != wanted:
-            what = f"named barrier {number} with {wanted} threads, while others wait there with "
-            what += str(barrier.wanted)
+        what, others = "", barrier.wanted
+        if others != wanted:
+            what = f"named barrier {number} with {wanted} threads, while others wait there with {others}"
         elif barrier.lanes.get(thread.warp, 0) >> thread.lane & 1:
             what = f"arrives at named barrier {number} again before its {wanted} threads have arrived"
         if what:
@@ -340,10 +334,13 @@ class Block:
             raise
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            thread = self.grid.running
-            raise thread.fault_at(faults.KernelError, what, raised_at(error)) from error
+            raise self.grid.running.fault_at(faults.KernelError, what, raised_at(error)) from error
         finally:
-            self._abandon()
+            for thread in self.live:  # after a fault: end those that still wait, so that nothing stays
+                if not thread.dead:
+                    thread.block = self
+                    thread.throw()
+            self.copies.clear()
 
     def _run_threads(self):
         launch, in_turn = self.grid, not self.grid.seed
@@ -352,8 +349,9 @@ class Block:
             if random_landing and self.copies and self.rng.random() < 0.3:
                 self.land()
             if self.ready:
-                thread = self.ready.popleft() if in_turn else self._any_ready()
-                launch.running = thread
+                if not in_turn:
+                    self.ready.rotate(-self.rng.randrange(len(self.ready)))
+                launch.running = thread = self.ready.popleft()
                 thread.switch()
                 if thread.dead:
                     self._exited(thread)
@@ -370,10 +368,6 @@ class Block:
         """(switches, virtual cycles of the longest thread, bytes of static shared memory)"""
         return self.switches, max(t.time for t in self.threads), self.shared.static_bytes
 
-    def _any_ready(self):
-        self.ready.rotate(-self.rng.randrange(len(self.ready)))
-        return self.ready.popleft()
-
     def _unspin(self):
         self.ready.extend(self.spinning)
         self.spinning = []
@@ -389,8 +383,7 @@ class Block:
                 if thread.seen[tid] >= clock:  # it was there when the other arrived
                     what = f"arrives at named barrier {barrier.number}, and thread {thread.tid} of its "
                     what += "warp exits without doing so"
-                    kind = faults.NamedBarrierMisuse
-                    raise self.threads[tid].fault_at(kind, what, site, barrier)
+                    raise self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
             self._finish_named(barrier)
 
     def _check_register_counts(self):
@@ -413,7 +406,7 @@ class Block:
             if not covered:
                 self._outlives(copy)
         for thread in self.threads:
-            groups = thread.bulk
+            groups = thread.groups.get("bulk")
             if groups and (groups.open or known[groups.read_component] < groups.number - 1):
                 last = groups.open or groups.committed[-1][1]
                 self._outlives(last[-1])
@@ -423,14 +416,6 @@ class Block:
         name = self.shared.name_of(copy.address)
         what = f"all threads have exited, and nobody has waited for the {copy.what} to {name}"
         raise thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
-
-    def _abandon(self):
-        """After a fault: end the greenlets that still wait, so that nothing of the block stays."""
-        for thread in self.live:
-            if not thread.dead:
-                thread.block = self
-                thread.throw()
-        self.copies.clear()
 
     # --- no progress ------------------------------------------------------------------------------
     def _waits(self):
@@ -459,10 +444,9 @@ class Block:
         blamed = blame([w for w, (threads, _) in waits.items() if not polling or polling & {*threads}])
         threads, what = waits[blamed]
         kind = faults.Livelock if polling else what.deadlock(blamed.kind)
-        about = blamed.on if isinstance(what, Space) else what
+        about = blamed.on if isinstance(what, Space) else None if isinstance(what, Warp) else what
         drawing = draw(list(waits), [t.tid for t in self.threads if t.dead])
         what = textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip()
-        about = None if isinstance(about, Warp) else about
         return threads[0].fault_at(kind, what, threads[0].site(), about, blamed.threads, waits)
 
     def _check_livelock(self):

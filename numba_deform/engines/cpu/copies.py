@@ -11,6 +11,7 @@ from .. import faults
 from ..tensormap import swizzle_offsets
 from .costs import COST
 from .records import AtomicWrite, Copy, Write
+from .values import WORD
 
 SWIZZLE_REPEATS = {"32B": 256, "64B": 512, "128B": 1024}  # bytes after which the pattern repeats
 
@@ -34,7 +35,6 @@ class CopyEngine:
         self.fenced = {}  # slot address -> {thread: clock at its first fence}
         self.free_at = 0.0
 
-    # --- tensor maps ----------------------------------------------------------------------------
     def find_map(self, thread, address):
         tensor = self.maps.get(int(address))
         if tensor is None:
@@ -68,8 +68,8 @@ class CopyEngine:
         self._check_aligned(thread, address, repeat, f"{what} with {tensor.swizzle} swizzle")
         return swizzle_offsets(tensor.box_bytes, tensor.swizzle)
 
-    # --- loads ----------------------------------------------------------------------------------
     def tensor_load(self, thread, dst, address, coords, bar):
+        dst &= WORD
         tensor, coords = self._usable_map(thread, address, coords)
         offsets = self._offsets(thread, tensor, dst, "TMA destination")
 
@@ -83,14 +83,13 @@ class CopyEngine:
         self._load(thread, f"TMA load at {coords}", dst, tensor.box_bytes, bar, sources, fetch)
 
     def bulk_load(self, thread, dst, src, size, bar):
+        dst, src = dst & WORD, int(src)
         self._check_aligned(thread, dst, 16, "bulk copy destination")
         self._check_bulk(thread, src, size)
         region = thread.block.globals.find(thread, src, size, "copies")
 
-        def fetch():
-            return region.bytes[src - region.base :][:size]
-
-        self._load(thread, "bulk load", dst, size, bar, [(region, src, size)], fetch)
+        data = region.bytes[src - region.base :][:size]
+        self._load(thread, "bulk load", dst, size, bar, [(region, src, size)], lambda: data)
 
     def _global_runs(self, thread, tensor, coords):
         """(region, address, bytes) of each part of a box that lies in an array of this launch."""
@@ -133,6 +132,7 @@ class CopyEngine:
         block.launch_copy(copy, deliver)
 
     def cp_async(self, thread, dst, src, size):
+        dst, src = dst & WORD, int(src)
         self._check_aligned(thread, dst, 16, "cp.async destination")
         self._check_aligned(thread, src, 16, "cp.async source", self.block.globals)
         if not 0 <= size <= 16:
@@ -155,8 +155,8 @@ class CopyEngine:
 
         block.launch_copy(copy, deliver)
 
-    # --- stores ---------------------------------------------------------------------------------
     def tensor_store(self, thread, address, coords, src):
+        src &= WORD
         tensor, coords = self._usable_map(thread, address, coords)
         if min(coords) < 0:
             raise thread.fault(faults.OutOfRange, f"TMA store at {coords}: a corner is negative")
@@ -169,6 +169,7 @@ class CopyEngine:
         self._store(thread, f"TMA store at {coords}", src, tensor.box_bytes, targets, write)
 
     def bulk_store(self, thread, dst, src, size):
+        dst, src = int(dst), src & WORD
         self._check_aligned(thread, src, 16, "bulk copy source")
         self._check_bulk(thread, dst, size)
         region = self.block.globals.find(thread, dst, size, "copies to")
@@ -197,42 +198,35 @@ class CopyEngine:
 
         block.launch_copy(copy, deliver)
 
-    # --- groups ---------------------------------------------------------------------------------
     def _groups(self, thread, kind):
-        slot = "bulk" if kind == "bulk" else "async_copies"
-        if getattr(thread, slot) is None:
-            setattr(thread, slot, Groups(self.block))
-        return getattr(thread, slot)
+        if kind not in thread.groups:
+            thread.groups[kind] = Groups(self.block)
+        return thread.groups[kind]
 
-    def commit(self, thread, kind):
+    def commit_group(self, thread, kind):
         groups = self._groups(thread, kind)
         groups.committed.append((groups.number, groups.open))
         groups.open = []
         groups.number += 1
 
-    def wait_group(self, thread, kind, pending, read_only):
-        groups = self._groups(thread, kind)
+    def wait_group(self, thread, kind, pending, read_only=False):
+        groups, pending = self._groups(thread, kind), min(pending & WORD, 3 if kind == "bulk" else 7)
         done = groups.committed[: max(0, len(groups.committed) - pending)]
         for number, copies in done:
             for copy in copies:
                 while not copy.landed:
                     self.block.land(copy)
-            self._settle(thread, groups.read_component, number)
-            if not read_only:
-                self._settle(thread, groups.done_component, number)
+            both = groups.read_component, groups.done_component
+            for component in both[:1] if read_only else both:
+                thread.seen[component] = max(thread.seen[component], number)
+            if not read_only and kind == "bulk":
                 # cp.async is no work of the async proxy, so that proxy does not see it unfenced.
-                if kind == "bulk":
-                    thread.clocks[1, groups.done_component] = number
+                thread.clocks[1, groups.done_component] = number
         if not read_only:
             groups.committed = groups.committed[len(done) :]
         if done and kind == "cp.async":
             thread.time += COST.cp_async_latency
 
-    @staticmethod
-    def _settle(thread, component, number):
-        thread.seen[component] = max(thread.seen[component], number)
-
-    # --- checks ---------------------------------------------------------------------------------
     def _check_aligned(self, thread, address, size, what, space=None):
         if address % size:
             name = (space or self.block.shared).name_of(address)

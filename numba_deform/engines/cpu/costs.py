@@ -4,15 +4,10 @@ Threads advance their own clock by these and wait by maximum: a wait ends when t
 the last byte are in. It predicts the order and overlap of a pipeline's parts, not absolute times.
 """
 
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Costs:
-    shared_load: float = 1.0  # a warp's 16-byte load is 4 issues; a lane's share of them
-    shared_store: float = 1.0
-    global_load: float = 2.0
-    global_store: float = 2.0
+class COST:
+    shared_access: float = 1.0  # a warp's 16-byte load is 4 issues; a lane's share of them
+    global_access: float = 2.0
     atomic: float = 4.0
     barrier: float = 4.0
     shuffle: float = 1.0
@@ -21,5 +16,3 @@ class Costs:
     tma_bytes_per_cycle: float = 36.0  # large boxes, all SMs together at 6.8-8.4 TB/s
     cp_async_latency: float = 500.0
 
-
-COST = Costs()

@@ -71,10 +71,9 @@ def simulate(
 
     Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs
     seeds ``seed .. seed+N-1``, each on the arguments as they were. A seed may also be the text of one
-    schedule of ``explore``, such as ``"x:0:0210"``; copies then land as it says, and ``landing`` is not
-    used. ``landing`` says when copies arrive:
-    ``late`` (when nothing else can run), ``random`` or ``earliest`` (at issue). ``trace`` records
-    events. ``timeout`` is in seconds, for one schedule.
+    schedule of ``explore``, such as ``"x:0:0210"``, which says itself when copies land. ``landing`` says
+    when copies arrive: ``late`` (when nothing else can run), ``random`` or ``earliest`` (at issue).
+    ``trace`` records events. ``timeout`` is in seconds, for one schedule.
 
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it, and
     ``ValueError`` for arguments that cannot be launched, and for a schedule of some other kernel.
@@ -161,7 +160,7 @@ class Grid:
         watchdog, blocks = _Watchdog(launch, self.timeout), []
         try:
             try:
-                watchdog.start()
+                watchdog.watch.start()
                 with np.errstate(all="ignore"):  # a GPU does not warn either
                     for index in range(launch.blocks):
                         block = launch.block_type(launch, index, launch.threads, self.shared_bytes)
@@ -190,10 +189,8 @@ def _writeable(args):
 def _check_arguments(function, signature, args):
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) != len(args):
-        raise ValueError(
-            f"{function.__name__} takes {len(parameters)} arguments ({', '.join(parameters)}), "
-            f"{len(args)} were given"
-        )
+        wanted = f"{len(parameters)} arguments ({', '.join(parameters)})"
+        raise ValueError(f"{function.__name__} takes {wanted}, {len(args)} were given")
     kinds = signature.args if signature else [None] * len(args)
     if len(kinds) != len(args):
         raise ValueError(f"{function.__name__} has {len(args)} parameters, its signature {signature}")
@@ -204,10 +201,8 @@ def _check_arguments(function, signature, args):
             if arg.dtype.hasobject or not arg.dtype.isnative:
                 raise ValueError(f"argument {name} has dtype {arg.dtype}, which no GPU can read")
         elif not isinstance(arg, (int, float, np.number, np.bool_, TensorMapArray)):
-            raise ValueError(
-                f"argument {name} is a {type(arg).__name__}; the CPU engine takes numbers, NumPy "
-                "arrays and TensorMapArray"
-            )
+            takes = "the CPU engine takes numbers, NumPy arrays and TensorMapArray"
+            raise ValueError(f"argument {name} is a {type(arg).__name__}; {takes}")
         array = isinstance(arg, (np.ndarray, TensorMapArray))
         if array and isinstance(kind, types.Number) and kind != types.uint64:
             raise ValueError(f"argument {name} is an array, but the kernel's signature says {kind}")
@@ -264,9 +259,6 @@ class _Watchdog:
         self.launch, self.timeout = launch, timeout
         self.caller, self.over = ctypes.c_ulong(threading.get_ident()), threading.Event()
         self.watch = threading.Thread(target=self._watch, daemon=True)
-
-    def start(self):
-        self.watch.start()
 
     def _watch(self):
         pause = max(0, self.timeout)

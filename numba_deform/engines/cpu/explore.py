@@ -53,17 +53,14 @@ class Exploration:
             who += f" in each of {self.blocks} blocks, one block after the other"
         events = f"up to {_count(self.longest, 'barrier, flag and copy event')} of {who}"
         tried = _count(self.schedules, "schedule")
+        head = f"not complete: the first {tried} (limit={self.limit:,}) of {events}"
         if self.complete:
             head = f"complete: every order of {events}: {tried}"
-        else:
-            head = f"not complete: the first {tried} (limit={self.limit:,}) of {events}"
         if self.results > 1:
             head += f", {self.results:,} different results"
         lanes = "" if self.by_thread else "the lanes of a warp go in step, "
-        return (
-            f"{head}; orders of independent events count once, {lanes}and a try_wait that waits does "
-            "not give up early"
-        )
+        rest = f"{lanes}and a try_wait that waits does not give up early"
+        return f"{head}; orders of independent events count once, {rest}"
 
 
 def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=False, timeout=60.0):
@@ -81,9 +78,8 @@ def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=Fa
     complete, blocks at the same time, values of the clocks, and weak memory beyond what the race
     rules forbid.
 
-    If any order covered breaks a rule, this raises; where several could be broken, not each of them is
-    met. Raises the first :class:`SimFault`; its ``seed`` is a text that ``simulate(..., seed=)`` runs
-    again. ``ValueError`` as ``simulate``.
+    Raises the first :class:`SimFault` that any order covered meets; its ``seed`` is a text that
+    ``simulate(..., seed=)`` runs again. ``ValueError`` as ``simulate``.
     """
     check_integers(limit=limit)
     if limit < 1:
@@ -140,9 +136,8 @@ def _count(number, what):
 def conflict(a, b):
     """Whether the order of two touches of one thing can matter.
 
-    Arrivals and landings of one phase commute: while one of them is still to come, the phase cannot
-    complete. Bytes expected apart from an arrival do not commute with them, because the arrival may
-    complete the phase first.
+    Arrivals and landings of one phase commute: it cannot complete before the last of them. Bytes
+    expected apart from an arrival do not: the arrival may complete the phase first.
     """
     kinds = {a.kind, b.kind}
     if kinds in ({"read"}, {"exit"}):
@@ -166,12 +161,9 @@ class _Repeated(BaseException):
 class _Node:
     """A point of the current path: who can make a step, who is to try it, who has, who need not."""
 
-    __slots__ = ("actors", "todo", "done", "asleep", "actor", "touches")
-
     def __init__(self, actors, todo, asleep, actor):
         self.actors, self.todo, self.asleep, self.actor = actors, todo, asleep, actor
-        self.done = set()
-        self.touches = None  # of the step that ``actor`` makes here
+        self.done, self.touches = set(), None  # touches of the step that ``actor`` makes here
 
 
 class _Search(Schedule):
@@ -191,7 +183,6 @@ class _Search(Schedule):
         self.before = {}  # actor -> the steps that happen before its next one
         self.touched = {}  # thing -> [(number of a step, touch)]
 
-    # --- asked by the block -----------------------------------------------------------------------
     def choose(self, actors):
         depth = len(self.steps)
         if depth == len(self.path):
@@ -209,11 +200,8 @@ class _Search(Schedule):
         asleep = {}
         if depth:
             last = self.path[depth - 1]
-            asleep = {
-                actor: touches
-                for actor, touches in last.asleep.items()
-                if not conflicts(touches, last.touches)
-            }
+            still = (item for item in last.asleep.items() if not conflicts(item[1], last.touches))
+            asleep = dict(still)
         for actor in actors:
             if actor not in asleep:
                 return _Node(actors, {actor}, asleep, actor)
@@ -258,7 +246,6 @@ class _Search(Schedule):
                 for other in races:
                     self._reverse(other, actor, cover)
 
-    # --- races ------------------------------------------------------------------------------------
     def _races(self, actor, touches, awaited):
         """(past, cover, races) of a step of ``actor`` that comes now: the steps before it, as bits;
         the same without those that completed the phase it ``awaited``; and the steps of ``cover``
@@ -292,11 +279,8 @@ class _Search(Schedule):
         """Whether step number ``other`` helped complete the phase ``awaited``."""
         if not awaited:
             return False
-        thing, phase = awaited
-        return any(
-            t.thing == thing and t.phase == phase and t.kind in ("arrive", "land", "expect")
-            for t in self.steps[other].touches
-        )
+        kinds, touches = ("arrive", "land", "expect"), self.steps[other].touches
+        return any((t.thing, t.phase) == awaited and t.kind in kinds for t in touches)
 
     def _reverse(self, first, actor, past):
         """Have the race of step number ``first`` and the latest step, of ``actor`` with ``past``,
@@ -315,7 +299,6 @@ class _Search(Schedule):
         else:
             node.todo.update(node.actors)
 
-    # --- from one schedule to the next ------------------------------------------------------------
     def next(self):
         """Go back to the last point where something is left to try."""
         while self.path:

@@ -32,9 +32,7 @@ class Index(NamedTuple):
 
 def cast(numba_type):
     """A Numba number type as a kernel uses it: called, it converts; named, it is a dtype.
-
-    Its NumPy type is ``.numpy``, or it is one itself.
-    """
+    Its NumPy type is ``.numpy``, or it is one itself."""
     dtype = as_dtype(numba_type)
     bits = 8 * dtype.itemsize
     mask, half = (1 << bits) - 1, 1 << (bits - 1)
@@ -61,10 +59,6 @@ def _assigned_name(code, offset):
     return "shared array"
 
 
-def _local_array(shape, dtype, alignment=None):
-    return LocalArray(shape, dtype_of(dtype))
-
-
 def _fmaf(a, b, c):
     return np.float32(fused(float(np.float32(a)), float(np.float32(b)), float(np.float32(c))))
 
@@ -84,7 +78,9 @@ class FakeCuda:
         self.gridDim, self.blockDim = Index(launch.blocks, 1, 1), Index(launch.threads, 1, 1)
         self._sites = {}
         self.shared = SimpleNamespace(array=self._shared_array)
-        self.local = SimpleNamespace(array=_local_array)
+        self.local = SimpleNamespace(
+            array=lambda shape, dtype, alignment=None: LocalArray(shape, dtype_of(dtype))
+        )
         self.atomic = SimpleNamespace(
             add=self._atomic(lambda old, v: old + v), sub=self._atomic(lambda old, v: old - v),
             max=self._atomic(max), min=self._atomic(min), and_=self._atomic(lambda old, v: old & v),
@@ -144,7 +140,6 @@ class FakeCuda:
         shape = tuple(int(n) for n in shape) if isinstance(shape, tuple) else (int(shape),)
         return thread.block.shared.array(thread, key, self._sites[key], shape, dtype_of(dtype), alignment)
 
-    # --- barriers and fences
     def syncthreads(self):
         thread = getcurrent()
         thread.block.syncthreads(thread)
@@ -160,7 +155,6 @@ class FakeCuda:
     def nanosleep(self, nanoseconds):
         getcurrent().poll()
 
-    # --- shuffles and votes
     def shfl_sync(self, mask, value, source):
         return getcurrent().shuffle(mask, value, int(source))
 
@@ -169,14 +163,12 @@ class FakeCuda:
         return thread.shuffle(mask, value, thread.lane ^ int(distance))
 
     def shfl_up_sync(self, mask, value, distance):
-        thread = getcurrent()
-        source = thread.lane - int(distance)
-        return thread.shuffle(mask, value, source if source >= 0 else thread.lane)
+        return self.shfl_down_sync(mask, value, -int(distance))
 
     def shfl_down_sync(self, mask, value, distance):
         thread = getcurrent()
         source = thread.lane + int(distance)
-        return thread.shuffle(mask, value, source if source < 32 else thread.lane)
+        return thread.shuffle(mask, value, source if 0 <= source < 32 else thread.lane)
 
     def ballot_sync(self, mask, predicate):
         values = getcurrent().collective("vote", mask, bool(predicate))
@@ -196,8 +188,7 @@ class FakeCuda:
         return sum(1 << lane for lane, other in values.items() if other == value)
 
     def match_all_sync(self, mask, value):
-        values = getcurrent().collective("match", mask, value)
-        same = len(set(values.values())) == 1
+        same = len(set(getcurrent().collective("match", mask, value).values())) == 1
         return (mask if same else 0), same
 
     def activemask(self):
@@ -208,7 +199,6 @@ class FakeCuda:
     def lanemask_lt(self):
         return (1 << getcurrent().lane) - 1
 
-    # --- atomics
     @staticmethod
     def _atomic(change, reads=True):
         """``reads=False``: the operation makes sense on memory that nothing has written."""

@@ -3,9 +3,7 @@
 The random schedules of ``block.py`` switch only where a thread waits. Here a thread gives way before
 each operation that another thread could notice: on an mbarrier or a named barrier, a flag or an
 atomic, and the issue of a copy that signals a barrier. Landing is a step of its own. All else stays
-invisible, because only a race could make its order matter, and races are found by vector clocks in
-whatever order: ordinary accesses, copies that are waited for in groups, and what the lanes of one
-warp tell each other.
+invisible: only a race could make its order matter, and vector clocks find races in any order.
 
 Who makes a step is an *actor*: a warp, whose lanes then each do the one operation they are at, in
 order of lanes; or a single thread; or a copy in flight. An actor that can do nothing but wait, or poll
@@ -19,6 +17,7 @@ from .block import Block
 from .thread import Thread
 from .values import WORD
 
+ANOTHER = "seed: the schedule is of another kernel"
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -43,9 +42,8 @@ class Schedule:
         """The inverse of ``str``; ValueError for any other text."""
         match = re.fullmatch(r"x(t?):(\d+):((?:[0-9a-z]|\(\d+\))*)", text)
         if not match:
-            raise ValueError(
-                f"seed={text!r} must be an integer, or a schedule x:BLOCK:CHOICES such as x:0:0210"
-            )
+            rule = "must be an integer, or a schedule x:BLOCK:CHOICES such as x:0:0210"
+            raise ValueError(f"seed={text!r} {rule}")
         parts = re.findall(r"[0-9a-z]|\(\d+\)", match[3])
         choices = [int(p[1:-1]) if p[0] == "(" else DIGITS.index(p) for p in parts]
         return cls(int(match[2]), match[1] == "t", choices)
@@ -65,18 +63,12 @@ class Schedule:
         """One of ``actors``, who can make the next step."""
         if len(actors) == 1:
             return actors[0]
-        number = self.pick(actors)
+        done = len(self.taken)
+        number = self.choices[done] if done < len(self.choices) else 0
         if number >= len(actors):
-            raise BadSchedule(
-                f"seed: the schedule is of another kernel: choice {len(self.taken) + 1} is {number}, "
-                f"among {len(actors)}"
-            )
+            raise BadSchedule(f"{ANOTHER}: choice {done + 1} is {number}, among {len(actors)}")
         self.taken.append(number)
         return actors[number]
-
-    def pick(self, actors):
-        """The number of the one to take."""
-        return self.choices[len(self.taken)] if len(self.taken) < len(self.choices) else 0
 
     def happened(self, step):
         """``step`` has been made."""
@@ -84,10 +76,8 @@ class Schedule:
     def end(self):
         """The block has ended without a fault."""
         if any(self.choices[len(self.taken) :]):
-            raise BadSchedule(
-                f"seed: the schedule is of another kernel: it has {len(self.choices)} choices, and "
-                f"{len(self.taken)} were there to make"
-            )
+            choices = f"it has {len(self.choices)} choices, and {len(self.taken)} were there to make"
+            raise BadSchedule(f"{ANOTHER}: {choices}")
 
 
 class Touch(NamedTuple):
@@ -131,8 +121,7 @@ class Operation:
 
 
 def _visible(name, describe):
-    """The method ``name`` of Thread, which gives way first; ``describe(thread, *args)`` is an
-    Operation."""
+    """The method ``name`` of Thread, which gives way first; ``describe`` makes its Operation."""
     plain = getattr(Thread, name)
 
     def method(self, *args, **options):
@@ -165,8 +154,7 @@ def _wait(thread, address, parity, suspend):
 
 
 def _copy(thread, *args):
-    touches = [Touch(("mbarrier", int(args[-1]) & WORD), "read")]
-    return Operation(lambda: touches)
+    return Operation(lambda: [Touch(("mbarrier", int(args[-1]) & WORD), "read")])
 
 
 def _words(kind, address, size, poll):
@@ -228,19 +216,12 @@ class SteppedThread(Thread):
 
 
 VISIBLE = {
-    "mbarrier_init": _on_barrier("write"),
-    "mbarrier_inval": _on_barrier("write"),
-    "mbarrier_arrive": _on_barrier("arrive"),
-    "mbarrier_arrive_drop": _on_barrier("write"),
-    "mbarrier_arrive_expect_tx": _on_barrier("arrive"),
-    "mbarrier_expect_tx": _on_barrier("expect"),
-    "mbarrier_wait": _wait,
-    "tensor_load": _copy,
-    "bulk_load": _copy,
-    "named_barrier": named_operation,
-    "load_acquire": _on_flag("read", poll=True),
-    "store_release": _on_flag("write", poll=False),
-    "atomic": _atomic,
+    "mbarrier_init": _on_barrier("write"), "mbarrier_inval": _on_barrier("write"),
+    "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
+    "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
+    "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
+    "named_barrier": named_operation, "load_acquire": _on_flag("read", poll=True),
+    "store_release": _on_flag("write", poll=False), "atomic": _atomic,
     "atomic_word": _on_flag("write", poll=True),
 }
 for _name, _describe in VISIBLE.items():
@@ -264,7 +245,6 @@ class SteppedBlock(Block):
         self.issues = [0] * size  # copies of each thread
         self.threads_of, self.flying = {}, {}  # actor -> threads, actor -> copy
 
-    # --- what changes against the random schedules ----------------------------------------------------
     def chance(self, probability):
         return False  # no try_wait gives up early
 
@@ -285,18 +265,16 @@ class SteppedBlock(Block):
     def _finish_named(self, barrier):
         complete = super()._finish_named(barrier)
         if complete:
-            number = barrier.number
-            use = self.uses.get(number, 0)
-            self.uses[number] = use + 1
+            use = self.uses.get(barrier.number, 0)
+            self.uses[barrier.number] = use + 1
             actors = {self.actor_of(t) for t in barrier.parked}
-            self.step.woken.append((actors, ("named", number), use))
+            self.step.woken.append((actors, ("named", barrier.number), use))
         return complete
 
     def _exited(self, thread):
         self.step.touches.add(Touch(("exits",), "exit"))
         super()._exited(thread)
 
-    # --- steps ------------------------------------------------------------------------------------
     def actor_of(self, thread):
         return thread.tid if self.schedule.by_thread else thread.warp
 

@@ -59,12 +59,8 @@ class MBarrier:
             by, root = late - here or late, False
             why = "not arrived in this phase" if by else ""
         return {
-            "on": f"{self.name}, parity {parity}",
-            "state": self.state(),
-            "missing": " and ".join(missing),
-            "by": tuple(sorted(by)),
-            "why": why,
-            "root": root,
+            "on": f"{self.name}, parity {parity}", "state": self.state(),
+            "missing": " and ".join(missing), "by": tuple(sorted(by)), "why": why, "root": root,
         }
 
     def deadlock(self, kind):
@@ -225,8 +221,7 @@ class Barriers:
         barrier = self.find(thread, address)
         if barrier.waiters or any(c.barrier is barrier for c in self.block.copies):
             who = "a thread waits" if barrier.waiters else "a copy in flight is going to signal it"
-            what = f"invalidates {barrier.name} while {who}"
-            raise thread.fault(faults.InvalNotOrdered, what, barrier)
+            raise thread.fault(faults.InvalNotOrdered, f"invalidates {barrier.name} while {who}", barrier)
         barrier.ended = (thread.tid, thread.site())
         for other in self.block.threads:
             wait = other.waits.get(barrier)

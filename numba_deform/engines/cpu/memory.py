@@ -14,17 +14,15 @@ from .values import start_of
 
 
 class Rerun(BaseException):
-    """The schedule starts over: ``launch.traces`` now holds an array that needs records from the
-    start."""
+    """The schedule starts over: one more array in ``launch.traces`` needs records from the start."""
 
 
 class SharedMemory(Space):
     """One block's shared memory. Static arrays lie low, the dynamic part at its own base.
 
-    An array lands on an address that is a multiple of its alignment and of nothing larger, so that
-    code that needs more alignment than it asked for fails here and not on some later day. All dynamic
-    arrays are the same bytes; they start behind the static ones on a 16-byte boundary, whatever
-    ``alignment`` says (``device.memory.align_up``).
+    An array's address is a multiple of its alignment and of nothing larger: code that needs more than
+    it asked for fails here. All dynamic arrays are the same bytes; they start behind the static ones
+    on a 16-byte boundary, whatever ``alignment`` says (``device.memory.align_up``).
     """
 
     FIRST = 1024
@@ -116,7 +114,9 @@ class Region(Space):
             self._trace()
 
     def _trace(self):
-        if self.was_read and not self.traced:
+        if self.traced:
+            return
+        if self.was_read:
             self.traces.add(self.base)
             raise Rerun
         self.traced = True
@@ -136,8 +136,7 @@ class Region(Space):
         if self.bytes.readonly:
             name = self.name_of(address)
             raise thread.fault(faults.ReadOnlyWrite, f"writes {name}", name)
-        if not self.traced:
-            self._trace()
+        self._trace()
         super().on_write(thread, address, size, record)
 
     def on_copy_read(self, thread, address, size, owner, clock):
@@ -147,8 +146,7 @@ class Region(Space):
             self.was_read = True
 
     def on_acquire(self, thread, address, size):
-        if not self.traced:
-            self._trace()
+        self._trace()
         super().on_acquire(thread, address, size)
 
     def check_read_only(self, thread, address, size):

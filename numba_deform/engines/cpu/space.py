@@ -140,11 +140,8 @@ class Space:
     def _add_reader(self, thread, a, size, entry, reader):
         # One reader is enough to remember where the other's reads are ordered before it. An atomic
         # reader stands for atomic ones only, since atomic writes do not race with it.
-        if (
-            type(entry) is tuple
-            and (entry[ATOMIC] or not reader[ATOMIC])
-            and self._saw_reader(thread, entry)
-        ):
+        comparable = type(entry) is tuple and (entry[ATOMIC] or not reader[ATOMIC])
+        if comparable and self._saw_reader(thread, entry):
             entry = None
         if entry is None:
             self.read_by[a : a + size] = [reader] * size
@@ -169,8 +166,7 @@ class Space:
         value = unpack(self.bytes, addresses[0] - self.base, 4, 1) if kind == "flag" else ""
         return {
             "on": self.name_of(addresses[0]) + more,
-            "state": f"holds {value}" if kind == "flag" else "",
-            "by": tuple(sorted(sites)),
+            "state": f"holds {value}" if kind == "flag" else "", "by": tuple(sorted(sites)),
             "why": why,
         }
 

@@ -19,6 +19,7 @@ from .values import WORD, pack, unpack
 from .verdicts import bad_read, too_early
 
 maximum = np.maximum
+FLAG = "touches the flag of"  # in reports
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 
 
@@ -85,6 +86,11 @@ def same_line(a, b):
     return a == b or describe_site(a) == describe_site(b)
 
 
+def _engine_does(name):
+    """The method of Thread that asks the block's CopyEngine for its method ``name``."""
+    return lambda self, *args: getattr(self.block.engine, name)(self, *args)
+
+
 class Thread(greenlet):
     """Thread ``tid`` of a block. ``clocks[0]`` is its vector clock, ``seen`` the same row;
     ``clocks[1]`` is the part of it that the copy engine (the async proxy) sees as well."""
@@ -96,15 +102,14 @@ class Thread(greenlet):
         self.clock = 1
         self.time = 0.0
         self.waiting = None  # (kind, object, parity, mask or address) of the last wait
-        # barrier -> (phase, site) of the last successful wait, and this thread's clock at its first
-        # wait for that phase and at its last
+        # barrier -> (phase, site, clock at the first wait for that phase, clock at the last wait)
         self.waits = {}
         self.last_wait = None  # (barrier, phase, site), of the barriers that no copy signals
         self.polled = None  # (barrier, parity, site, phase) of the last poll, if it failed
         self.foreign = {}  # what acquires have made visible of other blocks: {block: clocks}
         self.published = self.acquired = {}  # by the last fence; by atomics since the last fence
         self.reads = 0  # in a row, without a pause
-        self.bulk = self.async_copies = None
+        self.groups = {}  # of copies, by kind: "bulk" and "cp.async"
         self.attach()
 
     def attach(self):
@@ -173,7 +178,6 @@ class Thread(greenlet):
     def write_record(self):
         return Write(self.tid, self.clock, self.tid, self.here(), self.block)
 
-    # --- waiting --------------------------------------------------------------------------------
     def park(self, kind, what, detail=None):
         self.waiting = (kind, what, detail)
         self.reads = 0
@@ -183,25 +187,16 @@ class Thread(greenlet):
 
     def spin(self, kind="spin", what=None, detail=None):
         """Give way because this thread polls; it runs again when something may have changed."""
-        self.waiting = (kind, what, detail)
-        self.reads = 0
         self.block.spinning.append(self)
-        self.block.switches += 1
-        self.block.hub.switch()
+        self.park(kind, what, detail)
 
-    # Giving way for other reasons: after (or before) a look at a flag or barrier, and after many reads.
-    poll = many_reads = spin
+    poll = many_reads = spin  # at a look at a flag or barrier; after many reads
 
     # --- addresses and plain accesses -----------------------------------------------------------
-    def shared_address(self, array):
-        if getattr(array, "space", None) is not self.block.shared:
-            what = "shared_address of something that is no shared array"
-            raise self.fault(faults.OutOfRange, what)
-        return array.address
-
-    def global_address(self, array):
-        if getattr(array, "space", None) is self.block.shared or not hasattr(array, "address"):
-            what = "global_address of something that is no global array"
+    def address_of(self, space, array):
+        is_shared = getattr(array, "space", None) is self.block.shared
+        if is_shared != (space == "shared") or not hasattr(array, "address"):
+            what = f"{space}_address of something that is no {space} array"
             raise self.fault(faults.OutOfRange, what)
         return array.address
 
@@ -218,43 +213,29 @@ class Thread(greenlet):
             raise self.fault(faults.Misaligned, what, name)
         return memory, address
 
-    def load_shared(self, address, size, words):
-        shared, address = self._locate("shared", address, size, "reads")
-        self.time += COST.shared_load
-        shared.on_read(self, address, size)
-        return unpack(shared.data, address, size, words)
-
-    def store_shared(self, address, words):
-        size = 4 * len(words)
-        shared, address = self._locate("shared", address, size, "writes")
-        self.time += COST.shared_store
-        shared.on_write(self, address, size, self.write_record())
-        self.block.progress += 1
-        shared.data[address : address + size] = pack(words)
-
-    def load_global(self, address, size, words, read_only=False):
-        region, address = self._locate("global", address, size, "reads")
-        self.time += COST.global_load
+    def load(self, space, address, size, words, read_only=False):
+        region, address = self._locate(space, address, size, "reads")
+        self.time += COST.shared_access if space == "shared" else COST.global_access
         if read_only:
             region.check_read_only(self, address, size)
         region.on_read(self, address, size)
         return unpack(region.bytes, address - region.base, size, words)
 
-    def store_global(self, address, words):
+    def store(self, space, address, words):
         size = 4 * len(words)
-        region, address = self._locate("global", address, size, "writes")
-        self.time += COST.global_store
+        region, address = self._locate(space, address, size, "writes")
+        self.time += COST.shared_access if space == "shared" else COST.global_access
         region.on_write(self, address, size, self.write_record())
+        self._set(region, address, words)
+
+    def _set(self, region, address, words):
         self.block.progress += 1
         offset = address - region.base
-        region.bytes[offset : offset + size] = pack(words)
+        region.bytes[offset : offset + 4 * len(words)] = pack(words)
 
     # --- flags and fences -----------------------------------------------------------------------
-    def _flag(self, space, address):
-        return self._locate(space, address, 4, "touches the flag of")
-
     def load_acquire(self, space, address):
-        region, address = self._flag(space, address)
+        region, address = self._locate(space, address, 4, FLAG)
         offset = address - region.base
         too_soon = UNWRITTEN in region.written[offset : offset + 4]
         self.poll("flag", region, address)
@@ -262,17 +243,15 @@ class Thread(greenlet):
         if too_soon:  # whoever has written it since then might as well have been later
             raise bad_read(region, self, UNWRITTEN, address, 4)
         self.acquire(region.flags.get(address))
-        self.time += COST.shared_load
+        self.time += COST.shared_access
         return unpack(region.bytes, offset, 4, 1)
 
     def store_release(self, space, address, value):
-        region, address = self._flag(space, address)
+        region, address = self._locate(space, address, 4, FLAG)
         region.on_write(self, address, 4, self.atomic_record((address, 4)))
         region.flags[address] = self.knowledge()
         self.tick()
-        self.block.progress += 1
-        offset = address - region.base
-        region.bytes[offset : offset + 4] = pack((value,))
+        self._set(region, address, (value,))
 
     def atomic_record(self, extent):
         return AtomicWrite(self.tid, self.clock, self.tid, self.here(), self.block, extent)
@@ -313,7 +292,7 @@ class Thread(greenlet):
 
     def atomic_word(self, space, address, change, reads=True, release=False):
         """Read-modify-write of the 32-bit word at an address; returns the old value."""
-        region, address = self._flag(space, address)
+        region, address = self._locate(space, address, 4, FLAG)
         self._order_atomic(region, address, 4, reads, release)
         word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
@@ -363,7 +342,6 @@ class Thread(greenlet):
                 barrier.fenced = self.clock
         self.tick()
 
-    # --- mbarrier -------------------------------------------------------------------------------
     def mbarrier_init(self, address, count):
         self.time += COST.barrier
         self.block.barriers.init(self, address & WORD, count)
@@ -401,8 +379,7 @@ class Thread(greenlet):
             what = f"waits on {barrier.name} for parity {parity}"
             raise self.fault(faults.BadCount, what, barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
-        # A wait is for the phase after those that this thread knows to be complete: knowing less, it
-        # could pass for an older one of the same parity, or sleep through its own.
+        # Knowing less than the phase before, it could pass for an older one of the same parity.
         if known < phase - 1:
             raise self._missed(barrier, known)
         if phase & 1 == parity:
@@ -455,41 +432,12 @@ class Thread(greenlet):
         )
         return self.fault(faults.MissedPhase, what, barrier)
 
-    # --- copies ---------------------------------------------------------------------------------
-    def tensor_load(self, dst, address, coords, bar):
-        self.block.engine.tensor_load(self, dst & WORD, address, coords, bar)
+    tensor_load, tensor_store = _engine_does("tensor_load"), _engine_does("tensor_store")
+    bulk_load, bulk_store = _engine_does("bulk_load"), _engine_does("bulk_store")
+    cp_async, commit_group = _engine_does("cp_async"), _engine_does("commit_group")
+    wait_group, find_map = _engine_does("wait_group"), _engine_does("find_map")
+    fence_map = _engine_does("fence_map")
 
-    def tensor_store(self, address, coords, src):
-        self.block.engine.tensor_store(self, address, coords, src & WORD)
-
-    def bulk_load(self, dst, src, size, bar):
-        self.block.engine.bulk_load(self, dst & WORD, int(src), size, bar)
-
-    def bulk_store(self, dst, src, size):
-        self.block.engine.bulk_store(self, int(dst), src & WORD, size)
-
-    def bulk_commit_group(self):
-        self.block.engine.commit(self, "bulk")
-
-    def bulk_wait_group(self, pending, read_only):
-        self.block.engine.wait_group(self, "bulk", min(pending & WORD, 3), read_only)
-
-    def cp_async(self, dst, src, size):
-        self.block.engine.cp_async(self, dst & WORD, int(src), size)
-
-    def cp_async_commit(self):
-        self.block.engine.commit(self, "cp.async")
-
-    def cp_async_wait(self, pending):
-        self.block.engine.wait_group(self, "cp.async", min(pending & WORD, 7), False)
-
-    def prefetch_tensormap(self, address):
-        self.block.engine.find_map(self, address)
-
-    def fence_tensormap(self, address):
-        self.block.engine.fence_map(self, address)
-
-    # --- warps and blocks -----------------------------------------------------------------------
     def shuffle(self, mask, value, source):
         values = self.collective("shfl", mask, value)
         source = int(source) & 31
@@ -499,8 +447,7 @@ class Thread(greenlet):
         return values[source]
 
     def elect(self, mask):
-        values = self.collective("elect", mask, None)
-        return int(self.lane == min(values))
+        return int(self.lane == min(self.collective("elect", mask, None)))
 
     def collective(self, kind, mask, value):
         return self.block.warps[self.warp].collective(self, kind, int(mask) & WORD, value)

@@ -19,20 +19,16 @@ def bad_read(space, thread, w, address, size):
         return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
     if isinstance(w, Copy):
         return _unawaited(thread, w, name)
-    what = (
-        f"reads {name}, which {thread.describe(w)} wrote at {thread.at(w.site)}; nothing orders "
-        "the write before the read"
-    )
+    what = f"reads {name}, which {thread.describe(w)} wrote at {thread.at(w.site)}; nothing orders "
+    what += "the write before the read"
     return thread.fault(faults.DataRace, what, name)
 
 
 def _unawaited(thread, copy, name):
     """Why a thread may not read what ``copy`` delivers."""
     state = "has landed" if copy.landed else "is still in flight"
-    head = (
-        f"reads {name}: the {copy.what} issued by {thread.describe(copy)} at "
-        f"{thread.at(copy.site)} {state}, and this thread has not waited for it"
-    )
+    head = f"reads {name}: the {copy.what} issued by {thread.describe(copy)} at "
+    head += f"{thread.at(copy.site)} {state}, and this thread has not waited for it"
     if copy.barrier is None:
         return thread.fault(faults.InFlightRead, head + " (its group is not waited for)", name)
     head += f" (it completes phase {copy.phase} of {copy.barrier.name})"
@@ -67,16 +63,12 @@ def bad_write(space, thread, w, address, size, record):
     if isinstance(w, Copy):
         kind = faults.CopyCollision if isinstance(record, Copy) else faults.DataRace
         state = "landed but not waited for" if w.landed else "in flight"
-        what = (
-            f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
-            f"{thread.at(w.site)} is {state}"
-        )
+        what = f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
+        what += f"{thread.at(w.site)} is {state}"
         return thread.fault(kind, what, w.barrier or name)
     done = "used as a barrier until" if isinstance(w, Ended) else "wrote at"
-    what = (
-        f"{verb} {name}, which {thread.describe(w)} {done} {thread.at(w.site)}; nothing orders "
-        "the two writes"
-    )
+    what = f"{verb} {name}, which {thread.describe(w)} {done} {thread.at(w.site)}; nothing orders "
+    what += "the two writes"
     return thread.fault(faults.DataRace, what, name)
 
 
@@ -99,10 +91,8 @@ def bad_overwrite(space, thread, r, late, address, record):
         return thread.fault(faults.DataRace, what, name)
     if _released(record, r[TID]):
         reader = thread.block.threads[r[TID]]
-        what = (
-            f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
-            f"{thread.at(record.site)}; {_release_of(record, reader)}"
-        )
+        what = f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
+        what += f"{thread.at(record.site)}; {_release_of(record, reader)}"
         return reader.fault_at(faults.ReadAfterRelease, what, r[SITE], record.barrier)
     return _refill_fault(thread, record, what + "nothing says that the read is over", r[TID])
 

@@ -77,10 +77,8 @@ def gpu_or_none():
 def require(gpu, capability, what, instead=()):
     """Raise GpuMissing when ``gpu`` is older than ``what`` needs; ``instead``: what it can run, by name."""
     if gpu.capability < capability:
-        text = (
-            f"{what} needs a GPU of compute capability {capability[0]}.{capability[1]} or newer, and "
-            f"{gpu.describe()} is older"
-        )
+        text = f"{what} needs a GPU of compute capability {capability[0]}.{capability[1]} or newer, "
+        text += f"and {gpu.describe()} is older"
         raise GpuMissing(text + (f"; it can run: {', '.join(instead)}" if instead else ""))
 
 

@@ -84,15 +84,11 @@ class Boxes:
     def _view(self) -> np.ndarray:
         """The tensor's elements as unsigned integers, shape and order of the NumPy world."""
         if self.array is None:
-            raise ValueError(
-                f"this map's base is the device address {self.address:#x}; "
-                "only a map over a NumPy array can be copied on the CPU"
-            )
+            base = f"this map's base is the device address {self.address:#x}"
+            raise ValueError(f"{base}; only a map over a NumPy array can be copied on the CPU")
         memory = {
-            "version": 3,
-            "data": (self.address, not self.array.flags.writeable),
-            "shape": self.dims[::-1],
-            "strides": (*self.strides[::-1], self.itemsize),
+            "version": 3, "data": (self.address, not self.array.flags.writeable),
+            "shape": self.dims[::-1], "strides": (*self.strides[::-1], self.itemsize),
             "typestr": self._word.str,
         }
         # What numpy.asarray takes for an array keeps the real one alive.

@@ -88,13 +88,9 @@ class TensorMap(Boxes):
         steps = (1,) * len(dims) if self.element_strides is None else self.element_strides
         address, array = address_of(self.address)
         values = {
-            "address": address,
-            "array": array,
-            "dtype": element_type(self.dtype).name,
-            "dims": dims,
-            "strides": integers("strides", self.strides),
-            "box": integers("box", self.box),
-            "element_strides": integers("element_strides", steps),
+            "address": address, "array": array, "dtype": element_type(self.dtype).name,
+            "dims": dims, "strides": integers("strides", self.strides),
+            "box": integers("box", self.box), "element_strides": integers("element_strides", steps),
             "names": tuple(self.names or DIMENSION_NAMES.get(len(dims), ())),
         }
         for name, value in values.items():
@@ -124,14 +120,12 @@ class TensorMap(Boxes):
             required = f"a type as large as the array's elements ({own_dtype.itemsize} bytes)"
             raise broken_rule("element type", "dtype", given, required)
         if shape and shape[-1] > 1 and strides[-1] != element.itemsize:
-            raise broken_rule(
-                "innermost dimension dense",
-                f"the stride of the last axis of an array of shape {tuple(shape)}",
-                f"{strides[-1]} bytes",
-                f"{element.itemsize} bytes, the size of one element",
-                "a tensor map has no stride for the innermost dimension: "
-                "reorder the axes or make the array contiguous",
-            )
+            argument = f"the stride of the last axis of an array of shape {tuple(shape)}"
+            given, required = strides[-1], f"{element.itemsize} bytes, the size of one element"
+            hint = "a tensor map has no stride for the innermost dimension: reorder the axes or make the "
+            hint += "array contiguous"
+            rule = "innermost dimension dense"
+            raise broken_rule(rule, argument, f"{given} bytes", required, hint)
         return cls(array, element, shape[::-1], strides[:-1][::-1], box, **options)
 
     def _check_array(self) -> None:
@@ -145,8 +139,7 @@ class TensorMap(Boxes):
             raise broken_rule(rule, "a stride of the array", "negative", "positive", "copy the array")
         available = sum(reach) + self.array.itemsize if self.array.size else 0
         if self.extent > available:
-            given = f"{self.extent} bytes past its base"
-            required = f"within the array's {available} bytes"
+            given, required = f"{self.extent} bytes past its base", f"within the array's {available} bytes"
             hint = "check dims and strides (bytes, not elements)"
             raise broken_rule(rule, "the end of the map", given, required, hint)
 
@@ -192,9 +185,8 @@ class TensorMap(Boxes):
         strides = (self.itemsize, *self.strides)
         for i in range(self.rank):
             name = f"{i} {self.names[i]}" if i < len(self.names) else str(i)
-            lines.append(
-                f"  {name:<10} {self.dims[i]:>10} {strides[i]:>15} {self.box[i]:>5} {self.steps[i]:>6}"
-            )
+            sizes = f"{self.dims[i]:>10} {strides[i]:>15} {self.box[i]:>5} {self.steps[i]:>6}"
+            lines.append(f"  {name:<10} {sizes}")
         lines.append(f"  {self._settings()}; {self.box_bytes} bytes per box")
         return "\n".join(lines)
 

@@ -137,8 +137,7 @@ def integers(argument: str, values: Iterable) -> tuple[int, ...]:
         try:
             result.append(operator.index(value))
         except TypeError:
-            given = repr(value)
-            raise broken_rule("integers", f"{argument}[{i}]", given, "an integer") from None
+            raise broken_rule("integers", f"{argument}[{i}]", repr(value), "an integer") from None
     return tuple(result)
 
 
@@ -164,6 +163,21 @@ def _rule(name: str):
 
     def register(check):
         RULES.append(Rule(name, check.__doc__, check))
+        return check
+
+    return register
+
+
+def _rule_of_32(name: str, what: str):
+    """Two rules about multiples, of 16 bytes and with interleave 32B of 32, that
+    ``check(tensor_map, step, when)`` checks; ``what`` begins their sentences."""
+
+    def register(check):
+        RULES.append(Rule(name, f"{what} is a multiple of 16 bytes.", lambda m: check(m, 16, "")))
+        text = f"With interleave 32B {what[0].lower()}{what[1:]} is a multiple of 32 bytes."
+        RULES.append(Rule(f"{name}, interleave 32B", text, lambda m: (
+            check(m, 32, " with interleave 32B") if m.interleave == "32B" else None
+        )))
         return check
 
     return register
@@ -201,25 +215,13 @@ def _argument_counts(m):
             return Broken(f"len({name})", count, f"{m.rank}, one for each of the dims")
 
 
-def _base(m, step, when=""):
+@_rule_of_32("base alignment", "The base address")
+def _base(m, step, when):
     off = m.address % step
     if off:
         hint = f"it lies {off} bytes past such an address: start there, or copy the data"
         required = f"a multiple of {step} bytes{when}"
         return Broken("the base address", f"{m.address:#x}", required, hint)
-
-
-@_rule("base alignment")
-def _base_alignment(m):
-    """The base address is a multiple of 16 bytes."""
-    return _base(m, 16)
-
-
-@_rule("base alignment, interleave 32B")
-def _base_alignment_32(m):
-    """With interleave 32B the base address is a multiple of 32 bytes."""
-    if m.interleave == "32B":
-        return _base(m, 32, " with interleave 32B")
 
 
 @_rule("dim range")
@@ -235,26 +237,14 @@ def _name_of_stride(i):
     return f"strides[{i}] (of dimension {i + 1})"
 
 
-def _stride(m, step, when=""):
+@_rule_of_32("stride multiple", "Every stride")
+def _stride(m, step, when):
     for i, stride in enumerate(m.strides):
         if stride % step:
             mended = _round_up(stride, step)
             hint = f"pad dimension {i} in memory so that the next one starts {mended} bytes on"
             argument, required = _name_of_stride(i), f"a multiple of {step} bytes{when}"
             return Broken(argument, f"{stride} bytes", required, hint)
-
-
-@_rule("stride multiple")
-def _stride_multiple(m):
-    """Every stride is a multiple of 16 bytes."""
-    return _stride(m, 16)
-
-
-@_rule("stride multiple, interleave 32B")
-def _stride_multiple_32(m):
-    """With interleave 32B every stride is a multiple of 32 bytes."""
-    if m.interleave == "32B":
-        return _stride(m, 32, " with interleave 32B")
 
 
 @_rule("stride range")

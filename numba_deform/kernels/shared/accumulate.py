@@ -3,14 +3,7 @@
 ``packed`` (fp16 only) multiplies and adds two channels at a time in fp16 and moves the sum to fp32
 once a level: half the instructions, an error of 6e-4 instead of 3e-4. ``fp32`` converts
 every value first. Each kind is an :class:`Arithmetic` of device functions with one shape, so that a
-kernel is written once:
-
-    a, b = pack(upper, lower)              two fp32 weights as the words that travel between lanes
-    up, down = unpack(a, b)                the two weights, ready for ``add``
-    up, down = fetch(a, b, owner)          the same from lane ``owner``
-    add(sums, partial, k, chunk, weight)   chunk k += weight * 16 bytes
-    flush(sums, partial, chunks)           move what is in ``partial`` to the fp32 ``sums``
-    store(address, sums, k)                chunk k of the output, rounded to the value type
+kernel is written once.
 """
 
 from typing import NamedTuple
@@ -19,10 +12,6 @@ from numba import cuda, float32, uint32, uint64
 
 from ...compiler import static_range
 from ...device.half2 import (
-    cvt_f32_bf16_hi,
-    cvt_f32_bf16_lo,
-    cvt_f32_f16_hi,
-    cvt_f32_f16_lo,
     cvt_rn_bf16x2_f32,
     cvt_rn_f16x2_f32,
     dup_hi_b16x2,
@@ -33,22 +22,23 @@ from ...device.half2 import (
 )
 from ...device.memory import st_global_L1_no_allocate_v4
 from ...device.sync import shfl_sync_idx_b32
+from .sampling import HALVES
 
 
 class Arithmetic(NamedTuple):
-    """Device functions for one (dtype, arithmetic); ``words`` is fp32 sums per 16-byte chunk,
-    ``weight_words`` what ``pack`` really fills."""
+    """Device functions for one (dtype, arithmetic)."""
 
-    words: int
-    weight_words: int
-    pack: object
-    unpack: object
-    fetch: object
-    add: object
-    flush: object
-    store: object
+    words: int  # fp32 sums of a 16-byte chunk
+    weight_words: int  # what ``pack`` really fills
+    pack: object  # (upper, lower) -> a, b: two fp32 weights as the words that travel between lanes
+    unpack: object  # (a, b) -> up, down: the two weights, ready for ``add``
+    fetch: object  # (a, b, owner) -> up, down: the same from lane ``owner``
+    add: object  # (sums, partial, k, chunk, weight): chunk k += weight * 16 bytes
+    flush: object  # (sums, partial, chunks): move what is in ``partial`` to the fp32 ``sums``
+    store: object  # (address, sums, k): chunk k of the output, rounded to the value type
 
 
+_low, _high = HALVES["float16"]
 ALL = 0xFFFFFFFF  # the mask of a whole warp
 
 
@@ -92,8 +82,8 @@ def _add_packed(sums, partial, k, chunk, weight):
 @cuda.jit(device=True, forceinline=True)
 def _flush_packed(sums, partial, chunks):
     for i in range(4 * chunks):
-        sums[2 * i] += cvt_f32_f16_lo(partial[i])
-        sums[2 * i + 1] += cvt_f32_f16_hi(partial[i])
+        sums[2 * i] += _low(partial[i])
+        sums[2 * i + 1] += _high(partial[i])
         partial[i] = uint32(0)
 
 
@@ -139,8 +129,8 @@ def _store_f32(address, sums, k):
 
 _PACKED = (1, _pack_packed, _unpack_packed, _fetch_packed)
 _FP32 = (2, _pack_f32, _unpack_f32, _fetch_f32)
-_add_f16, _store_f16 = _halves(cvt_f32_f16_lo, cvt_f32_f16_hi, cvt_rn_f16x2_f32)
-_add_bf16, _store_bf16 = _halves(cvt_f32_bf16_lo, cvt_f32_bf16_hi, cvt_rn_bf16x2_f32)
+_add_f16, _store_f16 = _halves(_low, _high, cvt_rn_f16x2_f32)
+_add_bf16, _store_bf16 = _halves(*HALVES["bfloat16"], cvt_rn_bf16x2_f32)
 ARITHMETIC = {
     ("float16", "packed"): Arithmetic(8, *_PACKED, _add_packed, _flush_packed, _store_f16),
     ("float16", "fp32"): Arithmetic(8, *_FP32, _add_f16, _no_flush, _store_f16),

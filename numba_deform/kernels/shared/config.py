@@ -78,13 +78,11 @@ class Rows:
         """The configuration with nothing left open; its shared memory may still be too large."""
         config = with_arithmetic(self, constants)
         layout = lane_layout(self.lanes, constants)
-        if layout.chunks_per_lane > 4:
-            raise ConfigError(
-                "lanes",
-                self.lanes,
-                f"would give a lane {layout.chunks_per_lane} chunks of 16 bytes, more than its registers "
-                f"hold (4); use at least {layout.chunk_lanes * layout.chunks_per_lane // 4}",
-            )
+        chunks = layout.chunks_per_lane
+        if chunks > 4:
+            rule = (f"would give a lane {chunks} chunks of 16 bytes, more than its registers hold (4); "
+                    f"use at least {layout.chunk_lanes * chunks // 4}")  # fmt: skip
+            raise ConfigError("lanes", self.lanes, rule)
         return config
 
     def resolve(self, constants):
@@ -92,12 +90,9 @@ class Rows:
         config = self.complete(constants)
         total = sum(config.shared_bytes(constants))
         if dynamic_bytes(total) > SHARED_LIMIT:
-            raise ConfigError(
-                "stages",
-                self.stages,
-                f"with {self.threads} threads and {config.points_per_stage} points a stage takes {total} "
-                f"bytes of shared memory; a block has at most {SHARED_LIMIT}",
-            )
+            rule = (f"with {self.threads} threads and {config.points_per_stage} points a stage takes "
+                    f"{total} bytes of shared memory; a block has at most {SHARED_LIMIT}")  # fmt: skip
+            raise ConfigError("stages", self.stages, rule)
         return config
 
     def shared_bytes(self, constants):
@@ -112,8 +107,7 @@ class Staged(Rows):
     stages            depth of the ring (>= 1); 1 does not overlap
     points_per_stage  how many samples of each row one stage holds: 1, 2, 4 or 8, or as many as a lane
                       prepares (its run, lanes.py), if they are fewer
-    debug             the kernel copies one row's tiles as they arrive, for ``run debug=1``, and on a GPU
-                      its waits are bounded: a hang ends in a report
+    debug             one row's tiles are copied as they arrive, and on a GPU a hang ends in a report
     trace             the kernel writes down what its warps do when, for ``timeline``
     """
 
@@ -148,8 +142,8 @@ class Boxes(Staged):
                       which the CPU engine refuses
     prefetch_maps     prefetch.tensormap at the start of every block
     l2_promotion      how much L2 fetches for a tile: none, 64B, 128B or 256B
-    batches_abreast   batches that neighbouring items take turns among (>= 1). A divisor of the number of SMs
-                      (132) leaves the blocks of an SM with one batch, and its TMA unit with few maps
+    batches_abreast   batches that neighbouring items take turns among (>= 1). With a divisor of the number of
+                      SMs (132) the blocks of an SM have one batch, and its TMA unit has few maps
     """
 
     box: tuple[int, int] = (2, 2)
@@ -162,8 +156,8 @@ class Boxes(Staged):
     def __post_init__(self):
         super().__post_init__()
         if len(self.box) != 2 or not all(2 <= n <= 256 for n in self.box):
-            shown = "x".join(map(str, self.box))
-            raise ConfigError("box", shown, "must be a height and a width from 2 to 256")
+            rule = "must be a height and a width from 2 to 256"
+            raise ConfigError("box", "x".join(map(str, self.box)), rule)
         one_of(self, "maps", ("batch", "level"))
         one_of(self, "l2_promotion", L2_PROMOTIONS)
         at_least_one(self, "batches_abreast")

@@ -10,10 +10,9 @@ lanes work on it, each with 16 bytes of channels (a *chunk*) of one column of th
 With more lanes than that the samples are split among *parts*; with fewer, a lane takes both sides,
 then several chunks. At the end the sides and parts are added up by shuffles.
 
-Where a sample lies and what it weighs is computed once, by one lane for each side, and fetched by the
-others with shuffles. Each lane prepares a *run*: 1, 2, 4 or 8 neighbouring samples of one level, so
-that it reads their locations and weights with wide loads. The runs of all lanes of a part are a
-*round*; a row takes as many rounds as its samples need, usually one.
+Where a sample lies and what it weighs is computed by one lane for each side, and fetched by the others with
+shuffles. Each lane prepares a *run*, 1, 2, 4 or 8 neighbouring samples of one level that it reads with wide
+loads. The runs of all lanes of a part are a *round*; a row takes as many as its samples need, usually one.
 """
 
 from typing import NamedTuple
@@ -40,6 +39,7 @@ class LaneLayout(NamedTuple):
 
 def lane_layout(lanes, constants):
     """The :class:`LaneLayout` for ``lanes`` = 1, 2, 4, .. 32 lanes a row and a ``problem.Constants``."""
+    samples = constants.levels * constants.points
     chunks = constants.channels * ITEMSIZE[constants.dtype] // 16
     padded = 1 << (chunks - 1).bit_length()
     chunk_lanes = min(padded, lanes)
@@ -47,12 +47,10 @@ def lane_layout(lanes, constants):
     parts = lanes // (chunk_lanes * sides)
     longest = 4 * sides  # a run's numbers stay in registers, for one or both sides
     run = next(n for n in (8, 4, 2, 1) if n <= longest and constants.points % n == 0)
-    while run > 1 and constants.levels * constants.points < run * chunk_lanes * parts:
+    while run > 1 and samples < run * chunk_lanes * parts:
         run //= 2  # few samples: rather all lanes with short runs
-    rounds = -(-constants.levels * constants.points // (run * chunk_lanes * parts))
-    return LaneLayout(
-        lanes, chunks, chunk_lanes, padded // chunk_lanes, sides, 2 // sides, parts, run, rounds
-    )
+    each, rounds = padded // chunk_lanes, -(-samples // (run * chunk_lanes * parts))
+    return LaneLayout(lanes, chunks, chunk_lanes, each, sides, 2 // sides, parts, run, rounds)
 
 
 @cuda.jit(device=True, inline="always")
@@ -67,7 +65,6 @@ def sum_over_lanes(accumulator, words, first, last):
     distance = first
     while distance < last:
         for k in range(words):
-            accumulator[k] += shfl_sync_bfly_f32(
-                uint32(0xFFFFFFFF), float32(accumulator[k]), uint32(distance)
-            )
+            word = float32(accumulator[k])
+            accumulator[k] += shfl_sync_bfly_f32(uint32(0xFFFFFFFF), word, uint32(distance))
         distance = distance * 2

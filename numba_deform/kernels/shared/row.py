@@ -30,33 +30,23 @@ Row = namedtuple("Row", ["batch", "head", "number", "valid"])
 
 
 class RowParts(NamedTuple):
-    """Device functions, in the order in which a kernel calls them.
+    """Device functions, in the order in which a kernel calls them."""
 
-    place(thread)                               -> Place
-    new_sums()                                  -> Sums, all zero
-    clear(sums)                                 zero again
-    new_raw()                                   -> Raw, empty
-    read_run(locations, weights, row, r, place, raw)
-                                                -> (level, mine): reads this lane's run of round r; not
-                                                   ``mine``: all samples are through, weights are 0
-    unpack(raw)                                 -> Run; waits for what was read
-    sample(run, k, width, height, mine)         -> (x, fx, y, fy, attention) of the run's sample k
-    write_row(out, row, place, sums)
-    """
-
-    place: object
-    new_sums: object
-    clear: object
-    new_raw: object
+    place: object  # (thread) -> Place
+    new_sums: object  # () -> Sums, all zero
+    clear: object  # (sums): zero again
+    new_raw: object  # () -> Raw, empty
+    # (locations, weights, row, r, place, raw) -> (level, mine): reads this lane's run of round r; not
+    # ``mine``: all samples are through, weights are 0
     read_run: object
-    unpack: object
-    sample: object
-    write_row: object
+    unpack: object  # (raw) -> Run; waits for what was read
+    sample: object  # (run, k, width, height, mine) -> (x, fx, y, fy, attention) of the run's sample k
+    write_row: object  # (out, row, place, sums)
 
 
 @functools.cache
 def sum_parts(words, chunks):
-    """Device functions (new_sums() -> Sums, all zero; clear(sums)) for so many chunks of so many fp32 sums."""
+    """``new_sums`` and ``clear`` of :class:`RowParts` for so many chunks of so many fp32 sums."""
     SUMS, PARTIAL = words * chunks, 4 * chunks
 
     @cuda.jit(device=True, forceinline=True)
@@ -82,8 +72,8 @@ def sum_parts(words, chunks):
 
 @functools.cache
 def run_parts(run, location_dtype, weight_dtype):
-    """Device functions for runs of so many samples: (new_raw() -> Raw; load_run(locations, weights, raw), from
-    the addresses of a run's first numbers; unpack(raw) -> Run)."""
+    """(new_raw, load_run(locations, weights, raw), unpack) for runs of so many samples: ``load_run`` takes the
+    addresses of a run's first numbers, the others are those of :class:`RowParts`."""
     COORDINATES = 2 * run
     XY_WORDS, load_locations, convert_locations = number_loader(location_dtype, COORDINATES)
     ATTENTION_WORDS, load_weights, convert_weights = number_loader(weight_dtype, run)
@@ -122,9 +112,8 @@ def row_parts(config, constants):
     ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
-    new_raw, load_run, unpack = run_parts(
-        layout.run, constants.location_dtype, constants.weight_dtype
-    )
+    dtypes = constants.location_dtype, constants.weight_dtype
+    new_raw, load_run, unpack = run_parts(layout.run, *dtypes)
     arithmetic = ARITHMETIC[constants.dtype, config.arithmetic]
     store, SUMS = arithmetic.store, arithmetic.words * layout.chunks_per_lane
     new_sums, clear = sum_parts(arithmetic.words, layout.chunks_per_lane)
@@ -132,12 +121,9 @@ def row_parts(config, constants):
     @cuda.jit(device=True, inline="always")
     def place(thread):
         lane, sub = int32(thread & 31), int32(thread & (layout.lanes - 1))
-        chunk = int32(sub & (layout.chunk_lanes - 1))
-        side = int32((sub >> SIDE_SHIFT) & (layout.sides - 1))
-        return Place(
-            lane, int32(thread >> 5), int32(thread >> ROW_SHIFT), chunk, side,
-            int32(sub >> PART_SHIFT), int32(lane - chunk),
-        )  # fmt: skip
+        chunk, side = int32(sub & (layout.chunk_lanes - 1)), int32((sub >> SIDE_SHIFT) & (layout.sides - 1))
+        warp, row, part = int32(thread >> 5), int32(thread >> ROW_SHIFT), int32(sub >> PART_SHIFT)
+        return Place(lane, warp, row, chunk, side, part, int32(lane - chunk))
 
     @cuda.jit(device=True, forceinline=True)
     def read_run(locations, weights, row, r, place, raw):
@@ -146,11 +132,8 @@ def row_parts(config, constants):
         mine = first < SAMPLES
         first = min(first, int32(SAMPLES - layout.run))
         sample = global_at(first, row.number, SAMPLES)
-        load_run(
-            global_at(locations, sample, LOCATION_BYTES),
-            global_at(weights, sample, WEIGHT_BYTES),
-            raw,
-        )
+        location = global_at(locations, sample, LOCATION_BYTES)
+        load_run(location, global_at(weights, sample, WEIGHT_BYTES), raw)
         return int32(div_u32(first, POINTS)), mine
 
     @cuda.jit(device=True, forceinline=True)
@@ -195,8 +178,7 @@ def item_row(item, row, batches, rows_per_batch, heads, rows_per_item, abreast):
     row = int32(int32(div_u32(inside, width)) * int32(rows_per_item) + row)
     valid = row < rows_per_batch
     row = min(row, int32(rows_per_batch - 1))
-    head = int32(rem_u32(row, heads))
-    return Row(batch, head, int32(batch * rows_per_batch + row), valid)
+    return Row(batch, int32(rem_u32(row, heads)), int32(batch * rows_per_batch + row), valid)
 
 
 def items(problem, rows_per_item):

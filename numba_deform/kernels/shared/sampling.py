@@ -10,13 +10,7 @@ from typing import NamedTuple
 
 from numba import cuda, float32, int32, uint64
 
-from ...device.half2 import (
-    cvt_f32_bf16_hi,
-    cvt_f32_bf16_lo,
-    cvt_f32_f16_hi,
-    cvt_f32_f16_lo,
-    mov_f32_b32,
-)
+from ...device.half2 import cvt_f32_bf16_hi, cvt_f32_bf16_lo, cvt_f32_f16_hi, cvt_f32_f16_lo, mov_f32_b32
 from ...device.memory import (
     global_at,
     ld_global_nc_b32,
@@ -27,7 +21,7 @@ from ...device.memory import (
 )
 from ..problem import ITEMSIZE
 
-_HALVES = {
+HALVES = {
     "float16": (cvt_f32_f16_lo, cvt_f32_f16_hi),
     "bfloat16": (cvt_f32_bf16_lo, cvt_f32_bf16_hi),
     "float32": (mov_f32_b32, None),  # one number fills a word
@@ -35,23 +29,18 @@ _HALVES = {
 
 
 class NumberLoader(NamedTuple):
-    """Reading ``count`` neighbouring numbers in two halves, so that other work can go on in between: a
-    conversion waits for the load.
+    """Reading neighbouring numbers in two halves, so that other work can go on in between: a conversion
+    waits for the load."""
 
-    words                     32-bit registers of what was loaded
-    load(address, words)      with as few loads as there can be; the address is aligned to all of them
-    convert(words, numbers)   to fp32
-    """
-
-    words: int
-    load: object
-    convert: object
+    words: int  # 32-bit registers of what was loaded
+    load: object  # (address, words): few loads; the address is aligned to all of them
+    convert: object  # (words, numbers): to fp32
 
 
 @functools.cache
 def number_loader(dtype, count):
     """The :class:`NumberLoader` for ``count`` (1, 2, 4, ..) numbers of ``dtype``."""
-    low, high = _HALVES[dtype]
+    low, high = HALVES[dtype]
     BYTES = count * ITEMSIZE[dtype]
     WORDS = -(-BYTES // 4)
 

@@ -54,29 +54,17 @@ def stage_layout(config, constants):
 
 
 class TileParts(NamedTuple):
-    """Device functions, beside those of ``row.RowParts``.
+    """Device functions, beside those of ``row.RowParts``. ``dump`` is where this row's tiles are to be copied
+    as they arrived, or 0 (only with debug=1)."""
 
-    new_tiles()                                -> Tiles, empty
-    prepare(raw, width, height, mine, place, tiles)
-                                               turns what ``read_run`` read into Tiles
-    runs_of(r, owner)                          -> how many parts have a run from lane ``owner`` in round r
-    slot_of(place)                             -> bytes from a warp's stage to this row's and part's tiles
-    add_tile(sums, tile, place, s, up, down, dump)
-                                               adds side ``s`` of a tile, its rows weighed
-    add_step(sums, slot, i, n, r, place, tiles, dump)
-                                               adds step n of the run of lane i, which has the weights
-    flush(sums)                                packed sums to fp32
-
-    ``dump`` is where this row's tiles are to be copied as they arrived, or 0 (only with debug=1).
-    """
-
-    new_tiles: object
-    prepare: object
-    runs_of: object
-    slot_of: object
-    add_tile: object
+    new_tiles: object  # () -> Tiles, empty
+    prepare: object  # (raw, width, height, mine, place, tiles): turns what ``read_run`` read into Tiles
+    runs_of: object  # (r, owner) -> how many parts have a run from lane ``owner`` in round r
+    slot_of: object  # (place) -> bytes from a warp's stage to this row's and part's tiles
+    add_tile: object  # (sums, tile, place, s, up, down, dump): adds side ``s`` of a tile, its rows weighed
+    # (sums, slot, i, n, r, place, tiles, dump): adds step n of the run of lane i, which has the weights
     add_step: object
-    flush: object
+    flush: object  # (sums): packed sums to fp32
 
 
 @functools.cache
