@@ -3,7 +3,7 @@
 from .attention.call import OperatorError, ms_deform_attn
 from .attention.prepared import Prepared, prepare
 from .attention.reference import reference, relative_error
-from .engines.cpu import SimFault, simulate
+from .engines.cpu import SimFault, explore, simulate
 from .kernels.problem import ConfigError
 from .kernels.registry import VARIANTS
 from .workloads.presets import PRESETS, preset
@@ -17,6 +17,7 @@ __all__ = [
     "Prepared",
     "SimFault",
     "Workload",
+    "explore",
     "ms_deform_attn",
     "prepare",
     "preset",
