@@ -180,18 +180,32 @@ def _in_library(function):
 def _compiled(function, changes):
     """The code object of ``function`` after all ``changes``, each a NodeTransformer for its source."""
     source = _Source(function)
+    if _words(_code_of(source.tree, source)) != _words(function.__code__):
+        raise ValueError(f"the source of {function.__name__} in {source.file} has changed since its import")
     tree = source.tree
     for change in changes:
         tree = change(source).visit(tree)
-    names = function.__code__.co_freevars
+    code = _code_of(tree, source)
+    if hasattr(code, "co_qualname"):  # Python 3.11 on
+        code = code.replace(co_qualname=function.__code__.co_qualname)
+    return code
+
+
+def _words(code):
+    """Names and constants of a code object, docstrings aside: operations may differ where the text does not."""
+    constants = [c for c in code.co_consts if not isinstance(c, (str, types.CodeType))]
+    return code.co_names, code.co_varnames, code.co_freevars, constants
+
+
+def _code_of(tree, source):
+    """The code object of a function's tree, in whose place the function's own free names are free."""
+    names = source.function.__code__.co_freevars
     factory = ast.parse(f"def factory({', '.join(names)}):\n    pass").body[0]
     factory.body = [tree]
     module = ast.fix_missing_locations(ast.Module([factory], []))
     code = compile(module, source.file, "exec")
     for name in ("factory", tree.name):
         code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
-    if hasattr(code, "co_qualname"):  # Python 3.11 on
-        code = code.replace(co_qualname=function.__code__.co_qualname)
     return code
 
 

@@ -1,6 +1,8 @@
 """Forms of a kernel made from its source: loops written out, marks put in. Bounded waits: test_guarded.py."""
 
+import importlib
 import inspect
+import linecache
 
 import numpy as np
 import pytest
@@ -121,6 +123,23 @@ def test_what_cannot_be_written_out_is_refused():
         refused(function, "no break, no continue")
     refused(assigns, "i, of the static_range at .*, is assigned")
     refused(has_else, "no else")
+
+
+def test_source_that_has_changed_is_refused(tmp_path, monkeypatch):
+    """A file that was edited after its import: other lines stand where the function's were."""
+    path = tmp_path / "edited.py"
+    path.write_text(f"from {static_range.__module__} import static_range\n\n"
+                    "def fill(out):\n    for i in static_range(2):\n        out[i] = i\n")  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path)
+    fill = importlib.import_module("edited").fill
+    out = np.zeros(2)
+    rewritten(fill)[0](out)
+    assert out.tolist() == [0, 1]
+    rewritten.cache_clear()
+    path.write_text(path.read_text().replace("out[i] = i", "out[i] = i + 7"))
+    linecache.clearcache()
+    with pytest.raises(ValueError, match="source of fill in .*edited.py has changed"):
+        rewritten(fill)
 
 
 # --- marks ----------------------------------------------------------------------------------------
