@@ -277,7 +277,7 @@ def outcome(group, name, mutant, before, cache, quick=False):
 def kernel_words(file):
     """The ids of the grid of the kernel in a file come first."""
     stem = Path(file).stem
-    names = {"warp_specialized": "(phase|warp)"}
+    names = {"warp_specialized": "(roles|warp)"}
     return [rf"test_variants.*\[{names.get(stem, stem)}"] if "/kernels/" in file else []
 
 

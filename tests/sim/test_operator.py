@@ -50,6 +50,7 @@ CONFIGS = [
     ] + [
         {"producers": 3, "consumers": 1}, {"producers": 1, "consumers": 3, "metadata": "shared"},
         {"producers": 5, "consumers": 2, "sync": "flags", "metadata": "shared", "prefetch": True},
+        {"producers": 2, "consumers": 2, "metadata": "shared", "arrivals": "warp"},
     ]),
 ]  # fmt: skip
 
