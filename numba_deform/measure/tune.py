@@ -53,7 +53,7 @@ def tune(gpu, workloads, entries=None, repeats=30, seed=1, limit=300.0, measure=
 
 
 def problem_of(workload):
-    """The ``op.Problem`` of a workload, without its numbers."""
+    """The ``problem.Problem`` of a workload, without its numbers."""
     return Problem(workload.batch, workload.spatial_size, workload.num_heads, workload.num_query,
                    make_levels(workload.levels, None, workload.padded), constants_of(workload))  # fmt: skip
 
