@@ -16,13 +16,16 @@ number such functions get as one more argument; functions with marks get the thr
 
 import ast
 import copy
+import dis
 import functools
 import inspect
 import textwrap
 import types
+import weakref
 from dataclasses import dataclass
 
 from numba import cuda
+from numba.core.dispatcher import Dispatcher
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device import guard, marks
@@ -90,26 +93,32 @@ def rewritten(function, unrolled=True, guarded=False, traced=False):
 
 # --- names ----------------------------------------------------------------------------------------
 def _compiled_again(dispatcher, rebuilt):
-    return cuda.jit(rebuilt, **dispatcher.targetoptions)
+    if isinstance(dispatcher, CUDADispatcher):
+        return cuda.jit(rebuilt, **dispatcher.targetoptions)
+    return dispatcher  # a function for the CPU, which Numba compiles for a GPU by itself
 
 
 def rebind(
     function, replace=lambda value: value, device_function=_compiled_again, extra_globals=lambda f: {},
-    rewrite=lambda f: f.__code__, _memo=None):  # fmt: skip
+    rewrite=lambda f: f.__code__, module=lambda module, swap: module, _memo=None):  # fmt: skip
     """A copy of the Python ``function`` whose globals and closure went through ``replace(value)``, and so did
     what they hold in named tuples.
 
-    ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)`` function whose
-    Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)`` returns names to add,
-    ``rewrite(function)`` its code object or another. Modules are left alone: kernels name what they use."""
+    ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)`` or ``@njit``
+    function whose Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)`` returns names
+    to add, ``rewrite(function)`` its code object or another. ``module(module, swap)`` says what stands in for a
+    module; ``swap`` is what its attributes have to go through."""
     memo = {} if _memo is None else _memo
     if function in memo:
         return memo[function]
 
     def swap(value):
-        if isinstance(value, CUDADispatcher):
-            inner = rebind(value.py_func, replace, device_function, extra_globals, rewrite, memo)
+        if isinstance(value, (CUDADispatcher, Dispatcher)):
+            inner = rebind(
+                value.py_func, replace, device_function, extra_globals, rewrite, module, memo)  # fmt: skip
             return device_function(value, inner)
+        if isinstance(value, types.ModuleType):
+            return module(value, swap)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return value._make(map(swap, value))
         return replace(value)
@@ -145,6 +154,9 @@ def _values(function):
 
 
 # --- source ---------------------------------------------------------------------------------------
+_TREES = weakref.WeakKeyDictionary()  # the syntax trees of code that was made here
+
+
 class _Source:
     """A function's syntax tree, with true line numbers and no decorators, its file and its lines."""
 
@@ -155,7 +167,15 @@ class _Source:
             raise ValueError(f"a form of {function.__name__} needs its source: {error}") from None
         self.function, self.values = function, _values(function)
         self.file, self.lines = function.__code__.co_filename, dict(enumerate(lines, first))
-        self.tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+        if function.__code__ in _TREES:
+            self.tree = copy.deepcopy(_TREES[function.__code__])
+            return
+        try:
+            self.tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+        except SyntaxError:
+            self.tree = None
+        if not isinstance(self.tree, ast.FunctionDef):
+            raise ValueError(f"a form of {function.__name__} needs a source that is a definition by itself")
         ast.increment_lineno(self.tree, first - 1)
         self.tree.decorator_list = []
         for argument in ast.walk(self.tree.args):
@@ -172,6 +192,18 @@ class _Source:
         value = self.called(call)
         return value.py_func if isinstance(value, CUDADispatcher) else None
 
+    def code_of(self, tree, file=None):
+        """The code object of a function's tree, in whose place the function's own free names are free."""
+        names = self.function.__code__.co_freevars
+        factory = ast.parse(f"def factory({', '.join(names)}):\n    pass").body[0]
+        factory.body = [tree]
+        code = compile(ast.fix_missing_locations(ast.Module([factory], [])), file or self.file, "exec")
+        for name in ("factory", tree.name):
+            code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
+        if hasattr(code, "co_qualname"):  # Python 3.11 on
+            code = code.replace(co_qualname=self.function.__code__.co_qualname)
+        return code
+
 
 def _in_library(function):
     return (function.__module__ or "").startswith(LIBRARY)
@@ -179,34 +211,49 @@ def _in_library(function):
 
 def _compiled(function, changes):
     """The code object of ``function`` after all ``changes``, each a NodeTransformer for its source."""
-    source = _Source(function)
-    if _words(_code_of(source.tree, source)) != _words(function.__code__):
-        raise ValueError(f"the source of {function.__name__} in {source.file} has changed since its import")
+    source = _unchanged(function)
     tree = source.tree
     for change in changes:
         tree = change(source).visit(tree)
-    code = _code_of(tree, source)
-    if hasattr(code, "co_qualname"):  # Python 3.11 on
-        code = code.replace(co_qualname=function.__code__.co_qualname)
+    code = source.code_of(tree)
+    _TREES[code] = tree
     return code
 
 
+def source_of(function):
+    """The source of a function whose loops over ``static_range`` are written out: its ``tree``, and
+    ``code_of(tree)``, the code object of a tree in its place. Raises ValueError as ``rewritten`` does."""
+    source = _unchanged(function)
+    if "static_range" in _all_names(function.__code__):
+        source.tree = _Unroll(source).visit(source.tree)
+    return source
+
+
+def _unchanged(function):
+    source = _Source(function)
+    code, own = source.code_of(source.tree), function.__code__
+    if code.co_code != own.co_code and _operations(code) != _operations(own) or _words(code) != _words(own):
+        raise ValueError(f"the source of {function.__name__} in {source.file} has changed since its import")
+    return source
+
+
 def _words(code):
-    """Names and constants of a code object, docstrings aside: operations may differ where the text does not."""
+    """Names and constants of a code object, docstrings and inner functions aside."""
     constants = [c for c in code.co_consts if not isinstance(c, (str, types.CodeType))]
     return code.co_names, code.co_varnames, code.co_freevars, constants
 
 
-def _code_of(tree, source):
-    """The code object of a function's tree, in whose place the function's own free names are free."""
-    names = source.function.__code__.co_freevars
-    factory = ast.parse(f"def factory({', '.join(names)}):\n    pass").body[0]
-    factory.body = [tree]
-    module = ast.fix_missing_locations(ast.Module([factory], []))
-    code = compile(module, source.file, "exec")
-    for name in ("factory", tree.name):
-        code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
-    return code
+def _operations(code):
+    """What a code object does, the same for all ways to call: Python takes another for a module's function if
+    it has seen the import."""
+    jumps, result = {*dis.hasjrel, *dis.hasjabs}, []
+    for step in dis.get_instructions(code):
+        if step.opname not in ("PUSH_NULL", "PRECALL", "CACHE", "NOP", "EXTENDED_ARG"):
+            text = step.opname == "LOAD_CONST" and isinstance(step.argval, (str, types.CodeType))
+            plain = step.opcode not in jumps and not text  # a text may name where the function stands
+            name = step.opname.replace("LOAD_METHOD", "LOAD_ATTR").replace("CALL_METHOD", "CALL_FUNCTION")
+            result.append((name, repr(step.argval) if plain else None))
+    return result
 
 
 def _statement(text, place):

@@ -13,18 +13,23 @@ from .ptx import f32, intrinsic, u32
 WORD = 0xFFFFFFFF
 _U32 = [struct.Struct(f"<{n}I") for n in range(7)]
 _F32 = [struct.Struct(f"<{n}f") for n in range(7)]
-_F16 = [struct.Struct(f"<{2 * n}e") for n in range(4)]
+_UNPACK_F16 = [struct.Struct(f"<{2 * n}e").unpack for n in range(4)]
+_PACK_U32, _UNPACK_WORD = [part.pack for part in _U32], _U32[1].unpack
+_PACK_HALVES = struct.Struct("<2e").pack
 
 
 def _f16(*words):
     """The halves of all words as numbers: lo, hi, lo, hi, .."""
     n = len(words)
-    return _F16[n].unpack(_U32[n].pack(*[w & WORD for w in words]))
+    try:
+        return _UNPACK_F16[n](_PACK_U32[n](*words))
+    except struct.error:  # outside a kernel a word may be any integer
+        return _UNPACK_F16[n](_PACK_U32[n](*[w & WORD for w in words]))
 
 
 def _pack_f16(lo, hi):
     try:
-        return int.from_bytes(_F16[1].pack(lo, hi), "little")
+        return _UNPACK_WORD(_PACK_HALVES(lo, hi))[0]
     except OverflowError:  # struct refuses what the hardware turns into infinity
         with np.errstate(over="ignore"):
             return int(np.array([lo, hi]).astype(np.float16).view(np.uint32)[0])
@@ -154,13 +159,13 @@ def cvt_rn_bf16x2_f32(lo, hi):
 @intrinsic(f32(u32), pure=True)
 def cvt_f32_f16_lo(x):
     """``cvt.f32.f16`` of the lower half. PTX ISA 9.7.9.21."""
-    return np.float32(_F16[1].unpack(_U32[1].pack(x & WORD))[0])
+    return np.float32(_f16(x)[0])
 
 
 @intrinsic(f32(u32), pure=True)
 def cvt_f32_f16_hi(x):
     """``cvt.f32.f16`` of the upper half. PTX ISA 9.7.9.21."""
-    return np.float32(_F16[1].unpack(_U32[1].pack(x & WORD))[1])
+    return np.float32(_f16(x)[1])
 
 
 @intrinsic(f32(u32), pure=True)

@@ -50,6 +50,14 @@ LIMITS = {
 }
 SM = LIMITS[HOPPER]  # what the kernels are planned for
 SHARED_LIMIT = SM.block_shared
+SMS = 132  # of an H100 SXM or an H200
+
+
+def resident_blocks(threads, shared):
+    """How many blocks of so many threads, with so many bytes of shared memory, a GPU has room for at
+    once, if their registers fit."""
+    by_threads = SM.warps // -(-threads // 32)
+    return SMS * max(1, min(SM.blocks, by_threads, SM.shared // (shared + RESERVED_SHARED)))
 
 
 def limits_of(architecture):

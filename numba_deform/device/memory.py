@@ -192,6 +192,27 @@ def st_release_gpu_global_b32(address, x):
     cpu().store_release("global", address, x)
 
 
+@intrinsic(u32(u64))
+def ld_relaxed_gpu_global_b32(address):
+    """``ld.relaxed.gpu.global.b32``: read a flag that others write meanwhile. Orders nothing by itself;
+    with a fence behind it, it does. PTX ISA 9.7.9.8."""
+    return cpu().load_acquire("global", address, relaxed=True)
+
+
+@intrinsic(u32(u64))
+def ld_acquire_cta_global_b32(address):
+    """``ld.acquire.cta.global.b32``: as the shared form, among the threads of one block only.
+    PTX ISA 9.7.9.8."""
+    return cpu().load_acquire("global", address, wide=False)
+
+
+@intrinsic(void(u64, u32))
+def st_release_cta_global_b32(address, x):
+    """``st.release.cta.global.b32``: as the shared form, among the threads of one block only.
+    PTX ISA 9.7.9.11."""
+    cpu().store_release("global", address, x, wide=False)
+
+
 @intrinsic(u32(u64, u32))
 def atom_add_gpu_global_u32(address, x):
     """``atom.relaxed.gpu.global.add.u32``: adds ``x`` (modulo 2^32) and returns what was there.
@@ -204,6 +225,27 @@ def red_add_gpu_global_u32(address, x):
     """``red.relaxed.gpu.global.add.u32``: as ``atom_add_gpu_global_u32`` without the old value, so that
     nothing waits for it. PTX ISA 9.7.13.9."""
     cpu().atomic_word("global", address, lambda old: old + int(x))
+
+
+@intrinsic(u32(u64, u32))
+def atom_add_acq_rel_gpu_global_u32(address, x):
+    """``atom.acq_rel.gpu.global.add.u32``: as ``atom_add_gpu_global_u32``, with both fences in it.
+    PTX ISA 9.7.13.8."""
+    return cpu().atomic_word("global", address, lambda old: old + int(x), acquire=True, release=True)
+
+
+@intrinsic(void(u64, u32))
+def red_add_release_gpu_global_u32(address, x):
+    """``red.release.gpu.global.add.u32``: as ``red_add_gpu_global_u32``, with a fence before it.
+    PTX ISA 9.7.13.9."""
+    cpu().atomic_word("global", address, lambda old: old + int(x), release=True)
+
+
+@intrinsic(u32(u64, u32))
+def atom_add_cta_global_u32(address, x):
+    """``atom.relaxed.cta.global.add.u32``: as ``atom_add_gpu_global_u32``, among the threads of one block
+    only. PTX ISA 9.7.13.8."""
+    return cpu().atomic_word("global", address, lambda old: old + int(x), wide=False)
 
 
 @intrinsic(u32(u64, u32, u32))

@@ -17,6 +17,20 @@ def fence_proxy_async():
 
 
 @intrinsic(void())
+def fence_proxy_async_global():
+    """``fence.proxy.async.global``: the same for global memory, and only for that.
+    Between ordinary writes of this kernel and a bulk or TMA load that reads them, or a store that writes
+    over them. PTX ISA 9.7.13.4."""
+    cpu().fence_proxy_async(shared=False, globally=True)
+
+
+@intrinsic(void())
+def fence_proxy_async_full():
+    """``fence.proxy.async``: the same for shared and global memory. PTX ISA 9.7.13.4."""
+    cpu().fence_proxy_async(globally=True)
+
+
+@intrinsic(void())
 def fence_mbarrier_init():
     """``fence.mbarrier_init.release.cluster``: makes earlier ``mbarrier_init`` of this thread visible to
     the copy engine and the cluster; cheaper than a full proxy fence. PTX ISA 9.7.13.4."""
@@ -26,7 +40,7 @@ def fence_mbarrier_init():
 @intrinsic(void())
 def fence_acq_rel_cta():
     """``fence.acq_rel.cta``: orders this thread's accesses around it, for its block. PTX ISA 9.7.13.4."""
-    cpu().fence_acq_rel()
+    cpu().fence_acq_rel(wide=False)
 
 
 @intrinsic(void())
@@ -46,8 +60,9 @@ def elect_sync(mask):
 def bar_sync(id, threads):
     """``bar.sync``: wait on named barrier ``id`` (0 .. 15) until ``threads`` threads, a multiple of 32,
     have arrived by ``bar_sync`` or ``bar_arrive``.
-    Arrival is per warp, so every lane of a warp calls it; from one elected lane it is undefined. Orders
-    memory among the block's threads that take part. PTX ISA 9.7.13.1."""
+    Arrival is per warp, so every lane of a warp calls it; from one elected lane it is undefined. A warp
+    that has exited is no arrival, as it is for ``syncthreads``. Orders memory among the block's threads
+    that take part. PTX ISA 9.7.13.1."""
     cpu().named_barrier(id, threads, wait=True)
 
 
@@ -59,9 +74,9 @@ def bar_arrive(id, threads):
 
 @intrinsic(u32(u32, u32, u32))
 def shfl_sync_idx_b32(mask, value, lane):
-    """``shfl.sync.idx``: the ``value`` of lane ``lane`` (0 .. 31). Waits for all lanes of ``mask``; orders
-    no memory. PTX ISA 9.7.9.6."""
-    return cpu().shuffle(mask, int(value) & 0xFFFFFFFF, lane)
+    """``shfl.sync.idx``: the ``value`` of lane ``lane`` (0 .. 31), undefined where that lane is not in
+    ``mask`` or has exited. Waits for all lanes of ``mask``; orders no memory. PTX ISA 9.7.9.6."""
+    return cpu().shuffle(mask, int(value), lane) & 0xFFFFFFFF
 
 
 @intrinsic(f32(u32, f32, u32))
@@ -74,7 +89,7 @@ def shfl_sync_idx_f32(mask, value, lane):
 def shfl_sync_bfly_f32(mask, value, lanes):
     """``shfl.sync.bfly``: the float of the lane whose number differs in the bits ``lanes``. PTX ISA 9.7.9.6."""
     thread = cpu()
-    return thread.shuffle(mask, np.float32(value), thread.lane ^ lanes)
+    return thread.shuffle(mask, np.float32(value), thread.lane ^ lanes, "shfl.bfly")
 
 
 @intrinsic(u64())

@@ -13,9 +13,10 @@ from .ptx import cpu, i32, intrinsic, u32, u64, void
 def cp_async_bulk_tensor_1d(dst, map, c0, bar):
     """``cp.async.bulk.tensor.1d.shared::cluster.global``: one box of a rank-1 map into ``dst``.
     The box's corner is at the coordinates; it may be negative or past the end, and what lies outside
-    the tensor arrives as the map's fill. The whole box, that part included, is subtracted from
-    ``bar``'s tx-count. Issue it from one thread. Reading ``dst`` before a successful wait on ``bar``
-    is undefined. PTX ISA 9.7.10.28.2."""
+    the tensor arrives as the map's fill. ``c0`` times the element's size is a multiple of 16 bytes: an
+    H200 ends the kernel with an illegal instruction otherwise. The whole box, what lies outside
+    included, is subtracted from ``bar``'s tx-count. Issue it from one thread. Reading ``dst`` before a
+    successful wait on ``bar`` is undefined. PTX ISA 9.7.10.28.2."""
     cpu().tensor_load(dst, map, (c0,), bar)
 
 
@@ -50,9 +51,10 @@ def cp_async_bulk_tensor_5d(dst, map, c0, c1, c2, c3, c4, bar):
 @intrinsic(void(u64, i32, u32))
 def cp_async_bulk_tensor_1d_store(map, c0, src):
     """``cp.async.bulk.tensor.1d.global.shared::cta``: the box at ``src`` into a rank-1 tensor.
-    What overhangs the end is not written; a negative corner is undefined. Ordinary writes to ``src``
-    need ``fence_proxy_async`` by their writer and a barrier before this. Completes with the issuing
-    thread's bulk group. PTX ISA 9.7.10.28.2."""
+    What overhangs the end is not written. No coordinate is negative, and ``c0`` times the element's size
+    is a multiple of 16 bytes: an H200 ends the kernel with an illegal instruction otherwise. Ordinary
+    writes to ``src`` need ``fence_proxy_async`` by their writer and a barrier before this. Completes with
+    the issuing thread's bulk group. PTX ISA 9.7.10.28.2."""
     cpu().tensor_store(map, (c0,), src)
 
 

@@ -38,6 +38,11 @@ class SimFault(Exception):
         self.state, self.waits = state, tuple(waits)
         super().__init__(what)
 
+    def add(self, what):
+        """Say more of what happened."""
+        self.what += "; " + what
+        self.args = (self.what,)
+
     def __str__(self):
         lines = [f"{type(self).__name__}: {self.what}"]
         if self.threads:
@@ -63,6 +68,18 @@ class Misaligned(SimFault):
     rule = "An address is a multiple of the access size; a TMA tile of 128 bytes, a barrier of 8."
     cure = "Give shared arrays `alignment=`, and keep offsets multiples of the access size."
 
+class MisalignedBox(Misaligned):
+    """The corner of a tensor map's box, where the copy engine does not take it."""
+    rule = (
+        "The innermost coordinate of a tensor load or store, times the element's size, is a multiple of 16 "
+        "bytes, negative ones too, whatever rank and swizzle. No manual says so; an H200 ends the kernel with "
+        "an illegal instruction."
+    )
+    cure = (
+        "Start the box at the multiple of 16 bytes before what you need and make it wider (the other "
+        "coordinates are free), or pad the tensor so that what you need starts on 16 bytes."
+    )
+
 class UninitialisedRead(SimFault):
     rule = "Shared and local memory hold garbage until something is written."
     cure = "Write (or copy) before reading; look for a branch or a loop bound that skips the write."
@@ -76,8 +93,16 @@ class DataRace(SimFault):
     rule = "Two threads may touch the same bytes, one of them writing, only if a barrier orders them."
     cure = "Put a barrier (syncthreads, syncwarp, mbarrier) between the two accesses."
 
+class ScopeRace(DataRace):
+    """Two blocks are ordered, or would be, by fences and atomics of which one has scope cta."""
+    rule = "A fence, release, acquire or atomic of scope cta is for the threads of one block (PTX 8.5)."
+    cure = (
+        "Use gpu scope on both sides: cuda.threadfence() or fence_acq_rel_gpu(), not threadfence_block() "
+        "or fence_acq_rel_cta(); st_release_gpu_..., ld_acquire_gpu_..., atom_..._gpu_..."
+    )
+
 class NotReadOnly(DataRace):
-    """A load through the read-only path of something that the kernel itself has written."""
+    """A load through the read-only path of something that the kernel itself writes."""
     rule = "ld.global.nc may read only what nobody writes while the kernel runs (PTX 9.7.9.9)."
     cure = "Use a plain load (ld_global_b32, ld_global_v4) for data that the kernel writes."
 
@@ -111,10 +136,14 @@ class StaleRefill(RefillRace):
     rule = "The producer's wait on empty must name the phase that the last readers complete."
     cure = "Start the producer's parity at 1 and flip it whenever the stage index wraps to 0."
 
+class BadSize(SimFault):
+    rule = "A bulk copy moves a multiple of 16 bytes, at least 16; cp.async 16, of which 0..16 from its source."
+    cure = "Pad the rows to 16 bytes, or copy what is left over with ordinary loads and stores."
+
 class CopyCollision(DataRace):
     """A copy is issued into the destination of one that nobody has waited for."""
     rule = "A destination belongs to one copy at a time."
-    cure = "Wait for the earlier copy's barrier before issuing into the same bytes."
+    cure = "Wait on the earlier copy's barrier before issuing into the same bytes."
 
 # --- proxies --------------------------------------------------------------------------------------
 class MissingProxyFence(SimFault):
@@ -206,6 +235,11 @@ class Livelock(SimFault):
     rule = "A spin ends only if somebody changes what it reads."
     cure = "Check who sets the flag, and that it is not a thread behind the spin itself."
 
+class NotResident(Deadlock):
+    """Blocks wait for one that can start only when one of them has ended."""
+    rule = "A block may wait for another only where both fit on the GPU at once; the rest start later."
+    cure = "Launch no more blocks than fit, and loop over the work; or wait for blocks only that have started."
+
 class Unfinished(SimFault):
     rule = "A simulation ends within its time limit."
     cure = "Look for a loop without end at the place above; if the work is just long, raise `timeout`."
@@ -220,8 +254,10 @@ class NamedBarrierMisuse(SimFault):
     cure = "Call it from every lane of the warps that take part, with n = 32 x the number of warps."
 
 class RegisterMisuse(SimFault):
-    rule = "setmaxnreg: a multiple of 8 from 24 to 256, and all warps of a warpgroup execute the same."
-    cure = "Give each role a multiple of four warps, and one register count."
+    rule = "setmaxnreg: a multiple of 8 from 24 to 256, by all warps of a warpgroup alike; it only moves "
+    rule += "the registers that the block has (65536 an SM) from those who give some up (PTX 9.7.19.5)."
+    cure = "Give each role a multiple of four warps and one count; have the others give up, by setmaxnreg.dec, "
+    cure += "as much as setmaxnreg.inc takes."
 
 class WarpDivergence(SimFault):
     rule = "All lanes of the mask run the same warp-wide operation, and the caller is one of them."
@@ -229,11 +265,19 @@ class WarpDivergence(SimFault):
 
 class CopyOutlivesBlock(SimFault):
     rule = "A block may end only when its copies are done: their shared memory goes away with it."
-    cure = "Wait for every copy that was issued (mbarrier for loads, wait_group for stores)."
+    cure = "Wait for every copy that was issued (mbarrier for loads, wait_group for stores and cp.async)."
 
 # --- everything else ------------------------------------------------------------------------------
+class EngineError(RuntimeError):
+    """The CPU engine failed: no fault of the kernel, and no SimFault. The original is ``__cause__``."""
+
 class KernelError(SimFault):
     """The kernel's own Python code raised; the original is ``__cause__``."""
+
+class NotCompiled(SimFault):
+    """Numba does not compile the kernel for the types of its arguments; ``what`` is what Numba says."""
+    rule = "The operations of a kernel are those that Numba has for the types of their operands."
+    cure = "Change the line, or the types of the arguments."
 
 class BadLaunch(SimFault):
     rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "

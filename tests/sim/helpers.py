@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numba import cuda
 
 from numba_deform import reference, relative_error
 from numba_deform.attention.call import run_numpy
@@ -17,6 +18,27 @@ LANDINGS = ("late", "random", "earliest")
 def run(kernel, *args, grid=1, block=32, **options):
     """``simulate`` in the order in which the tests think of it; 32 threads if not told otherwise."""
     return simulate(kernel, grid, block, args, **options)
+
+
+def device(function):
+    """A device function of a plain one, as Numba wants it for what a kernel calls."""
+    return cuda.jit(device=True)(function)
+
+
+@pytest.fixture
+def untyped(monkeypatch):
+    """For kernels that run a program which they are given as a list: Numba does not compile them."""
+    monkeypatch.setattr("numba_deform.engines.cpu.engine._typed", lambda *args: None)
+
+
+@cuda.jit(device=True)
+def syncthreads():
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def syncwarp():
+    cuda.syncwarp()
 
 
 def fault_of(kernel, *args, **options):

@@ -1,8 +1,11 @@
 """mbarrier, named barriers and syncthreads; and what is said when nobody gets on."""
 
+import inspect
+from types import FunctionType
+
 import numpy as np
 import pytest
-from helpers import LANDINGS, aligned, always, clean, expect, fault_of, floats, nans, run
+from helpers import LANDINGS, aligned, always, clean, device, expect, fault_of, floats, nans, run
 from numba import cuda, float32, int32, uint8, uint32, uint64
 
 from numba_deform.device.mbarrier import (
@@ -26,6 +29,10 @@ from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
+from numba_deform.engines.cpu import SimFault, explore
+from numba_deform.engines.cpu.block import Block
+from numba_deform.engines.cpu.fake_cuda import FakeCuda
+from numba_deform.engines.cpu.mbarrier import MBarrier
 
 MAX = (1 << 20) - 1
 
@@ -55,6 +62,9 @@ def test_counts_in_range(count):
     assert out[0] == 1
 
 
+U32 = 0xFFFFFFFF  # what a parameter of type u32 makes of a negative number
+
+
 @pytest.mark.parametrize("count", [0, MAX + 1, -1])
 def test_counts_out_of_range(count):
     def init():
@@ -63,8 +73,8 @@ def test_counts_out_of_range(count):
     def arrive():
         mbarrier_arrive_count(one_barrier(5), count)
 
-    expect(faults.BadCount, init, words=f"initialises bars[byte 0] with a count of {count}")
-    expect(faults.BadCount, arrive, block=1, words=f"arrives {count} times on bars[0]")
+    expect(faults.BadCount, init, words=f"initialises bars[byte 0] with a count of {count & U32}")
+    expect(faults.BadCount, arrive, block=1, words=f"arrives {count & U32} times on bars[0]")
 
 
 OPERATIONS = {
@@ -80,7 +90,7 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_on_what_is_no_barrier(name):
-    operation = OPERATIONS[name]
+    operation = device(OPERATIONS[name])
 
     def kernel(at):
         bars = cuda.shared.array(4, uint64)
@@ -441,7 +451,7 @@ def test_expected_bytes_out_of_range(count):
         mbarrier_arrive_expect_tx(one_barrier(1), count)
 
     for kernel in (expect_tx, arrive_expect_tx):
-        expect(faults.BadCount, kernel, block=1, words=f"expects {count} bytes on bars[0]")
+        expect(faults.BadCount, kernel, block=1, words=f"expects {count & U32} bytes on bars[0]")
 
 
 def test_the_sum_of_expected_bytes_out_of_range():
@@ -480,7 +490,7 @@ def test_a_parity_is_one_bit(parity):
     def kernel():
         mbarrier_test_wait_parity(one_barrier(1), parity)
 
-    expect(faults.BadCount, kernel, block=1, words=f"waits on bars[0] for parity {parity}")
+    expect(faults.BadCount, kernel, block=1, words=f"waits on bars[0] for parity {parity & U32}")
 
 
 def test_test_wait_never_waits():
@@ -588,6 +598,81 @@ def test_a_late_thread_skips_phases():
     expect(faults.MissedPhase, kernel, words="waits on bars[0] for phase 0")
 
 
+def phases_seen_by_others(told, copied=False, poll=False):
+    """Threads 0 and 1 take three phases of a barrier in turn, and thread 2 waits for the last of them: what
+    completed the others comes before it if it has been ``told``."""
+
+    def kernel(values, out):
+        tile = cuda.shared.array(4, float32, alignment=16)
+        bars = cuda.shared.array(3, uint64)
+        tid, bar = cuda.threadIdx.x, shared_address(bars)
+        if tid == 0:
+            for i in range(3):
+                mbarrier_init(bar + 8 * i, 2 if i < 2 else 1)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if tid < 2:
+            for i in range(3):
+                if copied and i == 1 and tid == 0:
+                    mbarrier_arrive_expect_tx(bar, 16)
+                    cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+                else:
+                    mbarrier_arrive(bar)
+                if i == 1:
+                    mbarrier_arrive(bar + 8)  # says that this thread has arrived, not that the phase is over
+                if i < 2:
+                    mbarrier_wait(bar, i & 1)
+                if i == 2 and tid == 0:
+                    mbarrier_wait(bar, 0)
+                    mbarrier_arrive(bar + 16)
+        elif tid == 2:
+            if told:
+                mbarrier_wait(bar + 8, 0)
+            for _ in range(20):
+                cuda.nanosleep(1)
+            if poll:
+                while mbarrier_test_wait_parity(bar, 0) == 0:
+                    pass
+            else:
+                mbarrier_wait(bar, 0)
+            out[0] = 1
+        mbarrier_wait(bar + 16, 0)
+
+    return kernel
+
+
+@pytest.mark.parametrize("poll", [False, True])
+def test_a_phase_is_over_for_those_after_all_its_arrivals(poll):
+    values, out = aligned(floats(4)), nans(1)
+    clean(phases_seen_by_others(told=True, poll=poll), values, out)
+    assert out[0] == 1
+    explore(phases_seen_by_others(told=True, poll=poll), 1, 3, (values, out), limit=100)
+    words = "waits on bars[0] for phase"
+    expect(faults.MissedPhase, phases_seen_by_others(False, poll=poll), values, out, words=words)
+    # Bytes that complete a phase are known by a wait alone.
+    expect(faults.MissedPhase, phases_seen_by_others(True, True, poll), values, out, words=words)
+
+
+def test_a_poll_may_fail_in_two_phases_of_one_parity():
+    """Between the two looks the thread learns that both phases are over."""
+
+    def kernel(out):
+        bar, tid = one_barrier(31), cuda.threadIdx.x
+        for i in range(3):
+            if tid == 0:
+                out[i] = mbarrier_test_wait_parity(bar, 0)
+            cuda.syncwarp()
+            for k in range(2 - i):
+                if tid > 0:
+                    mbarrier_arrive(bar)
+                    mbarrier_wait(bar, k)
+            cuda.syncwarp()
+
+    out = np.zeros(3, np.int32)
+    clean(kernel, out)
+    assert list(out) == [0, 0, 1]
+
+
 # --- named barriers -------------------------------------------------------------------------------
 def test_producers_and_consumers_by_named_barriers():
     def kernel(out):
@@ -620,7 +705,7 @@ def test_wrong_numbers_of_a_named_barrier(number, threads):
 
     for kernel in (sync, arrive):
         expect(faults.NamedBarrierMisuse, kernel, block=64,
-               words=f"named barrier {number} with {threads} threads in a block of 64")  # fmt: skip
+               words=f"named barrier {number & U32} with {threads & U32} threads in a block of 64")  # fmt: skip
 
 
 def test_a_named_barrier_from_one_lane():
@@ -718,6 +803,25 @@ def test_a_named_barrier_that_nobody_completes():
     always(faults.Deadlock, kernel, block=96, source="bar_sync(4, 64)",
            words=["A  threads 0-31 (warp 0)", "waits on bar.sync (barrier 4): 32 of 64",
                   "threads 32-95 have exited"])  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("block, threads, ends", [(96, 96, False), (128, 128, False), (96, 64, True),
+                                                  (128, 96, True)])  # fmt: skip
+def test_a_count_is_waited_for_though_a_warp_has_exited(number, block, threads, ends):
+    """As an H200 does it. Lanes that have left a warp still count with it."""
+
+    def kernel():
+        tid = cuda.threadIdx.x
+        if tid < 32 or tid == 40:
+            return
+        bar_sync(number, threads)
+
+    if ends:
+        clean(kernel, block=block)
+    else:
+        always(faults.Deadlock, kernel, block=block, source="bar_sync(number, threads)",
+               words=["32 threads missing", "threads 0-31 could (not at this", "have exited"])  # fmt: skip
 
 
 # --- syncthreads ----------------------------------------------------------------------------------
@@ -1024,23 +1128,63 @@ def test_an_exception_in_a_device_function_names_its_line():
 
 def test_what_the_engine_does_not_know():
     def attribute(out):
-        cuda.cg.this_grid()
+        cuda.synchronize()
 
     def variable(out):
         out[0] = undefined  # noqa: F821
 
-    expect(
-        faults.KernelError, attribute, nans(1), words="cuda.cg is not modelled by the CPU engine"
-    )
-    expect(faults.KernelError, variable, nans(1), words="NameError", source="undefined")
+    expect(faults.NotCompiled, attribute, nans(1), words="Unknown attribute 'synchronize'")
+    expect(faults.NotCompiled, variable, nans(1), words="NameError", source="undefined")
 
 
-def test_stopping_early_leaves_the_process_as_it_was():
-    """A kernel that raises what is no Exception still ends all its threads."""
+@pytest.mark.parametrize("where", ["array", "shared", "cuda", "intrinsic", "array for a number"])
+def test_what_the_kernel_hands_the_engine_is_the_kernels_own_error(where):
+    def kernel(out):
+        if where == "array":
+            out[1.5] = 1
+        elif where == "shared":
+            cuda.shared.array(4, "no type")
+        elif where == "cuda":
+            cuda.ffs(out)
+        elif where == "intrinsic":
+            mbarrier_init(None, 1)
+        else:
+            mbarrier_wait(out, 0)
+
+    by_numba = where in ("array", "shared", "cuda")
+    expect(faults.NotCompiled if by_numba else faults.KernelError, kernel, nans(1), block=1)
+
+
+@pytest.mark.parametrize("error", [IndexError, TypeError, KeyError, AssertionError])
+def test_errors_of_the_engine_are_no_faults_of_the_kernel(monkeypatch, error):
+    def broken(*_):
+        raise error
+
+    def kernel(out):
+        mbarrier_arrive(one_barrier(32))
+
+    for owner, name in ((MBarrier, "arrive"), (Block, "_check_copies_done")):
+        with monkeypatch.context() as patch:
+            code = broken.__code__.replace(co_filename=inspect.getfile(owner))
+            patch.setattr(owner, name, FunctionType(code, {}, closure=broken.__closure__))
+            with pytest.raises(faults.EngineError, match="the CPU engine itself failed") as caught:
+                run(kernel, nans(1), seed=3)
+        assert not isinstance(caught.value, SimFault) and type(caught.value.__cause__) is error
+        assert "seed '3', landing late" in str(caught.value) and "report" in str(caught.value)
+    run(kernel, nans(1), seed=3)
+
+
+def test_stopping_early_leaves_the_process_as_it_was(monkeypatch):
+    """What is no Exception still ends all threads."""
+
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FakeCuda, "threadfence", interrupt)
 
     def kernel(out):
         if cuda.threadIdx.x == 3:
-            raise KeyboardInterrupt
+            cuda.threadfence()
         cuda.syncthreads()
 
     def fine(out):

@@ -2,7 +2,21 @@
 
 import numpy as np
 import pytest
-from helpers import LANDINGS, aligned, always, clean, expect, fault_of, floats, maps_of, nans, run
+from helpers import (
+    LANDINGS,
+    aligned,
+    always,
+    clean,
+    device,
+    expect,
+    fault_of,
+    floats,
+    maps_of,
+    nans,
+    run,
+    syncthreads,
+    syncwarp,
+)
 from numba import cuda, float32, int32, types, uint8, uint32, uint64
 
 from numba_deform.compiler import kernel as typed
@@ -24,7 +38,7 @@ from numba_deform.device.memory import (
     st_shared_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async, fence_proxy_async_global
 from numba_deform.device.tma import (
     cp_async_bulk_commit_group,
     cp_async_bulk_load,
@@ -79,7 +93,7 @@ def full_barrier():
 # --- tensor loads ---------------------------------------------------------------------------------
 def load_kernel(rank, bytes, alignment=128):
     """Loads one box and hands its bytes out."""
-    load = LOADS[rank]
+    load = device(LOADS[rank])
 
     def kernel(maps, corner, out):
         tile = cuda.shared.array(bytes, uint8, alignment=alignment)
@@ -107,11 +121,11 @@ def box_of(array, corner, box):
 
 
 SHAPES = {  # rank -> (shape outermost first, box innermost first, corners)
-    1: ((40,), (8,), [(0,), (-3,), (36,), (40,), (-8,), (-2_000_000_000,), (2_000_000_000,)]),
-    2: ((6, 16), (4, 3), [(0, 0), (-1, -2), (14, 4), (-4, 0), (0, 6), (16, -3)]),
+    1: ((40,), (8,), [(0,), (-4,), (36,), (40,), (-8,), (-2_000_000_000,), (2_000_000_000,)]),
+    2: ((6, 16), (4, 3), [(0, 0), (-4, -2), (12, 4), (-4, 0), (0, 6), (16, -3)]),
     3: ((5, 6, 8), (8, 2, 2), [(0, 0, 0), (0, -1, 4), (4, 5, -1), (0, 0, 5), (-8, 2, 2)]),
-    4: ((3, 4, 5, 8), (4, 2, 2, 2), [(0, 0, 0, 0), (-1, -1, -1, -1), (6, 4, 3, 2)]),
-    5: ((2, 3, 3, 2, 8), (4, 2, 1, 2, 2), [(0, 0, 0, 0, 0), (-2, 1, -1, 2, 1), (5, -1, 2, -1, -1)]),
+    4: ((3, 4, 5, 8), (4, 2, 2, 2), [(0, 0, 0, 0), (-4, -1, -1, -1), (4, 4, 3, 2)]),
+    5: ((2, 3, 3, 2, 8), (4, 2, 1, 2, 2), [(0, 0, 0, 0, 0), (-4, 1, -1, 2, 1), (4, -1, 2, -1, -1)]),
 }
 
 
@@ -139,12 +153,33 @@ def test_the_corner_is_a_32_bit_integer():
 
 def test_fill_with_nan_and_every_second_element():
     array = floats(64).reshape(8, 8)
-    maps = maps_of(array, box=(4, 4), fill="nan", element_strides=(1, 2))
-    out = np.zeros(32, np.uint8)
-    run(load_kernel(2, 32), maps, np.array([6, 0], np.int32), out)
-    got = out.view(np.float32).reshape(2, 4)
-    np.testing.assert_array_equal(got[:, :2], array[0:4:2, 6:8])
-    assert np.isnan(got[:, 2:]).all()
+    maps = maps_of(array, box=(8, 4), fill="nan", element_strides=(1, 2))
+    out = np.zeros(64, np.uint8)
+    run(load_kernel(2, 64), maps, np.array([4, 0], np.int32), out)
+    got = out.view(np.float32).reshape(2, 8)
+    np.testing.assert_array_equal(got[:, :4], array[0:4:2, 4:8])
+    assert np.isnan(got[:, 4:]).all()
+
+
+@pytest.mark.parametrize("rank", SHAPES)
+@pytest.mark.parametrize("dtype, good, bad", [
+    (np.uint8, (0, 16, -16), (1, 8, 15, -1)), (np.float16, (8, -8), (1, 4, -3)),
+    (np.float32, (4, -4), (1, 2, 3, 35, -1)), (np.float64, (2, -2), (1, -1)),
+])  # fmt: skip
+def test_the_innermost_coordinate_is_a_multiple_of_16_bytes(rank, dtype, good, bad):
+    array = np.zeros((2,) * (rank - 1) + (64,), dtype)
+    box = (64 // array.itemsize,) + (1,) * (rank - 1)
+    maps, out = maps_of(array, box=box), np.zeros(64, np.uint8)
+    load, store = load_kernel(rank, 64), store_kernel(rank, 64)
+    for x in good:
+        corner = np.array([x] + [-1] * (rank - 1), np.int32)
+        run(load, maps, corner, out)
+    for x in bad:
+        corner = np.array([x] + [0] * (rank - 1), np.int32)
+        words = [f"({x},", f"{x} x {array.itemsize} bytes = {x * array.itemsize} bytes", "H200"]
+        expect(faults.MisalignedBox, load, maps, corner, out, words=words, source="cp_async_bulk_tensor_")
+        if x > 0:
+            expect(faults.MisalignedBox, store, maps, corner, out, words=words, source="_store(")
 
 
 @pytest.mark.parametrize(
@@ -164,35 +199,81 @@ def test_swizzled_loads(mode, width, repeat):
     for at in range(0, out.size, 16):
         moved = at ^ ((at >> 7 & bits) << 4)
         np.testing.assert_array_equal(out[moved : moved + 16], array.ravel()[at : at + 16])
-    expect(
-        faults.Misaligned,
-        load_kernel(2, rows * width, alignment=repeat // 2),
-        maps,
-        np.array([0, 0], np.int32),
-        out,
-        words=[f"{mode} swizzle", f"multiple of {repeat}"],
-    )
+    # A destination that is aligned less holds the pattern from another line on.
+    clean(load_kernel(2, rows * width), maps, np.array([0, 0], np.int32), out)
+    orders = [swizzle_offsets(out.size, mode, start) for start in range(0, repeat, 128)]
+    right = [(out[order] == array.ravel()).all() for order in orders]
+    assert right.count(True) == 1 and not right[0]
+    expect(faults.Misaligned, load_kernel(2, rows * width, alignment=64), maps,
+           np.array([0, 0], np.int32), out, words="multiple of 128")  # fmt: skip
+
+
+def test_swizzled_rows_that_are_shorter_than_the_pattern():
+    """Three rows of 64 bytes: the third goes to the other half of its line of 128 bytes."""
+    array = np.arange(192, dtype=np.uint8).reshape(3, 64)
+    out = np.zeros(256, np.uint8)
+
+    def kernel(maps, out):
+        tile = cuda.shared.array(256, uint8, alignment=1024)
+        bar, tid = full_barrier(), cuda.threadIdx.x
+        if tid == 0:
+            fence_proxy_tensormap_acquire_sys(maps)
+            mbarrier_arrive_expect_tx(bar, 192)
+            cp_async_bulk_tensor_2d(shared_address(tile), maps, 0, 0, bar)
+        mbarrier_wait(bar, 0)
+        for i in range(tid, 256, 32):
+            out[i] = tile[i]
+
+    clean(kernel, maps_of(array, box=(64, 3), swizzle="128B"), out)
+    np.testing.assert_array_equal(out[swizzle_offsets(192, "128B")], array.ravel())
+    assert swizzle_offsets(192, "128B").max() < 256
 
 
 @pytest.mark.parametrize("alignment", [16, 32, 64])
 def test_a_misaligned_destination(alignment):
     array = floats(40)
     expect(faults.Misaligned, load_kernel(1, 32, alignment), maps_of(array, box=(8,)),
-           np.zeros(1, np.int32), np.zeros(32, np.uint8), source="load(",
+           np.zeros(1, np.int32), np.zeros(32, np.uint8), source="cp_async_bulk_tensor_",
            words=["TMA destination tile[byte 0]", "not a multiple of 128"])  # fmt: skip
 
 
-def test_a_destination_that_is_too_small():
+@pytest.mark.parametrize("behind", ["barrier", "array", "nothing"])
+def test_a_destination_that_is_too_small(behind):
     def kernel(maps):
+        if behind == "nothing":
+            bar = full_barrier()
         tile = cuda.shared.array(16, uint8, alignment=128)
-        bar = full_barrier()
+        if behind == "array":
+            cuda.shared.array(256, uint8, alignment=128)
+        if behind != "nothing":
+            bar = full_barrier()
         if cuda.threadIdx.x == 0:
             fence_proxy_tensormap_acquire_sys(maps)
             mbarrier_arrive_expect_tx(bar, 64)
             cp_async_bulk_tensor_1d(shared_address(tile), maps, 0, bar)
 
-    fault = fault_of(kernel, maps_of(floats(40), box=(16,)))
-    assert isinstance(fault, (faults.OutOfRange, faults.LiveBarrierAccess)), fault
+    expect(faults.OutOfRange, kernel, maps_of(floats(40), box=(16,)), source="cp_async_bulk_tensor_1d(",
+           words=["TMA load at (0,) into 64 bytes at tile[byte 0]: the array ends 16 bytes on",
+                  "cure   Make the array as large as what is copied"])  # fmt: skip
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_a_copy_that_runs_out_of_its_array(store):
+    def kernel(data):
+        tile = cuda.shared.array(16, uint32, alignment=128)
+        bar, at = full_barrier(), shared_address(tile)
+        if cuda.threadIdx.x == 0:
+            for i in range(16):
+                tile[i] = 1
+            fence_proxy_async()
+            if store:
+                cp_async_bulk_store(global_address(data), at + 32, 64)
+            else:
+                mbarrier_arrive_expect_tx(bar, 64)
+                cp_async_bulk_load(at + 32, global_address(data), 64, bar)
+
+    words = ["64 bytes at tile[byte 32]: the array ends 32 bytes on"]
+    expect(faults.OutOfRange, kernel, aligned(floats(40)), words=words, source="cp_async_bulk_")
 
 
 def test_two_loads_on_one_barrier_and_a_barrier_for_each():
@@ -272,9 +353,9 @@ def test_visibility_is_transitive():
     """One thread waits; what it knows goes to the others through any barrier."""
     array = floats(32)
     out = nans(64)
-    clean(visibility_kernel(1, cuda.syncthreads), maps_of(array, box=(32,)), out, block=64)
+    clean(visibility_kernel(1, syncthreads), maps_of(array, box=(32,)), out, block=64)
     np.testing.assert_array_equal(out, np.tile(array, 2))
-    clean(visibility_kernel(1, cuda.syncwarp), maps_of(array, box=(32,)), nans(32))
+    clean(visibility_kernel(1, syncwarp), maps_of(array, box=(32,)), nans(32))
 
 
 def test_a_read_without_a_wait_is_found_even_after_landing():
@@ -287,7 +368,7 @@ def test_a_read_without_a_wait_is_found_even_after_landing():
                source="out[tid] = tile[tid % 32]")  # fmt: skip
     always(faults.InFlightRead, visibility_kernel(5, None), maps, nans(32))
     # The barrier is too narrow: the second warp hears nothing of it.
-    always(faults.InFlightRead, visibility_kernel(1, cuda.syncwarp), maps, nans(64), block=64)
+    always(faults.InFlightRead, visibility_kernel(1, syncwarp), maps, nans(64), block=64)
 
 
 def test_an_ordinary_write_under_a_copy():
@@ -513,6 +594,8 @@ def test_tensor_maps_are_fenced_in_each_block():
 
 def test_what_is_no_tensor_map():
     def make(call):
+        call = device(call)
+
         def kernel(maps):
             tile = cuda.shared.array(64, float32, alignment=128)
             bar = full_barrier()
@@ -543,7 +626,7 @@ def test_maps_that_the_engine_cannot_copy():
     converting = TensorMap(floats(32), "tfloat32", [32], [], [32])
 
     def make(rank, store):
-        load, put = LOADS[rank], STORES[rank]
+        load, put = device(LOADS[rank]), device(STORES[rank])
 
         def kernel(maps):
             tile = cuda.shared.array(128, float32, alignment=128)
@@ -569,12 +652,13 @@ def test_maps_that_the_engine_cannot_copy():
         for store in (False, True):
             for landing in LANDINGS:
                 expect(faults.BadTensorMap, make(tensor.rank, store), TensorMapArray([tensor]),
-                       words=words, landing=landing, source="put(" if store else "load(")  # fmt: skip
+                       words=words, landing=landing,
+                       source="_store(" if store else "cp_async_bulk_tensor_")  # fmt: skip
 
 
 # --- tensor stores --------------------------------------------------------------------------------
 def store_kernel(rank, bytes, alignment=128):
-    store = STORES[rank]
+    store = device(STORES[rank])
 
     def kernel(maps, corner, data):
         tile = cuda.shared.array(bytes, uint8, alignment=alignment)
@@ -603,7 +687,8 @@ def test_tensor_stores(rank):
         expected = array.copy()
         args = maps_of(array, box=box), np.array(corner, np.int32), data.view(np.uint8)
         if min(corner) < 0:
-            expect(faults.OutOfRange, kernel, *args, words="a corner is negative", source="store(")
+            expect(faults.OutOfRange, kernel, *args, words=["a corner is negative", "H200"],
+                   source="_store(")  # fmt: skip
             continue
         for index in np.ndindex(*box[::-1]):
             place = tuple(c + i for c, i in zip(corner[::-1], index, strict=True))
@@ -622,9 +707,15 @@ def test_swizzled_stores_undo_swizzled_loads(mode, width, repeat):
     data = np.random.default_rng(1).integers(0, 256, array.size, dtype=np.uint8)
     in_shared = np.empty_like(data)
     in_shared[swizzle_offsets(data.size, mode)] = data
-    kernel = store_kernel(2, data.size, alignment=repeat)
-    run(kernel, maps_of(array, box=(width, 16), swizzle=mode), np.zeros(2, np.int32), in_shared)
+    maps = maps_of(array, box=(width, 16), swizzle=mode)
+    run(store_kernel(2, data.size, alignment=repeat), maps, np.zeros(2, np.int32), in_shared)
     np.testing.assert_array_equal(array.ravel(), data)
+    right = []
+    for start in range(0, repeat, 128):
+        in_shared[swizzle_offsets(data.size, mode, start)] = data
+        run(store_kernel(2, data.size, alignment=128), maps, np.zeros(2, np.int32), in_shared)
+        right.append((array.ravel() == data).all())
+    assert right.count(True) == 1 and not right[0]
 
 
 def test_a_misaligned_source():
@@ -637,8 +728,8 @@ def test_a_store_to_a_read_only_tensor():
     array.flags.writeable = False
     args = maps_of(array, box=(8,)), np.zeros(1, np.int32), np.zeros(32, np.uint8)
     for landing in LANDINGS:
-        expect(faults.BadTensorMap, store_kernel(1, 32), *args, words="read-only", landing=landing,
-               source="store(")  # fmt: skip
+        expect(faults.ReadOnlyWrite, store_kernel(1, 32), *args, words="read-only", landing=landing,
+               source="_store(")  # fmt: skip
 
 
 # --- plain bulk copies ----------------------------------------------------------------------------
@@ -690,13 +781,13 @@ def test_operands_of_bulk_copies():
         for offset in (1, 4, 8):
             expect(faults.Misaligned, make(dst=offset, store=store), array, words="multiple of 16")
             expect(faults.Misaligned, make(src=offset, store=store), array, words="multiple of 16")
-        for size in (0, 8, 100, -16):
-            expect(faults.BadCount, make(size=size, store=store), array, words="a bulk copy of")
+        for size in (0, 8, 100, -8):
+            expect(faults.BadSize, make(size=size, store=store), array, words="a bulk copy of")
         beyond = {"dst": 128} if store else {"src": 128}
         expect(
             faults.OutOfRange, make(**beyond, store=store), array, words="of array, which has 128"
         )
-    expect(faults.OutOfRange, make(dst=224), array, words="no array is there")
+    expect(faults.OutOfRange, make(dst=224), array, words="the array ends")
     expect(faults.OutOfRange, make(src=256, store=True), array, words="no array is there")
 
 
@@ -726,6 +817,7 @@ def test_a_tensor_that_is_an_argument_too():
         bar, tid = full_barrier(), cuda.threadIdx.x
         if tid == 1:
             array[4] = float32(1)
+            fence_proxy_async_global()
         if order:
             cuda.syncthreads()
         if tid == 0:
@@ -845,6 +937,17 @@ def test_leaving_with_open_stores():
     clean(groups_kernel([*stores_of(0), ("read", 0)]), maps)
 
 
+def test_empty_groups():
+    """A group of no copies may be committed, and need not be waited for; those before it have to be."""
+    maps, empty = maps_of(np.zeros((8, 32), np.float32), box=(32, 1)), ("commit", 0)
+    for script in ([empty], [empty, ("wait", 0)], [*stores_of(0), ("wait", 0), empty],
+                   [*stores_of(0), empty, ("read", 1)], [empty, *stores_of(0), ("wait", 0), empty, empty]):
+        clean(groups_kernel(script), maps, seeds=2)
+    for script in ([*stores_of(0), empty], [*stores_of(0), empty, ("wait", 2)]):
+        always(faults.CopyOutlivesBlock, groups_kernel(script), maps, seeds=2, source="_store(",
+               words="nobody has waited for the TMA store")  # fmt: skip
+
+
 def test_a_store_and_the_next_load_into_its_tile():
     def kernel(source, target, wait):
         tile = cuda.shared.array(32, float32, alignment=128)
@@ -920,7 +1023,7 @@ def test_cp_async_of_nothing_reads_nothing():
     clean(kernel, aligned(floats(4)), 0, block=1)
     expect(faults.OutOfRange, kernel, aligned(floats(4)), 1, block=1)
     for size in (17, -1):
-        expect(faults.BadCount, kernel, aligned(floats(4)), size, block=1, words="not 0..16")
+        expect(faults.BadSize, kernel, aligned(floats(4)), size, block=1, words="not 0..16")
 
 
 @pytest.mark.parametrize("dst, src", [(4, 0), (0, 4), (8, 8)])
@@ -1034,11 +1137,12 @@ def test_cp_async_is_no_work_of_the_async_proxy():
 def test_warp_specialisation_with_full_and_empty_barriers():
     """One producer warp, two consumer warps, three stages: the shape of a real kernel."""
     STAGES, ROWS = 3, 20
+    BARRIERS = 2 * STAGES
 
     @typed(types.void(types.uint64, types.Array(float32, 2, "C")), threads=96)
     def kernel(maps, out):
         tile = cuda.shared.array((STAGES, 64), float32, alignment=128)
-        bars = cuda.shared.array(2 * STAGES, uint64)
+        bars = cuda.shared.array(BARRIERS, uint64)
         full, at, tid = shared_address(bars), shared_address(tile), int32(cuda.threadIdx.x)
         empty = full + 8 * STAGES
         if tid == 0:

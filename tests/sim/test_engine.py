@@ -12,11 +12,21 @@ import numpy as np
 import pytest
 from greenlet import greenlet
 from helpers import LANDINGS, expect, fault_of, floats, maps_of, nans, run
-from numba import cuda, float32, int32, types, uint32
+from numba import cuda, float32, int32, types, uint32, uint64
 from ring import THREADS, arguments, ring
 
 from numba_deform.compiler import kernel as typed
-from numba_deform.device.memory import ld_global_b32, shared_address, st_global_b32
+from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.memory import (
+    global_address,
+    ld_global_b32,
+    shared_address,
+    st_global_b32,
+    st_release_cta_shared_b32,
+)
+from numba_deform.device.pipeline import flag_wait, mbarrier_wait
+from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import Report, SimFault, simulate
 from numba_deform.engines.cpu.thread import Thread
@@ -61,8 +71,6 @@ def test_an_array_is_an_address_where_the_signature_says_so():
 
     @cuda.jit(device=True)
     def cuda_address(array):
-        from numba_deform.device.memory import global_address
-
         return global_address(array)
 
     same = floats(4)
@@ -93,10 +101,9 @@ def test_numpy_integers_do_not_overflow_in_a_kernel():
 ARGUMENT_ERRORS = {
     "too few": (add_one, (floats(4),), "add_one takes 2 arguments (values, out), 1 were given"),
     "too many": (add_one, (floats(4),) * 3, "add_one takes 2 arguments (values, out), 3 were given"),
-    "not contiguous": (add_one, (floats(8)[::2], floats(4)),
-                       "argument values must be C-contiguous; pass np.ascontiguousarray(...)"),
     "a list": (add_one, (floats(4), [1, 2]),
-               "argument out is a list; the CPU engine takes numbers, NumPy arrays and TensorMapArray"),
+               "argument out is a list; the CPU engine takes numbers, NumPy arrays and records, tuples"),
+    "a list in a tuple": (add_one, (floats(4), (1, [2])), "argument out[1] is a list; the CPU engine takes"),
     "nothing": (add_one, (None, floats(4)), "argument values is a NoneType; the CPU engine takes"),
     "objects": (add_one, (np.array([None]), floats(4)), "argument values has dtype object, which no"),
     "swapped bytes": (add_one, (floats(4).astype(">f4"), floats(4)), "argument values has dtype >f4"),
@@ -136,12 +143,11 @@ def test_launch_errors():
         with pytest.raises(ValueError) as caught:
             simulate(add_one, 1, 4, args, **options)
         assert str(caught.value).startswith(message)
-    for grid, block in ((2, (4, 4)), ((1, 1), 32), (1, 4.0)):
-        with pytest.raises(
-            ValueError, match="must be an integer; the CPU engine has one dimension"
-        ):
+    for grid, block in ((2, (4, 4, 1, 1)), ((), 32), (1, 4.0), (1, (4, 4.0)), ("1", 4)):
+        with pytest.raises(ValueError, match="must be an integer, or a tuple of up to three"):
             simulate(add_one, grid, block, args)
-    for grid, block in ((0, 4), (-1, 4), (1, 0), (1, 1025), (1, -3)):
+    wrong = (0, 4), (-1, 4), (1, 0), (1, 1025), (1, -3), (1, (32, 33)), (1, (1, 1, 65)), (1, (4, 0))
+    for grid, block in (*wrong, ((1, 65536), 1)):
         with pytest.raises(faults.BadLaunch) as caught:
             simulate(add_one, grid, block, args)
         assert f"grid={grid}, block={block}" in str(caught.value)
@@ -269,6 +275,88 @@ def test_the_same_seed_gives_the_same_events(landing):
     assert events != ring_events(4, landing)
 
 
+def twelve_words():
+    data = np.zeros(16, np.uint32)
+    return data[-(data.ctypes.data % 16) // 4 % 4 :][:12]
+
+
+ROUNDS = 30
+
+
+def three_copies(data):
+    """Three copies are issued, many rounds of a barrier follow, and only then are the copies waited for."""
+    tile = cuda.shared.array((3, 4), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    bar, tid = shared_address(bars), cuda.threadIdx.x
+    if tid == 0:
+        for i in range(4):
+            mbarrier_init(bar + 8 * i, 1)
+        fence_mbarrier_init()
+        for i in range(3):
+            mbarrier_arrive_expect_tx(bar + 8 * i, 16)
+            cp_async_bulk_load(shared_address(tile) + 16 * i, global_address(data) + 16 * i, 16, bar + 8 * i)
+    for i in range(ROUNDS):
+        cuda.syncthreads()
+        if tid == 0:
+            mbarrier_arrive_expect_tx(bar + 24, 0)
+        mbarrier_wait(bar + 24, i & 1)
+    for i in range(3):
+        mbarrier_wait(bar + 8 * i, 0)
+
+
+def landings(seed):
+    """{copy: the round in which it lands}, in the order of landing."""
+    events = simulate(three_copies, 1, 32, (twelve_words(),), seed=seed, landing="random", trace=True).events
+    rounds, found = 0, {}
+    for event in events:
+        rounds += event.kind == "complete" and event.barrier == "bars[3]"
+        if event.kind == "flight":
+            found[event.barrier] = rounds
+    return found
+
+
+def test_random_landings_are_spread_over_the_run():
+    found = [landings(seed) for seed in range(10)]
+    assert found == [landings(seed) for seed in range(10)]
+    for bar in ("bars[0]", "bars[1]", "bars[2]"):
+        when = {rounds[bar] for rounds in found}
+        assert min(when) == 0 and max(when) == ROUNDS and len(when) > 2
+    assert len({tuple(rounds) for rounds in found}) > 3  # orders
+
+
+def ping_pong(data, rounds):
+    """Two threads poll each other's flag while a copy is in flight."""
+    tile = cuda.shared.array(4, uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    flags = cuda.shared.array(2, uint32)
+    bar, flag, tid = shared_address(bars), shared_address(flags), cuda.threadIdx.x
+    flags[tid] = 0
+    if tid == 0:
+        mbarrier_init(bar, 1)
+        mbarrier_init(bar + 8, 1)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(bar, 16)
+        cp_async_bulk_load(shared_address(tile), global_address(data), 16, bar)
+    cuda.syncwarp()
+    for i in range(rounds):
+        if tid == 0:
+            st_release_cta_shared_b32(flag, i + 1)
+            flag_wait(flag + 4, i + 1)
+        else:
+            flag_wait(flag, i + 1)
+            st_release_cta_shared_b32(flag + 4, i + 1)
+    if tid == 0:
+        mbarrier_arrive_expect_tx(bar + 8, 0)
+    mbarrier_wait(bar, 0)
+
+
+def test_a_late_copy_lands_when_those_who_poll_get_no_further():
+    for seed in range(3):
+        events = simulate(ping_pong, 1, 2, (twelve_words(), 5), seed=seed, trace=True).events
+        kinds = [(e.kind, e.barrier) for e in events]
+        assert kinds.index(("flight", "bars[0]")) > kinds.index(("complete", "bars[1]"))
+
+
 @pytest.mark.parametrize("landing", LANDINGS)
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_times_of_events(landing, seed):
@@ -347,29 +435,35 @@ def bad_kernels():
     return [deadlock, race, error, endless]
 
 
-def alive():
-    gc.collect()
-    return [o for o in gc.get_objects() if isinstance(o, Thread)]
+@pytest.fixture
+def made(monkeypatch):
+    """Weak references to the threads that are made during the test."""
+    references, make = [], Thread.__init__
+
+    def init(thread, *args):
+        make(thread, *args)
+        references.append(weakref.ref(thread))
+
+    monkeypatch.setattr(Thread, "__init__", init)
+    return references
 
 
 @pytest.mark.parametrize("kernel", bad_kernels(), ids=lambda k: k.__name__)
-def test_no_thread_is_left_after_a_fault(kernel):
-    before = {id(t) for t in alive()}  # of a fault that another test keeps
+def test_no_thread_is_left_after_a_fault(kernel, made):
     out = np.zeros(32, np.float32)
     fault = fault_of(kernel, out, timeout=0.5 if kernel.__name__ == "endless" else 600)
-    threads = [t for t in alive() if id(t) not in before]
-    assert threads and all(t.dead for t in threads)
-    gone = [weakref.ref(t) for t in threads]
+    threads = [r() for r in made if r() is not None]
+    assert threads and all(thread.dead for thread in threads)
     del fault, threads
     gc.collect()
-    assert all(r() is None for r in gone)
+    assert all(r() is None for r in made)
 
 
-def test_no_thread_is_left_after_a_clean_run():
-    before = {id(t) for t in alive()}
+def test_no_thread_is_left_after_a_clean_run(made):
     args, _ = arguments(8)
     simulate(ring(), 1, THREADS, args, schedules=2)
-    assert all(id(t) in before for t in alive())
+    gc.collect()
+    assert made and all(r() is None for r in made)
 
 
 def test_no_watching_thread_is_left():
@@ -514,13 +608,13 @@ def test_casts():
 
 
 def test_names_imported_from_numba_cuda():
-    from numba.cuda import atomic, grid, shared, syncthreads
+    from numba.cuda import grid, syncthreads
 
     def kernel(out):
-        tile = shared.array(32, int32)
+        tile = cuda.shared.array(32, int32)
         tile[cuda.threadIdx.x] = 1
         syncthreads()
-        atomic.add(out, 0, tile[31 - cuda.threadIdx.x] + 0 * grid(1))
+        cuda.atomic.add(out, 0, tile[31 - cuda.threadIdx.x] + 0 * grid(1))
 
     out = np.zeros(1, np.int32)
     run(kernel, out)
@@ -550,10 +644,12 @@ def test_a_step_of_a_thread_takes_few_calls():
         nonlocal calls
         calls += event == "call"
 
+    kernel = ring()
+    simulate(kernel, 1, THREADS, args)  # types are inferred once
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        simulate(ring(), 1, THREADS, args)
+        simulate(kernel, 1, THREADS, args)
     finally:
         sys.setprofile(before)
     assert THREADS * 32 < calls < 40 * THREADS * 32

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from helpers import LANDINGS
+from helpers import LANDINGS, untyped  # noqa: F401
 from numba import cuda, uint32, uint64
 
 from numba_deform.course.bugs import BUGS
@@ -17,6 +17,7 @@ from numba_deform.device.mbarrier import (
     mbarrier_init,
     mbarrier_inval,
     mbarrier_test_wait_parity,
+    mbarrier_try_wait_parity,
 )
 from numba_deform.device.memory import (
     global_address,
@@ -32,6 +33,9 @@ from numba_deform.engines.cpu import SimFault, explore, simulate
 from numba_deform.engines.cpu.engine import Grid
 from numba_deform.engines.cpu.explore import Exploration, outcomes
 from numba_deform.engines.cpu.interleave import Schedule
+
+# A kernel here runs a program that it is given as a list, which Numba does not compile.
+pytestmark = pytest.mark.usefixtures("untyped")
 
 
 def program_kernel(program, counts, lane=1):
@@ -68,6 +72,8 @@ def program_kernel(program, counts, lane=1):
                 mbarrier_wait(bar + 8 * n, more[0])
             elif what == "test":
                 seen = 1 + mbarrier_test_wait_parity(bar + 8 * n, more[0])
+            elif what == "try":
+                seen = 1 + mbarrier_try_wait_parity(bar + 8 * n, more[0])
             elif what == "expect":
                 mbarrier_expect_tx(bar + 8 * n, 16)
             elif what == "arm":
@@ -129,9 +135,9 @@ def found(program, counts, reduced, limit, by_thread=True, lane=1):
 def random_program(rng, actors):
     ops = rng.choice(["all", "barriers", "flags", "copies", "right", "right"])
     kinds = {
-        "all": "arrive wait test arm copy get set add load store sync expect tile drop inval".split(),
-        "barriers": "arrive arrive wait wait test drop sync meet syncthreads inval load store".split(),
-        "right": "arrive wait wait test set get add cas sync".split(),
+        "all": "arrive wait test try arm copy get set add load store sync expect tile drop inval".split(),
+        "barriers": "arrive arrive wait wait test try drop sync meet syncthreads inval load store".split(),
+        "right": "arrive wait wait test try set get add cas sync".split(),
         "flags": "set get spin add cas load store syncwarp".split(),
         "copies": "arm copy wait wait arrive expect tile test".split(),
     }[ops]
@@ -142,6 +148,7 @@ def random_program(rng, actors):
             what, n = rng.choice(kinds), rng.randrange(rng.choice([1, 2]))
             more = {
                 "wait": (rng.choice([0, 0, 1]),), "test": (rng.choice([0, 0, 1]),),
+                "try": (rng.choice([0, 0, 1]),),
                 "copy": (rng.randrange(3),), "set": (rng.choice([1, 2]),), "spin": (1,),
                 "cas": (rng.randrange(2), rng.randrange(3)), "sync": (1,), "meet": (1,),
                 "syncwarp": (rng.choice([3, (1 << actors) - 1]),),
@@ -268,6 +275,253 @@ def test_a_fault_that_needs_one_order():
     assert str(replay(half_way, 64, (out,), caught.value.seed)) == str(caught.value)
 
 
+def tried(retries, fall_through):
+    """A kernel whose second warp tries a wait so often, and then reads, or not if all were in vain."""
+
+    def kernel(data, out):
+        tile = cuda.shared.array(4, uint32, alignment=128)
+        bars = cuda.shared.array(1, uint64)
+        bar, tid = shared_address(bars), cuda.threadIdx.x
+        if tid == 0:
+            mbarrier_init(bar, 1)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if tid == 0:
+            mbarrier_arrive_expect_tx(bar, 16)
+            cp_async_bulk_load(shared_address(tile), global_address(data), 16, bar)
+            mbarrier_wait(bar, 0)
+        elif tid >= 32:
+            done = fall_through
+            for _ in range(retries):
+                if mbarrier_try_wait_parity(bar, 0):
+                    done = True
+                    break
+            if done:
+                out[tid % 32] = tile[0]
+
+    return kernel
+
+
+def counts(out):
+    """A spin that counts its attempts, on a flag that another warp sets."""
+    flags, tid, attempts = cuda.shared.array(1, uint32), cuda.threadIdx.x, 0
+    if tid == 0:
+        flags[0] = 0
+    cuda.syncthreads()
+    if tid == 32:
+        st_release_cta_shared_b32(shared_address(flags), 1)
+    elif tid == 0:
+        while ld_acquire_cta_shared_b32(shared_address(flags)) == 0:
+            attempts += 1
+        out[0] = 1
+
+
+def either(out):
+    """A wait for one of two barriers; only the second completes."""
+    bars, tid = cuda.shared.array(2, uint64), cuda.threadIdx.x
+    bar = shared_address(bars)
+    if tid == 0:
+        mbarrier_init(bar, 1)
+        mbarrier_init(bar + 8, 1)
+    cuda.syncthreads()
+    if tid == 0:
+        mbarrier_arrive(bar + 8)
+    elif tid == 32:
+        while mbarrier_try_wait_parity(bar, 0) == 0:
+            if mbarrier_try_wait_parity(bar + 8, 0):
+                break
+        out[0] = 1
+
+
+@pytest.mark.parametrize("kernel", [counts, either])
+def test_a_poll_leaves_the_others_their_turn(kernel):
+    out = np.zeros(1, np.int64)
+    result = explore(kernel, 1, 64, (out,), timeout=10)
+    assert result.complete and result.results == 1 and out[0] == 1
+
+
+def aligned(words):
+    data = np.arange(1, words + 5, dtype=np.uint32)
+    return data[-(data.ctypes.data % 16) // 4 % 4 :][:words]
+
+
+@pytest.mark.parametrize("retries", [1, 2, 5])
+def test_a_try_wait_gives_up(retries):
+    args = aligned(4), np.zeros(32, np.int64)
+    simulate(tried(retries, True), 1, 64, args)  # in this order it does not
+    with pytest.raises(faults.InFlightRead) as caught:
+        explore(tried(retries, True), 1, 64, args, limit=20)
+    assert "tile[0]" in caught.value.source
+    again = replay(tried(retries, True), 64, args, caught.value.seed)
+    assert str(again) == str(caught.value)
+    result = explore(tried(retries, False), 1, 64, (aligned(4), np.zeros(32, np.int64)))
+    assert result.complete and result.results == 2 and result.schedules < 50
+
+
+def counted(data, out):
+    """Waits that count their attempts, and look elsewhere in between."""
+    bars, flags = cuda.shared.array(2, uint64), cuda.shared.array(1, uint32)
+    bar, tid = shared_address(bars), cuda.threadIdx.x
+    if tid == 0:
+        mbarrier_init(bar, 1)
+        mbarrier_init(bar + 8, 1)
+        flags[0] = 0
+    cuda.syncthreads()
+    tries = 0
+    if tid == 0:
+        mbarrier_arrive(bar)
+        while mbarrier_try_wait_parity(bar + 8, 0) == 0:
+            tries += 1
+        out[0] = ld_acquire_cta_shared_b32(shared_address(flags))
+    elif tid == 32:
+        while mbarrier_try_wait_parity(bar, 0) == 0:
+            if tries == 1:
+                st_release_cta_shared_b32(shared_address(flags), tries)
+            tries += 1
+        mbarrier_arrive(bar + 8)
+
+
+def test_waits_that_do_something_meanwhile():
+    args = aligned(4), np.zeros(32, np.int64)
+    result = explore(counted, 1, 64, args)
+    assert result.complete and result.results > 1
+
+
+def two_locks(second, take):
+    """Each warp takes two locks: warp 0 first lock 0, warp 1 first lock ``second``."""
+
+    def kernel(out):
+        locks = cuda.shared.array(2, uint32)
+        tid = cuda.threadIdx.x
+        if tid < 2:
+            locks[tid] = 0
+        cuda.syncthreads()
+        if tid % 32 == 0:
+            first = second if tid else 0
+            while take(locks, first) != 0:
+                pass
+            while take(locks, 1 - first) != 0:
+                pass
+            cuda.threadfence_block()
+            out[0] += 1
+            cuda.threadfence_block()
+            cuda.atomic.exch(locks, 1 - first, 0)
+            cuda.atomic.exch(locks, first, 0)
+
+    return kernel
+
+
+@cuda.jit(device=True)
+def by_cas(locks, i):
+    return cuda.atomic.cas(locks, i, 0, 1)
+
+
+@cuda.jit(device=True)
+def by_exch(locks, i):
+    return cuda.atomic.exch(locks, i, 1)
+
+
+@pytest.mark.parametrize("take", [by_cas, by_exch])
+def test_locks_in_opposite_orders(take):
+    out = np.zeros(1, np.int64)
+    simulate(two_locks(1, take), 1, 64, (out,), schedules=20)
+    with pytest.raises(faults.Livelock) as caught:
+        explore(two_locks(1, take), 1, 64, (out,), limit=50)
+    text = str(caught.value)
+    assert "waits on locks[byte 4]\n       -> B (thread 32): wrote it before" in text
+    assert "waits on locks[byte 0]\n       -> A (thread 0): wrote it before" in text
+    assert "circle: A -> B -> A" in text
+    out[0] = 0
+    result = explore(two_locks(0, take), 1, 64, (out,))
+    assert result.complete and result.schedules > 1 and out[0] == 2
+
+
+def pairs(numbers):
+    """Two pairs of warps exchange words behind named barriers with these numbers."""
+
+    def kernel(out):
+        words, tid = cuda.shared.array(128, uint32), cuda.threadIdx.x
+        words[tid] = tid
+        bar_sync(numbers[tid // 64], 64)
+        out[tid] = words[tid ^ 32]
+
+    return kernel
+
+
+def test_pairs_that_share_a_named_barrier():
+    out = np.zeros(128, np.int64)
+    simulate(pairs((1, 1)), 1, 128, (out,))  # in this order the right ones meet
+    with pytest.raises(faults.DataRace) as caught:
+        explore(pairs((1, 1)), 1, 128, (out,), limit=10)
+    assert "words[tid ^ 32]" in caught.value.source
+    result = explore(pairs((1, 2)), 1, 128, (out,))
+    assert result.complete and list(out) == [tid ^ 32 for tid in range(128)]
+
+
+def meet(blocks):
+    """A barrier of the grid, twice; the blocks that come are ``blocks``."""
+
+    def kernel(state, out, seen):
+        for i in range(2):
+            if cuda.threadIdx.x == 0:
+                out[cuda.blockIdx.x, i] = 1 + i
+                cuda.threadfence()
+                cuda.atomic.add(state, 0, 1)
+                while cuda.atomic.add(state, 0, 0) < blocks * (i + 1):
+                    pass
+                cuda.threadfence()
+            cuda.syncthreads()
+            if cuda.threadIdx.x == 40:
+                seen[cuda.blockIdx.x] += out[1 - cuda.blockIdx.x, i]
+
+    return kernel
+
+
+def test_blocks_that_wait_for_each_other():
+    def args():
+        return np.zeros(1, np.int32), np.zeros((2, 2), np.int32), np.zeros(2, np.int32)
+
+    result = explore(meet(2), 2, 64, args(), limit=50)
+    assert result.schedules > 1 and result.results == 1
+    assert "of 2 warps in each of 2 blocks, those after it in one piece" in str(result)
+    with pytest.raises(faults.Livelock) as caught:
+        explore(meet(3), 2, 64, args(), limit=50)
+    assert "blocks 0-1 all poll" in str(caught.value)
+
+
+def a_lock_for_each_block(second):
+    """A block takes two locks in global memory: block 0 first lock 0, block 1 first lock ``second``."""
+
+    def kernel(locks, out):
+        if cuda.threadIdx.x == 0:
+            first = second if cuda.blockIdx.x else 0
+            while cuda.atomic.cas(locks, first, 0, 1) != 0:
+                pass
+            while cuda.atomic.cas(locks, 1 - first, 0, 1) != 0:
+                pass
+            cuda.threadfence()
+            out[0] += 1
+            cuda.threadfence()
+            cuda.atomic.exch(locks, 1 - first, 0)
+            cuda.atomic.exch(locks, first, 0)
+
+    return kernel
+
+
+def test_locks_of_blocks_in_opposite_orders():
+    def fresh():
+        return np.zeros(2, np.int32), np.zeros(1, np.int32)
+
+    simulate(a_lock_for_each_block(1), 2, 32, fresh(), schedules=20)
+    with pytest.raises(faults.Livelock) as caught:
+        explore(a_lock_for_each_block(1), 2, 32, fresh(), limit=20)
+    assert "blocks 0-1 all poll" in str(caught.value)
+    assert str(replay(a_lock_for_each_block(1), 32, fresh(), caught.value.seed, 2)) == str(caught.value)
+    args = fresh()
+    result = explore(a_lock_for_each_block(0), 2, 32, args)
+    assert result.complete and result.schedules > 2 and args[1][0] == 2
+
+
 def replay(kernel, threads, args, seed, grid=1, shared_bytes=0):
     with pytest.raises(SimFault) as caught:
         simulate(kernel, grid, threads, args, shared_bytes, seed=seed)
@@ -335,7 +589,8 @@ def test_the_statement_of_what_was_covered():
     )
     assert explore(kernel, 1, 96, (out,), limit=1).schedules == 1
     result = explore(kernel, 2, 64, (out,))
-    assert "of 2 warps in each of 2 blocks, one block after the other: 4 schedules" in str(result)
+    assert "of 2 warps in each of 2 blocks, those after it in one piece at any moment" in str(result)
+    assert result.schedules == 8
     assert "the lanes of a warp go in step" in str(result)
 
 

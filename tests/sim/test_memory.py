@@ -2,7 +2,20 @@
 
 import numpy as np
 import pytest
-from helpers import LANDINGS, aligned, always, clean, expect, fault_of, floats, nans, run
+from helpers import (
+    LANDINGS,
+    aligned,
+    always,
+    clean,
+    device,
+    expect,
+    fault_of,
+    floats,
+    nans,
+    run,
+    syncthreads,
+    syncwarp,
+)
 from numba import cuda, float32, int8, int32, int64, types, uint8, uint16, uint32, uint64
 
 from numba_deform.compiler import kernel as typed
@@ -106,7 +119,13 @@ def test_shared_arrays_too_large():
     expect(faults.BadLaunch, both, nans(1), block=1, shared_bytes=227 * 1024 - 39999,
            words="at most 232448")  # fmt: skip
     expect(faults.BadLaunch, both, nans(1), shared_bytes=227 * 1024 + 1, words="dynamic")
-    bad = lambda: cuda.shared.array(4, uint8, alignment=24)  # noqa: E731
+
+
+def test_an_alignment_that_is_none():
+    def bad():
+        tile = cuda.shared.array(4, uint8, alignment=24)
+        tile[0] = 1
+
     expect(faults.KernelError, bad, words="alignment=24 is not a power of two")
 
 
@@ -325,6 +344,9 @@ GLOBAL = {
     "st_global_v4": (16, lambda a: m.st_global_v4(a, 1, 2, 3, 4)),
     "st_global_L1_no_allocate_v4": (16, lambda a: m.st_global_L1_no_allocate_v4(a, 1, 2, 3, 4)),
     "ld_acquire_gpu_global_b32": (4, lambda a: m.ld_acquire_gpu_global_b32(a)),
+    "ld_relaxed_gpu_global_b32": (4, lambda a: m.ld_relaxed_gpu_global_b32(a)),
+    "ld_acquire_cta_global_b32": (4, lambda a: m.ld_acquire_cta_global_b32(a)),
+    "st_release_cta_global_b32": (4, lambda a: m.st_release_cta_global_b32(a, 1)),
     "st_release_gpu_global_b32": (4, lambda a: m.st_release_gpu_global_b32(a, 1)),
 }
 
@@ -337,6 +359,7 @@ def test_the_two_tables_are_complete():
 @pytest.mark.parametrize("name", SHARED)
 def test_shared_accesses_by_address(name):
     size, call = SHARED[name]
+    call = device(call)
 
     def kernel(offset):
         tile = cuda.shared.array(64, uint8, alignment=16)
@@ -348,7 +371,7 @@ def test_shared_accesses_by_address(name):
         run(kernel, offset, block=1)
     for offset in (1, size // 2, size + 1):
         expect(faults.Misaligned, kernel, offset, block=1,
-               words=[f"tile[byte {offset}]", f"not a multiple of {size}"], source="call(")  # fmt: skip
+               words=[f"tile[byte {offset}]", f"not a multiple of {size}"], source=f"{name}(")  # fmt: skip
     for offset in (64, -16, 1 << 20, -(1 << 20), (1 << 33) - 16):
         expect(faults.OutOfRange, kernel, offset, block=1, words="no array is there")
 
@@ -357,6 +380,7 @@ def test_shared_accesses_by_address(name):
 @pytest.mark.parametrize("elements", [16, 4096])  # with and without records from the start
 def test_global_accesses_by_address(name, elements):
     size, call = GLOBAL[name]
+    call = device(call)
 
     @typed(types.void(u64, types.int64), threads=1)
     def kernel(array, offset):
@@ -457,9 +481,9 @@ def test_read_after_write():
            words=["reads tile[byte", "nothing orders the write before the read"],
            source="out[tid] = tile[tid ^ 1]")  # fmt: skip
     out = nans(64)
-    clean(make(cuda.syncthreads), out, block=64)
+    clean(make(syncthreads), out, block=64)
     np.testing.assert_array_equal(out, np.arange(64) ^ 1)
-    clean(make(cuda.syncwarp), nans(64), block=64)  # the neighbour is in the same warp
+    clean(make(syncwarp), nans(64), block=64)  # the neighbour is in the same warp
     clean(make(barrier_of_warps(1, 64)), nans(64), block=64)
 
 
@@ -477,8 +501,8 @@ def test_write_after_write():
     always(faults.DataRace, make(no_barrier), nans(64), block=64,
            words=["writes tile[byte", "nothing orders the two writes"])  # fmt: skip
     # Another warp's element: a warp's barrier is not enough.
-    always(faults.DataRace, make(cuda.syncwarp), nans(64), block=64)
-    clean(make(cuda.syncthreads), nans(64), block=64)
+    always(faults.DataRace, make(syncwarp), nans(64), block=64)
+    clean(make(syncthreads), nans(64), block=64)
     clean(make(barrier_of_warps(3, 64)), nans(64), block=64)
 
 
@@ -497,7 +521,7 @@ def test_write_after_read():
 
     always(faults.DataRace, make(no_barrier), nans(32),
            words="tile[byte")  # fmt: skip
-    for barrier in (cuda.syncwarp, cuda.syncthreads, barrier_of_warps(1, 32)):
+    for barrier in (syncwarp, syncthreads, barrier_of_warps(1, 32)):
         clean(make(barrier), nans(32))
 
 
@@ -649,30 +673,27 @@ def test_a_wide_access_over_narrow_ones():
         return kernel
 
     out = np.zeros(16, np.uint32)
-    clean(make(cuda.syncwarp), out)
+    clean(make(syncwarp), out)
     np.testing.assert_array_equal(out.view(np.uint16), np.arange(32))
     always(faults.DataRace, make(no_barrier), out)
 
 
 def test_a_wide_write_sees_every_reader_below():
-    def make(barrier):
-        def kernel(out):
-            words = cuda.shared.array(4, uint32, alignment=16)
-            tid = cuda.threadIdx.x
-            if tid == 0:
-                m.st_shared_v4(m.shared_address(words), 1, 2, 3, 4)
-            cuda.syncthreads()
-            if tid < 4:
-                out[tid] = words[tid]  # four readers of four bytes each
-            if tid < 3:
-                barrier(0b111)
-            if tid == 0:
-                m.st_shared_v4(m.shared_address(words), 1, 2, 3, 4)
-
-        return kernel
+    def kernel(out):
+        words = cuda.shared.array(4, uint32, alignment=16)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            m.st_shared_v4(m.shared_address(words), 1, 2, 3, 4)
+        cuda.syncthreads()
+        if tid < 4:
+            out[tid] = words[tid]  # four readers of four bytes each
+        if tid < 3:
+            cuda.syncwarp(0b111)
+        if tid == 0:
+            m.st_shared_v4(m.shared_address(words), 1, 2, 3, 4)
 
     # Thread 3 takes no part in the barrier.
-    always(faults.DataRace, make(cuda.syncwarp), np.zeros(4, np.uint32), words="thread 3 read")
+    always(faults.DataRace, kernel, np.zeros(4, np.uint32), words="thread 3 read")
 
 
 def test_many_readers_one_of_them_unordered():
@@ -738,8 +759,8 @@ def test_global_races_in_a_block(elements):
     for pair in ((write, read), (read, write), (write, write_by_address), (write_by_address, read)):
         always(faults.DataRace, make(no_barrier, *pair), floats(elements), block=64,
                words="array[byte 0]", seeds=2)  # fmt: skip
-        always(faults.DataRace, make(cuda.syncwarp, *pair), floats(elements), block=64, seeds=2)
-        clean(make(cuda.syncthreads, *pair), floats(elements), block=64, seeds=2)
+        always(faults.DataRace, make(syncwarp, *pair), floats(elements), block=64, seeds=2)
+        clean(make(syncthreads, *pair), floats(elements), block=64, seeds=2)
     clean(make(no_barrier, read, read), floats(elements), block=64)
 
 
@@ -1134,7 +1155,7 @@ def test_knowledge_passes_on_through_flags_and_barriers():
            words="thread 5 of block 0 wrote")  # fmt: skip
 
 
-@pytest.mark.parametrize("fence", [cuda.threadfence, fence_acq_rel_gpu])
+@pytest.mark.parametrize("fence", [device(lambda: cuda.threadfence()), fence_acq_rel_gpu])
 def test_the_last_block_adds_up(fence):
     """The classic: partial sums, a fence, a ticket; the block with the last ticket reads them all."""
 

@@ -81,7 +81,7 @@ FAMILIES = {  # one of each kernel, with a small block
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("padded", [False, True], ids=["dense", "padded"])
+@pytest.mark.parametrize("padded", [False, pytest.param(True, marks=full)], ids=["dense", "padded"])
 @each_size
 def test_types_and_layouts(name, dtype, padded, size):
     inputs = small(dtype=dtype, padded=padded, **size).generate(seed=2)
@@ -90,8 +90,11 @@ def test_types_and_layouts(name, dtype, padded, size):
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize(
-    ("channels", "dtype"), [(8, "float16"), (24, "float16"), (128, "bfloat16"), (4, "float32")]
-)
+    ("channels", "dtype"), [
+        (8, "float16"), pytest.param(24, "float16", marks=full), (128, "bfloat16"),
+        pytest.param(4, "float32", marks=full),
+    ]
+)  # fmt: skip
 @each_size
 def test_channels(name, channels, dtype, size):
     inputs = small(channels=channels, dtype=dtype, **{**size, "num_query": 3}).generate(seed=3)
@@ -108,9 +111,20 @@ def test_clean_over_schedules(name, stages, landing, schedules):
     check(inputs, name, options, threads=32, min_blocks=0, **parameters)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_any_shape(data):
+    check_a_shape(data)
+
+
+@full
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_shape_of_many(data):
+    check_a_shape(data)
+
+
+def check_a_shape(data):
     """Odd sizes, 1x1 levels, locations that are far outside or no number at all."""
     size = st.integers(1, 6)
     levels = data.draw(st.lists(st.tuples(size, size), min_size=1, max_size=3))

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from helpers import run
-from numba import cuda, int32, uint32
+from numba import cuda, int32, types, uint32
 
+from numba_deform.compiler import kernel as typed
 from numba_deform.device.pipeline import barrier_count, first_state, make_advance
 from numba_deform.device.registers import setmaxnreg_dec, setmaxnreg_inc
 from numba_deform.engines import faults
@@ -60,6 +61,61 @@ def move(give, take, odd=-1):
 
 def test_registers_move():
     move(40, 216)
+
+
+MEET = ("meet", 0)
+
+
+def roles(steps, **limits):
+    """Run a kernel whose warpgroup g executes steps[g]."""
+
+    def kernel(out: types.int32[:]):
+        for word, count in steps[cuda.threadIdx.x >> 7]:
+            if word == "dec":
+                setmaxnreg_dec(uint32(count))
+            elif word == "inc":
+                setmaxnreg_inc(uint32(count))
+            else:
+                cuda.syncthreads()
+
+    threads = 128 * len(steps)
+    for seed in range(4):
+        run(typed(threads=threads, **limits)(kernel), np.zeros(1, np.int32), block=threads, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("steps", "limits"),
+    [
+        ([[("inc", 240)], [("dec", 24)], [("inc", 240)]], {}),  # 3 x 168 = 24 + 2 x 240
+        ([[("inc", 216)], [("dec", 40), MEET]], {}),  # the first waits; its end is enough for the barrier
+        ([[("inc", 88)], [("dec", 40)]], {"min_blocks": 4}),
+        ([[("inc", 160)], [("dec", 96)]], {"max_registers": 128}),
+        ([[("inc", 104), MEET], [MEET]], {"max_registers": 100}),  # given out by eight
+        ([[("inc", 256)], []], {}),  # 256 threads may have as many
+        ([[("dec", 40), MEET, ("inc", 88)], [MEET]], {}),
+        ([[("inc", 256)]], {}),
+    ],
+)
+def test_registers_that_the_block_has(steps, limits):
+    roles(steps, **limits)
+
+
+@pytest.mark.parametrize(
+    ("steps", "limits", "words"),
+    [
+        ([[("inc", 240), MEET], [("dec", 32), MEET], [("inc", 240), MEET]], {}, "1024 registers that nobody"),
+        ([[MEET], [("inc", 176), MEET], [MEET]], {}, "waits on 176 registers a thread"),
+        ([[("inc", 72), MEET], [MEET]], {"min_blocks": 4}, "began with at most 64"),
+        ([[("inc", 112), MEET], [MEET]], {"max_registers": 100}, "at most 104"),
+        ([[("dec", 176)], [], []], {}, "setmaxnreg.dec 176, where a thread has 168 at most"),
+        ([[("inc", 240)], [], []], {}, "2304 registers that nobody"),  # an exit gives nothing back
+        ([[("dec", 40), ("dec", 48)], []], {}, "setmaxnreg.dec 48, where a thread has 40"),
+        ([[("dec", 40), ("inc", 32)], []], {}, "setmaxnreg.inc 32, where a thread has 40"),
+    ],
+)
+def test_registers_that_the_block_does_not_have(steps, limits, words):
+    with pytest.raises(faults.RegisterMisuse, match=words):
+        roles(steps, **limits)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from helpers import LANDINGS, run
+from helpers import LANDINGS, run, untyped  # noqa: F401
 from numba import cuda, uint8, uint16, uint32, uint64
 
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init
@@ -21,6 +21,10 @@ from numba_deform.engines import faults
 
 THREADS = (0, 1, 2, 32, 33, 34)
 ROUNDS = 6
+
+
+# A kernel here runs a program that it is given as a list, which Numba does not compile.
+pytestmark = pytest.mark.usefixtures("untyped")
 
 
 def random_program(rng):

@@ -18,14 +18,22 @@ from numba_deform.device.mbarrier import (
     mbarrier_test_wait_parity,
 )
 from numba_deform.device.memory import (
+    cp_async_cg_16,
+    cp_async_commit_group,
+    cp_async_wait_group,
     global_address,
     ld_acquire_cta_shared_b32,
     shared_address,
     st_release_cta_shared_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import bar_sync, fence_mbarrier_init
-from numba_deform.device.tma import cp_async_bulk_load
+from numba_deform.device.sync import bar_sync, fence_mbarrier_init, fence_proxy_async
+from numba_deform.device.tma import (
+    cp_async_bulk_commit_group,
+    cp_async_bulk_load,
+    cp_async_bulk_store,
+    cp_async_bulk_wait_group_read,
+)
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, simulate
 from numba_deform.engines.waiting import GROUPS, WIDTH, Wait, blame, circles, draw
@@ -74,7 +82,7 @@ FIELDS = {
     "no_empty_wait": ("bars[0]", "phase 1, pending 0 of 1, tx-count 256", None),
     "parity_inverted": ("bars[0]", "phase 0, pending 0 of 1, tx-count 128", None),
     "exit_in_flight": ("bars[0]", "phase 3, pending 0 of 1, tx-count 128", (0,)),
-    "index_past_array": ("shared address 0x5a8", None, (0,)),
+    "index_past_array": ("shared address 0x5e8", None, (0,)),
     "misaligned_barrier": ("area[byte 132]", None, (0,)),
     "metadata_unwritten": (None, None, (30,)),  # a local array, which has no name
     "no_proxy_fence": ("tile[byte 0]", None, (0,)),
@@ -206,6 +214,116 @@ def test_faults_can_be_pickled():
         assert vars(again) == vars(fault)
         assert str(again) == str(fault) and again.args == fault.args
     assert any(fault.waits for fault in caught)
+
+
+# --- groups ---------------------------------------------------------------------------------------
+READ, WRITE, EXIT = "reads", "writes", "exits"
+
+
+@pytest.mark.parametrize(
+    "steps, then, kind, said, cure",
+    [
+        ("", READ, faults.InFlightRead, "has not committed it", "Call cp_async_commit_group() and then"),
+        ("w", READ, faults.InFlightRead, "has not committed it", "Call cp_async_commit_group() and then"),
+        ("c", READ, faults.InFlightRead, "has not waited for its group", "Call cp_async_wait_group(0)"),
+        ("cs", READ, faults.InFlightRead, "has not waited for its group", "need a barrier (syncthreads) after"),
+        ("csw", READ, faults.InFlightRead, "nothing orders that wait", "between cp_async_wait_group and this"),
+        ("cw", READ, faults.InFlightRead, "nothing orders that wait", "between cp_async_wait_group and this"),
+        ("cs", WRITE, faults.DataRace, "has not waited for its group", "Call cp_async_wait_group(0)"),
+        ("", EXIT, faults.CopyOutlivesBlock, "has not committed it", "Call cp_async_commit_group() and then"),
+        ("c", EXIT, faults.CopyOutlivesBlock, "has not waited for its group", "Call cp_async_wait_group(0)"),
+    ],
+)
+def test_cp_async_is_explained_by_its_group(steps, then, kind, said, cure):
+    """Each thread copies 16 bytes and turns to those of its neighbour: c commits, w waits, s is syncthreads."""
+
+    def kernel(values, out):
+        tile = cuda.shared.array((64, 4), float32, alignment=16)
+        tid = cuda.threadIdx.x
+        cp_async_cg_16(shared_address(tile) + 16 * tid, global_address(values) + 16 * tid, 16)
+        for step in steps:
+            if step == "c":
+                cp_async_commit_group()
+            elif step == "w":
+                cp_async_wait_group(0)
+            else:
+                cuda.syncthreads()
+        cuda.nanosleep(100)  # all have issued
+        other = tid ^ 32
+        if then == READ:
+            out[tid] = tile[other, 0]
+        elif then == WRITE:
+            tile[other, 0] = 1
+
+    args = aligned(floats(256)), nans(64)
+    for landing in ("late", "earliest"):
+        fault = expect(kind, kernel, *args, block=64, words=[said, cure], landing=landing)
+        assert "full barrier" not in str(fault) and faults.DataRace.cure not in str(fault)
+
+
+def test_a_refill_by_cp_async_is_not_told_of_empty_barriers():
+    def kernel(values, out):
+        tile = cuda.shared.array(4, float32, alignment=16)
+        tid = cuda.threadIdx.x
+        for _ in range(2):
+            if tid == 0:
+                cp_async_cg_16(shared_address(tile), global_address(values), 16)
+                cp_async_commit_group()
+                cp_async_wait_group(0)
+            cuda.syncthreads()
+            out[tid] = tile[tid & 3]
+
+    fault = expect(faults.RefillRace, kernel, aligned(floats(4)), nans(64), block=64)
+    assert fault.cure == "Put a barrier (syncthreads) between the last read of these bytes and the cp.async."
+
+
+@pytest.mark.parametrize(
+    "steps, other, said, cure",
+    [
+        ("", False, "this thread has not committed it", "Call cp_async_bulk_commit_group() and then"),
+        ("c", False, "this thread has not waited for its group", "(its .read form is enough)"),
+        ("c", True, "thread 0 has not waited for its group", "need a barrier (syncthreads) after it"),
+        ("cr", True, "nothing orders that wait", "between cp_async_bulk_wait_group and this"),
+    ],
+)
+def test_a_write_under_a_bulk_store_is_explained_by_its_group(steps, other, said, cure):
+    def kernel(out):
+        tile = cuda.shared.array(4, float32, alignment=16)
+        tid = cuda.threadIdx.x
+        if tid == 0:
+            for i in range(4):
+                tile[i] = i
+            fence_proxy_async()
+            cp_async_bulk_store(global_address(out), shared_address(tile), 16)
+        cuda.syncwarp()
+        if tid == 0:
+            if "c" in steps:
+                cp_async_bulk_commit_group()
+            if "r" in steps:
+                cp_async_bulk_wait_group_read(0)
+        if other:
+            cuda.nanosleep(10)
+        if tid == int32(other):
+            tile[0] = 5
+
+    expect(faults.DataRace, kernel, aligned(nans(4)), words=["may still be reading", said, cure])
+
+
+def test_a_write_under_a_load_asks_for_a_wait():
+    def kernel(values, source):
+        bar = two_barriers(1, 1)
+        tile = cuda.shared.array(4, float32, alignment=16)
+        if cuda.threadIdx.x == 0:
+            mbarrier_arrive_expect_tx(bar, 16)
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bar)
+            if source:
+                values[1] = 1
+            else:
+                tile[1] = 1
+        mbarrier_wait(bar, 0)
+
+    expect(faults.DataRace, kernel, aligned(floats(4)), False, words="cure   Wait on bars[0], for the phase")
+    expect(faults.DataRace, kernel, aligned(floats(4)), True, words="cure   Wait on the barrier that the copy")
 
 
 # --- deadlocks ------------------------------------------------------------------------------------

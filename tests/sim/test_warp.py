@@ -5,6 +5,7 @@ import pytest
 from helpers import always, clean, expect, nans, run
 from numba import cuda, float32, int32, uint32
 
+from numba_deform.device.memory import global_address, st_global_b32
 from numba_deform.device.sync import (
     bar_sync,
     elect_sync,
@@ -13,6 +14,7 @@ from numba_deform.device.sync import (
     shfl_sync_idx_f32,
 )
 from numba_deform.engines import faults
+from numba_deform.engines.cpu import explore
 
 FULL = 0xFFFFFFFF
 LANES = np.arange(32)
@@ -41,11 +43,36 @@ def test_indices(grid, block):
     assert (report.blocks, report.threads, report.schedules) == (grid, block, 2)
 
 
-def test_more_dimensions_are_refused():
-    def grid2(out):
-        out[0] = cuda.grid(2)[0]
+@pytest.mark.parametrize("grid, block", [(1, 1), (3, (8, 4)), ((2, 3), (4, 2, 5)), ((2, 1, 2), (1, 33))])
+def test_more_dimensions(grid, block):
+    """Threads and blocks are numbered with x fastest; warps are 32 of them in that order."""
+    shape, sizes = ((tuple(np.atleast_1d(n)) + (1, 1))[:3] for n in (grid, block))
 
-    expect(faults.KernelError, grid2, nans(1), words="one-dimensional", source="cuda.grid(2)")
+    def kernel(out):
+        tid, bid, dim, blocks = cuda.threadIdx, cuda.blockIdx, cuda.blockDim, cuda.gridDim
+        x, y, z = cuda.grid(3)
+        row = out[bid.x + blocks.x * (bid.y + blocks.y * bid.z), tid.x + dim.x * (tid.y + dim.y * tid.z)]
+        row[0], row[1], row[2], row[3] = tid.x, tid.y, tid.z, cuda.laneid
+        row[4], row[5], row[6] = x - bid.x * dim.x, y - bid.y * dim.y, z - bid.z * dim.z
+        row[7], row[8], row[9] = bid.x, bid.y, bid.z
+        row[10], row[11] = cuda.gridsize(3)[1], cuda.grid(2)[1] - y
+
+    blocks, threads = np.prod(shape), np.prod(sizes)
+    out = np.full((blocks, threads, 12), -1, np.int32)
+    report = run(kernel, out, grid=grid, block=block)
+    assert (report.blocks, report.threads) == (blocks, threads)
+    z, y, x = np.unravel_index(np.arange(threads), sizes[::-1])
+    bz, by, bx = (part[:, None] for part in np.unravel_index(np.arange(blocks), shape[::-1]))
+    lane = np.arange(threads) % 32
+    expected = [x, y, z, lane, x, y, z, bx, by, bz, shape[1] * sizes[1], 0]
+    np.testing.assert_array_equal(out, np.stack(np.broadcast_arrays(*expected, x + bx)[:-1], axis=-1))
+
+
+def test_an_index_has_names_only():
+    def kernel(out):
+        x, y, z = cuda.threadIdx
+
+    expect(faults.NotCompiled, kernel, nans(1), source="cuda.threadIdx", words="failed to unpack Dim3")
 
 
 # --- shuffles -------------------------------------------------------------------------------------
@@ -126,18 +153,17 @@ def test_votes():
         out[lane, 8] = mask * same
         mask, same = cuda.match_all_sync(FULL, lane // 31)
         out[lane, 9] = mask + same
-        out[lane, 10] = cuda.activemask()
-        out[lane, 11] = cuda.lanemask_lt()
-        out[lane, 12] = elect_sync(FULL)
+        out[lane, 10] = cuda.lanemask_lt()
+        out[lane, 11] = elect_sync(FULL)
 
-    out = np.zeros((32, 13), np.int64)
+    out = np.zeros((32, 12), np.int64)
     clean(kernel, out)
     assert (out[:, :7] == [1, 0, 1, 0, 0, 1, sum(1 << i for i in range(0, 32, 3))]).all()
     groups = [sum(1 << j for j in range(32) if j // 10 == i // 10) for i in range(32)]
     np.testing.assert_array_equal(out[:, 7], groups)
-    assert (out[:, 8:11] == [FULL, 0, FULL]).all()
-    np.testing.assert_array_equal(out[:, 11], (1 << LANES) - 1)
-    np.testing.assert_array_equal(out[:, 12], LANES == 0)
+    assert (out[:, 8:10] == [FULL, 0]).all()
+    np.testing.assert_array_equal(out[:, 10], (1 << LANES) - 1)
+    np.testing.assert_array_equal(out[:, 11], LANES == 0)
 
 
 def test_bit_helpers():
@@ -150,7 +176,7 @@ def test_bit_helpers():
 
     out = np.zeros(9, np.int32)
     run(kernel, out, block=1)
-    assert list(out) == [3, 4, 25, 0, 32, 64, 1, 2, 10]
+    assert list(out) == [3, 4, 57, 0, 64, 64, 1, 2, 10]  # of int64, which literals are
 
 
 # --- partial masks --------------------------------------------------------------------------------
@@ -191,7 +217,7 @@ def test_blocks_that_are_no_multiple_of_a_warp(block):
         cuda.syncthreads()
         bar_sync(1, -(-block // 32) * 32)
         out[tid, 0] = votes
-        out[tid, 1] = cuda.activemask()
+        out[tid, 1] = cuda.match_all_sync(FULL, 1)[0]
         out[tid, 2] = cuda.shfl_xor_sync(votes, tid, 0)
 
     out = np.zeros((block, 3), np.int64)
@@ -202,24 +228,119 @@ def test_blocks_that_are_no_multiple_of_a_warp(block):
     np.testing.assert_array_equal(out[:, 2], np.arange(block))
 
 
-def test_a_shuffle_from_a_lane_that_is_not_there():
+NOWHERE = {  # how a kernel comes to shuffle from a lane that takes no part -> what is said
+    "outside": "reads lane 20, which is not in mask 0xffff",
+    "exited": "reads lane 5, which has exited",
+    "never there": "reads lane 31, which does not exist",
+}
+
+
+@pytest.mark.parametrize("how", NOWHERE)
+@pytest.mark.parametrize("kind", [int32, float32])
+def test_a_shuffle_from_nowhere_is_undefined(how, kind):
+    """Its value may go unused, also after arithmetic and another shuffle; it may not be stored."""
+
+    def kernel(out, stores):
+        lane = cuda.threadIdx.x & 31
+        value = kind(lane)
+        if how == "outside":
+            if lane >= 16:
+                return
+            x = cuda.shfl_sync(0xFFFF, value, 20)
+        elif how == "exited":
+            if lane == 5:
+                return
+            x = cuda.shfl_sync(FULL, value, 5 if lane == 3 else 6)
+        else:
+            x = cuda.shfl_xor_sync(FULL, value, 16)
+        mask = 0xFFFF if how == "outside" else FULL
+        y = cuda.shfl_sync(mask, kind(kind(x + kind(1)) * kind(2)), 3 if how != "never there" else 15)
+        if stores == 0:
+            out[lane] = kind(lane)
+        elif stores == 1 and lane == (15 if how == "never there" else 3):
+            out[lane] = x
+        elif stores == 2:
+            out[lane] = kind(kind(2) - y)
+
+    for dtype in (np.int32, np.float32):
+        out = np.zeros(32, dtype)
+        clean(kernel, out, 0, block=20)
+        for stores in (1, 2):
+            always(faults.UninitialisedRead, kernel, out, stores, block=20, seeds=2,
+                   words=["stores an undefined value in out[", NOWHERE[how] if stores == 1 else "a shuffle"],
+                   source="out[lane] = ")  # fmt: skip
+
+
+def test_an_undefined_word_is_not_stored():
     def kernel(out):
-        tid = cuda.threadIdx.x
-        out[tid] = cuda.shfl_down_sync(FULL, tid, 16)
+        x = shfl_sync_idx_b32(0xF, 7, 9) if cuda.threadIdx.x < 4 else 0
+        st_global_b32(global_address(out), uint32(x + 1))
 
-    clean(kernel, np.zeros(32, np.int32))
-    expect(faults.WarpDivergence, kernel, np.zeros(48, np.int32), block=48,
-           words="which is not in mask 0xffffffff", source="shfl_down_sync")  # fmt: skip
+    expect(faults.UninitialisedRead, kernel, np.zeros(4, np.uint32), block=4, source="st_global_b32",
+           words="reads lane 9, which is not in mask 0xf")  # fmt: skip
 
 
-def test_a_shuffle_from_outside_the_mask():
+@pytest.mark.parametrize("lanes", [4, 16, 20, 31])
+def test_a_sum_of_some_lanes_ignores_what_the_upper_ones_shuffle_in(lanes):
+    """The usual loop over distances: lanes above the middle read from outside the mask, unused."""
+    mask, first = (1 << lanes) - 1, 1 << (lanes - 1).bit_length() - 1
+
     def kernel(out):
         lane = cuda.threadIdx.x
-        if lane < 16:
-            out[lane] = cuda.shfl_sync(0xFFFF, lane, 20)
+        if lane < lanes:
+            total, distance = float32(lane), first
+            while distance:
+                other = cuda.shfl_down_sync(mask, total, distance)
+                if lane + distance < lanes:
+                    total += other
+                distance //= 2
+            if lane == 0:
+                out[0] = total
 
-    always(faults.WarpDivergence, kernel, np.zeros(32, np.int32),
-           words=["shuffles from lane 20", "mask 0xffff"])  # fmt: skip
+    out = nans(1)
+    clean(kernel, out)
+    assert out[0] == sum(range(lanes))
+
+
+# --- activemask -----------------------------------------------------------------------------------
+def test_lanes_that_stand_together_share_one_atomic():
+    """Opportunistic programming, as the CUDA guide has it: whoever is here takes part."""
+
+    def kernel(out, taken):
+        lane = cuda.threadIdx.x
+        if lane % 3 == 0:
+            return
+        if lane % 3 == 1:
+            mask = cuda.activemask()
+            leader, first = cuda.ffs(mask) - 1, int32(0)
+            if lane == leader:
+                first = cuda.atomic.add(taken, 0, cuda.popc(mask))
+            first = cuda.shfl_sync(mask, first, leader)
+            out[first + cuda.popc(mask & cuda.lanemask_lt())] = lane
+        cuda.syncwarp()
+
+    for seed in range(6):
+        out, taken = np.zeros(11, np.int32), np.zeros(1, np.int32)
+        run(kernel, out, taken, seed=seed)
+        assert taken[0] == 11 and sorted(out) == list(range(1, 32, 3))
+    taken[:] = 0
+    explore(kernel, 1, 32, (out, taken), limit=20)
+
+
+def test_activemask_has_any_grouping():
+    def kernel(out):
+        lane = cuda.threadIdx.x
+        if lane & 1:
+            out[lane] = cuda.activemask()
+
+    odd, seen = 0xAAAAAAAA, set()
+    for seed in range(10):
+        out = np.zeros(32, np.int64)
+        run(kernel, out, seed=seed)
+        assert all(mask >> lane & 1 and not mask & ~odd for lane, mask in enumerate(out.tolist()) if lane & 1)
+        seen.add(tuple(out.tolist()))
+        assert seed or set(out[1::2]) == {odd & 0xFFFF, odd & 0xFFFF0000}
+    assert len(seen) > 2 and any(set(masks[1::2]) == {odd} for masks in seen)
 
 
 # --- lanes that have left -------------------------------------------------------------------------
@@ -231,7 +352,7 @@ def test_lanes_that_have_exited_are_not_waited_for():
         cuda.syncwarp()
         out[lane] = cuda.ballot_sync(FULL, True)
         cuda.syncthreads()
-        out[lane + 32] = cuda.activemask()
+        out[lane + 32] = cuda.match_all_sync(FULL, 1)[0]
         cuda.syncwarp()
 
     out = np.zeros(64, np.int64)
@@ -276,18 +397,29 @@ def test_different_operations():
         else:
             cuda.ballot_sync(FULL, True)
 
-    always(faults.WarpDivergence, kernel, nans(1), words=["syncwarp", "vote", "wait in"])
+    always(faults.WarpDivergence, kernel, nans(1), words=["syncwarp", "vote", ", while lane"])
 
 
 def test_the_same_operation_at_two_places():
+    """PTX asks for the same instruction and mask; an H200 exchanges the values."""
+
     def exchange(out):
         if cuda.threadIdx.x < 16:
-            out[cuda.threadIdx.x] = cuda.shfl_sync(FULL, 1, 0)
+            out[cuda.threadIdx.x] = cuda.shfl_xor_sync(FULL, 1, 16)
         else:
-            out[cuda.threadIdx.x] = cuda.shfl_sync(FULL, 2, 0)
+            out[cuda.threadIdx.x] = cuda.shfl_xor_sync(FULL, 2, 16) + 10
 
-    always(faults.WarpDivergence, exchange, np.zeros(32, np.int32),
-           words="shfl with mask 0xffffffff, while lanes")  # fmt: skip
+    out = np.zeros(32, np.int32)
+    run(exchange, out)
+    assert out.tolist() == [2] * 16 + [11] * 16
+
+    def up_and_down(out):
+        if cuda.threadIdx.x < 16:
+            out[cuda.threadIdx.x] = cuda.shfl_up_sync(FULL, 1, 1)
+        else:
+            out[cuda.threadIdx.x] = cuda.shfl_down_sync(FULL, 2, 1)
+
+    always(faults.WarpDivergence, up_and_down, np.zeros(32, np.int32), words=["shfl.up", "shfl.down"])
 
     def meet(out):
         if cuda.threadIdx.x < 16:
@@ -296,6 +428,49 @@ def test_the_same_operation_at_two_places():
             cuda.syncwarp()
 
     clean(meet, nans(1))  # bar.warp.sync asks for the same mask, not for the same place
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_operations_the_one_in_the_branch_is_blamed(first):
+    """The lanes of the other have passed it by, whoever came first."""
+
+    def vote(out):
+        if (cuda.threadIdx.x < 16) == first:
+            cuda.ballot_sync(FULL, True)
+        cuda.syncwarp()
+
+    def meet(out):
+        if (cuda.threadIdx.x < 16) == first:
+            cuda.syncwarp()
+        out[cuda.threadIdx.x] = cuda.shfl_sync(FULL, 1, 0)
+
+    def again(out):
+        for _ in range(3):
+            cuda.syncwarp()
+            if (cuda.threadIdx.x < 16) == first:
+                cuda.any_sync(FULL, True)
+
+    for kernel, source, words in (
+        (vote, "ballot_sync", ["vote.ballot with mask 0xffffffff", "syncwarp"]),
+        (meet, "syncwarp", ["syncwarp with mask 0xffffffff", "shfl"]),
+        (again, "any_sync", ["vote.any with mask 0xffffffff", "syncwarp"]),
+    ):
+        always(faults.WarpDivergence, kernel, np.zeros(32, np.int32), source=source, words=words)
+    fault = expect(faults.WarpDivergence, vote, nans(1))
+    assert fault.threads == (tuple(range(16)) if first else (16,))
+
+
+def test_exited_lanes_are_called_exited():
+    def kernel(out):
+        lane = cuda.threadIdx.x
+        if lane == 3:
+            return
+        if lane == 5:
+            cuda.syncthreads()
+        cuda.syncwarp()
+
+    always(faults.WarpDivergence, kernel, nans(1), block=6,
+           words=["lanes 0-2, 4 of warp 0 have come, lane 3 has exited", "lane 5 never comes"])  # fmt: skip
 
 
 def test_part_of_a_warp_meets_before_all_do():

@@ -43,12 +43,17 @@ def keep(monkeypatch, share):
 
 
 # --- types, points, levels ------------------------------------------------------------------------
+full = pytest.mark.full
+
+
 @pytest.mark.parametrize(
     ("dtype", "channels", "arithmetic"),
     [
-        ("float16", 32, "packed"), ("float16", 32, "fp32"), ("float16", 64, "packed"),
-        ("bfloat16", 32, "auto"), ("bfloat16", 64, "auto"), ("float32", 16, "auto"),
-        ("float32", 32, "auto"),
+        ("float16", 32, "packed"), ("bfloat16", 64, "auto"), ("float32", 16, "auto"),
+        *(pytest.param(*more, marks=full) for more in (
+            ("float16", 32, "fp32"), ("float16", 64, "packed"), ("bfloat16", 32, "auto"),
+            ("float32", 32, "auto"),
+        )),
     ],
 )  # fmt: skip
 def test_types(dtype, channels, arithmetic):
@@ -61,11 +66,8 @@ def test_locations_of_another_type(location_dtype):
     run(small(location_dtype=location_dtype).generate(seed=2), cell=(3, 3))
 
 
-full = pytest.mark.full
-
-
 @pytest.mark.parametrize("channels", [32, pytest.param(64, marks=full)])
-@pytest.mark.parametrize("points", [1, 3, 4, 8])
+@pytest.mark.parametrize("points", [1, 8, *(pytest.param(n, marks=full) for n in (3, 4))])
 def test_points(points, channels):
     """With 1 or 3 there are lanes without a run; with 8 a row goes through more than one round."""
     inputs = small(num_points=points, channels=channels, num_query=6).generate(seed=3)
@@ -76,17 +78,19 @@ def test_points(points, channels):
     ("levels", "points", "channels", "dtype", "layout"),
     [  # lanes of a row, rows of a lane, run, rounds, samples of a run prepared at a time
         (4, 8, 32, "float16", (4, 2, 4, 1, 1)),
-        (4, 16, 32, "float16", (4, 2, 4, 2, 1)),
-        (4, 4, 32, "float16", (4, 2, 2, 1, 1)),
-        (3, 4, 32, "float16", (4, 2, 2, 1, 1)),  # two of eight lanes have none
         (5, 4, 32, "float16", (4, 2, 4, 1, 1)),  # three of eight
-        (5, 8, 32, "float16", (4, 2, 4, 2, 1)),  # in the second round six of eight
-        (1, 4, 32, "float16", (4, 1, 1, 1, 1)),
         (2, 3, 32, "float16", (4, 2, 1, 1, 1)),
-        (4, 4, 64, "float16", (8, 2, 1, 1, 1)),
         (4, 8, 64, "bfloat16", (8, 2, 2, 1, 1)),
         (4, 8, 16, "float32", (4, 2, 4, 1, 1)),
-        (5, 4, 32, "float32", (8, 2, 2, 1, 1)),
+        *(pytest.param(*more, marks=full) for more in (
+            (4, 16, 32, "float16", (4, 2, 4, 2, 1)),
+            (4, 4, 32, "float16", (4, 2, 2, 1, 1)),
+            (3, 4, 32, "float16", (4, 2, 2, 1, 1)),  # two of eight lanes have none
+            (5, 8, 32, "float16", (4, 2, 4, 2, 1)),  # in the second round six of eight
+            (1, 4, 32, "float16", (4, 1, 1, 1, 1)),
+            (4, 4, 64, "float16", (8, 2, 1, 1, 1)),
+            (5, 4, 32, "float32", (8, 2, 2, 1, 1)),
+        )),
     ],
 )
 @pytest.mark.parametrize("arithmetic", ["auto", pytest.param("fp32", marks=full)])
@@ -120,8 +124,8 @@ def test_maps(maps):
 
 
 # --- cells, items, the ring -----------------------------------------------------------------------
-@pytest.mark.parametrize("stages", [1, 2, 3])
-@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=full), 3])
+@pytest.mark.parametrize("consumers", [pytest.param(1, marks=full), 3])
 def test_ring(stages, consumers):
     """Many items go through few stages; some warps find nothing to do in some items."""
     run(small(num_query=14).generate(seed=6), stages=stages, consumers=consumers, cell=(4, 4))
@@ -182,7 +186,7 @@ def test_odd_locations(dtype):
     run(inputs)
 
 
-@pytest.mark.parametrize("odd", [np.nan, -np.inf, 6e4, -0.7])
+@pytest.mark.parametrize("odd", [np.nan, *(pytest.param(x, marks=full) for x in (-np.inf, 6e4, -0.7))])
 def test_all_locations_outside(odd):
     inputs = small(num_query=5).generate(seed=15)
     inputs.sampling_locations[:] = odd

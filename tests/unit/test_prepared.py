@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numba import types
 
 from numba_deform import (
     ConfigError,
@@ -428,7 +429,7 @@ def test_tensors_that_are_refused(pretended, monkeypatch):
 # --- the parts ------------------------------------------------------------------------------------
 def test_argument_block():
     class Kernel:
-        signature = SimpleNamespace(args=("uint64", "int32", "float32", "uint64"))
+        signature = SimpleNamespace(args=(types.uint64, types.int32, types.float32, types.uint64))
 
     changing = ctypes.c_uint64()
     block = ArgumentBlock(Kernel, (changing, -3, 0.5, changing))

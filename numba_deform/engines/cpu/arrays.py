@@ -1,4 +1,4 @@
-"""Arrays as a kernel sees them: shared and global ones, and those of ``cuda.local.array``."""
+"""Arrays as a kernel sees them: shared, global and constant ones, and those of ``cuda.local.array``."""
 
 from operator import attrgetter
 
@@ -13,6 +13,10 @@ class ArrayView:
     """A shared or global array as a kernel sees it: indexing that is checked."""
 
     __slots__ = ("space", "address", "data", "name", "integer", "itemsize", "strides", "shape")
+    __array_ufunc__ = None  # NumPy would read it behind the engine's back
+
+    def __new__(cls, space, address, data, name):
+        return object.__new__(Records if data.dtype.names else ArrayView)
 
     def __init__(self, space, address, data, name):
         self.space, self.address, self.data, self.name = space, address, data, name
@@ -24,6 +28,11 @@ class ArrayView:
 
     size, nbytes = property(attrgetter("data.size")), property(attrgetter("data.nbytes"))
     ndim, dtype = property(attrgetter("data.ndim")), property(attrgetter("data.dtype"))
+    T = property(lambda self: self._part(self.data.T))
+    flat = property(lambda self: self.ravel())
+
+    def __getattr__(self, name):
+        raise AttributeError(f"array.{name} is not modelled by the CPU engine")
 
     def __len__(self):
         return len(self.data)
@@ -31,12 +40,42 @@ class ArrayView:
     def __iter__(self):
         return (self[i] for i in range(len(self)))
 
+    def _elements(self):
+        """All elements in order."""
+        return (self[place] for place in np.ndindex(self.shape))
+
+    def sum(self):
+        total = 0 if self.integer else self.dtype.type(0)
+        for value in self._elements():
+            total = total + value
+        return total
+
+    def min(self):
+        return min(self._elements())
+
+    def max(self):
+        return max(self._elements())
+
+    def item(self):
+        return self[(0,) * len(self.shape)]
+
+    def fill(self, value):
+        self[...] = value
+
     def view(self, dtype):
         """The same bytes as elements of another type."""
         return self._part(self.data.view(dtype_of(dtype)))
 
+    def transpose(self, *axes):
+        return self._part(self.data.transpose(*axes))
+
     def reshape(self, *shape):
+        if not self.data.flags.c_contiguous:
+            raise TypeError("reshape() supports contiguous array only")
         return self._part(self.data.reshape(*shape))
+
+    def ravel(self):
+        return self.reshape(-1)
 
     def _part(self, data):
         offset = start_of(data) - start_of(self.data)
@@ -50,7 +89,7 @@ class ArrayView:
             return None, None
         address = self.address
         for i, n, stride in zip(index, self.shape, self.strides):  # noqa: B905  this runs a lot
-            if type(i) is slice:
+            if type(i) is not int and not isinstance(i, np.integer):
                 return None, None
             if not -n <= i < n:
                 raise self._outside(thread, index)
@@ -62,14 +101,21 @@ class ArrayView:
         what = f"index {index} of {self.name}{self.shape}"
         return thread.fault(faults.OutOfRange, what, f"{self.name}[{at}]")
 
+    def _select(self, thread, index):
+        """The part of the array that slices and numbers select."""
+        for i in index if type(index) is tuple else (index,):
+            if not isinstance(i, PARTS) or type(i) is bool:
+                raise TypeError(f"{type(i).__name__} as an index is not modelled by the CPU engine")
+        try:
+            return self._part(self.data[index])
+        except IndexError:
+            raise self._outside(thread, index) from None
+
     def __getitem__(self, index):
         thread = current()
         place, address = self._locate(thread, index)
         if place is None:
-            try:
-                return self._part(self.data[index])
-            except IndexError:
-                raise self._outside(thread, index) from None
+            return self._select(thread, index)
         self.space.on_read(thread, address, self.itemsize)
         value = self.data[place]
         return value.item() if self.integer else value
@@ -78,34 +124,177 @@ class ArrayView:
         thread = current()
         place, address = self._locate(thread, index)
         if place is None:
-            raise thread.fault(faults.KernelError, f"assignment to a slice of {self.name}")
+            self._select(thread, index)._assign(value)
+            return
+        if thread.shuffled:
+            thread.check_defined(value, f"{self.name}{list(place)}")
         self.space.on_write(thread, address, self.itemsize, thread.write_record())
         thread.block.progress += 1
         self.data[place] = wrap(value, self.data.dtype) if self.integer else value
 
+    def _assign(self, value):
+        """One value for all elements, or an array's, each."""
+        values = np.broadcast_to(_values(value), self.shape)
+        for place in np.ndindex(self.shape):
+            self[place] = values[place]
+
+
+PARTS = (slice, type(None), type(...), int, np.integer)
+
+
+def _values(value):
+    """An object array of the elements of an array or tuple, all of which are read, or of a number."""
+    if isinstance(value, LocalArray):
+        value = value.whole()
+    if isinstance(value, ArrayView):
+        values = np.empty(value.shape, object)
+        for place in np.ndindex(value.shape):
+            values[place] = value[place]
+        return values
+    return np.array(value, object)
+
+
+class Records(ArrayView):
+    """An array of records: an element is a reference to its bytes, and a field is an array, too."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        if name not in self.data.dtype.names:
+            raise AttributeError(f"record array.{name}: no such field")
+        return self._part(self.data[name])
+
+    def __getitem__(self, index):
+        if type(index) is str:
+            return getattr(self, index)
+        thread = current()
+        place, address = self._locate(thread, index)
+        if place is None:
+            return self._select(thread, index)
+        name = f"{self.name}[{', '.join(map(str, place))}]"
+        return Record(self.space, address, self.data[(*place, ...)], name)
+
+    def __setitem__(self, index, value):
+        element = self[index]
+        if isinstance(element, Record):
+            element._assign(value)
+        else:
+            ArrayView._assign(element, value)
+
+
+class Record:
+    """One record: its fields are memory, each of its own."""
+
+    __slots__ = ("_space", "_address", "_data", "_name")
+
+    def __init__(self, space, address, data, name):
+        for slot, value in zip(self.__slots__, (space, address, data, name), strict=True):
+            object.__setattr__(self, slot, value)
+
+    def __repr__(self):
+        return f"{self._name} at {self._address:#x}: {self._data.dtype}"
+
+    def _field(self, name):
+        names = self._data.dtype.names
+        if type(name) is int:
+            name = names[name]
+        if name not in names:
+            raise AttributeError(f"{self._name} has no field {name}")
+        data, name = self._data[name], f"{self._name}.{name}"
+        return ArrayView(self._space, self._address + start_of(data) - start_of(self._data), data, name)
+
+    def __getitem__(self, name):
+        field = self._field(name)
+        return field if field.shape else field[()]
+
+    def __setitem__(self, name, value):
+        self._field(name)[... if self._data.dtype[name].shape else ()] = value
+
+    __getattr__, __setattr__ = __getitem__, __setitem__
+
+    def _assign(self, value):
+        names = self._data.dtype.names
+        for name, part in [(name, value[name]) for name in names]:
+            self[name] = part
+
+
+# --- memory that is nobody else's -----------------------------------------------------------------
+class Constants:
+    """The memory of arrays that are constants: those that a kernel's names hold."""
+
+    base = 0
+
+    @staticmethod
+    def on_read(thread, address, size):
+        pass
+
+    @staticmethod
+    def on_write(thread, address, size, record):
+        raise thread.fault(faults.ReadOnlyWrite, "writes an array that is a constant of the kernel")
+
+
+def constant_array(array):
+    """A NumPy array that a kernel's name holds, as it is now: Numba makes it a constant."""
+    return ArrayView(Constants, 0, array.copy(), "constant array")
+
+
+class OwnBytes:
+    """The bytes of one thread's local array."""
+
+    base = 0
+
+    def __init__(self, size):
+        self.written = bytearray(size)
+
+    def on_read(self, thread, address, size):
+        if not all(self.written[address : address + size]):
+            what = f"reads byte {address} of a local array, never written"
+            raise thread.fault(faults.UninitialisedRead, what)
+
+    def on_write(self, thread, address, size, record):
+        self.written[address : address + size] = b"\1" * size
+        thread.block.progress -= 1  # nobody else sees it
+
 
 class LocalArray:
-    """``cuda.local.array``: one thread's own; reading an element nobody wrote is a fault."""
+    """``cuda.local.array``: one thread's own; reading an element nobody wrote is a fault.
 
-    __slots__ = ("shape", "dtype", "values", "convert", "row")
+    A list of numbers, until a part of it is taken or its elements are records: then bytes."""
+
+    __slots__ = ("shape", "dtype", "values", "convert", "row", "bytes")
+    __array_ufunc__ = None
 
     def __init__(self, shape, dtype):
         self.shape = shape if isinstance(shape, tuple) else (int(shape),)
-        self.dtype = dtype
+        self.dtype, self.bytes = dtype, None
         self.values = [None] * int(np.prod(self.shape))
         self.row = len(self.values) if len(self.shape) == 1 else 0  # a short way, for one number
         self.convert = (lambda v: wrap(v, dtype)) if dtype.kind in "iub" else dtype.type
+        if dtype.names:
+            self.whole()
 
     def __repr__(self):
-        return f"local {self.dtype}{self.shape} {self.values}"
+        values = self.values if self.bytes is None else self.bytes.data.tolist()
+        return f"local {self.dtype}{self.shape} {values}"
 
-    @property
-    def size(self):
-        return len(self.values)
+    def whole(self):
+        """The array as bytes, which it is from now on."""
+        if self.bytes is None:
+            space, data = OwnBytes(len(self.values) * self.dtype.itemsize), np.zeros(self.shape, self.dtype)
+            self.bytes = ArrayView(space, 0, data, "local array")
+            for i, value in enumerate(self.values):
+                if value is not None:
+                    data.flat[i] = value
+                    space.written[i * data.itemsize : (i + 1) * data.itemsize] = b"\1" * data.itemsize
+            self.row = 0
+        return self.bytes
 
-    @property
-    def ndim(self):
-        return len(self.shape)
+    size, ndim = property(lambda self: len(self.values)), property(lambda self: len(self.shape))
+
+    def __getattr__(self, name):
+        if name.startswith("_") or name in ArrayView.__slots__[:4]:
+            raise AttributeError(name)  # nobody else has an address of it
+        return getattr(self.whole(), name)
 
     def __len__(self):
         return self.shape[0]
@@ -114,12 +303,15 @@ class LocalArray:
         return (self[i] for i in range(len(self)))
 
     def _place(self, index):
+        """Where in the list an element is; None for a part of the array."""
         flat, shape = 0, self.shape
         if type(index) is not tuple:
             index = (index,)
-        if len(index) != len(shape) or slice in map(type, index):
-            raise TypeError(f"index {index} of a local array {shape}: one number for each dimension")
+        if self.bytes is not None or len(index) != len(shape):
+            return None
         for i, n in zip(index, shape, strict=True):
+            if type(i) is not int and not isinstance(i, np.integer):
+                return None
             if not -n <= i < n:
                 raise current().fault(faults.OutOfRange, f"index {index} of a local array {shape}")
             flat = flat * n + (i if i >= 0 else i + n)
@@ -129,7 +321,10 @@ class LocalArray:
         if type(index) is int and 0 <= index < self.row:
             value = self.values[index]
         else:
-            value = self.values[self._place(index)]
+            place = self._place(index)
+            if place is None:
+                return self.whole()[index]
+            value = self.values[place]
         if value is None:
             what = f"reads element {index} of a local array, never written"
             raise current().fault(faults.UninitialisedRead, what)
@@ -137,4 +332,7 @@ class LocalArray:
 
     def __setitem__(self, index, value):
         place = index if type(index) is int and 0 <= index < self.row else self._place(index)
-        self.values[place] = self.convert(value)
+        if place is None:
+            self.whole()[index] = value
+        else:
+            self.values[place] = self.convert(value)

@@ -3,13 +3,14 @@
 Each CUDA thread is a greenlet; one runs at a time and gives way only where it waits or polls. When
 nobody can run and no copy is in flight, that is a deadlock, and the parked threads say why. Polling
 threads run again once all others have stopped; when they come to be where they were, and nothing has
-changed, that is a livelock.
+changed, that is a livelock, unless another block is there that may change it (``residents.py``).
 """
 
 import contextvars
 import functools
 import random
 import textwrap
+from bisect import insort
 from collections import deque
 from typing import NamedTuple
 
@@ -18,14 +19,22 @@ from greenlet import getcurrent
 
 from .. import faults
 from ..waiting import Wait, blame, draw, have, ranges
+from .blunders import blamed
 from .copies import CopyEngine
+from .knowledge import merged, raise_to
 from .mbarrier import Barriers
 from .memory import SharedMemory
 from .records import Copy
+from .registers import RegisterPool
 from .space import Space
-from .thread import Thread, describe_site, line_of, merged, place, raise_to, raised_at, same_line
+from .thread import Thread, describe_site, indentation, line_of, place, same_line
+from .verdicts import explain_copy
 
 LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
+# Who polls so may well wait for another block: two looks are enough before that one has its turn, and
+# so many even if they change something themselves.
+SHORT, LOOKS = ("flag", "atomic"), 500
+LAST = 1 << 40  # switches: a copy due then lands when nothing else can run
 
 
 class Event(NamedTuple):
@@ -51,6 +60,7 @@ class Warp:
         self.block, self.number = block, number
         self.alive = (1 << lanes) - 1
         self.pending = {}  # mask -> [kind, site, values by lane, parked threads]
+        self.active = {}  # (site of an activemask, group) -> the lanes that stand there
 
     def collective(self, thread, kind, mask, value):
         site = thread.site()
@@ -59,11 +69,8 @@ class Warp:
             raise thread.fault(faults.WarpDivergence, what)
         entry = self.pending.setdefault(mask, [kind, site, {}, []])
         other, first, values, parked = entry
-        # Lanes may meet in syncwarp from different places. To exchange values they have to be at one.
-        if other != kind or (kind != "syncwarp" and not same_line(first, site)):
-            what = f"{kind} with mask {mask:#x}, while lanes {sorted(values)} wait in {other} at "
-            what += describe_site(first)
-            raise thread.fault(faults.WarpDivergence, what)
+        if other != kind:  # they may call the same one at different places
+            raise self._apart(thread, kind, mask, entry)
         values[thread.lane] = value
         if self._complete(mask, values):
             self._finish(mask, entry)
@@ -71,6 +78,19 @@ class Warp:
             parked.append(thread)
             thread.park(kind, self, mask)
         return values
+
+    def _apart(self, thread, kind, mask, entry):
+        """The lanes of ``entry`` wait in one operation, and ``thread`` calls another, or the same elsewhere.
+        Blamed is the one that stands deeper in branches and loops: the other lanes have passed it by."""
+        other, first, values, parked = entry
+        waiting, where = ranges(sorted(values), "lane"), describe_site(first)
+        if indentation(first) <= indentation(thread.site()):
+            what = f"{kind} with mask {mask:#x}, while {waiting} {'wait' if len(values) > 1 else 'waits'} in "
+            return thread.fault(faults.WarpDivergence, f"{what}{other} at {where}")
+        what = f"{other} with mask {mask:#x} by {waiting}, while lane {thread.lane} calls {kind} at "
+        what += describe_site(thread.site())
+        tids = [t.tid for t in parked]
+        return parked[0].fault_at(faults.WarpDivergence, what, first, threads=tids)
 
     def _complete(self, mask, values):
         return len(values) == (mask & self.alive).bit_count()
@@ -84,11 +104,14 @@ class Warp:
 
     def waited(self, kind, mask):
         """What those who wait for the lanes of ``mask`` wait for: fields of a ``Wait``."""
-        here = self.pending[mask][2]
-        late = [i for i in range(32) if (mask & self.alive) >> i & 1 and i not in here]
+        here, lanes = self.pending[mask][2], range(min(32, self.block.size - 32 * self.number))
+        late = [i for i in lanes if (mask & self.alive) >> i & 1 and i not in here]
+        gone = [i for i in lanes if (mask & ~self.alive) >> i & 1]
+        state = f"{ranges(sorted(here), 'lane')} of warp {self.number} {have(here)} come"
+        if gone:
+            state += f", {ranges(gone, 'lane')} {have(gone)} exited"
         return {
-            "on": f"{kind} with mask {mask:#x}",
-            "state": f"{ranges(sorted(here), 'lane')} of warp {self.number} {have(here)} come",
+            "on": f"{kind} with mask {mask:#x}", "state": state,
             "missing": f"{ranges(late, 'lane')} never {'comes' if len(late) == 1 else 'come'}",
             "by": tuple(32 * self.number + i for i in late), "why": "not at this place",
         }
@@ -106,8 +129,9 @@ class Warp:
 class NamedBarrier:
     """One use of a named barrier (``syncthreads`` is number 0): who has come so far."""
 
-    def __init__(self, block, number, wanted, site):
+    def __init__(self, block, number, wanted, site, whole):
         self.block, self.number, self.wanted, self.site = block, number, wanted, site
+        self.whole = whole  # for all threads of the block, with no count of its own: syncthreads
         self.name = f"named barrier {number}" if number else "barrier 0 (syncthreads)"
         self.lanes, self.arrived, self.last = {}, 0, None  # warp -> mask; threads in all; the last
         self.first = {}  # warp -> (its first thread here, clock, site)
@@ -141,13 +165,9 @@ class NamedBarrier:
         # Lanes that have exited, or that the last warp never had, count as arrived with their warp.
         for warp, lanes in self.lanes.items():
             absent += 32 - (lanes | warps[warp].alive).bit_count()
-        if self.whole():  # exited warps do not hold it up
+        if self.whole:  # exited warps do not hold it up; where there is a count, they do
             absent += sum(32 for w in warps if not w.alive and w.number not in self.lanes)
         return self.wanted - self.arrived - absent
-
-    def whole(self):
-        """Whether it is for all threads of the block."""
-        return self.wanted == 32 * len(self.block.warps)
 
     def state(self):
         """Its state in words."""
@@ -160,7 +180,7 @@ class NamedBarrier:
         late = [t for t in self.block.threads if partial.get(t.warp, 0) >> t.lane & 1]
         if short > len(late):  # whole warps are missing; which ones is known if all should come
             others = [t for t in self.block.threads if t.warp not in self.lanes]
-            gone = not self.whole()
+            gone = not self.whole
             late += [t for t in others if not t.dead or gone and not self.block.warps[t.warp].alive]
         return {
             "on": f"{kind} (barrier {self.number})", "state": self.state(),
@@ -190,13 +210,14 @@ class Block:
         self.barriers = Barriers(self)
         self.engine = CopyEngine(self)
         self.warps = [Warp(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
-        self.named = {}  # id -> NamedBarrier
-        self.register_counts = {}  # warp -> [(setmaxnreg, site), ..]
+        self.named, self.votes = {}, []  # id -> NamedBarrier; of the threads at the current syncthreads
+        self.registers = RegisterPool(self, grid.registers)
         self.copies = []
         self.ready, self.spinning = deque(), []
         self.live = set()
         self.progress = self.switches = self.rounds = 0
         self.last_progress, self.states = -1, set()
+        self.spun = -1  # progress when polling threads ran last
         self.knows_others = False  # whether a thread has acquired from another block
         self.events = grid.events
         self.hub = None
@@ -243,18 +264,26 @@ class Block:
             self.events.append(Event(kind, start, end, *who, barrier.name, phase, size, dst, line))
 
     def launch_copy(self, copy, deliver):
-        copy.deliver = deliver
+        copy.deliver, copy.due = deliver, self._due()
         self.grid.copies_issued += 1
-        if self.grid.landing == "earliest":
-            self._deliver(copy)
+        if copy.due:
+            insort(self.copies, copy, key=lambda c: c.due)
         else:
-            self.copies.append(copy)
+            self._deliver(copy)
+
+    def _due(self):
+        """The number of switches at which a copy issued now is to land; 0: at once. A random landing
+        comes at once, after 1 to 4096 switches with all scales alike, or last, and each so often."""
+        landing, random = self.grid.landing, self.rng.random
+        if landing != "random":
+            return LAST if landing == "late" else 0
+        kind = self.rng.randrange(3)
+        return (0, self.switches + 2 ** (12 * random()), LAST + random())[kind]
 
     def land(self, copy=None):
-        """Deliver ``copy``, or the one whose turn it is."""
+        """Deliver ``copy``, or the one that is due first."""
         if copy is None:
-            i = self.rng.randrange(len(self.copies)) if self.grid.landing == "random" else 0
-            copy = self.copies[i]
+            copy = self.copies[0]
         self.copies.remove(copy)
         self.progress += 1
         self._deliver(copy)
@@ -273,18 +302,25 @@ class Block:
             raise thread.fault(faults.NamedBarrierMisuse, what, name)
         self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive")
 
-    def syncthreads(self, thread):
+    def syncthreads(self, thread, vote=None):
+        """Returns the votes of all threads that came."""
         site = thread.site()
         barrier = self.named.get(0)
         if barrier and not same_line(barrier.site, site):
             what = f"calls syncthreads() here while {barrier.arrived} threads wait in the one at "
             raise thread.fault(faults.DivergentBarrier, what + describe_site(barrier.site), barrier)
+        if not barrier:
+            self.votes = []
+        votes = self.votes  # when this thread goes on, others may be at the next barrier
+        votes.append(vote)
         self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads")
+        return votes
 
     def _arrive_named(self, thread, number, wanted, wait, kind):
         barrier = self.named.get(number)
         if barrier is None:
-            barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site())
+            whole = kind == "syncthreads"
+            barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site(), whole)
         what, others = "", barrier.wanted
         if others != wanted:
             what = f"named barrier {number} with {wanted} threads, while others wait there with {others}"
@@ -316,9 +352,8 @@ class Block:
         return True
 
     # --- running ----------------------------------------------------------------------------------
-    def run(self, function, args):
-        """Run the block to its end, or to a SimFault."""
-        self.hub = getcurrent()
+    def start(self, function, args):
+        """Make the threads; ``run`` lets them run, and ``close`` comes last."""
         start = functools.partial(function, *args)
         self.threads = [self.thread_type(start, self, t) for t in range(self.size)]
         context = contextvars.copy_context()  # greenlets have contexts of their own: np.errstate
@@ -326,27 +361,37 @@ class Block:
             thread.gr_context = context
         self.live = set(self.threads)
         self.ready.extend(self.threads)
+
+    def run(self, alone=True):
+        """Run the block to its end, or to a SimFault, or until its threads only poll: then true.
+
+        ``alone``: no other block is going to change anything; a poll may take its time."""
+        self.hub, self.alone, self.looks = getcurrent(), alone, 0
+        self.last_progress = -1
+        self._unspin()
         try:
-            self._run_threads()
+            if self._run_threads():
+                return True
             self._check_copies_done()
-            self._check_register_counts()
+            self.registers.check()
         except faults.SimFault:
             raise
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise self.grid.running.fault_at(faults.KernelError, what, raised_at(error)) from error
-        finally:
-            for thread in self.live:  # after a fault: end those that still wait, so that nothing stays
-                if not thread.dead:
-                    thread.block = self
-                    thread.throw()
-            self.copies.clear()
+            raise blamed(error, self.grid) from error
+        return False
+
+    def close(self):
+        """End those that still wait after a fault, so that nothing stays."""
+        for thread in self.live:
+            if not thread.dead:
+                thread.block = self
+                thread.throw()
+        self.copies.clear()
 
     def _run_threads(self):
-        launch, in_turn = self.grid, not self.grid.seed
-        random_landing = launch.landing == "random"
+        launch, in_turn, copies = self.grid, not self.grid.seed, self.copies
         while self.live:
-            if random_landing and self.copies and self.rng.random() < 0.3:
+            while copies and copies[0].due <= self.switches:
                 self.land()
             if self.ready:
                 if not in_turn:
@@ -355,14 +400,20 @@ class Block:
                 thread.switch()
                 if thread.dead:
                     self._exited(thread)
-            elif self.copies:
+            elif self.spinning and self.progress != self.spun:
+                if self._looks_long():
+                    return True
+                self._unspin()  # they may see something new
+            elif copies:
                 self.land()
                 self._unspin()
             elif self.spinning:
-                self._check_livelock()
+                if self._only_polls():
+                    return True
                 self._unspin()
             else:
                 raise self._no_progress("no thread can run and no copy is in flight")
+        return False
 
     def summary(self):
         """(switches, virtual cycles of the longest thread, bytes of static shared memory)"""
@@ -370,7 +421,7 @@ class Block:
 
     def _unspin(self):
         self.ready.extend(self.spinning)
-        self.spinning = []
+        self.spinning, self.spun = [], self.progress
 
     def _exited(self, thread):
         self.live.discard(thread)
@@ -386,18 +437,6 @@ class Block:
                     raise self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
             self._finish_named(barrier)
 
-    def _check_register_counts(self):
-        """A warpgroup is four neighbouring warps, and setmaxnreg is an instruction of all four."""
-        for warp, executed in self.register_counts.items():
-            counts = [what for what, _ in executed]
-            for other in range(warp & ~3, (warp & ~3) + 4):
-                theirs = [what for what, _ in self.register_counts.get(other, [])]
-                if theirs != counts:
-                    what = f"warp {warp} executed {', '.join(counts)}, and warp {other} of its warpgroup "
-                    what += ", ".join(theirs) or "nothing of the kind"
-                    thread, (_, site) = self.threads[32 * warp], executed[-1]
-                    raise thread.fault_at(faults.RegisterMisuse, what, site)
-
     def _check_copies_done(self):
         known = self.clock_table[:, 0].max(axis=0)
         left = [w for w in dict.fromkeys(self.shared.written) if isinstance(w, Copy)]
@@ -406,16 +445,18 @@ class Block:
             if not covered:
                 self._outlives(copy)
         for thread in self.threads:
-            groups = thread.groups.get("bulk")
-            if groups and (groups.open or known[groups.read_component] < groups.number - 1):
-                last = groups.open or groups.committed[-1][1]
-                self._outlives(last[-1])
+            if groups := thread.groups.get("bulk"):
+                done = known[groups.read_component]
+                late = [c for number, copies in groups.committed if number > done for c in copies]
+                if late := late + groups.open:
+                    self._outlives(late[-1])
 
     def _outlives(self, copy):
         thread = self.threads[copy.tid]
         name = self.shared.name_of(copy.address)
         what = f"all threads have exited, and nobody has waited for the {copy.what} to {name}"
-        raise thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
+        fault = thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
+        raise fault if copy.barrier else explain_copy(fault, thread, copy)
 
     # --- no progress ------------------------------------------------------------------------------
     def _waits(self):
@@ -423,12 +464,14 @@ class Block:
         groups = {}
         for thread in sorted(self.live, key=lambda t: t.tid):
             kind, what, detail = thread.waiting
-            alike = None if isinstance(what, Space) else detail  # each may poll a place of its own
+            # Each may poll a place of its own, but atomics may take locks, and each lock has its owner.
+            alike = None if isinstance(what, Space) and kind != "atomic" else detail
             groups.setdefault((kind, what, alike, thread.site()), []).append(thread)
         waits = {}
         for (kind, what, detail, site), threads in groups.items():
             if isinstance(what, Space):
-                fields = what.polled(self, kind, sorted({t.waiting[2] for t in threads}))
+                addresses = sorted({t.waiting[2] for t in threads})
+                fields = what.polled(self, kind, addresses, {t.tid for t in threads})
             elif what is None:
                 fields = {"on": "what its loop tests", "why": "it is no barrier and no flag"}
             else:
@@ -438,31 +481,46 @@ class Block:
             waits[wait] = threads, what
         return waits
 
-    def _no_progress(self, head, polling=()):
+    def _no_progress(self, head, polling=(), kind=faults.Livelock):
         """The fault of those at the root of it, or of those of ``polling``, with a drawing of all."""
         waits, polling = self._waits(), set(polling)
         blamed = blame([w for w, (threads, _) in waits.items() if not polling or polling & {*threads}])
         threads, what = waits[blamed]
-        kind = faults.Livelock if polling else what.deadlock(blamed.kind)
+        kind = kind if polling else what.deadlock(blamed.kind)
         about = blamed.on if isinstance(what, Space) else None if isinstance(what, Warp) else what
         drawing = draw(list(waits), [t.tid for t in self.threads if t.dead])
         what = textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip()
         return threads[0].fault_at(kind, what, threads[0].site(), about, blamed.threads, waits)
 
-    def _check_livelock(self):
-        """All who could run are polling. Nothing changed since they last did, too often: give up."""
+    def _only_polls(self):
+        """All who could run are polling. Whether nothing has changed since they last did, too often."""
         if self.progress != self.last_progress:
             self.rounds, self.last_progress, self.states = 0, self.progress, set()
         self.rounds += 1
+        if self.rounds >= 2 and self._looks_long(2):
+            return True
         if self.rounds % LIVELOCK_ROUNDS:
-            return
+            return False
         # Threads that work through data, or count their attempts, are not stuck: not the same state.
         state = frozenset(thread.state() for thread in self.spinning)
         if state not in self.states and len(self.states) < LIVELOCK_STATES:
             self.states.add(state)
-            return
-        head = "the polling threads see no change, and nobody else can run"
-        raise self._no_progress(head, self.spinning)
+            return False
+        return True
+
+    def _looks_long(self, looks=LOOKS):
+        """Whether threads have polled that often what another block may change."""
+        self.looks += 1
+        return self.looks >= looks and not self.alone and any(t.waiting[0] in SHORT for t in self.spinning)
+
+    def livelock(self, more="", kind=faults.Livelock):
+        """The fault of those who poll what nobody is going to change."""
+        head = f"the polling threads see no change, and nobody else can run{more}"
+        return self._no_progress(head, self.spinning, kind)
+
+    def waits_inside(self):
+        """Whether some of those who poll wait for threads of their own block."""
+        return any(thread.waiting[1] is self.shared for thread in self.spinning)
 
 
 def _widened(array, width):

@@ -1,19 +1,18 @@
 """The copy engine: TMA tensor copies, plain bulk copies, and cp.async.
 
 A copy is asynchronous: at issue its destination is poisoned, and it lands when the schedule says so
-(``late``: when nothing else can run; ``earliest``: at once; ``random``). Landing writes the bytes and
-settles the barrier or the group.
+(``late``: when nothing else can run; ``earliest``: at once; ``random``: either, or in between).
+Landing writes the bytes and settles the barrier or the group.
 """
 
 import numpy as np
 
 from .. import faults
-from ..tensormap import swizzle_offsets
+from ..tensormap import SWIZZLE_SPANS, swizzle_offsets
 from .costs import COST
-from .records import AtomicWrite, Copy, Write
+from .knowledge import ASYNC
+from .records import AtomicWrite, Copy, Write, stretches, writers
 from .values import WORD
-
-SWIZZLE_REPEATS = {"32B": 256, "64B": 512, "128B": 1024}  # bytes after which the pattern repeats
 
 
 class Groups:
@@ -59,28 +58,41 @@ class CopyEngine:
             raise thread.fault(faults.MissingTensormapFence, what)
         return tensor, tuple((int(c) + (1 << 31)) % (1 << 32) - (1 << 31) for c in coords)
 
-    def _offsets(self, thread, tensor, address, what):
-        """Where the bytes of a box lie, counted from its shared address, which is aligned for that."""
+    def _corner(self, thread, tensor, coords, what):
+        """Refuse a corner that the hardware does not take."""
+        if min(coords) < 0 and what == "store":
+            fault = thread.fault(faults.OutOfRange, f"TMA store at {coords}: a corner is negative")
+            fault.rule = "A tensor store may overhang the tensor's end, and starts at no negative coordinate: "
+            fault.rule += "an H200 ends the kernel with an illegal instruction."
+            fault.cure = "Start the box at 0 and store less of the tile, or pad the tensor."
+            raise fault
+        start = coords[0] * tensor.itemsize
+        if start % 16 and tensor.interleave == "none":
+            what = f"TMA {what} at {coords}: {coords[0]} x {tensor.itemsize} bytes = {start} bytes"
+            raise thread.fault(faults.MisalignedBox, what)
+
+    def _layout(self, thread, tensor, address, what):
+        """(bytes from the shared address of a box that it takes, where its own bytes lie there)."""
         self._check_aligned(thread, address, 128, what)
+        size = tensor.box_bytes
         if tensor.swizzle == "none":
-            return slice(None)
-        repeat = SWIZZLE_REPEATS[tensor.swizzle]
-        self._check_aligned(thread, address, repeat, f"{what} with {tensor.swizzle} swizzle")
-        return swizzle_offsets(tensor.box_bytes, tensor.swizzle)
+            return size, slice(None)
+        span = SWIZZLE_SPANS[tensor.swizzle]
+        return -(-size // span) * span, swizzle_offsets(size, tensor.swizzle, address)
 
     def tensor_load(self, thread, dst, address, coords, bar):
         dst &= WORD
         tensor, coords = self._usable_map(thread, address, coords)
-        offsets = self._offsets(thread, tensor, dst, "TMA destination")
+        self._corner(thread, tensor, coords, "load")
+        room, offsets = self._layout(thread, tensor, dst, "TMA destination")
 
         def fetch():
-            data = tensor.load_box(coords)
-            swizzled = np.empty_like(data)
-            swizzled[offsets] = data
+            swizzled = np.full(room, 0xFF, np.uint8)
+            swizzled[offsets] = tensor.load_box(coords)
             return swizzled
 
-        sources = self._global_runs(thread, tensor, coords)
-        self._load(thread, f"TMA load at {coords}", dst, tensor.box_bytes, bar, sources, fetch)
+        sources = self._global_runs(thread, tensor, coords, reads=True)
+        self._load(thread, f"TMA load at {coords}", dst, tensor.box_bytes, room, bar, sources, fetch)
 
     def bulk_load(self, thread, dst, src, size, bar):
         dst, src = dst & WORD, int(src)
@@ -89,33 +101,31 @@ class CopyEngine:
         region = thread.block.globals.find(thread, src, size, "copies")
 
         data = region.bytes[src - region.base :][:size]
-        self._load(thread, "bulk load", dst, size, bar, [(region, src, size)], lambda: data)
+        self._load(thread, "bulk load", dst, size, size, bar, [(region, src, size)], lambda: data)
 
-    def _global_runs(self, thread, tensor, coords):
-        """(region, address, bytes) of each part of a box that lies in an array of this launch."""
-        regions = self.block.globals.overlapping(tensor.address, tensor.address + tensor.extent)
-        if not regions or tensor.array is None:
+    def _global_runs(self, thread, tensor, coords, reads=False):
+        """(region, address, bytes) of each dense part of a box that lies inside the tensor."""
+        if tensor.array is None:
             return []
-        parts = []
+        [region] = self.block.globals.overlapping(tensor.address, tensor.address + tensor.extent)
+        if reads and not region.traced:
+            return [(region, tensor.address, tensor.extent)]  # one mark for all of it
         try:
-            for address, size in tensor.runs(coords):
-                for region in regions:
-                    lo, hi = max(address, region.base), min(address + size, region.stop)
-                    if lo < hi:
-                        parts.append((region, lo, hi - lo))
+            return [(region, address, size) for address, size in tensor.runs(coords)]
         except (ValueError, NotImplementedError) as error:
             raise thread.fault(faults.BadTensorMap, str(error)) from error
-        return parts
 
-    def _load(self, thread, what, dst, size, bar, sources, fetch):
+    def _load(self, thread, what, dst, size, room, bar, sources, fetch):
+        """``size`` bytes count on the barrier; ``fetch()`` is what the ``room`` bytes at ``dst`` will hold."""
         block = self.block
         barrier = block.barriers.for_copy(thread, bar)
         for region, src, count in sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
-        copy = Copy(thread, what, dst, size, barrier)
-        self._check_proxy(thread, dst, size, what)
-        block.shared.on_write(thread, dst, size, copy)
-        block.shared.poison(dst, size)
+            self._check_global_proxy(thread, region, src, count, what)
+        copy = Copy(thread, what, dst, size, barrier.phase, barrier)
+        self._check_proxy(thread, dst, room, what)
+        block.shared.on_write(thread, dst, room, copy)
+        block.shared.poison(dst, room)
         # The unit takes one copy after the other, and whoever issues waits for his turn.
         start = max(thread.time, self.free_at)
         thread.time = start + 1
@@ -124,7 +134,7 @@ class CopyEngine:
         block.record("issue", thread, start, start, barrier, size=size, dst=dst)
 
         def deliver():
-            block.shared.data[dst : dst + size] = bytes(fetch())
+            block.shared.data[dst : dst + room] = bytes(fetch())
             when = start, landing
             block.record("flight", thread, *when, barrier, size=size, dst=dst, site=copy.site)
             barrier.deliver(copy, landing)
@@ -136,16 +146,16 @@ class CopyEngine:
         self._check_aligned(thread, dst, 16, "cp.async destination")
         self._check_aligned(thread, src, 16, "cp.async source", self.block.globals)
         if not 0 <= size <= 16:
-            raise thread.fault(faults.BadCount, f"cp.async of {size} bytes, not 0..16")
+            raise thread.fault(faults.BadSize, f"cp.async of {size} bytes, not 0..16")
         block, region, groups = self.block, None, self._groups(thread, "cp.async")
         if size:
             region = block.globals.find(thread, src, size, "copies")
             region.on_copy_read(thread, src, size, groups.done_component, groups.number)
-        copy = Copy(thread, "cp.async", dst, 16)
+        copy = Copy(thread, "cp.async", dst, 16, phase=groups.number)
         block.shared.on_write(thread, dst, 16, copy)
         block.shared.poison(dst, 16)
         groups.open.append(copy)
-        number = groups.number
+        number = copy.phase
 
         def deliver():
             data = bytes(region.bytes[src - region.base :][:size]) if size else b""
@@ -158,15 +168,17 @@ class CopyEngine:
     def tensor_store(self, thread, address, coords, src):
         src &= WORD
         tensor, coords = self._usable_map(thread, address, coords)
-        if min(coords) < 0:
-            raise thread.fault(faults.OutOfRange, f"TMA store at {coords}: a corner is negative")
-        offsets = self._offsets(thread, tensor, src, "TMA source")
+        self._corner(thread, tensor, coords, "store")
+        room, offsets = self._layout(thread, tensor, src, "TMA source")
 
         def write(data):
             tensor.store_box(coords, np.frombuffer(data, np.uint8)[offsets])
 
         targets = self._global_runs(thread, tensor, coords)
-        self._store(thread, f"TMA store at {coords}", src, tensor.box_bytes, targets, write)
+        used = np.zeros(room, bool)  # what lies outside the tensor is not written
+        used[offsets] = tensor.inside(coords) if targets else False
+        used = None if used.all() else used
+        self._store(thread, f"TMA store at {coords}", src, room, targets, write, used)
 
     def bulk_store(self, thread, dst, src, size):
         dst, src = int(dst), src & WORD
@@ -180,15 +192,20 @@ class CopyEngine:
 
         self._store(thread, "bulk store", src, size, [(region, dst, size)], write)
 
-    def _store(self, thread, what, src, size, targets, write):
+    def _store(self, thread, what, src, size, targets, write, used=None):
+        """``used``: which of the bytes at ``src`` are read, if not all."""
         block, shared = self.block, self.block.shared
         groups = self._groups(thread, "bulk")
-        copy = Copy(thread, what, src, size)
+        copy = Copy(thread, what, src, size, phase=groups.number)
         # The engine reads the bytes at any moment until the group is waited for.
-        shared.on_copy_read(thread, src, size, groups.read_component, groups.number)
-        self._check_proxy(thread, src, size, what)
+        parts = [(0, size, True)] if used is None else stretches(used.tolist())
+        for lo, hi, read in parts:
+            if read:
+                shared.on_copy_read(thread, src + lo, hi - lo, groups.read_component, groups.number)
+                self._check_proxy(thread, src + lo, hi - lo, what)
         done = Write(groups.done_component, groups.number, thread.tid, copy.site, block)
         for region, dst, count in targets:
+            self._check_global_proxy(thread, region, dst, count, what)
             region.on_write(thread, dst, count, done)
         groups.open.append(copy)
 
@@ -237,7 +254,7 @@ class CopyEngine:
         self._check_aligned(thread, address, 16, "bulk copy global address", self.block.globals)
         if size <= 0 or size % 16:
             what = f"a bulk copy of {size} bytes, not a multiple of 16"
-            raise thread.fault(faults.BadCount, what)
+            raise thread.fault(faults.BadSize, what)
 
     def _check_proxy(self, thread, address, size, what):
         """Ordinary writes to bytes that a copy touches must have passed fence.proxy.async."""
@@ -249,3 +266,20 @@ class CopyEngine:
                 what = f"issues a {what} on {name}, which {thread.describe(w)} wrote at "
                 what += f"{thread.at(w.site)} with no fence.proxy.async since"
                 raise thread.fault(faults.MissingProxyFence, what, name)
+
+    def _check_global_proxy(self, thread, region, address, size, what):
+        """The same for global memory, which needs a fence of its own."""
+        a = address - region.base
+        for at, _, record in stretches(region.written[a : a + size]):
+            for w in writers(record):
+                ordinary = w.tid is not None and w.owner == w.tid and region.sees(thread, w)
+                if ordinary and not thread.knows((ASYNC, w.block), w.owner, w.clock):
+                    name = region.name_of(address + at)
+                    what = f"issues a {what} on {name}, which {thread.describe(w)} wrote at "
+                    what += f"{thread.at(w.site)} with no fence.proxy.async.global since"
+                    fault = thread.fault(faults.MissingProxyFence, what, name)
+                    fault.cure = (
+                        "Call fence_proxy_async_global() (or fence_proxy_async_full()) in the writing thread, "
+                        "then a barrier, then issue the copy."
+                    )
+                    raise fault

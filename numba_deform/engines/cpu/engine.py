@@ -1,29 +1,35 @@
 """``simulate``: prepare a kernel for the CPU engine, run its blocks, watch that it ends."""
 
+import contextlib
 import ctypes
+import gc
 import inspect
+import linecache
+import math
 import threading
 import time
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import cuda, types
-from numba.cuda.dispatcher import CUDADispatcher
+from numba import typeof, types
 
+from ...compiler.inference import NotInferred, Refused, infer
 from ...compiler.rewrite import rebind
 from ...device.limits import MAX_THREADS, SHARED_LIMIT
-from ...device.ptx import Intrinsic
 from .. import faults
 from ..tensormap import TensorMapArray
-from .arrays import ArrayView
+from . import arguments
 from .block import Block
-from .fake_cuda import FakeCuda, cast
+from .fake_cuda import FakeCuda, printed
 from .interleave import BadSchedule, Schedule, SteppedBlock
 from .memory import GlobalMemory, Rerun
+from .names import Names, refused
+from .registers import most_registers
+from .residents import Residents
 from .thread import KERNEL, raised_at
-from .values import start_of
+from .typed import typed
 
-NAMES = {id(value): name for name, value in vars(cuda).items() if callable(value)}
+GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z
 LANDINGS = ("late", "random", "earliest")
 
 
@@ -47,14 +53,14 @@ class Launch:
 
     def __init__(self, grid, seed, landing, trace):
         self.blocks, self.threads, self.seed, self.landing = grid.blocks, grid.threads, seed, landing
+        self.grid_shape, self.block_shape = grid.shapes
         self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
-        arrays = [arg.host if isinstance(arg, TensorMapArray) else arg for arg in grid.args]
-        named = [pair for pair in zip(arrays, grid.names, strict=True) if isinstance(pair[0], np.ndarray)]
-        self.globals = GlobalMemory(named, grid.traces)
-        maps = [arg for arg in grid.args if isinstance(arg, TensorMapArray)]
+        self.globals = GlobalMemory(arguments.extents(grid.args, grid.names), grid.traces)
+        maps = arguments.maps_of(grid.args)
         self.tensor_maps = {a.slot_address(i): tensor for a in maps for i, tensor in enumerate(a)}
+        self.patience = grid.patience
         self.events = [] if trace else None
-        self.copies_issued = 0
+        self.registers, self.copies_issued = grid.registers, 0
         self.running = None
 
 
@@ -65,14 +71,16 @@ def simulate(
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
 
     ``kernel`` is a ``compiler.Kernel``, a ``@cuda.jit`` function or a plain function; ``grid`` blocks of
-    ``block`` threads (one dimension, at most 1024 threads). ``args`` are scalars, C-contiguous NumPy
-    arrays and ``TensorMapArray``. An array goes in as an address where the kernel's signature says
-    ``uint64``, else as an array. ``shared_bytes`` is the dynamic shared memory.
+    ``block`` threads, each a number or a tuple of up to three, x first. ``args`` are numbers, NumPy
+    arrays and records, tuples of these, and ``TensorMapArray``. An array goes in as an address where
+    the kernel's signature says ``uint64``, else as an array. ``shared_bytes`` is the dynamic shared
+    memory.
 
     Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs
     seeds ``seed .. seed+N-1``, each on the arguments as they were. A seed may also be the text of one
     schedule of ``explore``, such as ``"x:0:0210"``, which says itself when copies land. ``landing`` says
-    when copies arrive: ``late`` (when nothing else can run), ``random`` or ``earliest`` (at issue).
+    when copies arrive: ``late`` (when nothing else can run), ``earliest`` (at issue), or ``random``: of the
+    copies of one run some do this, some that, and others land in between, sooner or later.
     ``trace`` records events. ``timeout`` is in seconds, for one schedule.
 
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it, and
@@ -102,17 +110,28 @@ def check_integers(**numbers):
     """Refuse what is not a whole number."""
     for name, number in numbers.items():
         if not isinstance(number, (int, np.integer)):
-            raise ValueError(f"{name}={number!r} must be an integer; the CPU engine has one dimension")
+            raise ValueError(f"{name}={number!r} must be an integer")
+
+
+def _shape(name, sizes):
+    """(x, y, z) of a number or of up to three."""
+    shape = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
+    if not 1 <= len(shape) <= 3 or not all(isinstance(n, (int, np.integer)) for n in shape):
+        raise ValueError(f"{name}={sizes!r} must be an integer, or a tuple of up to three")
+    return *map(int, shape), *(1,) * (3 - len(shape))
 
 
 class Grid:
     """A kernel with all that it is launched on, checked: the same again for every schedule."""
 
     def __init__(self, kernel, grid, block, args, shared_bytes, timeout):
-        check_integers(grid=grid, block=block, shared_bytes=shared_bytes)
-        if grid < 1 or not 1 <= block <= MAX_THREADS:
+        check_integers(shared_bytes=shared_bytes)
+        self.shapes = _shape("grid", grid), _shape("block", block)
+        self.blocks, self.threads = map(math.prod, self.shapes)
+        sizes = zip((*self.shapes[0], *self.shapes[1]), (*GRID_LIMITS, *BLOCK_LIMITS), strict=True)
+        if not all(1 <= n <= limit for n, limit in sizes) or self.threads > MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
-        if block > getattr(kernel, "threads", block):
+        if self.threads > getattr(kernel, "threads", self.threads):
             raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
         if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
@@ -120,12 +139,14 @@ class Grid:
         function = getattr(kernel, "plain", getattr(kernel, "py_func", kernel))
         if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
             raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
-        self.blocks, self.threads = int(grid), int(block)
         self.function, self.args = function, args
-        self.names, self.kinds = _check_arguments(function, getattr(kernel, "signature", None), args)
+        self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
-        self.saved = [(array, array.copy()) for array in _writeable(args)]
+        self.typed = _typed(function, self.kinds, args)
+        self.registers = most_registers(kernel, self.threads)
+        self.saved = [(array, array.copy()) for array in arguments.writeable(args)]
         self.traces, self.again = set(), False
+        self.patience = {}  # place of a try_wait -> whether it comes back to it when it gives up
 
     def contents(self):
         """A digest of what the kernel's writeable arrays hold."""
@@ -155,17 +176,14 @@ class Grid:
 
     def _run(self, launch, report):
         triples = zip(self.args, self.names, self.kinds, strict=True)
-        prepared = [_argument(launch, *triple) for triple in triples]
-        code = _prepare(self.function, FakeCuda(launch))
-        watchdog, blocks = _Watchdog(launch, self.timeout), []
+        prepared = [arguments.prepared(launch, *triple) for triple in triples]
+        code = _prepare(self.function, self.typed, FakeCuda(launch))
+        watchdog = _Watchdog(launch, self.timeout)
         try:
             try:
                 watchdog.watch.start()
-                with np.errstate(all="ignore"):  # a GPU does not warn either
-                    for index in range(launch.blocks):
-                        block = launch.block_type(launch, index, launch.threads, self.shared_bytes)
-                        block.run(code, prepared)
-                        blocks.append(block.summary())
+                with np.errstate(all="ignore"), _short_collections():  # a GPU does not warn either
+                    blocks = Residents(launch, code, prepared, self.shared_bytes).run()
             finally:
                 watchdog.stop()
         except _OutOfTime as error:
@@ -177,79 +195,70 @@ class Grid:
             report.shared_bytes = max(report.shared_bytes, static_bytes + self.shared_bytes)
 
 
-def _writeable(args):
-    """The arrays that a kernel can change, those behind tensor maps included."""
-    arrays = []
-    for arg in args:
-        behind = [m.array for m in arg.maps] if isinstance(arg, TensorMapArray) else [arg]
-        arrays += [a for a in behind if isinstance(a, np.ndarray) and a.flags.writeable]
-    return list({id(a): a for a in arrays}.values())
+@contextlib.contextmanager
+def _short_collections():
+    """Inside, the garbage collector looks at what is made there, and not at all that was there before."""
+    if gc.get_freeze_count():  # somebody else's, which must not be thawed
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
-def _check_arguments(function, signature, args):
-    parameters = list(inspect.signature(function).parameters)
-    if len(parameters) != len(args):
-        wanted = f"{len(parameters)} arguments ({', '.join(parameters)})"
-        raise ValueError(f"{function.__name__} takes {wanted}, {len(args)} were given")
-    kinds = signature.args if signature else [None] * len(args)
-    if len(kinds) != len(args):
-        raise ValueError(f"{function.__name__} has {len(args)} parameters, its signature {signature}")
-    for name, arg, kind in zip(parameters, args, kinds, strict=True):
-        if isinstance(arg, np.ndarray):
-            if not arg.flags.c_contiguous:
-                raise ValueError(f"argument {name} must be C-contiguous; pass np.ascontiguousarray(...)")
-            if arg.dtype.hasobject or not arg.dtype.isnative:
-                raise ValueError(f"argument {name} has dtype {arg.dtype}, which no GPU can read")
-        elif not isinstance(arg, (int, float, np.number, np.bool_, TensorMapArray)):
-            takes = "the CPU engine takes numbers, NumPy arrays and TensorMapArray"
-            raise ValueError(f"argument {name} is a {type(arg).__name__}; {takes}")
-        array = isinstance(arg, (np.ndarray, TensorMapArray))
-        if array and isinstance(kind, types.Number) and kind != types.uint64:
-            raise ValueError(f"argument {name} is an array, but the kernel's signature says {kind}")
-        if not array and isinstance(kind, types.Array):
-            raise ValueError(f"argument {name} is a number, but the kernel's signature says {kind}")
-    return parameters, kinds
+def _typed(function, kinds, args):
+    """The kernel with the types that Numba infers (typed.py); None where its source is not to be had."""
+    given = [kind or _type_of(arg) for kind, arg in zip(kinds, args, strict=True)]
+    try:
+        with _short_collections():
+            return typed(infer(function, given))
+    except NotInferred:
+        return None
+    except Refused as refused:
+        code = refused.function.__code__
+        line = refused.line or code.co_firstlineno
+        source = linecache.getline(code.co_filename, line).strip()
+        raise faults.NotCompiled(refused.words, where=f"{code.co_filename}:{line}", source=source) from None
 
 
-def _argument(launch, arg, name, kind):
-    """One argument as the kernel's Python code is going to see it."""
+def _type_of(arg):
+    """Numba's type of an argument."""
     if isinstance(arg, TensorMapArray):
-        return arg.address
-    if isinstance(arg, np.ndarray):
-        base = start_of(arg)
-        if kind == types.uint64:
-            return base
-        region = launch.globals.find(None, base, arg.nbytes, "") if arg.nbytes else None
-        return ArrayView(region, base, arg, name)
-    if isinstance(kind, types.Number):
-        return cast(kind)(arg)
-    return arg.item() if isinstance(arg, (np.integer, np.bool_)) else arg
+        return types.uint64
+    if isinstance(arg, tuple):
+        parts = tuple(map(_type_of, arg))
+        return types.BaseTuple.from_types(parts, type(arg) if hasattr(arg, "_fields") else None)
+    kind = typeof(arg)
+    return kind.copy(readonly=False) if isinstance(kind, types.Array) else kind
 
 
-def _prepare(function, fake):
-    """The kernel with ``cuda``, number types and intrinsics replaced by the engine's."""
-    casts = {}
-
-    def replace(value):
-        if value is cuda:
-            return fake
-        if isinstance(value, Intrinsic):
-            return value.model
-        if isinstance(value, types.Number):
-            return casts.setdefault(value, cast(value))
-        if isinstance(value, np.integer):
-            return int(value)
-        return getattr(fake, NAMES.get(id(value), ""), value)  # from numba.cuda import syncthreads
+def _prepare(function, form, fake):
+    """The kernel with modules, number types, intrinsics and the like replaced by the engine's; ``form`` is its
+    typed form, if it has one."""
+    names, made = Names(fake), {}
 
     def extra(rebuilt):
         # Helpers of the package are transparent: a fault names the kernel's own line.
-        library = (rebuilt.__module__ or "").startswith("numba_deform.device.")
-        return {} if library else {KERNEL: True}
+        library = (rebuilt.__module__ or "").startswith(("numba_deform.device.", "numba.cuda."))
+        return {"print": printed, "breakpoint": refused("breakpoint")} | ({} if library else {KERNEL: True})
 
-    def device_function(dispatcher: CUDADispatcher, rebuilt):
+    def device_function(dispatcher, rebuilt):
         return rebuilt
 
-    return rebind(function, replace, device_function, extra)
+    def build(form):
+        if form not in made:
+            new = {**form.names, **{name: build(called) for name, called in form.calls.items()}}
+            made[form] = rebind(
+                form.function, names.replace, device_function, lambda f: {**extra(f), **new},
+                lambda f: form.code if f is form.function else f.__code__, names.module,
+            )  # fmt: skip
+        return made[form]
+
+    if form:
+        return build(form)
+    return rebind(function, names.replace, device_function, extra, module=names.module)
 
 
 class _Watchdog:

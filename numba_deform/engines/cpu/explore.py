@@ -50,7 +50,7 @@ class Exploration:
     def __str__(self):
         who = _count(self.threads, "thread") if self.by_thread else _count(self.warps, "warp")
         if self.blocks > 1:
-            who += f" in each of {self.blocks} blocks, one block after the other"
+            who += f" in each of {self.blocks} blocks, those after it in one piece at any moment of it"
         events = f"up to {_count(self.longest, 'barrier, flag and copy event')} of {who}"
         tried = _count(self.schedules, "schedule")
         head = f"not complete: the first {tried} (limit={self.limit:,}) of {events}"
@@ -58,9 +58,8 @@ class Exploration:
             head = f"complete: every order of {events}: {tried}"
         if self.results > 1:
             head += f", {self.results:,} different results"
-        lanes = "" if self.by_thread else "the lanes of a warp go in step, "
-        rest = f"{lanes}and a try_wait that waits does not give up early"
-        return f"{head}; orders of independent events count once, {rest}"
+        lanes = "" if self.by_thread else ", the lanes of a warp go in step"
+        return f"{head}; orders of independent events count once{lanes}"
 
 
 def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=False, timeout=60.0):
@@ -68,15 +67,17 @@ def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=Fa
 
     The arguments are those of ``simulate``. An *event* is one operation on an mbarrier, a named
     barrier, a flag or an atomic, the issue of a copy that signals an mbarrier, or its landing. The
-    lanes of a warp go in step from one event to the next; ``by_thread`` lets each thread go on its
-    own, which is for a handful of threads. Blocks run one after the other, so each one's orders are
-    tried with the first of the others. At most ``limit`` runs are made; the result says whether that
-    was all. ``timeout`` is in seconds, for one schedule. The arrays are left as one of the schedules
-    leaves them.
+    lanes of a warp go in step from one event to the next; ``by_thread`` lets each thread go on its own,
+    which is for a handful of threads. Of each block the orders are tried with one order of the others:
+    those before it have ended, or wait for others; those after it run, until they end or wait, at each
+    moment of it that can make a difference. At most ``limit`` runs are made; the result says whether
+    that was all. ``timeout`` is in seconds, for one schedule. The arrays are left as one of the
+    schedules leaves them.
 
-    Not covered: lanes of a warp out of step, a ``try_wait`` that comes back before its phase is
-    complete, blocks at the same time, values of the clocks, and weak memory beyond what the race
-    rules forbid.
+    A ``try_wait`` comes back before its phase is complete, unless that only leads back to it.
+
+    Not covered: lanes of a warp out of step, more turns of the blocks, values of the clocks, and weak
+    memory beyond what the race rules forbid.
 
     Raises the first :class:`SimFault` that any order covered meets; its ``seed`` is a text that
     ``simulate(..., seed=)`` runs again. ``ValueError`` as ``simulate``.
@@ -174,10 +175,14 @@ class _Search(Schedule):
         super().__init__(block, by_thread)
         self.reduced, self.path, self.left = reduced, [], True
         self.new = 0  # steps from here on are new
+        self.polling = 0  # try_waits known to be polls
         self.begin(None)
 
     def begin(self, block):
         super().begin(block)
+        polling = list(block.grid.patience.values()).count(False) if block else 0
+        if self.polling != polling:  # what was seen before treats them as waits
+            self.polling, self.path, self.new = polling, [], 0
         self.running, self.steps = block, []
         self.pasts = []  # the steps that happen before each step, as bits
         self.before = {}  # actor -> the steps that happen before its next one

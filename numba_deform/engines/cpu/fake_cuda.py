@@ -5,29 +5,47 @@ Numba-CUDA types it (int64). Floats are NumPy scalars, so that float32 arithmeti
 """
 
 import dis
+import importlib
 import sys
+from collections import namedtuple
+from operator import attrgetter
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 from greenlet import getcurrent
+from numba import types
+from numba.cuda import stubs
 from numba.np.numpy_support import as_dtype
 
-from ...device.half2 import fused
-from .arrays import LocalArray
-from .values import dtype_of, wrap
+from .arrays import ArrayView, LocalArray
+from .functions import plain
+from .libdevice import Halves, Libdevice, fma
+from .values import Unsupported, dtype_of, wrap
 
 
-class Unsupported(AttributeError):
-    """The kernel uses a part of ``numba.cuda`` that the CPU engine does not model."""
+class Index:
+    """``blockDim`` and its like: three numbers by their names alone, as Numba has them."""
+
+    __slots__ = ("x", "y", "z")
+
+    def __init__(self, x, y, z):
+        self.x, self.y, self.z = x, y, z
+
+    def __repr__(self):
+        return f"({self.x}, {self.y}, {self.z})"
 
 
-class Index(NamedTuple):
-    """``threadIdx`` and its like; one-dimensional, so y and z are 0 or 1."""
+class Place(Index):
+    """``threadIdx`` or ``blockIdx``: of the thread that asks, whose ``number`` runs over ``shape``, x first."""
 
-    x: int
-    y: int
-    z: int
+    __slots__ = ("number", "shape")
+
+    def __init__(self, number, shape):
+        self.number, self.shape = attrgetter(number), shape
+
+    x = property(lambda self: self.number(getcurrent()) % self.shape.x)
+    y = property(lambda self: self.number(getcurrent()) // self.shape.x % self.shape.y)
+    z = property(lambda self: self.number(getcurrent()) // (self.shape.x * self.shape.y))
 
 
 def cast(numba_type):
@@ -59,76 +77,120 @@ def _assigned_name(code, offset):
     return "shared array"
 
 
-def _fmaf(a, b, c):
-    return np.float32(fused(float(np.float32(a)), float(np.float32(b)), float(np.float32(c))))
+# Of an integer's lowest ``bits``. How many it has, its type says, which a Python number does not know.
+def popc(x, bits=64):
+    return (x & (1 << bits) - 1).bit_count()
 
 
-def _fma(a, b, c):
-    """Rounded once for float32; float64 has no such product here."""
-    return _fmaf(a, b, c) if type(a) is type(b) is type(c) is np.float32 else a * b + c
+def clz(x, bits=32):
+    return bits - (x & (1 << bits) - 1).bit_length()
+
+
+def brev(x, bits=32):
+    return int(f"{x & (1 << bits) - 1:0{bits}b}"[::-1], 2)
+
+
+def vector(kind, count):
+    """The constructor of ``float32x4`` and the like: of numbers and shorter vectors, one behind the other."""
+    convert, made = cast(kind), namedtuple(f"{kind}x{count}", tuple("xyzw"[:count]))
+
+    def new(*parts):
+        numbers = [x for part in parts for x in (part if isinstance(part, tuple) else (part,))]
+        return made(*map(convert, numbers))
+
+    return new
+
+
+VECTORS = {
+    name: (getattr(types, kind), int(count))
+    for stub in stubs._vector_type_stubs
+    for kind, _, count in [stub.__name__.rpartition("x")]
+    for name in (stub.__name__, *stub.aliases)
+}
+
+
+def printed(*values):
+    """``print`` in a kernel, which writes floats as C's ``%f``."""
+    print(*map(_text, values))
+
+
+def _text(value):
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))}{',' * (len(value) == 1)})"
+    return f"{value:f}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+# The new value for the old one and the operand; the kinds of numbers that Numba has it for.
+ATOMICS = {
+    "add": (lambda old, v: old + v,), "sub": (lambda old, v: old - v,), "max": (max,), "min": (min,),
+    "nanmax": (lambda old, v: max(old, v) if old == old else v,),
+    "nanmin": (lambda old, v: min(old, v) if old == old else v,),
+    "and_": (lambda old, v: old & v, "iu"), "or_": (lambda old, v: old | v, "iu"),
+    "xor": (lambda old, v: old ^ v, "iu"), "exch": (lambda old, v: v, "iu", False),
+    "inc": (lambda old, v: 0 if old >= v else old + 1, "u"),
+    "dec": (lambda old, v: v if old == 0 or old > v else old - 1, "u"),
+}  # fmt: skip
 
 
 class FakeCuda:
     """Stands for the module ``numba.cuda`` in one launch."""
 
-    warpsize = 32
-
     def __init__(self, launch):
-        self.launch = launch
-        self.gridDim, self.blockDim = Index(launch.blocks, 1, 1), Index(launch.threads, 1, 1)
+        self._launch, self._swap = launch, lambda module: module
+        self.gridDim, self.blockDim = Index(*launch.grid_shape), Index(*launch.block_shape)
+        self.threadIdx, self.blockIdx = Place("tid", self.blockDim), Place("block.index", self.gridDim)
         self._sites = {}
         self.shared = SimpleNamespace(array=self._shared_array)
         self.local = SimpleNamespace(
             array=lambda shape, dtype, alignment=None: LocalArray(shape, dtype_of(dtype))
         )
+        self.const = SimpleNamespace(array_like=lambda array: array)  # what a name holds is constant as it is
         self.atomic = SimpleNamespace(
-            add=self._atomic(lambda old, v: old + v), sub=self._atomic(lambda old, v: old - v),
-            max=self._atomic(max), min=self._atomic(min), and_=self._atomic(lambda old, v: old & v),
-            or_=self._atomic(lambda old, v: old | v), xor=self._atomic(lambda old, v: old ^ v),
-            exch=self._atomic(lambda old, v: v, reads=False),
-            inc=self._atomic(lambda old, v: 0 if old >= v else old + 1),
-            dec=self._atomic(lambda old, v: v if old == 0 or old > v else old - 1), cas=self._cas,
-            compare_and_swap=lambda view, old, v: self._cas(view, 0, old, v)
+            cas=self._cas, compare_and_swap=lambda view, old, v: self._cas(view, 0, old, v),
+            **{name: self._atomic(name, *how) for name, how in ATOMICS.items()}
         )
-        self.libdevice = SimpleNamespace(
-            floorf=lambda x: np.floor(np.float32(x)), fmaf=_fmaf, fabsf=lambda x: abs(np.float32(x)),
-            fminf=lambda a, b: np.fmin(np.float32(a), np.float32(b)),
-            fmaxf=lambda a, b: np.fmax(np.float32(a), np.float32(b)),
-            rsqrtf=lambda x: np.float32(1 / np.sqrt(np.float64(np.float32(x)))),
-            expf=lambda x: np.float32(np.exp(np.float64(np.float32(x))))
-        )
+        self.cg = SimpleNamespace(this_grid=lambda: SimpleNamespace(sync=self._sync_grid))
 
-        self.popc = lambda x: (int(x) & (1 << 64) - 1).bit_count()
-        self.ffs = lambda x: (int(x) & -int(x)).bit_length()
-        self.clz = lambda x: 32 - (int(x) & 0xFFFFFFFF).bit_length()
-        self.fma = _fma
-        self.selp = lambda condition, a, b: a if condition else b
+    warpsize, libdevice, fp16 = 32, Libdevice(), Halves()
+    ffs = staticmethod(lambda x: (x & -x).bit_length())
+    popc, clz, brev, fma, cbrt = map(staticmethod, (popc, clz, brev, fma, plain(np.cbrt)))
+    selp = staticmethod(lambda condition, a, b: a if condition else b)
+    literal_unroll = staticmethod(lambda values: values)
+    # Loads and stores with a cache operator: what they read and write is the same.
+    ldca = ldcg = ldcs = ldlu = ldcv = staticmethod(lambda array, i: array[i])
+    stcg = stcs = stwb = stwt = staticmethod(lambda array, i, value: array.__setitem__(i, value))
 
     def __getattr__(self, name):
-        raise Unsupported(f"cuda.{name} is not modelled by the CPU engine")
-
-    @property
-    def threadIdx(self):
-        return Index(getcurrent().tid, 0, 0)
-
-    @property
-    def blockIdx(self):
-        return Index(getcurrent().block.index, 0, 0)
+        kind = getattr(types, name, None)
+        if isinstance(kind, (types.Number, types.Boolean)):
+            value = cast(kind)  # numba.cuda has the number types, too
+        elif name in VECTORS:
+            value = vector(*VECTORS[name])
+        elif name == "random":  # device functions in Python
+            value = self._swap(importlib.import_module("numba.cuda.random"))
+        else:
+            raise Unsupported(f"cuda.{name} is not modelled by the CPU engine")
+        self.__dict__[name] = value
+        return value
 
     @property
     def laneid(self):
         return getcurrent().lane
 
     def grid(self, dimensions):
-        """``cuda.grid(1)``: this thread's number in the whole grid."""
-        if dimensions != 1:
-            raise Unsupported("the CPU engine runs one-dimensional grids: cuda.grid(1)")
-        thread = getcurrent()
-        return thread.block.index * self.launch.threads + thread.tid
+        """This thread's number in the whole grid; a tuple of them in two or three dimensions."""
+        return self._along(dimensions, lambda x: getattr(self.threadIdx, x)
+                           + getattr(self.blockIdx, x) * getattr(self.blockDim, x))  # fmt: skip
 
     def gridsize(self, dimensions):
-        """``cuda.gridsize(1)``: the number of threads in the grid."""
-        return self.launch.blocks * self.launch.threads
+        """The number of threads in the grid; a tuple of them in two or three dimensions."""
+        return self._along(dimensions, lambda x: getattr(self.blockDim, x) * getattr(self.gridDim, x))
+
+    @staticmethod
+    def _along(dimensions, number):
+        if dimensions not in (1, 2, 3):
+            raise ValueError("argument can only be 1, 2, 3")
+        return number("x") if dimensions == 1 else tuple(map(number, "xyz"[:dimensions]))
 
     def _shared_array(self, shape, dtype, alignment=None):
         thread = getcurrent()
@@ -144,13 +206,38 @@ class FakeCuda:
         thread = getcurrent()
         thread.block.syncthreads(thread)
 
+    @staticmethod
+    def syncthreads_count(predicate):
+        thread = getcurrent()
+        return sum(thread.block.syncthreads(thread, bool(predicate)))
+
+    @staticmethod
+    def syncthreads_and(predicate):
+        thread = getcurrent()
+        return int(all(thread.block.syncthreads(thread, bool(predicate))))
+
+    @staticmethod
+    def syncthreads_or(predicate):
+        thread = getcurrent()
+        return int(any(thread.block.syncthreads(thread, bool(predicate))))
+
+    def _sync_grid(self):
+        if self._launch.blocks > 1:
+            what = "cuda.cg.this_grid().sync() of several blocks is not modelled by the CPU engine"
+            raise Unsupported(f"{what}, which runs one after the other")
+        self.syncthreads()
+
     def syncwarp(self, mask=0xFFFFFFFF):
         getcurrent().collective("syncwarp", mask, None)
 
     def threadfence(self):
-        getcurrent().fence_acq_rel()
+        """``membar.gl``, which is ``fence.sc.gpu`` (PTX ISA 9.7.13.4)."""
+        getcurrent().fence_acq_rel(sc=True)
 
-    threadfence_block = threadfence_system = threadfence
+    threadfence_system = threadfence
+
+    def threadfence_block(self):
+        getcurrent().fence_acq_rel(wide=False)
 
     def nanosleep(self, nanoseconds):
         getcurrent().poll()
@@ -160,51 +247,57 @@ class FakeCuda:
 
     def shfl_xor_sync(self, mask, value, distance):
         thread = getcurrent()
-        return thread.shuffle(mask, value, thread.lane ^ int(distance))
+        return thread.shuffle(mask, value, thread.lane ^ int(distance), "shfl.bfly")
 
     def shfl_up_sync(self, mask, value, distance):
-        return self.shfl_down_sync(mask, value, -int(distance))
+        return self._shifted(mask, value, -int(distance), "shfl.up")
 
     def shfl_down_sync(self, mask, value, distance):
+        return self._shifted(mask, value, int(distance), "shfl.down")
+
+    @staticmethod
+    def _shifted(mask, value, distance, kind):
         thread = getcurrent()
-        source = thread.lane + int(distance)
-        return thread.shuffle(mask, value, source if 0 <= source < 32 else thread.lane)
+        source = thread.lane + distance
+        return thread.shuffle(mask, value, source if 0 <= source < 32 else thread.lane, kind)
+
+    @staticmethod
+    def _votes(mask, predicate, kind):
+        return getcurrent().collective(kind, mask, bool(predicate))
 
     def ballot_sync(self, mask, predicate):
-        values = getcurrent().collective("vote", mask, bool(predicate))
-        return sum(1 << lane for lane, vote in values.items() if vote)
+        return sum(1 << lane for lane, vote in self._votes(mask, predicate, "vote.ballot").items() if vote)
 
     def any_sync(self, mask, predicate):
-        return int(self.ballot_sync(mask, predicate) != 0)
+        return int(any(self._votes(mask, predicate, "vote.any").values()))
 
     def all_sync(self, mask, predicate):
-        return int(all(getcurrent().collective("vote", mask, bool(predicate)).values()))
+        return int(all(self._votes(mask, predicate, "vote.all").values()))
 
     def eq_sync(self, mask, predicate):
-        return int(len(set(getcurrent().collective("vote", mask, bool(predicate)).values())) == 1)
+        return int(len(set(self._votes(mask, predicate, "vote.uni").values())) == 1)
 
     def match_any_sync(self, mask, value):
-        values = getcurrent().collective("match", mask, value)
+        values = getcurrent().collective("match.any", mask, value)
         return sum(1 << lane for lane, other in values.items() if other == value)
 
     def match_all_sync(self, mask, value):
-        same = len(set(getcurrent().collective("match", mask, value).values())) == 1
-        return (mask if same else 0), same
+        values = getcurrent().collective("match.all", mask, value)
+        same = len(set(values.values())) == 1
+        return sum(1 << lane for lane in values) if same else 0, same
 
     def activemask(self):
-        """The lanes that have not exited: the most that can be active together."""
-        thread = getcurrent()
-        return thread.block.warps[thread.warp].alive
+        return getcurrent().active_mask()
 
     def lanemask_lt(self):
         return (1 << getcurrent().lane) - 1
 
     @staticmethod
-    def _atomic(change, reads=True):
-        """``reads=False``: the operation makes sense on memory that nothing has written."""
+    def _atomic(name, change, kinds="iuf", reads=True):
+        """``kinds`` are the numbers that it takes; ``reads=False``: nobody need have written before."""
 
         def operation(view, index, value):
-            dtype = view.dtype
+            dtype = _checked(name, view, kinds)
 
             def apply(old):
                 if view.integer:
@@ -217,7 +310,19 @@ class FakeCuda:
 
     @staticmethod
     def _cas(view, index, expected, value):
+        dtype = _checked("cas", view, "iu")
+
         def apply(old):
-            return wrap(value, view.dtype) if old == wrap(expected, view.dtype) else None
+            return wrap(value, dtype) if old == wrap(expected, dtype) else None
 
         return getcurrent().atomic(view, index, apply)
+
+
+def _checked(name, view, kinds):
+    """The type of an array for which Numba has the atomic operation."""
+    if not isinstance(view, ArrayView) or not hasattr(view.space, "flags"):
+        raise TypeError(f"cuda.atomic.{name} needs an array in shared or global memory")
+    dtype = view.dtype
+    if dtype.kind not in kinds or not 4 <= dtype.itemsize <= 8:
+        raise TypeError(f"cuda.atomic.{name} is not for arrays of {dtype}")
+    return dtype

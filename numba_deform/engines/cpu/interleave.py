@@ -8,16 +8,23 @@ invisible: only a race could make its order matter, and vector clocks find races
 Who makes a step is an *actor*: a warp, whose lanes then each do the one operation they are at, in
 order of lanes; or a single thread; or a copy in flight. An actor that can do nothing but wait, or poll
 again what has not changed since, has no turn.
+
+A try_wait may come back false before its phase is complete. Where that leads back to it, waiting is all
+there is to it. Whether it does is tried out (``_try_patience``); where it does not, it is a poll.
 """
 
 import re
+import sys
 from typing import NamedTuple
 
-from .block import Block
-from .thread import Thread
+from .block import LIVELOCK_STATES, Block
+from .memory import Rerun
+from .thread import FLAG, KERNEL, Thread
 from .values import WORD
 
 ANOTHER = "seed: the schedule is of another kernel"
+OTHERS = ("others",)  # the actor that is all blocks after this one: they run until they end, or only poll
+RETRIES = 8  # a try_wait that has come back to itself so often does so forever
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -83,7 +90,8 @@ class Schedule:
 class Touch(NamedTuple):
     """What a step did to one thing that others can see.
 
-    ``thing`` is ("mbarrier", address), ("named", id), ("word", address) or ("exits",). ``kind`` says
+    ``thing`` is ("mbarrier", address), ("named", id), ("word", address), ("exits",), or ("grid",), which
+    is all global memory, written by other blocks. ``kind`` says
     how: ``read``, ``write``, or one of the kinds that commute with their like in one and the same
     ``phase`` (see ``explore.conflict``): ``arrive``, ``land``, ``expect``, ``exit``.
     """
@@ -111,12 +119,15 @@ class Step:
 class Operation:
     """A visible operation that a thread is about to do.
 
-    ``touches()`` is what it touches if it is done now. ``parity`` is that of a wait that blocks until
-    its phase is complete. ``poll``: it may be one of many looks at the same thing.
+    ``touches()`` is what it touches if it is done now. ``parity`` is that of a wait, which blocks until
+    its phase is complete unless it is a poll. ``poll``: it may be one of many looks at the same thing.
+    ``place`` is where a wait stands in the code, a key of ``Grid.patience``; ``waiting`` is what a thread
+    that polls is going to say of itself.
     """
 
-    def __init__(self, touches, address=None, parity=None, poll=False):
+    def __init__(self, touches, address=None, parity=None, poll=False, place=None, waiting=None):
         self.touches, self.address, self.parity, self.poll = touches, address, parity, poll
+        self.place, self.waiting = place, waiting or ("spin", None, None)
         self.state = None  # of its thread, for a poll
 
 
@@ -146,33 +157,44 @@ def _on_barrier(kind):
 
 
 def _wait(thread, address, parity, suspend):
-    thread.block.barriers.find(thread, address)  # no order of steps makes a difference to its faults
+    barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
     touches = [Touch(("mbarrier", address), "read")]
-    if suspend:
-        return Operation(lambda: touches, address, parity)
-    return Operation(lambda: touches, poll=True)
+    if not suspend:
+        return Operation(lambda: touches, poll=True, waiting=("mbarrier", barrier, parity))
+    place = (thread.block.index, *thread.place())
+    poll = not thread.block.grid.patience.get(place, True)
+    return Operation(lambda: touches, address, parity, poll, place)
 
 
 def _copy(thread, *args):
     return Operation(lambda: [Touch(("mbarrier", int(args[-1]) & WORD), "read")])
 
 
-def _words(kind, address, size, poll):
+def _words(thread, kind, space, address, size, waiting=None):
     first = address // 4
     touches = [Touch(("word", w), kind) for w in range(first, first + max(1, size // 4))]
-    return Operation(lambda: touches, poll=poll)
+    if space is not thread.block.shared:
+        touches.append(Touch(("grid",), "read"))
+    return Operation(lambda: touches, poll=waiting is not None, waiting=waiting)
 
 
-def _on_flag(kind, poll):
-    def describe(thread, space, address, *_, **__):
-        return _words(kind, address & WORD if space == "shared" else int(address), 4, poll)
-
-    return describe
+def _load(thread, space, address, *_, **__):
+    space, address = thread._locate(space, address, 4, FLAG)
+    return _words(thread, "read", space, address, 4, ("flag", space, address))
 
 
-def _atomic(thread, view, index, *_):
+def _store(thread, space, address, *_, **__):
+    return _words(thread, "write", *thread._locate(space, address, 4, FLAG), 4)
+
+
+def _atomic_word(thread, space, address, *_, **__):
+    space, address = thread._locate(space, address, 4, FLAG)
+    return _words(thread, "write", space, address, 4, ("atomic", space, address))
+
+
+def _atomic(thread, view, index, *_, **__):
     place, address = view._locate(thread, index)
-    return _words("write", address or 0, view.itemsize, poll=True)
+    return _words(thread, "write", view.space, address or 0, view.itemsize, ("atomic", view.space, address))
 
 
 def named_operation(thread, number, *_, **__):
@@ -187,25 +209,47 @@ class SteppedThread(Thread):
     """A thread that gives way before each visible operation."""
 
     operation, inside = None, False
+    gives_up = False  # whether a try_wait comes back although its phase is not complete
     last_look = None  # (state, progress) at the last time of many reads
 
     def __init__(self, run, block, tid):
         super().__init__(run, block, tid)
         self.looks = {}  # state at a poll -> what the warp's polls could see at that time
+        self.last_view, self.same = None, 0  # what the last poll could see; polls that saw the same
 
     def give_way(self, operation):
         self.operation, self.reads = operation, 0
         if operation.parity is not None:
             barrier = self.block.barriers.live.get(operation.address)
             self.waiting = ("mbarrier", barrier, operation.parity)
+            if operation.place not in self.block.grid.patience:
+                self.block.untried.append(self)
         elif operation.poll:
-            self.waiting = ("spin", None, None)
+            self.waiting = operation.waiting
         self.block.switches += 1
         self.block.hub.switch()
         self.operation = None
 
+    def place(self):
+        """Where the thread stands, in all functions of the kernel: state() without values."""
+        frame, sites = self.gr_frame or sys._getframe(1), [self.tid]
+        while frame is not None:
+            if KERNEL in frame.f_globals:
+                sites.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        return sites
+
     def poll(self, *_):
         self.reads = 0  # it has given way before it looked
+
+    def looked(self, state, view):
+        self.same = self.same + 1 if view == self.last_view else 1
+        self.looks[state] = self.last_view = view
+
+    def may_look(self, state, view, attempts):
+        """Whether a poll could come to something new. One that counts its attempts is in a new state each
+        time: it gets so many of them."""
+        return self.looks.get(state) != view and (view != self.last_view or self.same < attempts)
 
     def many_reads(self, *waiting):
         """Give way only if this is a poll: whoever works through much data goes on."""
@@ -220,9 +264,8 @@ VISIBLE = {
     "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
     "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
     "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
-    "named_barrier": named_operation, "load_acquire": _on_flag("read", poll=True),
-    "store_release": _on_flag("write", poll=False), "atomic": _atomic,
-    "atomic_word": _on_flag("write", poll=True),
+    "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
+    "atomic": _atomic, "atomic_word": _atomic_word,
 }
 for _name, _describe in VISIBLE.items():
     setattr(SteppedThread, _name, _visible(_name, _describe))
@@ -244,9 +287,15 @@ class SteppedBlock(Block):
         self.polled = [{} for _ in self.warps]  # what each warp has polled, in order
         self.issues = [0] * size  # copies of each thread
         self.threads_of, self.flying = {}, {}  # actor -> threads, actor -> copy
+        # Whether the blocks after this one can still have their turn in the midst of it.
+        self.others = chosen.block == index < grid.blocks - 1
+        self.turns = 0  # of this block among those that are resident together
+        self.untried = []  # threads at a try_wait at a place that is not in grid.patience
 
     def chance(self, probability):
-        return False  # no try_wait gives up early
+        thread = self.grid.running
+        gives_up, thread.gives_up = thread.gives_up, False
+        return gives_up
 
     def launch_copy(self, copy, deliver):
         copy.deliver = deliver
@@ -258,9 +307,9 @@ class SteppedBlock(Block):
             self.step.issued.append(actor)
             self.flying[actor] = copy
 
-    def syncthreads(self, thread):
+    def syncthreads(self, thread, vote=None):
         thread.give_way(named_operation(thread, 0))
-        super().syncthreads(thread)
+        return super().syncthreads(thread, vote)
 
     def _finish_named(self, barrier):
         complete = super()._finish_named(barrier)
@@ -282,22 +331,37 @@ class SteppedBlock(Block):
         barrier = self.barriers.live.get(address)
         return barrier.phase if barrier else 0
 
-    def _run_threads(self):
+    def start(self, function, args):
+        super().start(function, args)
         self.schedule.begin(self)
         for thread in self.threads:
             self.threads_of.setdefault(self.actor_of(thread), []).append(thread)
+
+    def _run_threads(self):
+        self.turns += 1
         self._settle()
-        while self.live:
-            actors = [a for a, threads in self.threads_of.items() if any(map(self._can, threads))]
-            actors += sorted(self.flying)
-            if actors:
+        while self.live or self.others:
+            self._try_patience()
+            if actors := self._actors(RETRIES) or self._actors(LIVELOCK_STATES):
                 self.step = Step(self.schedule.choose(actors))
+                if self.step.actor == OTHERS:
+                    self.others = False
+                    self.step.did([Touch(("grid",), "write")], False)
+                    self.schedule.happened(self.step)
+                    return True
                 self._make_step()
                 self._settle()
                 self.schedule.happened(self.step)
-            else:
-                self._stuck()
+            elif self._only_polls():
+                return True
         self.schedule.end()
+        return False
+
+    def _actors(self, attempts):
+        """Who can make a step, if polls in vain get so many attempts."""
+        self.attempts = attempts
+        able = [a for a, threads in self.threads_of.items() if any(map(self._can, threads))]
+        return able + sorted(self.flying) + [OTHERS] * self.others
 
     def _make_step(self):
         step = self.step
@@ -318,12 +382,13 @@ class SteppedBlock(Block):
     def _operate(self, thread):
         operation, progress = thread.operation, self.progress
         touches, awaited = operation.touches(), False
-        if operation.parity is not None:
+        thread.gives_up = operation.poll
+        if operation.parity is not None and not operation.poll:
             awaited = (touches[0].thing, self.phase_of(operation.address) - 1)
         self.step.did(touches, awaited)
-        if operation.poll:
+        if operation.poll and (operation.parity is None or not self._passes(thread)):
             self.polled[thread.warp].update((touch.thing, None) for touch in touches)
-            thread.looks[operation.state] = self._view(thread.warp)
+            thread.looked(operation.state, self._view(thread.warp))
         else:
             self.acts[thread.warp] += 1
         self._resume(thread)
@@ -331,6 +396,31 @@ class SteppedBlock(Block):
             for thing, kind, _ in touches:
                 if kind == "write":
                     self.changes[thing] = self.changes.get(thing, 0) + 1
+
+    def _try_patience(self):
+        """Have each try_wait that is blocked, at a place not met before, come back false, and note in
+        ``grid.patience`` whether it leads back to it. If more than that has come of it: start over."""
+        threads = [t for t in self.untried if not self._passes(t)]
+        places = {t: (t.operation.place, t.operation.address, t.operation.parity) for t in threads}
+        states, progress = [t.state() for t in threads], self.progress
+        for _ in range(RETRIES):
+            for thread in threads:
+                thread.gives_up = True
+                self._resume(thread)
+            self._settle()
+            threads = [t for t in threads if self._is_back(t, *places[t])]
+            if len(threads) < len(places) or [t.state() for t in threads] == states:
+                break
+        self.untried = []
+        for thread, (place, _, _) in places.items():
+            self.grid.patience[place] = thread in threads
+        if places and ([t.state() for t in threads] != states or self.progress != progress):
+            raise Rerun
+
+    def _is_back(self, thread, place, address, parity):
+        now = thread.operation
+        same = now and (now.place, now.address, now.parity) == (place, address, parity)
+        return same and not thread.dead and not self._passes(thread)
 
     def _settle(self):
         """Run those who were woken, to their next visible operation."""
@@ -348,23 +438,28 @@ class SteppedBlock(Block):
         operation = thread.operation
         if operation is None or thread.dead:
             return False
-        if operation.parity is not None:
-            barrier = self.barriers.live.get(operation.address)
-            return (
-                barrier is None
-                or barrier.phase & 1 != operation.parity
-                or operation.parity not in (0, 1)
-                or thread.seen[barrier.component] < barrier.phase - 1  # a fault
-            )
+        if operation.parity is not None and self._passes(thread):
+            return True
         if operation.poll:
             if operation.state is None:
                 operation.state = thread.state()
-            return thread.looks.get(operation.state) != self._view(thread.warp)
-        return True
+            return thread.may_look(operation.state, self._view(thread.warp), self.attempts)
+        return operation.parity is None
+
+    def _passes(self, thread):
+        """Whether the wait at which the thread stands comes back true, or is a fault."""
+        operation = thread.operation
+        barrier = self.barriers.live.get(operation.address)
+        return (
+            barrier is None
+            or barrier.phase & 1 != operation.parity
+            or operation.parity not in (0, 1)
+            or barrier.lost(thread)
+        )
 
     def _view(self, warp):
         """All that a poll by a lane of this warp could depend on."""
-        return (self.acts[warp], *map(self._version, self.polled[warp]))
+        return (self.acts[warp], self.turns, *map(self._version, self.polled[warp]))
 
     def _version(self, thing):
         if thing[0] == "mbarrier":
@@ -376,7 +471,7 @@ class SteppedBlock(Block):
         """(actor, touches, what it waits for) of each thread that waits and has not come back."""
         for thread in self.threads:
             operation = thread.operation
-            if operation is not None and operation.parity is not None:
+            if operation is not None and operation.parity is not None and not operation.poll:
                 touches = operation.touches()
                 awaited = (touches[0].thing, self.phase_of(operation.address))
                 yield self.actor_of(thread), touches, awaited
@@ -388,16 +483,19 @@ class SteppedBlock(Block):
             return [Touch(("named", thread.waiting[1].number), "read")]
         return []
 
-    def _stuck(self):
-        """No actor can make a step."""
-        pollers = [t for t in self.threads if not t.dead and t.operation and t.operation.poll]
+    def _only_polls(self):
+        """No actor can make a step. Whether all there is to do is to wait for another block."""
         if self.spinning:
-            self._check_livelock()
+            if super()._only_polls():
+                return True
             self._unspin()
             self._settle()
-        elif pollers:
-            self.spinning = pollers
-            while True:
-                self._check_livelock()
-        else:
+            return False
+        self.spinning = [t for t in self.threads if not t.dead and t.operation and t.operation.poll]
+        if not self.spinning:
             raise self._no_progress("no thread can run and no copy is in flight")
+        return True
+
+    def _unspin(self):
+        self.spinning = [t for t in self.spinning if not t.operation]  # the others make steps
+        super()._unspin()

@@ -3,8 +3,8 @@
 import numpy as np
 
 from .. import faults
+from .knowledge import merged
 from .records import Ended, Live
-from .thread import merged
 
 maximum = np.maximum
 MAX_COUNT = (1 << 20) - 1
@@ -30,6 +30,8 @@ class MBarrier:
         self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
         # {thread: its clock at its arrival} in this phase and in the one before
         self.arrived, self.last_arrivers = {}, {}
+        # The same of the phase before that one: None if copies completed it as well.
+        self.copied, self.last_copied, self.older_arrivers = False, False, {}
         self.arrivers = set()  # in any phase that is complete
         self.dropped = set()  # by arrive_drop
         self.time = self.done_time = 0.0
@@ -66,11 +68,10 @@ class MBarrier:
     def deadlock(self, kind):
         return faults.MissingArrivals if self.pending else faults.MissingBytes
 
-    def refilled(self, phase):
-        """Whether the last copy went where one of ``phase``, an earlier one, had gone."""
-        last = self.last_copy
-        return last.phase > phase and any(
-            p == phase and address < last.address + last.size and last.address < address + size
+    def refilled(self, phase, copy):
+        """Whether ``copy``, which counts in a later phase, goes where one of ``phase`` or before had gone."""
+        return any(
+            p <= phase and address < copy.address + copy.size and copy.address < address + size
             for p, address, size in self.filled
         )
 
@@ -84,6 +85,7 @@ class MBarrier:
         copy.phase, self.last_copy = self.phase, copy
         self.filled.append((self.phase, copy.address, copy.size))
         copy.landed, copy.owner, copy.clock = True, self.component, self.phase + 1
+        self.copied = True
         self.time = max(self.time, landing)
         thread = copy.block.threads[copy.tid]
         self._add_bytes(thread, -copy.size, copy.site)
@@ -94,6 +96,19 @@ class MBarrier:
         if abs(self.tx) > MAX_COUNT:
             what = f"tx-count of {self.name} becomes {self.tx}, beyond +-{MAX_COUNT}"
             raise thread.fault_at(faults.BadCount, what, site, self)
+
+    def lost(self, thread):
+        """Whether a parity could mean an older phase to ``thread``: it knows less than that all phases but
+        the last complete one are over. It knows of a phase by a wait, its own or of a thread that it has
+        synchronised with, or because all arrivals that completed the phase come before it."""
+        seen, over = thread.seen, self.phase - 1
+        if seen[self.component] >= over:
+            return False
+        arrivals = self.older_arrivers
+        if arrivals is None or any(seen[tid] < clock for tid, clock in arrivals.items()):
+            return True
+        seen[self.component] = over
+        return False
 
     def arrive(self, thread, count):
         if not 1 <= count <= MAX_COUNT:
@@ -118,7 +133,8 @@ class MBarrier:
 
     def _unobserved(self, thread):
         """Nothing tells this thread that the phase before is over, so it cannot know which phase its
-        arrival counts in."""
+        arrival counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by
+        any thread, before an arrival in the next."""
         before = self.phase - 1
         if thread.tid in self.last_arrivers:
             what = f"arrives on {self.name} in phase {self.phase} without having waited for phase "
@@ -146,7 +162,9 @@ class MBarrier:
             raise thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
         self.phase += 1
         self.pending = self.expected
+        self.older_arrivers = None if self.last_copied else self.last_arrivers
         self.arrived, self.last_arrivers = {}, self.arrived
+        self.copied, self.last_copied = False, self.copied
         self.arrivers.update(self.last_arrivers)
         self.released, self.gathered = self.gathered, self.released
         self.gathered.fill(0)

@@ -2,35 +2,54 @@
 
 import bisect
 import ctypes
+from typing import NamedTuple
 
 import numpy as np
 
-from ...device.limits import SHARED_LIMIT, STATIC_LIMIT
+from ...device.limits import KB, SHARED_LIMIT, STATIC_LIMIT
 from .. import faults
 from .arrays import ArrayView
-from .records import BLOCK, CLOCK, INITIAL, OUTSIDE, OWNER, UNWRITTEN
+from .records import (
+    ATOMIC,
+    BLOCK,
+    CLOCK,
+    INITIAL,
+    OUTSIDE,
+    OWNER,
+    SITE,
+    TID,
+    UNWRITTEN,
+    WIDE,
+    readers,
+    stretches,
+    writers,
+)
 from .space import MANY_READS, Space
-from .values import start_of
+from .values import bounds_of
+from .verdicts import bad_scope, verb_of
 
 
 class Rerun(BaseException):
-    """The schedule starts over: one more array in ``launch.traces`` needs records from the start."""
+    """The schedule starts over, with something known from the start: one more array in ``launch.traces``
+    needs records, or one more place is in ``launch.patience``."""
 
 
 class SharedMemory(Space):
     """One block's shared memory. Static arrays lie low, the dynamic part at its own base.
 
     An array's address is a multiple of its alignment and of nothing larger: code that needs more than
-    it asked for fails here. All dynamic arrays are the same bytes; they start behind the static ones
-    on a 16-byte boundary, whatever ``alignment`` says (``device.memory.align_up``).
+    it asked for fails here. Between two lie bytes of no array, so that whoever runs from one into the
+    next fails as well. All dynamic arrays are the same bytes; they start behind the static ones on a
+    16-byte boundary, whatever ``alignment`` says (``device.memory.align_up``).
     """
 
-    FIRST = 1024
+    FIRST, GUARD = 1024, 64
+    ROOM = 32 * KB  # for what alignment and guards leave free
 
     def __init__(self, block, dynamic_bytes):
         super().__init__(0)
         self.block, self.dynamic_bytes = block, dynamic_bytes
-        self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + 1024, 16)
+        self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + self.ROOM, 16)
         self.end, self.static_bytes = self.FIRST, 0
         self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
         self.ranges = []  # (start, stop, name)
@@ -48,12 +67,12 @@ class SharedMemory(Space):
 
     def _make(self, thread, name, shape, dtype, alignment):
         if alignment and alignment & (alignment - 1):
-            raise ValueError(f"alignment={alignment} is not a power of two")
+            raise thread.fault(faults.KernelError, f"alignment={alignment} is not a power of two")
         count = int(np.prod(shape))
         if count:
-            alignment = max(alignment or 1, dtype.itemsize)
+            alignment = max(alignment or 1, dtype.alignment)
             start, size = _place(self.end, alignment), count * dtype.itemsize
-            self.end = start + size
+            self.end = start + size + self.GUARD
             self.static_bytes += size
             what = f"static shared arrays take {self.static_bytes} bytes with `{name}`, "
             if self.static_bytes > STATIC_LIMIT:
@@ -61,6 +80,9 @@ class SharedMemory(Space):
             if self.static_bytes + self.dynamic_bytes > SHARED_LIMIT:
                 what += f"and the launch asks for {self.dynamic_bytes} dynamic ones: at most "
                 raise thread.fault(faults.BadLaunch, f"{what}{SHARED_LIMIT} are there")
+            if self.end > self.dynamic_start:
+                what = "the CPU engine has no room for so many aligned shared arrays"
+                raise thread.fault(faults.BadLaunch, what)
         else:
             start, size = self.dynamic_start, self.dynamic_bytes
             count = size // dtype.itemsize
@@ -89,6 +111,27 @@ def _place(after, alignment):
     return start if start // alignment % 2 else start + alignment
 
 
+class Extent(NamedTuple):
+    """One array in global memory, by address; ``mapped``: known through a tensor map."""
+
+    start: int
+    stop: int
+    writeable: bool
+    name: str
+    mapped: bool = False
+
+    @classmethod
+    def of(cls, array, name):
+        """That of a NumPy array."""
+        return cls(*bounds_of(array), array.flags.writeable, name)
+
+    @classmethod
+    def behind(cls, tensor, name):
+        """That of the tensor behind a tensor map."""
+        start, writeable = tensor.address, tensor.array.flags.writeable
+        return cls(start, start + tensor.extent, writeable, name, True)
+
+
 class Region(Space):
     """One array in global memory, or several that overlap.
 
@@ -99,17 +142,21 @@ class Region(Space):
     ALWAYS = 4096
 
     def __init__(self, arrays, traces):
-        """``arrays``: [(array, name)], overlapping, the first with the lowest address."""
-        super().__init__(start_of(arrays[0][0]))
-        self.stop = max(start_of(array) + array.nbytes for array, _ in arrays)
+        """``arrays``: overlapping ones, the first with the lowest address."""
+        super().__init__(arrays[0].start)
+        self.stop = max(array.stop for array in arrays)
         self.size = self.stop - self.base
-        self.arrays, self.traces = [array for array, _ in arrays], traces
-        self.name = "/".join(dict.fromkeys(name for _, name in arrays))
+        self.arrays, self.traces = arrays, traces
+        # What lies behind a tensor map has no name of its own, where it is an argument as well.
+        named = [array for array in arrays if not array.mapped] or arrays
+        self.name = "/".join(dict.fromkeys(array.name for array in named))
         # The bytes by address: of several arrays none need hold them all.
         content = np.frombuffer((ctypes.c_ubyte * self.size).from_address(self.base), np.uint8)
-        content.flags.writeable = any(array.flags.writeable for array in self.arrays)
+        content.flags.writeable = any(array.writeable for array in arrays)
         self.bytes = memoryview(content)
         self.traced = self.was_read = False
+        self.narrow = False  # whether an atomic of scope cta has been here
+        self.read_only = []  # of each byte (thread number, site, block) of a read through that path, or None
         if self.size <= self.ALWAYS or self.base in traces:
             self._trace()
 
@@ -122,6 +169,11 @@ class Region(Space):
         self.traced = True
         self.written = [INITIAL] * self.size
         self.read_by = [None] * self.size
+
+    def holds(self, address, size):
+        """Whether one of the arrays has all these bytes; several may have some."""
+        arrays = self.arrays
+        return len(arrays) == 1 or any(a.start <= address and address + size <= a.stop for a in arrays)
 
     def on_read(self, thread, address, size):
         if self.traced:
@@ -137,6 +189,10 @@ class Region(Space):
             name = self.name_of(address)
             raise thread.fault(faults.ReadOnlyWrite, f"writes {name}", name)
         self._trace()
+        if self.read_only:
+            self._check_not_read_only(thread, address, size, record)
+        if record.atomic:
+            self._check_scope(thread, address, size, record.wide, writes=True)
         super().on_write(thread, address, size, record)
 
     def on_copy_read(self, thread, address, size, owner, clock):
@@ -145,23 +201,52 @@ class Region(Space):
         else:
             self.was_read = True
 
-    def on_acquire(self, thread, address, size):
+    def on_acquire(self, thread, address, size, wide, *more):
         self._trace()
-        super().on_acquire(thread, address, size)
+        self._check_scope(thread, address, size, wide)
+        super().on_acquire(thread, address, size, wide, *more)
 
-    def check_read_only(self, thread, address, size):
-        """For loads through the read-only path: this kernel must not have written the bytes."""
+    def _check_scope(self, thread, address, size, wide, writes=False):
+        """Atomics of two blocks do not race only if the scope of both goes beyond the block."""
+        self.narrow |= not wide
+        if not self.narrow:
+            return
+        a = address - self.base
+        for record in dict.fromkeys(self.written[a : a + size]):
+            for w in writers(record) if record.atomic else ():
+                if w.block is not thread.block and not (wide and w.wide) and not self.sees(thread, w):
+                    raise bad_scope(self, thread, w.block, w.tid, w.site, address, wide)
+        for entry in dict.fromkeys(self.read_by[a : a + size]) if writes else ():
+            for r in readers(entry):
+                fits = not r[ATOMIC] or wide and r[ATOMIC] == WIDE
+                if r[BLOCK] is not thread.block and not fits and not self._saw_reader(thread, r):
+                    raise bad_scope(self, thread, r[BLOCK], r[TID], r[SITE], address, wide)
+
+    def on_read_only(self, thread, address, size):
+        """A load through the read-only path: nobody may write the bytes during the whole kernel."""
         a = address - self.base
         for w in dict.fromkeys(self.written[a : a + size]):  # none where there are no records
             if w is not INITIAL:
                 name = self.name_of(address)
                 what = f"reads {name} through the read-only path; {thread.describe(w)} wrote it at "
                 raise thread.fault(faults.NotReadOnly, what + thread.at(w.site), name)
+        if self.traced:
+            self.read_only = self.read_only or [None] * self.size
+            self.read_only[a : a + size] = [(thread.tid, thread.here(), thread.block)] * size
 
-    def _sees(self, thread, w):
+    def _check_not_read_only(self, thread, address, size, record):
+        a = address - self.base
+        for at, _, reader in stretches(self.read_only[a : a + size]):
+            if reader:
+                tid, site, block = reader
+                name, who = self.name_of(address + at), thread.describe_tid(block, tid)
+                what = f"{verb_of(record)} {name}, which {who} reads through the read-only path at "
+                raise thread.fault(faults.NotReadOnly, what + thread.at(site), name)
+
+    def sees(self, thread, w):
         if w.block is not thread.block:
             return w is INITIAL or thread.knows(w.block, w.owner, w.clock)
-        return super()._sees(thread, w)
+        return super().sees(thread, w)
 
     def _saw_reader(self, thread, r):
         if r[BLOCK] is not thread.block:
@@ -176,17 +261,16 @@ class GlobalMemory:
     """All arrays a launch may touch; addresses are those of the host's own arrays."""
 
     def __init__(self, arrays, traces):
-        """``arrays``: [(C-contiguous array, name)]. Those that overlap become one region."""
+        """``arrays``: an Extent for each. Those that overlap become one region."""
         groups, stop = [], 0
-        for array, name in sorted(arrays, key=lambda pair: start_of(pair[0])):
-            if array.nbytes == 0:
+        for array in sorted(arrays, key=lambda array: array.start):
+            if array.start == array.stop:
                 continue
-            if groups and start_of(array) < stop:
-                groups[-1].append((array, name))
+            if array.start < stop:
+                groups[-1].append(array)
             else:
-                groups.append([(array, name)])
-                stop = 0
-            stop = max(stop, start_of(array) + array.nbytes)
+                groups.append([array])
+            stop = max(stop, array.stop)
         self.regions = [Region(group, traces) for group in groups]
         self.starts = [region.base for region in self.regions]
 
@@ -194,11 +278,13 @@ class GlobalMemory:
         i = bisect.bisect_right(self.starts, address) - 1
         if i >= 0:
             region = self.regions[i]
-            if address + size <= region.stop:
+            if address + size <= region.stop and region.holds(address, size):
                 return region
             if address < region.stop or address - region.stop < 4096:
-                what = f"{verb} {size} bytes at byte {address - region.base} of {region.name}, which has "
-                raise thread.fault(faults.OutOfRange, what + str(region.size), region.name_of(address))
+                inside = address + size <= region.stop
+                what = f"{verb} {size} bytes at byte {address - region.base} of {region.name}, "
+                what += "none of which has them all" if inside else f"which has {region.size}"
+                raise thread.fault(faults.OutOfRange, what, region.name_of(address))
         what = f"{verb} {size} bytes at {address:#x}: no array of this launch is there"
         raise thread.fault(faults.OutOfRange, what, f"{address:#x}")
 

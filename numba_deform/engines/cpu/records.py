@@ -23,44 +23,58 @@ class Write:
 
 
 class AtomicWrite(Write):
-    """A write by an atomic or a release store: it does not race with its like.
+    """A write by an atomic or a release store: it does not race with its like of a scope that fits.
 
     ``by`` holds the latest one of every thread, by (block, owner), since the last ordinary write:
     an ordinary access must be ordered after all of them, not just after the last that happened to
-    run. Records of the same bytes share it.
+    run. ``seen`` holds what threads have read of them: who reads a value, is ordered after the
+    write of it, and after those that atomics, each reading the one before, have led on to it: the
+    numbers ``first`` to ``number`` (PTX ISA 8.10.2, observation order). Records of the same bytes share
+    both. ``under``: the ordinary write before all of them, which each must be ordered after. ``wide``:
+    of gpu scope; ``reads``: an atomic, no store.
     """
 
-    __slots__ = ("by", "extent")
+    __slots__ = ("by", "seen", "under", "extent", "wide", "reads", "number", "first")
     atomic = True
 
-    def __init__(self, owner, clock, tid, site, block, extent):
+    def __init__(self, owner, clock, tid, site, block, extent, wide, reads):
         super().__init__(owner, clock, tid, site, block)
-        self.by, self.extent = {(block, owner): self}, extent
+        self.by, self.seen, self.under, self.extent = {(block, owner): self}, {}, (), extent
+        self.wide, self.reads, self.number, self.first = wide, reads, 0, 0
 
     def join(self, earlier):
         """Take over what ``earlier``, the record this one replaces, stands for."""
+        self.number = self.first = earlier.number + 1
         if earlier.extent == self.extent:
             earlier.by[self.block, self.owner] = self
-            self.by = earlier.by
+            self.by, self.seen, self.under = earlier.by, earlier.seen, earlier.under
+            if self.reads:
+                self.first = earlier.first
         else:
-            self.by = {**earlier.by, **self.by}
+            self.by, self.seen = {**earlier.by, **self.by}, {**earlier.seen, **self.seen}
+            self.under += earlier.under
+
+    def observe(self, thread):
+        """``thread`` has read what this one wrote."""
+        reader = (thread.tid, thread.clock, thread.tid, None, thread.block, True)
+        self.seen[thread.block, thread.tid] = reader, self.first, self.number
 
 
 class Copy(Write):
     """Bytes that an asynchronous copy delivers. Until it lands, ``clock`` is NEVER.
 
-    ``known`` and ``last_wait`` are the issuing thread's vector clock and last wait on a barrier that
-    no copies signal, both at the moment of issue.
+    ``phase`` is that of the barrier that it signals, or the number of its group. ``known`` and
+    ``last_wait`` are the issuing thread's vector clock and last wait on a barrier that no copies signal,
+    both at the moment of issue.
     """
 
     __slots__ = (
-        "landed", "barrier", "phase", "address", "size", "what", "deliver", "known", "last_wait",
+        "landed", "barrier", "phase", "address", "size", "what", "deliver", "due", "known", "last_wait",
     )  # fmt: skip
 
-    def __init__(self, thread, what, address, size, barrier=None):
+    def __init__(self, thread, what, address, size, phase, barrier=None):
         super().__init__(-1, NEVER, thread.tid, thread.site(), thread.block)
-        self.landed, self.barrier, self.what = False, barrier, what
-        self.phase = barrier.phase if barrier else None
+        self.landed, self.barrier, self.phase, self.what = False, barrier, phase, what
         self.address, self.size = address, size
         self.known, self.last_wait = thread.clocks[0].copy(), thread.last_wait
 
@@ -91,8 +105,10 @@ INITIAL = Write(0, 0, None, None, None)  # there before the kernel started
 
 
 # A reader of bytes since their last write is a plain tuple, the cheapest object there is. An owner
-# that is no thread is the copy engine, which reads until (owner, clock) is seen.
+# that is no thread is the copy engine, which reads until (owner, clock) is seen. ATOMIC is False of an
+# ordinary reader, else the scope.
 OWNER, CLOCK, TID, SITE, BLOCK, ATOMIC = range(6)
+NARROW, WIDE = 1, 2  # scope cta; gpu and sys
 
 
 class ManyReads:

@@ -8,10 +8,13 @@ from .records import (
     ATOMIC,
     BLOCK,
     CLOCK,
+    INITIAL,
+    NARROW,
     OUTSIDE,
     OWNER,
     TID,
     UNWRITTEN,
+    WIDE,
     Ended,
     ManyReads,
     readers,
@@ -27,7 +30,7 @@ MANY_READS = 100  # after so many reads in a row a thread may be polling: others
 class Space:
     """One range of addresses with its records; ``base`` is the address of record 0.
 
-    ``flags`` holds what release operations have published: address -> knowledge (``thread.merged``).
+    ``flags`` holds what release operations have published: address -> Flag.
     """
 
     def __init__(self, base):
@@ -78,8 +81,13 @@ class Space:
             if w is UNWRITTEN:
                 continue
             if w.atomic and record.atomic:
+                unseen = self._unseen_under(thread, w)
                 record.join(w)
-            elif (unseen := self._unseen(thread, w)) and not _ended_before(thread, unseen):
+            else:
+                unseen = self._unseen(thread, w)
+                if record.atomic and w is not INITIAL:
+                    record.under += (w,)
+            if unseen and not _ended_before(thread, unseen):
                 raise bad_write(self, thread, unseen, address, size, record)
         reads = self.read_by[a : a + size]
         entry = reads[0]
@@ -93,7 +101,8 @@ class Space:
                     late = {x[TID] for x in readers(entry) if not self._saw_reader(thread, x)}
                     raise bad_overwrite(self, thread, r, sorted(late), address, record)
         self.written[a : a + size] = [record] * size
-        self.read_by[a : a + size] = [None] * size
+        if not record.atomic:  # one that is has to be ordered after no atomic reader
+            self.read_by[a : a + size] = [None] * size
 
     def on_copy_read(self, thread, address, size, owner, clock):
         """A copy that ``thread`` issues reads these bytes until the epoch (owner, clock)."""
@@ -102,24 +111,39 @@ class Space:
         reader = (owner, clock, thread.tid, thread.here(), thread.block, False)
         self._add_to_all(thread, a, self.read_by[a : a + size], reader)
 
-    def on_acquire(self, thread, address, size):
-        """An atomic read: it does not race with atomic writes, but does with ordinary ones."""
+    def on_acquire(self, thread, address, size, wide, used, stays=True):
+        """An atomic read: it does not race with atomic writes, but does with ordinary ones. ``used``:
+        the thread can tell what it has read. ``stays``: no write of the same thread stands for it."""
         a = address - self.base
         if UNWRITTEN in self.written[a : a + size]:
             thread.poll()  # as in _check_read
         records = self.written[a : a + size]
         for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
-            if not w.atomic and not self._sees(thread, w):
+            if not w.atomic and not self.sees(thread, w):
                 raise bad_read(self, thread, w, address, size)
-        reader = (thread.tid, thread.clock, thread.tid, thread.here(), thread.block, True)
-        self._add_to_all(thread, a, self.read_by[a : a + size], reader)
+            if w.atomic and (unseen := self._unseen_under(thread, w)):
+                raise bad_read(self, thread, unseen, address, size)
+            if w.atomic and used:
+                w.observe(thread)
+        if stays:
+            scope = WIDE if wide else NARROW
+            reader = (thread.tid, thread.clock, thread.tid, thread.here(), thread.block, scope)
+            self._add_to_all(thread, a, self.read_by[a : a + size], reader)
 
-    def _sees(self, thread, w):
+    def sees(self, thread, w):
         return w.owner == thread.tid or thread.seen[w.owner] >= w.clock
 
     def _unseen(self, thread, w):
         """The write that ``w`` stands for and nothing orders before ``thread``, or None."""
-        return next((each for each in writers(w) if not self._sees(thread, each)), None)
+        late = [each for each in writers(w) if not self.sees(thread, each)]
+        if late and w.atomic:
+            met = [(a, b) for reader, a, b in w.seen.values() if self._saw_reader(thread, reader)]
+            late = [each for each in late if not any(a <= each.number <= b for a, b in met)]
+        return late[0] if late else None
+
+    def _unseen_under(self, thread, w):
+        """The same of the ordinary write before the atomics that ``w`` stands for."""
+        return next((each for each in w.under if not self.sees(thread, each)), None)
 
     def _saw_reader(self, thread, r):
         return r[OWNER] == thread.tid or thread.seen[r[OWNER]] >= r[CLOCK]
@@ -150,13 +174,15 @@ class Space:
         else:
             self.read_by[a : a + size] = [ManyReads([*readers(entry), reader], a, a + size)] * size
 
-    def polled(self, block, kind, addresses):
-        """What those who poll these addresses wait for: fields of a ``Wait``."""
+    def polled(self, block, kind, addresses, pollers):
+        """What ``pollers``, who poll these addresses, wait for: fields of a ``Wait``."""
         sites = {}
         for address in addresses:
             a = address - self.base
             for w in self.written[a : a + 1]:
                 sites.update({each.tid: each.site for each in writers(w) if each.block is block})
+        if kind == "atomic":  # an attempt in vain counts as a write
+            sites = {t: site for t, site in sites.items() if t not in pollers} or sites
         if not sites:
             why = "no thread of the block has written it"
         else:

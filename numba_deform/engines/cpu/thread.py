@@ -3,6 +3,7 @@
 The methods without an underscore are the engine's side of the intrinsics in ``numba_deform/device``.
 """
 
+import dis
 import functools
 import linecache
 import math
@@ -13,14 +14,23 @@ from greenlet import GreenletExit, greenlet
 
 from .. import faults
 from .costs import COST
+from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renamed
 from .records import UNWRITTEN, AtomicWrite, Write
 from .space import MANY_READS
-from .values import WORD, pack, unpack
+from .values import WORD, is_undefined, pack, undefined, unpack
 from .verdicts import bad_read, too_early
 
 maximum = np.maximum
 FLAG = "touches the flag of"  # in reports
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
+
+
+@functools.lru_cache(4096)
+def result_used(site):
+    """Whether the kernel does something with what the call there returns."""
+    code, offset = site
+    rest = (i.opname for i in dis.get_instructions(code) if i.offset > offset)
+    return next(rest, "") != "POP_TOP"
 
 
 @functools.lru_cache(4096)
@@ -60,25 +70,10 @@ def place(site):
     return f"{file}:{line}", linecache.getline(file, line).strip()
 
 
-def raise_to(clocks, others):
-    """Every clock becomes at least the other one; ``others`` may be narrower, from an earlier time."""
-    part = clocks[:, : others.shape[1]]
-    np.maximum(part, others, out=part)
-
-
-def merged(a, b):
-    """The union of two *knowledges*: {block: clocks}, what an acquire may make visible."""
-    if not a or a is b:
-        return b
-    result = dict(a)
-    for block, clocks in b.items():
-        known = result.get(block, clocks)
-        if known is not clocks:
-            narrow, wide = sorted((known, clocks), key=lambda c: c.shape[1])
-            clocks = wide.copy()
-            raise_to(clocks, narrow)
-        result[block] = clocks
-    return result
+def indentation(site):
+    """How far the line of a call site is indented."""
+    line = linecache.getline(site[0].co_filename, line_of(site))
+    return len(line) - len(line.lstrip())
 
 
 def same_line(a, b):
@@ -105,11 +100,14 @@ class Thread(greenlet):
         # barrier -> (phase, site, clock at the first wait for that phase, clock at the last wait)
         self.waits = {}
         self.last_wait = None  # (barrier, phase, site), of the barriers that no copy signals
-        self.polled = None  # (barrier, parity, site, phase) of the last poll, if it failed
         self.foreign = {}  # what acquires have made visible of other blocks: {block: clocks}
-        self.published = self.acquired = {}  # by the last fence; by atomics since the last fence
+        # By the last fence, and by atomics since: each (with scope cta, with a wider one).
+        self.published = self.acquired = {}, {}
+        self.met = None  # the last flag that it has read, as it was then
+        self.narrow_fence = False  # whether the last one had scope cta
         self.reads = 0  # in a row, without a pause
         self.groups = {}  # of copies, by kind: "bulk" and "cp.async"
+        self.shuffled = None  # where an undefined value came from, in words
         self.attach()
 
     def attach(self):
@@ -217,13 +215,16 @@ class Thread(greenlet):
         region, address = self._locate(space, address, size, "reads")
         self.time += COST.shared_access if space == "shared" else COST.global_access
         if read_only:
-            region.check_read_only(self, address, size)
+            region.on_read_only(self, address, size)
         region.on_read(self, address, size)
         return unpack(region.bytes, address - region.base, size, words)
 
     def store(self, space, address, words):
         size = 4 * len(words)
         region, address = self._locate(space, address, size, "writes")
+        if self.shuffled:
+            for word in words:
+                self.check_defined(word, region.name_of(address))
         self.time += COST.shared_access if space == "shared" else COST.global_access
         region.on_write(self, address, size, self.write_record())
         self._set(region, address, words)
@@ -234,27 +235,28 @@ class Thread(greenlet):
         region.bytes[offset : offset + 4 * len(words)] = pack(words)
 
     # --- flags and fences -----------------------------------------------------------------------
-    def load_acquire(self, space, address):
+    # ``wide``: of gpu scope or a wider one, else of scope cta, which orders nothing between blocks.
+    def load_acquire(self, space, address, wide=True, relaxed=False):
         region, address = self._locate(space, address, 4, FLAG)
         offset = address - region.base
         too_soon = UNWRITTEN in region.written[offset : offset + 4]
         self.poll("flag", region, address)
-        region.on_acquire(self, address, 4)
+        region.on_acquire(self, address, 4, wide, result_used(self.here()))
         if too_soon:  # whoever has written it since then might as well have been later
             raise bad_read(region, self, UNWRITTEN, address, 4)
-        self.acquire(region.flags.get(address))
+        self._meet(region.flags.get(address), wide, not relaxed)
         self.time += COST.shared_access
         return unpack(region.bytes, offset, 4, 1)
 
-    def store_release(self, space, address, value):
+    def store_release(self, space, address, value, wide=True, relaxed=False):
         region, address = self._locate(space, address, 4, FLAG)
-        region.on_write(self, address, 4, self.atomic_record((address, 4)))
-        region.flags[address] = self.knowledge()
-        self.tick()
+        region.on_write(self, address, 4, self.atomic_record((address, 4), wide))
+        region.flags[address] = Flag()  # what was there before is not handed on
+        self._hand_on(region.flags[address], wide, not relaxed)
         self._set(region, address, (value,))
 
-    def atomic_record(self, extent):
-        return AtomicWrite(self.tid, self.clock, self.tid, self.here(), self.block, extent)
+    def atomic_record(self, extent, wide=True, reads=False):
+        return AtomicWrite(self.tid, self.clock, self.tid, self.here(), self.block, extent, wide, reads)
 
     def knowledge(self):
         """All that a release by this thread hands on."""
@@ -262,24 +264,58 @@ class Thread(greenlet):
 
     def acquire(self, knowledge):
         """What a release handed on is visible from here on."""
-        for block, clocks in (knowledge or {}).items():
-            if block is self.block:
-                raise_to(self.clocks, clocks)
-            else:
-                self.foreign = merged(self.foreign, {block: clocks})
-                self.block.knows_others = True
+        if self.block in knowledge:
+            raise_to(self.clocks, knowledge[self.block])
+        self.learn({block: clocks for block, clocks in knowledge.items() if block is not self.block})
+
+    def learn(self, facts):
+        """The same for facts that are not clocks of this block."""
+        if facts:
+            self.foreign = merged(self.foreign, facts)
+            self.block.knows_others = True
 
     def knows(self, block, owner, clock):
         """Whether that moment of another block is visible here."""
-        clocks = self.foreign.get(block)
-        return clocks is not None and owner < clocks.shape[1] and clocks[0, owner] >= clock
+        return covers(self.foreign, block, owner, clock)
 
-    def fence_acq_rel(self):
+    def fence_acq_rel(self, wide=True, sc=False):
         """Release: later relaxed atomics hand out what came before. Acquire: earlier ones take effect."""
-        self.acquire(self.acquired)
-        self.acquired = {}
-        self.published = self.knowledge()
+        if sc:
+            self.acquire(renamed(self.foreign, MET, None))
+        self.acquire(self.acquired[wide])
+        self.acquired = {}, {} if wide else self.acquired[True]
+        known = self.knowledge()
+        if sc:
+            self.learn(renamed(known, None, FENCED))
+        self.published = known, known if wide else self.published[True]
+        self.narrow_fence = not wide
         self.tick()
+
+    def _meet(self, flag, wide, acquire):
+        """This thread has read what handed on the knowledge of ``flag``."""
+        if flag is None:
+            return
+        met = flag, flag.changes, wide, acquire
+        if met == self.met:  # a poll has nothing new
+            return
+        self.met = met
+        own, every = flag.seen_by(self.block)
+        if acquire:
+            self.acquire(every if wide else own)
+        self.acquired = merged(self.acquired[False], own), merged(self.acquired[True], every)
+        if wide:
+            self.learn(renamed(every, FENCED, MET))
+
+    def _hand_on(self, flag, wide, release):
+        """A write of this thread hands on what its last fence covers, or as a ``release`` all."""
+        own, every = self.published
+        if wide and self.block.knows_others:
+            every = merged(every, renamed(self.foreign, FENCED, FENCED))
+        if release:
+            own = self.knowledge()
+            every = merged(every, own) if wide else every
+            self.tick()
+        flag.add(self.block, own, every if wide else {})
 
     def atomic(self, view, index, change, reads=True):
         """Read-modify-write of one element; returns the old value."""
@@ -290,10 +326,10 @@ class Thread(greenlet):
         old = self._change(view.space, address, view.data, place, change)
         return old.item() if view.integer else old
 
-    def atomic_word(self, space, address, change, reads=True, release=False):
+    def atomic_word(self, space, address, change, reads=True, **order):
         """Read-modify-write of the 32-bit word at an address; returns the old value."""
         region, address = self._locate(space, address, 4, FLAG)
-        self._order_atomic(region, address, 4, reads, release)
+        self._order_atomic(region, address, 4, reads, **order)
         word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
         def changed(old):
@@ -302,21 +338,20 @@ class Thread(greenlet):
 
         return int(self._change(region, address, word, 0, changed))
 
-    def _order_atomic(self, space, address, size, reads, release=False):
-        """Check an atomic's place and order, and what it hands on, ``release`` or relaxed."""
+    def _order_atomic(self, space, address, size, reads, acquire=False, release=False, wide=True):
+        """Check an atomic's place and order, and what it takes and hands on."""
+        used = result_used(self.here())
         if reads:
             # The value read must be there; an atomic one races with ordinary writes only.
-            space.on_acquire(self, address, size)
-        space.on_write(self, address, size, self.atomic_record((address, size)))
+            space.on_acquire(self, address, size, wide, used, False)
+        record = self.atomic_record((address, size), wide, True)
+        space.on_write(self, address, size, record)
+        if used:
+            record.observe(self)
         # Atomics continue a release sequence: who acquires later gets what all of them published.
-        knowledge = space.flags.get(address)
-        if knowledge:
-            self.acquired = merged(self.acquired, knowledge)
-        published = self.knowledge() if release else self.published
-        if published:
-            space.flags[address] = merged(knowledge, published)
-        if release:
-            self.tick()
+        flag = space.flags.setdefault(address, Flag())
+        self._meet(flag, wide, acquire)
+        self._hand_on(flag, wide, release)
 
     def _change(self, space, address, data, place, change):
         old = data[place]
@@ -331,8 +366,11 @@ class Thread(greenlet):
         self.time += COST.atomic
         return old
 
-    def fence_proxy_async(self):
-        np.copyto(self.clocks[1], self.clocks[0])
+    def fence_proxy_async(self, shared=True, globally=False):
+        if shared:
+            np.copyto(self.clocks[1], self.clocks[0])
+        if globally:
+            self.learn(renamed(self.knowledge(), None, ASYNC))
         self.tick()
 
     def fence_mbarrier_init(self):
@@ -379,13 +417,13 @@ class Thread(greenlet):
             what = f"waits on {barrier.name} for parity {parity}"
             raise self.fault(faults.BadCount, what, barrier)
         site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
-        # Knowing less than the phase before, it could pass for an older one of the same parity.
-        if known < phase - 1:
+        if known < phase - 1 and barrier.lost(self):
             raise self._missed(barrier, known)
         if phase & 1 == parity:
             # try_wait may give up early: callers loop.
             if not suspend or block.grid.seed and block.chance(0.1):
-                self._poll_failed(barrier, parity, site, phase)
+                if not suspend:
+                    self.poll("mbarrier", barrier, parity)
                 return 0
             barrier.waiters.append(self)
             self.park("mbarrier", barrier, parity)
@@ -407,23 +445,15 @@ class Thread(greenlet):
         self.waits[barrier] = (phase, site, first, self.clock)
         if not barrier.issuers:
             self.last_wait = (barrier, phase, site)
-        self.polled = None
         if block.events is not None:
             block.record("wait", self, start, self.time, barrier, phase=phase)
         return 1
 
-    def _poll_failed(self, barrier, parity, site, phase):
-        """Give way after a poll that found the phase incomplete."""
-        last = self.polled
-        if last and last[:3] == (barrier, parity, site) and last[3] != phase:
-            raise self._missed(barrier, last[3])
-        self.polled = (barrier, parity, site, phase)
-        self.poll("mbarrier", barrier, parity)
-
     def _missed(self, barrier, phase):
         """This thread waits for ``phase``; before it came to look, the next was complete as well."""
         copy = barrier.last_copy
-        if copy is not None and copy.tid != self.tid and barrier.refilled(phase):
+        later = copy is not None and copy.tid != self.tid and copy.phase > phase
+        if later and barrier.refilled(phase, copy):
             # The bytes of the phase it waits for have been replaced before it could read them.
             return too_early(self, copy, phase, self.site())
         what = (
@@ -438,13 +468,41 @@ class Thread(greenlet):
     wait_group, find_map = _engine_does("wait_group"), _engine_does("find_map")
     fence_map = _engine_does("fence_map")
 
-    def shuffle(self, mask, value, source):
-        values = self.collective("shfl", mask, value)
-        source = int(source) & 31
-        if source not in values:
-            what = f"shuffles from lane {source}, which is not in mask {mask:#x}"
-            raise self.fault(faults.WarpDivergence, what)
-        return values[source]
+    def shuffle(self, mask, value, source, kind="shfl.idx"):
+        """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the
+        value is stored."""
+        values, source = self.collective(kind, mask, value), int(source) & 31
+        other = 32 * self.warp + source
+        if source in values:
+            self.shuffled = self.shuffled or self.block.threads[other].shuffled
+            return values[source]
+        why = "has exited" if other < self.block.size else "does not exist"
+        why = why if mask >> source & 1 else f"is not in mask {mask:#x}"
+        self.shuffled = f"a shuffle at {self.at(self.site())} reads lane {source}, which {why}"
+        return undefined(value)
+
+    def check_defined(self, value, name):
+        """Refuse to store a value that a shuffle from nowhere has made."""
+        if is_undefined(value):
+            fault = self.fault(faults.UninitialisedRead, f"stores an undefined value in {name}", name)
+            fault.add(self.shuffled)
+            fault.rule = "A shuffle from a lane that has exited or is not in the mask gives an undefined value "
+            fault.rule += "(PTX 9.7.9.6), which may go unused."
+            fault.cure = "Shuffle from lanes of the mask, or leave the value unused where the lane is none."
+            raise fault
+
+    def active_mask(self):
+        """Lanes that have come to this place and stand here together. Any grouping of those that meet at one
+        place is legal. In the schedule of seed 0 the halves of a warp stand apart, so that who counts on the
+        whole warp is found out; other seeds group them by chance."""
+        groups = self.block.warps[self.warp].active
+        place = self.site(), not self.block.chance(0.9) and self.lane >> 4
+        group = groups.setdefault(place, [])
+        group.append(self.lane)
+        self.spin()  # until all others have stopped
+        if groups.get(place) is group:
+            del groups[place]
+        return sum(1 << lane for lane in group)
 
     def elect(self, mask):
         return int(self.lane == min(self.collective("elect", mask, None)))
@@ -456,13 +514,11 @@ class Thread(greenlet):
         self.block.named_barrier(self, number, threads, wait)
 
     def set_max_registers(self, direction, count):
-        """Remembered, and compared with the other warps of the warpgroup when the block ends."""
         what = f"setmaxnreg.{direction} {count}"
         if count % 8 or not 24 <= count <= 256:
             raise self.fault(faults.RegisterMisuse, what)
         self.collective(what, WORD, None)
-        if self.lane == 0:
-            self.block.register_counts.setdefault(self.warp, []).append((what, self.site()))
+        self.block.registers.move(self, direction, count)
 
     @staticmethod
     def exit():

@@ -9,6 +9,10 @@ WORD = 0xFFFFFFFF
 _FORMATS = {(4, 1): "<I", (8, 2): "<II", (16, 4): "<IIII", (2, 1): "<H"}
 
 
+class Unsupported(AttributeError):
+    """The kernel uses something that the CPU engine does not model."""
+
+
 def dtype_of(dtype):
     """The NumPy type for what a kernel names: one of NumPy's, Numba's or the engine's (``fake_cuda.cast``)."""
     try:
@@ -22,6 +26,16 @@ def start_of(array):
     return array.__array_interface__["data"][0]
 
 
+def bounds_of(array):
+    """(address of a NumPy array's first byte, that behind its last one), whatever its strides."""
+    first = last = start_of(array)
+    if not array.size:
+        return first, first
+    for n, stride in zip(array.shape, array.strides, strict=True):
+        first, last = first + min(0, (n - 1) * stride), last + max(0, (n - 1) * stride)
+    return first, last + array.itemsize
+
+
 def wrap(value, dtype):
     """A number as an integer ``dtype`` stores it; a float as the GPU converts it: toward zero, clamped,
     NaN to 0."""
@@ -29,12 +43,51 @@ def wrap(value, dtype):
         return bool(value)
     bits = 8 * dtype.itemsize
     if type(value) is not int:
+        if type(value) is Undefined:
+            return value
         if isinstance(value, (float, np.floating)):
             low = -(1 << (bits - 1)) if dtype.kind == "i" else 0
             value = 0 if value != value else min(max(value, low), low + (1 << bits) - 1)
         value = int(value)
     value &= (1 << bits) - 1
     return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
+
+
+class Undefined(int):
+    """An integer that is undefined, as is what is computed with it."""
+
+
+def _passes_on(name):
+    plain = getattr(int, name)
+
+    def method(self, *others):
+        return Undefined(plain(self, *others)) if all(isinstance(x, int) for x in others) else NotImplemented
+
+    setattr(Undefined, name, method)
+
+
+for _name in ("add", "sub", "mul", "and", "or", "xor", "lshift", "rshift"):
+    _passes_on(f"__{_name}__")
+    _passes_on(f"__r{_name}__")
+for _name in ("neg", "invert", "abs", "pos"):
+    _passes_on(f"__{_name}__")
+
+
+def undefined(like):
+    """What stands for an undefined value of the type of ``like``: all bits set, NaN as a float, which
+    arithmetic passes on. To compute with it is no fault: the result may go unused."""
+    if isinstance(like, np.floating):
+        return np.frombuffer(b"\xff" * like.itemsize, like.dtype)[0]
+    if isinstance(like, float):
+        return struct.unpack("<d", b"\xff" * 8)[0]
+    return Undefined(-1)
+
+
+def is_undefined(value):
+    """Whether ``value`` comes from :func:`undefined`."""
+    if isinstance(value, (float, np.floating)):
+        return value != value and set(np.asarray(value).tobytes()) == {0xFF}
+    return type(value) is Undefined
 
 
 def unpack(buffer, offset, size, words):

@@ -4,14 +4,15 @@ Each function builds the SimFault of one thread; the records that it takes are t
 """
 
 from .. import faults
-from .records import BLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live
+from .knowledge import covers
+from .records import BLOCK, CLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live
 
 
 def bad_read(space, thread, w, address, size):
     """``thread`` reads bytes that the write ``w`` left, and nothing orders the two."""
     name = space.name_of(address)
     if w is OUTSIDE:
-        return thread.fault(faults.OutOfRange, f"reads {size} bytes at {name}: no array is there", name)
+        return _outside(space, thread, f"reads {size} bytes at {name}", address, size, name)
     if w is UNWRITTEN or isinstance(w, Ended):
         return thread.fault(faults.UninitialisedRead, f"reads {name}, which nothing has written", name)
     if isinstance(w, Live):
@@ -19,26 +20,108 @@ def bad_read(space, thread, w, address, size):
         return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
     if isinstance(w, Copy):
         return _unawaited(thread, w, name)
+    if _by_copy(w):
+        return _unfinished_store(thread, w, f"reads {name}", name)
     what = f"reads {name}, which {thread.describe(w)} wrote at {thread.at(w.site)}; nothing orders "
     what += "the write before the read"
-    return thread.fault(faults.DataRace, what, name)
+    return race(thread, w.block, w.owner, w.clock, what, name)
+
+
+def _outside(space, thread, what, address, size, name, record=None):
+    """Some of the bytes that are accessed belong to no array; ``record``: of a copy or store into them."""
+    records = space.written[address - space.base :][:size]
+    held = records.index(OUTSIDE) if OUTSIDE in records else len(records)
+    where = f"the array ends {held} bytes on" if held else "no array is there"
+    fault = thread.fault(faults.OutOfRange, f"{what}: {where}", name)
+    if held and isinstance(record, Copy):
+        fault.cure = "Make the array as large as what is copied. A box counts as a whole, what lies outside "
+        fault.cure += "the tensor included: all its sizes, times the element's."
+    return fault
+
+
+def _by_copy(w):
+    """Whether a bulk or tensor store made the write ``w``: its owner is a bulk group."""
+    return w.tid is not None and w.owner != w.tid
+
+
+GROUP_RULES = {
+    "bulk": "A bulk or tensor store reads shared memory and writes global memory until its bulk group has been "
+    "waited for, by the thread that issued it (PTX 9.7.10.29.2); for other threads, a barrier after that.",
+    "cp.async": "What cp.async copies is there for its own thread once it has waited for the group, and for "
+    "others past a barrier after that wait (PTX 9.7.10.25.3.3).",
+}
+
+
+def _unfinished_store(thread, w, head, name):
+    """``thread`` touches what a store writes, without knowing that it is complete."""
+    what = f"{head}, into which {thread.describe(w)} issued a copy at {thread.at(w.site)}"
+    fault = thread.fault(faults.DataRace, what, name)
+    return explain_group(fault, thread, w.block.threads[w.tid], w.owner, w.clock)
+
+
+def explain_group(fault, thread, issuer, owner, number):
+    """Have ``fault`` of ``thread`` say what the group ``number`` of the thread ``issuer`` lacks. ``owner``: the
+    group's entry in the clocks. Other copies than those of groups are complete by an mbarrier."""
+    for kind, groups in issuer.groups.items():
+        if owner not in (groups.read_component, groups.done_component):
+            continue
+        name = "cp_async_bulk" if kind == "bulk" else "cp_async"
+        wait = f"{name}_wait_group(0)"
+        if kind == "bulk":
+            wait += ", not its .read form" if owner == groups.done_component else " (its .read form is enough)"
+        later = "" if issuer is thread else (
+            " It waits for the calling thread's groups only: the others need a barrier (syncthreads) after it."
+        )  # fmt: skip
+        who = thread.describe_tid(issuer.block, issuer.tid)
+        if groups.number == number:
+            what = f"{who} has not committed it to a group"
+            cure = f"Call {name}_commit_group() and then {wait}, in the thread that issued the copy.{later}"
+        elif issuer.seen[owner] < number:
+            what = f"{who} has not waited for its group"
+            cure = f"Call {wait}, in the thread that issued the copy.{later}"
+        else:
+            what = f"{who} has waited for its group, and nothing orders that wait before this"
+            cure = f"Put a barrier (syncthreads, syncwarp) between {name}_wait_group and this."
+            if issuer.block is not thread.block:
+                cure = f"Release after {name}_wait_group in its block, and acquire in this one before this."
+        fault.cure = cure
+        if not isinstance(fault, faults.CopyOutlivesBlock):
+            fault.rule = GROUP_RULES[kind]
+        fault.add(what)
+        return fault
+    fault.rule = "A copy reads its source until a wait for its phase of the mbarrier has returned."
+    fault.cure = "Wait on the barrier that the copy signals before its source is written."
+    return fault
+
+
+def explain_copy(fault, thread, copy):
+    """The same for the group of ``copy``, which no mbarrier completes."""
+    issuer, kind = copy.block.threads[copy.tid], "cp.async" if copy.what == "cp.async" else "bulk"
+    groups = issuer.groups[kind]
+    owner = groups.done_component if kind == "cp.async" else groups.read_component
+    return explain_group(fault, thread, issuer, owner, copy.phase)
 
 
 def _unawaited(thread, copy, name):
     """Why a thread may not read what ``copy`` delivers."""
     state = "has landed" if copy.landed else "is still in flight"
     head = f"reads {name}: the {copy.what} issued by {thread.describe(copy)} at "
-    head += f"{thread.at(copy.site)} {state}, and this thread has not waited for it"
+    head += f"{thread.at(copy.site)} {state}"
     if copy.barrier is None:
-        return thread.fault(faults.InFlightRead, head + " (its group is not waited for)", name)
-    head += f" (it completes phase {copy.phase} of {copy.barrier.name})"
+        return explain_copy(thread.fault(faults.InFlightRead, head, name), thread, copy)
+    head += f", and this thread has not waited for it (it completes phase {copy.phase} of {copy.barrier.name})"
     waited = thread.waits.get(copy.barrier)
     if waited is None:
+        over, told = thread.seen[copy.barrier.component] - 1, thread.seen[copy.tid] >= copy.known[copy.tid]
+        if not told and copy.barrier.refilled(over, copy):  # it reads what others have waited for
+            what = f"issues a {copy.what} into {name}, which thread {thread.tid} reads at "
+            what += f"{thread.at(thread.site())}; nothing says that the read is over"
+            return _refill_fault(copy.block.threads[copy.tid], copy, what, thread.tid)
         return thread.fault(faults.InFlightRead, head, copy.barrier)
     phase, site, first, _ = waited
     if phase < 0:
         kind, seen = faults.FreshBarrierPassed, "before any phase was complete"
-    elif copy.tid != thread.tid and copy.known[thread.tid] < first:
+    elif copy.tid != thread.tid and copy.known[thread.tid] < first and copy.barrier.refilled(phase, copy):
         # Nobody told the issuing thread that this one is past its wait: the refill came too
         # early, whichever of the two happened to run first.
         return too_early(thread, copy, phase, site)
@@ -53,10 +136,9 @@ def _unawaited(thread, copy, name):
 
 def bad_write(space, thread, w, address, size, record):
     """``record`` of ``thread`` is to replace the write ``w``, and nothing orders the two."""
-    name, verb = space.name_of(address), _verb(record)
+    name, verb = space.name_of(address), verb_of(record)
     if w is OUTSIDE:
-        what = f"{verb} {size} bytes at {name}: no array is there"
-        return thread.fault(faults.OutOfRange, what, name)
+        return _outside(space, thread, f"{verb} {size} bytes at {name}", address, size, name, record)
     if isinstance(w, Live):
         what = f"{verb} {name}, the bytes of live barrier {w.barrier.name}"
         return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
@@ -65,11 +147,57 @@ def bad_write(space, thread, w, address, size, record):
         state = "landed but not waited for" if w.landed else "in flight"
         what = f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
         what += f"{thread.at(w.site)} is {state}"
-        return thread.fault(kind, what, w.barrier or name)
+        fault = thread.fault(kind, what, w.barrier or name)
+        if w.barrier is None:
+            return explain_copy(fault, thread, w)
+        if kind is faults.DataRace:
+            fault.rule = "Until a wait for its phase has returned, a copy's destination is the copy's."
+            fault.cure = f"Wait on {w.barrier.name}, for the phase that the copy counts in, before this write."
+        return fault
+    if _by_copy(w) and not isinstance(w, Ended):
+        return _unfinished_store(thread, w, f"{verb} {name}", name)
     done = "used as a barrier until" if isinstance(w, Ended) else "wrote at"
     what = f"{verb} {name}, which {thread.describe(w)} {done} {thread.at(w.site)}; nothing orders "
     what += "the two writes"
-    return thread.fault(faults.DataRace, what, name)
+    return race(thread, w.block, w.owner, w.clock, what, name)
+
+
+def race(thread, block, owner, clock, what, name):
+    """The race of ``thread`` with that moment of ``block``."""
+    if block is thread.block or block is None:
+        return thread.fault(faults.DataRace, what, name)
+    scope = _too_narrow(thread, block, owner, clock)
+    fault = thread.fault(faults.ScopeRace if scope else faults.DataRace, what + scope, name)
+    if not scope:
+        fault.rule = "Blocks run in any order or at once; a release and an acquire of gpu scope order them."
+        fault.cure = (
+            "Release at gpu scope after the one access (cuda.threadfence() and an atomic, or "
+            "st_release_gpu_global_b32), acquire before the other (ld_acquire_gpu_global_b32 in a loop, or "
+            "an atomic and cuda.threadfence()), or make two launches of it."
+        )
+    return fault
+
+
+def _too_narrow(thread, block, owner, clock):
+    """In words, whether a release or an acquire with scope cta would have ordered that moment of
+    ``block`` before ``thread``, had its scope been wider."""
+    for region in thread.block.globals.regions:
+        for flag in region.flags.values():
+            released = covers(flag.own.get(block) or {}, block, owner, clock)
+            if released and not covers(flag.wide, block, owner, clock):
+                return f"; block {block.index} released it with scope cta, which is for one block"
+    for other in thread.block.threads:
+        if other.narrow_fence and covers(other.acquired[True], block, owner, clock):
+            return f"; thread {other.tid} acquired it with scope cta, which is for one block"
+    return ""
+
+
+def bad_scope(space, thread, block, tid, site, address, wide):
+    """Atomics of ``thread`` and of thread ``tid`` of another block, one of which has scope cta."""
+    name, whose = space.name_of(address), "the other has" if wide else "this one has"
+    what = f"atomic access to {name}, to which {thread.describe_tid(block, tid)} made one at "
+    what += f"{thread.at(site)}; {whose} scope cta, which is for one block only"
+    return thread.fault(faults.ScopeRace, what, name)
 
 
 def bad_overwrite(space, thread, r, late, address, record):
@@ -78,17 +206,19 @@ def bad_overwrite(space, thread, r, late, address, record):
     ``late``: the numbers of all threads whose reads nothing orders before it.
     """
     name, site = space.name_of(address), thread.at(r[SITE])
-    what = f"{_verb(record)} {name}, which "
+    what = f"{verb_of(record)} {name}, which "
     if r[OWNER] != r[TID]:
         kind = faults.RefillRace if isinstance(record, Copy) else faults.DataRace
         who = thread.describe_tid(r[BLOCK], r[TID])
         what += f"the copy that {who} issued at {site} may still be reading"
-        return thread.fault(kind, what, name)
-    what += f"thread {late[0]}" + (f" and {len(late) - 1} more" if len(late) > 1 else "")
-    what += f" read at {site}; "
+        issuer = r[BLOCK].threads[r[TID]]
+        return explain_group(thread.fault(kind, what, name), thread, issuer, r[OWNER], r[CLOCK])
+    others = r[BLOCK] is not thread.block
+    who = thread.describe_tid(r[BLOCK], r[TID]) if others else f"thread {late[0]}"
+    what += who + (f" and {len(late) - 1} more" if len(late) > 1 else "") + f" read at {site}; "
     if not isinstance(record, Copy):
         what += "nothing orders the read before the write"
-        return thread.fault(faults.DataRace, what, name)
+        return race(thread, r[BLOCK], r[OWNER], r[CLOCK], what, name)
     if _released(record, r[TID]):
         reader = thread.block.threads[r[TID]]
         what = f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
@@ -97,7 +227,7 @@ def bad_overwrite(space, thread, r, late, address, record):
     return _refill_fault(thread, record, what + "nothing says that the read is over", r[TID])
 
 
-def _verb(record):
+def verb_of(record):
     return f"issues a {record.what} into" if isinstance(record, Copy) else "writes"
 
 
@@ -145,4 +275,7 @@ def _refill_fault(issuer, copy, what, reader):
                 kind = faults.StaleRefill
             what += f"; its last wait on {barrier.name}, at {issuer.at(site)}, returned {seen}"
     about = copy.barrier or copy.block.shared.name_of(copy.address)
-    return issuer.fault_at(kind, what, copy.site, about)
+    fault = issuer.fault_at(kind, what, copy.site, about)
+    if copy.barrier is None:
+        fault.cure = "Put a barrier (syncthreads) between the last read of these bytes and the cp.async."
+    return fault

@@ -4,32 +4,38 @@ import ctypes
 from dataclasses import replace
 
 import numpy as np
+from numba import types
 
 from ..faults import SimFault
 from ..tensormap import TensorMapArray
 from .device import DeviceArray
 from .guard import launch_guarded
+from .launch import ArrayArgument
 
 
 def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guarded):
     """Copy ``args`` to the GPU, run ``kernel`` by ``launch``, and copy back all that it may have written.
 
-    ``args`` are numbers, NumPy arrays (they go in as addresses) and TensorMapArray over NumPy arrays. Arrays
-    that are views of one another's memory stay so on the GPU; those that are not writeable are not copied
-    back. ``launch`` is ``launch_guarded``, which never hangs, or ``launch.launch``.
+    ``args`` are numbers, NumPy arrays (they go in as addresses, or as arrays where the signature says so) and
+    TensorMapArray over NumPy arrays. Arrays that are views of one another's memory stay so on the GPU; those
+    that are not writeable are not copied back. ``launch`` is ``launch_guarded``, which never hangs, or
+    ``launch.launch``.
 
     Raises the SimFault of a guarded launch, with the arrays as the kernel left them; RuntimeError and what
     else the CUDA packages raise for a launch that failed; TensorMapError for a map the driver refuses.
     """
     memory = _Copies(gpu)
 
-    def on_gpu(arg):
+    def on_gpu(arg, kind=None):
         if isinstance(arg, TensorMapArray):
             moved = (replace(m, address=memory.address_of(m.array)) for m in arg)
             return DeviceArray.of(gpu, TensorMapArray(moved).encode_into_host())
+        if isinstance(kind, types.Array):
+            return ArrayArgument(memory.address_of(arg), arg.shape, arg.strides, arg.itemsize)
         return memory.address_of(arg) if isinstance(arg, np.ndarray) else arg
 
-    moved = [on_gpu(arg) for arg in args]  # keeps the encoded maps until the end
+    kinds = kernel.signature.args if kernel else [None] * len(args)
+    moved = [on_gpu(*pair) for pair in zip(args, kinds, strict=True)]  # keeps the encoded maps until the end
     try:
         launch(gpu, kernel, grid, moved, shared_bytes)
     except SimFault:

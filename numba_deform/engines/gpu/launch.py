@@ -2,8 +2,12 @@
 
 import ctypes
 import functools
+import math
+from typing import NamedTuple
 
 import numpy as np
+from numba import types
+from numba.np.numpy_support import as_dtype
 
 from .device import DeviceArray, check, driver_call
 
@@ -44,24 +48,39 @@ def resident_blocks(gpu, kernel, shared_bytes=0):
     return gpu.sms * each
 
 
-_SCALARS = {"uint64": np.uint64, "int32": np.int32, "uint32": np.uint32, "float32": np.float32}
+class ArrayArgument(NamedTuple):
+    """An array on the GPU for a kernel's parameter of an array type; ``strides`` are bytes."""
+
+    address: int
+    shape: tuple
+    strides: tuple
+    itemsize: int
+
+
+def _values(kind, arg):
+    """What the driver takes for one argument: a number, or the members of Numba's structure for an array."""
+    if isinstance(kind, types.Array):
+        size, nothing = math.prod(arg.shape), np.uint64(0)  # no memory manager, no owner
+        counts = (np.int64(n) for n in (*arg.shape, *arg.strides))
+        return [nothing, nothing, np.int64(size), np.int64(arg.itemsize), np.uint64(arg.address), *counts]
+    return [_scalar(kind, arg)]
 
 
 def _scalar(kind, arg):
-    return _SCALARS[str(kind)](arg.address if isinstance(arg, DeviceArray) else arg)
+    return as_dtype(kind).type(arg.address if isinstance(arg, DeviceArray) else arg)
 
 
 def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None):
     """Launch ``kernel`` with ``grid`` blocks of its own size, without waiting for it.
 
-    ``args`` are integers (addresses for ``uint64`` parameters), floats or DeviceArrays. ``stream`` is a
-    cuda.core Stream, default the device's default stream.
+    ``args`` are integers (addresses for ``uint64`` parameters), floats or DeviceArrays, and ArrayArgument for
+    parameters of array types. ``stream`` is a cuda.core Stream, default the device's default stream.
     """
     from cuda.core import LaunchConfig
     from cuda.core import launch as core_launch
 
     _, function = _loaded(gpu, kernel, shared_bytes)
-    values = [_scalar(*pair) for pair in zip(kernel.signature.args, args, strict=True)]
+    values = [v for pair in zip(kernel.signature.args, args, strict=True) for v in _values(*pair)]
     config = LaunchConfig(grid=grid, block=kernel.threads, shmem_size=shared_bytes)
     core_launch(stream or gpu.device.default_stream, config, function, *values)
 

@@ -135,6 +135,17 @@ class Boxes:
             box.append(slice(first, stop))
         return tuple(tensor[::-1]), tuple(box[::-1]), inside
 
+    def inside(self, coords: Sequence[int]) -> np.ndarray:
+        """Which bytes of the box at these coordinates belong to the tensor: bools, before swizzling.
+
+        Raises TensorMapError and NotImplementedError as load_box does.
+        """
+        tensor, box, _ = self._overlap(coords)
+        inside = np.zeros(self.box_shape[::-1], bool)
+        if tensor is not None:
+            inside[box] = True
+        return np.repeat(inside.reshape(-1), self.itemsize)
+
     def runs(self, coords: Sequence[int]):
         """(address, bytes) of each dense run of the tensor that the box at these coordinates holds.
 
@@ -150,16 +161,21 @@ class Boxes:
             yield start + offset, size * self.itemsize
 
 
-def swizzle_offsets(n: int, mode: str) -> np.ndarray:
-    """Where each of the first n bytes of a box lies in shared memory after swizzling.
+def swizzle_offsets(n: int, mode: str, start: int = 0) -> np.ndarray:
+    """Where each of the first n bytes of a box lies in shared memory after swizzling, counted from the
+    box's own address.
 
-    The base must be aligned to 1024 bytes (to 256 and 512 for modes 32B and 64B), because the
-    hardware permutes bits of the address itself: 128B: bits 4-6 ^= bits 7-9; 64B: bits 4-5 ^= bits
-    7-8; 32B: bit 4 ^= bit 7. Returns int64 offsets, shape (n,): byte i lies at result[i].
+    start  that address, a multiple of 128. The hardware permutes bits of the address itself: 128B: bits
+           4-6 ^= bits 7-9; 64B: bits 4-5 ^= bits 7-8; 32B: bit 4 ^= bit 7. So the pattern begins at
+           line ``start / 128 % 8``: at its own start where the address is a multiple of 1024 (of 512
+           for 64B, of 256 for 32B).
+
+    Returns int64 offsets, shape (n,): byte i lies at result[i]. Where the last row of the box is not as
+    long as the swizzle is wide, some lie behind the n bytes: up to the next multiple of the width.
 
     Raises TensorMapError for an unknown mode. Source: PTX ISA 5.5, swizzling modes.
     """
     check_option("swizzle", mode, SWIZZLES)
-    offsets = np.arange(n, dtype=np.int64)
+    addresses = np.arange(start, start + n, dtype=np.int64)
     mask = {"none": 0b000, "32B": 0b001, "64B": 0b011, "128B": 0b111}[mode]
-    return offsets ^ (((offsets >> 7) & mask) << 4)
+    return (addresses ^ (((addresses >> 7) & mask) << 4)) - start

@@ -1,0 +1,374 @@
+"""Types of a kernel's expressions, as Numba infers them, without generating any code.
+
+Every node of a function's syntax tree gets a number, which stands in the place of its line. Numba's front end
+reads the function compiled from that tree, so that each of its statements, by its line, tells of which
+node it is. Device functions are inferred where they are called, for the types of that call, and never inlined.
+"""
+
+import ast
+import contextlib
+import inspect
+import operator
+import re
+import types as python
+from collections import defaultdict
+from pathlib import Path
+from unittest import mock
+
+from numba import types
+from numba.core.errors import NumbaError, TypingError
+from numba.cuda import compiler, descriptor
+from numba.cuda import errors as cuda_errors
+from numba.cuda.dispatcher import CUDADispatcher
+
+from .rewrite import source_of
+
+# With numba-cuda these are its own copies of Numba's modules; else they are Numba's.
+_base = inspect.getmodule(compiler.CompilerBase)
+_package = _base.__name__.rpartition(".")[0]
+_part = lambda name: __import__(f"{_package}.{name}", fromlist=["_"])  # noqa: E731
+interpreter, ir = _part("interpreter"), _part("ir")
+ERRORS = (_part("errors").NumbaError, NumbaError, getattr(cuda_errors, "UnsupportedBytecodeError", NumbaError))
+lock = _part("compiler_lock").global_compiler_lock
+
+NUMBA_CUDA = "numba_cuda" in Path(compiler.__file__).parts
+FILE = "<numbered>"
+KEPT = 8192  # functions whose types are kept
+PLACE = ("lineno", "end_lineno", "col_offset", "end_col_offset")
+FIRST = 1_000  # the number of a function's first node
+# The passes that a function without closures of its own and without literal_unroll needs.
+PASSES = (
+    "TranslateByteCode", "CUDATranslateBytecode", "FixupArgs", "IRProcessing", "RewriteSemanticConstants",
+    "DeadBranchPrune", "GenericRewrites", "ReconstructSSA", "NopythonTypeInference"
+)  # fmt: skip
+
+
+class Refused(Exception):
+    """Numba does not compile the function: its words, and the node that it means, or None."""
+
+    def __init__(self, function, words, line):
+        super().__init__(words)
+        self.function, self.words, self.line = function, words, line
+
+
+class NotInferred(Exception):
+    """The types cannot be had: a function calls itself, or Numba's older front end does not know all."""
+
+
+class DeviceFunction(types.Callable):
+    """A device function for Numba's type inference: a call infers the function's own types."""
+
+    def __init__(self, dispatcher):
+        self.dispatcher = dispatcher
+        super().__init__(f"device function {dispatcher.py_func.__qualname__} {id(dispatcher):x}")
+
+    def get_call_type(self, context, args, kws):
+        signature = inspect.signature(self.dispatcher.py_func)
+        try:
+            bound = signature.bind(*args, **kws).arguments
+        except TypeError as error:
+            raise TypingError(str(error)) from None
+        args = tuple(
+            bound.get(name, types.Omitted(p.default)) for name, p in signature.parameters.items()
+        )
+        inline = self.dispatcher.targetoptions.get("inline", "never")
+        plain = tuple(types.unliteral(a) for a in args)  # as a rule a constant matters by its type alone
+        try:
+            found = inferred(self.dispatcher.py_func, plain, inline)
+        except ERRORS:
+            if plain == args:
+                raise
+            found = inferred(self.dispatcher.py_func, args, inline)
+        return compiler.typing.signature(found.return_type, *found.args).replace(pysig=signature)
+
+    def get_call_signatures(self):
+        return (), False
+
+    def get_impl_key(self, sig):
+        return self.dispatcher, sig.args
+
+
+class Inferred:
+    """What is known of a function for the types of its arguments.
+
+    ``source``      its source, whose ``tree`` has loops over static_range written out; None without source
+    ``at``          for the number of a node: Numba's statements (``ir.Assign``) there, in order
+    ``typemap``     Numba's type for each of Numba's variables
+    ``calltypes``   the signature for each of Numba's expressions
+    ``values``      what a variable of Numba's is assigned
+    ``form``        what ``keep`` was given, which forgets the rest but the types of arguments and result
+    """
+
+    def __init__(self, function, args, source, state):
+        self.function, self.args, self.source = function, args, source
+        self.typemap, self.calltypes, self.return_type = state.typemap, state.calltypes, state.return_type
+        self.at, self.values, self.kinds = defaultdict(list), {}, defaultdict(set)
+        for _, block in sorted(state.func_ir.blocks.items()):
+            for statement in block.find_insts(ir.Assign):
+                name = statement.target.name
+                self.at[statement.loc.line].append(statement)
+                self.values[name] = statement.value
+                if name[0] != "$":
+                    self.kinds[name.partition(".")[0]].add(self.typemap[name])
+        self._bounds, self.form = {}, None
+
+    def keep(self, form):
+        """Keep what was made of all this, ``form``, and no more than callers have to know."""
+        self.form = form
+        self.typemap = self.calltypes = self.at = self.values = self.kinds = self.source = self._bounds = None
+
+    # --- what integers may be -------------------------------------------------------------------------
+    def bounds(self, name, depth=0):
+        """(lowest, highest) that an integer variable of Numba's may hold, None for what is no integer."""
+        if name not in self._bounds:
+            limits = self._bounds[name] = bounds_of(self.typemap[name])
+            if limits and limits[0] < limits[1] and depth < 100:
+                found = self._found(self.values[name], depth + 1)
+                if found and limits[0] <= found[0] and found[1] <= limits[1]:
+                    self._bounds[name] = found
+        return self._bounds[name]
+
+    def _found(self, value, depth):
+        if isinstance(value, ir.Var):
+            return self.bounds(value.name, depth)
+        if isinstance(value, (ir.Const, ir.Global, ir.FreeVar)):
+            return (int(value.value),) * 2 if isinstance(value.value, int) else None
+        if not isinstance(value, ir.Expr):
+            return None
+        of = lambda variable: self.bounds(variable.name, depth)  # noqa: E731
+        if value.op == "phi":
+            parts = [of(v) for v in value.incoming_values if isinstance(v, ir.Var)]
+            return (min(p[0] for p in parts), max(p[1] for p in parts)) if parts and all(parts) else None
+        if value.op in ("binop", "inplace_binop"):
+            fn = value.fn if value.op == "binop" else value.immutable_fn
+            return combined(fn, of(value.lhs), of(value.rhs))
+        if value.op == "call" and len(value.args) == 1:
+            if isinstance(self.typemap[value.func.name], types.NumberClass):
+                return of(value.args[0])  # if it fits
+        return self._range(value, of) if value.op == "pair_first" else None
+
+    def _range(self, value, of):
+        """The bounds of the variable of a loop over ``range``."""
+        for op in ("iternext", "getiter", "call"):
+            value = self.values[value.value.name]
+            while isinstance(value, ir.Var):
+                value = self.values[value.name]
+            if getattr(value, "op", None) != op:
+                return None
+        args = [of(a) for a in value.args]
+        if not str(self.typemap[value.func.name]).endswith("range'>)") or not all(args):
+            return None
+        start, stop = args[:2] if len(args) > 1 else ((0, 0), args[0])
+        if len(args) > 2 and args[2][0] < 0:
+            return min(start[0], stop[0]), max(start[1], stop[1])
+        return start[0], max(start[0], stop[1] - 1)
+
+
+def bounds_of(kind):
+    """(lowest, highest) of an integer or boolean type, else None."""
+    if isinstance(kind, types.IntegerLiteral):
+        return (kind.literal_value,) * 2
+    if isinstance(kind, (types.Boolean, types.BooleanLiteral)):
+        return 0, 1
+    return (kind.minval, kind.maxval) if isinstance(kind, types.Integer) else None
+
+
+_MONOTONE = {operator.add, operator.sub, operator.mul}
+
+
+def combined(fn, left, right):
+    """The bounds of ``fn(left, right)`` for integers, None where they are not known."""
+    if not left or not right:
+        return None
+    if fn in _MONOTONE or fn in (operator.rshift, operator.lshift) and 0 <= right[0] and right[1] < 64:
+        corners = [fn(a, b) for a in left for b in right]
+        return min(corners), max(corners)
+    if fn is operator.and_ and (left[0] >= 0 or right[0] >= 0):
+        return 0, min(part[1] for part in (left, right) if part[0] >= 0)
+    if fn in (operator.or_, operator.xor) and left[0] >= 0 and right[0] >= 0:
+        return 0, (1 << max(left[1], right[1]).bit_length()) - 1
+    if fn is operator.mod and right[0] > 0:
+        return 0, right[1] - 1
+    if fn is operator.floordiv and right[0] > 0:
+        return min(left[0], 0), max(left[1], 0)
+    return None
+
+
+# --- running Numba's front end ------------------------------------------------------------------------
+class _FrontEnd(compiler.CUDACompiler):
+    """Numba's compiler for CUDA up to the inferred types."""
+
+    def _compile_core(self):
+        state = self.state
+        closures = any(isinstance(c, python.CodeType) for c in state.func_id.code.co_consts)
+        whole = closures or "literal_unroll" in state.func_id.code.co_names
+        with _base.ConfigStack().enter(state.flags.copy()):
+            (pipeline,) = self.define_pipelines()
+            for kind, _ in pipeline.passes:
+                if kind.__name__ in PASSES or whole and kind.__name__ != "InlineInlinables":
+                    one = kind()
+                    one.analysis = defaultdict(bool)
+                    one.run_pass(state)
+                if kind.__name__ == PASSES[-1]:
+                    return state
+
+
+_known, _underway, _failed, _calls = {}, set(), [], {}
+
+
+def infer(function, args):
+    """The :class:`Inferred` of a kernel's Python function for the types of its arguments.
+
+    Raises Refused for what Numba does not compile, NotInferred where the types cannot be had."""
+    with lock, _as_device_functions():
+        _failed.clear()
+        try:
+            return inferred(function, tuple(args))
+        except NotInferred:
+            raise
+        except Exception:
+            if not NUMBA_CUDA:
+                raise NotInferred("Numba's own numba.cuda lacks some of what numba-cuda compiles") from None
+            if not _failed:
+                raise
+            raise _failed[0] from None
+
+
+@contextlib.contextmanager
+def _as_device_functions():
+    """Numba sees device functions as DeviceFunction, and keeps the statements that only load a variable."""
+    device = property(DeviceFunction)
+    methods = mock.patch.object(types.Dispatcher, "get_call_type", _overload_type)
+    keep = "_remove_unused_temporaries"
+    with (
+        mock.patch.object(CUDADispatcher, "_numba_type_", device),
+        mock.patch.object(interpreter.Interpreter, keep, lambda self: None),
+        mock.patch.object(types.Function, "get_call_type", _remembered(types.Function.get_call_type)),
+        mock.patch.object(types.Dispatcher, "get_overload", lambda self, sig: None),
+        methods, target_override(),
+    ):  # fmt: skip
+        yield
+
+
+def _overload_type(self, context, args, kws):
+    """What Python code of Numba's own returns, which stands for an attribute or a function."""
+    return DeviceFunction(self.dispatcher).get_call_type(context, args, kws)
+
+
+def _remembered(get_call_type):
+    """Numba's look-up of an operator or function, done once for the same numbers."""
+
+    def get(self, context, args, kws):
+        if kws or not all(isinstance(a, (types.Number, types.Boolean, types.Literal)) for a in args):
+            return get_call_type(self, context, args, kws)
+        key = self, tuple(args)
+        if key not in _calls:
+            _calls[key] = get_call_type(self, context, args, kws)
+        return _calls[key]
+
+    return get
+
+
+def target_override():
+    """Numba's context in which ``cuda`` is what is compiled for."""
+    try:
+        from numba.cuda.utils import numba_target_override
+
+        return numba_target_override()
+    except ImportError:
+        from numba.core.target_extension import target_override
+
+        return target_override("cuda")
+
+
+def inferred(function, args, inline="never"):
+    """As ``infer``, while Numba is at it: raises Numba's own errors, and notes what failed first."""
+    key = function, args
+    if key in _known:
+        return _known[key]
+    if key in _underway:
+        raise NotInferred(f"{function.__name__} calls itself")
+    try:
+        source = source_of(function)
+        code, lines = numbered(source)
+    except (OSError, ValueError):
+        source, code, lines = None, function.__code__, {}
+    cells = _cells(function, code) or None
+    form = python.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, cells)
+    flags = compiler.CUDAFlags()
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"
+    if inline == "always":
+        flags.inline = inline  # such a function may return arrays
+    with contextlib.suppress(AttributeError, ValueError):
+        flags.compute_capability = (9, 0)
+    target = descriptor.cuda_target
+    contexts = target.typing_context, target.target_context
+    _underway.add(key)
+    try:
+        pipeline = _FrontEnd(*contexts, None, args, None, flags, {})
+        if len(_known) >= KEPT:
+            _known.clear()
+        _known[key] = Inferred(function, args, source, pipeline.compile_extra(form))
+    except NotInferred:
+        raise
+    except Exception as error:  # of which Numba does not catch all that it raises
+        if (function.__module__ or "").partition(".")[0] not in ("numba", "numba_cuda"):
+            _failed.append(Refused(function, *_words(error, lines)))
+        raise
+    finally:
+        _underway.discard(key)
+    _failed.clear()
+    return _known[key]
+
+
+def _cells(function, code):
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return tuple(cells[name] for name in code.co_freevars)
+
+
+def numbered(source):
+    """The code object of a source in which each node's line is its number, and the true line of each number.
+
+    Nodes of ``source.tree`` get their number as ``node.number``."""
+    lines, places = {}, []
+    for number, node in enumerate(ast.walk(source.tree), FIRST):
+        node.number = number
+        lines[number] = getattr(node, "lineno", source.tree.lineno)
+        if hasattr(node, "lineno"):
+            places.append((node, [getattr(node, name) for name in PLACE]))
+            node.lineno = node.end_lineno = number
+            node.col_offset = node.end_col_offset = 0
+    try:
+        return source.code_of(source.tree, FILE), lines
+    finally:
+        for node, place in places:
+            for name, value in zip(PLACE, place, strict=True):
+                setattr(node, name, value)
+
+
+def _words(error, lines):
+    """What Numba says without the text that repeats the source, and the line it means."""
+    text = str(error)
+    numbers = [int(n) for n in re.findall(re.escape(FILE) + r'"?,? (?:\(|line )(\d+)', text)]
+    if getattr(error, "loc", None) is not None and error.loc.filename == FILE:
+        numbers.insert(0, error.loc.line)
+    numbers += _places(error.__traceback__)
+    line = next((lines[n] for n in numbers if n in lines), None)
+    text = re.split(r"\n\s*(?:There (?:are|is) \d+ candidate|During: |File \"|raised from )", text)[0]
+    text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\)\n?", "", text)
+    text = re.sub(r"\.? Raised from .*", "", text)
+    text = re.sub(re.escape(FILE) + r" \((\d+)\)", lambda m: f"line {lines.get(int(m[1]), '?')}", text)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()), line
+
+
+def _places(trace):
+    """The numbers that Numba was at when it raised, the innermost first."""
+    found = []
+    while trace is not None:
+        here = trace.tb_frame.f_locals
+        locs = [here.get("loc"), *(getattr(here.get(name), "loc", None) for name in ("inst", "self"))]
+        found[:0] = [loc.line for loc in locs if getattr(loc, "filename", None) == FILE]
+        trace = trace.tb_next
+    return found

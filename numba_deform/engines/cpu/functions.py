@@ -1,0 +1,62 @@
+"""Functions of ``math`` as a GPU has them: float32 of float32, and NaN or infinity where Python raises."""
+
+import math
+
+import numpy as np
+
+
+def plain(function):
+    """``function`` of numbers as Numba types it: float32 of float32, else float64."""
+
+    def apply(*args):
+        kinds = {type(x) for x in args}
+        kind = kinds.pop() if kinds in ({np.float32}, {np.float16}) else np.float64
+        return kind(function(*[np.float64(x) for x in args]))
+
+    return apply
+
+
+def _total(function, otherwise):
+    """``function`` of ``math``, and what it is where that one raises."""
+
+    def apply(*args):
+        try:
+            return function(*args)
+        except (ValueError, OverflowError):
+            return otherwise(*args)
+
+    return apply
+
+
+gamma = _total(math.gamma, lambda x: np.copysign(np.inf, x) if x == 0 or x > 0 else np.nan)
+lgamma = _total(math.lgamma, lambda x: np.inf)
+remainder = _total(math.remainder, lambda x, y: np.nan)
+
+
+def modf(x):
+    return tuple(map(type(x), np.modf(x)))
+
+
+def frexp(x):
+    part, exponent = np.frexp(x)
+    return type(x)(part), int(exponent)
+
+
+def ldexp(x, n):
+    kind = np.float32 if type(x) is np.float32 else np.float64
+    return kind(np.ldexp(np.float64(x), int(n)))
+
+
+FUNCTIONS = {
+    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
+    "atanh": np.arctanh, "atan2": np.arctan2, "pow": np.power, "fabs": np.abs, "erf": math.erf,
+    "erfc": math.erfc, "gamma": gamma, "lgamma": lgamma, "remainder": remainder,
+} | {
+    name: getattr(np, name) for name in (
+        "cos", "sin", "tan", "cosh", "sinh", "tanh", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
+        "sqrt", "ceil", "floor", "trunc", "hypot", "copysign", "fmod", "degrees", "radians",
+    )
+}  # fmt: skip
+MATH = {getattr(math, name): plain(function) for name, function in FUNCTIONS.items() if hasattr(math, name)}
+MATH |= {getattr(math, name): getattr(np, name) for name in ("isnan", "isinf", "isfinite", "nextafter")}
+MATH |= {math.modf: modf, math.frexp: frexp, math.ldexp: ldexp}

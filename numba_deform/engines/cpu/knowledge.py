@@ -1,0 +1,71 @@
+"""What threads hand on to others: *knowledge*, {block: clocks}, and flags that carry it.
+
+Inside a block, knowledge is a row of the block's clock table. Between blocks it is a dict from a block
+to its clocks as they were when somebody released them. Three facts more travel in the same dicts,
+under keys of their own: (FENCED, block), (MET, block) and (ASYNC, block).
+"""
+
+import numpy as np
+
+# What came before a fence.sc of gpu scope. Whoever meets a later write of the fence's thread, or of one
+# that a barrier put behind it, and then makes a fence.sc, sees all that (PTX ISA 8.10.3, fence-SC order).
+FENCED, MET = "fenced", "met"
+ASYNC = "async"  # what the copy engine sees of ordinary writes to global memory
+
+
+def raise_to(clocks, others):
+    """Every clock becomes at least the other one; ``others`` may be narrower, from an earlier time."""
+    part = clocks[:, : others.shape[1]]
+    np.maximum(part, others, out=part)
+
+
+def merged(a, b):
+    """The union of two knowledges; ``a`` itself if ``b`` has nothing to add."""
+    if not a or a is b:
+        return b
+    if not b or all(a.get(block) is clocks for block, clocks in b.items()):
+        return a
+    result = dict(a)
+    for block, clocks in b.items():
+        known = result.get(block, clocks)
+        if known is not clocks:
+            narrow, wide = sorted((known, clocks), key=lambda c: c.shape[1])
+            clocks = wide.copy()
+            raise_to(clocks, narrow)
+        result[block] = clocks
+    return result
+
+
+def renamed(knowledge, old, new):
+    """Its facts (``old``, block) as facts (``new``, block); ``old`` None stands for the block itself."""
+    if old is None:
+        return {(new, block): clocks for block, clocks in knowledge.items() if type(block) is not tuple}
+    facts = {key[1]: clocks for key, clocks in knowledge.items() if type(key) is tuple and key[0] == old}
+    return facts if new is None else {(new, block): clocks for block, clocks in facts.items()}
+
+
+def covers(knowledge, block, owner, clock):
+    """Whether that moment of a block is known."""
+    clocks = knowledge.get(block)
+    return clocks is not None and owner < clocks.shape[1] and clocks[0, owner] >= clock
+
+
+class Flag:
+    """What atomics and release stores have handed on at one address.
+
+    ``wide`` is for all blocks; ``own[block]`` is what threads of that block released, with whatever
+    scope, for each other.
+    """
+
+    def __init__(self):
+        self.wide, self.own, self.changes = {}, {}, 0
+
+    def add(self, block, own, wide):
+        self.changes += 1
+        self.own[block] = merged(self.own.get(block), own)
+        self.wide = merged(self.wide, wide)
+
+    def seen_by(self, block):
+        """(what a thread of ``block`` takes with scope cta, the same with a wider scope)"""
+        own = self.own.get(block) or {}
+        return own, merged(self.wide, own) or {}

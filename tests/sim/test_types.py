@@ -1,0 +1,204 @@
+"""The engine computes in the types that Numba infers, and refuses what Numba does not compile."""
+
+import expressions
+import numpy as np
+import pytest
+from helpers import expect, run
+from numba import cuda, float32, int8, int16, int32, int64, njit, uint8, uint16, uint32, uint64
+
+from numba_deform.engines import faults
+
+
+def computed(kernel, *args, size=8, dtype=np.float64):
+    out = np.zeros(size, dtype)
+    run(kernel, out, *args, block=1)
+    return out
+
+
+def test_how_many_bits_an_operand_has():
+    def kernel(a, b, out):
+        out[0], out[1], out[2] = cuda.popc(a[0]), cuda.popc(b[0]), cuda.clz(a[1])
+        out[3], out[4], out[5] = cuda.clz(b[1]), cuda.brev(uint64(1)), cuda.ffs(a[0])
+
+    out = np.zeros(6, np.uint64)
+    run(kernel, np.array([-1, 1], np.int32), np.array([-1, 1]), out, block=1)
+    assert list(out) == [32, 64, 31, 63, 1 << 63, 1]
+
+
+# --- 200 expressions --------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def module(tmp_path_factory):
+    return expressions.write(tmp_path_factory.mktemp("expressions"))
+
+
+@pytest.mark.parametrize("group", expressions.NUMBERS)
+def test_random_expressions(module, group):
+    """Bit for bit what Numba compiles for the CPU, whose types are the same."""
+    function = getattr(module, f"group_{group}")
+    values, engine, numba = expressions.inputs(group), expressions.results(), expressions.results()
+    kernel = expressions.kernel_of(cuda.jit(device=True)(function))
+    run(kernel, *values.values(), *engine, block=expressions.ELEMENTS)
+    compiled = njit(error_model="numpy")(function)
+    for t in range(expressions.ELEMENTS):
+        compiled(*[array[t] for array in values.values()], *numba, t)
+    wrong = expressions.differ(engine, numba)
+    assert not wrong.size, [expressions.expressions(group)[e] for e in wrong]
+
+
+@pytest.mark.parametrize("group", expressions.PACKED)
+def test_random_expressions_of_halves_run(module, group):
+    function = getattr(module, f"group_{group}")
+    results = expressions.results()
+    kernel = expressions.kernel_of(cuda.jit(device=True)(function))
+    run(kernel, *expressions.inputs(group).values(), *results, block=expressions.ELEMENTS)
+    assert results[0].any(axis=1).all()
+
+
+# --- floats -----------------------------------------------------------------------------------------
+def test_a_sum_that_starts_as_a_float_literal_is_float64():
+    def kernel(out, x):
+        acc = 0.0
+        for i in range(len(x)):
+            acc += x[i]
+        out[0] = acc
+        out[1] = 3 * x[0]
+        out[2] = x[0] * 0.1
+        out[3] = x[0] * float32(0.1)
+        out[4] = x[0] / 3
+        out[5] = x[0] / float32(3)
+
+    x = np.array([0.1, 1e-9, 7], np.float32)
+    wide, tenth = x.astype(np.float64), np.float32(0.1)
+    first = [wide[0] + wide[1] + wide[2], 3 * wide[0], wide[0] * 0.1]
+    exact = [*first, x[0] * tenth, wide[0] / 3, x[0] / np.float32(3)]
+    assert computed(kernel, x)[:6].tolist() == [float(e) for e in exact]
+
+
+def test_division_by_zero_gives_infinity():
+    def kernel(out, zero):
+        out[0] = 1.0 / zero
+        out[1] = -1 / zero
+        out[2] = zero / zero
+
+    np.testing.assert_array_equal(computed(kernel, 0.0)[:3], [np.inf, -np.inf, np.nan])
+
+
+def test_a_float_to_an_integer_is_cut_off():
+    def kernel(out, x):
+        for i in range(len(x)):
+            out[i] = int32(x[i])
+        out[7] = int(x[1])
+
+    got = computed(kernel, np.array([1.9, -1.9, 3e9, -3e9]))
+    assert got.tolist() == [1, -1, 2**31 - 1, -(2**31), 0, 0, 0, -1]
+
+
+# --- integers ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", [int8, int16, int32, int64, uint8, uint16, uint32, uint64])
+def test_integers_wrap(kind):
+    low, high = int(kind.minval), int(kind.maxval)
+
+    def kernel(out, x, y):
+        out[0] = kind(x[0] + x[1])
+        out[1] = kind(y[0] - x[1])
+        out[2] = kind(x[0] * x[0])
+        x[0] += kind(1)
+        out[3] = x[0]
+
+    x, y = (np.array(v, str(kind)) for v in ([high, 1], [low]))
+    assert computed(kernel, x, y, dtype=np.dtype(str(kind)))[:4].tolist() == [low, high, 1, low]
+
+
+def test_64_bit_arithmetic_wraps():
+    def kernel(out, a, b):
+        a[0] = a[0] + 1
+        a[1] = a[1] * 3 - 5
+        b[0] = b[0] + b[0]
+        b[1] = -b[1]
+        out[0] = (a[0] + b[1]) // 2  # int64 with uint64 is int64
+
+    a, b = np.array([2**63 - 1, 2**62], np.int64), np.array([2**63 + 1, 1], np.uint64)
+    out = computed(kernel, a, b, dtype=np.int64)
+    assert a.tolist() == [-(2**63), -(2**62) - 5] and b.tolist() == [2, 2**64 - 1]
+    assert out[0] == (2**63 - 1) // 2
+
+
+def test_signs_of_comparisons_divisions_and_shifts():
+    def kernel(out, i, u):
+        out[0] = i < u
+        out[1] = i // 3
+        out[2] = i % 3
+        out[3] = i >> 1
+        out[4] = u << 4
+        out[5] = uint32(i) >> 1
+        out[6] = -u
+        out[7] = ~u
+
+    got = computed(kernel, np.int32(-7), np.uint32(2**32 - 1), dtype=np.int64)
+    assert got.tolist() == [1, -3, 2, -4, (2**32 - 1) << 4, (2**32 - 7) >> 1, 1, 0]
+
+
+# --- variables and functions --------------------------------------------------------------------------
+def test_a_variable_has_the_type_of_all_its_branches():
+    def kernel(out, x, n):
+        if n > 3:
+            value = x[0]
+        else:
+            value = 1
+        out[0] = value / 3  # float64: float32 and int64
+        total = 0
+        while total < 2:
+            total += 0.75
+            out[1] = total
+        other = x[0] if n > 3 else 7
+        out[2] = other * 0.1
+
+    x = np.array([0.1], np.float32)
+    wide = float(x[0])
+    assert computed(kernel, x, 5)[:3].tolist() == [wide / 3, 2.25, wide * 0.1]
+    assert computed(kernel, x, 0)[:3].tolist() == [1 / 3, 2.25, 7 * 0.1]
+
+
+def test_device_functions_have_the_types_of_each_call():
+    @cuda.jit(device=True)
+    def twice(x, by=2):
+        return x * by
+
+    def kernel(out, x):
+        out[0] = twice(x[0])  # by int64: float64
+        out[1] = twice(x[0], float32(3))
+        out[2] = twice(5)
+
+    x = np.array([0.1], np.float32)
+    wide = float(x[0])
+    assert computed(kernel, x)[:3].tolist() == [2 * wide, float(np.float32(3) * x[0]), 10]
+
+
+# --- what Numba does not compile ----------------------------------------------------------------------
+def test_what_numba_refuses_is_refused_before_the_first_step():
+    @cuda.jit(device=True)
+    def attribute(x):
+        return x.height  # of a number
+
+    def text(out):
+        out[0] = 1
+        out[1] = out[0] + "a"
+
+    def inner(out):
+        out[0] = attribute(out[0])
+
+    def unknown(out):
+        out[0] = nothing  # noqa: F821
+
+    def plain(out):
+        out[0] = computed(out)
+
+    for kernel, words, source in (
+        (text, ["No implementation of function", "add(float64, Literal[str](a))"], 'out[0] + "a"'),
+        (inner, "Unknown attribute 'height' of type float64", "return x.height"),
+        (unknown, "name 'nothing' is not defined", "out[0] = nothing"),
+        (plain, "Untyped global name 'computed'", "computed(out)"),
+    ):
+        out = np.zeros(2)
+        expect(faults.NotCompiled, kernel, out, words=words, source=source)
+        assert not out.any()
