@@ -1,0 +1,159 @@
+"""What a program of the corpus consists of, and the lists of all of them.
+
+A file of ``right/`` or ``wrong/`` holds small kernels, each under a decorator that says where it was met:
+
+    @right(source="CUDA guide, ..", block=64, args=.., expect=..)
+    def kernel_name(data, out): ..
+
+    @wrong(faults.DataRace, source="owner/project issue 12", block=64, args=.., hardware="wrong")
+    def kernel_name(data, out): ..
+
+The docstring of the kernel tells in a sentence or two what it does that a checker may get wrong. A line that a
+wrong one has to be blamed for ends with the comment ``# <- fault``; there may be several.
+"""
+
+import importlib
+import inspect
+import linecache
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numba import typeof, types
+
+from numba_deform.compiler import Kernel
+from numba_deform.compiler import kernel as make_kernel
+from numba_deform.engines.cpu import SimFault, explore, simulate
+from numba_deform.engines.tensormap import TensorMapArray
+
+FOLDER = Path(__file__).parent
+MARK, LANDINGS = "# <- fault", ("late", "random", "earliest")
+# What the hardware is asked to do with a wrong program: run it plainly in a child process; in the guarded form,
+# since it may hang; or nothing, since it could harm the process's neighbours.
+HARDWARE = ("plain", "guarded", "no")
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """One program.
+
+    function   the kernel, a plain Python function; one with annotated parameters becomes a ``compiler.Kernel``
+    source     where its like was met in public: a document and section, or a project and its issue or file
+    args       called without arguments, makes fresh ones: NumPy arrays, TensorMapArray, numbers
+    expect     called with these arguments after the run, returns pairs (array, what it must hold); a right
+               program has it, a wrong one need not
+    faults     the fault classes, one of which the engine has to report; empty for a right program
+    hardware   what a GPU is asked to do with a wrong one: see HARDWARE
+    explorable whether it is small enough for ``explore(limit=400)``
+    options    more arguments for ``simulate``
+    """
+
+    function: object
+    source: str
+    args: object
+    grid: object = 1
+    block: object = 32
+    shared_bytes: int = 0
+    expect: object = None
+    faults: tuple = ()
+    hardware: str = "plain"
+    explorable: bool = True
+    options: dict = field(default_factory=dict)
+
+    @property
+    def name(self):
+        return self.function.__name__
+
+    @property
+    def topic(self):
+        """The file that it stands in, without its ending."""
+        return Path(self.function.__code__.co_filename).stem
+
+    @property
+    def says(self):
+        return " ".join(inspect.getdoc(self.function).split())
+
+    @property
+    def kernel(self):
+        """What an engine is given."""
+        parameters = inspect.signature(self.function).parameters.values()
+        if parameters and all(p.annotation is not p.empty for p in parameters):
+            return make_kernel(threads=int(np.prod(self.block)))(self.function)
+        return self.function
+
+    def typed(self):
+        """The ``compiler.Kernel`` with the types of its arguments, as Numba-CUDA finds them at a launch."""
+        kernel = self.kernel
+        if isinstance(kernel, Kernel):
+            return kernel
+        kinds = [types.uint64 if isinstance(a, TensorMapArray) else typeof(a) for a in self.args()]
+        return Kernel(kernel, types.void(*kinds), int(np.prod(self.block)))
+
+    @property
+    def lines(self):
+        """The numbers of the lines that a fault may name."""
+        lines, first = inspect.getsourcelines(self.function)
+        return [first + i for i, line in enumerate(lines) if line.rstrip().endswith(MARK)]
+
+    def run(self, **options):
+        """The arguments after a run on the CPU engine; raises what it finds."""
+        args = self.args()
+        options = {**self.options, **options}
+        simulate(self.kernel, self.grid, self.block, args, self.shared_bytes, **options)
+        return args
+
+    def explore(self, limit=400):
+        timeout = self.options.get("timeout", 60.0)
+        explore(self.kernel, self.grid, self.block, self.args(), self.shared_bytes, limit, timeout=timeout)
+
+    def search(self, seeds=10, limit=400):
+        """Runs in several orders, for a fault that most of them do not meet; raises what it finds."""
+        for seed in range(seeds):
+            self.run(landing=LANDINGS[seed % 3], seed=seed)
+        self.explore(limit)
+
+    def wrong(self, args):
+        """How many elements of ``args`` are not as expected after a run."""
+        pairs = self.expect(*args) if self.expect else ()
+        return sum(int(np.count_nonzero(np.asarray(a) != np.asarray(b))) for a, b in pairs)
+
+    def blames(self, fault):
+        """Whether ``fault`` is of a right kind and names a right line."""
+        file, _, line = (fault.where or "::0").rpartition(":")
+        here = file == self.function.__code__.co_filename and int(line) in self.lines
+        return type(fault) in self.faults and here
+
+
+PROGRAMS = {}  # name -> Program
+
+
+def right(*, source, args, expect, **more):
+    """Decorator: a right program, silent in every schedule, that leaves what ``expect`` says."""
+    return _register(source=source, args=args, expect=expect, **more)
+
+
+def wrong(*faults, source, args, **more):
+    """Decorator: a wrong program, to be named by one of ``faults`` at a line marked ``# <- fault``."""
+    assert faults and all(issubclass(kind, SimFault) for kind in faults)
+    return _register(source=source, args=args, faults=faults, **more)
+
+
+def _register(**fields):
+    def note(function):
+        program = Program(function, **fields)
+        assert program.name not in PROGRAMS, f"two programs are called {program.name}"
+        assert program.hardware in HARDWARE and inspect.getdoc(function)
+        assert bool(program.lines) == bool(program.faults), f"{program.name}: marked lines"
+        PROGRAMS[program.name] = program
+        return function
+
+    return note
+
+
+def load():
+    """All programs, by name, the right ones first."""
+    for folder in ("right", "wrong"):
+        for path in sorted((FOLDER / folder).glob("[a-z]*.py")):
+            linecache.checkcache(str(path))
+            importlib.import_module(f"{folder}.{path.stem}")
+    return PROGRAMS

@@ -1,0 +1,14 @@
+"""What Numba takes of the corpus becomes machine code for Hopper, with the types of its arguments."""
+
+import pytest
+from base import load
+
+from numba_deform.engines import faults
+
+PROGRAMS = {name: p for name, p in load().items() if faults.NotCompiled not in p.faults}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_compiles(name):
+    assert len(PROGRAMS[name].typed().compile().cubin) > 500
