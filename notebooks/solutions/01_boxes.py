@@ -175,6 +175,22 @@ def level_map(batch, start, width, height, S, H, C, itemsize):
     return (batch * S + start) * pixel, (H * C, width, height + 1), (pixel, width * pixel)
 
 
+# %% corners
+come = "ADE"
+
+# %% corners wrong: A comes
+come = "DE"
+
+# %% corners wrong: B does not come
+come = "ABDE"
+
+# %% corners wrong: C does not come
+come = "ACDE"
+
+# %% corners wrong: D comes
+come = "AE"
+
+
 # %% mend
 def mend(picture):
     height, width, _ = picture.shape

@@ -14,6 +14,9 @@ PICTURE, BOX = (
     (12, 8, 32),
 )  # the notebook's feature map and box: width, height, channels
 CORNER = (-5, 36)  # of the box of the exercise zero_fill
+CORNERS = {  # of the exercise corners, innermost coordinate first
+    "A": (0, -1, 3), "B": (4, 0, 0), "C": (3, 8, 0), "D": (-8, 39, 5), "E": (16, -1, 0)
+}  # fmt: skip
 ITEMSIZE = 2
 
 
@@ -202,6 +205,24 @@ def level_map(answer):
         "Every box of every head is where it should be, and outside the level come zeros, not the next "
         "level."
     )
+
+
+@exercise("Which coordinate of each corner is the innermost one? How many bytes is it?")
+def corners(come):
+    """come: the letters of the loads that an H200 carries out."""
+    for letter, corner in CORNERS.items():
+        size = corner[0] * ITEMSIZE
+        why = f"the innermost coordinate is {corner[0]}, {size} bytes"
+        require(
+            letter in come or size % 16,
+            f"{letter} comes: {why}, a multiple of 16. The other coordinates are free, and what lies outside "
+            "is zeros.",
+        )
+        require(
+            letter not in come or not size % 16,
+            f"{letter} does not come: {why}, no multiple of 16. The kernel ends as an illegal instruction.",
+        )
+    return "Only the innermost coordinate counts, in bytes, and its sign does not matter."
 
 
 @exercise(
