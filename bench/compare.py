@@ -1,11 +1,14 @@
 """Two checkouts of this package side by side: the same kernels on the same arrays, timed in turn, in one run.
 
     python bench/compare.py --before ../before --out bench/results/compare.json
+    python bench/compare.py --before ../before --engine cpu --variants direct,tma,window --rounds 5 --out ..
 
 Each checkout has a process of its own, which prepares a call of each variant, captures 10 of them into a CUDA
 graph, and times a replay when it is told to. The driver asks them in turn, so that a drift of the clocks meets
-both. Times are milliseconds a call, medians; ``ratio`` is after / before, the median over the rounds. Needs
-PyTorch and a GPU.
+both, and does so twice, with the other process started first: what starts second lies elsewhere in memory,
+which alone is worth a percent. Times are milliseconds a call, medians; ``ratio`` is after / before, the median
+over the rounds, and the geometric mean of both orders. Needs PyTorch and a GPU; with ``--engine cpu`` neither:
+a call is then a whole run on the CPU engine, of the preset quick with 64 queries.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +30,38 @@ NAMES = (
 )  # fmt: skip
 
 
-def serve(folder, variants):
+def serve(folder, variants, engine):
     """A checkout's process: a line from stdin names a variant, or says what to save; JSON goes to stdout."""
+    timer, outs = (on_cpu if engine == "cpu" else on_gpu)(folder, variants)
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        name = line.strip()
+        if name.startswith("save "):
+            for variant, out in outs.items():
+                np.save(Path(name[5:]) / f"{variant}.npy", np.asarray(out, np.float32))
+            print(json.dumps("saved"), flush=True)
+        else:
+            print(json.dumps(timer(name)), flush=True)
+
+
+def on_cpu(folder, variants):
+    """(a function that runs a variant on the CPU engine and returns milliseconds, its outputs by variant)."""
+    from numba_deform import ms_deform_attn
+
+    arrays, outs = [np.load(folder / f"{name}.npy") for name in NAMES], {}
+
+    def run(name):
+        start = time.perf_counter()
+        outs[name] = ms_deform_attn(*arrays, name, engine="cpu")
+        return 1e3 * (time.perf_counter() - start)
+
+    for name in variants:
+        run(name)
+    return run, outs
+
+
+def on_gpu(folder, variants):
+    """(a function that replays a variant's graph and returns milliseconds a call, its outputs by variant)."""
     import torch
 
     from numba_deform import prepare
@@ -47,29 +81,26 @@ def serve(folder, variants):
                 plan(value, locations, weights, out)
         graph.replay()
         torch.cuda.synchronize()
-        graphs[name], outs[name] = graph, out
+        graphs[name], outs[name] = graph, out.float().cpu()
         plans.append(plan)
-    print(json.dumps("ready"), flush=True)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for line in sys.stdin:
-        name = line.strip()
-        if name.startswith("save "):
-            for variant, out in outs.items():
-                np.save(Path(name[5:]) / f"{variant}.npy", out.float().cpu().numpy())
-            print(json.dumps("saved"), flush=True)
-            continue
+
+    def replay(name):
         start.record()
         graphs[name].replay()
         end.record()
         end.synchronize()
-        print(json.dumps(start.elapsed_time(end) / CALLS), flush=True)
+        return start.elapsed_time(end) / CALLS
+
+    return replay, outs
 
 
 class Checkout:
     """The process of one checkout."""
 
-    def __init__(self, root, folder, variants):
-        script, options = Path(__file__).resolve(), ("--serve", str(folder), "--variants", variants)
+    def __init__(self, root, folder, variants, engine):
+        script = Path(__file__).resolve()
+        options = ("--serve", str(folder), "--variants", variants, "--engine", engine)
         paths = [str(Path(root).resolve()), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
         self.process = subprocess.Popen(
@@ -93,45 +124,60 @@ class Checkout:
         self.process.wait(60)
 
 
-def compare(before, after, workload, variants, rounds):
-    """Rows of one workload: (variant, ms before, ms after, ratio, largest difference of the outputs)."""
+def timed(folder, roots, first, variants, rounds, engine, outs):
+    """(ms before, ms after) of each round by variant, with ``roots[first]``'s process started first."""
+    sides = [None, None]
+    for i in (first, 1 - first):
+        sides[i] = Checkout(roots[i], folder, ",".join(variants), engine)
+        sides[i].read()
+    times = {name: [] for name in variants}
+    for turn in range(rounds):
+        for name in variants:
+            pair = [0.0, 0.0]
+            for i in (0, 1) if turn % 2 == 0 else (1, 0):
+                pair[i] = sides[i].ask(name)
+            times[name].append(tuple(pair))
+    for i, side in enumerate(sides):
+        (folder / str(i)).mkdir(exist_ok=True)
+        side.ask(f"save {folder / str(i)}")
+        side.close()
+        outs[i].update({name: np.load(folder / str(i) / f"{name}.npy") for name in variants})
+    return times
+
+
+def compare(before, after, workload, variants, rounds, engine):
+    """Rows of one workload, one a variant: ms before and after, their ratio, how far the outputs differ."""
     from numba_deform import preset
 
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         name, _, pattern = workload.partition(":")
-        inputs = preset(name, **({"pattern": pattern} if pattern else {})).generate(seed=1)
+        more = ({"pattern": pattern} if pattern else {}) | ({"num_query": 64} if engine == "cpu" else {})
+        inputs = preset(name, **more).generate(seed=1)
         for name in NAMES:
             np.save(folder / f"{name}.npy", getattr(inputs, name))
-        sides = [Checkout(root, folder, ",".join(variants)) for root in (before, after)]
-        for side in sides:
-            side.read()
-        times = {name: ([], []) for name in variants}
-        for turn in range(rounds):
-            for name in variants:
-                order = (0, 1) if turn % 2 == 0 else (1, 0)
-                for i in order:
-                    times[name][i].append(sides[i].ask(name))
-        outs = []
-        for i, side in enumerate(sides):
-            (folder / str(i)).mkdir()
-            side.ask(f"save {folder / str(i)}")
-            side.close()
-            outs.append({name: np.load(folder / str(i) / f"{name}.npy") for name in variants})
+        times, outs = {name: ([], []) for name in variants}, [{}, {}]
+        for first in (0, 1):
+            pairs_of = timed(folder, (before, after), first, variants, rounds, engine, outs)
+            for name, pairs in pairs_of.items():
+                times[name][first].extend(pairs)
     rows = []
     for name in variants:
-        ratio = statistics.median(b / a for a, b in zip(*times[name], strict=True))
+        # a process that starts second has other addresses: each order gives a ratio, and neither counts more
+        ratios = [statistics.median(b / a for a, b in pairs) for pairs in times[name]]
+        pairs = [*times[name][0], *times[name][1]]
         difference = float(np.abs(outs[0][name] - outs[1][name]).max())
         rows.append(
             {
-                "workload": workload, "variant": name, "before": statistics.median(times[name][0]),
-                "after": statistics.median(times[name][1]), "ratio": ratio,
+                "workload": workload, "variant": name, "before": statistics.median(a for a, _ in pairs),
+                "after": statistics.median(b for _, b in pairs), "ratio": statistics.geometric_mean(ratios),
+                "ratio_before_first": ratios[0], "ratio_after_first": ratios[1],
                 "difference": difference, "rounds": rounds,
             }
         )  # fmt: skip
         print(
-            f"{workload:18}{name:24}{rows[-1]['before']:9.4f}{rows[-1]['after']:9.4f}{ratio:8.4f}"
-            f"  outputs differ by {difference:.1e}",
+            f"{workload:18}{name:24}{rows[-1]['before']:9.4f}{rows[-1]['after']:9.4f}{rows[-1]['ratio']:8.4f}"
+            f" ({ratios[0]:.4f}, {ratios[1]:.4f})  outputs differ by {difference:.1e}",
             flush=True,
         )
     return rows
@@ -140,7 +186,8 @@ def compare(before, after, workload, variants, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", help="the other checkout's folder")
-    parser.add_argument("--workloads", default="seeds:local(2),detr-encoder-b4", help="presets[:pattern]")
+    parser.add_argument("--workloads", help="presets[:pattern]; default: quick on the CPU engine, else two")
+    parser.add_argument("--engine", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--variants", default=VARIANTS)
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--out")
@@ -148,15 +195,16 @@ def main():
     given = parser.parse_args()
     variants = given.variants.split(",")
     if given.serve:
-        return serve(Path(given.serve), variants)
-    from numba_deform.engines.gpu.device import find_gpu
+        return serve(Path(given.serve), variants, given.engine)
+    from numba_deform.engines.gpu.device import gpu_or_none
     from numba_deform.measure import record
 
     after, rows = Path(__file__).resolve().parents[1], []
-    for workload in given.workloads.split(","):
-        rows += compare(given.before, after, workload, variants, given.rounds)
+    workloads = given.workloads or ("quick" if given.engine == "cpu" else "seeds:local(2),detr-encoder-b4")
+    for workload in workloads.split(","):
+        rows += compare(given.before, after, workload, variants, given.rounds, given.engine)
     if given.out:
-        record.write(given.out, find_gpu(), rows)
+        record.write(given.out, gpu_or_none(), rows)
 
 
 if __name__ == "__main__":

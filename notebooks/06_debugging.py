@@ -645,8 +645,8 @@ print(f"{launch.wrong()} of {launch.out.size} numbers are wrong")
 #   would have both resident. Clusters, textures and matrix instructions are not modelled.
 # - **It sees what you run.** A path that this input does not take is not judged: hence odd sizes, several
 #   levels, samples outside the border.
-# - **`explore` keeps the lanes of a warp in step**, and a `try_wait` does not give up early in it. It is for
-#   kernels with a few dozen events. Of several faults it may meet one only: mend it, and run again.
+# - **`explore` keeps the lanes of a warp in step.** It is for kernels with a few dozen events. Of several
+#   faults it may meet one only: mend it, and run again.
 # - **The rule it names may be the second one broken.** A missing wait often shows at the arrival that
 #   follows. The cure is the same.
 # - **The guarded form** bounds waits on mbarriers, on barriers of threads, and loops that poll. Lanes that

@@ -26,7 +26,8 @@ TABLE = (ROOT / "bench" / "TABLE.md").read_text()
 FAULTS = (ROOT / "bench" / "FAULTS.md").read_text()
 PAGES = (
     "README.md", "CONTRIBUTING.md", "notebooks/README.md",
-    "bench/FAULTS.md", "bench/NOTES.md", "bench/ORIGINS.md", "bench/TABLE.md",
+    "bench/CORPUS.md", "bench/ENGINE.md", "bench/FAULTS.md", "bench/NOTES.md", "bench/ORIGINS.md",
+    "bench/TABLE.md",
 )  # fmt: skip
 CHEAP = ("variants", "bugs", "help", "probe", "tile-copy", "table")
 
@@ -185,12 +186,33 @@ def rows(name):
     return json.loads((RESULTS / name).read_text())["rows"]
 
 
-def test_the_table_of_faults_is_that_of_the_results():
-    """After a change of results: ``python bench/sanitizer.py --table``."""
-    command = [sys.executable, str(ROOT / "bench" / "sanitizer.py"), "--table"]
-    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    lines = (ROOT / "bench" / "FAULTS.md").read_text().splitlines()
-    assert made.splitlines() == [line for line in lines if line.startswith("|")]
+@pytest.mark.parametrize(
+    "page, commands", [
+        ("FAULTS.md", ["sanitizer.py --table"]), ("CORPUS.md", ["corpus.py --table"]),
+        ("ENGINE.md", ["corpus.py --rules", "box_corners.py --table"]),
+    ]
+)  # fmt: skip
+def test_tables_are_those_of_the_results(page, commands):
+    """After a change of results: the commands print the tables anew."""
+    made = []
+    for command in commands:
+        words = [sys.executable, *f"{ROOT}/bench/{command}".split()]
+        made += subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = (ROOT / "bench" / page).read_text().splitlines()
+    assert [line for line in made if line[:1] == "|"] == [line for line in lines if line[:1] == "|"]
+
+
+def test_the_corpus_is_as_its_results_say():
+    """Each program once, the engine right about all of them, and an H200 about the right ones."""
+    folder, found = ROOT / "tests" / "corpus", {row["program"]: row for row in rows("corpus.json")}
+    for kind in ("right", "wrong"):
+        text = "".join(path.read_text() for path in sorted((folder / kind).glob("*.py")))
+        names = re.findall(rf"^@{kind}\(.*?^def (\w+)", text, re.M | re.S)
+        assert {name for name, row in found.items() if row["kind"] == kind} == set(names)
+        assert f"{len(names)} {kind}" in README
+    for name, row in found.items():
+        assert row["engine"] in (row["faults"] or ["silent"]), name
+        assert row["kind"] == "wrong" or row["gpu"] == "right", name
 
 
 def test_what_a_gpu_did_with_the_faults():
