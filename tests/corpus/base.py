@@ -10,6 +10,9 @@ A file of ``right/`` or ``wrong/`` holds small kernels, each under a decorator t
 
 The docstring of the kernel tells in a sentence or two what it does that a checker may get wrong. A line that a
 wrong one has to be blamed for ends with the comment ``# <- fault``; there may be several.
+
+``whole/`` holds whole pipelines, each right and with a broken twin. They are longer, use what Hopper has, and are no
+part of the corpus and its counts.
 """
 
 import importlib
@@ -63,6 +66,10 @@ class Program:
     @property
     def name(self):
         return self.function.__name__
+
+    @property
+    def folder(self):
+        return Path(self.function.__code__.co_filename).parent.name
 
     @property
     def topic(self):
@@ -150,10 +157,11 @@ def _register(**fields):
     return note
 
 
-def load():
-    """All programs, by name, the right ones first."""
-    for folder in ("right", "wrong"):
+def load(*folders):
+    """The programs of these folders by name: of the corpus, the right ones first, if none are given."""
+    folders = folders or ("right", "wrong")
+    for folder in folders:
         for path in sorted((FOLDER / folder).glob("[a-z]*.py")):
             linecache.checkcache(str(path))
             importlib.import_module(f"{folder}.{path.stem}")
-    return PROGRAMS
+    return {name: p for folder in folders for name, p in PROGRAMS.items() if p.folder == folder}

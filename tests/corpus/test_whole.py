@@ -1,0 +1,30 @@
+"""Whole pipelines of Hopper: each right one is silent and right, each broken twin is named, and all compile."""
+
+import pytest
+from base import LANDINGS, load
+
+from numba_deform.engines.cpu import SimFault
+
+PROGRAMS = load("whole")
+RIGHT = [name for name, program in PROGRAMS.items() if not program.faults]
+WRONG = [name for name, program in PROGRAMS.items() if program.faults]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_is_silent(name):
+    program = PROGRAMS[name]
+    for seed, landing in enumerate(LANDINGS):
+        assert program.wrong(program.run(landing=landing, seed=seed)) == 0
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_broken_twin_is_named(name):
+    program = PROGRAMS[name]
+    with pytest.raises(SimFault) as caught:
+        program.search()
+    assert program.blames(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_compiles(name):
+    assert len(PROGRAMS[name].typed().compile().cubin) > 500
