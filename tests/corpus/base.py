@@ -11,8 +11,8 @@ A file of ``right/`` or ``wrong/`` holds small kernels, each under a decorator t
 The docstring of the kernel tells in a sentence or two what it does that a checker may get wrong. A line that a
 wrong one has to be blamed for ends with the comment ``# <- fault``; there may be several.
 
-``whole/`` holds whole pipelines, each right and with a broken twin. They are longer, use what Hopper has, and are no
-part of the corpus and its counts.
+``whole/`` holds whole pipelines, each right and with a broken twin. They are longer, use what Hopper has, and
+are no part of the corpus and its counts.
 """
 
 import importlib
