@@ -11,14 +11,12 @@ engine's model of a load (``TensorMap.load_box``), and of a store with the box c
 import argparse
 import functools
 import json
-import os
-import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from corpus import outcomes
+from corpus import outcomes, serve
 from numba import cuda, int32, types, uint32, uint64
 
 from numba_deform.compiler import i32, kernel, u64
@@ -58,8 +56,8 @@ MAPS = {
 
 
 def cases():
-    """{name: (map's name, "load" or "store", the corner's coordinates)}."""
-    result = {}
+    """{name without spaces: (map's name, "load" or "store", the corner in words, its coordinates)}."""
+    found = []
     for map_name, (dtype, shape, _, _) in MAPS.items():
         size = np.dtype(dtype).itemsize
         corners = {b // size: b for b in BYTES if b % size == 0}
@@ -67,34 +65,24 @@ def cases():
         for operation in ("load", "store"):
             for element, offset in corners.items():
                 outer = [0] * (len(shape) - 1)
-                result[f"{map_name}|{operation}|{offset}"] = (map_name, operation, (element, *outer))
-            if len(shape) > 1:
-                outer = [1] * (len(shape) - 1)
-                result[f"{map_name}|{operation}|0, outer 1"] = (map_name, operation, (0, *outer))
-                outer = [-1] * (len(shape) - 1)
-                result[f"{map_name}|{operation}|0, outer -1"] = (map_name, operation, (0, *outer))
-    return result
-
-
-def make_issue(rank, store):
-    """The device function that issues a copy of this rank, with five coordinates whatever the rank."""
-    copy = getattr(tma, f"cp_async_bulk_tensor_{rank}d" + ("_store" if store else ""))
-    names = [f"c{i}" for i in range(5)]
-    call = ", ".join(["map", *names[:rank], "tile"] if store else ["tile", "map", *names[:rank], "bar"])
-    scope = {"copy": copy}
-    exec(f"def issue(tile, map, {', '.join(names)}, bar):\n    copy({call})", scope)
-    return cuda.jit(scope["issue"], device=True, forceinline=True)
+                found.append((map_name, operation, str(offset), (element, *outer)))
+            for step in (1, -1) if len(shape) > 1 else ():
+                outer = [step] * (len(shape) - 1)
+                found.append((map_name, operation, f"0, outer {step}", (0, *outer)))
+    return {"|".join(case[:3]).replace(" ", "~"): case for case in found}
 
 
 def build(rank, store, size):
     """Kernel(map, words, corner): the box of ``size`` bytes from the tensor into ``words``, or back."""
-    issue, STORE, SIZE = make_issue(rank, store), store, size
+    load = getattr(tma, f"cp_async_bulk_tensor_{rank}d")
+    store_box = getattr(tma, f"cp_async_bulk_tensor_{rank}d_store")
+    RANK, STORE, SIZE = rank, store, size
 
     @kernel(threads=LANES)
     def move(map: u64, words: u64, c0: i32, c1: i32, c2: i32, c3: i32, c4: i32):
         tile = shared_address(cuda.shared.array(SIZE, types.uint8, alignment=1024))
         bar = shared_address(cuda.shared.array(1, uint64))
-        lane = int32(cuda.threadIdx.x)
+        lane, corner = int32(cuda.threadIdx.x), (c0, c1, c2, c3, c4)
         if lane == 0:
             mbarrier_init(bar, uint32(1))
             fence_mbarrier_init()
@@ -106,13 +94,13 @@ def build(rank, store, size):
             fence_proxy_async()
             cuda.syncthreads()
             if lane == 0:
-                issue(tile, map, c0, c1, c2, c3, c4, bar)
+                store_box(map, *corner[:RANK], tile)
                 tma.cp_async_bulk_commit_group()
                 tma.cp_async_bulk_wait_group(uint32(0))
         else:
             if lane == 0:
                 mbarrier_arrive_expect_tx(bar, uint32(SIZE))
-                issue(tile, map, c0, c1, c2, c3, c4, bar)
+                load(tile, map, *corner[:RANK], bar)
             mbarrier_wait(bar, int32(0))
             for i in range(lane, SIZE // 4, LANES):
                 st_global_b32(global_at(words, i, 4), ld_shared_b32(shared_at(tile, i, 4)))
@@ -120,12 +108,13 @@ def build(rank, store, size):
     return move
 
 
-def ask(map_name, operation, corner):
+def ask(name):
     """"right", or how many bytes are not what the model says."""
     from numba_deform.engines.gpu.device import find_gpu
     from numba_deform.engines.gpu.in_place import launch_in_place
     from numba_deform.engines.gpu.launch import launch
 
+    map_name, operation, _, corner = cases()[name]
     dtype, shape, box, options = MAPS[map_name]
     random = np.random.default_rng(1)
     tensor = random.integers(0, 100, shape).astype(dtype)
@@ -156,20 +145,6 @@ def difference(got, want):
     return f"{wrong} bytes differ" if wrong else "right"
 
 
-def serve(names):
-    """The child's side, as in corpus.py."""
-    known = cases()
-    for name in names:
-        print("begin", name.replace(" ", "~"), flush=True)
-        try:
-            print("end", name.replace(" ", "~"), ask(*known[name]), flush=True)
-        except Exception as error:
-            text = f"{type(error).__name__} {error}".replace("\n", " ")
-            broken = re.search(r"CUDA_ERROR_\w+|cudaError\w+", text)
-            print("end", name.replace(" ", "~"), broken[0] if broken else text[:200], flush=True)
-            os._exit(1)  # the context may be lost
-
-
 def table():
     """Markdown: for every map and operation which corners were taken."""
     path = Path(__file__).parent / "results" / "box_corners.json"
@@ -193,13 +168,13 @@ def main():
     parser.add_argument("--serve", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        return serve([name.replace("~", " ") for name in options.serve])
+        return serve(options.serve, ask)
     if options.table:
         return print(table())
     from numba_deform.engines.gpu.device import find_gpu
     from numba_deform.measure import record
 
-    names = [name.replace(" ", "~") for name in cases()]
+    names = list(cases())
     child = [sys.executable, str(Path(__file__).resolve()), "--serve"]
     with ThreadPoolExecutor(CHILDREN) as pool:
         parts = [names[i::CHILDREN] for i in range(CHILDREN)]
@@ -207,8 +182,7 @@ def main():
         for part in pool.map(functools.partial(outcomes, child), parts):
             seen |= part
     rows = []
-    for name in names:
-        map_name, copy, corner = name.replace("~", " ").split("|")
+    for name, (map_name, copy, corner, _) in cases().items():
         rows.append({"map": map_name, "copy": copy, "corner": corner, "gpu": seen[name][0]})
         print(rows[-1], flush=True)
     if options.out:

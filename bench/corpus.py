@@ -23,6 +23,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,26 +80,31 @@ def on_engine(program):
 
 
 # --- the GPU: the child's side ----------------------------------------------------------------------
-def serve(names):
-    """Run programs one after another, as they ask for; two lines for each go to stdout."""
-    from numba_deform.engines.cpu import SimFault
-
+def serve(names, ask):
+    """``ask(name)`` in words, one name after another; a line before and one after each go to stdout."""
     for name in names:
-        program = programs()[name]
         print("begin", name, flush=True)
         try:
-            args = program.args()
-            on_gpu(program, args)
-            wrong = program.wrong(args)
-            text = "ran" if not program.expect else f"{wrong} elements wrong" if wrong else "right"
-        except SimFault as fault:
-            text = f"stopped: {type(fault).__name__}"
+            print("end", name, ask(name), flush=True)
         except Exception as error:
             text = f"error: {type(error).__name__} {error}".replace("\n", " ")
             broken = re.search(r"CUDA_ERROR_\w+|cudaError\w+", text)
             print("end", name, broken[0] if broken else text[:300], flush=True)
             os._exit(1)  # the context may be lost
-        print("end", name, text, flush=True)
+
+
+def ask_gpu(name):
+    """What becomes of a program on the GPU, run as its entry asks for."""
+    from numba_deform.engines.cpu import SimFault
+
+    program = programs()[name]
+    args = program.args()
+    try:
+        on_gpu(program, args)
+    except SimFault as fault:
+        return f"stopped: {type(fault).__name__}"
+    wrong = program.wrong(args)
+    return "ran" if not program.expect else f"{wrong} elements wrong" if wrong else "right"
 
 
 def on_gpu(program, args):
@@ -298,11 +304,38 @@ def results():
     return json.loads(RESULTS.read_text())["rows"]
 
 
+def summary(rows):
+    """In words: how many programs there are, and who finds what."""
+    kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in ("right", "wrong")}
+    right, wrong = kinds["right"], kinds["wrong"]
+    ran = [row for row in wrong if "gpu" in row]
+    silent = sum(row["gpu"] in ("ran", "right") for row in ran)
+
+    def reports(rows):
+        found = {tool: sum(row.get(tool, "-") != "-" for row in rows) for tool in TOOLS}
+        one = sum(any(row.get(tool, "-") != "-" for tool in TOOLS) for row in rows)
+        return one, ", ".join(f"{tool} {n}" for tool, n in found.items() if n)
+
+    (of_wrong, wrong_by), (of_right, right_by) = reports(ran), reports(right)
+    named = sum(row["engine"] in row["faults"] for row in wrong)
+    started = sum(row.get("numba_simulator", "cannot run it") != "cannot run it" for row in wrong)
+    quiet = sum(row["engine"] == "silent" for row in right)
+    as_expected = sum(row.get("gpu") == "right" for row in right)
+    return (
+        f"The engine names {named} of {len(wrong)} wrong programs, each by the right rule and line, and is silent "
+        f"about {quiet} of {len(right)} right ones. An H200 gives the right result for {as_expected} right ones. "
+        f"{len(ran)} of the wrong ones were run on it, in the guarded form where they may hang: {silent} of them "
+        f"ended without a word. compute-sanitizer reports something for {of_wrong} of these {len(ran)} "
+        f"({wrong_by}), and for {of_right} of the right ones ({right_by}). Of the wrong programs Numba's simulator "
+        f"can start {started}."
+    )
+
+
 def table():
     """Markdown: what each says of each program."""
     rows = results()
     heads = ("program", "CPU engine", "H200", *TOOLS, "Numba's simulator", "met in")
-    lines = []
+    lines = textwrap.wrap(summary(rows), 140)
     for kind in ("right", "wrong"):
         lines += [f"\n## The {kind} programs\n", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
         for row in rows:
@@ -326,7 +359,7 @@ def main():
     parser.add_argument("--serve", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        return serve(options.serve)
+        return serve(options.serve, ask_gpu)
     if options.table or options.rules:
         return print(table() if options.table else rules_table())
     from numba_deform.compiler.cache import save

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..device.limits import SHARED_LIMIT
+from ..device.limits import SHARED_LIMIT, SMS
 from .problem import ITEMSIZE, ConfigError, pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
@@ -34,14 +34,14 @@ MEASURED_ROWS, MEASURED_BATCHES = 4096, 8
 GROWN_FROM = 0.9  # the share along each axis that windows hold before they grow
 AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no window holds, about
 REFINED = 4  # plans whose windows grow before one is chosen
-# What a problem's work is estimated from: cycles of an SM, fitted to measured times (bench/NOTES.md).
+# What a problem's work is estimated from: cycles of an SM, fitted to measured times (bench/NOTES.md); with
+# another number of SMs than SMS the choice is less good.
 LINE = 128  # bytes that shared memory delivers in a cycle
 PREPARED = 0.05  # for a sample, beside its pixels
 ROW = 16.5  # for a row
 OUTSIDE_WORK = 150.0  # for a sample outside, where they are few; auto.py is more careful
 LATENCY = 1100.0  # until the first bytes of a cell's windows come
 RATE = 60.0  # bytes of them in a cycle
-SMS = 132  # of an H100 or H200: with others the choice is less good
 FAR = 1000.0  # pixels: farther offsets are as good as none
 
 

@@ -200,6 +200,7 @@ def test_tables_are_those_of_the_results(page, commands):
         made += subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
     lines = (ROOT / "bench" / page).read_text().splitlines()
     assert [line for line in made if line[:1] == "|"] == [line for line in lines if line[:1] == "|"]
+    assert set(made) <= set(lines)
 
 
 def test_the_corpus_is_as_its_results_say():

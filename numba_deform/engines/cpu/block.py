@@ -80,7 +80,7 @@ class Warp:
         return values
 
     def _apart(self, thread, kind, mask, entry):
-        """The lanes of ``entry`` wait in one operation, and ``thread`` calls another, or the same elsewhere.
+        """The lanes of ``entry`` wait in one operation, and ``thread`` calls another.
         Blamed is the one that stands deeper in branches and loops: the other lanes have passed it by."""
         other, first, values, parked = entry
         waiting, where = ranges(sorted(values), "lane"), describe_site(first)

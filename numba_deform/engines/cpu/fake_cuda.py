@@ -1,7 +1,7 @@
 """What a kernel sees as ``cuda`` on the CPU engine, and as ``int32``, ``float32`` and the like.
 
-Integers are Python's: a sum of two int32 does not wrap until ``int32(...)`` says so, which is how
-Numba-CUDA types it (int64). Floats are NumPy scalars, so that float32 arithmetic rounds as on the GPU.
+What comes back is a number as ``typed.py`` has it: a Python int, a float64 as Python's, a float32 or float16 as
+NumPy's. Where a result wraps or is converted, that is written into the kernel.
 """
 
 import dis
@@ -18,7 +18,7 @@ from numba.cuda import stubs
 from numba.np.numpy_support import as_dtype
 
 from .arrays import ArrayView, LocalArray
-from .functions import plain
+from .functions import brev, clz, plain, popc
 from .libdevice import Halves, Libdevice, fma
 from .values import Unsupported, dtype_of, wrap
 
@@ -75,19 +75,6 @@ def _assigned_name(code, offset):
             name = instruction.argval
             return name[0] if isinstance(name, tuple) else str(name)  # 3.13 stores two at once
     return "shared array"
-
-
-# Of an integer's lowest ``bits``. How many it has, its type says, which a Python number does not know.
-def popc(x, bits=64):
-    return (x & (1 << bits) - 1).bit_count()
-
-
-def clz(x, bits=32):
-    return bits - (x & (1 << bits) - 1).bit_length()
-
-
-def brev(x, bits=32):
-    return int(f"{x & (1 << bits) - 1:0{bits}b}"[::-1], 2)
 
 
 def vector(kind, count):

@@ -1,4 +1,5 @@
-"""Functions of ``math`` as a GPU has them: float32 of float32, and NaN or infinity where Python raises."""
+"""Functions of numbers as a GPU has them: those of ``math``, float32 of float32, with NaN or infinity where
+Python raises; and those of an integer's bits, which has as many as its type says."""
 
 import math
 
@@ -28,7 +29,7 @@ def _total(function, otherwise):
     return apply
 
 
-gamma = _total(math.gamma, lambda x: np.copysign(np.inf, x) if x == 0 or x > 0 else np.nan)
+gamma = _total(math.gamma, lambda x: np.copysign(np.inf, x) if x >= 0 else np.nan)
 lgamma = _total(math.lgamma, lambda x: np.inf)
 remainder = _total(math.remainder, lambda x, y: np.nan)
 
@@ -50,7 +51,7 @@ def ldexp(x, n):
 FUNCTIONS = {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
     "atanh": np.arctanh, "atan2": np.arctan2, "pow": np.power, "fabs": np.abs, "erf": math.erf,
-    "erfc": math.erfc, "gamma": gamma, "lgamma": lgamma, "remainder": remainder,
+    "erfc": math.erfc, "cbrt": np.cbrt, "gamma": gamma, "lgamma": lgamma, "remainder": remainder,
 } | {
     name: getattr(np, name) for name in (
         "cos", "sin", "tan", "cosh", "sinh", "tanh", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
@@ -60,3 +61,16 @@ FUNCTIONS = {
 MATH = {getattr(math, name): plain(function) for name, function in FUNCTIONS.items() if hasattr(math, name)}
 MATH |= {getattr(math, name): getattr(np, name) for name in ("isnan", "isinf", "isfinite", "nextafter")}
 MATH |= {math.modf: modf, math.frexp: frexp, math.ldexp: ldexp}
+
+
+# --- of an integer's lowest ``bits``, which a Python number does not know -----------------------------
+def popc(x, bits=64):
+    return (x & (1 << bits) - 1).bit_count()
+
+
+def clz(x, bits=32):
+    return bits - (x & (1 << bits) - 1).bit_length()
+
+
+def brev(x, bits=32):
+    return int(f"{x & (1 << bits) - 1:0{bits}b}"[::-1], 2)

@@ -7,6 +7,7 @@ rounded to the type: a GPU's differ in the last bits. What neither NumPy nor ``m
 import math
 import re
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numba import types
@@ -14,7 +15,7 @@ from numba.cuda.libdevicefuncs import create_signature, functions
 from numba.np.numpy_support import as_dtype
 
 from ...device.half2 import fused
-from .functions import FUNCTIONS
+from .functions import FUNCTIONS, brev, clz, popc
 from .values import Unsupported, wrap
 
 W32, W64 = (1 << 32) - 1, (1 << 64) - 1
@@ -105,10 +106,6 @@ def _conversion(source, target, mode):
 
 
 # --- one by one -----------------------------------------------------------------------------------
-def _reversed(bits):
-    return lambda x: int(f"{x & (1 << bits) - 1:0{bits}b}"[::-1], 2)
-
-
 def _bytes(x, y, selector):
     both = (y & W32) << 32 | x & W32
     pick = [selector >> 4 * i & 15 for i in range(4)]
@@ -137,7 +134,7 @@ def _low24(x):
 
 
 FLOATS = FUNCTIONS | {  # of float64, or float32 where the name ends in f
-    "cbrt": np.cbrt, "exp10": lambda x: np.power(10.0, x), "fmin": np.fmin, "fmax": np.fmax,
+    "exp10": lambda x: np.power(10.0, x), "fmin": np.fmin, "fmax": np.fmax,
     "fdim": lambda x, y: np.nan if x != x or y != y else max(x - y, 0.0), "rint": np.rint,
     "nearbyint": np.rint, "round": _away, "rsqrt": lambda x: 1 / np.sqrt(x), "rcbrt": lambda x: 1 / np.cbrt(x),
     "tgamma": FUNCTIONS["gamma"], "sinpi": _of_pi(np.sin), "cospi": _of_pi(np.cos),
@@ -148,10 +145,9 @@ FLOATS = FUNCTIONS | {  # of float64, or float32 where the name ends in f
     "frexp": lambda x: (np.frexp(x)[0], int(np.frexp(x)[1])),
 }  # fmt: skip
 OTHERS = {
-    "abs": abs, "llabs": abs, "brev": _reversed(32), "brevll": _reversed(64), "byte_perm": _bytes,
-    "clz": lambda x: 32 - (x & W32).bit_length(), "clzll": lambda x: 64 - (x & W64).bit_length(),
+    "abs": abs, "llabs": abs, "brev": brev, "brevll": partial(brev, bits=64), "byte_perm": _bytes,
+    "clz": clz, "clzll": partial(clz, bits=64), "popc": partial(popc, bits=32), "popcll": popc,
     "ffs": lambda x: (x & -x).bit_length(), "ffsll": lambda x: (x & -x).bit_length(),
-    "popc": lambda x: (x & W32).bit_count(), "popcll": lambda x: (x & W64).bit_count(),
     "max": max, "min": min, "llmax": max, "llmin": min,
     "umax": lambda x, y: max(x & W32, y & W32), "umin": lambda x, y: min(x & W32, y & W32),
     "ullmax": lambda x, y: max(x & W64, y & W64), "ullmin": lambda x, y: min(x & W64, y & W64),

@@ -1,7 +1,6 @@
 """Arithmetic as Numba compiles it for a GPU, for the numbers that ``typed`` puts into a kernel's code."""
 
 import functools
-import math
 import operator
 
 import numpy as np
@@ -99,26 +98,6 @@ def shift_right(kind):
     return lambda x, n: x >> min(n & 0xFFFFFFFF, width)
 
 
-def _function(ufunc):
-    """A function of ``math`` that rounds as its arguments do, and never raises."""
-
-    def call(*args):
-        args = [a if isinstance(a, np.floating) else np.float64(a) for a in args]
-        return ufunc(*args)
-
-    return call
-
-
-_NAMES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "asinh": "arcsinh",
-          "acosh": "arccosh", "atanh": "arctanh", "pow": "power"}  # fmt: skip
-MATH = {
-    getattr(math, name): _function(getattr(np, _NAMES.get(name, name)))
-    for name in (
-        "sqrt", "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh",
-        "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh", "pow", "hypot", "fabs", "fmod", "copysign",
-        "isnan", "isinf", "isfinite", "degrees", "radians", "floor", "ceil", "trunc", "exp2", "cbrt",
-    ) if hasattr(math, name)
-}  # fmt: skip
 def _extreme(ufunc):
     return lambda *args: functools.reduce(ufunc, args)
 

@@ -19,6 +19,7 @@ from numba import cuda, types
 from ...compiler import inference
 from ...compiler.inference import DeviceFunction, bounds_of, inferred, ir
 from . import numbers
+from .functions import MATH
 
 EXACT = 1 << 53  # integers up to here are floats exactly
 OPERATORS = {
@@ -374,9 +375,7 @@ class _Writer(ast.NodeTransformer):
             value = node.args[0]
         elif function in numbers.FLOAT_BUILTINS and kind in (float, np.float32):
             node.func = self.name(f"{function.__name__}_float", numbers.FLOAT_BUILTINS[function])
-        elif function in numbers.MATH:
-            node.func = self.name(f"math_{function.__name__}", numbers.MATH[function])
-        elif function not in (abs, round, pow, sum):
+        elif function not in (abs, round, pow, sum) and function not in MATH:
             return node
         return ast.copy_location(self.name_call(result, value), node)
 
