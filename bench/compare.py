@@ -8,7 +8,8 @@ graph, and times a replay when it is told to. The driver asks them in turn, so t
 both, and does so twice, with the other process started first: what starts second lies elsewhere in memory,
 which alone is worth a percent. Times are milliseconds a call, medians; ``ratio`` is after / before, the median
 over the rounds, and the geometric mean of both orders. Needs PyTorch and a GPU; with ``--engine cpu`` neither:
-a call is then a whole run on the CPU engine, of the preset quick with 64 queries.
+a call is then a whole run on the CPU engine, of the preset quick with 64 queries, and ``first_before`` and
+``first_after`` are what the first one of a process took, which has to infer the kernel's types.
 """
 
 import argparse
@@ -32,8 +33,8 @@ NAMES = (
 
 def serve(folder, variants, engine):
     """A checkout's process: a line from stdin names a variant, or says what to save; JSON goes to stdout."""
-    timer, outs = (on_cpu if engine == "cpu" else on_gpu)(folder, variants)
-    print(json.dumps("ready"), flush=True)
+    timer, outs, first = (on_cpu if engine == "cpu" else on_gpu)(folder, variants)
+    print(json.dumps(first), flush=True)
     for line in sys.stdin:
         name = line.strip()
         if name.startswith("save "):
@@ -45,7 +46,8 @@ def serve(folder, variants, engine):
 
 
 def on_cpu(folder, variants):
-    """(a function that runs a variant on the CPU engine and returns milliseconds, its outputs by variant)."""
+    """(a function that runs a variant on the CPU engine and returns milliseconds, its outputs by variant, the
+    milliseconds of each first run)."""
     from numba_deform import ms_deform_attn
 
     arrays, outs = [np.load(folder / f"{name}.npy") for name in NAMES], {}
@@ -55,13 +57,12 @@ def on_cpu(folder, variants):
         outs[name] = ms_deform_attn(*arrays, name, engine="cpu")
         return 1e3 * (time.perf_counter() - start)
 
-    for name in variants:
-        run(name)
-    return run, outs
+    return run, outs, {name: run(name) for name in variants}
 
 
 def on_gpu(folder, variants):
-    """(a function that replays a variant's graph and returns milliseconds a call, its outputs by variant)."""
+    """(a function that replays a variant's graph and returns milliseconds a call, its outputs by variant, and
+    nothing of first runs)."""
     import torch
 
     from numba_deform import prepare
@@ -92,7 +93,7 @@ def on_gpu(folder, variants):
         end.synchronize()
         return start.elapsed_time(end) / CALLS
 
-    return replay, outs
+    return replay, outs, {}
 
 
 class Checkout:
@@ -125,11 +126,12 @@ class Checkout:
 
 
 def timed(folder, roots, first, variants, rounds, engine, outs):
-    """(ms before, ms after) of each round by variant, with ``roots[first]``'s process started first."""
-    sides = [None, None]
+    """(ms before, ms after) of each round by variant, with ``roots[first]``'s process started first; and the ms
+    of first runs by variant, before and after."""
+    sides, firsts = [None, None], [None, None]
     for i in (first, 1 - first):
         sides[i] = Checkout(roots[i], folder, ",".join(variants), engine)
-        sides[i].read()
+        firsts[i] = sides[i].read()
     times = {name: [] for name in variants}
     for turn in range(rounds):
         for name in variants:
@@ -142,7 +144,7 @@ def timed(folder, roots, first, variants, rounds, engine, outs):
         side.ask(f"save {folder / str(i)}")
         side.close()
         outs[i].update({name: np.load(folder / str(i) / f"{name}.npy") for name in variants})
-    return times
+    return times, firsts
 
 
 def compare(before, after, workload, variants, rounds, engine):
@@ -158,7 +160,7 @@ def compare(before, after, workload, variants, rounds, engine):
             np.save(folder / f"{name}.npy", getattr(inputs, name))
         times, outs = {name: ([], []) for name in variants}, [{}, {}]
         for first in (0, 1):
-            pairs_of = timed(folder, (before, after), first, variants, rounds, engine, outs)
+            pairs_of, firsts = timed(folder, (before, after), first, variants, rounds, engine, outs)
             for name, pairs in pairs_of.items():
                 times[name][first].extend(pairs)
     rows = []
@@ -173,7 +175,7 @@ def compare(before, after, workload, variants, rounds, engine):
                 "after": statistics.median(b for _, b in pairs), "ratio": statistics.geometric_mean(ratios),
                 "ratio_before_first": ratios[0], "ratio_after_first": ratios[1],
                 "difference": difference, "rounds": rounds,
-            }
+            } | {f"first_{side}": f[name] for side, f in zip(("before", "after"), firsts, strict=True) if f}
         )  # fmt: skip
         print(
             f"{workload:18}{name:24}{rows[-1]['before']:9.4f}{rows[-1]['after']:9.4f}{rows[-1]['ratio']:8.4f}"

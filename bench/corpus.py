@@ -322,12 +322,12 @@ def summary(rows):
     quiet = sum(row["engine"] == "silent" for row in right)
     as_expected = sum(row.get("gpu") == "right" for row in right)
     return (
-        f"The engine names {named} of {len(wrong)} wrong programs, each by the right rule and line, and is silent "
-        f"about {quiet} of {len(right)} right ones. An H200 gives the right result for {as_expected} right ones. "
-        f"{len(ran)} of the wrong ones were run on it, in the guarded form where they may hang: {silent} of them "
-        f"ended without a word. compute-sanitizer reports something for {of_wrong} of these {len(ran)} "
-        f"({wrong_by}), and for {of_right} of the right ones ({right_by}). Of the wrong programs Numba's simulator "
-        f"can start {started}."
+        f"The engine names {named} of {len(wrong)} wrong programs, each by the right rule and line, and is "
+        f"silent about {quiet} of {len(right)} right ones. An H200 gives the right result for {as_expected} "
+        f"right ones. {len(ran)} of the wrong ones were run on it, in the guarded form where they may hang: "
+        f"{silent} of them ended without a word. compute-sanitizer reports something for {of_wrong} of these "
+        f"{len(ran)} ({wrong_by}), and for {of_right} of the right ones ({right_by}). Of the wrong programs "
+        f"Numba's simulator can start {started}."
     )
 
 
