@@ -1,7 +1,7 @@
 """Two checkouts of this package side by side: the same kernels on the same arrays, timed in turn, in one run.
 
     python bench/compare.py --before ../before --out bench/results/compare.json
-    python bench/compare.py --before ../before --engine cpu --variants direct,tma,window --rounds 5 --out ..
+    python bench/compare.py --before ../before --engine cpu --variants direct,tma,copy-words --rounds 5 --out ..
 
 Each checkout has a process of its own, which prepares a call of each variant, captures 10 of them into a CUDA
 graph, and times a replay when it is told to. The driver asks them in turn, so that a drift of the clocks meets
@@ -9,7 +9,8 @@ both, and does so twice, with the other process started first: what starts secon
 which alone is worth a percent. Times are milliseconds a call, medians; ``ratio`` is after / before, the median
 over the rounds, and the geometric mean of both orders. Needs PyTorch and a GPU; with ``--engine cpu`` neither:
 a call is then a whole run on the CPU engine, of the preset quick with 64 queries, and ``first_before`` and
-``first_after`` are what the first one of a process took, which has to infer the kernel's types.
+``first_after`` are what the first one of a process took, which has to infer the kernel's types. There a variant may
+also be one of the small programs of ``engine_programs.py``.
 """
 
 import argparse
@@ -48,13 +49,15 @@ def serve(folder, variants, engine):
 def on_cpu(folder, variants):
     """(a function that runs a variant on the CPU engine and returns milliseconds, its outputs by variant, the
     milliseconds of each first run)."""
+    from engine_programs import PROGRAMS
+
     from numba_deform import ms_deform_attn
 
     arrays, outs = [np.load(folder / f"{name}.npy") for name in NAMES], {}
 
     def run(name):
         start = time.perf_counter()
-        outs[name] = ms_deform_attn(*arrays, name, engine="cpu")
+        outs[name] = PROGRAMS[name]() if name in PROGRAMS else ms_deform_attn(*arrays, name, engine="cpu")
         return 1e3 * (time.perf_counter() - start)
 
     return run, outs, {name: run(name) for name in variants}
