@@ -9,8 +9,8 @@ both, and does so twice, with the other process started first: what starts secon
 which alone is worth a percent. Times are milliseconds a call, medians; ``ratio`` is after / before, the median
 over the rounds, and the geometric mean of both orders. Needs PyTorch and a GPU; with ``--engine cpu`` neither:
 a call is then a whole run on the CPU engine, of the preset quick with 64 queries, and ``first_before`` and
-``first_after`` are what the first one of a process took, which has to infer the kernel's types. There a variant may
-also be one of the small programs of ``engine_programs.py``.
+``first_after`` are what the first one of a process took, which has to infer the kernel's types. A variant may
+then also be one of the small programs of ``engine_programs.py``.
 """
 
 import argparse
