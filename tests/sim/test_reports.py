@@ -644,3 +644,12 @@ def test_circles_and_blame(edges, found, blamed):
 def test_a_sure_cause_is_blamed_before_a_lower_thread_in_a_circle():
     waits = [wait(0, 0, [1]), wait(1, 1, [0], root=True)]
     assert blame(waits) is waits[1]
+
+
+def test_arrays_made_in_one_statement_have_their_own_names():
+    def neighbours(out):
+        first, size, second = cuda.shared.array(32, float32), 32, cuda.shared.array(32, float32)
+        second[cuda.threadIdx.x] = 1.0
+        out[cuda.threadIdx.x] = first[size - 1]
+
+    expect(faults.UninitialisedRead, neighbours, nans(32), words="reads first[byte 124]")

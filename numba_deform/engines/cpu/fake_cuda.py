@@ -179,13 +179,13 @@ class FakeCuda:
             raise ValueError("argument can only be 1, 2, 3")
         return number("x") if dimensions == 1 else tuple(map(number, "xyz"[:dimensions]))
 
-    def _shared_array(self, shape, dtype, alignment=None):
+    def _shared_array(self, shape, dtype, alignment=None, name=None):
         thread = getcurrent()
         frame = sys._getframe(1)
         # The same code may stand in several functions of one factory; their globals tell them apart.
         key = (frame.f_code, frame.f_lasti, id(frame.f_globals))
         if key not in self._sites:
-            self._sites[key] = _assigned_name(*key[:2])
+            self._sites[key] = name or _assigned_name(*key[:2])
         shape = tuple(int(n) for n in shape) if isinstance(shape, tuple) else (int(shape),)
         return thread.block.shared.array(thread, key, self._sites[key], shape, dtype_of(dtype), alignment)
 

@@ -420,7 +420,9 @@ class _Writer(ast.NodeTransformer):
         target = node.targets[0]
         pairs = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
         if pairs and len(target.elts) == len(node.value.elts):
-            both = zip(target.elts, node.value.elts, strict=True)
+            both = list(zip(target.elts, node.value.elts, strict=True))
+            for variable, value in both:
+                tell_name(variable, value)
             node.value.elts = [self.value(v, self.variables(t)) for t, v in both]
         else:
             node.value = self.value(node.value, self.variables(target))
@@ -464,3 +466,11 @@ class _Writer(ast.NodeTransformer):
             variables = [e.value for e in self.expressions(node, "cast")]
             node.value = self.value(node.value, variables, self.found.return_type)
         return node
+
+
+def tell_name(variable, value):
+    """Hand a shared array, one of several made in one statement, its variable's name, for reports: by itself it
+    finds the name that is stored next."""
+    is_array = isinstance(value, ast.Call) and ast.unparse(value.func).endswith("shared.array")
+    if is_array and isinstance(variable, ast.Name):
+        value.keywords.append(ast.keyword("name", ast.Constant(variable.id)))
