@@ -15,13 +15,14 @@ from collections import defaultdict
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 from numba import types
 from numba.core.errors import NumbaError, TypingError
 from numba.cuda import compiler, descriptor
 from numba.cuda import errors as cuda_errors
 from numba.cuda.dispatcher import CUDADispatcher
 
-from .rewrite import source_of
+from .rewrite import REBUILT, all_names, source_of
 
 # With numba-cuda these are its own copies of Numba's modules; else they are Numba's.
 _base = inspect.getmodule(compiler.CompilerBase)
@@ -194,6 +195,43 @@ def combined(fn, left, right):
     return None
 
 
+# --- functions that are alike -------------------------------------------------------------------------
+class _Itself:
+    """Stands in a key for what equals nothing else, and keeps it, so that nothing else comes to its address."""
+
+    def __init__(self, thing):
+        self.thing = thing
+
+    def __eq__(self, other):
+        return isinstance(other, _Itself) and other.thing is self.thing
+
+    def __hash__(self):
+        return id(self.thing)
+
+
+def identity(function, inside=()):
+    """Equal for functions that Numba types alike: made from one text, in one module, of equal constants and
+    device functions, as those of a kernel are that is built a second time."""
+    if function in inside:
+        return _Itself(function)  # it calls itself
+    code, scope, inside = function.__code__, function.__globals__, (*inside, function)
+    outside = tuple((n, _part_of(scope[n], inside)) for n in sorted(all_names(code)) if n in scope)
+    cells = tuple(_part_of(cell.cell_contents, inside) for cell in function.__closure__ or ())
+    defaults = _part_of(function.__defaults__, inside)
+    module = None if REBUILT in scope else _Itself(scope)  # whose names may change
+    return code.co_filename, code, module, outside, cells, defaults
+
+
+def _part_of(value, inside):
+    if isinstance(value, CUDADispatcher):
+        return value.targetoptions.get("inline"), identity(value.py_func, inside)
+    if isinstance(value, tuple):
+        return type(value), tuple(_part_of(part, inside) for part in value)
+    if isinstance(value, (int, float, str, type(None), np.generic)):
+        return type(value), repr(value)  # 0.0 is not -0.0
+    return _Itself(value)
+
+
 # --- running Numba's front end ------------------------------------------------------------------------
 class _FrontEnd(compiler.CUDACompiler):
     """Numba's compiler for CUDA up to the inferred types."""
@@ -283,9 +321,11 @@ def target_override():
 
 def inferred(function, args, inline="never"):
     """As ``infer``, while Numba is at it: raises Numba's own errors, and notes what failed first."""
-    key = function, args
-    if key in _known:
-        return _known[key]
+    key = identity(function), args
+    found = _known.get(key)
+    # What stands around the function it was found for may have changed since.
+    if found and (found.function is function or identity(found.function) == key[0]):
+        return found
     if key in _underway:
         raise NotInferred(f"{function.__name__} calls itself")
     try:

@@ -37,6 +37,7 @@ LIBRARY = "numba_deform.device."
 HELPERS = {f"__{f.__name__}": f for f in (
     guard.guard_start, guard.guard_poll, guard.guard_barrier, guard.guard_leave, marks.open_marks, marks.mark,
 )}  # fmt: skip
+REBUILT = "__rebuilt__"  # in the names of a copy, which nobody changes afterwards
 SITE, MARKS = "__guard_site", "__marks"
 POLLS = {mbarrier_try_wait_parity: guard.MBARRIER, mbarrier_test_wait_parity: guard.MBARRIER,
          ld_acquire_cta_shared_b32: guard.FLAG}  # fmt: skip
@@ -84,7 +85,7 @@ def rewritten(function, unrolled=True, guarded=False, traced=False):
             changes.append(lambda source: _Guard(source, sites, is_kernel))
         if f in traced_functions:
             changes.append(lambda source: _Trace(source, traced_functions, is_kernel))
-        if unrolled and "static_range" in _all_names(f.__code__):
+        if unrolled and "static_range" in all_names(f.__code__):
             changes.append(_Unroll)
         return _compiled(f, changes) if changes else f.__code__
 
@@ -123,13 +124,13 @@ def rebind(
             return value._make(map(swap, value))
         return replace(value)
 
-    code, scope = rewrite(function), dict(function.__globals__)
+    code, scope = rewrite(function), {**function.__globals__, REBUILT: True}
     # New cells with the contents of the function's own, in the order of the code.
     contents = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells = tuple(types.CellType(contents[name].cell_contents) for name in code.co_freevars)
     rebuilt = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells or None)
     memo[function] = rebuilt
-    for name in _all_names(code):
+    for name in all_names(code):
         if name in scope:
             scope[name] = swap(scope[name])
     for cell in cells:
@@ -138,12 +139,12 @@ def rebind(
     return rebuilt
 
 
-def _all_names(code):
+def all_names(code):
     """The names that a code object reads from outside, those inside it too."""
     names = {*code.co_names, *code.co_freevars}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= _all_names(constant)
+            names |= all_names(constant)
     return names
 
 
@@ -224,7 +225,7 @@ def source_of(function):
     """The source of a function whose loops over ``static_range`` are written out: its ``tree``, and
     ``code_of(tree)``, the code object of a tree in its place. Raises ValueError as ``rewritten`` does."""
     source = _unchanged(function)
-    if "static_range" in _all_names(function.__code__):
+    if "static_range" in all_names(function.__code__):
         source.tree = _Unroll(source).visit(source.tree)
     return source
 
