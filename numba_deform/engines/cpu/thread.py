@@ -13,6 +13,7 @@ import numpy as np
 from greenlet import GreenletExit, greenlet
 
 from .. import faults
+from . import matrix
 from .costs import COST
 from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renamed
 from .records import UNWRITTEN, AtomicWrite, Write
@@ -467,6 +468,8 @@ class Thread(greenlet):
     cp_async, commit_group = _engine_does("cp_async"), _engine_does("commit_group")
     wait_group, find_map = _engine_does("wait_group"), _engine_does("find_map")
     fence_map = _engine_does("fence_map")
+    load_matrices, store_matrices = matrix.load_matrices, matrix.store_matrices
+    multiply_matrices = matrix.multiply_matrices
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the
