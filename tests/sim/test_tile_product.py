@@ -1,0 +1,65 @@
+"""The teaching kernel of a tile product, at sizes that do not fit its tiles, and what its parameters may be."""
+
+import numpy as np
+import pytest
+
+from numba_deform.course.tile_product import TileProduct, build
+from numba_deform.engines.cpu import simulate
+from numba_deform.kernels.problem import ConfigError
+
+SMALL = TileProduct(rows=16, columns=64, warp_rows=16, warp_columns=64, stages=2, consumer_registers=0)
+FOUR = TileProduct(rows=32, columns=128, warp_rows=16, warp_columns=64, stages=2, consumer_registers=0)
+
+
+def run(config, m, n, k, **options):
+    """(C, what it should be); the operands are small integers, so that both are exact."""
+    random = np.random.default_rng(m * n * k)
+    a, b = (random.integers(-2, 3, shape).astype(np.float16) for shape in ((m, k), (n, k)))
+    c = np.full((m, n), np.nan, np.float16)
+    grid, dynamic, behind = config.launch(m, n, k)
+    simulate(build(config), grid, config.threads, (config.maps(a, b, c), *behind), dynamic, **options)
+    return c, a.astype(np.float32) @ b.astype(np.float32).T
+
+
+@pytest.mark.parametrize(
+    ("config", "m", "n", "k"),
+    [
+        (SMALL, 40, 72, 136),  # nothing is a multiple of anything: six blocks, whose boxes stick out
+        (SMALL, 16, 64, 8),
+        (FOUR, 32, 128, 72),
+        (TileProduct(16, 64, 16, 64, 3, 0), 16, 64, 320),  # three stages for five steps
+        (TileProduct(32, 64, 32, 64, 2, 0), 32, 64, 128),  # a warp has two blocks of rows
+        (TileProduct(16, 128, 16, 128, 2, 0), 16, 128, 64),  # and stores two boxes
+        (TileProduct(64, 64, 16, 64, 2, 248), 64, 64, 64),  # registers move to four consumers
+    ],
+    ids=str,
+)
+def test_the_product(config, m, n, k):
+    got, want = run(config, m, n, k, landing="random", seed=1)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_in_many_orders():
+    for seed, landing in enumerate(("late", "random", "earliest")):
+        got, want = run(SMALL, 16, 64, 192, landing=landing, seed=seed)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("warp_rows", {"warp_rows": 24}, "must be a multiple of 16"),
+        ("warp_columns", {"warp_columns": 32}, "must be a multiple of 64"),
+        ("rows", {"rows": 96}, "must be a multiple of warp_rows, at most 256"),
+        ("columns", {"columns": 512}, "must be a multiple of warp_columns, at most 256"),
+        ("stages", {"stages": 1}, "must make a ring that holds the tile of C"),
+        ("stages", {"stages": 5}, "must fit into 232448 bytes"),
+        ("consumer_registers", {"rows": 64, "columns": 64}, "needs consumers by fours"),
+        ("consumer_registers", {"consumer_registers": 248}, "a multiple of 8 from 168 to 240"),
+        ("consumer_registers", {"consumer_registers": 230}, "must be a multiple of 8"),
+    ],
+)  # fmt: skip
+def test_parameters_that_no_kernel_has(name, changes, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        TileProduct(**changes)
+    assert name in str(caught.value)
