@@ -46,8 +46,8 @@ def product(maps, *_):
     grid=GRID, block=THREADS, args=arguments, expect=product, explorable=False,
 )  # fmt: skip
 def tile_product(maps: u64, tiles_across: i32, steps: i32):
-    """The ring has two stages for three steps. Each consumer loads the first fragments of a stage while it still
-    multiplies those of the one before, and C leaves through the ring's memory, by stmatrix and a TMA store."""
+    """The ring has two stages for three steps. Each consumer loads the first fragments of a stage while it
+    still multiplies those of the one before; C leaves through the ring, by stmatrix and a TMA store."""
     tiles = shared_address(cuda.shared.array(SHARED, uint8, alignment=128))
     ring, row = set_up(tiles, maps), int32(cuda.blockIdx.x) * 16
     if warp() > 0:
