@@ -124,8 +124,9 @@ def stmatrix_x4_trans(row, r0, r1, r2, r3):
 @intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
 def mma_m16n8k16_f16(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
     """``mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32``: D = A B + C, the four floats of D.
-    Products of fp16 are exact, sums are float32 of unspecified order and rounding: the hardware cuts off
-    where the CPU engine rounds each addition, so the last bits may differ. PTX ISA 9.7.14.5.14; the
+    Products of fp16 are exact; in which order they are summed up in float32, and how that is rounded, is
+    unspecified. The CPU engine adds them one by one with k going up, C last, and rounds each sum to nearest:
+    the last bits may differ from a GPU's, and small addends that meet a large one. PTX ISA 9.7.14.5.14; the
     fragments 9.7.14.5.8."""
     return cpu().multiply_matrices("f16", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
 

@@ -18,7 +18,7 @@ from numba_deform.device.matrix import (
     stmatrix_x4,
 )
 from numba_deform.device.memory import shared_address
-from numba_deform.device.sync import fence_proxy_async, shfl_sync_idx_b32
+from numba_deform.device.sync import bar_sync, fence_proxy_async, shfl_sync_idx_b32
 from numba_deform.device.tma import (
     cp_async_bulk_commit_group,
     cp_async_bulk_tensor_1d_store,
@@ -26,6 +26,7 @@ from numba_deform.device.tma import (
     fence_proxy_tensormap_acquire_sys,
 )
 from numba_deform.engines import faults
+from numba_deform.engines.cpu import explore
 
 COUNTS = (1, 2, 4)
 ROWS, ROW, WORDS = 32, 8, 4  # rows of eight 16-bit elements, which are four words
@@ -345,6 +346,34 @@ def test_stmatrix_and_a_bulk_store(fenced):
     else:
         source = "cp_async_bulk_tensor_1d_store"
         always(faults.MissingProxyFence, store, maps_of(out, box=(32,)), seeds=2, source=source)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_tile_of_another_warp_in_every_order(ordered):
+    """One warp writes, the other loads; ``explore`` goes through ldmatrix as through any other operation."""
+    ORDERED = ordered
+
+    def hands_over(out):
+        tile = cuda.shared.array((32, 8), uint16, alignment=16)
+        thread = int32(cuda.threadIdx.x)
+        if thread < 32:
+            filled(tile, thread)
+        if ORDERED:
+            bar_sync(1, 64)
+        if thread >= 32:
+            words = ldmatrix_x4(shared_address(tile) + uint32(16 * (thread - 32)))
+            out[thread - 32] = words[3] & uint32(0xFFFF)
+        if not ORDERED:
+            bar_sync(1, 64)
+
+    out = np.zeros(32, np.uint32)
+    if ordered:
+        explore(hands_over, 1, 64, (out,), limit=50)
+        np.testing.assert_array_equal(out, 24 + G)
+    else:
+        with pytest.raises((faults.DataRace, faults.UninitialisedRead)) as caught:
+            explore(hands_over, 1, 64, (out,), limit=50)
+        assert "ldmatrix_x4" in caught.value.source or "tile[lane, i] = lane" in caught.value.source
 
 
 def test_half_a_warp():

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from numba import cuda, uint32
 
-from numba_deform.course.tile_product import TileProduct, build
+from numba_deform.course.tile_product import ROW, TileProduct, build, place_in_a, place_in_b
 from numba_deform.engines.cpu import simulate
+from numba_deform.engines.tensormap import swizzle_offsets
 from numba_deform.kernels.problem import ConfigError
 
 SMALL = TileProduct(rows=16, columns=64, warp_rows=16, warp_columns=64, stages=2, consumer_registers=0)
@@ -37,6 +39,29 @@ def run(config, m, n, k, **options):
 def test_the_product(config, m, n, k):
     got, want = run(config, m, n, k, landing="random", seed=1)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("base", [0, 128, 640])
+def test_lanes_find_the_swizzled_rows_in_different_banks(base):
+    """The chunks of sixteen rows that lanes ask for lie where TMA puts them, and those of each 8x8 matrix in
+    all 32 banks once."""
+    BASE = base
+
+    def places(out):
+        lane = cuda.threadIdx.x
+        out[lane, 0], out[lane, 1] = place_in_a(uint32(BASE)), place_in_b(uint32(BASE))
+
+    out, lanes = np.zeros((32, 2), np.int64), np.arange(32)
+    simulate(places, 1, 32, (out,))
+    swizzled = swizzle_offsets(16 * ROW, "128B", base)
+    of_a = (lanes % 16, lanes // 16)  # row and half: matrices 0 and 1 are at k, 2 and 3 at k + 8
+    of_b = (lanes % 8 + 8 * (lanes // 16), lanes // 8 % 2)
+    for column, (rows, halves) in enumerate((of_a, of_b)):
+        for k in range(4):  # XOR goes on along k
+            got = out[:, column] ^ (32 * k)
+            np.testing.assert_array_equal(got, swizzled[ROW * rows + 16 * halves + 32 * k])
+            banks = (base + got) // 16 % 8  # groups of four
+            assert all(len(set(matrix)) == 8 for matrix in banks.reshape(4, 8).tolist())
 
 
 def test_in_many_orders():
