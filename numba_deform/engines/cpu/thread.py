@@ -468,8 +468,6 @@ class Thread(greenlet):
     cp_async, commit_group = _engine_does("cp_async"), _engine_does("commit_group")
     wait_group, find_map = _engine_does("wait_group"), _engine_does("find_map")
     fence_map = _engine_does("fence_map")
-    load_matrices, store_matrices = matrix.load_matrices, matrix.store_matrices
-    multiply_matrices = matrix.multiply_matrices
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the
@@ -522,6 +520,9 @@ class Thread(greenlet):
             raise self.fault(faults.RegisterMisuse, what)
         self.collective(what, WORD, None)
         self.block.registers.move(self, direction, count)
+
+    load_matrices, store_matrices = matrix.load_matrices, matrix.store_matrices
+    multiply_matrices = matrix.multiply_matrices
 
     @staticmethod
     def exit():
