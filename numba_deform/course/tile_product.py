@@ -17,14 +17,14 @@ next. A stage goes back as soon as its last fragments are in registers.
 from collections import namedtuple
 from dataclasses import dataclass
 
-from numba import cuda, float32, int32, types, uint32, uint64
+from numba import cuda, float32, int32, types, uint32
 
 from ..compiler import i32, kernel, static_range, u64
 from ..device.half2 import cvt_rn_f16x2_f32
 from ..device.integer import div_u32
 from ..device.limits import MAX_REGISTERS, REGISTERS, SHARED_LIMIT
 from ..device.matrix import ldmatrix_x4, mma_m16n8k16_f16, stmatrix_x4
-from ..device.memory import align_up, dynamic_bytes, shared_address, shared_at, static_bytes
+from ..device.memory import align_up, dynamic_bytes, global_at, shared_address, shared_at, static_bytes
 from ..device.pipeline import (
     Ring,
     acquire,
@@ -134,6 +134,12 @@ class TileProduct:
         return -(-m // self.rows) * across, dynamic_bytes(self.shared_bytes), (across, -(-k // STEP))
 
 
+@cuda.jit(device=True, inline="always")
+def map_of(maps, number):
+    """The address of the map of A (0), B (1) or C (2)."""
+    return global_at(maps, number, MAP)
+
+
 @cuda.jit(device=True, forceinline=True)
 def place_of(tiles, row, half):
     """Where ``row`` of sixteen, and of that the eight elements at k or (``half`` = 1) at k + 8, lie from the
@@ -159,10 +165,12 @@ def place_in_b(tiles):
 def parts(config):
     """The device functions of a pipeline, for a :class:`TileProduct`: a :class:`Parts`.
 
-    set_up(tiles, maps)                             the Ring behind the tiles at that address; by all threads
+    set_up(tiles)                                   the Ring behind the tiles at that address; by all threads
     produce(ring, tiles, maps, row, column, steps)  loads the boxes of a tile that begins there; by one thread
-    multiply(ring, tiles, steps, sums)              fills ``sums``, a local array; by the consumers
+    multiply(ring, tiles, maps, steps, sums)        fills ``sums``, a local array; by the consumers
     store(tiles, maps, row, column, sums)           writes them to C, in place of the ring; by the consumers
+
+    Who uses a map first fences it, so that nobody waits for all three before the first box is asked for.
     """
     return Parts(_set_up(config), _producer(config), _consumer(config), _epilogue(config))
 
@@ -171,15 +179,13 @@ def _set_up(config):
     RING_BYTES, STAGES, CONSUMERS = config.ring_bytes, config.stages, config.consumers
 
     @cuda.jit(device=True, forceinline=True)
-    def set_up(tiles, maps):
+    def set_up(tiles):
         full = uint32(tiles + uint32(RING_BYTES))
         ring = Ring(full, shared_at(full, STAGES, 8))
         if cuda.threadIdx.x == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)
             fence_mbarrier_init()
-            for i in range(3):
-                fence_proxy_tensormap_acquire_sys(uint64(maps + uint64(MAP * i)))
         cuda.syncthreads()
         return ring
 
@@ -195,10 +201,12 @@ def _producer(config):
         commit(ring, state, STAGE)
         a, bar = shared_at(tiles, state.stage, STAGE), full_barrier(ring, state)
         cp_async_bulk_tensor_2d(a, maps, k, row, bar)
-        cp_async_bulk_tensor_2d(uint32(a + uint32(A_BYTES)), uint64(maps + uint64(MAP)), k, column, bar)
+        cp_async_bulk_tensor_2d(uint32(a + uint32(A_BYTES)), map_of(maps, 1), k, column, bar)
 
     @cuda.jit(device=True, forceinline=True)
     def produce(ring, tiles, maps, row, column, steps):
+        fence_proxy_tensormap_acquire_sys(maps)
+        fence_proxy_tensormap_acquire_sys(map_of(maps, 1))
         state = first_state()
         for step in range(steps):
             acquire(ring, state)
@@ -242,12 +250,14 @@ def _consumer(config):
                     sums[s + w] = part[w]
 
     @cuda.jit(device=True, forceinline=True)
-    def multiply(ring, tiles, steps, sums):
+    def multiply(ring, tiles, maps, steps, sums):
         a, b = cuda.local.array(A_WORDS, uint32), cuda.local.array(B_WORDS, uint32)
         number, state = warp() - PRODUCERS, first_state()
         a_place, b_place = place_in_a(tiles), place_in_b(tiles)
         a_tiles = shared_at(tiles, number // ACROSS, WARP_A)
         b_tiles = shared_at(uint32(tiles + uint32(A_BYTES)), number % ACROSS, WARP_B)
+        if number == 0 and lane() == 0:
+            fence_proxy_tensormap_acquire_sys(map_of(maps, 2))  # the consumers meet before they store
         for i in static_range(4 * DOWN * 2 * PAIRS):
             sums[i] = float32(0)
         wait(ring, state)
@@ -304,7 +314,7 @@ def _epilogue(config):
             y = int32(row + (number // ACROSS) * WARP_ROWS)
             for box in static_range(BOXES):
                 source = uint32(part + uint32(BOX * box))
-                cp_async_bulk_tensor_2d_store(uint64(maps + uint64(2 * MAP)), int32(x + STEP * box), y, source)
+                cp_async_bulk_tensor_2d_store(map_of(maps, 2), int32(x + STEP * box), y, source)
             cp_async_bulk_commit_group()
             cp_async_bulk_wait_group(uint32(0))
 
@@ -322,7 +332,7 @@ def build(config):
     def tile_product(maps: u64, tiles_across: i32, steps: i32):
         memory = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
         tiles = align_up(shared_address(memory), uint32(128))
-        ring = set_up(tiles, maps)
+        ring = set_up(tiles)
         line = int32(div_u32(int32(cuda.blockIdx.x), tiles_across))
         row = int32(line * ROWS)
         column = int32((int32(cuda.blockIdx.x) - line * tiles_across) * COLUMNS)
@@ -335,7 +345,7 @@ def build(config):
             if TAKE:
                 setmaxnreg_inc(uint32(TAKE))
             sums = cuda.local.array(SUMS, float32)
-            multiply(ring, tiles, steps, sums)
+            multiply(ring, tiles, maps, steps, sums)
             store(tiles, maps, row, column, sums)
 
     return tile_product
