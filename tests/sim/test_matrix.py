@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import LANDINGS, always, clean, maps_of, run
+from helpers import LANDINGS, always, clean, expect, maps_of, run
 from numba import cuda, float32, int32, uint16, uint32, uint64
 
 from numba_deform.compiler import kernel, u64
@@ -374,6 +374,21 @@ def test_a_tile_of_another_warp_in_every_order(ordered):
         with pytest.raises((faults.DataRace, faults.UninitialisedRead)) as caught:
             explore(hands_over, 1, 64, (out,), limit=50)
         assert "ldmatrix_x4" in caught.value.source or "tile[lane, i] = lane" in caught.value.source
+
+
+def test_the_late_writer_is_named():
+    """The tile is still unwritten when ldmatrix comes, and the report is about who writes it then."""
+
+    def reads_first(out):
+        tile = cuda.shared.array((32, 8), uint16, alignment=16)
+        thread = int32(cuda.threadIdx.x)
+        if thread < 32:
+            out[thread] = ldmatrix_x4(shared_address(tile) + uint32(16 * thread))[0]
+        else:
+            filled(tile, thread - 32)
+
+    fault = expect(faults.DataRace, reads_first, np.zeros(32, np.uint32), block=64, source="ldmatrix_x4")
+    assert "which thread 32 wrote" in str(fault)
 
 
 def test_half_a_warp():
