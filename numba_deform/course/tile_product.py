@@ -22,7 +22,7 @@ from numba import cuda, float32, int32, types, uint32
 from ..compiler import i32, kernel, static_range, u64
 from ..device.half2 import cvt_rn_f16x2_f32
 from ..device.integer import div_u32
-from ..device.limits import MAX_REGISTERS, REGISTERS, SHARED_LIMIT
+from ..device.limits import MAX_REGISTERS, MAX_THREADS, REGISTERS, SHARED_LIMIT
 from ..device.matrix import ldmatrix_x4, mma_m16n8k16_f16, stmatrix_x4
 from ..device.memory import align_up, dynamic_bytes, global_at, shared_address, shared_at, static_bytes
 from ..device.pipeline import (
@@ -82,6 +82,8 @@ class TileProduct:
                 raise ConfigError(name, size, f"must be a multiple of {step}")
             if not size <= getattr(self, whole) <= 256 or getattr(self, whole) % size:
                 raise ConfigError(whole, getattr(self, whole), f"must be a multiple of {name}, at most 256")
+        if self.threads > MAX_THREADS:
+            raise ConfigError("warp_rows", self.warp_rows, f"must make at most {MAX_THREADS} threads")
         if self.ring_bytes < 2 * self.rows * self.columns:
             raise ConfigError("stages", self.stages, "must make a ring that holds the tile of C at the end")
         if dynamic_bytes(self.shared_bytes) > SHARED_LIMIT:

@@ -75,6 +75,7 @@ def test_in_many_orders():
     [
         ("warp_rows", {"warp_rows": 24}, "must be a multiple of 16"),
         ("warp_columns", {"warp_columns": 32}, "must be a multiple of 64"),
+        ("warp_rows", {"rows": 256, "warp_rows": 16}, "must make at most 1024 threads"),
         ("rows", {"rows": 96}, "must be a multiple of warp_rows, at most 256"),
         ("columns", {"columns": 512}, "must be a multiple of warp_columns, at most 256"),
         ("stages", {"stages": 1}, "must make a ring that holds the tile of C"),
