@@ -110,9 +110,10 @@ def _unawaited(thread, copy, name):
     if copy.barrier is None:
         return explain_copy(thread.fault(faults.InFlightRead, head, name), thread, copy)
     head += f", and this thread has not waited for it (it completes phase {copy.phase} of {copy.barrier.name})"
-    waited = thread.waits.get(copy.barrier)
+    waited, near = thread.waits.get(copy.barrier), copy.block is thread.block
     if waited is None:
-        over, told = thread.seen[copy.barrier.component] - 1, thread.seen[copy.tid] >= copy.known[copy.tid]
+        over = thread.seen[copy.barrier.component] - 1
+        told = not near or thread.seen[copy.tid] >= copy.known[copy.tid]
         if not told and copy.barrier.refilled(over, copy):  # it reads what others have waited for
             what = f"issues a {copy.what} into {name}, which thread {thread.tid} reads at "
             what += f"{thread.at(thread.site())}; nothing says that the read is over"
@@ -121,11 +122,15 @@ def _unawaited(thread, copy, name):
     phase, site, first, _ = waited
     if phase < 0:
         kind, seen = faults.FreshBarrierPassed, "before any phase was complete"
-    elif copy.tid != thread.tid and copy.known[thread.tid] < first and copy.barrier.refilled(phase, copy):
+    elif (
+        not (near and copy.tid == thread.tid)
+        and copy.known[thread.tid] < first
+        and copy.barrier.refilled(phase, copy)
+    ):
         # Nobody told the issuing thread that this one is past its wait: the refill came too
         # early, whichever of the two happened to run first.
         return too_early(thread, copy, phase, site)
-    elif _released(copy, thread.tid):
+    elif near and _released(copy, thread.tid):
         why = _release_of(copy, thread)
         return thread.fault(faults.ReadAfterRelease, f"{head}; {why}", copy.barrier)
     else:
@@ -168,7 +173,14 @@ def race(thread, block, owner, clock, what, name):
         return thread.fault(faults.DataRace, what, name)
     scope = _too_narrow(thread, block, owner, clock)
     fault = thread.fault(faults.ScopeRace if scope else faults.DataRace, what + scope, name)
-    if not scope:
+    if not scope and block in thread.block.cluster.blocks:
+        fault.rule = "Blocks of a cluster run in any order; a release and an acquire of cluster scope order "
+        fault.rule += "them."
+        fault.cure = (
+            "Put the cluster's barrier between the two: cluster_arrive() after the one access and "
+            "cluster_wait() before the other, in all threads."
+        )
+    elif not scope:
         fault.rule = "Blocks run in any order or at once; a release and an acquire of gpu scope order them."
         fault.cure = (
             "Release at gpu scope after the one access (cuda.threadfence() and an atomic, or "
@@ -186,6 +198,9 @@ def _too_narrow(thread, block, owner, clock):
             released = covers(flag.own.get(block) or {}, block, owner, clock)
             if released and not covers(flag.wide, block, owner, clock):
                 return f"; block {block.index} released it with scope cta, which is for one block"
+    for barrier in thread.block.barriers.live.values():
+        if covers(barrier.released_far, block, owner, clock):
+            return f"; block {block.index} released it on {barrier.name}, and the wait there has scope cta"
     for other in thread.block.threads:
         if other.narrow_fence and covers(other.acquired[True], block, owner, clock):
             return f"; thread {other.tid} acquired it with scope cta, which is for one block"
@@ -219,6 +234,9 @@ def bad_overwrite(space, thread, r, late, address, record):
     if not isinstance(record, Copy):
         what += "nothing orders the read before the write"
         return race(thread, r[BLOCK], r[OWNER], r[CLOCK], what, name)
+    if others:
+        what += "nothing says that the read is over"
+        return _far_refill(thread, record, what, (r[BLOCK], r[OWNER], r[CLOCK]))
     if _released(record, r[TID]):
         reader = thread.block.threads[r[TID]]
         what = f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
@@ -253,13 +271,33 @@ def _release_of(copy, reader):
 def too_early(thread, copy, phase, site):
     """The fault of the thread that refilled a stage while ``thread``, whose wait for the phase before
     stands at ``site``, had yet to read it."""
-    issuer, shared = copy.block.threads[copy.tid], copy.block.shared
+    issuer, shared = copy.block.threads[copy.tid], thread.block.shared
     what = (
-        f"issues a {copy.what} into {shared.name_of(copy.address)}, which thread {thread.tid} has yet "
-        f"to read: it waits for phase {phase} of {copy.barrier.name} at {thread.at(site)}; nothing "
-        "says that the read is over"
+        f"issues a {copy.what} into {shared.name_of(copy.address)}, which "
+        f"{issuer.describe_tid(thread.block, thread.tid)} has yet to read: it waits for phase {phase} of "
+        f"{copy.barrier.name} at {thread.at(site)}; nothing says that the read is over"
     )
+    if copy.block is not thread.block:
+        return _far_refill(issuer, copy, what)
     return _refill_fault(issuer, copy, what, thread.tid)
+
+
+def _far_refill(issuer, copy, what, read=None):
+    """The fault of a copy into memory of another block of the cluster, of which ``read`` there may not be
+    over: (block, owner, clock), or None for one that is yet to come."""
+    kind = faults.RefillRace
+    if copy.last_wait is not None and read:
+        barrier, phase, site = copy.last_wait
+        if phase == barrier.phase - 1 and covers(barrier.released_far, *read):
+            kind = faults.ScopeRace
+            what += f"; its wait on {barrier.name}, at {issuer.at(site)}, has scope cta, which leaves out "
+            what += "arrivals from other blocks"
+    fault = issuer.fault_at(kind, what, copy.site, copy.barrier)
+    fault.cure = (
+        "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
+        "(mbarrier_arrive_cluster), and wait there for that with cluster scope (mbarrier_wait_cluster)."
+    )
+    return fault
 
 
 def _refill_fault(issuer, copy, what, reader):
