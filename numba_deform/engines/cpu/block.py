@@ -537,12 +537,13 @@ class Block:
         barrier."""
         return len(self.cluster.blocks) > 1 or any(isinstance(t.waiting[1], WideBarrier) for t in self.live)
 
-    def waits_inside(self):
-        """Whether some of those who poll, or of those who wait if nobody polls, wait for threads of their own
-        block."""
-        if self.spinning:
-            return any(thread.waiting[1] is self.shared for thread in self.spinning)
-        return any(isinstance(t.waiting[1], (Warp, NamedBarrier)) for t in self.live)
+    def waits_outside_for(self):
+        """How likely it is that other blocks hold this one up, all of whose threads wait or poll: 0 not at all,
+        1 that its mbarriers lack something of theirs, 2 that it polls what they write, 3 for sure."""
+        on = [t.waiting[1] for t in self.spinning or self.live]
+        if any(each is self.shared or isinstance(each, (Warp, NamedBarrier)) for each in on):
+            return 0
+        return 2 if self.spinning else 3 if all(isinstance(each, WideBarrier) for each in on) else 1
 
 
 def _widened(array, width):

@@ -48,7 +48,8 @@ class MBarrier:
         """What those who wait for the current phase wait for: fields of a ``Wait``."""
         missing = []
         if self.pending:
-            missing.append(f"{self.pending} arrival{'s' * (self.pending > 1)} missing")
+            anywhere = ", of this block or others of its cluster" * (len(self.block.cluster.blocks) > 1)
+            missing.append(f"{self.pending} arrival{'s' * (self.pending > 1)} missing{anywhere}")
         if self.tx > 0:
             missing.append(f"{self.tx} bytes expected that no copy brings")
         elif self.tx < 0:

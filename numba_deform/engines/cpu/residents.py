@@ -73,15 +73,13 @@ class Residents:
         self.started += len(numbers)
 
     def _stuck(self):
-        """The fault of blocks that all wait. One that waits for threads of its own holds up the rest, and one
-        that polls those who are at a barrier of several blocks."""
+        """The fault of blocks that all wait, of the one that the others are the least likely to hold up."""
         blocks, left = list(self.waiting), self.launch.blocks - self.started
-        polling = [b for b in blocks if b.spinning]
-        block = next((b for b in blocks if b.waits_inside()), (polling or blocks)[0])
+        block = min(blocks, key=lambda b: b.waits_outside_for())
         kind, more = faults.Livelock, ""
         if len(blocks) > 1:
             who = ranges(sorted(b.index for b in blocks), "block")
-            more = f"; {who} all {'poll' if len(polling) == len(blocks) else 'wait'}"
+            more = f"; {who} all {'poll' if all(b.spinning for b in blocks) else 'wait'}"
         if left:
             kind = faults.NotResident
             more += f", no more than these {len(blocks)} have room at once, and {left} have yet to start"
