@@ -22,10 +22,12 @@ class WideBarrier:
         self.name, self.threads, self.exited, self.rule = name, threads, exited, rule
         self.blocks = []  # that have started
         self.phase, self.missing, self.gone = 0, threads, 0
-        self.come = {}  # (block, thread number) -> the phase in which it arrived, until it has waited
+        self.come = {}  # (block, thread number) -> (phase, what it knew) at its arrival, until it has waited
         self.arrived, self.parked = set(), []  # (block, thread number) of this phase; threads
         self.own, self.foreign = {}, {}  # what this phase's arrivals hand on: of their blocks, of others
         self.released = {}  # all that, of the phase before
+        self.handed = {}  # what is in foreign already, by id
+        self.learned = {}  # block -> what released says of other blocks
         self.started, self.time, self.done_time = {}, 0.0, 0.0
 
     def join(self, block):
@@ -42,15 +44,15 @@ class WideBarrier:
         key = thread.block, thread.tid
         if key in self.come:
             raise thread.fault(self.rule, f"arrives at {self.name} again without having waited there", self)
-        self.come[key] = self.phase
+        self.come[key] = self.phase, thread.foreign if release else None
         self.arrived.add(key)
         _gather(self.started, thread.block, thread.clocks[:1, : thread.block.size])
         if release:
             _gather(self.own, thread.block, thread.clocks)
-            self.foreign = merged(self.foreign, thread.foreign) or {}
+            self._hand_on(thread.foreign)
             thread.tick()
         else:
-            self.foreign = merged(self.foreign, thread.published[True]) or {}
+            self._hand_on(thread.published[True])
         self.time = max(self.time, thread.time)
         thread.block.progress += 1
         self.missing -= 1
@@ -58,14 +60,27 @@ class WideBarrier:
 
     def wait(self, thread):
         """Wait for the phase in which the thread arrived, and acquire what was released in it."""
-        phase = self.come.pop((thread.block, thread.tid), None)
-        if phase is None:
+        block = thread.block
+        if (block, thread.tid) not in self.come:
             raise thread.fault(self.rule, f"waits at {self.name} without having arrived there", self)
+        phase, foreign = self.come.pop((block, thread.tid))
         if phase == self.phase:
             self.parked.append(thread)
-            thread.park(self.name, self, thread.block)
-        thread.acquire(self.released)
+            thread.park(self.name, self, block)
+        if thread.foreign is foreign:  # it is part of what has been released, and one copy does for the block
+            if block not in self.learned:
+                self.learned[block] = {key: known for key, known in self.released.items() if key is not block}
+            thread.foreign, block.knows_others = self.learned[block], True
+            raise_to(thread.clocks, self.released[block])
+        else:
+            thread.acquire(self.released)
         thread.time = max(thread.time, self.done_time)
+
+    def _hand_on(self, knowledge):
+        """What an arrival hands on of other blocks: often the same as the one before it."""
+        if id(knowledge) not in self.handed:
+            self.handed[id(knowledge)] = knowledge
+            self.foreign = merged(self.foreign, knowledge) or {}
 
     def exits(self, thread):
         """A thread of one of the blocks has ended."""
@@ -83,6 +98,7 @@ class WideBarrier:
         facts = {(STARTED, block): clocks for block, clocks in self.started.items()}
         self.released = merged(merged(self.foreign, self.own), facts)
         self.own, self.foreign, self.started, self.arrived = {}, {}, {}, set()
+        self.handed, self.learned = {}, {}
         self.missing = self.threads - self.gone * self.exited
         self.done_time = self.time
         for thread in self.parked:
