@@ -362,7 +362,7 @@ def test_an_arrival_from_another_block():
 
 def test_a_wait_of_scope_cta_does_not_acquire_from_another_block():
     kernel = mailbox(narrow_wait, fence_and_meet)
-    always(faults.ScopeRace, kernel, words(64), grid=2, cluster=2, words="the wait there has scope cta")
+    always(faults.ScopeRace, kernel, words(64), grid=2, cluster=2, words="has scope cta, which leaves out")
 
 
 def test_a_barrier_of_another_block_is_initialised_before():

@@ -152,6 +152,8 @@ def bad_write(space, thread, w, address, size, record):
         state = "landed but not waited for" if w.landed else "in flight"
         what = f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
         what += f"{thread.at(w.site)} is {state}"
+        if w.barrier is not None and (narrow := _narrow_wait(thread, w.barrier.block, w.owner, w.clock)):
+            return _scope_fault(thread, what + narrow, w.barrier)
         fault = thread.fault(kind, what, w.barrier or name)
         if w.barrier is None:
             return explain_copy(fault, thread, w)
@@ -171,6 +173,8 @@ def race(thread, block, owner, clock, what, name):
     """The race of ``thread`` with that moment of ``block``."""
     if block is thread.block or block is None:
         return thread.fault(faults.DataRace, what, name)
+    if narrow := _narrow_wait(thread, block, owner, clock):
+        return _scope_fault(thread, what + narrow, name)
     scope = _too_narrow(thread, block, owner, clock)
     fault = thread.fault(faults.ScopeRace if scope else faults.DataRace, what + scope, name)
     if not scope and block in thread.block.cluster.blocks:
@@ -190,6 +194,25 @@ def race(thread, block, owner, clock, what, name):
     return fault
 
 
+def _narrow_wait(thread, block, owner, clock):
+    """In words, whether a wait of this block on an mbarrier would have ordered that moment of another block of
+    the cluster before ``thread``, had its scope been the cluster."""
+    for other in thread.block.threads if block is not thread.block else ():
+        for barrier, (phase, site, _, _) in other.waits.items():
+            handed_on = phase == barrier.phase - 1 and covers(barrier.released_far, block, owner, clock)
+            if handed_on and not other.knows(block, owner, clock):
+                who = thread.describe_tid(thread.block, other.tid)
+                return f"; the wait of {who} on {barrier.name}, at {thread.at(site)}, has scope cta"
+    return ""
+
+
+def _scope_fault(thread, what, about):
+    fault = thread.fault(faults.ScopeRace, f"{what}, which leaves out what other blocks released there", about)
+    fault.cure = "Wait with cluster scope where other blocks of the cluster arrive: mbarrier_wait_cluster, "
+    fault.cure += "mbarrier_try_wait_parity_cluster."
+    return fault
+
+
 def _too_narrow(thread, block, owner, clock):
     """In words, whether a release or an acquire with scope cta would have ordered that moment of
     ``block`` before ``thread``, had its scope been wider."""
@@ -198,9 +221,6 @@ def _too_narrow(thread, block, owner, clock):
             released = covers(flag.own.get(block) or {}, block, owner, clock)
             if released and not covers(flag.wide, block, owner, clock):
                 return f"; block {block.index} released it with scope cta, which is for one block"
-    for barrier in thread.block.barriers.live.values():
-        if covers(barrier.released_far, block, owner, clock):
-            return f"; block {block.index} released it on {barrier.name}, and the wait there has scope cta"
     for other in thread.block.threads:
         if other.narrow_fence and covers(other.acquired[True], block, owner, clock):
             return f"; thread {other.tid} acquired it with scope cta, which is for one block"
@@ -236,7 +256,9 @@ def bad_overwrite(space, thread, r, late, address, record):
         return race(thread, r[BLOCK], r[OWNER], r[CLOCK], what, name)
     if others:
         what += "nothing says that the read is over"
-        return _far_refill(thread, record, what, (r[BLOCK], r[OWNER], r[CLOCK]))
+        if narrow := _narrow_wait(thread, r[BLOCK], r[OWNER], r[CLOCK]):
+            return _scope_fault(thread, what + narrow, record.barrier)
+        return _far_refill(thread, record, what)
     if _released(record, r[TID]):
         reader = thread.block.threads[r[TID]]
         what = f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
@@ -282,17 +304,9 @@ def too_early(thread, copy, phase, site):
     return _refill_fault(issuer, copy, what, thread.tid)
 
 
-def _far_refill(issuer, copy, what, read=None):
-    """The fault of a copy into memory of another block of the cluster, of which ``read`` there may not be
-    over: (block, owner, clock), or None for one that is yet to come."""
-    kind = faults.RefillRace
-    if copy.last_wait is not None and read:
-        barrier, phase, site = copy.last_wait
-        if phase == barrier.phase - 1 and covers(barrier.released_far, *read):
-            kind = faults.ScopeRace
-            what += f"; its wait on {barrier.name}, at {issuer.at(site)}, has scope cta, which leaves out "
-            what += "arrivals from other blocks"
-    fault = issuer.fault_at(kind, what, copy.site, copy.barrier)
+def _far_refill(issuer, copy, what):
+    """The fault of a copy into memory of another block of the cluster, which is still read there."""
+    fault = issuer.fault_at(faults.RefillRace, what, copy.site, copy.barrier)
     fault.cure = (
         "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
         "(mbarrier_arrive_cluster), and wait there for that with cluster scope (mbarrier_wait_cluster)."
