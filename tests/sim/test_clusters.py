@@ -22,9 +22,17 @@ from numba_deform.device.cluster import (
     st_shared_cluster_b32,
 )
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
-from numba_deform.device.memory import ld_acquire_gpu_global_b32, shared_address, st_release_gpu_global_b32
+from numba_deform.device.memory import (
+    atom_add_gpu_global_u32,
+    ld_acquire_gpu_global_b32,
+    ld_relaxed_gpu_global_b32,
+    ld_shared_b32,
+    shared_address,
+    st_release_gpu_global_b32,
+    st_shared_b32,
+)
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async, fence_proxy_async_global
 from numba_deform.device.tma import fence_proxy_tensormap_acquire_sys
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import explore, simulate
@@ -105,6 +113,21 @@ def test_resident_blocks_as_the_launch_says():
     expect(faults.NotResident, kernel, words(1), grid=3, block=1, resident=2, words=told)
     with pytest.raises(ValueError, match="resident=1 must be at least the 2 blocks"):
         simulate(kernel, 4, 1, (words(1),), resident=1, cluster=2)
+
+
+def test_a_cluster_starts_as_a_whole():
+    """The blocks of the first cluster wait for the second, which has room for one of its two blocks."""
+
+    def kernel(flag):
+        if cuda.blockIdx.x >= 2:
+            cuda.atomic.add(flag, 0, uint32(1))
+        else:
+            while cuda.atomic.add(flag, 0, uint32(0)) < 2:
+                pass
+
+    run(kernel, words(1), grid=4, block=1, resident=4, cluster=2)
+    told = ["no more than these 2 have room", "2 have yet to start"]
+    expect(faults.NotResident, kernel, words(1), grid=4, block=1, resident=3, cluster=2, words=told)
 
 
 # --- the launch, and who one is -------------------------------------------------------------------
@@ -263,6 +286,67 @@ def test_addresses_that_are_none(rank, address):
     expect(kind, kernel, words(1), grid=2, cluster=2)
 
 
+def test_arrays_lie_at_the_same_place_of_every_block():
+    def kernel(out):
+        if cuda.blockIdx.x == 0:
+            other = cuda.shared.array(7, uint32)
+            other[cuda.threadIdx.x] = uint32(5)
+        tile = cuda.shared.array(1, uint32)
+        if cuda.threadIdx.x == 0:
+            tile[0] = uint32(7)
+        cluster_sync()
+        if cuda.blockIdx.x == 1:
+            out[cuda.threadIdx.x] = ld_shared_cluster_b32(mapa_shared_cluster(shared_address(tile), uint32(0)))
+        cluster_sync()
+
+    out = words(4)
+    clean(kernel, out, grid=2, block=4, cluster=2)
+    assert (out == 7).all()
+
+
+def test_a_block_that_has_ended_already():
+    def kernel(out):
+        tile = cuda.shared.array(1, uint32)
+        if cuda.threadIdx.x == 0:
+            tile[0] = uint32(1)
+        cluster_sync()
+        if cuda.blockIdx.x == 0:
+            cluster_sync()  # which the other block's threads let go when they exit
+            out[0] = ld_shared_cluster_b32(mapa_shared_cluster(shared_address(tile), uint32(1)))
+
+    always(faults.BlockEnded, kernel, words(1), grid=2, block=1, cluster=2, source="ld_shared_cluster_b32")
+
+
+@device
+def fenced():
+    cuda.threadfence()
+    relaxed()
+
+
+@pytest.mark.parametrize("meet", [sync, relaxed, fenced])
+def test_the_clusters_barrier_hands_on_what_others_have_said(meet):
+    """Block 2 acquires what block 0, of another cluster, has released; block 3 knows of it by the barrier."""
+
+    def kernel(flag: u64, data, out):
+        if cuda.blockIdx.x == 0:
+            data[0] = uint32(7)
+            st_release_gpu_global_b32(flag, uint32(1))
+        if cuda.blockIdx.x == 2:
+            while ld_acquire_gpu_global_b32(flag) == 0:
+                pass
+        if cuda.blockIdx.x >= 2:
+            meet()
+        if cuda.blockIdx.x == 3:
+            out[0] = data[0]
+
+    array = types.uint32[::1]
+    args = Kernel(kernel, types.void(types.uint64, array, array), 1), words(1), words(1), words(1)
+    if meet is relaxed:
+        always(faults.DataRace, *args, grid=4, block=1, cluster=2, source="out[0] = data[0]")
+    else:
+        clean(*args, grid=4, block=1, cluster=2)
+
+
 # --- the cluster's barrier ------------------------------------------------------------------------
 def test_arrive_and_wait_in_pairs():
     def twice(out):
@@ -407,6 +491,42 @@ def test_arrivals_from_another_block_keep_to_the_phase():
     expect(faults.UnobservedPhase, kernel, words(1), grid=2, cluster=2, source="mbarrier_arrive_cluster")
 
 
+def to_and_fro(late):
+    """A kernel in which two blocks answer each other three times, and a thread waits for the first phase, at
+    once or ``late``."""
+
+    def kernel(flag: u64, out):
+        bar = shared_address(cuda.shared.array(1, uint64))
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bar, 1)
+        cluster_sync()
+        there = mapa_shared_cluster(bar, cluster_ctarank() ^ uint32(1))
+        if cuda.threadIdx.x == 0:
+            for n in range(3):
+                if cluster_ctarank() == 0:
+                    mbarrier_arrive_cluster(there)
+                mbarrier_wait_cluster(bar, uint32(n & 1))
+                if cluster_ctarank() == 1:
+                    mbarrier_arrive_cluster(there)
+            atom_add_gpu_global_u32(flag, uint32(1))
+        elif cuda.threadIdx.x == 32 and cluster_ctarank() == 0:
+            while late and ld_relaxed_gpu_global_b32(flag) < 2:
+                pass
+            mbarrier_wait(bar, 0)
+        cluster_sync()
+        out[cuda.blockIdx.x] = uint32(1)
+
+    return Kernel(kernel, types.void(types.uint64, types.uint32[::1]), 64)
+
+
+def test_two_blocks_answer_each_other():
+    at_once = to_and_fro(False)
+    for landing in ("late", "earliest"):
+        run(at_once, words(1), words(128), grid=2, block=1, cluster=2, landing=landing)
+    told = "waits on bar[0] for phase 0"
+    expect(faults.MissedPhase, to_and_fro(True), words(1), words(2), grid=2, block=64, cluster=2, words=told)
+
+
 def test_nobody_waits_on_another_blocks_barrier():
     def kernel(out):
         bar = shared_address(cuda.shared.array(1, uint64))
@@ -467,3 +587,139 @@ def test_masks_name_blocks_of_the_cluster(mask):
 def test_the_copy_engine_sees_the_init_past_a_fence():
     expect(faults.MissingInitFence, multicast(0b10, fence=False), tiles(), words(64), grid=2, cluster=2)
     expect(faults.MissingInitFence, multicast(0b11, fence=False), tiles(), words(64), grid=2, cluster=2)
+
+
+def around(before, after):
+    """A kernel in which block 0 loads a tile into block 1, and thread 0 of each block does something before and
+    after it has come: functions of (rank, tile, bar, data, out)."""
+
+    def kernel(map: u64, data, out):
+        tile = shared_address(cuda.shared.array(WARP, uint32, alignment=128))
+        bar = shared_address(cuda.shared.array(1, uint64))
+        rank = cluster_ctarank()
+        mbarrier_init(bar, 1)
+        fence_mbarrier_init()
+        fence_proxy_tensormap_acquire_sys(map)
+        cluster_sync()
+        before(rank, tile, bar, data, out)
+        cluster_sync()
+        if rank == 1:
+            mbarrier_arrive_expect_tx(bar, uint32(BYTES))
+        if rank == 0:
+            cp_async_bulk_tensor_2d_multicast(tile, map, int32(0), int32(0), bar, uint32(0b10))
+        else:
+            mbarrier_wait(bar, 0)
+        after(rank, tile, bar, data, out)
+        cluster_sync()
+
+    array = types.uint32[::1]
+    return Kernel(kernel, types.void(types.uint64, array, array), 1)
+
+
+@device
+def nothing(rank, tile, bar, data, out):
+    pass
+
+
+@device
+def writes_the_source(rank, tile, bar, data, out):
+    if rank == 0:
+        data[0] = uint32(7)
+
+
+@device
+def writes_the_source_for_it(rank, tile, bar, data, out):
+    if rank == 0:
+        data[0] = uint32(7)
+        fence_proxy_async_global()
+
+
+@device
+def writes_what_has_come(rank, tile, bar, data, out):
+    if rank == 1:
+        data[0] = uint32(7)
+
+
+@device
+def writes_the_tile(rank, tile, bar, data, out):
+    if rank == 1:
+        st_shared_b32(tile, uint32(7))
+
+
+@device
+def writes_the_tile_for_it(rank, tile, bar, data, out):
+    if rank == 1:
+        st_shared_b32(tile, uint32(7))
+        fence_proxy_async()
+
+
+@pytest.mark.parametrize("before, after, fault", [
+    (nothing, nothing, None), (nothing, writes_the_source, faults.DataRace),
+    (nothing, writes_what_has_come, None),
+    (writes_the_source, nothing, faults.MissingProxyFence), (writes_the_source_for_it, nothing, None),
+    (writes_the_tile, nothing, faults.MissingProxyFence), (writes_the_tile_for_it, nothing, None),
+])  # fmt: skip
+def test_what_a_multicast_reads_and_writes(before, after, fault):
+    data = np.arange(4 * WARP, dtype=np.uint32)
+    maps = TensorMapArray([TensorMap.of(data.reshape(4, WARP), (WARP, 1))])
+    args = around(before, after), maps, data, words(2)
+    options = {"grid": 2, "block": 1, "cluster": 2}
+    if fault is None:
+        clean(*args, **options)
+    else:
+        always(fault, *args, **options)
+
+
+def test_a_multicast_orders_nothing_else():
+    """What its issuer wrote before is not ordered before what the other block does behind its wait."""
+
+    def kernel(map: u64, out):
+        tile = shared_address(cuda.shared.array(WARP, uint32, alignment=128))
+        bar = shared_address(cuda.shared.array(1, uint64))
+        mbarrier_init(bar, 1)
+        fence_mbarrier_init()
+        fence_proxy_tensormap_acquire_sys(map)
+        cluster_sync()
+        if cluster_ctarank() == 0:
+            out[0] = uint32(7)
+            cp_async_bulk_tensor_2d_multicast(tile, map, int32(0), int32(0), bar, uint32(0b10))
+        else:
+            mbarrier_arrive_expect_tx(bar, uint32(BYTES))
+            mbarrier_wait(bar, 0)
+            out[1] = out[0]
+        cluster_sync()
+
+    typed = Kernel(kernel, types.void(types.uint64, types.uint32[::1]), 1)
+    always(faults.DataRace, typed, tiles(), words(2), grid=2, block=1, cluster=2)
+
+
+def test_a_tile_that_is_read_after_its_release():
+    """Block 1 gives the tile back and reads it again, while the next one is under way: that is blamed."""
+
+    def kernel(map: u64, out):
+        tile = shared_address(cuda.shared.array(WARP, uint32, alignment=128))
+        bars = shared_address(cuda.shared.array(2, uint64))
+        empty = uint32(bars + uint32(8))
+        mbarrier_init(bars, 1)
+        mbarrier_init(empty, 1)
+        fence_mbarrier_init()
+        fence_proxy_tensormap_acquire_sys(map)
+        cluster_sync()
+        if cluster_ctarank() == 0:
+            cp_async_bulk_tensor_2d_multicast(tile, map, int32(0), int32(0), bars, uint32(0b10))
+            mbarrier_wait_cluster(empty, uint32(0))
+            cp_async_bulk_tensor_2d_multicast(tile, map, int32(0), int32(1), bars, uint32(0b10))
+        else:
+            mbarrier_arrive_expect_tx(bars, uint32(BYTES))
+            mbarrier_wait(bars, 0)
+            mbarrier_arrive_expect_tx(bars, uint32(BYTES))
+            mbarrier_arrive_cluster(mapa_shared_cluster(empty, uint32(0)))
+            cluster_arrive()
+            cluster_wait()
+            out[0] = ld_shared_b32(tile)
+        if cluster_ctarank() == 0:
+            cluster_sync()
+        cluster_sync()
+
+    typed = Kernel(kernel, types.void(types.uint64, types.uint32[::1]), 1)
+    expect(faults.StaleWait, typed, tiles(), words(1), grid=2, block=1, cluster=2, source="ld_shared_b32")

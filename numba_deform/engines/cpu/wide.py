@@ -34,9 +34,6 @@ class WideBarrier:
         """The block's threads take part."""
         self.blocks.append(block)
         block.wide.append(self)
-        dead = sum(t.dead for t in block.threads)
-        self.gone += dead
-        self.missing -= dead * self.exited
 
     def arrive(self, thread, release=True):
         """One arrival, which hands on what its thread has done; ``release=False``: what its last fence
