@@ -116,12 +116,14 @@ def on_gpu(program, args):
     from numba_deform.engines.gpu.launch import launch
     from numba_deform.engines.tensormap import TensorMapArray
 
+    guarded = bool(program.hardware == "guarded" and program.faults)
     simple = all(isinstance(a, (np.ndarray, np.number, int, float, TensorMapArray)) for a in args)
-    simple &= isinstance(program.block, int) and isinstance(program.grid, int)
+    if guarded:  # that form is for one dimension
+        simple &= isinstance(program.block, int) and isinstance(program.grid, int)
     if not simple and not isinstance(program.kernel, Kernel):
         return by_numba(program.function, program, args)
-    run = launch_guarded if program.hardware == "guarded" and program.faults else launch
-    launch_in_place(find_gpu(), program.typed(), program.grid, args, program.shared_bytes, run)
+    run, options = (launch_guarded, {}) if guarded else (launch, {"cluster": program.cluster})
+    launch_in_place(find_gpu(), program.typed(), program.grid, args, program.shared_bytes, run, **options)
 
 
 def by_numba(function, program, args):

@@ -641,8 +641,8 @@ lessons.show_fault(lambda: lessons.run(bug.kernel(), launch.grid, launch.args, e
 print(f"{launch.wrong()} of {launch.out.size} numbers are wrong")
 
 # %% [markdown]
-# - **Blocks run one after the other** on it. A wait for another block is a livelock there, also where a GPU
-#   would have both resident. Clusters, textures and matrix instructions are not modelled.
+# - **Blocks take turns** on it: one runs until it ends or waits for others, then the next. In what order they
+#   come is no matter of the seed. Textures and matrix instructions are not modelled.
 # - **It sees what you run.** A path that this input does not take is not judged: hence odd sizes, several
 #   levels, samples outside the border.
 # - **`explore` keeps the lanes of a warp in step.** It is for kernels with a few dozen events. Of several

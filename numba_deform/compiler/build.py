@@ -8,8 +8,10 @@ where there is no GPU at all. This file and ``device/ptx.py`` are all that know 
 import dataclasses
 import functools
 import inspect
+import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -21,6 +23,7 @@ from .cache import cached
 from .rewrite import TRACE_PARAMETERS, rebind, rewritten
 
 ARCHITECTURE = "sm_90a"
+GRID_BARRIER = "cudaCGSynchronize"  # what Numba makes of this_grid().sync(); a function of the device runtime
 i32, u32, u64 = types.int32, types.uint32, types.uint64
 
 
@@ -28,11 +31,12 @@ i32, u32, u64 = types.int32, types.uint32, types.uint64
 class Kernel:
     """A kernel with its signature: what the launcher, the CPU engine and ``inspect`` work on.
 
-    ``threads`` is the block size it is written for, ``min_blocks`` how many blocks should fit on an
-    SM (0: no wish), ``max_registers`` a cap for each thread (0: none). ``whole_program`` is for setmaxnreg,
-    which is ignored in code that might be linked with other code. ``linked``, ``guarded`` and ``traced`` are
-    forms of a kernel, see the methods. Parameters of type ``uint64`` take the address of an array. ``key`` says
-    what the kernel was made from, where that is known (:func:`built`), else it is None."""
+    ``threads`` is the block size it is written for, in the shape ``block`` if not in x alone, ``min_blocks``
+    how many blocks should fit on an SM (0: no wish), ``max_registers`` a cap for each thread (0: none).
+    ``whole_program`` is for setmaxnreg, which is ignored in code that might be linked with other code.
+    ``linked``, ``guarded`` and ``traced`` are forms of a kernel, see the methods. Parameters of type
+    ``uint64`` take the address of an array. ``key`` says what the kernel was made from, where that is known
+    (:func:`built`), else it is None."""
 
     py_func: object
     signature: object
@@ -44,6 +48,7 @@ class Kernel:
     guarded: bool = False
     traced: bool = False
     key: tuple | None = None
+    block: tuple = ()
 
     @property
     def name(self):
@@ -98,15 +103,25 @@ class Compiled:
     cubin: bytes
     entry: str
 
+    @property
+    def cooperative(self):
+        """Whether it has a barrier of the whole grid, whose blocks must then be there all at once."""
+        return GRID_BARRIER in self.ptx
+
 
 def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False):
     """Decorator: a plain Python function, each parameter annotated with its type, becomes a :class:`Kernel`.
 
-    ``signature`` stands in for annotations. Raises TypeError naming a parameter that has no type."""
+    ``threads`` of a block are a number, or a tuple of up to three, x first. ``signature`` stands in for
+    annotations. Raises TypeError naming a parameter that has no type."""
 
     def wrap(function):
         types = signature or _signature_of(function)
-        return Kernel(function, types, threads, min_blocks, max_registers, whole_program=whole_program)
+        block = tuple(threads) if isinstance(threads, (tuple, list)) else ()
+        count = math.prod(block) if block else threads
+        return Kernel(
+            function, types, count, min_blocks, max_registers, whole_program=whole_program, block=block
+        )
 
     return wrap
 
@@ -153,9 +168,18 @@ def _compile(kernel, architecture):
             ptx, _ = cuda.compile_ptx(function, kernel.signature.args, **arguments)
         objects = [ObjectCode.from_ptx(ptx.encode())]
         objects += [ObjectCode.from_ptx(path.read_bytes()) for path in _files_to_link(ptx)]
+        if GRID_BARRIER in ptx:
+            objects.append(ObjectCode.from_library(_device_runtime()))
     cubin = Linker(*objects, options=LinkerOptions(**limits)).link("cubin").code
     entry = re.search(r"\.visible\s+\.entry\s+(\w+)", ptx)[1]
     return ptx, bytes(cubin), entry
+
+
+def _device_runtime():
+    """The bytes of CUDA's device runtime, which has the barrier of a grid."""
+    from cuda.pathfinder import find_static_lib
+
+    return Path(find_static_lib("cudadevrt")).read_bytes()
 
 
 def _capability(architecture):

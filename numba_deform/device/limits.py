@@ -10,6 +10,7 @@ KB = 1024
 AMPERE, HOPPER = (8, 0), (9, 0)  # of data-centre GPUs: A100; H100, H200
 
 MAX_THREADS = 1024  # of a block
+CLUSTER_LIMIT = 8  # blocks of a cluster, on every GPU that has clusters
 MAX_REGISTERS = 255  # of a thread
 QUARTERS = 4  # of an SM; each has a scheduler and its own registers
 QUARTER_REGISTERS = 16384  # 32-bit registers

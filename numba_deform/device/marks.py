@@ -7,10 +7,10 @@ it is about. What a warp does between two marks is what the first of them says. 
 
 from collections import namedtuple
 
-from numba import cuda, uint32, uint64
+from numba import cuda, int32, uint32, uint64
 
 from .memory import global_at, st_global_v4
-from .sync import clock64, lane, warp
+from .sync import clock64
 
 ACQUIRE, ISSUE, COMMIT, WAIT, COMPUTE, RELEASE = 1, 2, 3, 4, 5, 6
 CAPACITY = 1024  # marks of a warp; the rest is lost
@@ -22,11 +22,17 @@ Marks = namedtuple("Marks", ["cursor", "end"])
 
 @cuda.jit(device=True, inline="always")
 def open_marks(buffer, block):
-    """This thread's Marks; ``buffer`` is a global address with room for CAPACITY marks of each warp."""
+    """This thread's Marks; ``buffer`` is a global address with room for CAPACITY marks of each warp.
+
+    Blocks of the grid and threads of a block are numbered x first, in whatever dimensions."""
     cursor = cuda.local.array(1, uint64)
-    cursor[0] = global_at(buffer, warp(), CAPACITY * MARK_BYTES)
+    row = int32(cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z)
+    thread = int32(cuda.threadIdx.x + cuda.blockDim.x * row)
+    row = int32(cuda.blockIdx.y + cuda.gridDim.y * cuda.blockIdx.z)
+    number = int32(cuda.blockIdx.x + cuda.gridDim.x * row)
+    cursor[0] = global_at(buffer, thread >> int32(5), CAPACITY * MARK_BYTES)
     end = uint64(0)
-    if cuda.blockIdx.x == block and lane() == 0:
+    if number == block and thread & int32(31) == 0:
         end = uint64(cursor[0] + uint64(CAPACITY * MARK_BYTES))
     return Marks(cursor, end)
 

@@ -263,6 +263,23 @@ class WarpDivergence(SimFault):
     rule = "All lanes of the mask run the same warp-wide operation, and the caller is one of them."
     cure = "Compute the mask from who really gets there, or move the operation out of the branch."
 
+class BlockNotStarted(SimFault):
+    rule = "A block's shared memory is there once the block has started, which a barrier of its cluster says."
+    cure = "Have all threads of the cluster call cluster_arrive() and cluster_wait() before the first access."
+
+class BlockEnded(SimFault):
+    rule = "A block's shared memory is gone once the block has ended, whoever else still uses it."
+    cure = "Have all threads of the cluster call cluster_arrive() and cluster_wait() after the last access, or "
+    cure += "have the block wait for the arrivals that others make on its barriers."
+
+class NotInCluster(SimFault):
+    rule = "Ranks, and the bits of a multicast mask, are 0 to %cluster_nctarank - 1; a mask names a block."
+    cure = "Make ranks and masks from cluster_nctarank(), and check cluster= of the launch."
+
+class ClusterBarrierMisuse(SimFault):
+    rule = "Every thread of the cluster arrives at its barrier once, then waits there once (PTX 9.7.13.3)."
+    cure = "Pair each cluster_arrive() with one cluster_wait(), in all threads of all blocks."
+
 class CopyOutlivesBlock(SimFault):
     rule = "A block may end only when its copies are done: their shared memory goes away with it."
     cure = "Wait for every copy that was issued (mbarrier for loads, wait_group for stores and cp.async)."

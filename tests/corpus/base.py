@@ -47,7 +47,7 @@ class Program:
                program has it, a wrong one need not
     faults     the fault classes, one of which the engine has to report; empty for a right program
     hardware   what a GPU is asked to do with a wrong one: see HARDWARE
-    explorable whether it is small enough for ``explore(limit=400)``
+    explorable whether it is small enough for ``explore(limit=400)``; no program with a cluster is
     options    more arguments for ``simulate``
     """
 
@@ -56,6 +56,7 @@ class Program:
     args: object
     grid: object = 1
     block: object = 32
+    cluster: object = None
     shared_bytes: int = 0
     expect: object = None
     faults: tuple = ()
@@ -85,7 +86,7 @@ class Program:
         """What an engine is given."""
         parameters = inspect.signature(self.function).parameters.values()
         if parameters and all(p.annotation is not p.empty for p in parameters):
-            return make_kernel(threads=int(np.prod(self.block)))(self.function)
+            return make_kernel(threads=self.block)(self.function)
         return self.function
 
     def typed(self):
@@ -94,7 +95,7 @@ class Program:
         if isinstance(kernel, Kernel):
             return kernel
         kinds = [types.uint64 if isinstance(a, TensorMapArray) else typeof(a) for a in self.args()]
-        return Kernel(kernel, types.void(*kinds), int(np.prod(self.block)))
+        return make_kernel(types.void(*kinds), threads=self.block)(kernel)
 
     @property
     def lines(self):
@@ -105,11 +106,13 @@ class Program:
     def run(self, **options):
         """The arguments after a run on the CPU engine; raises what it finds."""
         args = self.args()
-        options = {**self.options, **options}
+        options = {"cluster": self.cluster, **self.options, **options}
         simulate(self.kernel, self.grid, self.block, args, self.shared_bytes, **options)
         return args
 
     def explore(self, limit=400):
+        if self.cluster:  # which explore does not know
+            return
         timeout = self.options.get("timeout", 60.0)
         explore(self.kernel, self.grid, self.block, self.args(), self.shared_bytes, limit, timeout=timeout)
 

@@ -177,6 +177,18 @@ def two_roles(out: u64):
         state = PipelineState(state.stage, state.barrier, int32(state.parity ^ 1))
 
 
+@kernel(threads=(16, 8))
+def in_two_dimensions(out: u64):
+    """So many warps take a step as the block's number says."""
+    ring = Ring(uint32(0), shared_address(cuda.shared.array(1, uint64)))
+    state = first_state()
+    if cuda.threadIdx.x + cuda.threadIdx.y == 0:
+        init_barriers(ring.empty, 1, 1)
+    cuda.syncthreads()
+    if cuda.threadIdx.y < 2 * (cuda.blockIdx.x + 2 * cuda.blockIdx.y):
+        acquire(ring, state)
+
+
 def test_marks_stand_around_the_steps():
     """Acquiring ends in the mark of issuing, and so issuing is marked once."""
     marks = np.zeros((2, CAPACITY, 4), np.uint32)
@@ -195,6 +207,15 @@ def test_other_blocks_write_no_marks():
     marks = np.zeros((2, CAPACITY, 4), np.uint32)
     run(two_roles.with_marks(), nans(1), marks, 1, block=64)
     assert not marks.any()
+
+
+def test_marks_are_of_one_block_in_any_dimensions():
+    """Only the block asked for writes marks, and each of its warps in a place of its own."""
+    traced, marks = in_two_dimensions.with_marks(), np.zeros((4, CAPACITY, 4), np.uint32)
+    for block, warps in enumerate([0, 1, 2, 3, 4, 4]):
+        marks[:] = 0
+        run(traced, nans(1), marks, block, grid=(2, 3), block=(16, 8))
+        assert (marks[:, :, 3] == 1).any(1).tolist() == [True] * warps + [False] * (4 - warps)
 
 
 def test_marks_leave_nothing_in_the_plain_form():

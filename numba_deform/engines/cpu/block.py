@@ -1,7 +1,8 @@
 """Blocks, warps and the scheduler of the CPU engine.
 
 Each CUDA thread is a greenlet; one runs at a time and gives way only where it waits or polls. When
-nobody can run and no copy is in flight, that is a deadlock, and the parked threads say why. Polling
+nobody can run and no copy is in flight, that is a deadlock, and the parked threads say why, unless another
+block may yet let one go on (``residents.py``). Polling
 threads run again once all others have stopped; when they come to be where they were, and nothing has
 changed, that is a livelock, unless another block is there that may change it (``residents.py``).
 """
@@ -20,6 +21,7 @@ from greenlet import getcurrent
 from .. import faults
 from ..waiting import Wait, blame, draw, have, ranges
 from .blunders import blamed
+from .cluster import ClusterShared
 from .copies import CopyEngine
 from .knowledge import merged, raise_to
 from .mbarrier import Barriers
@@ -29,6 +31,7 @@ from .registers import RegisterPool
 from .space import Space
 from .thread import Thread, describe_site, indentation, line_of, place, same_line
 from .verdicts import explain_copy
+from .wide import WideBarrier
 
 LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
 # Who polls so may well wait for another block: two looks are enough before that one has its turn, and
@@ -205,7 +208,7 @@ class Block:
         self.capacity = size + 64
         self.components = size
         self.clock_table = np.zeros((size, 2, self.capacity), np.int32)
-        self.shared = SharedMemory(self, shared_bytes)
+        self.shared = (ClusterShared if grid.cluster_size > 1 else SharedMemory)(self, shared_bytes)
         self.globals = grid.globals
         self.barriers = Barriers(self)
         self.engine = CopyEngine(self)
@@ -219,6 +222,8 @@ class Block:
         self.last_progress, self.states = -1, set()
         self.spun = -1  # progress when polling threads ran last
         self.knows_others = False  # whether a thread has acquired from another block
+        self.cluster, self.rank = None, 0  # cluster.py sets them
+        self.wide = []  # the barriers of several blocks that its threads take part in
         self.events = grid.events
         self.hub = None
 
@@ -292,7 +297,7 @@ class Block:
         try:
             copy.deliver()
         except (ValueError, NotImplementedError) as error:  # what the tensor map has to say
-            thread = self.threads[copy.tid]
+            thread = copy.block.threads[copy.tid]
             raise thread.fault_at(faults.BadTensorMap, str(error), copy.site) from error
 
     def named_barrier(self, thread, number, threads, wait):
@@ -374,6 +379,7 @@ class Block:
                 return True
             self._check_copies_done()
             self.registers.check()
+            self.cluster.check_visits(self)
         except faults.SimFault:
             raise
         except Exception as error:
@@ -411,6 +417,8 @@ class Block:
                 if self._only_polls():
                     return True
                 self._unspin()
+            elif self._waits_outside():
+                return True
             else:
                 raise self._no_progress("no thread can run and no copy is in flight")
         return False
@@ -436,6 +444,8 @@ class Block:
                     what += "warp exits without doing so"
                     raise self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
             self._finish_named(barrier)
+        for barrier in self.wide:
+            barrier.exits(thread)
 
     def _check_copies_done(self):
         known = self.clock_table[:, 0].max(axis=0)
@@ -452,7 +462,7 @@ class Block:
                     self._outlives(late[-1])
 
     def _outlives(self, copy):
-        thread = self.threads[copy.tid]
+        thread = copy.block.threads[copy.tid]
         name = self.shared.name_of(copy.address)
         what = f"all threads have exited, and nobody has waited for the {copy.what} to {name}"
         fault = thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
@@ -518,9 +528,22 @@ class Block:
         head = f"the polling threads see no change, and nobody else can run{more}"
         return self._no_progress(head, self.spinning, kind)
 
-    def waits_inside(self):
-        """Whether some of those who poll wait for threads of their own block."""
-        return any(thread.waiting[1] is self.shared for thread in self.spinning)
+    def deadlock(self, more=""):
+        """The fault of those who wait for what no other block is going to do."""
+        return self._no_progress(f"no thread can run and no copy is in flight{more}")
+
+    def _waits_outside(self):
+        """Whether another block may let a thread go on: one of its cluster, or one that comes to its
+        barrier."""
+        return len(self.cluster.blocks) > 1 or any(isinstance(t.waiting[1], WideBarrier) for t in self.live)
+
+    def waits_outside_for(self):
+        """How likely it is that other blocks hold this one up, all of whose threads wait or poll: 0 not at all,
+        1 that its mbarriers lack something of theirs, 2 that it polls what they write, 3 for sure."""
+        on = [t.waiting[1] for t in self.spinning or self.live]
+        if any(each is self.shared or isinstance(each, (Warp, NamedBarrier)) for each in on):
+            return 0
+        return 2 if self.spinning else 3 if all(isinstance(each, WideBarrier) for each in on) else 1
 
 
 def _widened(array, width):

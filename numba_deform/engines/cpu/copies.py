@@ -5,6 +5,8 @@ A copy is asynchronous: at issue its destination is poisoned, and it lands when 
 Landing writes the bytes and settles the barrier or the group.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .. import faults
@@ -13,6 +15,17 @@ from .costs import COST
 from .knowledge import ASYNC
 from .records import AtomicWrite, Copy, Write, stretches, writers
 from .values import WORD
+
+
+class Box(NamedTuple):
+    """What a load brings: ``size`` bytes count on its barrier; ``fetch()`` is what the ``room`` bytes at its
+    destination will hold; ``sources``: (region, address, bytes) of what it reads."""
+
+    what: str
+    size: int
+    room: int
+    sources: list
+    fetch: object
 
 
 class Groups:
@@ -80,8 +93,8 @@ class CopyEngine:
         span = SWIZZLE_SPANS[tensor.swizzle]
         return -(-size // span) * span, swizzle_offsets(size, tensor.swizzle, address)
 
-    def tensor_load(self, thread, dst, address, coords, bar):
-        dst &= WORD
+    def box(self, thread, dst, address, coords):
+        """The Box at ``coords`` of the tensor map at ``address``, for the shared address ``dst``."""
         tensor, coords = self._usable_map(thread, address, coords)
         self._corner(thread, tensor, coords, "load")
         room, offsets = self._layout(thread, tensor, dst, "TMA destination")
@@ -92,7 +105,11 @@ class CopyEngine:
             return swizzled
 
         sources = self._global_runs(thread, tensor, coords, reads=True)
-        self._load(thread, f"TMA load at {coords}", dst, tensor.box_bytes, room, bar, sources, fetch)
+        return Box(f"TMA load at {coords}", tensor.box_bytes, room, sources, fetch)
+
+    def tensor_load(self, thread, dst, address, coords, bar):
+        dst &= WORD
+        self._load(thread, dst, bar, self.box(thread, dst, address, coords))
 
     def bulk_load(self, thread, dst, src, size, bar):
         dst, src = dst & WORD, int(src)
@@ -101,7 +118,7 @@ class CopyEngine:
         region = thread.block.globals.find(thread, src, size, "copies")
 
         data = region.bytes[src - region.base :][:size]
-        self._load(thread, "bulk load", dst, size, size, bar, [(region, src, size)], lambda: data)
+        self._load(thread, dst, bar, Box("bulk load", size, size, [(region, src, size)], lambda: data))
 
     def _global_runs(self, thread, tensor, coords, reads=False):
         """(region, address, bytes) of each dense part of a box that lies inside the tensor."""
@@ -115,22 +132,17 @@ class CopyEngine:
         except (ValueError, NotImplementedError) as error:
             raise thread.fault(faults.BadTensorMap, str(error)) from error
 
-    def _load(self, thread, what, dst, size, room, bar, sources, fetch):
-        """``size`` bytes count on the barrier; ``fetch()`` is what the ``room`` bytes at ``dst`` will hold."""
-        block = self.block
+    def _load(self, thread, dst, bar, box):
+        block, (what, size, room, sources, fetch) = self.block, box
         barrier = block.barriers.for_copy(thread, bar)
         for region, src, count in sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
-            self._check_global_proxy(thread, region, src, count, what)
+            self.check_global_proxy(thread, region, src, count, what)
         copy = Copy(thread, what, dst, size, barrier.phase, barrier)
-        self._check_proxy(thread, dst, room, what)
+        self.check_proxy(thread, dst, room, what)
         block.shared.on_write(thread, dst, room, copy)
         block.shared.poison(dst, room)
-        # The unit takes one copy after the other, and whoever issues waits for his turn.
-        start = max(thread.time, self.free_at)
-        thread.time = start + 1
-        self.free_at = start + max(COST.tma_issue, size / COST.tma_bytes_per_cycle)
-        landing = start + COST.tma_latency + size / COST.tma_bytes_per_cycle
+        start, landing = self.take_turn(thread, size)
         block.record("issue", thread, start, start, barrier, size=size, dst=dst)
 
         def deliver():
@@ -140,6 +152,14 @@ class CopyEngine:
             barrier.deliver(copy, landing)
 
         block.launch_copy(copy, deliver)
+
+    def take_turn(self, thread, size):
+        """(start, landing) of a load of ``size`` bytes: the unit takes one copy after the other, and whoever
+        issues waits for his turn."""
+        start = max(thread.time, self.free_at)
+        thread.time = start + 1
+        self.free_at = start + max(COST.tma_issue, size / COST.tma_bytes_per_cycle)
+        return start, start + COST.tma_latency + size / COST.tma_bytes_per_cycle
 
     def cp_async(self, thread, dst, src, size):
         dst, src = dst & WORD, int(src)
@@ -202,10 +222,10 @@ class CopyEngine:
         for lo, hi, read in parts:
             if read:
                 shared.on_copy_read(thread, src + lo, hi - lo, groups.read_component, groups.number)
-                self._check_proxy(thread, src + lo, hi - lo, what)
+                self.check_proxy(thread, src + lo, hi - lo, what)
         done = Write(groups.done_component, groups.number, thread.tid, copy.site, block)
         for region, dst, count in targets:
-            self._check_global_proxy(thread, region, dst, count, what)
+            self.check_global_proxy(thread, region, dst, count, what)
             region.on_write(thread, dst, count, done)
         groups.open.append(copy)
 
@@ -256,7 +276,7 @@ class CopyEngine:
             what = f"a bulk copy of {size} bytes, not a multiple of 16"
             raise thread.fault(faults.BadSize, what)
 
-    def _check_proxy(self, thread, address, size, what):
+    def check_proxy(self, thread, address, size, what):
         """Ordinary writes to bytes that a copy touches must have passed fence.proxy.async."""
         shared = self.block.shared
         for w in dict.fromkeys(shared.written[address : address + size]):
@@ -267,7 +287,7 @@ class CopyEngine:
                 what += f"{thread.at(w.site)} with no fence.proxy.async since"
                 raise thread.fault(faults.MissingProxyFence, what, name)
 
-    def _check_global_proxy(self, thread, region, address, size, what):
+    def check_global_proxy(self, thread, region, address, size, what):
         """The same for global memory, which needs a fence of its own."""
         a = address - region.base
         for at, _, record in stretches(region.written[a : a + size]):

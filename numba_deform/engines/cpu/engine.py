@@ -15,8 +15,9 @@ from numba import typeof, types
 
 from ...compiler.inference import NotInferred, Refused, infer
 from ...compiler.rewrite import rebind
-from ...device.limits import MAX_THREADS, SHARED_LIMIT
+from ...device.limits import MAX_THREADS, SHARED_LIMIT, resident_blocks
 from .. import faults
+from ..shapes import cluster_of, shape_of
 from ..tensormap import TensorMapArray
 from . import arguments
 from .block import Block
@@ -28,6 +29,7 @@ from .registers import most_registers
 from .residents import Residents
 from .thread import KERNEL, raised_at
 from .typed import typed
+from .wide import WideBarrier
 
 GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z
 LANDINGS = ("late", "random", "earliest")
@@ -53,7 +55,9 @@ class Launch:
 
     def __init__(self, grid, seed, landing, trace):
         self.blocks, self.threads, self.seed, self.landing = grid.blocks, grid.threads, seed, landing
-        self.grid_shape, self.block_shape = grid.shapes
+        self.grid_shape, self.block_shape, self.cluster_shape = grid.shapes
+        self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
+        self.shared_bytes, self.grid_barrier = grid.shared_bytes, None
         self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
         self.globals = GlobalMemory(arguments.extents(grid.args, grid.names), grid.traces)
         maps = arguments.maps_of(grid.args)
@@ -63,10 +67,32 @@ class Launch:
         self.registers, self.copies_issued = grid.registers, 0
         self.running = None
 
+    def room(self, block):
+        """How many blocks such as ``block`` are there at once."""
+        return self.resident or resident_blocks(self.threads, block.shared.static_bytes + self.shared_bytes)
+
+    def sync_grid(self, thread):
+        """``this_grid().sync()``: a barrier of all threads of the grid, all of which have to be there at
+        once."""
+        room = self.room(thread.block)
+        if self.blocks > room:
+            what = f"this_grid().sync() of {self.blocks} blocks, of which {room} have room at once"
+            fault = thread.fault(faults.NotResident, what)
+            fault.rule = "All blocks of a grid with a barrier of its own are there at once: a cooperative "
+            fault.rule += "launch of more is refused (CUDA guide, cooperative groups, grid synchronization)."
+            raise fault
+        if self.grid_barrier is None:
+            count = self.blocks * self.threads
+            self.grid_barrier = WideBarrier("this_grid().sync()", count, False, faults.Deadlock)
+        if self.grid_barrier not in thread.block.wide:
+            self.grid_barrier.join(thread.block)
+        self.grid_barrier.arrive(thread)
+        self.grid_barrier.wait(thread)
+
 
 def simulate(
     kernel, grid, block, args, shared_bytes=0, seed=0, schedules=1, landing="late", trace=False,
-    timeout=60.0
+    timeout=60.0, cluster=None, resident=None
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
 
@@ -81,7 +107,9 @@ def simulate(
     schedule of ``explore``, such as ``"x:0:0210"``, which says itself when copies land. ``landing`` says
     when copies arrive: ``late`` (when nothing else can run), ``earliest`` (at issue), or ``random``: of the
     copies of one run some do this, some that, and others land in between, sooner or later.
-    ``trace`` records events. ``timeout`` is in seconds, for one schedule.
+    ``trace`` records events. ``timeout`` is in seconds, for one schedule. ``cluster`` blocks, a number or a
+    tuple as ``grid``, share their shared memory. ``resident`` blocks are there at once, if not as many as an
+    H200 has room for; the rest start when others have ended.
 
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it, and
     ``ValueError`` for arguments that cannot be launched, and for a schedule of some other kernel.
@@ -96,7 +124,9 @@ def simulate(
         check_integers(seed=seed)
     elif schedules > 1:
         raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
-    grid = Grid(kernel, grid, block, args, shared_bytes, timeout)
+    grid = Grid(kernel, grid, block, args, shared_bytes, timeout, cluster, resident)
+    if schedule and grid.shapes[2] != (1, 1, 1):
+        raise ValueError(f"seed={seed!r} is a schedule of explore, which knows no clusters")
     report = Report(blocks=grid.blocks, threads=grid.threads, schedules=schedules)
     started = time.perf_counter()
     for number in [schedule] if schedule else range(seed, seed + schedules):
@@ -113,24 +143,20 @@ def check_integers(**numbers):
             raise ValueError(f"{name}={number!r} must be an integer")
 
 
-def _shape(name, sizes):
-    """(x, y, z) of a number or of up to three."""
-    shape = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
-    if not 1 <= len(shape) <= 3 or not all(isinstance(n, (int, np.integer)) for n in shape):
-        raise ValueError(f"{name}={sizes!r} must be an integer, or a tuple of up to three")
-    return *map(int, shape), *(1,) * (3 - len(shape))
-
-
 class Grid:
     """A kernel with all that it is launched on, checked: the same again for every schedule."""
 
-    def __init__(self, kernel, grid, block, args, shared_bytes, timeout):
-        check_integers(shared_bytes=shared_bytes)
-        self.shapes = _shape("grid", grid), _shape("block", block)
-        self.blocks, self.threads = map(math.prod, self.shapes)
-        sizes = zip((*self.shapes[0], *self.shapes[1]), (*GRID_LIMITS, *BLOCK_LIMITS), strict=True)
+    def __init__(self, kernel, grid, block, args, shared_bytes, timeout, cluster=None, resident=None):
+        check_integers(shared_bytes=shared_bytes, resident=resident or 0)
+        shapes = shape_of("grid", grid), shape_of("block", block)
+        self.blocks, self.threads = map(math.prod, shapes)
+        sizes = zip((*shapes[0], *shapes[1]), (*GRID_LIMITS, *BLOCK_LIMITS), strict=True)
         if not all(1 <= n <= limit for n, limit in sizes) or self.threads > MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
+        self.shapes, self.resident = (*shapes, cluster_of(shapes[0], cluster)), resident
+        if resident is not None and resident < math.prod(self.shapes[2]):
+            least = math.prod(self.shapes[2])
+            raise ValueError(f"resident={resident} must be at least the {least} blocks that start together")
         if self.threads > getattr(kernel, "threads", self.threads):
             raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
         if not 0 <= shared_bytes <= SHARED_LIMIT:

@@ -209,10 +209,7 @@ class FakeCuda:
         return int(any(thread.block.syncthreads(thread, bool(predicate))))
 
     def _sync_grid(self):
-        if self._launch.blocks > 1:
-            what = "cuda.cg.this_grid().sync() of several blocks is not modelled by the CPU engine"
-            raise Unsupported(f"{what}, which runs one after the other")
-        self.syncthreads()
+        self._launch.sync_grid(getcurrent())
 
     def syncwarp(self, mask=0xFFFFFFFF):
         getcurrent().collective("syncwarp", mask, None)

@@ -492,7 +492,7 @@ class SteppedBlock(Block):
             self._settle()
             return False
         self.spinning = [t for t in self.threads if not t.dead and t.operation and t.operation.poll]
-        if not self.spinning:
+        if not self.spinning and not self._waits_outside():
             raise self._no_progress("no thread can run and no copy is in flight")
         return True
 

@@ -1,8 +1,8 @@
 """What threads hand on to others: *knowledge*, {block: clocks}, and flags that carry it.
 
 Inside a block, knowledge is a row of the block's clock table. Between blocks it is a dict from a block
-to its clocks as they were when somebody released them. Three facts more travel in the same dicts,
-under keys of their own: (FENCED, block), (MET, block) and (ASYNC, block).
+to its clocks as they were when somebody released them. Four facts more travel in the same dicts,
+under keys of their own: (FENCED, block), (MET, block), (ASYNC, block) and (STARTED, block).
 """
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 # that a barrier put behind it, and then makes a fence.sc, sees all that (PTX ISA 8.10.3, fence-SC order).
 FENCED, MET = "fenced", "met"
 ASYNC = "async"  # what the copy engine sees of ordinary writes to global memory
+STARTED = "started"  # how far a block's threads were when they came to a barrier of their cluster
 
 
 def raise_to(clocks, others):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import faults
-from .knowledge import merged
+from .knowledge import STARTED, merged
 from .records import Ended, Live
 
 maximum = np.maximum
@@ -21,6 +21,10 @@ class MBarrier:
         self.gathered = np.zeros((2, block.capacity), np.int32)  # by this phase's arrivals
         self.released = np.zeros((2, block.capacity), np.int32)  # by the phase before
         self.gathered_foreign, self.released_foreign = {}, {}  # the same, of other blocks
+        # The same by threads of other blocks of the cluster, for waits of that scope; who has arrived from
+        # there.
+        self.gathered_far, self.released_far = {}, {}
+        self.far, self.last_far = {}, {}  # thread -> its clock
         self.init_epoch = (thread.tid, thread.clock, thread.site())
         self.fenced = None  # the init's thread's clock at its fence for the copy engine
         self.issuers, self.last_copy = set(), None  # threads whose copies signal it; which did last
@@ -44,7 +48,8 @@ class MBarrier:
         """What those who wait for the current phase wait for: fields of a ``Wait``."""
         missing = []
         if self.pending:
-            missing.append(f"{self.pending} arrival{'s' * (self.pending > 1)} missing")
+            anywhere = ", of this block or others of its cluster" * (len(self.block.cluster.blocks) > 1)
+            missing.append(f"{self.pending} arrival{'s' * (self.pending > 1)} missing{anywhere}")
         if self.tx > 0:
             missing.append(f"{self.tx} bytes expected that no copy brings")
         elif self.tx < 0:
@@ -131,6 +136,25 @@ class MBarrier:
         if not self.pending:
             self.complete_if_done(thread)
 
+    def fenced_before(self, thread):
+        """Whether fence.mbarrier_init of the thread that initialised it comes before ``thread``. It does as
+        well by a relaxed arrival at the cluster's barrier: that is what the fence is for."""
+        owner, fenced, block = self.init_epoch[0], self.fenced, self.block
+        if fenced is None:
+            return False
+        if thread.seen[owner] >= fenced if block is thread.block else thread.knows(block, owner, fenced):
+            return True
+        return thread.knows((STARTED, block), owner, fenced)
+
+    def arrive_from_afar(self, thread, count):
+        """``thread`` of another block of the cluster arrives, with release at cluster scope."""
+        self.gathered_far = merged(self.gathered_far, thread.knowledge())
+        self.far[thread] = thread.clock
+        self.copied = True  # who knows the arrivals of its own block does not know all that completed the phase
+        thread.tick()
+        self.time = max(self.time, thread.time)
+        self.pending -= count
+
     def _unobserved(self, thread):
         """Nothing tells this thread that the phase before is over, so it cannot know which phase its
         arrival counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by
@@ -169,6 +193,8 @@ class MBarrier:
         self.released, self.gathered = self.gathered, self.released
         self.gathered.fill(0)
         self.released_foreign, self.gathered_foreign = self.gathered_foreign, {}
+        self.released_far, self.gathered_far = self.gathered_far, {}
+        self.far, self.last_far = {}, self.far
         self.released[:, self.component] = self.phase
         self.done_time = self.time
         self.block.progress += 1
@@ -204,7 +230,7 @@ class Barriers:
             what = f"uses {name}, which is not an initialised mbarrier"
             raise thread.fault(faults.NotABarrier, what, name)
         owner, clock, site = barrier.init_epoch
-        if thread.seen[owner] < clock:
+        if thread.seen[owner] < clock and not barrier.fenced_before(thread):
             what = f"uses {barrier.name}, which thread {owner} initialised at {thread.at(site)}; "
             what += "nothing orders the init before this"
             raise thread.fault(faults.InitNotOrdered, what, barrier)
@@ -215,8 +241,7 @@ class Barriers:
         """The barrier that a copy is going to signal: its init must have reached the copy engine."""
         barrier = self.find(thread, address)
         owner, clock, site = barrier.init_epoch
-        fenced = barrier.fenced is not None and thread.seen[owner] >= barrier.fenced
-        if not fenced and thread.clocks[1, owner] < clock:
+        if not barrier.fenced_before(thread) and thread.clocks[1, owner] < clock:
             what = f"issues a copy that signals {barrier.name}, initialised at {thread.at(site)} with no "
             raise thread.fault(faults.MissingInitFence, what + "fence after it", barrier)
         barrier.issuers.add(thread.tid)

@@ -195,9 +195,9 @@ class Region(Space):
             self._check_scope(thread, address, size, record.wide, writes=True)
         super().on_write(thread, address, size, record)
 
-    def on_copy_read(self, thread, address, size, owner, clock):
+    def on_copy_read(self, thread, address, size, *epoch):
         if self.traced:
-            super().on_copy_read(thread, address, size, owner, clock)
+            super().on_copy_read(thread, address, size, *epoch)
         else:
             self.was_read = True
 

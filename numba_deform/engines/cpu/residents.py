@@ -1,13 +1,15 @@
 """The blocks of a launch: one after the other, and together where one waits for another.
 
-A block runs to its end before the next one starts. One whose threads can only poll stays where it is,
-and the next one has its turn; it goes on when others have changed something. So many blocks are there at
-once, *resident*, as the GPU has room for: the rest start when others have ended.
+A block runs to its end before the next one starts. One whose threads can only poll, or wait for other blocks,
+stays where it is, and the next one has its turn; it goes on when others have changed something. So many blocks
+are there at once, *resident*, as the launch says, or as the GPU has room for: the rest start when others have
+ended. The blocks of a cluster start together.
 """
 
-from ...device.limits import resident_blocks
 from .. import faults
+from ..shapes import clusters
 from ..waiting import ranges
+from .cluster import Cluster
 
 
 class Residents:
@@ -17,8 +19,10 @@ class Residents:
         self.launch, self.function, self.args = launch, function, args
         self.shared_bytes = shared_bytes
         self.waiting = {}  # block -> (changes when it ran last, whether it then ran to no end)
+        self.clusters = clusters(launch.grid_shape, launch.cluster_shape)
+        self.fresh = []  # started, and have not run
         self.started = self.changes = 0
-        self.room = 1
+        self.room = launch.resident or 1
 
     def run(self):
         """Run all blocks; what each has to say in the end. Raises the first SimFault."""
@@ -29,8 +33,7 @@ class Residents:
                 before = block.progress
                 waits = block.run(alone)
                 self.changes += block.progress - before
-                shared = block.shared.static_bytes + self.shared_bytes
-                self.room = resident_blocks(self.launch.threads, shared)
+                self.room = self.launch.room(block)
                 if waits:
                     self.waiting[block] = self.changes, alone
                 else:
@@ -45,12 +48,11 @@ class Residents:
     def _next(self):
         """(the block that runs next, whether no other one can change anything)"""
         launch = self.launch
-        if self.started < launch.blocks and len(self.waiting) < self.room:
-            block = launch.block_type(launch, self.started, launch.threads, self.shared_bytes)
-            self.waiting[block] = 0, False
-            block.start(self.function, self.args)
-            self.started += 1
-            return block, launch.blocks == 1
+        size = launch.cluster_size
+        if not self.fresh and self.started < launch.blocks and len(self.waiting) + size <= max(self.room, size):
+            self._start()
+        if self.fresh:
+            return self.fresh.pop(0), launch.blocks == 1
         for block, (seen, _) in self.waiting.items():
             if seen != self.changes:
                 return block, False
@@ -59,14 +61,26 @@ class Residents:
                 return block, True  # it may count how often it looks, and give up
         raise self._stuck()
 
+    def _start(self):
+        """The blocks of the next cluster start."""
+        launch = self.launch
+        numbers = next(self.clusters)
+        self.fresh = [launch.block_type(launch, i, launch.threads, self.shared_bytes) for i in numbers]
+        Cluster(tuple(self.fresh), launch.cluster_shape)
+        for block in self.fresh:
+            self.waiting[block] = 0, False
+            block.start(self.function, self.args)
+        self.started += len(numbers)
+
     def _stuck(self):
-        """The fault of blocks that all poll. One that waits for threads of its own holds up the rest."""
+        """The fault of blocks that all wait, of the one that the others are the least likely to hold up."""
         blocks, left = list(self.waiting), self.launch.blocks - self.started
-        block = next((b for b in blocks if b.waits_inside()), blocks[0])
+        block = min(blocks, key=lambda b: b.waits_outside_for())
         kind, more = faults.Livelock, ""
         if len(blocks) > 1:
-            more = f"; {ranges(sorted(b.index for b in blocks), 'block')} all poll"
+            who = ranges(sorted(b.index for b in blocks), "block")
+            more = f"; {who} all {'poll' if all(b.spinning for b in blocks) else 'wait'}"
         if left:
             kind = faults.NotResident
             more += f", no more than these {len(blocks)} have room at once, and {left} have yet to start"
-        return block.livelock(more, kind)
+        return block.livelock(more, kind) if block.spinning else block.deadlock(more)

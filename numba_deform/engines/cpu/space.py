@@ -104,11 +104,12 @@ class Space:
         if not record.atomic:  # one that is has to be ordered after no atomic reader
             self.read_by[a : a + size] = [None] * size
 
-    def on_copy_read(self, thread, address, size, owner, clock):
-        """A copy that ``thread`` issues reads these bytes until the epoch (owner, clock)."""
+    def on_copy_read(self, thread, address, size, owner, clock, block=None):
+        """A copy that ``thread`` issues reads these bytes until the epoch (owner, clock), of ``block`` if not
+        its own."""
         self.on_read(thread, address, size)
         a = address - self.base
-        reader = (owner, clock, thread.tid, thread.here(), thread.block, False)
+        reader = (owner, clock, thread.tid, thread.here(), block or thread.block, False)
         self._add_to_all(thread, a, self.read_by[a : a + size], reader)
 
     def on_acquire(self, thread, address, size, wide, used, stays=True):
@@ -199,4 +200,6 @@ class Space:
 
 def _ended_before(thread, w):
     """Whether the bytes are those of a barrier that ended before ``thread`` came."""
-    return isinstance(w, Ended) and thread.seen[w.tid] >= w.ended
+    if not isinstance(w, Ended):
+        return False
+    return thread.seen[w.tid] >= w.ended if w.block is thread.block else thread.knows(w.block, w.tid, w.ended)

@@ -453,7 +453,8 @@ class Thread(greenlet):
     def _missed(self, barrier, phase):
         """This thread waits for ``phase``; before it came to look, the next was complete as well."""
         copy = barrier.last_copy
-        later = copy is not None and copy.tid != self.tid and copy.phase > phase
+        own = copy is not None and copy.tid == self.tid and copy.block is self.block
+        later = copy is not None and not own and copy.phase > phase
         if later and barrier.refilled(phase, copy):
             # The bytes of the phase it waits for have been replaced before it could read them.
             return too_early(self, copy, phase, self.site())

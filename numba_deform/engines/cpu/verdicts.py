@@ -110,9 +110,10 @@ def _unawaited(thread, copy, name):
     if copy.barrier is None:
         return explain_copy(thread.fault(faults.InFlightRead, head, name), thread, copy)
     head += f", and this thread has not waited for it (it completes phase {copy.phase} of {copy.barrier.name})"
-    waited = thread.waits.get(copy.barrier)
+    waited, near = thread.waits.get(copy.barrier), copy.block is thread.block
     if waited is None:
-        over, told = thread.seen[copy.barrier.component] - 1, thread.seen[copy.tid] >= copy.known[copy.tid]
+        over = thread.seen[copy.barrier.component] - 1
+        told = not near or thread.seen[copy.tid] >= copy.known[copy.tid]
         if not told and copy.barrier.refilled(over, copy):  # it reads what others have waited for
             what = f"issues a {copy.what} into {name}, which thread {thread.tid} reads at "
             what += f"{thread.at(thread.site())}; nothing says that the read is over"
@@ -121,11 +122,15 @@ def _unawaited(thread, copy, name):
     phase, site, first, _ = waited
     if phase < 0:
         kind, seen = faults.FreshBarrierPassed, "before any phase was complete"
-    elif copy.tid != thread.tid and copy.known[thread.tid] < first and copy.barrier.refilled(phase, copy):
+    elif (
+        not (near and copy.tid == thread.tid)
+        and copy.known[thread.tid] < first
+        and copy.barrier.refilled(phase, copy)
+    ):
         # Nobody told the issuing thread that this one is past its wait: the refill came too
         # early, whichever of the two happened to run first.
         return too_early(thread, copy, phase, site)
-    elif _released(copy, thread.tid):
+    elif near and _released(copy, thread.tid):
         why = _release_of(copy, thread)
         return thread.fault(faults.ReadAfterRelease, f"{head}; {why}", copy.barrier)
     else:
@@ -147,6 +152,8 @@ def bad_write(space, thread, w, address, size, record):
         state = "landed but not waited for" if w.landed else "in flight"
         what = f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
         what += f"{thread.at(w.site)} is {state}"
+        if w.barrier is not None and (narrow := _narrow_wait(thread, w.barrier.block, w.owner, w.clock)):
+            return _scope_fault(thread, what + narrow, w.barrier)
         fault = thread.fault(kind, what, w.barrier or name)
         if w.barrier is None:
             return explain_copy(fault, thread, w)
@@ -166,15 +173,43 @@ def race(thread, block, owner, clock, what, name):
     """The race of ``thread`` with that moment of ``block``."""
     if block is thread.block or block is None:
         return thread.fault(faults.DataRace, what, name)
+    if narrow := _narrow_wait(thread, block, owner, clock):
+        return _scope_fault(thread, what + narrow, name)
     scope = _too_narrow(thread, block, owner, clock)
     fault = thread.fault(faults.ScopeRace if scope else faults.DataRace, what + scope, name)
-    if not scope:
+    if not scope and block in thread.block.cluster.blocks:
+        fault.rule = "Blocks of a cluster run in any order; a release and an acquire of cluster scope order "
+        fault.rule += "them."
+        fault.cure = (
+            "Put the cluster's barrier between the two: cluster_arrive() after the one access and "
+            "cluster_wait() before the other, in all threads."
+        )
+    elif not scope:
         fault.rule = "Blocks run in any order or at once; a release and an acquire of gpu scope order them."
         fault.cure = (
             "Release at gpu scope after the one access (cuda.threadfence() and an atomic, or "
             "st_release_gpu_global_b32), acquire before the other (ld_acquire_gpu_global_b32 in a loop, or "
             "an atomic and cuda.threadfence()), or make two launches of it."
         )
+    return fault
+
+
+def _narrow_wait(thread, block, owner, clock):
+    """In words, whether a wait of this block on an mbarrier would have ordered that moment of another block of
+    the cluster before ``thread``, had its scope been the cluster."""
+    for other in thread.block.threads if block is not thread.block else ():
+        for barrier, (phase, site, _, _) in other.waits.items():
+            handed_on = phase == barrier.phase - 1 and covers(barrier.released_far, block, owner, clock)
+            if handed_on and not other.knows(block, owner, clock):
+                who = thread.describe_tid(thread.block, other.tid)
+                return f"; the wait of {who} on {barrier.name}, at {thread.at(site)}, has scope cta"
+    return ""
+
+
+def _scope_fault(thread, what, about):
+    fault = thread.fault(faults.ScopeRace, f"{what}, which leaves out what other blocks released there", about)
+    fault.cure = "Wait with cluster scope where other blocks of the cluster arrive: mbarrier_wait_cluster, "
+    fault.cure += "mbarrier_try_wait_parity_cluster."
     return fault
 
 
@@ -219,6 +254,11 @@ def bad_overwrite(space, thread, r, late, address, record):
     if not isinstance(record, Copy):
         what += "nothing orders the read before the write"
         return race(thread, r[BLOCK], r[OWNER], r[CLOCK], what, name)
+    if others:
+        what += "nothing says that the read is over"
+        if narrow := _narrow_wait(thread, r[BLOCK], r[OWNER], r[CLOCK]):
+            return _scope_fault(thread, what + narrow, record.barrier)
+        return _far_refill(thread, record, what)
     if _released(record, r[TID]):
         reader = thread.block.threads[r[TID]]
         what = f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
@@ -253,13 +293,25 @@ def _release_of(copy, reader):
 def too_early(thread, copy, phase, site):
     """The fault of the thread that refilled a stage while ``thread``, whose wait for the phase before
     stands at ``site``, had yet to read it."""
-    issuer, shared = copy.block.threads[copy.tid], copy.block.shared
+    issuer, shared = copy.block.threads[copy.tid], thread.block.shared
     what = (
-        f"issues a {copy.what} into {shared.name_of(copy.address)}, which thread {thread.tid} has yet "
-        f"to read: it waits for phase {phase} of {copy.barrier.name} at {thread.at(site)}; nothing "
-        "says that the read is over"
+        f"issues a {copy.what} into {shared.name_of(copy.address)}, which "
+        f"{issuer.describe_tid(thread.block, thread.tid)} has yet to read: it waits for phase {phase} of "
+        f"{copy.barrier.name} at {thread.at(site)}; nothing says that the read is over"
     )
+    if copy.block is not thread.block:
+        return _far_refill(issuer, copy, what)
     return _refill_fault(issuer, copy, what, thread.tid)
+
+
+def _far_refill(issuer, copy, what):
+    """The fault of a copy into memory of another block of the cluster, which is still read there."""
+    fault = issuer.fault_at(faults.RefillRace, what, copy.site, copy.barrier)
+    fault.cure = (
+        "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
+        "(mbarrier_arrive_cluster), and wait there for that with cluster scope (mbarrier_wait_cluster)."
+    )
+    return fault
 
 
 def _refill_fault(issuer, copy, what, reader):

@@ -35,6 +35,9 @@ def launch_guarded(gpu, kernel, grid, args, shared_bytes=0, stream=None, limit=L
 
 def guarded_launcher(gpu, kernel, grid, args, shared_bytes=0, stream=None, limit=LIMIT):
     """A function of no arguments that does what :func:`launch_guarded` does, any number of times."""
+    if not isinstance(grid, int) or kernel.block:
+        what = f"the guarded form is for a grid and blocks of one dimension, grid={grid}"
+        raise ValueError(f"{kernel.name}: {what}")
     bounded = kernel.with_bounded_waits()
     record = DeviceArray(gpu, (layout.BLOCKS_OFFSET + grid * layout.BARRIERS * layout.COUNTER_BYTES,), np.uint8)
     header = np.zeros(layout.HEADER_BYTES // 4, np.uint32)

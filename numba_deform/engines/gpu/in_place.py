@@ -13,13 +13,13 @@ from .guard import launch_guarded
 from .launch import ArrayArgument
 
 
-def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guarded):
+def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guarded, **options):
     """Copy ``args`` to the GPU, run ``kernel`` by ``launch``, and copy back all that it may have written.
 
     ``args`` are numbers, NumPy arrays (they go in as addresses, or as arrays where the signature says so) and
     TensorMapArray over NumPy arrays. Arrays that are views of one another's memory stay so on the GPU; those
     that are not writeable are not copied back. ``launch`` is ``launch_guarded``, which never hangs, or
-    ``launch.launch``.
+    ``launch.launch``, and ``options`` more arguments for it, such as ``cluster``.
 
     Raises the SimFault of a guarded launch, with the arrays as the kernel left them; RuntimeError and what
     else the CUDA packages raise for a launch that failed; TensorMapError for a map the driver refuses.
@@ -37,7 +37,7 @@ def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guard
     kinds = kernel.signature.args if kernel else [None] * len(args)
     moved = [on_gpu(*pair) for pair in zip(args, kinds, strict=True)]  # keeps the encoded maps until the end
     try:
-        launch(gpu, kernel, grid, moved, shared_bytes)
+        launch(gpu, kernel, grid, moved, shared_bytes, **options)
     except SimFault:
         memory.copy_back()
         raise

@@ -9,6 +9,7 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import as_dtype
 
+from ..shapes import cluster_of, shape_of
 from .device import DeviceArray, check, driver_call
 
 
@@ -70,18 +71,31 @@ def _scalar(kind, arg):
     return as_dtype(kind).type(arg.address if isinstance(arg, DeviceArray) else arg)
 
 
-def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None):
+def _configured(kernel, grid, cluster):
+    """(grid, block, cluster) of a launch, all in blocks or threads and in three dimensions."""
+    grid = shape_of("grid", grid)
+    return grid, shape_of("block", kernel.block or kernel.threads), cluster_of(grid, cluster)
+
+
+def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None, cluster=None):
     """Launch ``kernel`` with ``grid`` blocks of its own size, without waiting for it.
 
-    ``args`` are integers (addresses for ``uint64`` parameters), floats or DeviceArrays, and ArrayArgument for
-    parameters of array types. ``stream`` is a cuda.core Stream, default the device's default stream.
+    ``grid`` and ``cluster``, the blocks of a cluster, are numbers or tuples of up to three, x first;
+    BadLaunch for a cluster that does not fit the grid. ``args`` are integers (addresses for ``uint64``
+    parameters), floats or DeviceArrays, and ArrayArgument for parameters of array types. ``stream`` is a
+    cuda.core Stream, default the device's default stream.
     """
     from cuda.core import LaunchConfig
     from cuda.core import launch as core_launch
 
+    grid, block, cluster = _configured(kernel, grid, cluster)
     _, function = _loaded(gpu, kernel, shared_bytes)
     values = [v for pair in zip(kernel.signature.args, args, strict=True) for v in _values(*pair)]
-    config = LaunchConfig(grid=grid, block=kernel.threads, shmem_size=shared_bytes)
+    options = {"is_cooperative": True} if kernel.compile(gpu.architecture).cooperative else {}
+    if math.prod(cluster) > 1:  # LaunchConfig's grid then counts clusters
+        options["cluster"] = cluster
+        grid = tuple(blocks // n for blocks, n in zip(grid, cluster, strict=True))
+    config = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes, **options)
     core_launch(stream or gpu.device.default_stream, config, function, *values)
 
 
@@ -115,19 +129,19 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
     """
     from cuda.bindings import driver
 
+    grid, threads, _ = _configured(kernel, grid, None)
     _, function = _loaded(gpu, kernel, shared_bytes)
     function = driver.CUkernel(int(function.handle))
     driver_call("cuKernelGetFunction", function)  # loads it now: a capture is no time for that
     gpu.device.set_current()
     context = driver_call("cuCtxGetCurrent")
-    threads = kernel.threads
     push, call, pop = driver.cuCtxPushCurrent, driver.cuLaunchKernel, driver.cuCtxPopCurrent
 
     def run(stream):
         # A default stream belongs to the current context, which may be another GPU's, or none.
         check(push(context))
         try:
-            check(call(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, block.address, 0))
+            check(call(function, *grid, *threads, shared_bytes, stream, block.address, 0))
         finally:
             pop()
 
