@@ -137,7 +137,8 @@ class StaleRefill(RefillRace):
     cure = "Start the producer's parity at 1 and flip it whenever the stage index wraps to 0."
 
 class BadSize(SimFault):
-    rule = "A bulk copy moves a multiple of 16 bytes, at least 16; cp.async 16, of which 0..16 from its source."
+    rule = "A bulk copy moves a multiple of 16 bytes, at least 16; cp.async 4, 8 or 16, of which none, some or "
+    rule += "all come from its source."
     cure = "Pad the rows to 16 bytes, or copy what is left over with ordinary loads and stores."
 
 class CopyCollision(DataRace):

@@ -19,7 +19,7 @@ def intrinsics():
 
 
 def test_every_function_is_an_intrinsic():
-    assert len(FILES) == 9
+    assert len(FILES) >= 9
     found = list(intrinsics())
     assert all(isinstance(one, Intrinsic) for one in found)
     assert len(found) > 60

@@ -23,6 +23,7 @@ class Groups:
         self.done_component = block.new_component()
         self.read_component = block.new_component()
         self.number = 1
+        self.arrivals = []  # (number, barrier): the copies up to that number arrive there when they have landed
 
 
 class CopyEngine:
@@ -141,29 +142,52 @@ class CopyEngine:
 
         block.launch_copy(copy, deliver)
 
-    def cp_async(self, thread, dst, src, size):
+    def cp_async(self, thread, dst, src, size, width=16):
         dst, src = dst & WORD, int(src)
-        self._check_aligned(thread, dst, 16, "cp.async destination")
-        self._check_aligned(thread, src, 16, "cp.async source", self.block.globals)
-        if not 0 <= size <= 16:
-            raise thread.fault(faults.BadSize, f"cp.async of {size} bytes, not 0..16")
+        self._check_aligned(thread, dst, width, "cp.async destination")
+        self._check_aligned(thread, src, width, "cp.async source", self.block.globals)
+        if not 0 <= size <= width:
+            raise thread.fault(faults.BadSize, f"cp.async of {size} bytes, not 0..{width}")
         block, region, groups = self.block, None, self._groups(thread, "cp.async")
         if size:
             region = block.globals.find(thread, src, size, "copies")
             region.on_copy_read(thread, src, size, groups.done_component, groups.number)
-        copy = Copy(thread, "cp.async", dst, 16, phase=groups.number)
-        block.shared.on_write(thread, dst, 16, copy)
-        block.shared.poison(dst, 16)
+        copy = Copy(thread, "cp.async", dst, width, phase=groups.number)
+        block.shared.on_write(thread, dst, width, copy)
+        block.shared.poison(dst, width)
         groups.open.append(copy)
         number = copy.phase
 
         def deliver():
             data = bytes(region.bytes[src - region.base :][:size]) if size else b""
-            block.shared.data[dst : dst + 16] = data + bytes(16 - size)
+            block.shared.data[dst : dst + width] = data + bytes(width - size)
             copy.landed = True
             copy.owner, copy.clock = groups.done_component, number
 
         block.launch_copy(copy, deliver)
+
+    def cp_async_arrive(self, thread, bar, more):
+        """An arrival on ``bar`` when all cp.async of ``thread`` so far have landed. ``more``: the phase waits
+        for it beside the arrivals that it expects."""
+        block, groups = self.block, self._groups(thread, "cp.async")
+        barrier = block.barriers.find(thread, bar)
+        phase, clock, number = barrier.promise(thread, more), thread.clock, groups.number
+        groups.number += 1  # copies from here on are none of this arrival's
+        groups.arrivals.append((number, barrier))
+        copies = [copy for _, group in groups.committed for copy in group] + groups.open
+        arrival = Copy(thread, "cp.async arrival", bar & WORD, 0, phase, barrier)
+        landing = thread.time + COST.cp_async_latency
+
+        def deliver():
+            for copy in copies:
+                if not copy.landed:
+                    block.land(copy)
+            barrier.keep(thread, arrival, clock, groups.done_component, number, landing)
+
+        if copies:
+            block.launch_copy(arrival, deliver)
+        else:
+            deliver()
 
     def tensor_store(self, thread, address, coords, src):
         src &= WORD

@@ -263,7 +263,7 @@ VISIBLE = {
     "mbarrier_init": _on_barrier("write"), "mbarrier_inval": _on_barrier("write"),
     "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
     "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
-    "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
+    "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
     "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
     "atomic": _atomic, "atomic_word": _atomic_word,
 }
@@ -299,7 +299,7 @@ class SteppedBlock(Block):
 
     def launch_copy(self, copy, deliver):
         copy.deliver = deliver
-        self.grid.copies_issued += 1
+        self.grid.copies_issued += copy.size > 0
         self.copies.append(copy)
         if copy.barrier is not None:
             self.issues[copy.tid] += 1

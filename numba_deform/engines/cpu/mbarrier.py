@@ -131,6 +131,34 @@ class MBarrier:
         if not self.pending:
             self.complete_if_done(thread)
 
+    def promise(self, thread, more):
+        """The phase in which ``thread`` leaves an arrival to its cp.async copies; ``more``: the phase waits for
+        it beside the arrivals that it expects."""
+        if thread.seen[self.component] < self.phase:
+            raise self._unobserved(thread)
+        if more:
+            self.pending += 1
+            if self.pending > MAX_COUNT:
+                what = f"pending count of {self.name} becomes {self.pending}, above {MAX_COUNT}"
+                raise thread.fault(faults.BadCount, what, self)
+        return self.phase
+
+    def keep(self, thread, arrival, clock, component, number, landing):
+        """That arrival: the copies of ``thread`` up to (component, number) have landed. ``clock`` is the
+        thread's when it left the arrival, ``arrival`` the record of that."""
+        if self.phase != arrival.phase or not self.pending:
+            what = f"leaves an arrival on {self.name} in phase {arrival.phase} to its cp.async copies; when "
+            what += f"they have landed, others have made the {self.expected} arrivals of that phase"
+            raise thread.fault_at(faults.TooManyArrivals, what, arrival.site, self)
+        # It hands on the copies, and nothing else that the thread did.
+        self.gathered[0, component] = max(self.gathered[0, component], number)
+        self.arrived.setdefault(thread.tid, clock)
+        self.copied = True
+        self.time = max(self.time, landing)
+        self.pending -= 1
+        self.block.progress += 1
+        self.complete_if_done(thread, arrival.site)
+
     def _unobserved(self, thread):
         """Nothing tells this thread that the phase before is over, so it cannot know which phase its
         arrival counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by

@@ -466,7 +466,7 @@ class Thread(greenlet):
     bulk_load, bulk_store = _engine_does("bulk_load"), _engine_does("bulk_store")
     cp_async, commit_group = _engine_does("cp_async"), _engine_does("commit_group")
     wait_group, find_map = _engine_does("wait_group"), _engine_does("find_map")
-    fence_map = _engine_does("fence_map")
+    fence_map, cp_async_arrive = _engine_does("fence_map"), _engine_does("cp_async_arrive")
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the

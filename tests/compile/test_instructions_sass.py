@@ -1,0 +1,47 @@
+"""What the instructions of pipelines become: each PTX function, inlined, is one machine instruction by name."""
+
+import importlib
+import re
+
+import pytest
+from numba import cuda
+
+from numba_deform.compiler import Kernel
+from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.device.ptx import ptx_directory, read_ptx
+
+# Family -> what each of its functions must leave, as a regular expression of one line of SASS.
+SASS = {
+    "cp_async": {
+        "cp_async_ca_4": r"LDGSTS\.E\.ZFILL", "cp_async_ca_8": r"LDGSTS\.E\.64\.ZFILL",
+        "cp_async_ca_16": r"LDGSTS\.E\.128\.ZFILL", "cp_async_wait_all": r"DEPBAR\.LE SB0, 0x0",
+        "cp_async_mbarrier_arrive": r"ARRIVES\.LDGSTSBAR\.64\.TRANSCNT",
+        "cp_async_mbarrier_arrive_noinc": r"ARRIVES\.LDGSTSBAR\.64\.ARVCNT",
+    },
+}  # fmt: skip
+ALL = [(family, name) for family, names in SASS.items() for name in names]
+
+
+@pytest.mark.parametrize("family", SASS)
+def test_each_function_is_here(family):
+    assert set(SASS[family]) == set(read_ptx(ptx_directory() / f"{family}.ptx"))
+
+
+@pytest.mark.parametrize(("family", "name"), ALL, ids=[name for _, name in ALL])
+def test_machine_instruction(family, name):
+    """A kernel that calls the intrinsic has the instruction, and no call."""
+    one = getattr(importlib.import_module(f"numba_deform.device.{family}"), name)
+    names = ", ".join(f"a{i}" for i in range(len(one.signature.args)))
+    result = one.signature.return_type
+    count = getattr(result, "count", 0 if result == cuda.types.void else 1)
+    use = f"f({names})" if not count else f"out[0] = f({names})" if count == 1 else (
+        f"r = f({names})\n" + "".join(f"    out[{i}] = r[{i}]\n" for i in range(count))
+    )  # fmt: skip
+    scope = {"f": one}
+    exec(f"def kernel(out{', ' * bool(names)}{names}):\n    {use}\n", scope)
+    out = getattr(result, "dtype", result) if count else cuda.types.uint32
+    signature = cuda.types.void(out[:], *one.signature.args)
+    found = inspect_kernel(Kernel(scope["kernel"], signature, 32))
+    instructions = re.findall(r"/\*[0-9a-f]{4}\*/\s+(.*?);", found.sass)
+    assert any(re.search(SASS[family][name], line) for line in instructions), instructions
+    assert not found.instructions.get("CALL")
