@@ -198,6 +198,10 @@ class TooManyArrivals(BarrierFault):
         "it arms a stage again."
     )
 
+class CompletesPhase(BarrierFault):
+    rule = "An arrival by mbarrier.arrive.noComplete must not complete the phase (PTX 9.7.13.15.13)."
+    cure = "Arrive without noComplete wherever no other arrival of the phase is bound to come later."
+
 class NobodyLeft(BarrierFault):
     rule = "mbarrier.arrive_drop leaves an expected count of at least 1 (PTX 9.7.13.15.14)."
     cure = "Arrive without dropping out. A barrier needs no reset: its next phase begins by itself."
@@ -209,6 +213,10 @@ class UnobservedPhase(BarrierFault):
 class MoreBytesThanExpected(BarrierFault):
     rule = "The bytes that land in a phase are exactly those expected (tx-count returns to 0)."
     cure = "Expect the full box of every copy: elements outside the tensor count too."
+
+class BadToken(BarrierFault):
+    rule = "A wait by token takes the state that an arrival on the same barrier returned (PTX 9.7.13.15.16)."
+    cure = "Keep one state for each barrier, and wait with the one that the last arrival on it returned."
 
 class MissedPhase(BarrierFault):
     rule = "A wait is valid for the current and the preceding phase; two behind, its parity aliases."

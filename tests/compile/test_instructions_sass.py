@@ -18,6 +18,16 @@ SASS = {
         "cp_async_mbarrier_arrive": r"ARRIVES\.LDGSTSBAR\.64\.TRANSCNT",
         "cp_async_mbarrier_arrive_noinc": r"ARRIVES\.LDGSTSBAR\.64\.ARVCNT",
     },
+    "tokens": {
+        "mbarrier_arrive_state": r"SYNCS\.ARRIVE\.TRANS64\.A1T0 R\d",
+        "mbarrier_arrive_count_state": r"SYNCS\.ARRIVE\.TRANS64\.ART0 R\d",
+        "mbarrier_arrive_expect_tx_state": r"SYNCS\.ARRIVE\.TRANS64 R\d",
+        "mbarrier_arrive_noComplete": r"SYNCS\.ARRIVE\.TRANS64\.TMASK\.ART0 R\d",
+        "mbarrier_pending_count": r"LOP3\.LUT .*0xfffff,",
+        "mbarrier_test_wait": r"SYNCS\.PHASECHK\.TRANS64 P",
+        "mbarrier_try_wait": r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT",
+        "mbarrier_try_wait_hint": r"NANOSLEEP\.SYNCS", "mbarrier_try_wait_parity_hint": r"NANOSLEEP\.SYNCS",
+    },
 }  # fmt: skip
 ALL = [(family, name) for family, names in SASS.items() for name in names]
 

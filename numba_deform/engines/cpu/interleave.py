@@ -18,6 +18,7 @@ import sys
 from typing import NamedTuple
 
 from .block import LIVELOCK_STATES, Block
+from .mbarrier import phase_of
 from .memory import Rerun
 from .thread import FLAG, KERNEL, Thread
 from .values import WORD
@@ -125,6 +126,8 @@ class Operation:
     that polls is going to say of itself.
     """
 
+    token = None  # of a wait by token
+
     def __init__(self, touches, address=None, parity=None, poll=False, place=None, waiting=None):
         self.touches, self.address, self.parity, self.poll = touches, address, parity, poll
         self.place, self.waiting = place, waiting or ("spin", None, None)
@@ -149,21 +152,23 @@ def _visible(name, describe):
 
 
 def _on_barrier(kind):
-    def describe(thread, address, *_):
+    def describe(thread, address, *_, **__):
         thing = ("mbarrier", int(address) & WORD)
         return Operation(lambda: [Touch(thing, kind, thread.block.phase_of(thing[1]))])
 
     return describe
 
 
-def _wait(thread, address, parity, suspend):
+def _wait(thread, address, parity, suspend, token=None):
     barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
     touches = [Touch(("mbarrier", address), "read")]
     if not suspend:
         return Operation(lambda: touches, poll=True, waiting=("mbarrier", barrier, parity))
     place = (thread.block.index, *thread.place())
     poll = not thread.block.grid.patience.get(place, True)
-    return Operation(lambda: touches, address, parity, poll, place)
+    operation = Operation(lambda: touches, address, parity, poll, place)
+    operation.token = token
+    return operation
 
 
 def _copy(thread, *args):
@@ -262,6 +267,7 @@ class SteppedThread(Thread):
 VISIBLE = {
     "mbarrier_init": _on_barrier("write"), "mbarrier_inval": _on_barrier("write"),
     "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
+    "mbarrier_arrive_state": _on_barrier("write"),
     "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
     "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
     "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
@@ -455,6 +461,8 @@ class SteppedBlock(Block):
             or barrier.phase & 1 != operation.parity
             or operation.parity not in (0, 1)
             or barrier.lost(thread)
+            or operation.token is not None
+            and phase_of(operation.token) != barrier.phase
         )
 
     def _view(self, warp):

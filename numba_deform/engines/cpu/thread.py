@@ -15,6 +15,7 @@ from greenlet import GreenletExit, greenlet
 from .. import faults
 from .costs import COST
 from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renamed
+from .mbarrier import MAX_COUNT, phase_of
 from .records import UNWRITTEN, AtomicWrite, Write
 from .space import MANY_READS
 from .values import WORD, is_undefined, pack, undefined, unpack
@@ -390,12 +391,23 @@ class Thread(greenlet):
         self.block.barriers.inval(self, address & WORD)
         self.tick()
 
-    def mbarrier_arrive(self, address, count):
+    def mbarrier_arrive(self, address, count, complete=True):
         barrier = self.block.barriers.find(self, address)
         self.time += COST.barrier
         if self.block.events is not None:
             self.block.record("arrive", self, self.time, self.time, barrier)
-        barrier.arrive(self, count)
+        barrier.arrive(self, count, complete)
+
+    def mbarrier_arrive_state(self, address, count, expected=None, complete=True):
+        token = self.block.barriers.find(self, address).token()
+        if expected is not None:
+            self.mbarrier_expect_tx(address, expected)
+        self.mbarrier_arrive(address, count, complete)
+        return token
+
+    @staticmethod
+    def mbarrier_pending_count(token):
+        return int(token) & MAX_COUNT
 
     def mbarrier_arrive_drop(self, address):
         self.block.barriers.find(self, address).drop(self)
@@ -410,9 +422,14 @@ class Thread(greenlet):
         self.mbarrier_expect_tx(address, count)
         self.mbarrier_arrive(address, 1)
 
-    def mbarrier_wait(self, address, parity, suspend):
+    def mbarrier_wait_state(self, address, token, suspend):
+        return self.mbarrier_wait(address, phase_of(int(token)) & 1, suspend, int(token))
+
+    def mbarrier_wait(self, address, parity, suspend, token=None):
         block, start = self.block, self.time
         barrier = block.barriers.find(self, address)
+        if token is not None:
+            barrier.check_token(self, token)
         if parity != 0 and parity != 1:
             what = f"waits on {barrier.name} for parity {parity}"
             raise self.fault(faults.BadCount, what, barrier)
