@@ -10,8 +10,17 @@ from numba_deform.compiler import Kernel
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.device.ptx import ptx_directory, read_ptx
 
+NUMBERS = {"f32": ("F32", 1, r"\.FTZ"), "f16x2": ("F16", 2, ""), "bf16x2": ("BF16", 2, "")}  # of a word
+ATOMICS = {
+    f"{name}_add_gpu_global_{form}{kind}":
+        rf"{machine}\.E\.ADD\.{number}{f'x{words * count}' if words * count > 1 else ''}{ftz}\.RN\.STRONG\.GPU"
+    for name, machine in (("red", "REDG"), ("atom", "ATOMG"))
+    for kind, (number, words, ftz) in NUMBERS.items()
+    for form, count in (("", 1), ("v2_", 2), ("v4_", 4))
+}  # fmt: skip
 # Family -> what each of its functions must leave, as a regular expression of one line of SASS.
 SASS = {
+    "atomics": ATOMICS,
     "cp_async": {
         "cp_async_ca_4": r"LDGSTS\.E\.ZFILL", "cp_async_ca_8": r"LDGSTS\.E\.64\.ZFILL",
         "cp_async_ca_16": r"LDGSTS\.E\.128\.ZFILL", "cp_async_wait_all": r"DEPBAR\.LE SB0, 0x0",

@@ -197,6 +197,12 @@ def _atomic_word(thread, space, address, *_, **__):
     return _words(thread, "write", space, address, 4, ("atomic", space, address))
 
 
+def _atomic_add(thread, address, kind, values):
+    size = 4 * len(values)
+    space, address = thread._locate("global", address, size, FLAG)
+    return _words(thread, "write", space, address, size, ("atomic", space, address))
+
+
 def _atomic(thread, view, index, *_, **__):
     place, address = view._locate(thread, index)
     return _words(thread, "write", view.space, address or 0, view.itemsize, ("atomic", view.space, address))
@@ -272,6 +278,7 @@ VISIBLE = {
     "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
     "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
     "atomic": _atomic, "atomic_word": _atomic_word,
+    "atomic_add": _atomic_add,
 }
 for _name, _describe in VISIBLE.items():
     setattr(SteppedThread, _name, _visible(_name, _describe))

@@ -17,6 +17,7 @@ from .costs import COST
 from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renamed
 from .mbarrier import MAX_COUNT, phase_of
 from .records import UNWRITTEN, AtomicWrite, Write
+from .reductions import combine
 from .space import MANY_READS
 from .values import WORD, is_undefined, pack, undefined, unpack
 from .verdicts import bad_read, too_early
@@ -338,6 +339,20 @@ class Thread(greenlet):
             return None if new is None else np.uint32(new & WORD)
 
         return int(self._change(region, address, word, 0, changed))
+
+    def atomic_add(self, address, kind, values):
+        """Additions to neighbouring words in global memory, each atomic by itself; returns the old values.
+        ``kind``: of the numbers, f32, or f16 and bf16 of which a word has two."""
+        self._locate("global", address, 4 * len(values), FLAG)  # the vector's alignment is that of all of it
+        old = []
+        for i, value in enumerate(values):
+            added = np.float32(value).tobytes() if kind == "f32" else pack((value,))
+
+            def change(word, added=added):
+                return int.from_bytes(combine("add", kind, pack((word,)), added), "little")
+
+            old.append(self.atomic_word("global", int(address) + 4 * i, change))
+        return tuple(word if kind != "f32" else np.uint32(word).view(np.float32) for word in old)
 
     def _order_atomic(self, space, address, size, reads, acquire=False, release=False, wide=True):
         """Check an atomic's place and order, and what it takes and hands on."""
