@@ -5,6 +5,8 @@ A copy is asynchronous: at issue its destination is poisoned, and it lands when 
 Landing writes the bytes and settles the barrier or the group.
 """
 
+import functools
+
 import numpy as np
 
 from .. import faults
@@ -12,6 +14,7 @@ from ..tensormap import SWIZZLE_SPANS, swizzle_offsets
 from .costs import COST
 from .knowledge import ASYNC
 from .records import AtomicWrite, Copy, Write, stretches, writers
+from .reductions import combine, kind_of, types_of
 from .values import WORD
 
 
@@ -189,22 +192,32 @@ class CopyEngine:
         else:
             deliver()
 
-    def tensor_store(self, thread, address, coords, src):
+    def tensor_store(self, thread, address, coords, src, op=None):
+        """``op``: of a reduction; what lies in the tensor is combined with the box."""
         src &= WORD
         tensor, coords = self._usable_map(thread, address, coords)
+        kind = kind_of(op, tensor.dtype)
+        if op and kind is None:
+            what = f"a reduction by {op} into elements of type {tensor.dtype}: {tensor!r}"
+            fault = thread.fault(faults.BadTensorMap, what)
+            fault.rule = "A reduction is one that PTX has for elements of that type (PTX 9.7.10.27.2)."
+            fault.cure = f"{op} takes " + ", ".join(types_of(op)) + "."
+            raise fault
         self._corner(thread, tensor, coords, "store")
         room, offsets = self._layout(thread, tensor, src, "TMA source")
 
         def write(data):
-            tensor.store_box(coords, np.frombuffer(data, np.uint8)[offsets])
+            change = functools.partial(combine, op, kind) if op else None
+            tensor.store_box(coords, np.frombuffer(data, np.uint8)[offsets], change)
 
         targets = self._global_runs(thread, tensor, coords)
         used = np.zeros(room, bool)  # what lies outside the tensor is not written
         used[offsets] = tensor.inside(coords) if targets else False
         used = None if used.all() else used
-        self._store(thread, f"TMA store at {coords}", src, room, targets, write, used)
+        what = f"TMA {'reduction' if op else 'store'} at {coords}"
+        self._store(thread, what, src, room, targets, write, used, op)
 
-    def bulk_store(self, thread, dst, src, size):
+    def bulk_store(self, thread, dst, src, size, op=None, kind=None):
         dst, src = int(dst), src & WORD
         self._check_aligned(thread, src, 16, "bulk copy source")
         self._check_bulk(thread, dst, size)
@@ -212,11 +225,13 @@ class CopyEngine:
 
         def write(data):
             offset = dst - region.base
-            region.bytes[offset : offset + size] = data
+            place = region.bytes[offset : offset + size]
+            place[:] = combine(op, kind, place, data) if op else data
 
-        self._store(thread, "bulk store", src, size, [(region, dst, size)], write)
+        what = "bulk reduction" if op else "bulk store"
+        self._store(thread, what, src, size, [(region, dst, size)], write, op=op)
 
-    def _store(self, thread, what, src, size, targets, write, used=None):
+    def _store(self, thread, what, src, size, targets, write, used=None, op=None):
         """``used``: which of the bytes at ``src`` are read, if not all."""
         block, shared = self.block, self.block.shared
         groups = self._groups(thread, "bulk")
@@ -227,10 +242,13 @@ class CopyEngine:
             if read:
                 shared.on_copy_read(thread, src + lo, hi - lo, groups.read_component, groups.number)
                 self._check_proxy(thread, src + lo, hi - lo, what)
-        done = Write(groups.done_component, groups.number, thread.tid, copy.site, block)
+        done = groups.done_component, groups.number, thread.tid, copy.site, block
         for region, dst, count in targets:
             self._check_global_proxy(thread, region, dst, count, what)
-            region.on_write(thread, dst, count, done)
+            if op:
+                region.on_reduction(thread, dst, count, done)
+            else:
+                region.on_write(thread, dst, count, Write(*done))
         groups.open.append(copy)
 
         def deliver():

@@ -3,12 +3,36 @@
 import ml_dtypes
 import numpy as np
 
-FLOATS = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
+FLOATS = {
+    "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+}  # fmt: skip
 INTEGERS = {
     "u32": np.dtype(np.uint32), "s32": np.dtype(np.int32), "b32": np.dtype(np.uint32),
     "u64": np.dtype(np.uint64), "s64": np.dtype(np.int64), "b64": np.dtype(np.uint64),
 }  # fmt: skip
 BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+# What tensor maps call them, and which reductions there are for them.
+KINDS = {
+    "uint32": "u32", "int32": "s32", "uint64": "u64", "int64": "s64", "float16": "f16", "bfloat16": "bf16",
+    "float32": "f32", "float64": "f64",
+}  # fmt: skip
+WIDE, SHORT = ("u32", "s32", "u64", "s64"), ("f16", "bf16")
+TAKEN = {
+    "add": (*WIDE, *SHORT, "f32", "f64"), "min": WIDE + SHORT, "max": WIDE + SHORT,
+    **dict.fromkeys(BITWISE, WIDE),
+}  # fmt: skip
+
+
+def kind_of(op, dtype):
+    """The PTX type of a tensor map's elements for this reduction; None where there is none for them."""
+    kind = KINDS.get(dtype)
+    return kind if kind in TAKEN.get(op, ()) else None
+
+
+def types_of(op):
+    """The element types of a tensor map that a reduction takes."""
+    return [dtype for dtype, kind in KINDS.items() if kind in TAKEN[op]]
 
 
 def combine(op, kind, old, new):
@@ -37,6 +61,8 @@ def combine(op, kind, old, new):
 
 
 def _add(old, new):
+    if old.dtype == np.float64:
+        return old + new
     if old.dtype != np.float32:
         # A sum in float32 has more than twice the bits, so that to round it again is to round once.
         return (old.astype(np.float32) + new.astype(np.float32)).astype(old.dtype)
