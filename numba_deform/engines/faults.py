@@ -163,6 +163,10 @@ class BadTensorMap(SimFault):
     rule = "A tensor load names a tensor map of its own rank."
     cure = "Pass the address of a slot of a TensorMapArray, and use the intrinsic of the map's rank."
 
+class BadCachePolicy(SimFault):
+    rule = "A cache hint is a policy of createpolicy's, for a fraction above 0 and at most 1 (PTX 9.7.9.18)."
+    cure = "Make the policy by createpolicy_fractional_evict_first(1.0) or its like, and pass that on."
+
 # --- mbarrier -------------------------------------------------------------------------------------
 class BarrierFault(SimFault):
     """Base of the mbarrier rules."""

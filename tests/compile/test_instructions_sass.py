@@ -35,9 +35,25 @@ REDUCTIONS = {
     for op in ("add", "min", "max", "and", "or", "xor")
     for rank in range(1, 6)
 }
+# A policy is put together from its priority's bits and the fraction.
+HINTS = {
+    f"createpolicy_fractional_{priority}": f"UMOV .*, {bits}"
+    for priority, bits in (
+        ("evict_first", "0x120"), ("evict_last", "0x140"),
+        ("evict_normal", "0x160"), ("evict_unchanged", "0x100"),
+    )
+} | {
+    "cp_async_bulk_load_hint": r"UBLKCP\.S\.G .*desc\[UR",
+    "cp_async_bulk_store_hint": r"UBLKCP\.G\.S .*desc\[UR",
+    "cp_async_bulk_prefetch": r"UBLKPF\.L2 ",
+}  # fmt: skip
+for rank in range(1, 6):
+    HINTS[f"cp_async_bulk_tensor_{rank}d_hint"] = rf"UTMALDG\.{rank}D .*desc\[UR"
+    HINTS[f"cp_async_bulk_tensor_{rank}d_store_hint"] = rf"UTMASTG\.{rank}D .*desc\[UR"
+    HINTS[f"cp_async_bulk_prefetch_tensor_{rank}d"] = rf"UTMAPF\.L2\.{rank}D "
 # Family -> what each of its functions must leave, as a regular expression of one line of SASS.
 SASS = {
-    "atomics": ATOMICS, "reduce": REDUCTIONS,
+    "atomics": ATOMICS, "cache": HINTS, "reduce": REDUCTIONS,
     "cp_async": {
         "cp_async_ca_4": r"LDGSTS\.E\.ZFILL", "cp_async_ca_8": r"LDGSTS\.E\.64\.ZFILL",
         "cp_async_ca_16": r"LDGSTS\.E\.128\.ZFILL", "cp_async_wait_all": r"DEPBAR\.LE SB0, 0x0",

@@ -145,6 +145,14 @@ class CopyEngine:
 
         block.launch_copy(copy, deliver)
 
+    def bulk_prefetch(self, thread, src, size):
+        """A hint: the bytes have to be there, and nothing comes of it."""
+        self._check_bulk(thread, int(src), size)
+        self.block.globals.find(thread, int(src), size, "prefetches")
+
+    def tensor_prefetch(self, thread, address, coords):
+        self._usable_map(thread, address, coords)
+
     def cp_async(self, thread, dst, src, size, width=16):
         dst, src = dst & WORD, int(src)
         self._check_aligned(thread, dst, width, "cp.async destination")

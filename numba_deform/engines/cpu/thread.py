@@ -24,6 +24,9 @@ from .verdicts import bad_read, too_early
 
 maximum = np.maximum
 FLAG = "touches the flag of"  # in reports
+# Cache policies by priority, as ptxas makes them for sm_90; bits 52 to 55 hold the fraction.
+POLICIES = {"evict_first": 0x12 << 56, "evict_last": 0x14 << 56, "evict_normal": 0x16 << 56,
+            "evict_unchanged": 0x10 << 56}  # fmt: skip
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 
 
@@ -499,6 +502,20 @@ class Thread(greenlet):
     cp_async, commit_group = _engine_does("cp_async"), _engine_does("commit_group")
     wait_group, find_map = _engine_does("wait_group"), _engine_does("find_map")
     fence_map, cp_async_arrive = _engine_does("fence_map"), _engine_does("cp_async_arrive")
+
+    bulk_prefetch, tensor_prefetch = _engine_does("bulk_prefetch"), _engine_does("tensor_prefetch")
+
+    def create_policy(self, priority, fraction):
+        """A cache policy, which has no effect here."""
+        if not 0 < fraction <= 1:
+            what = f"makes a cache policy for {fraction} of the lines"
+            raise self.fault(faults.BadCachePolicy, what)
+        return POLICIES[priority] | int(np.float32(fraction) * np.float32(15.99)) << 52
+
+    def check_policy(self, policy):
+        """Refuse a number that no ``createpolicy`` returns."""
+        if int(policy) & ~(0xF << 52) not in POLICIES.values():
+            raise self.fault(faults.BadCachePolicy, f"gives {int(policy):#x} for a cache policy")
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the
