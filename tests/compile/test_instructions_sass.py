@@ -60,6 +60,9 @@ SASS = {
         "cp_async_mbarrier_arrive": r"ARRIVES\.LDGSTSBAR\.64\.TRANSCNT",
         "cp_async_mbarrier_arrive_noinc": r"ARRIVES\.LDGSTSBAR\.64\.ARVCNT",
     },
+    "griddepcontrol": {
+        "griddepcontrol_launch_dependents": r"PREEXIT", "griddepcontrol_wait": r"ACQBULK",
+    },
     "tokens": {
         "mbarrier_arrive_state": r"SYNCS\.ARRIVE\.TRANS64\.A1T0 R\d",
         "mbarrier_arrive_count_state": r"SYNCS\.ARRIVE\.TRANS64\.ART0 R\d",
