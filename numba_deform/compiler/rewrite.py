@@ -28,7 +28,7 @@ from numba import cuda
 from numba.core.dispatcher import Dispatcher
 from numba.cuda.dispatcher import CUDADispatcher
 
-from ..device import guard, marks
+from ..device import guard, marks, tokens
 from ..device.mbarrier import mbarrier_test_wait_parity, mbarrier_try_wait_parity
 from ..device.memory import ld_acquire_cta_shared_b32
 from ..device.sync import bar_arrive, bar_sync
@@ -39,8 +39,10 @@ HELPERS = {f"__{f.__name__}": f for f in (
 )}  # fmt: skip
 REBUILT = "__rebuilt__"  # in the names of a copy, which nobody changes afterwards
 SITE, MARKS = "__guard_site", "__marks"
+TOKENS = {tokens.mbarrier_test_wait, tokens.mbarrier_try_wait, tokens.mbarrier_try_wait_hint}
 POLLS = {mbarrier_try_wait_parity: guard.MBARRIER, mbarrier_test_wait_parity: guard.MBARRIER,
-         ld_acquire_cta_shared_b32: guard.FLAG}  # fmt: skip
+         tokens.mbarrier_try_wait_parity_hint: guard.MBARRIER, ld_acquire_cta_shared_b32: guard.FLAG,
+         **dict.fromkeys(TOKENS, guard.MBARRIER)}  # fmt: skip
 BARRIERS = {bar_sync: True, bar_arrive: False}
 # The marks before and after a step of the pipeline, by the name of the function that is called.
 STEPS = {"acquire": (marks.ACQUIRE, marks.ISSUE), "issue": (marks.ISSUE, marks.COMMIT),
@@ -366,7 +368,9 @@ class _Guard(ast.NodeTransformer):
         call = next((call for call in calls if self.source.called(call) in POLLS), calls[0])
         kind, address, detail = POLLS.get(self.source.called(call), guard.SPIN), None, None
         if kind == guard.MBARRIER:
-            address, detail = call.args
+            address, detail = call.args[:2]
+            if self.source.called(call) in TOKENS:  # opaque, and wider than the record's entry
+                detail = ast.Constant(guard.BY_TOKEN)
         elif kind == guard.FLAG:
             address = call.args[0]
             detail = node.test.comparators[0] if isinstance(node.test, ast.Compare) else None

@@ -38,6 +38,7 @@ TICK = 20  # the limit is in units of 2^TICK cycles, half a millisecond
 LEFT = 16  # bit from which on a counter holds the threads that have left
 
 MBARRIER, FLAG, SPIN, BARRIER, DIVERGENT = 1, 2, 3, 4, 5  # what a thread waited for
+BY_TOKEN = 2  # in place of the parity of an mbarrier's phase that is named by a token
 
 
 @intrinsic(u64())

@@ -24,6 +24,7 @@ _NumbaIntrinsic = type(_numba_intrinsic(lambda typingctx, x: (x(x), None)))
 
 u32, i32, u64, f32, void = types.uint32, types.int32, types.uint64, types.float32, types.void
 u32x2, u32x4 = types.UniTuple(u32, 2), types.UniTuple(u32, 4)
+f32x2, f32x4 = types.UniTuple(f32, 2), types.UniTuple(f32, 4)
 
 # Numba type -> (LLVM type, inline-assembly constraint, PTX parameter type)
 _LOWERED = {

@@ -137,7 +137,8 @@ class StaleRefill(RefillRace):
     cure = "Start the producer's parity at 1 and flip it whenever the stage index wraps to 0."
 
 class BadSize(SimFault):
-    rule = "A bulk copy moves a multiple of 16 bytes, at least 16; cp.async 16, of which 0..16 from its source."
+    rule = "A bulk copy moves a multiple of 16 bytes, at least 16; cp.async 4, 8 or 16, of which none, some or "
+    rule += "all come from its source."
     cure = "Pad the rows to 16 bytes, or copy what is left over with ordinary loads and stores."
 
 class CopyCollision(DataRace):
@@ -161,6 +162,10 @@ class MissingTensormapFence(SimFault):
 class BadTensorMap(SimFault):
     rule = "A tensor load names a tensor map of its own rank."
     cure = "Pass the address of a slot of a TensorMapArray, and use the intrinsic of the map's rank."
+
+class BadCachePolicy(SimFault):
+    rule = "A cache hint is a policy of createpolicy's, for a fraction above 0 and at most 1 (PTX 9.7.9.18)."
+    cure = "Make the policy by createpolicy_fractional_evict_first(1.0) or its like, and pass that on."
 
 # --- mbarrier -------------------------------------------------------------------------------------
 class BarrierFault(SimFault):
@@ -197,6 +202,10 @@ class TooManyArrivals(BarrierFault):
         "it arms a stage again."
     )
 
+class CompletesPhase(BarrierFault):
+    rule = "An arrival by mbarrier.arrive.noComplete must not complete the phase (PTX 9.7.13.15.13)."
+    cure = "Arrive without noComplete wherever no other arrival of the phase is bound to come later."
+
 class NobodyLeft(BarrierFault):
     rule = "mbarrier.arrive_drop leaves an expected count of at least 1 (PTX 9.7.13.15.14)."
     cure = "Arrive without dropping out. A barrier needs no reset: its next phase begins by itself."
@@ -208,6 +217,10 @@ class UnobservedPhase(BarrierFault):
 class MoreBytesThanExpected(BarrierFault):
     rule = "The bytes that land in a phase are exactly those expected (tx-count returns to 0)."
     cure = "Expect the full box of every copy: elements outside the tensor count too."
+
+class BadToken(BarrierFault):
+    rule = "A wait by token takes the state that an arrival on the same barrier returned (PTX 9.7.13.15.16)."
+    cure = "Keep one state for each barrier, and wait with the one that the last arrival on it returned."
 
 class MissedPhase(BarrierFault):
     rule = "A wait is valid for the current and the preceding phase; two behind, its parity aliases."

@@ -12,7 +12,8 @@ The docstring of the kernel tells in a sentence or two what it does that a check
 wrong one has to be blamed for ends with the comment ``# <- fault``; there may be several.
 
 ``whole/`` holds whole pipelines, each right and with a broken twin. They are longer, use what Hopper has, and
-are no part of the corpus and its counts.
+are no part of the corpus and its counts. Nor is ``instructions/``: the instructions that pipelines are made of,
+one family a file, on random data.
 """
 
 import importlib

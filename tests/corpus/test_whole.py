@@ -1,11 +1,12 @@
-"""Whole pipelines of Hopper: each right one is silent and right, each broken twin is named, and all compile."""
+"""Whole pipelines of Hopper, and by themselves the instructions that they are made of: each right program is
+silent and right, each broken one is named, and all compile."""
 
 import pytest
 from base import LANDINGS, load
 
 from numba_deform.engines.cpu import SimFault
 
-PROGRAMS = load("whole")
+PROGRAMS = load("whole", "instructions")
 RIGHT = [name for name, program in PROGRAMS.items() if not program.faults]
 WRONG = [name for name, program in PROGRAMS.items() if program.faults]
 

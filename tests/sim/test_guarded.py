@@ -16,6 +16,7 @@ from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init, mbarrie
 from numba_deform.device.memory import shared_address
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import bar_arrive, bar_sync
+from numba_deform.device.tokens import mbarrier_arrive_state, mbarrier_try_wait, mbarrier_try_wait_parity_hint
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.gpu.guard import RECORD, read_record
@@ -207,3 +208,35 @@ def test_a_record_becomes_a_report():
 def test_a_kernel_in_its_guarded_form_keeps_its_signature():
     kernel = Kernel(waiting, types.void(types.uint8[::1], types.float32[::1]), 64)
     assert kernel.with_bounded_waits().compile().cubin != kernel.compile().cubin
+
+
+def by_token(record, out):
+    """Waits for a token in a loop, and for a parity with a hint."""
+    bar = shared_address(cuda.shared.array(1, uint64))
+    if cuda.threadIdx.x == 0:
+        mbarrier_init(bar, 32)
+    cuda.syncthreads()
+    state = mbarrier_arrive_state(bar)
+    while mbarrier_try_wait(bar, state) == 0:
+        pass
+    while mbarrier_try_wait_parity_hint(bar, uint32(0), uint32(100)) == 0:
+        pass
+    out[cuda.threadIdx.x] = 1
+
+
+def test_waits_by_token_are_bounded(record):
+    """The record says which barrier, and that a token named the phase: the token itself is opaque."""
+    function, sites = guarded(by_token)
+    calls = [site.call for site in sites]
+    assert "mbarrier_try_wait(bar, state)" in calls
+    assert "mbarrier_try_wait_parity_hint(bar, uint32(0), uint32(100))" in calls
+    run(function, record, out := nans(32))
+    assert (out == 1).all()
+    kernel = Kernel(by_token, types.void(types.uint8[::1], types.float32[::1]), 32)
+    assert kernel.with_bounded_waits().compile().cubin != kernel.compile().cubin
+    rows = np.zeros(guard.BLOCKS_OFFSET, np.uint8)
+    rows[:8].view(np.uint32)[:] = 1, 0
+    rows[12:20].view(np.uint32)[:] = 0, 2
+    entry = dict(kind=guard.MBARRIER, site=calls.index("mbarrier_try_wait(bar, state)"), address=0x400)
+    written(rows[guard.HEADER_BYTES :].view(RECORD), 0, **entry, detail=guard.BY_TOKEN, since=1 << 32)
+    assert "the phase of its token of the barrier at 0x400" in " ".join(str(read_record(kernel, rows)).split())

@@ -26,8 +26,8 @@ TABLE = (ROOT / "bench" / "TABLE.md").read_text()
 FAULTS = (ROOT / "bench" / "FAULTS.md").read_text()
 PAGES = (
     "README.md", "CONTRIBUTING.md", "notebooks/README.md",
-    "bench/CORPUS.md", "bench/ENGINE.md", "bench/FAULTS.md", "bench/NOTES.md", "bench/ORIGINS.md",
-    "bench/TABLE.md",
+    "bench/CORPUS.md", "bench/ENGINE.md", "bench/FAULTS.md", "bench/INTRINSICS.md", "bench/NOTES.md",
+    "bench/ORIGINS.md", "bench/TABLE.md",
 )  # fmt: skip
 CHEAP = ("variants", "bugs", "help", "probe", "tile-copy", "table")
 
@@ -190,10 +190,11 @@ def rows(name):
     "page, commands", [
         ("FAULTS.md", ["sanitizer.py --table"]), ("CORPUS.md", ["corpus.py --table"]),
         ("ENGINE.md", ["corpus.py --rules", "box_corners.py --table"]),
+        ("INTRINSICS.md", ["intrinsics.py"]),
     ]
 )  # fmt: skip
 def test_tables_are_those_of_the_results(page, commands):
-    """After a change of results: the commands print the tables anew."""
+    """After a change of results, or of intrinsics: the commands print the tables anew."""
     made = []
     for command in commands:
         words = [sys.executable, *f"{ROOT}/bench/{command}".split()]

@@ -270,7 +270,7 @@ class Block:
 
     def launch_copy(self, copy, deliver):
         copy.deliver, copy.due = deliver, self._due()
-        self.grid.copies_issued += 1
+        self.grid.copies_issued += copy.size > 0  # an arrival left to copies is none itself
         if copy.due:
             insort(self.copies, copy, key=lambda c: c.due)
         else:
@@ -450,7 +450,7 @@ class Block:
     def _check_copies_done(self):
         known = self.clock_table[:, 0].max(axis=0)
         left = [w for w in dict.fromkeys(self.shared.written) if isinstance(w, Copy)]
-        for copy in [*self.copies, *left]:
+        for copy in [*(c for c in self.copies if c.size), *left]:
             covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
             if not covered:
                 self._outlives(copy)

@@ -5,6 +5,7 @@ A copy is asynchronous: at issue its destination is poisoned, and it lands when 
 Landing writes the bytes and settles the barrier or the group.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..tensormap import SWIZZLE_SPANS, swizzle_offsets
 from .costs import COST
 from .knowledge import ASYNC
 from .records import AtomicWrite, Copy, Write, stretches, writers
+from .reductions import combine, kind_of, types_of
 from .values import WORD
 
 
@@ -36,6 +38,7 @@ class Groups:
         self.done_component = block.new_component()
         self.read_component = block.new_component()
         self.number = 1
+        self.arrivals = []  # (number, barrier): the copies up to that number arrive there when they have landed
 
 
 class CopyEngine:
@@ -161,46 +164,87 @@ class CopyEngine:
         self.free_at = start + max(COST.tma_issue, size / COST.tma_bytes_per_cycle)
         return start, start + COST.tma_latency + size / COST.tma_bytes_per_cycle
 
-    def cp_async(self, thread, dst, src, size):
+    def bulk_prefetch(self, thread, src, size):
+        """A hint: the bytes have to be there, and nothing comes of it."""
+        self._check_bulk(thread, int(src), size)
+        self.block.globals.find(thread, int(src), size, "prefetches")
+
+    def tensor_prefetch(self, thread, address, coords):
+        self._usable_map(thread, address, coords)
+
+    def cp_async(self, thread, dst, src, size, width=16):
         dst, src = dst & WORD, int(src)
-        self._check_aligned(thread, dst, 16, "cp.async destination")
-        self._check_aligned(thread, src, 16, "cp.async source", self.block.globals)
-        if not 0 <= size <= 16:
-            raise thread.fault(faults.BadSize, f"cp.async of {size} bytes, not 0..16")
+        self._check_aligned(thread, dst, width, "cp.async destination")
+        self._check_aligned(thread, src, width, "cp.async source", self.block.globals)
+        if not 0 <= size <= width:
+            raise thread.fault(faults.BadSize, f"cp.async of {size} bytes, not 0..{width}")
         block, region, groups = self.block, None, self._groups(thread, "cp.async")
         if size:
             region = block.globals.find(thread, src, size, "copies")
             region.on_copy_read(thread, src, size, groups.done_component, groups.number)
-        copy = Copy(thread, "cp.async", dst, 16, phase=groups.number)
-        block.shared.on_write(thread, dst, 16, copy)
-        block.shared.poison(dst, 16)
+        copy = Copy(thread, "cp.async", dst, width, phase=groups.number)
+        block.shared.on_write(thread, dst, width, copy)
+        block.shared.poison(dst, width)
         groups.open.append(copy)
         number = copy.phase
 
         def deliver():
             data = bytes(region.bytes[src - region.base :][:size]) if size else b""
-            block.shared.data[dst : dst + 16] = data + bytes(16 - size)
+            block.shared.data[dst : dst + width] = data + bytes(width - size)
             copy.landed = True
             copy.owner, copy.clock = groups.done_component, number
 
         block.launch_copy(copy, deliver)
 
-    def tensor_store(self, thread, address, coords, src):
+    def cp_async_arrive(self, thread, bar, more):
+        """An arrival on ``bar`` when all cp.async of ``thread`` so far have landed. ``more``: the phase waits
+        for it beside the arrivals that it expects."""
+        block, groups = self.block, self._groups(thread, "cp.async")
+        barrier = block.barriers.find(thread, bar)
+        phase, clock, number = barrier.promise(thread, more), thread.clock, groups.number
+        groups.number += 1  # copies from here on are none of this arrival's
+        groups.arrivals.append((number, barrier))
+        copies = [copy for _, group in groups.committed for copy in group] + groups.open
+        arrival = Copy(thread, "cp.async arrival", bar & WORD, 0, phase, barrier)
+        landing = thread.time + COST.cp_async_latency
+
+        def deliver():
+            for copy in copies:
+                if not copy.landed:
+                    block.land(copy)
+            barrier.keep(thread, arrival, clock, groups.done_component, number, landing)
+
+        if copies:
+            block.launch_copy(arrival, deliver)
+        else:
+            deliver()
+
+    def tensor_store(self, thread, address, coords, src, op=None):
+        """``op``: of a reduction; what lies in the tensor is combined with the box."""
         src &= WORD
         tensor, coords = self._usable_map(thread, address, coords)
+        kind = kind_of(op, tensor.dtype)
+        if op and kind is None:
+            what = f"a reduction by {op} into elements of type {tensor.dtype}: {tensor!r}"
+            fault = thread.fault(faults.BadTensorMap, what)
+            fault.rule = "A reduction is one that PTX has for elements of that type (PTX 9.7.10.27.2)."
+            fault.cure = f"{op} takes " + ", ".join(types_of(op)) + "."
+            raise fault
         self._corner(thread, tensor, coords, "store")
         room, offsets = self._layout(thread, tensor, src, "TMA source")
 
         def write(data):
-            tensor.store_box(coords, np.frombuffer(data, np.uint8)[offsets])
+            change = functools.partial(combine, op, kind) if op else None
+            tensor.store_box(coords, np.frombuffer(data, np.uint8)[offsets], change)
 
         targets = self._global_runs(thread, tensor, coords)
         used = np.zeros(room, bool)  # what lies outside the tensor is not written
         used[offsets] = tensor.inside(coords) if targets else False
         used = None if used.all() else used
-        self._store(thread, f"TMA store at {coords}", src, room, targets, write, used)
+        what = f"TMA {'reduction' if op else 'store'} at {coords}"
+        self._store(thread, what, src, room, targets, write, used, op)
 
-    def bulk_store(self, thread, dst, src, size):
+    def bulk_store(self, thread, dst, src, size, op=None, kind=None):
         dst, src = int(dst), src & WORD
         self._check_aligned(thread, src, 16, "bulk copy source")
         self._check_bulk(thread, dst, size)
@@ -208,11 +252,13 @@ class CopyEngine:
 
         def write(data):
             offset = dst - region.base
-            region.bytes[offset : offset + size] = data
+            place = region.bytes[offset : offset + size]
+            place[:] = combine(op, kind, place, data) if op else data
 
-        self._store(thread, "bulk store", src, size, [(region, dst, size)], write)
+        what = "bulk reduction" if op else "bulk store"
+        self._store(thread, what, src, size, [(region, dst, size)], write, op=op)
 
-    def _store(self, thread, what, src, size, targets, write, used=None):
+    def _store(self, thread, what, src, size, targets, write, used=None, op=None):
         """``used``: which of the bytes at ``src`` are read, if not all."""
         block, shared = self.block, self.block.shared
         groups = self._groups(thread, "bulk")
@@ -223,10 +269,13 @@ class CopyEngine:
             if read:
                 shared.on_copy_read(thread, src + lo, hi - lo, groups.read_component, groups.number)
                 self.check_proxy(thread, src + lo, hi - lo, what)
-        done = Write(groups.done_component, groups.number, thread.tid, copy.site, block)
+        done = groups.done_component, groups.number, thread.tid, copy.site, block
         for region, dst, count in targets:
             self.check_global_proxy(thread, region, dst, count, what)
-            region.on_write(thread, dst, count, done)
+            if op:
+                region.on_reduction(thread, dst, count, done)
+            else:
+                region.on_write(thread, dst, count, Write(*done))
         groups.open.append(copy)
 
         def deliver():

@@ -18,6 +18,7 @@ import sys
 from typing import NamedTuple
 
 from .block import LIVELOCK_STATES, Block
+from .mbarrier import phase_of
 from .memory import Rerun
 from .thread import FLAG, KERNEL, Thread
 from .values import WORD
@@ -125,6 +126,8 @@ class Operation:
     that polls is going to say of itself.
     """
 
+    token = None  # of a wait by token
+
     def __init__(self, touches, address=None, parity=None, poll=False, place=None, waiting=None):
         self.touches, self.address, self.parity, self.poll = touches, address, parity, poll
         self.place, self.waiting = place, waiting or ("spin", None, None)
@@ -149,21 +152,23 @@ def _visible(name, describe):
 
 
 def _on_barrier(kind):
-    def describe(thread, address, *_):
+    def describe(thread, address, *_, **__):
         thing = ("mbarrier", int(address) & WORD)
         return Operation(lambda: [Touch(thing, kind, thread.block.phase_of(thing[1]))])
 
     return describe
 
 
-def _wait(thread, address, parity, suspend):
+def _wait(thread, address, parity, suspend, token=None):
     barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
     touches = [Touch(("mbarrier", address), "read")]
     if not suspend:
         return Operation(lambda: touches, poll=True, waiting=("mbarrier", barrier, parity))
     place = (thread.block.index, *thread.place())
     poll = not thread.block.grid.patience.get(place, True)
-    return Operation(lambda: touches, address, parity, poll, place)
+    operation = Operation(lambda: touches, address, parity, poll, place)
+    operation.token = token
+    return operation
 
 
 def _copy(thread, *args):
@@ -190,6 +195,12 @@ def _store(thread, space, address, *_, **__):
 def _atomic_word(thread, space, address, *_, **__):
     space, address = thread._locate(space, address, 4, FLAG)
     return _words(thread, "write", space, address, 4, ("atomic", space, address))
+
+
+def _atomic_add(thread, address, kind, values):
+    size = 4 * len(values)
+    space, address = thread._locate("global", address, size, FLAG)
+    return _words(thread, "write", space, address, size, ("atomic", space, address))
 
 
 def _atomic(thread, view, index, *_, **__):
@@ -262,10 +273,12 @@ class SteppedThread(Thread):
 VISIBLE = {
     "mbarrier_init": _on_barrier("write"), "mbarrier_inval": _on_barrier("write"),
     "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
+    "mbarrier_arrive_state": _on_barrier("write"),
     "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
-    "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
+    "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
     "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
     "atomic": _atomic, "atomic_word": _atomic_word,
+    "atomic_add": _atomic_add,
 }
 for _name, _describe in VISIBLE.items():
     setattr(SteppedThread, _name, _visible(_name, _describe))
@@ -299,7 +312,7 @@ class SteppedBlock(Block):
 
     def launch_copy(self, copy, deliver):
         copy.deliver = deliver
-        self.grid.copies_issued += 1
+        self.grid.copies_issued += copy.size > 0
         self.copies.append(copy)
         if copy.barrier is not None:
             self.issues[copy.tid] += 1
@@ -455,6 +468,8 @@ class SteppedBlock(Block):
             or barrier.phase & 1 != operation.parity
             or operation.parity not in (0, 1)
             or barrier.lost(thread)
+            or operation.token is not None
+            and phase_of(operation.token) != barrier.phase
         )
 
     def _view(self, warp):

@@ -8,6 +8,12 @@ from .records import Ended, Live
 
 maximum = np.maximum
 MAX_COUNT = (1 << 20) - 1
+COUNT_BITS, PHASE_BITS = 20, 24  # of a token: pending count, phase, and above them the barrier's component
+
+
+def phase_of(token):
+    """The phase that the state ``token`` was returned in."""
+    return token >> COUNT_BITS & (1 << PHASE_BITS) - 1
 
 
 class MBarrier:
@@ -38,6 +44,8 @@ class MBarrier:
         self.copied, self.last_copied, self.older_arrivers = False, False, {}
         self.arrivers = set()  # in any phase that is complete
         self.dropped = set()  # by arrive_drop
+        # {thread: (clock, site)} of this phase's arrivals by noComplete that none is known to come after
+        self.unfollowed = {}
         self.time = self.done_time = 0.0
 
     def state(self):
@@ -88,6 +96,8 @@ class MBarrier:
     def deliver(self, copy, landing):
         """``copy`` has landed, at the virtual time ``landing``."""
         copy.phase, self.last_copy = self.phase, copy
+        if self.unfollowed:
+            self.follow(copy.known)
         self.filled.append((self.phase, copy.address, copy.size))
         copy.landed, copy.owner, copy.clock = True, self.component, self.phase + 1
         self.copied = True
@@ -115,7 +125,26 @@ class MBarrier:
         seen[self.component] = over
         return False
 
-    def arrive(self, thread, count):
+    def token(self):
+        """What an arrival returns of its state now."""
+        return (self.component << PHASE_BITS | self.phase) << COUNT_BITS | self.pending
+
+    def check_token(self, thread, token):
+        """Refuse to wait for a ``token`` that is no arrival's on this barrier, or of a phase too old."""
+        phase = phase_of(token)
+        if token >> COUNT_BITS + PHASE_BITS != self.component or phase > self.phase:
+            what = f"waits on {self.name} for a state that no arrival on it has returned"
+            raise thread.fault(faults.BadToken, what, self)
+        if phase < self.phase - 1:
+            what = f"waits on {self.name} for a state of phase {phase}; it is in phase {self.phase}"
+            raise thread.fault(faults.MissedPhase, what, self)
+
+    def follow(self, seen):
+        """Something of this phase comes after all that the clocks ``seen`` cover."""
+        late = ((t, of) for t, of in self.unfollowed.items() if seen[t] < of[0])
+        self.unfollowed = dict(late)
+
+    def arrive(self, thread, count, complete=True):
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
         if thread.seen[self.component] < self.phase:
@@ -124,6 +153,10 @@ class MBarrier:
             what = f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
             what += f"{self.expected} arrivals are left"
             raise thread.fault(faults.TooManyArrivals, what, self)
+        if self.unfollowed:
+            self.follow(thread.seen)
+        if not complete:
+            self.unfollowed[thread.tid] = thread.clock, thread.site()
         maximum(self.gathered, thread.clocks, out=self.gathered)
         if thread.foreign:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
@@ -155,6 +188,34 @@ class MBarrier:
         self.time = max(self.time, thread.time)
         self.pending -= count
 
+    def promise(self, thread, more):
+        """The phase in which ``thread`` leaves an arrival to its cp.async copies; ``more``: the phase waits for
+        it beside the arrivals that it expects."""
+        if thread.seen[self.component] < self.phase:
+            raise self._unobserved(thread)
+        if more:
+            self.pending += 1
+            if self.pending > MAX_COUNT:
+                what = f"pending count of {self.name} becomes {self.pending}, above {MAX_COUNT}"
+                raise thread.fault(faults.BadCount, what, self)
+        return self.phase
+
+    def keep(self, thread, arrival, clock, component, number, landing):
+        """That arrival: the copies of ``thread`` up to (component, number) have landed. ``clock`` is the
+        thread's when it left the arrival, ``arrival`` the record of that."""
+        if self.phase != arrival.phase or not self.pending:
+            what = f"leaves an arrival on {self.name} in phase {arrival.phase} to its cp.async copies; when "
+            what += f"they have landed, others have made the {self.expected} arrivals of that phase"
+            raise thread.fault_at(faults.TooManyArrivals, what, arrival.site, self)
+        # It hands on the copies, and nothing else that the thread did.
+        self.gathered[0, component] = max(self.gathered[0, component], number)
+        self.arrived.setdefault(thread.tid, clock)
+        self.copied = True
+        self.time = max(self.time, landing)
+        self.pending -= 1
+        self.block.progress += 1
+        self.complete_if_done(thread, arrival.site)
+
     def _unobserved(self, thread):
         """Nothing tells this thread that the phase before is over, so it cannot know which phase its
         arrival counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by
@@ -184,6 +245,11 @@ class MBarrier:
             what = f"{-self.tx} bytes more than expected have landed on {self.name} in phase "
             what += f"{self.phase}, and all {self.expected} arrivals are in"
             raise thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
+        if self.unfollowed:
+            tid, (_, where) = self.unfollowed.popitem()
+            what = f"arrives on {self.name} with noComplete in phase {self.phase}, and no arrival of it is "
+            what += "bound to come later"
+            raise self.block.threads[tid].fault_at(faults.CompletesPhase, what, where, self)
         self.phase += 1
         self.pending = self.expected
         self.older_arrivers = None if self.last_copied else self.last_arrivers

@@ -20,6 +20,7 @@ from .records import (
     TID,
     UNWRITTEN,
     WIDE,
+    Reduction,
     readers,
     stretches,
     writers,
@@ -194,6 +195,14 @@ class Region(Space):
         if record.atomic:
             self._check_scope(thread, address, size, record.wide, writes=True)
         super().on_write(thread, address, size, record)
+
+    def on_reduction(self, thread, address, size, done):
+        """A reduction by the copy engine, an atomic of every element; ``done``: what makes a Write of it."""
+        self._trace()
+        a = address - self.base
+        for lo, hi, _ in list(stretches(self.written[a : a + size])):
+            extent = address + lo, hi - lo  # a record of its own for those that replace the same one
+            self.on_write(thread, *extent, Reduction(*done, extent, wide=True, reads=False))
 
     def on_copy_read(self, thread, address, size, *epoch):
         if self.traced:

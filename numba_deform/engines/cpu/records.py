@@ -60,6 +60,20 @@ class AtomicWrite(Write):
         self.seen[thread.block, thread.tid] = reader, self.first, self.number
 
 
+class Reduction(AtomicWrite):
+    """A reduction by the copy engine, whose owner is a bulk group. No value that is read orders anything after
+    it, since that value may lack it: that takes a wait for the group."""
+
+    __slots__ = ()
+
+    def join(self, earlier):
+        super().join(earlier)
+        self.first = self.number + 1  # atomics after it lead on from themselves
+
+    def observe(self, thread):
+        """Its value may not be there yet."""
+
+
 class Copy(Write):
     """Bytes that an asynchronous copy delivers. Until it lands, ``clock`` is NEVER.
 

@@ -16,13 +16,18 @@ from .. import faults
 from . import matrix
 from .costs import COST
 from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renamed
+from .mbarrier import MAX_COUNT, phase_of
 from .records import UNWRITTEN, AtomicWrite, Write
+from .reductions import combine
 from .space import MANY_READS
 from .values import WORD, is_undefined, pack, undefined, unpack
 from .verdicts import bad_read, too_early
 
 maximum = np.maximum
 FLAG = "touches the flag of"  # in reports
+# Cache policies by priority, as ptxas makes them for sm_90; bits 52 to 55 hold the fraction.
+POLICIES = {"evict_first": 0x12 << 56, "evict_last": 0x14 << 56, "evict_normal": 0x16 << 56,
+            "evict_unchanged": 0x10 << 56}  # fmt: skip
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 
 
@@ -339,6 +344,20 @@ class Thread(greenlet):
 
         return int(self._change(region, address, word, 0, changed))
 
+    def atomic_add(self, address, kind, values):
+        """Additions to neighbouring words in global memory, each atomic by itself; returns the old values.
+        ``kind``: of the numbers, f32, or f16 and bf16 of which a word has two."""
+        self._locate("global", address, 4 * len(values), FLAG)  # the vector's alignment is that of all of it
+        old = []
+        for i, value in enumerate(values):
+            added = np.float32(value).tobytes() if kind == "f32" else pack((value,))
+
+            def change(word, added=added):
+                return int.from_bytes(combine("add", kind, pack((word,)), added), "little")
+
+            old.append(self.atomic_word("global", int(address) + 4 * i, change))
+        return tuple(word if kind != "f32" else np.uint32(word).view(np.float32) for word in old)
+
     def _order_atomic(self, space, address, size, reads, acquire=False, release=False, wide=True):
         """Check an atomic's place and order, and what it takes and hands on."""
         used = result_used(self.here())
@@ -391,12 +410,23 @@ class Thread(greenlet):
         self.block.barriers.inval(self, address & WORD)
         self.tick()
 
-    def mbarrier_arrive(self, address, count):
+    def mbarrier_arrive(self, address, count, complete=True):
         barrier = self.block.barriers.find(self, address)
         self.time += COST.barrier
         if self.block.events is not None:
             self.block.record("arrive", self, self.time, self.time, barrier)
-        barrier.arrive(self, count)
+        barrier.arrive(self, count, complete)
+
+    def mbarrier_arrive_state(self, address, count, expected=None, complete=True):
+        token = self.block.barriers.find(self, address).token()
+        if expected is not None:
+            self.mbarrier_expect_tx(address, expected)
+        self.mbarrier_arrive(address, count, complete)
+        return token
+
+    @staticmethod
+    def mbarrier_pending_count(token):
+        return int(token) & MAX_COUNT
 
     def mbarrier_arrive_drop(self, address):
         self.block.barriers.find(self, address).drop(self)
@@ -411,9 +441,14 @@ class Thread(greenlet):
         self.mbarrier_expect_tx(address, count)
         self.mbarrier_arrive(address, 1)
 
-    def mbarrier_wait(self, address, parity, suspend):
+    def mbarrier_wait_state(self, address, token, suspend):
+        return self.mbarrier_wait(address, phase_of(int(token)) & 1, suspend, int(token))
+
+    def mbarrier_wait(self, address, parity, suspend, token=None):
         block, start = self.block, self.time
         barrier = block.barriers.find(self, address)
+        if token is not None:
+            barrier.check_token(self, token)
         if parity != 0 and parity != 1:
             what = f"waits on {barrier.name} for parity {parity}"
             raise self.fault(faults.BadCount, what, barrier)
@@ -468,7 +503,21 @@ class Thread(greenlet):
     bulk_load, bulk_store = _engine_does("bulk_load"), _engine_does("bulk_store")
     cp_async, commit_group = _engine_does("cp_async"), _engine_does("commit_group")
     wait_group, find_map = _engine_does("wait_group"), _engine_does("find_map")
-    fence_map = _engine_does("fence_map")
+    fence_map, cp_async_arrive = _engine_does("fence_map"), _engine_does("cp_async_arrive")
+
+    bulk_prefetch, tensor_prefetch = _engine_does("bulk_prefetch"), _engine_does("tensor_prefetch")
+
+    def create_policy(self, priority, fraction):
+        """A cache policy, which has no effect here."""
+        if not 0 < fraction <= 1:
+            what = f"makes a cache policy for {fraction} of the lines"
+            raise self.fault(faults.BadCachePolicy, what)
+        return POLICIES[priority] | int(np.float32(fraction) * np.float32(15.99)) << 52
+
+    def check_policy(self, policy):
+        """Refuse a number that no ``createpolicy`` returns."""
+        if int(policy) & ~(0xF << 52) not in POLICIES.values():
+            raise self.fault(faults.BadCachePolicy, f"gives {int(policy):#x} for a cache policy")
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the

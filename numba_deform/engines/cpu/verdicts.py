@@ -73,6 +73,13 @@ def explain_group(fault, thread, issuer, owner, number):
             " It waits for the calling thread's groups only: the others need a barrier (syncthreads) after it."
         )  # fmt: skip
         who = thread.describe_tid(issuer.block, issuer.tid)
+        barrier = next((barrier for last, barrier in groups.arrivals if number <= last), None)
+        if barrier is not None:
+            fault.cure = f"Wait on {barrier.name}, for the phase in which the arrival counts, before this."
+            fault.rule = "What cp.async copies is there for whoever has waited for the phase of the mbarrier "
+            fault.rule += "on which its cp.async.mbarrier.arrive counts (PTX 9.7.13.15.15)."
+            fault.add(f"{who} left an arrival on {barrier.name} to it; nothing orders that phase before this")
+            return fault
         if groups.number == number:
             what = f"{who} has not committed it to a group"
             cure = f"Call {name}_commit_group() and then {wait}, in the thread that issued the copy.{later}"

@@ -97,7 +97,8 @@ def _wait(group, threads, sites):
     site = sites[site]
     on, state, missing = site.call, "", ""
     if kind == layout.MBARRIER:
-        on = f"the phase of parity {detail} of the barrier at {address:#x}"
+        phase = "phase of its token" if detail == layout.BY_TOKEN else f"phase of parity {detail}"
+        on = f"the {phase} of the barrier at {address:#x}"
         state, missing = f"it is in a phase of parity {value}", "arrivals, or bytes of copies"
     elif kind == layout.FLAG:
         on, state = f"the flag at {address:#x}", f"it holds {value}"

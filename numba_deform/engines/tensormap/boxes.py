@@ -56,11 +56,12 @@ class Boxes:
             result[box] = self._view[tensor]
         return result.reshape(-1).view(np.uint8)
 
-    def store_box(self, coords: Sequence[int], data) -> None:
+    def store_box(self, coords: Sequence[int], data, change=None) -> None:
         """Write a box to the NumPy array as a TMA store does; the part outside is dropped.
 
         coords  corner of the box in elements, innermost first; not negative, may overhang the end
         data    ``box_bytes`` bytes (uint8 array or bytes-like), dense, before swizzling
+        change  of a reduction: given the bytes that are there and those of the box, what to write
 
         Raises TensorMapError for a negative corner or the wrong number of bytes, and otherwise as
         load_box does; ValueError for a read-only array.
@@ -78,7 +79,11 @@ class Boxes:
                 hint = "only loads may start before the tensor"
                 raise broken_rule("store corner", f"coords[{i}] of a store", start, "0 or more", hint)
         if tensor is not None:
-            self._view[tensor] = data.view(self._word).reshape(self.box_shape[::-1])[box]
+            new = data.view(self._word).reshape(self.box_shape[::-1])[box]
+            if change is not None:
+                changed = change(self._view[tensor].tobytes(), new.tobytes())
+                new = np.frombuffer(changed, self._word).reshape(new.shape)
+            self._view[tensor] = new
 
     @cached_property
     def _view(self) -> np.ndarray:

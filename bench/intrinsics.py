@@ -1,0 +1,89 @@
+"""The page of all intrinsics, bench/INTRINSICS.md, made from their definitions and their PTX.
+
+    python bench/intrinsics.py > bench/INTRINSICS.md
+"""
+
+import importlib
+import inspect
+import pkgutil
+import re
+
+import numba_deform.device
+from numba_deform.device.ptx import Intrinsic, f32, i32, u32, u64, void
+
+TYPES = {u32: "u32", i32: "i32", u64: "u64", f32: "f32", void: ""}
+HEAD = """\
+# The intrinsics
+
+What a kernel may call beside `numba.cuda`: each is a thin name for one PTX instruction. Its text stands in
+[`ptx/`](../ptx), its documentation in [`numba_deform/device/`](../numba_deform/device). This page repeats its
+first sentence; there are also the operands with their units, what is ordered, what is undefined. `u32` and the
+like are types of registers, `u32 x 4` is a tuple; addresses of shared memory have 32 bits, those of global
+memory 64. Made by `python bench/intrinsics.py`."""
+TABLE = ["| intrinsic | what it does | PTX | PTX ISA |", "|---|---|---|---|"]
+OPERANDS = (".reg", "ld.param", "st.param", "ret")  # statements that bring them in and out
+BESIDE = ("setp", "selp", "mov")  # those that prepare the instruction, or take its result
+
+
+def families():
+    """{module: its intrinsics, in the order of their definitions}, those that have any."""
+    result = {}
+    for entry in pkgutil.iter_modules(numba_deform.device.__path__):
+        module = importlib.import_module(f"numba_deform.device.{entry.name}")
+        own = [
+            value
+            for value in vars(module).values()
+            if isinstance(value, Intrinsic) and value.model.__module__ == module.__name__
+        ]
+        if own:
+            result[module] = own
+    return result
+
+
+def signature(one):
+    """Its name, parameters and result as a reader writes them."""
+    names = inspect.signature(one.model).parameters
+    if one.ptx is None:  # takes an array, of whatever type
+        return f"{one.__name__}({', '.join(names)}) -> {'u32' if 'shared' in one.__name__ else 'u64'}"
+    pairs = zip(names, one.signature.args, strict=True)
+    result = one.signature.return_type
+    kind = f"{TYPES[result.dtype]} x {result.count}" if hasattr(result, "count") else TYPES[result]
+    parameters = ", ".join(f"{name}: {TYPES[kind]}" for name, kind in pairs)
+    return f"{one.__name__}({parameters})" + (f" -> {kind}" if kind else "")
+
+
+def first_sentence(one):
+    """The first sentence of its documentation, without the instruction's name before it."""
+    text = " ".join(inspect.getdoc(one.model).split())
+    text = re.sub(r"^``[^`]*``( [^:`]*)?: ", "", text)
+    return re.match(r"(.*?(?<!\.)\.)(?=\s|$)", text)[1].replace("``", "`")
+
+
+def instruction(one):
+    """The statement of its PTX that all others are there for; N for a number that several forms of it name."""
+    if one.ptx is None:
+        return f"cvta.to.{one.__name__.partition('_')[0]}.u64"
+    statements = [s for s in one.ptx.statements if not s.startswith(OPERANDS)]
+    statements = [s for s in statements if not s.startswith(BESIDE)] or statements or ["mov.b32"]
+    return re.sub(r"^@\w+ (.*) \d+$", r"\1 N", max(statements, key=len))
+
+
+def section(one):
+    return re.search(r"PTX ISA ([\d.]*\d)", " ".join(inspect.getdoc(one.model).split()))[1]
+
+
+def page():
+    """All lines of the page."""
+    lines = HEAD.splitlines()
+    for module, intrinsics in families().items():
+        name = module.__name__.rpartition(".")[2]
+        about = " ".join(inspect.getdoc(module).partition("\n\n")[0].split()).replace("``", "`")
+        lines += ["", f"## {name}", "", about, "", *TABLE]
+        for one in intrinsics:
+            cells = f"`{signature(one)}`", first_sentence(one), f"`{instruction(one)}`", section(one)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(page()))

@@ -1,0 +1,126 @@
+"""Atomic additions of floats to global memory, one word or several (PTX ISA 9.7.13.8, 9.7.13.9).
+
+All are relaxed, of gpu scope: they order nothing by themselves, as ``memory.atom_add_gpu_global_u32``.
+``red`` returns nothing, so nothing waits for it. The vector forms need an address that is a multiple of all
+they touch, 8 or 16 bytes, and are atomic for each number by itself, not as a whole. ``f16x2`` and ``bf16x2``
+are two numbers in a word, the first in memory in the lower half; each is added and rounded to nearest even,
+and subnormals stay. ``f32`` takes subnormals, and leaves them, as zeros.
+"""
+
+from .ptx import cpu, f32, f32x2, f32x4, intrinsic, u32, u32x2, u32x4, u64, void
+
+
+@intrinsic(void(u64, f32))
+def red_add_gpu_global_f32(address, x):
+    """``red.relaxed.gpu.global.add.f32``: adds a float. PTX ISA 9.7.13.9."""
+    cpu().atomic_add(address, "f32", (x,))
+
+
+@intrinsic(void(u64, f32, f32))
+def red_add_gpu_global_v2_f32(address, x, y):
+    """``red.relaxed.gpu.global.add.v2.f32``: adds two floats, 8 bytes. PTX ISA 9.7.13.9."""
+    cpu().atomic_add(address, "f32", (x, y))
+
+
+@intrinsic(void(u64, f32, f32, f32, f32))
+def red_add_gpu_global_v4_f32(address, x, y, z, w):
+    """``red.relaxed.gpu.global.add.v4.f32``: adds four floats, 16 bytes. PTX ISA 9.7.13.9."""
+    cpu().atomic_add(address, "f32", (x, y, z, w))
+
+
+@intrinsic(void(u64, u32))
+def red_add_gpu_global_f16x2(address, x):
+    """``red.relaxed.gpu.global.add.noftz.f16x2``: adds two fp16. PTX ISA 9.7.13.9."""
+    cpu().atomic_add(address, "f16", (x,))
+
+
+@intrinsic(void(u64, u32, u32))
+def red_add_gpu_global_v2_f16x2(address, x, y):
+    """``red.relaxed.gpu.global.add.noftz.v2.f16x2``: adds four fp16, 8 bytes. PTX ISA 9.7.13.9."""
+    cpu().atomic_add(address, "f16", (x, y))
+
+
+@intrinsic(void(u64, u32, u32, u32, u32))
+def red_add_gpu_global_v4_f16x2(address, x, y, z, w):
+    """``red.relaxed.gpu.global.add.noftz.v4.f16x2``: adds eight fp16, 16 bytes. PTX ISA 9.7.13.9."""
+    cpu().atomic_add(address, "f16", (x, y, z, w))
+
+
+@intrinsic(void(u64, u32))
+def red_add_gpu_global_bf16x2(address, x):
+    """``red.relaxed.gpu.global.add.noftz.bf16x2``: adds two bf16. PTX ISA 9.7.13.9."""
+    cpu().atomic_add(address, "bf16", (x,))
+
+
+@intrinsic(void(u64, u32, u32))
+def red_add_gpu_global_v2_bf16x2(address, x, y):
+    """``red.relaxed.gpu.global.add.noftz.v2.bf16x2``: adds four bf16, 8 bytes. PTX ISA 9.7.13.9."""
+    cpu().atomic_add(address, "bf16", (x, y))
+
+
+@intrinsic(void(u64, u32, u32, u32, u32))
+def red_add_gpu_global_v4_bf16x2(address, x, y, z, w):
+    """``red.relaxed.gpu.global.add.noftz.v4.bf16x2``: adds eight bf16, 16 bytes. PTX ISA 9.7.13.9."""
+    cpu().atomic_add(address, "bf16", (x, y, z, w))
+
+
+@intrinsic(f32(u64, f32))
+def atom_add_gpu_global_f32(address, x):
+    """``atom.relaxed.gpu.global.add.f32``: adds a float; returns what was there. PTX ISA 9.7.13.8."""
+    return cpu().atomic_add(address, "f32", (x,))[0]
+
+
+@intrinsic(f32x2(u64, f32, f32))
+def atom_add_gpu_global_v2_f32(address, x, y):
+    """``atom.relaxed.gpu.global.add.v2.f32``: adds two floats, 8 bytes; returns what was there.
+    PTX ISA 9.7.13.8."""
+    return cpu().atomic_add(address, "f32", (x, y))
+
+
+@intrinsic(f32x4(u64, f32, f32, f32, f32))
+def atom_add_gpu_global_v4_f32(address, x, y, z, w):
+    """``atom.relaxed.gpu.global.add.v4.f32``: adds four floats, 16 bytes; returns what was there.
+    PTX ISA 9.7.13.8."""
+    return cpu().atomic_add(address, "f32", (x, y, z, w))
+
+
+@intrinsic(u32(u64, u32))
+def atom_add_gpu_global_f16x2(address, x):
+    """``atom.relaxed.gpu.global.add.noftz.f16x2``: adds two fp16; returns what was there.
+    PTX ISA 9.7.13.8."""
+    return cpu().atomic_add(address, "f16", (x,))[0]
+
+
+@intrinsic(u32x2(u64, u32, u32))
+def atom_add_gpu_global_v2_f16x2(address, x, y):
+    """``atom.relaxed.gpu.global.add.noftz.v2.f16x2``: adds four fp16, 8 bytes; returns what was there.
+    PTX ISA 9.7.13.8."""
+    return cpu().atomic_add(address, "f16", (x, y))
+
+
+@intrinsic(u32x4(u64, u32, u32, u32, u32))
+def atom_add_gpu_global_v4_f16x2(address, x, y, z, w):
+    """``atom.relaxed.gpu.global.add.noftz.v4.f16x2``: adds eight fp16, 16 bytes; returns what was there.
+    PTX ISA 9.7.13.8."""
+    return cpu().atomic_add(address, "f16", (x, y, z, w))
+
+
+@intrinsic(u32(u64, u32))
+def atom_add_gpu_global_bf16x2(address, x):
+    """``atom.relaxed.gpu.global.add.noftz.bf16x2``: adds two bf16; returns what was there.
+    PTX ISA 9.7.13.8."""
+    return cpu().atomic_add(address, "bf16", (x,))[0]
+
+
+@intrinsic(u32x2(u64, u32, u32))
+def atom_add_gpu_global_v2_bf16x2(address, x, y):
+    """``atom.relaxed.gpu.global.add.noftz.v2.bf16x2``: adds four bf16, 8 bytes; returns what was there.
+    PTX ISA 9.7.13.8."""
+    return cpu().atomic_add(address, "bf16", (x, y))
+
+
+@intrinsic(u32x4(u64, u32, u32, u32, u32))
+def atom_add_gpu_global_v4_bf16x2(address, x, y, z, w):
+    """``atom.relaxed.gpu.global.add.noftz.v4.bf16x2``: adds eight bf16, 16 bytes; returns what was there.
+    PTX ISA 9.7.13.8."""
+    return cpu().atomic_add(address, "bf16", (x, y, z, w))

@@ -1,0 +1,112 @@
+"""What the instructions of pipelines become: each PTX function, inlined, is one machine instruction by name."""
+
+import importlib
+import re
+from collections import Counter
+
+import pytest
+from numba import types
+
+from numba_deform.compiler import Kernel
+from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.device.ptx import ptx_directory, read_ptx
+
+NUMBERS = {"f32": ("F32", 1, r"\.FTZ"), "f16x2": ("F16", 2, ""), "bf16x2": ("BF16", 2, "")}  # of a word
+ATOMICS = {
+    f"{name}_add_gpu_global_{form}{kind}":
+        rf"{machine}\.E\.ADD\.{number}{f'x{words * count}' if words * count > 1 else ''}{ftz}\.RN\.STRONG\.GPU"
+    for name, machine in (("red", "REDG"), ("atom", "ATOMG"))
+    for kind, (number, words, ftz) in NUMBERS.items()
+    for form, count in (("", 1), ("v2_", 2), ("v4_", 4))
+}  # fmt: skip
+MACHINE_TYPES = {
+    "u32": "", "b32": "", "s32": r"\.S32", "u64": r"\.U64", "b64": r"\.U64", "s64": r"\.S64",
+    "f16": r"\.F16\.RN", "bf16": r"\.BF16\.RN", "f32": r"\.F32\.RN", "f64": r"\.F64\.RN",
+}  # fmt: skip
+REDUCED = {"add": "u32 s32 u64 f16 bf16 f32 f64", "inc": "u32", "dec": "u32"}
+REDUCED |= dict.fromkeys(("min", "max"), "u32 s32 u64 s64 f16 bf16")
+REDUCED |= dict.fromkeys(("and", "or", "xor"), "b32 b64")
+REDUCTIONS = {
+    f"cp_reduce_async_bulk_{op}_{kind}": rf"UBLKRED\.G\.S\.{op.upper()}{MACHINE_TYPES[kind]} "
+    for op, kinds in REDUCED.items()
+    for kind in kinds.split()
+} | {
+    f"cp_reduce_async_bulk_tensor_{rank}d_{op}": rf"UTMAREDG\.{rank}D\.{op.upper()} "
+    for op in ("add", "min", "max", "and", "or", "xor")
+    for rank in range(1, 6)
+}
+# A policy is put together from its priority's bits and the fraction.
+HINTS = {
+    f"createpolicy_fractional_{priority}": f"UMOV .*, {bits}"
+    for priority, bits in (
+        ("evict_first", "0x120"), ("evict_last", "0x140"),
+        ("evict_normal", "0x160"), ("evict_unchanged", "0x100"),
+    )
+} | {
+    "cp_async_bulk_load_hint": r"UBLKCP\.S\.G .*desc\[UR",
+    "cp_async_bulk_store_hint": r"UBLKCP\.G\.S .*desc\[UR",
+    "cp_async_bulk_prefetch": r"UBLKPF\.L2 ",
+}  # fmt: skip
+for rank in range(1, 6):
+    HINTS[f"cp_async_bulk_tensor_{rank}d_hint"] = rf"UTMALDG\.{rank}D .*desc\[UR"
+    HINTS[f"cp_async_bulk_tensor_{rank}d_store_hint"] = rf"UTMASTG\.{rank}D .*desc\[UR"
+    HINTS[f"cp_async_bulk_prefetch_tensor_{rank}d"] = rf"UTMAPF\.L2\.{rank}D "
+# Family -> what each of its functions must leave, as a regular expression of one line of SASS.
+SASS = {
+    "atomics": ATOMICS, "cache": HINTS, "reduce": REDUCTIONS,
+    "cp_async": {
+        "cp_async_ca_4": r"LDGSTS\.E\.ZFILL", "cp_async_ca_8": r"LDGSTS\.E\.64\.ZFILL",
+        "cp_async_ca_16": r"LDGSTS\.E\.128\.ZFILL", "cp_async_wait_all": r"DEPBAR\.LE SB0, 0x0",
+        "cp_async_mbarrier_arrive": r"ARRIVES\.LDGSTSBAR\.64\.TRANSCNT",
+        "cp_async_mbarrier_arrive_noinc": r"ARRIVES\.LDGSTSBAR\.64\.ARVCNT",
+    },
+    "griddepcontrol": {
+        "griddepcontrol_launch_dependents": r"PREEXIT", "griddepcontrol_wait": r"ACQBULK",
+    },
+    "tokens": {
+        "mbarrier_arrive_state": r"SYNCS\.ARRIVE\.TRANS64\.A1T0 R\d",
+        "mbarrier_arrive_count_state": r"SYNCS\.ARRIVE\.TRANS64\.ART0 R\d",
+        "mbarrier_arrive_expect_tx_state": r"SYNCS\.ARRIVE\.TRANS64 R\d",
+        "mbarrier_arrive_noComplete": r"SYNCS\.ARRIVE\.TRANS64\.TMASK\.ART0 R\d",
+        "mbarrier_pending_count": r"LOP3\.LUT .*0xfffff,",
+        "mbarrier_test_wait": r"SYNCS\.PHASECHK\.TRANS64 P",
+        "mbarrier_try_wait": r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT",
+        "mbarrier_try_wait_hint": r"NANOSLEEP\.SYNCS", "mbarrier_try_wait_parity_hint": r"NANOSLEEP\.SYNCS",
+    },
+}  # fmt: skip
+ARGUMENTS = {types.uint32: "word", types.int32: "index", types.uint64: "address", types.float32: "number"}
+RESULTS = {types.uint32: "words", types.uint64: "states", types.float32: "numbers"}
+
+
+def kernel_of(functions):
+    """One kernel that calls all of them and stores what they return."""
+    lines, scope, stored = [], {}, 0
+    for one in functions:
+        scope[one.__name__] = one
+        call = f"{one.__name__}({', '.join(ARGUMENTS[kind] for kind in one.signature.args)})"
+        result = one.signature.return_type
+        name = f"r{len(lines)}"  # of its own, since results have different types
+        parts = [f"{name}[{i}]" for i in range(getattr(result, "count", 0))] or [name] * (result != types.void)
+        lines.append(f"{name} = {call}" if parts else call)
+        for part in parts:
+            lines.append(f"{RESULTS[getattr(result, 'dtype', result)]}[{stored}] = {part}")
+            stored += 1
+    body = "".join(f"    {line}\n" for line in lines)
+    names = [*RESULTS.values(), *ARGUMENTS.values()]
+    exec(f"def calls({', '.join(names)}):\n{body}", scope)
+    signature = types.void(*(kind[:] for kind in RESULTS), *ARGUMENTS)
+    return Kernel(scope["calls"], signature, 32)
+
+
+@pytest.mark.parametrize("family", SASS)
+def test_machine_instructions(family):
+    """Each function leaves the instruction that it names, as often as it is named, and no call."""
+    file = read_ptx(ptx_directory() / f"{family}.ptx")
+    assert set(SASS[family]) == set(file)
+    module = importlib.import_module(f"numba_deform.device.{family}")
+    found = inspect_kernel(kernel_of([getattr(module, name) for name in file]))
+    assert not found.instructions.get("CALL")
+    instructions = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?);", found.sass)
+    wanted = Counter(SASS[family].values())
+    counts = {text: sum(bool(re.search(text, line)) for line in instructions) for text in wanted}
+    assert {text: n for text, n in counts.items() if n < wanted[text]} == {}
