@@ -297,6 +297,9 @@ class SteppedBlock(Block):
         gives_up, thread.gives_up = thread.gives_up, False
         return gives_up
 
+    def next(self):
+        return self.hub  # where the schedule is asked
+
     def launch_copy(self, copy, deliver):
         copy.deliver = deliver
         self.grid.copies_issued += 1

@@ -69,6 +69,22 @@ def kind_of(kind):
     return numbers.SCALARS.get(str(kind))
 
 
+def marked(node, inner, mask):
+    """``node``, which is ``inner`` modulo ``mask`` + 1."""
+    node.inner = inner, mask
+    return node
+
+
+def within(node, mask):
+    """What may stand for ``node`` where only its value modulo ``mask`` + 1 matters: sums, differences and
+    products need not be wrapped on the way."""
+    while getattr(node, "inner", (None, 0))[1] >= mask:
+        node = node.inner[0]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        node.left, node.right = within(node.left, mask), within(node.right, mask)
+    return node
+
+
 class _Writer(ast.NodeTransformer):
     """Writes the types into one function's tree. ``names`` is filled with the names that the new nodes use,
     ``calls`` with the names of device functions, and what was inferred for each."""
@@ -202,8 +218,9 @@ class _Writer(ast.NodeTransformer):
             return node
         if kind == types.boolean:
             return self.name_call(kind, node)
+        node = within(node, high - low)
         if low == 0:
-            return ast.BinOp(node, ast.BitAnd(), ast.Constant(high))
+            return marked(ast.BinOp(node, ast.BitAnd(), ast.Constant(high)), node, high - low)
         if isinstance(node, ast.Name):
             value, again = node, node
         else:
@@ -214,7 +231,7 @@ class _Writer(ast.NodeTransformer):
             ast.BinOp(ast.BinOp(again, ast.Sub(), ast.Constant(low)), ast.BitAnd(), ast.Constant(high - low)),
             ast.Add(), ast.Constant(low),
         )  # fmt: skip
-        return ast.IfExp(inside, again, folded)
+        return marked(ast.IfExp(inside, again, folded), node, high - low)
 
     # --- expressions ------------------------------------------------------------------------------------
     def visit_Name(self, node):
