@@ -210,7 +210,8 @@ class SteppedThread(Thread):
 
     operation, inside = None, False
     gives_up = False  # whether a try_wait comes back although its phase is not complete
-    last_look = None  # (state, progress) at the last time of many reads
+    # (state, progress) at one of the times of many reads; how many more it is kept, and in all
+    last_look, left, stride = None, 1, 1
 
     def __init__(self, run, block, tid):
         super().__init__(run, block, tid)
@@ -252,11 +253,19 @@ class SteppedThread(Thread):
         return self.looks.get(state) != view and (view != self.last_view or self.same < attempts)
 
     def many_reads(self, *waiting):
-        """Give way only if this is a poll: whoever works through much data goes on."""
+        """Give way only if this is a poll, which comes back to where it was: whoever works through much data
+        goes on. What is remembered is 1, 2, 4, .. times old (R. P. Brent), so that no circle is too long."""
         self.reads = 0
-        look, self.last_look = self.last_look, (self.state(), self.block.progress)
-        if look == self.last_look:
+        look, last = (self.state(), self.block.progress), self.last_look
+        if look == last:
             self.spin(*waiting)
+        elif last is None or last[1] != look[1]:
+            self.last_look, self.left, self.stride = look, 1, 1
+        elif self.left == 1:
+            self.stride *= 2
+            self.last_look, self.left = look, self.stride
+        else:
+            self.left -= 1
 
 
 VISIBLE = {
