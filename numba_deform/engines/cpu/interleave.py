@@ -108,6 +108,7 @@ class Step:
         self.actor, self.touches = actor, set()
         self.issued = []  # the actors that its copies are
         self.woken = []  # (actors woken, the named barrier that did, its phase)
+        self.freed, self.after = set(), set()  # the threads of these, and what they then touched
         # (mbarrier, phase) where the step was nothing but waiting for it; False: something else
         self.awaited = None
 
@@ -330,10 +331,12 @@ class SteppedBlock(Block):
             self.uses[barrier.number] = use + 1
             actors = {self.actor_of(t) for t in barrier.parked}
             self.step.woken.append((actors, ("named", barrier.number), use))
+            self.step.freed.update(barrier.parked)
         return complete
 
     def _exited(self, thread):
-        self.step.touches.add(Touch(("exits",), "exit"))
+        freed = thread in self.step.freed
+        (self.step.after if freed else self.step.touches).add(Touch(("exits",), "exit"))
         super()._exited(thread)
 
     def actor_of(self, thread):
