@@ -7,7 +7,7 @@ import numpy as np
 from greenlet import getcurrent as current
 
 from .. import faults
-from .values import dtype_of, limits, start_of, wrap
+from .values import as_int64, dtype_of, fits, limits, start_of, wrap
 
 
 class ArrayView:
@@ -100,7 +100,9 @@ class ArrayView:
             if type(i) is not int and not isinstance(i, np.integer):
                 return None, None
             if not -n <= i < n:
-                raise self._outside(thread, index)
+                if fits(index):
+                    raise self._outside(thread, index)
+                return self._locate(thread, tuple(map(as_int64, index)))
             address += (i if i >= 0 else i + n) * stride
         return index, int(address)
 
@@ -330,6 +332,8 @@ class LocalArray:
             if type(i) is not int and not isinstance(i, np.integer):
                 return None
             if not -n <= i < n:
+                if not fits(index):
+                    return self._place(tuple(map(as_int64, index)))
                 raise current().fault(faults.OutOfRange, f"index {index} of a local array {shape}")
             flat = flat * n + (i if i >= 0 else i + n)
         return flat

@@ -17,6 +17,7 @@ from .records import (
     WIDE,
     Ended,
     ManyReads,
+    different,
     readers,
     stretches,
     writers,
@@ -86,8 +87,28 @@ class Space:
         records = self.written[a:b]
         if len(records) < size:
             records.append(OUTSIDE)
-        for w in (records[0],) if records.count(records[0]) == size else dict.fromkeys(records):
-            if w is UNWRITTEN or w is INITIAL and not record.atomic:
+        w, block = records[0], thread.block
+        if not (
+            records.count(w) == size
+            and (w is UNWRITTEN or w is INITIAL or w.block is block and thread.seen[w.owner] >= w.clock)
+            and not (w.atomic or record.atomic)
+        ):
+            self._check_written(thread, records, address, size, record)
+        reads = self.read_by[a:b]
+        entry = reads[0]
+        if entry is not None or reads.count(None) != size:
+            for entry in different(reads):
+                self._check_overwrite(thread, entry, address, record)
+            if not record.atomic:  # one that is has to be ordered after no atomic reader
+                self.read_by[a:b] = [None] * size
+        self.written[a:b] = [record] * size
+
+    def before_write(self, thread, address, size, record):
+        """What a kind of memory has to say to a write first."""
+
+    def _check_written(self, thread, records, address, size, record):
+        for w in different(records):
+            if w is UNWRITTEN:
                 continue
             if w.atomic and record.atomic:
                 unseen = self._unseen_under(thread, w)
@@ -98,21 +119,6 @@ class Space:
                     record.under += (w,)
             if unseen and not _ended_before(thread, unseen):
                 raise bad_write(self, thread, unseen, address, size, record)
-        reads = self.read_by[a:b]
-        entry = reads[0]
-        if entry is not None or reads.count(None) != size:
-            if reads.count(entry) == size:
-                different = (entry,)
-            else:
-                different = dict(zip(map(id, reads), reads, strict=True)).values()
-            for entry in different:
-                self._check_overwrite(thread, entry, address, record)
-            if not record.atomic:  # one that is has to be ordered after no atomic reader
-                self.read_by[a:b] = [None] * size
-        self.written[a:b] = [record] * size
-
-    def before_write(self, thread, address, size, record):
-        """What a kind of memory has to say to a write first."""
 
     def _check_overwrite(self, thread, entry, address, record):
         block, seen = thread.block, thread.seen

@@ -97,7 +97,8 @@ class Thread(greenlet):
         self.block, self.tid = block, tid
         self.warp, self.lane = tid >> 5, tid & 31
         self.mates = block.warps[self.warp]
-        self.shared, self.region = block.shared, NOWHERE  # of global memory: where it has been last
+        self.shared = block.shared
+        self.source = self.target = NOWHERE  # the arrays in global memory that it has read, and written, last
         self.ordinary = block, tid, False  # its key in ManyReads
         # Its records of late, by offset in the code: most come again before the clock moves on.
         self.readers, self.writes = {}, {}
@@ -229,11 +230,8 @@ class Thread(greenlet):
         if space == "shared":
             memory, address = self.shared, address & WORD
         else:
-            address, memory = int(address), self.region
-            if address < memory.base or address + size > memory.stop:
-                memory = self.block.globals.find(self, address, size, verb)
-                if len(memory.arrays) == 1:
-                    self.region = memory
+            address = int(address)
+            memory = self.block.globals.find(self, address, size, verb)
         if address % size:
             name, verb = memory.name_of(address), verb.partition(" ")[0]
             what = f"{verb} {size} bytes at {name}, not a multiple of {size}"
@@ -241,10 +239,19 @@ class Thread(greenlet):
         return memory, address
 
     def load(self, space, address, size, words, read_only=False):
-        region, address = self._locate(space, address, size, "reads")
-        self.time += COST.shared_access if space == "shared" else COST.global_access
-        if read_only and region.traced:
-            region.on_read_only(self, address, size)
+        if space == "shared":
+            region, address = self.shared, address & WORD
+            self.time += COST.shared_access
+            if address % size:
+                self._locate(space, address, size, "reads")
+        else:
+            region = self.source
+            if address < region.base or address + size > region.stop or address % size:
+                region, address = self._locate(space, address, size, "reads")
+                self.source = region if len(region.arrays) == 1 else NOWHERE
+            self.time += COST.global_access
+            if read_only and region.traced:
+                region.on_read_only(self, address, size)
         region.on_read(self, address, size)
         if size == 4 and region.words:
             return region.words[address - region.base >> 2]
@@ -252,13 +259,23 @@ class Thread(greenlet):
 
     def store(self, space, address, words):
         size = 4 * len(words)
-        region, address = self._locate(space, address, size, "writes")
+        if space == "shared":
+            region, address = self.shared, address & WORD
+            self.time += COST.shared_access
+            if address % size:
+                self._locate(space, address, size, "writes")
+        else:
+            region = self.target
+            if address < region.base or address + size > region.stop or address % size:
+                region, address = self._locate(space, address, size, "writes")
+                self.target = region if len(region.arrays) == 1 else NOWHERE
+            self.time += COST.global_access
         if self.shuffled:
             for word in words:
                 self.check_defined(word, region.name_of(address))
-        self.time += COST.shared_access if space == "shared" else COST.global_access
         region.on_write(self, address, size, self.write_record())
-        self._set(region, address, words)
+        self.block.progress += 1
+        put(region.bytes, address - region.base, words)
 
     def _set(self, region, address, words):
         self.block.progress += 1

@@ -31,6 +31,7 @@ HELPED = {ast.Div: "divide", ast.FloorDiv: "floor_divide", ast.Mod: "remainder",
           ast.LShift: "shift_left", ast.RShift: "shift_right"}  # fmt: skip
 BITS = (cuda.popc, cuda.clz, cuda.brev)  # are told how many bits their operand has
 TEMPORARY = "__value"
+WHOLE = (1 << 64) - 1
 
 
 class Typed:
@@ -416,6 +417,19 @@ class _Writer(ast.NodeTransformer):
         if not found or len(found[0].items) != len(node.elts):
             return self.generic_visit(node)
         node.elts = [self.value(e, [f.items[i] for f in found]) for i, e in enumerate(node.elts)]
+        return node
+
+    def visit_Subscript(self, node):
+        array, index = self.type_at(node.value), self.type_at(node.slice)
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        kinds = [self.type_at(part) for part in parts]
+        node = self.generic_visit(node)
+        if isinstance(array, types.Array):  # an array takes what is too large modulo 2^64
+            if index == types.int64:
+                node.slice = within(node.slice, WHOLE)
+            elif isinstance(node.slice, ast.Tuple):
+                pairs = zip(node.slice.elts, kinds, strict=True)
+                node.slice.elts = [within(part, WHOLE) if k == types.int64 else part for part, k in pairs]
         return node
 
     # --- statements -------------------------------------------------------------------------------------

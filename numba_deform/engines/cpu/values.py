@@ -39,6 +39,15 @@ def bounds_of(array):
     return first, last + array.itemsize
 
 
+def fits(index):
+    """Whether the numbers of an index are 64 bits wide; else they are meant modulo 2^64."""
+    return all(-(1 << 63) <= i < 1 << 63 for i in index)
+
+
+def as_int64(i):
+    return (i + (1 << 63) & (1 << 64) - 1) - (1 << 63)
+
+
 @functools.cache
 def limits(dtype):
     """(lowest, highest) number of an integer type; (None, None) of another."""
