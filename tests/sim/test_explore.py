@@ -570,6 +570,42 @@ def test_a_large_twin_to_its_end():
     assert (result.complete, result.schedules, result.results) == (True, 243, 1)
 
 
+# --- what says nothing new -----------------------------------------------------------------------
+def test_arrivals_at_the_last_barrier_commute():
+    """Who has come last goes on, and ends: no other order of the arrivals comes of that."""
+
+    def kernel(out):
+        cuda.syncthreads()
+        out[cuda.threadIdx.x] = 1
+
+    result = explore(kernel, 1, 96, (np.zeros(96, np.int64),))
+    assert (result.complete, result.schedules, result.repeated) == (True, 1, 0)
+
+
+def circle(following, out):
+    """Follows a list that goes in a circle: neither of its nodes is one where many reads have been made."""
+    node = 0
+    while node >= 0:
+        node = following[node]
+    out[0] = node
+
+
+@pytest.mark.parametrize("length", [2, 3, 7])
+def test_a_circle_is_no_work(length):
+    following = (np.arange(length + 1, dtype=np.int32) + 1) % (length + 1)
+    following[length] = 1
+    with pytest.raises(faults.Livelock, match="following"):
+        explore(circle, 1, 1, (following, np.zeros(1, np.int32)))
+
+
+def test_the_limit_counts_what_says_something_new():
+    program = [[("cas", 0, 0, 0), ("arrive", 0)], [("test", 0, 0), ("arrive", 0)]]
+    _, whole = found(program, (1, 1), True, 100, False, 32)
+    assert whole.complete and whole.repeated
+    for limit in range(1, whole.schedules + 1):
+        assert found(program, (1, 1), True, limit, False, 32)[1].schedules == limit
+
+
 # --- texts ----------------------------------------------------------------------------------------
 def test_the_statement_of_what_was_covered():
     out = np.zeros(1, np.int64)

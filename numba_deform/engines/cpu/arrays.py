@@ -1,18 +1,22 @@
 """Arrays as a kernel sees them: shared, global and constant ones, and those of ``cuda.local.array``."""
 
+import math
 from operator import attrgetter
 
 import numpy as np
 from greenlet import getcurrent as current
 
 from .. import faults
-from .values import dtype_of, start_of, wrap
+from .values import as_int64, dtype_of, fits, limits, start_of, wrap
 
 
 class ArrayView:
     """A shared or global array as a kernel sees it: indexing that is checked."""
 
-    __slots__ = ("space", "address", "data", "name", "integer", "itemsize", "strides", "shape")
+    __slots__ = (
+        "space", "address", "data", "name", "integer", "itemsize", "strides", "shape", "items", "row", "low",
+        "high",
+    )  # fmt: skip
     __array_ufunc__ = None  # NumPy would read it behind the engine's back
 
     def __new__(cls, space, address, data, name):
@@ -22,6 +26,10 @@ class ArrayView:
         self.space, self.address, self.data, self.name = space, address, data, name
         self.integer = data.dtype.kind in "iub"
         self.itemsize, self.strides, self.shape = data.dtype.itemsize, data.strides, data.shape
+        # The same elements; those of a memoryview are Python's integers, and cost less.
+        self.items = memoryview(data) if self.integer else data
+        self.row = data.shape[0] if data.ndim == 1 else 0  # a short way, for one number
+        self.low, self.high = limits(data.dtype)
 
     def __repr__(self):
         return f"{self.name} at {self.address:#x}: {self.dtype}{self.shape}, strides {self.strides}"
@@ -92,7 +100,9 @@ class ArrayView:
             if type(i) is not int and not isinstance(i, np.integer):
                 return None, None
             if not -n <= i < n:
-                raise self._outside(thread, index)
+                if fits(index):
+                    raise self._outside(thread, index)
+                return self._locate(thread, tuple(map(as_int64, index)))
             address += (i if i >= 0 else i + n) * stride
         return index, int(address)
 
@@ -113,24 +123,31 @@ class ArrayView:
 
     def __getitem__(self, index):
         thread = current()
-        place, address = self._locate(thread, index)
-        if place is None:
-            return self._select(thread, index)
+        if type(index) is int and 0 <= index < self.row:
+            place, address = index, self.address + index * self.strides[0]
+        else:
+            place, address = self._locate(thread, index)
+            if place is None:
+                return self._select(thread, index)
         self.space.on_read(thread, address, self.itemsize)
-        value = self.data[place]
-        return value.item() if self.integer else value
+        return self.items[place]
 
     def __setitem__(self, index, value):
         thread = current()
-        place, address = self._locate(thread, index)
-        if place is None:
-            self._select(thread, index)._assign(value)
-            return
+        if type(index) is int and 0 <= index < self.row:
+            place, address = index, self.address + index * self.strides[0]
+        else:
+            place, address = self._locate(thread, index)
+            if place is None:
+                self._select(thread, index)._assign(value)
+                return
         if thread.shuffled:
-            thread.check_defined(value, f"{self.name}{list(place)}")
+            thread.check_defined(value, f"{self.name}{list(place) if type(place) is tuple else [place]}")
         self.space.on_write(thread, address, self.itemsize, thread.write_record())
         thread.block.progress += 1
-        self.data[place] = wrap(value, self.data.dtype) if self.integer else value
+        if self.integer and not (type(value) is int and self.low <= value <= self.high):
+            value = wrap(value, self.data.dtype)
+        self.items[place] = value
 
     def _assign(self, value):
         """One value for all elements, or an array's, each."""
@@ -261,15 +278,17 @@ class LocalArray:
 
     A list of numbers, until a part of it is taken or its elements are records: then bytes."""
 
-    __slots__ = ("shape", "dtype", "values", "convert", "row", "bytes")
+    __slots__ = ("shape", "dtype", "values", "row", "kind", "low", "high", "bytes")
     __array_ufunc__ = None
 
     def __init__(self, shape, dtype):
         self.shape = shape if isinstance(shape, tuple) else (int(shape),)
         self.dtype, self.bytes = dtype, None
-        self.values = [None] * int(np.prod(self.shape))
+        self.values = [None] * math.prod(self.shape)
         self.row = len(self.values) if len(self.shape) == 1 else 0  # a short way, for one number
-        self.convert = (lambda v: wrap(v, dtype)) if dtype.kind in "iub" else dtype.type
+        # What is stored as it is: numbers of this type, and integers only between these.
+        self.kind = int if dtype.kind in "iu" else dtype.type
+        self.low, self.high = limits(dtype)
         if dtype.names:
             self.whole()
 
@@ -313,6 +332,8 @@ class LocalArray:
             if type(i) is not int and not isinstance(i, np.integer):
                 return None
             if not -n <= i < n:
+                if not fits(index):
+                    return self._place(tuple(map(as_int64, index)))
                 raise current().fault(faults.OutOfRange, f"index {index} of a local array {shape}")
             flat = flat * n + (i if i >= 0 else i + n)
         return flat
@@ -334,5 +355,7 @@ class LocalArray:
         place = index if type(index) is int and 0 <= index < self.row else self._place(index)
         if place is None:
             self.whole()[index] = value
+        elif type(value) is self.kind and (self.low is None or self.low <= value <= self.high):
+            self.values[place] = value
         else:
-            self.values[place] = self.convert(value)
+            self.values[place] = wrap(value, self.dtype) if self.dtype.kind in "iub" else self.kind(value)

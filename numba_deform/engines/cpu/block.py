@@ -66,16 +66,17 @@ class Warp:
         self.active = {}  # (site of an activemask, group) -> the lanes that stand there
 
     def collective(self, thread, kind, mask, value):
-        site = thread.site()
         if not mask >> thread.lane & 1:
             what = f"{kind} with mask {mask:#x}, which leaves out the caller"
             raise thread.fault(faults.WarpDivergence, what)
-        entry = self.pending.setdefault(mask, [kind, site, {}, []])
-        other, first, values, parked = entry
+        entry = self.pending.get(mask)
+        if entry is None:
+            entry = self.pending[mask] = [kind, thread.site(), {}, []]
+        other, _, values, parked = entry
         if other != kind:  # they may call the same one at different places
             raise self._apart(thread, kind, mask, entry)
         values[thread.lane] = value
-        if self._complete(mask, values):
+        if len(values) == (mask & self.alive).bit_count():
             self._finish(mask, entry)
         else:
             parked.append(thread)
@@ -224,8 +225,9 @@ class Block:
         self.knows_others = False  # whether a thread has acquired from another block
         self.cluster, self.rank = None, 0  # cluster.py sets them
         self.wide = []  # the barriers of several blocks that its threads take part in
+        self.undefined = False  # whether a shuffle has made a value that is undefined
         self.events = grid.events
-        self.hub = None
+        self.hub, self.starting, self.in_turn = None, None, not grid.seed
 
     def new_component(self):
         """A new entry in every vector clock of the block."""
@@ -394,16 +396,36 @@ class Block:
                 thread.throw()
         self.copies.clear()
 
+    def next(self):
+        """The greenlet that a thread that waits hands over to: the thread that goes on now, or the hub, which
+        knows what else there is to do. The hub starts threads, too: who is started by one that is itself deep
+        in calls has fewer of them left."""
+        ready = self.ready
+        if not ready or self.copies and self.copies[0].due <= self.switches:
+            return self.hub
+        thread = ready.popleft() if self.in_turn else self.choose()
+        if thread:
+            self.grid.running = thread
+            return thread
+        self.starting = thread
+        return self.hub
+
+    def choose(self):
+        """Take one of those that are ready."""
+        if not self.in_turn:
+            self.ready.rotate(-self.rng.randrange(len(self.ready)))
+        return self.ready.popleft()
+
     def _run_threads(self):
-        launch, in_turn, copies = self.grid, not self.grid.seed, self.copies
+        launch, copies = self.grid, self.copies
         while self.live:
             while copies and copies[0].due <= self.switches:
                 self.land()
-            if self.ready:
-                if not in_turn:
-                    self.ready.rotate(-self.rng.randrange(len(self.ready)))
-                launch.running = thread = self.ready.popleft()
-                thread.switch()
+            if self.starting is not None or self.ready:
+                launch.running = self.choose() if self.starting is None else self.starting
+                self.starting = None
+                launch.running.switch()
+                thread = launch.running  # the last of those that then ran
                 if thread.dead:
                     self._exited(thread)
             elif self.spinning and self.progress != self.spun:

@@ -27,6 +27,7 @@ from .memory import GlobalMemory, Rerun
 from .names import Names, refused
 from .registers import most_registers
 from .residents import Residents
+from .schedules import to_run
 from .thread import KERNEL, raised_at
 from .typed import typed
 from .wide import WideBarrier
@@ -48,6 +49,12 @@ class Report:
     shared_bytes: int = 0
     seconds: float = 0.0
     events: list = field(default_factory=list)
+
+    def add(self, other):
+        """What other schedules of the same launch did."""
+        self.switches, self.copies = self.switches + other.switches, self.copies + other.copies
+        self.cycles = max(self.cycles, other.cycles)
+        self.shared_bytes = max(self.shared_bytes, other.shared_bytes)
 
 
 class Launch:
@@ -103,7 +110,8 @@ def simulate(
     memory.
 
     Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs
-    seeds ``seed .. seed+N-1``, each on the arguments as they were. A seed may also be the text of one
+    seeds ``seed .. seed+N-1``, each on the arguments as they were, on all cores where that pays
+    (``schedules.py``). A seed may also be the text of one
     schedule of ``explore``, such as ``"x:0:0210"``, which says itself when copies land. ``landing`` says
     when copies arrive: ``late`` (when nothing else can run), ``earliest`` (at issue), or ``random``: of the
     copies of one run some do this, some that, and others land in between, sooner or later.
@@ -129,7 +137,8 @@ def simulate(
         raise ValueError(f"seed={seed!r} is a schedule of explore, which knows no clusters")
     report = Report(blocks=grid.blocks, threads=grid.threads, schedules=schedules)
     started = time.perf_counter()
-    for number in [schedule] if schedule else range(seed, seed + schedules):
+    numbers = [schedule] if schedule else range(seed, seed + schedules)
+    for number in to_run(grid, numbers, report, landing):
         launch = grid.run(number, landing, trace, report)
     report.seconds = time.perf_counter() - started
     report.events = launch.events or []

@@ -70,8 +70,8 @@ def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=Fa
     lanes of a warp go in step from one event to the next; ``by_thread`` lets each thread go on its own,
     which is for a handful of threads. Of each block the orders are tried with one order of the others:
     those before it have ended, or wait for others; those after it run, until they end or wait, at each
-    moment of it that can make a difference. At most ``limit`` runs are made; the result says whether
-    that was all. ``timeout`` is in seconds, for one schedule. The arrays are left as one of the
+    moment of it that can make a difference. At most ``limit`` schedules are run to their end; the result
+    says whether that was all. ``timeout`` is in seconds, for one schedule. The arrays are left as one of the
     schedules leaves them.
 
     A ``try_wait`` comes back before its phase is complete, unless that only leads back to it.
@@ -103,13 +103,11 @@ def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=Fa
 def outcomes(grid, result, reduced=True):
     """Run schedule after schedule of ``grid`` and count them in ``result``; yields (seed, its fault or
     None) for each. With ``reduced=False`` every order is a schedule of its own."""
-    runs = 0
     for number in range(grid.blocks):
         search = _Search(number, result.by_thread, reduced)
         while search.left:
-            if runs == result.limit:
+            if result.schedules == result.limit:
                 return
-            runs += 1
             fault = None
             try:
                 grid.run(search, "late", False, Report())
@@ -213,13 +211,15 @@ class _Search(Schedule):
         raise _Repeated
 
     def happened(self, step, touches=()):
-        touches = step.touches if touches is not None else None
+        touches = step.touches | step.after if touches is not None else None
         number, node = len(self.steps), self.path[len(self.steps)]
         node.touches = touches
         self.steps.append(step)
         if not self.reduced:
             return
-        past, cover, races = self._races(step.actor, touches, step.awaited)
+        past, cover, races = self._races(step.actor, touches and step.touches, step.awaited)
+        if step.after:
+            past = self._races_behind(step, past, cover, races)
         self.pasts.append(past)
         known = past | 1 << number
         self.before[step.actor] = known
@@ -269,6 +269,21 @@ class _Search(Schedule):
                 cover |= behind
         return past, cover, races
 
+    def _races_behind(self, step, past, cover, races):
+        """The past of a step with what was touched behind a named barrier that it completed, for which all that
+        have arrived there were needed; adds its races."""
+        for _, thing, phase in step.woken:
+            for other, touch in self.touched.get(thing, ()):
+                if touch.kind == "arrive" and touch.phase == phase:
+                    cover |= self.pasts[other] | 1 << other
+        for other in self._conflicting(step.after):
+            behind = self.pasts[other] | 1 << other
+            past |= behind
+            if not cover >> other & 1 and other not in races:
+                races.append(other)
+                cover |= behind
+        return past
+
     def _conflicting(self, touches):
         """The numbers of earlier steps that conflict with ``touches``, the latest first."""
         if touches is None:
@@ -296,8 +311,8 @@ class _Search(Schedule):
         initials = [self.steps[k].actor for k in rest if not self.pasts[k] & bits]
         if not past & bits:
             initials.append(actor)
-        if node.todo.intersection(initials):
-            return
+        if node.todo.intersection(initials) or not node.asleep.keys().isdisjoint(initials):
+            return  # of one that is asleep, all that it leads to has been tried elsewhere
         able = [actor for actor in initials if actor in node.actors]
         if able:
             node.todo.add(able[-1])

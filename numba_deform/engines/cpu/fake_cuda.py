@@ -96,8 +96,17 @@ VECTORS = {
 }
 
 
+PRINTS = True  # not in a process whose output nobody is going to see
+
+
+class Prints(BaseException):
+    """The kernel has something to print, and this process must not."""
+
+
 def printed(*values):
     """``print`` in a kernel, which writes floats as C's ``%f``."""
+    if not PRINTS:
+        raise Prints
     print(*map(_text, values))
 
 

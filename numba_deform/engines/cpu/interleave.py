@@ -109,6 +109,7 @@ class Step:
         self.actor, self.touches = actor, set()
         self.issued = []  # the actors that its copies are
         self.woken = []  # (actors woken, the named barrier that did, its phase)
+        self.freed, self.after = set(), set()  # the threads of these, and what they then touched
         # (mbarrier, phase) where the step was nothing but waiting for it; False: something else
         self.awaited = None
 
@@ -221,7 +222,8 @@ class SteppedThread(Thread):
 
     operation, inside = None, False
     gives_up = False  # whether a try_wait comes back although its phase is not complete
-    last_look = None  # (state, progress) at the last time of many reads
+    # (state, progress) at one of the times of many reads; how many more it is kept, and in all
+    last_look, left, stride = None, 1, 1
 
     def __init__(self, run, block, tid):
         super().__init__(run, block, tid)
@@ -263,11 +265,19 @@ class SteppedThread(Thread):
         return self.looks.get(state) != view and (view != self.last_view or self.same < attempts)
 
     def many_reads(self, *waiting):
-        """Give way only if this is a poll: whoever works through much data goes on."""
+        """Give way only if this is a poll, which comes back to where it was: whoever works through much data
+        goes on. What is remembered is 1, 2, 4, .. times old (R. P. Brent), so that no circle is too long."""
         self.reads = 0
-        look, self.last_look = self.last_look, (self.state(), self.block.progress)
-        if look == self.last_look:
+        look, last = (self.state(), self.block.progress), self.last_look
+        if look == last:
             self.spin(*waiting)
+        elif last is None or last[1] != look[1]:
+            self.last_look, self.left, self.stride = look, 1, 1
+        elif self.left == 1:
+            self.stride *= 2
+            self.last_look, self.left = look, self.stride
+        else:
+            self.left -= 1
 
 
 VISIBLE = {
@@ -310,6 +320,9 @@ class SteppedBlock(Block):
         gives_up, thread.gives_up = thread.gives_up, False
         return gives_up
 
+    def next(self):
+        return self.hub  # where the schedule is asked
+
     def launch_copy(self, copy, deliver):
         copy.deliver = deliver
         self.grid.copies_issued += copy.size > 0
@@ -331,10 +344,12 @@ class SteppedBlock(Block):
             self.uses[barrier.number] = use + 1
             actors = {self.actor_of(t) for t in barrier.parked}
             self.step.woken.append((actors, ("named", barrier.number), use))
+            self.step.freed.update(barrier.parked)
         return complete
 
     def _exited(self, thread):
-        self.step.touches.add(Touch(("exits",), "exit"))
+        freed = thread in self.step.freed
+        (self.step.after if freed else self.step.touches).add(Touch(("exits",), "exit"))
         super()._exited(thread)
 
     def actor_of(self, thread):

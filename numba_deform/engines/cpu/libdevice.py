@@ -16,6 +16,7 @@ from numba.np.numpy_support import as_dtype
 
 from ...device.half2 import fused
 from .functions import FUNCTIONS, brev, clz, popc
+from .numbers import float32
 from .values import Unsupported, wrap
 
 W32, W64 = (1 << 32) - 1, (1 << 64) - 1
@@ -194,15 +195,31 @@ def _model(name):
     return FLOATS.get(base) or FLOATS.get(base.removesuffix("f"))
 
 
+def floorf(x):
+    x = float(float32(x))
+    return float32(x // 1.0 if math.isfinite(x) else x)
+
+
+def fminf(a, b):
+    a, b = _f32(a), _f32(b)
+    return a if a < b else b if b < a else np.fmin(a, b)
+
+
+def fmaxf(a, b):
+    a, b = _f32(a), _f32(b)
+    return a if a > b else b if b > a else np.fmax(a, b)
+
+
+def _f32(x):
+    return x if type(x) is np.float32 else float32(x)
+
+
 class Libdevice:
     """Stands for ``cuda.libdevice``: functions that take and return the types of Numba's table."""
 
     # Those that kernels call most, without detours.
-    floorf = staticmethod(lambda x: np.floor(np.float32(x)))
     fabsf = staticmethod(lambda x: abs(np.float32(x)))
-    fminf = staticmethod(lambda a, b: np.fmin(np.float32(a), np.float32(b)))
-    fmaxf = staticmethod(lambda a, b: np.fmax(np.float32(a), np.float32(b)))
-    fmaf = staticmethod(fmaf)
+    floorf, fminf, fmaxf, fmaf = map(staticmethod, (floorf, fminf, fmaxf, fmaf))
 
     def __getattr__(self, name):
         model = _model(name) if f"__nv_{name}" in functions else None

@@ -25,7 +25,7 @@ from .records import (
     stretches,
     writers,
 )
-from .space import MANY_READS, Space
+from .space import Space
 from .values import bounds_of
 from .verdicts import bad_scope, verb_of
 
@@ -56,7 +56,7 @@ class SharedMemory(Space):
         self.ranges = []  # (start, stop, name)
         # Poison: NaN as a float of any kind. The size is fixed, since views of it are handed out.
         self.data = bytearray(b"\xff" * (self.dynamic_start + dynamic_bytes))
-        self.bytes = memoryview(self.data)
+        self.words_of(self.data)
 
     def array(self, thread, site, name, shape, dtype, alignment):
         """The array that one ``cuda.shared.array`` call makes: the same one for the whole block."""
@@ -154,8 +154,8 @@ class Region(Space):
         # The bytes by address: of several arrays none need hold them all.
         content = np.frombuffer((ctypes.c_ubyte * self.size).from_address(self.base), np.uint8)
         content.flags.writeable = any(array.writeable for array in arrays)
-        self.bytes = memoryview(content)
-        self.traced = self.was_read = False
+        self.words_of(content)
+        self.traced, self.watched, self.was_read = False, True, False
         self.narrow = False  # whether an atomic of scope cta has been here
         self.read_only = []  # of each byte (thread number, site, block) of a read through that path, or None
         if self.size <= self.ALWAYS or self.base in traces:
@@ -167,7 +167,7 @@ class Region(Space):
         if self.was_read:
             self.traces.add(self.base)
             raise Rerun
-        self.traced = True
+        self.traced, self.watched = True, self.bytes.readonly
         self.written = [INITIAL] * self.size
         self.read_by = [None] * self.size
 
@@ -176,16 +176,7 @@ class Region(Space):
         arrays = self.arrays
         return len(arrays) == 1 or any(a.start <= address and address + size <= a.stop for a in arrays)
 
-    def on_read(self, thread, address, size):
-        if self.traced:
-            super().on_read(thread, address, size)
-        else:
-            self.was_read = True
-            thread.reads += 1
-            if thread.reads > MANY_READS:
-                thread.many_reads("spin", self, address)
-
-    def on_write(self, thread, address, size, record):
+    def before_write(self, thread, address, size, record):
         if self.bytes.readonly:
             name = self.name_of(address)
             raise thread.fault(faults.ReadOnlyWrite, f"writes {name}", name)
@@ -194,7 +185,6 @@ class Region(Space):
             self._check_not_read_only(thread, address, size, record)
         if record.atomic:
             self._check_scope(thread, address, size, record.wide, writes=True)
-        super().on_write(thread, address, size, record)
 
     def on_reduction(self, thread, address, size, done):
         """A reduction by the copy engine, an atomic of every element; ``done``: what makes a Write of it."""
@@ -233,15 +223,17 @@ class Region(Space):
 
     def on_read_only(self, thread, address, size):
         """A load through the read-only path: nobody may write the bytes during the whole kernel."""
+        if not self.traced:
+            return
         a = address - self.base
-        for w in dict.fromkeys(self.written[a : a + size]):  # none where there are no records
+        for w in dict.fromkeys(self.written[a : a + size]):
             if w is not INITIAL:
                 name = self.name_of(address)
                 what = f"reads {name} through the read-only path; {thread.describe(w)} wrote it at "
                 raise thread.fault(faults.NotReadOnly, what + thread.at(w.site), name)
-        if self.traced:
-            self.read_only = self.read_only or [None] * self.size
-            self.read_only[a : a + size] = [(thread.tid, thread.here(), thread.block)] * size
+        if not self.read_only:
+            self.read_only, self.watched = [None] * self.size, True
+        self.read_only[a : a + size] = [(thread.tid, thread.here(), thread.block)] * size
 
     def _check_not_read_only(self, thread, address, size, record):
         a = address - self.base

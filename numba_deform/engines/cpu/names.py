@@ -1,8 +1,10 @@
 """What the names of a kernel stand for on the CPU engine: modules, number types, functions."""
 
+import functools
 import types as python
 
 import numpy as np
+from greenlet import getcurrent
 from numba import cuda, types
 from numba.core.errors import NumbaNotImplementedError
 from numba.cuda import cg, libdevice
@@ -54,6 +56,13 @@ class Module:
         return value
 
 
+@functools.cache
+def _inside(model):
+    """An intrinsic's model for where it is certain that a thread of the engine runs it."""
+    scope = model.__globals__ | {"cpu": getcurrent}
+    return python.FunctionType(model.__code__, scope, model.__name__, model.__defaults__, model.__closure__)
+
+
 class Names:
     """What stands for the values of a kernel's names in one launch, whose ``numba.cuda`` is ``fake``."""
 
@@ -63,7 +72,7 @@ class Names:
 
     def replace(self, value):
         if isinstance(value, Intrinsic):
-            return value.model
+            return _inside(value.model)
         if isinstance(value, (types.Number, types.Boolean)):
             if value not in self.casts:
                 try:

@@ -9,6 +9,8 @@ like any other: (barrier, phase). The bookkeeping per byte follows FastTrack (Fl
 PLDI 2009): the last write, and the reads since.
 """
 
+from itertools import groupby
+
 NEVER = 1 << 30  # a clock no thread can have seen
 
 
@@ -153,10 +155,18 @@ def writers(record):
 
 def stretches(entries):
     """(start, stop, entry) for each stretch of one and the same entry in a list."""
+    if entries and entries.count(entries[0]) == len(entries):
+        yield 0, len(entries), entries[0]
+        return
     start = 0
-    while start < len(entries):
-        entry, stop = entries[start], start + 1
-        while stop < len(entries) and entries[stop] is entry:
-            stop += 1
+    for entry, same in groupby(entries):
+        stop = start + sum(1 for _ in same)
         yield start, stop, entry
         start = stop
+
+
+def different(entries):
+    """Each entry of a list once: there are many, and they come in stretches."""
+    if entries and entries.count(entries[0]) == len(entries):
+        return entries[:1]
+    return {id(entry): entry for entry, _ in groupby(entries)}.values()

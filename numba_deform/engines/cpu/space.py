@@ -17,6 +17,7 @@ from .records import (
     WIDE,
     Ended,
     ManyReads,
+    different,
     readers,
     stretches,
     writers,
@@ -30,54 +31,83 @@ MANY_READS = 100  # after so many reads in a row a thread may be polling: others
 class Space:
     """One range of addresses with its records; ``base`` is the address of record 0.
 
-    ``flags`` holds what release operations have published: address -> Flag.
+    ``flags`` holds what release operations have published: address -> Flag. ``traced``: whether it has
+    records; ``watched``: whether a write needs more than a look at them (``before_write``).
     """
+
+    traced, watched = True, False
 
     def __init__(self, base):
         self.base, self.written, self.read_by, self.flags = base, [], [], {}
+        self.words = None
+
+    def words_of(self, content):
+        """Set ``bytes``, and ``words``: the same as 32-bit words; None where addresses that are multiples of 4
+        have other offsets."""
+        self.bytes = memoryview(content)
+        whole = len(self.bytes) // 4 * 4
+        self.words = self.bytes[:whole].cast("I") if self.base % 4 == 0 else None
 
     # The checks. Each raises a SimFault or leaves its record.
     def on_read(self, thread, address, size):
         thread.reads += 1
         if thread.reads > MANY_READS:
             thread.many_reads("spin", self, address)
+        if not self.traced:
+            self.was_read = True
+            return
         a = address - self.base
-        tid = thread.tid
-        records = self.written[a : a + size]
+        b = a + size
+        tid, block = thread.tid, thread.block
+        records = self.written[a:b]
         w = records[0] if records else OUTSIDE
-        if (
-            records.count(w) != size
-            or w.block is not thread.block
-            or (w.owner != tid and thread.seen[w.owner] < w.clock)
-            or w.atomic
+        if records.count(w) != size or w is not INITIAL and (
+            w.block is not block or (w.owner != tid and thread.seen[w.owner] < w.clock) or w.atomic
         ):
             self._check_read(thread, records, address, size)
-        reads = self.read_by[a : a + size]
+        reads = self.read_by[a:b]
         r = reads[0]
-        if (
-            type(r) is tuple
-            and r[OWNER] == tid
-            and r[CLOCK] == thread.clock
-            and r[BLOCK] is thread.block
-            and not r[ATOMIC]
-            and reads.count(r) == size
-        ):
-            return  # this thread has been here before
-        reader = (tid, thread.clock, tid, thread.here(), thread.block, False)
-        if reads.count(r) != size:
-            self._add_to_all(thread, a, reads, reader)  # rare: accesses of different sizes
+        if reads.count(r) != size:  # rare: accesses of different sizes
+            self._add_to_all(thread, a, reads, thread.reader())
         elif r is None:
-            self.read_by[a : a + size] = [reader] * size
-        else:
-            self._add_reader(thread, a, size, r, reader)
+            self.read_by[a:b] = [thread.reader()] * size
+        elif type(r) is ManyReads and r.lo == a and r.hi == b:
+            r.by[thread.ordinary] = thread.reader()
+        elif type(r) is not tuple or r[OWNER] != tid or r[BLOCK] is not block or r[ATOMIC]:
+            self._add_reader(thread, a, size, r, thread.reader())
+        elif r[CLOCK] != thread.clock:  # else this thread has been here before
+            self.read_by[a:b] = [thread.reader()] * size
 
     def on_write(self, thread, address, size, record):
         """``record`` is left on the bytes; all earlier accesses must be ordered before ``thread``."""
+        if self.watched or record.atomic:
+            self.before_write(thread, address, size, record)
         a = address - self.base
-        records = self.written[a : a + size]
+        b = a + size
+        records = self.written[a:b]
         if len(records) < size:
             records.append(OUTSIDE)
-        for w in (records[0],) if records.count(records[0]) == size else dict.fromkeys(records):
+        w, block = records[0], thread.block
+        if not (
+            records.count(w) == size
+            and (w is UNWRITTEN or w is INITIAL or w.block is block and thread.seen[w.owner] >= w.clock)
+            and not (w.atomic or record.atomic)
+        ):
+            self._check_written(thread, records, address, size, record)
+        reads = self.read_by[a:b]
+        entry = reads[0]
+        if entry is not None or reads.count(None) != size:
+            for entry in different(reads):
+                self._check_overwrite(thread, entry, address, record)
+            if not record.atomic:  # one that is has to be ordered after no atomic reader
+                self.read_by[a:b] = [None] * size
+        self.written[a:b] = [record] * size
+
+    def before_write(self, thread, address, size, record):
+        """What a kind of memory has to say to a write first."""
+
+    def _check_written(self, thread, records, address, size, record):
+        for w in different(records):
             if w is UNWRITTEN:
                 continue
             if w.atomic and record.atomic:
@@ -89,20 +119,15 @@ class Space:
                     record.under += (w,)
             if unseen and not _ended_before(thread, unseen):
                 raise bad_write(self, thread, unseen, address, size, record)
-        reads = self.read_by[a : a + size]
-        entry = reads[0]
-        if reads.count(entry) == size:
-            different = () if entry is None else (entry,)
-        else:
-            different = dict(zip(map(id, reads), reads, strict=True)).values()
-        for entry in different:
-            for r in readers(entry):
-                if not (r[ATOMIC] and record.atomic) and not self._saw_reader(thread, r):
-                    late = {x[TID] for x in readers(entry) if not self._saw_reader(thread, x)}
-                    raise bad_overwrite(self, thread, r, sorted(late), address, record)
-        self.written[a : a + size] = [record] * size
-        if not record.atomic:  # one that is has to be ordered after no atomic reader
-            self.read_by[a : a + size] = [None] * size
+
+    def _check_overwrite(self, thread, entry, address, record):
+        block, seen = thread.block, thread.seen
+        for r in readers(entry):
+            if r[BLOCK] is block and seen[r[OWNER]] >= r[CLOCK] or r[ATOMIC] and record.atomic:
+                continue
+            if not self._saw_reader(thread, r):
+                late = {x[TID] for x in readers(entry) if not self._saw_reader(thread, x)}
+                raise bad_overwrite(self, thread, r, sorted(late), address, record)
 
     def on_copy_read(self, thread, address, size, owner, clock, block=None):
         """A copy that ``thread`` issues reads these bytes until the epoch (owner, clock), of ``block`` if not
@@ -136,8 +161,10 @@ class Space:
 
     def _unseen(self, thread, w):
         """The write that ``w`` stands for and nothing orders before ``thread``, or None."""
+        if not w.atomic:
+            return None if self.sees(thread, w) else w
         late = [each for each in writers(w) if not self.sees(thread, each)]
-        if late and w.atomic:
+        if late:
             met = [(a, b) for reader, a, b in w.seen.values() if self._saw_reader(thread, reader)]
             late = [each for each in late if not any(a <= each.number <= b for a, b in met)]
         return late[0] if late else None

@@ -8,6 +8,7 @@ import functools
 import linecache
 import math
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 from greenlet import GreenletExit, greenlet
@@ -17,10 +18,10 @@ from . import matrix
 from .costs import COST
 from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renamed
 from .mbarrier import MAX_COUNT, phase_of
-from .records import UNWRITTEN, AtomicWrite, Write
+from .records import CLOCK, SITE, UNWRITTEN, AtomicWrite, Write
 from .reductions import combine
 from .space import MANY_READS
-from .values import WORD, is_undefined, pack, undefined, unpack
+from .values import WORD, is_undefined, put, undefined, unpack
 from .verdicts import bad_read, too_early
 
 maximum = np.maximum
@@ -29,6 +30,7 @@ FLAG = "touches the flag of"  # in reports
 POLICIES = {"evict_first": 0x12 << 56, "evict_last": 0x14 << 56, "evict_normal": 0x16 << 56,
             "evict_unchanged": 0x10 << 56}  # fmt: skip
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
+NOWHERE = SimpleNamespace(base=0, stop=0)
 
 
 @functools.lru_cache(4096)
@@ -100,6 +102,12 @@ class Thread(greenlet):
         super().__init__(run)
         self.block, self.tid = block, tid
         self.warp, self.lane = tid >> 5, tid & 31
+        self.mates = block.warps[self.warp]
+        self.shared = block.shared
+        self.source = self.target = NOWHERE  # the arrays in global memory that it has read, and written, last
+        self.ordinary = block, tid, False  # its key in ManyReads
+        # Its records of late, by offset in the code: most come again before the clock moves on.
+        self.readers, self.writes = {}, {}
         self.clock = 1
         self.time = 0.0
         self.waiting = None  # (kind, object, parity, mask or address) of the last wait
@@ -179,15 +187,34 @@ class Thread(greenlet):
             return f"thread {tid} of block {block.index}"
         return "this thread" if tid == self.tid else f"thread {tid}"
 
+    def reader(self):
+        """The record of a read, which stands at the same depth above the kernel as in ``here``."""
+        frame = sys._getframe(3)
+        while KERNEL not in frame.f_globals:
+            frame = frame.f_back
+        offset, code = frame.f_lasti, frame.f_code
+        reader = self.readers.get(offset)
+        if reader is None or reader[CLOCK] != self.clock or reader[SITE][0] is not code:
+            reader = self.readers[offset] = (self.tid, self.clock, self.tid, (code, offset), self.block, False)
+        return reader
+
     def write_record(self):
-        return Write(self.tid, self.clock, self.tid, self.here(), self.block)
+        """The record of a write, by a method that an intrinsic or an array calls."""
+        frame = sys._getframe(2)
+        while KERNEL not in frame.f_globals:
+            frame = frame.f_back
+        offset, code = frame.f_lasti, frame.f_code
+        write = self.writes.get(offset)
+        if write is None or write.clock != self.clock or write.site[0] is not code:
+            write = self.writes[offset] = Write(self.tid, self.clock, self.tid, (code, offset), self.block)
+        return write
 
     def park(self, kind, what, detail=None):
         self.waiting = (kind, what, detail)
         self.reads = 0
         block = self.block
         block.switches += 1
-        block.hub.switch()
+        block.next().switch()
 
     def spin(self, kind="spin", what=None, detail=None):
         """Give way because this thread polls; it runs again when something may have changed."""
@@ -207,7 +234,7 @@ class Thread(greenlet):
     def _locate(self, space, address, size, verb):
         """(memory, address) of ``size`` bytes that are accessed, which lie on a multiple of ``size``."""
         if space == "shared":
-            memory, address = self.block.shared, address & WORD
+            memory, address = self.shared, address & WORD
         else:
             address = int(address)
             memory = self.block.globals.find(self, address, size, verb)
@@ -218,27 +245,47 @@ class Thread(greenlet):
         return memory, address
 
     def load(self, space, address, size, words, read_only=False):
-        region, address = self._locate(space, address, size, "reads")
-        self.time += COST.shared_access if space == "shared" else COST.global_access
-        if read_only:
-            region.on_read_only(self, address, size)
+        if space == "shared":
+            region, address = self.shared, address & WORD
+            self.time += COST.shared_access
+            if address % size:
+                self._locate(space, address, size, "reads")
+        else:
+            region = self.source
+            if address < region.base or address + size > region.stop or address % size:
+                region, address = self._locate(space, address, size, "reads")
+                self.source = region if len(region.arrays) == 1 else NOWHERE
+            self.time += COST.global_access
+            if read_only and region.traced:
+                region.on_read_only(self, address, size)
         region.on_read(self, address, size)
+        if size == 4 and region.words:
+            return region.words[address - region.base >> 2]
         return unpack(region.bytes, address - region.base, size, words)
 
     def store(self, space, address, words):
         size = 4 * len(words)
-        region, address = self._locate(space, address, size, "writes")
+        if space == "shared":
+            region, address = self.shared, address & WORD
+            self.time += COST.shared_access
+            if address % size:
+                self._locate(space, address, size, "writes")
+        else:
+            region = self.target
+            if address < region.base or address + size > region.stop or address % size:
+                region, address = self._locate(space, address, size, "writes")
+                self.target = region if len(region.arrays) == 1 else NOWHERE
+            self.time += COST.global_access
         if self.shuffled:
             for word in words:
                 self.check_defined(word, region.name_of(address))
-        self.time += COST.shared_access if space == "shared" else COST.global_access
         region.on_write(self, address, size, self.write_record())
-        self._set(region, address, words)
+        self.block.progress += 1
+        put(region.bytes, address - region.base, words)
 
     def _set(self, region, address, words):
         self.block.progress += 1
-        offset = address - region.base
-        region.bytes[offset : offset + 4 * len(words)] = pack(words)
+        put(region.bytes, address - region.base, words)
 
     # --- flags and fences -----------------------------------------------------------------------
     # ``wide``: of gpu scope or a wider one, else of scope cta, which orders nothing between blocks.
@@ -522,11 +569,13 @@ class Thread(greenlet):
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the
         value is stored."""
-        values, source = self.collective(kind, mask, value), int(source) & 31
+        values, source = self.mates.collective(self, kind, int(mask) & WORD, value), int(source) & 31
         other = 32 * self.warp + source
         if source in values:
-            self.shuffled = self.shuffled or self.block.threads[other].shuffled
+            if self.block.undefined:
+                self.shuffled = self.shuffled or self.block.threads[other].shuffled
             return values[source]
+        self.block.undefined = True
         why = "has exited" if other < self.block.size else "does not exist"
         why = why if mask >> source & 1 else f"is not in mask {mask:#x}"
         self.shuffled = f"a shuffle at {self.at(self.site())} reads lane {source}, which {why}"
@@ -559,7 +608,7 @@ class Thread(greenlet):
         return int(self.lane == min(self.collective("elect", mask, None)))
 
     def collective(self, kind, mask, value):
-        return self.block.warps[self.warp].collective(self, kind, int(mask) & WORD, value)
+        return self.mates.collective(self, kind, int(mask) & WORD, value)
 
     def named_barrier(self, number, threads, wait):
         self.block.named_barrier(self, number, threads, wait)

@@ -32,6 +32,7 @@ HELPED = {ast.Div: "divide", ast.FloorDiv: "floor_divide", ast.Mod: "remainder",
           ast.LShift: "shift_left", ast.RShift: "shift_right"}  # fmt: skip
 BITS = (cuda.popc, cuda.clz, cuda.brev)  # are told how many bits their operand has
 TEMPORARY = "__value"
+WHOLE = (1 << 64) - 1
 
 
 class Typed:
@@ -68,6 +69,22 @@ def kind_of(kind):
     if kind == types.float64:
         return float
     return numbers.SCALARS.get(str(kind))
+
+
+def marked(node, inner, mask):
+    """``node``, which is ``inner`` modulo ``mask`` + 1."""
+    node.inner = inner, mask
+    return node
+
+
+def within(node, mask):
+    """What may stand for ``node`` where only its value modulo ``mask`` + 1 matters: sums, differences and
+    products need not be wrapped on the way."""
+    while getattr(node, "inner", (None, 0))[1] >= mask:
+        node = node.inner[0]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        node.left, node.right = within(node.left, mask), within(node.right, mask)
+    return node
 
 
 class _Writer(ast.NodeTransformer):
@@ -203,8 +220,9 @@ class _Writer(ast.NodeTransformer):
             return node
         if kind == types.boolean:
             return self.name_call(kind, node)
+        node = within(node, high - low)
         if low == 0:
-            return ast.BinOp(node, ast.BitAnd(), ast.Constant(high))
+            return marked(ast.BinOp(node, ast.BitAnd(), ast.Constant(high)), node, high - low)
         if isinstance(node, ast.Name):
             value, again = node, node
         else:
@@ -215,7 +233,7 @@ class _Writer(ast.NodeTransformer):
             ast.BinOp(ast.BinOp(again, ast.Sub(), ast.Constant(low)), ast.BitAnd(), ast.Constant(high - low)),
             ast.Add(), ast.Constant(low),
         )  # fmt: skip
-        return ast.IfExp(inside, again, folded)
+        return marked(ast.IfExp(inside, again, folded), node, high - low)
 
     # --- expressions ------------------------------------------------------------------------------------
     def visit_Name(self, node):
@@ -398,6 +416,19 @@ class _Writer(ast.NodeTransformer):
         if not found or len(found[0].items) != len(node.elts):
             return self.generic_visit(node)
         node.elts = [self.value(e, [f.items[i] for f in found]) for i, e in enumerate(node.elts)]
+        return node
+
+    def visit_Subscript(self, node):
+        array, index = self.type_at(node.value), self.type_at(node.slice)
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        kinds = [self.type_at(part) for part in parts]
+        node = self.generic_visit(node)
+        if isinstance(array, types.Array):  # an array takes what is too large modulo 2^64
+            if index == types.int64:
+                node.slice = within(node.slice, WHOLE)
+            elif isinstance(node.slice, ast.Tuple):
+                pairs = zip(node.slice.elts, kinds, strict=True)
+                node.slice.elts = [within(part, WHOLE) if k == types.int64 else part for part, k in pairs]
         return node
 
     # --- statements -------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Numbers as a GPU stores them: types by name, integers that wrap, words of a buffer."""
 
+import functools
 import struct
 
 import numpy as np
@@ -7,6 +8,8 @@ from numba.np.numpy_support import as_dtype
 
 WORD = 0xFFFFFFFF
 _FORMATS = {(4, 1): "<I", (8, 2): "<II", (16, 4): "<IIII", (2, 1): "<H"}
+_UNPACK = {shape: struct.Struct(text).unpack_from for shape, text in _FORMATS.items()}
+_PACK = [struct.Struct(f"<{n}I").pack_into for n in range(5)]
 
 
 class Unsupported(AttributeError):
@@ -36,6 +39,25 @@ def bounds_of(array):
     return first, last + array.itemsize
 
 
+def fits(index):
+    """Whether the numbers of an index are 64 bits wide; else they are meant modulo 2^64."""
+    return all(-(1 << 63) <= i < 1 << 63 for i in index)
+
+
+def as_int64(i):
+    return (i + (1 << 63) & (1 << 64) - 1) - (1 << 63)
+
+
+@functools.cache
+def limits(dtype):
+    """(lowest, highest) number of an integer type; (None, None) of another."""
+    if dtype.kind not in "iu":
+        return None, None
+    bits = 8 * dtype.itemsize
+    low = -(1 << bits - 1) if dtype.kind == "i" else 0
+    return low, low + (1 << bits) - 1
+
+
 def wrap(value, dtype):
     """A number as an integer ``dtype`` stores it; a float as the GPU converts it: toward zero, clamped,
     NaN to 0."""
@@ -46,8 +68,9 @@ def wrap(value, dtype):
         if type(value) is Undefined:
             return value
         if isinstance(value, (float, np.floating)):
-            low = -(1 << (bits - 1)) if dtype.kind == "i" else 0
-            value = 0 if value != value else min(max(value, low), low + (1 << bits) - 1)
+            low, high = limits(dtype)
+            value = float(value)
+            value = 0 if value != value else min(max(value, low), high)
         value = int(value)
     value &= (1 << bits) - 1
     return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
@@ -92,10 +115,13 @@ def is_undefined(value):
 
 def unpack(buffer, offset, size, words):
     """The word at ``offset``, or the tuple of words: ``size`` bytes in all."""
-    values = struct.unpack_from(_FORMATS[size, words], buffer, offset)
+    values = _UNPACK[size, words](buffer, offset)
     return values[0] if words == 1 else values
 
 
-def pack(words):
-    """32-bit words as bytes."""
-    return b"".join((int(w) & WORD).to_bytes(4, "little") for w in words)
+def put(buffer, offset, words):
+    """Write up to four 32-bit words to ``offset``."""
+    try:
+        _PACK[len(words)](buffer, offset, *words)
+    except struct.error:  # what is no such word, modulo 2^32
+        _PACK[len(words)](buffer, offset, *[int(w) & WORD for w in words])

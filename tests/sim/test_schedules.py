@@ -1,0 +1,115 @@
+"""Schedules in processes of their own: what comes of them is what comes of running them in turn."""
+
+import multiprocessing
+import threading
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from numba_deform.engines import faults
+from numba_deform.engines.cpu import schedules, simulate
+
+
+def sums(data, out, seen):
+    """Adds up what the threads have, in the order in which they come."""
+    i = cuda.threadIdx.x
+    before = cuda.atomic.add(out, 0, data[i])
+    cuda.atomic.exch(seen, i, before)
+
+
+def late_writer(data, out, seen):
+    """A race in those orders only in which thread 33 comes before thread 0."""
+    i = cuda.threadIdx.x
+    if i == 33 and cuda.atomic.add(out, 0, 1) == 0:
+        seen[0] = 1
+    if i == 0 and cuda.atomic.add(out, 0, 1) == 1:
+        seen[0] = 2
+
+
+def talker(data, out, seen):
+    if cuda.threadIdx.x == 7:
+        print("seven", cuda.atomic.add(out, 0, data[1]))
+
+
+def made():
+    return np.arange(64, dtype=np.int32), np.zeros(1, np.int32), np.zeros(64, np.int32)
+
+
+@pytest.fixture
+def others(monkeypatch):
+    """How many schedules have ended in other processes."""
+    taken = []
+    monkeypatch.setattr(schedules, "_idle_cores", lambda: 2)
+    monkeypatch.setattr(schedules, "PAYS", 0)
+    plain = schedules._Pool.start
+
+    def start(pool, numbers):
+        taken.extend(numbers)
+        return plain(pool, numbers)
+
+    monkeypatch.setattr(schedules._Pool, "start", start)
+    return taken
+
+
+def in_turn(kernel, **options):
+    """(arguments, report or fault) of the same schedules one by one."""
+    args = made()
+    try:
+        return args, simulate(kernel, 1, 64, args, **options)
+    except faults.SimFault as fault:
+        return args, fault
+
+
+def same(a, b):
+    assert all(np.array_equal(x, y) for x, y in zip(a[0], b[0], strict=True))
+    fields = ("switches", "copies", "cycles", "shared_bytes", "schedules", "events")
+    assert all(getattr(a[1], name) == getattr(b[1], name) for name in fields)
+
+
+def test_arrays_and_totals(others, monkeypatch):
+    apart = in_turn(sums, schedules=6, seed=3, trace=True)
+    assert others == [4, 5, 6, 7]  # the first and the last one are run here
+    monkeypatch.setattr(schedules, "PAYS", float("inf"))
+    same(apart, in_turn(sums, schedules=6, seed=3, trace=True))
+    assert len(others) == 4
+
+
+def test_the_first_fault_in_order(others, monkeypatch):
+    apart, fault = in_turn(late_writer, schedules=40)
+    assert type(fault) is faults.DataRace and fault.seed > 0
+    monkeypatch.setattr(schedules, "PAYS", float("inf"))
+    alone, again = in_turn(late_writer, schedules=40)
+    assert (fault.seed, str(fault)) == (again.seed, str(again)) and others
+    assert all(np.array_equal(x, y) for x, y in zip(apart, alone, strict=True))
+
+
+def test_what_a_kernel_prints_comes_in_order(others, capfd):
+    in_turn(talker, schedules=5)
+    assert capfd.readouterr().out == "seven 0\n" * 5 and others == [1, 2, 3]
+
+
+def test_a_process_that_dies(others, monkeypatch):
+    monkeypatch.setattr(schedules, "_one", dies)
+    apart = in_turn(sums, schedules=5)
+    monkeypatch.setattr(schedules, "PAYS", float("inf"))
+    same(apart, in_turn(sums, schedules=5))
+    assert others == [1, 2, 3]
+
+
+def dies(number):
+    multiprocessing.process.os._exit(3)
+
+
+def test_where_no_process_may_start(others, tmp_path):
+    """Another thread could hold a lock for ever in a copy; memory of a file would be written by several."""
+    shared = np.memmap(tmp_path / "out", np.int32, "w+", shape=1)
+    data, _, seen = made()
+    simulate(sums, 1, 64, (data, shared, seen), schedules=4)
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    in_turn(sums, schedules=4)
+    stop.set()
+    thread.join()
+    assert others == []
