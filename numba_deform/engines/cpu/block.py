@@ -28,8 +28,9 @@ from .mbarrier import Barriers
 from .memory import SharedMemory
 from .records import Copy
 from .registers import RegisterPool
+from .sites import describe_site, indentation, line_of, place, same_line
 from .space import Space
-from .thread import Thread, describe_site, indentation, line_of, place, same_line
+from .thread import Thread
 from .verdicts import explain_copy
 from .wide import WideBarrier
 

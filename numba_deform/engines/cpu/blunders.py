@@ -6,7 +6,7 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from .. import faults
-from .thread import KERNEL, describe_site, raised_at
+from .sites import KERNEL, describe_site, raised_at
 
 ENGINES = Path(__file__).parents[1]
 DEVICE = ENGINES.parent / "device"

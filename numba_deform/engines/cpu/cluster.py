@@ -15,7 +15,7 @@ from .knowledge import STARTED, covers, merged
 from .mbarrier import MAX_COUNT
 from .memory import SharedMemory
 from .records import BLOCK, CLOCK, OWNER, UNWRITTEN, AtomicWrite, Copy, Write
-from .values import WORD, pack, unpack
+from .values import WORD, put, unpack
 from .wide import WideBarrier
 
 RANK = 24  # the first bit of a rank in an address
@@ -151,7 +151,7 @@ class Cluster:
         memory, place = self._locate(thread, address, 4, "writes")
         thread.check_defined(word, memory.name_of(place))
         memory.on_write(thread, place, 4, thread.write_record())
-        memory.bytes[place : place + 4] = pack((word,))
+        put(memory.bytes, place, (word,))
         self._changed(thread, memory.block)
 
     @staticmethod

@@ -28,7 +28,7 @@ from .names import Names, refused
 from .registers import most_registers
 from .residents import Residents
 from .schedules import to_run
-from .thread import KERNEL, raised_at
+from .sites import KERNEL, raised_at
 from .typed import typed
 from .wide import WideBarrier
 

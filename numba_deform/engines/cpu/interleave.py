@@ -20,7 +20,8 @@ from typing import NamedTuple
 from .block import LIVELOCK_STATES, Block
 from .mbarrier import phase_of
 from .memory import Rerun
-from .thread import FLAG, KERNEL, Thread
+from .sites import KERNEL
+from .thread import FLAG, Thread
 from .values import WORD
 
 ANOTHER = "seed: the schedule is of another kernel"

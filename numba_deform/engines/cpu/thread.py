@@ -3,9 +3,6 @@
 The methods without an underscore are the engine's side of the intrinsics in ``numba_deform/device``.
 """
 
-import dis
-import functools
-import linecache
 import math
 import sys
 from types import SimpleNamespace
@@ -20,6 +17,7 @@ from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renam
 from .mbarrier import MAX_COUNT, phase_of
 from .records import CLOCK, SITE, UNWRITTEN, AtomicWrite, Write
 from .reductions import combine
+from .sites import KERNEL, describe_site, place, result_used
 from .space import MANY_READS
 from .values import WORD, is_undefined, put, undefined, unpack
 from .verdicts import bad_read, too_early
@@ -29,64 +27,11 @@ FLAG = "touches the flag of"  # in reports
 # Cache policies by priority, as ptxas makes them for sm_90; bits 52 to 55 hold the fraction.
 POLICIES = {"evict_first": 0x12 << 56, "evict_last": 0x14 << 56, "evict_normal": 0x16 << 56,
             "evict_unchanged": 0x10 << 56}  # fmt: skip
-KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 NOWHERE = SimpleNamespace(base=0, stop=0)
 
 
-@functools.lru_cache(4096)
-def result_used(site):
-    """Whether the kernel does something with what the call there returns."""
-    code, offset = site
-    rest = (i.opname for i in dis.get_instructions(code) if i.offset > offset)
-    return next(rest, "") != "POP_TOP"
-
-
-@functools.lru_cache(4096)
-def line_of(site):
-    """The source line of a call site (code, offset); offsets are what frames hand out cheaply."""
-    code, offset = site
-    line = code.co_firstlineno
-    for start, _, number in code.co_lines():
-        if start > offset:
-            break
-        line = number or line
-    return line
-
-
-def raised_at(error):
-    """The call site in the kernel that an exception came through last; None without one."""
-    site, entry = None, error.__traceback__
-    while entry is not None:
-        if KERNEL in entry.tb_frame.f_globals:
-            site = entry.tb_frame.f_code, entry.tb_lasti
-        entry = entry.tb_next
-    return site
-
-
-def describe_site(site):
-    """``file:line`` of a call site."""
-    if site is None:
-        return "?"
-    return f"{site[0].co_filename.rpartition('/')[2]}:{line_of(site)}"
-
-
-def place(site):
-    """(``file:line`` with the full path, that source line) of a call site; (None, None) of None."""
-    if site is None:
-        return None, None
-    file, line = site[0].co_filename, line_of(site)
-    return f"{file}:{line}", linecache.getline(file, line).strip()
-
-
-def indentation(site):
-    """How far the line of a call site is indented."""
-    line = linecache.getline(site[0].co_filename, line_of(site))
-    return len(line) - len(line.lstrip())
-
-
-def same_line(a, b):
-    """Whether two call sites stand on one source line."""
-    return a == b or describe_site(a) == describe_site(b)
+def _bytes_of(word):
+    return (int(word) & WORD).to_bytes(4, "little")
 
 
 def _engine_does(name):
@@ -397,10 +342,10 @@ class Thread(greenlet):
         self._locate("global", address, 4 * len(values), FLAG)  # the vector's alignment is that of all of it
         old = []
         for i, value in enumerate(values):
-            added = np.float32(value).tobytes() if kind == "f32" else pack((value,))
+            added = np.float32(value).tobytes() if kind == "f32" else _bytes_of(value)
 
             def change(word, added=added):
-                return int.from_bytes(combine("add", kind, pack((word,)), added), "little")
+                return int.from_bytes(combine("add", kind, _bytes_of(word), added), "little")
 
             old.append(self.atomic_word("global", int(address) + 4 * i, change))
         return tuple(word if kind != "f32" else np.uint32(word).view(np.float32) for word in old)

@@ -96,7 +96,7 @@ def look_back_scan(data: u64, counter: u64, words: u64, own: u64, all: u64, out:
     faults.DataRace, source="scans whose flag and value are two words, without a release between", grid=TILES,
     args=arguments, expect=expect,
 )  # fmt: skip
-def look_back_without_release(data: u64, counter: u64, words: u64, own: u64, all: u64, out: u64):
+def look_back_that_hands_on_nothing(data: u64, counter: u64, words: u64, own: u64, all: u64, out: u64):
     """The twin that publishes the last sum by a relaxed add to the word: who acquires that word may read a sum
     that is not there yet."""
     tile = take_tile(counter)
