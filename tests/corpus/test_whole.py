@@ -26,6 +26,12 @@ def test_broken_twin_is_named(name):
     assert program.blames(caught.value), str(caught.value)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_it_compiles(name):
+@pytest.mark.parametrize("name", RIGHT)
+def test_every_right_one_compiles(name):
+    assert len(PROGRAMS[name].typed().compile().cubin) > 500
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", WRONG)
+def test_every_broken_one_compiles(name):
     assert len(PROGRAMS[name].typed().compile().cubin) > 500
