@@ -18,6 +18,7 @@ from .inputs import check_duration, check_memory, choose_source, duration, try_i
 from .keys import Key, UsageError, command, console, in_words, say, variant_options, verdict
 
 ROWS = whole_numbers("row numbers such as 0 or 3,17", ",")
+BLOCKS = whole_numbers("block numbers such as 0 or 0,3", ",")
 
 
 @command(
@@ -160,7 +161,7 @@ def _say_time(problem, result):
 
 @command("timeline", *keys.SHAPE, *keys.DRAW, keys.VARIANT, *keys.SIMULATION[1:],
          Key("engine", one_of(*ENGINES, "both"), "both: CPU engine and GPU, one above the other"),
-         Key("block", WHOLE, "which block, default 0"),
+         Key("block", BLOCKS, "which blocks, one above the other: 0 or 0,3; default 0"),
          Key("out", TEXT, "the file to write: .png, .svg, or .json for Perfetto"),
          Key("start", WHOLE, "first cycle of the picture, default 0"),
          Key("end", WHOLE, "last cycle of the picture, default the block's last"), raw=True)  # fmt: skip
@@ -178,8 +179,9 @@ def timeline(words):
     for engine in engines:
         plan = plan_operator(inputs, chosen.name, engine, **{**parameters, "trace": True})
         simulation = keys.simulation_options(options) if engine == "cpu" else {}
-        recorded.append(record(plan, options.get("block", 0), simulation))
-        _print_shares(recorded[-1])
+        for block in options.get("block", (0,)):
+            recorded.append(record(plan, block, simulation))
+            _print_shares(recorded[-1])
     if "out" in options:
         say("written", save(recorded, options["out"], options.get("start", 0), options.get("end")))
     return keys.RIGHT

@@ -176,3 +176,14 @@ def cp_async_bulk_tensor_5d_multicast(dst, map, c0, c1, c2, c3, c4, bar, mask):
     PTX ISA 9.7.10.28.2."""
     thread = cpu()
     thread.block.cluster.tensor_load(thread, dst, map, (c0, c1, c2, c3, c4), bar, mask)
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_async_bulk_shared_cluster(dst, src, bytes, bar):
+    """``cp.async.bulk.shared::cluster.shared::cta``: ``bytes`` of this block's shared memory to another
+    block's. ``dst`` and ``bar``, which counts the bytes, are shared::cluster addresses of one and the same
+    block, ``src`` a shared address of this one. Addresses of data and the size are multiples of 16. Ordinary
+    writes to ``src`` need ``fence_proxy_async``, and it is read until the barrier's phase is complete: until
+    then it is not written to, and this block does not end. PTX ISA 9.7.10.27."""
+    thread = cpu()
+    thread.block.cluster.bulk_copy(thread, dst, src, bytes, bar)

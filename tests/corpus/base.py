@@ -48,6 +48,7 @@ class Program:
                program has it, a wrong one need not
     faults     the fault classes, one of which the engine has to report; empty for a right program
     hardware   what a GPU is asked to do with a wrong one: see HARDWARE
+    cluster    the blocks of a cluster, a number or a tuple as ``grid``, if it has any
     explorable whether it is small enough for ``explore(limit=400)``; no program with a cluster is
     options    more arguments for ``simulate``
     """

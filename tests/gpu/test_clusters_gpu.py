@@ -10,7 +10,7 @@ from numba_deform.device import cluster as c
 from numba_deform.device.mbarrier import mbarrier_init
 from numba_deform.device.memory import global_at, shared_address, shared_at, st_global_b32
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import fence_proxy_tensormap_acquire_sys
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import simulate
@@ -90,6 +90,30 @@ def multicast(rank):
     return body
 
 
+@kernel(threads=WARP)
+def send(out: u64):
+    """Each block sends its tile to the next one."""
+    tile = cuda.shared.array(WARP, uint32, alignment=16)
+    inbox = cuda.shared.array(WARP, uint32, alignment=16)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    tile[i] = uint32(cuda.blockIdx.x * WARP + i)
+    fence_proxy_async()
+    if i == 0:
+        mbarrier_init(bar, 1)
+        fence_mbarrier_init()
+    c.cluster_sync()
+    if i == 0:
+        after = (c.cluster_ctarank() + uint32(1)) % c.cluster_nctarank()
+        c.mbarrier_arrive_expect_tx_cluster(bar, uint32(4 * WARP))
+        there = c.mapa_shared_cluster(shared_address(inbox), uint32(after))
+        far = c.mapa_shared_cluster(bar, uint32(after))
+        c.cp_async_bulk_shared_cluster(there, shared_address(tile), uint32(4 * WARP), far)
+    mbarrier_wait(bar, 0)
+    st_global_b32(global_at(out, cuda.blockIdx.x * WARP + i, 4), uint32(inbox[i]))
+    c.cluster_sync()
+
+
 def both(gpu, one, grid, block, args, **options):
     """The kernel leaves the same on both engines."""
     expected = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
@@ -108,7 +132,8 @@ def test_places(hopper, grid, cluster):
 
 @pytest.mark.parametrize("cluster", [2, 4, 8])
 def test_shared_memory_of_others(hopper, cluster):
-    both(hopper, exchange, 8, WARP, [np.zeros(8 * WARP, np.uint32)], cluster=cluster)
+    for one in (exchange, send):
+        both(hopper, one, 8, WARP, [np.zeros(8 * WARP, np.uint32)], cluster=cluster)
 
 
 @pytest.mark.parametrize("rank", range(1, 6))

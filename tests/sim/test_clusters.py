@@ -13,6 +13,7 @@ from numba_deform.device.cluster import (
     cluster_ctarank,
     cluster_sync,
     cluster_wait,
+    cp_async_bulk_shared_cluster,
     cp_async_bulk_tensor_2d_multicast,
     ld_shared_cluster_b32,
     mapa_shared_cluster,
@@ -539,7 +540,7 @@ def test_nobody_waits_on_another_blocks_barrier():
 
 
 # --- multicast ------------------------------------------------------------------------------------
-def multicast(mask, expected=BYTES, fence=True):
+def multicast(mask, expected=BYTES, fence=True, soiled=False):
     """A kernel in which block 0 loads a tile into the blocks of ``mask``, and all read theirs."""
 
     def kernel(map, out):
@@ -551,6 +552,8 @@ def multicast(mask, expected=BYTES, fence=True):
             if fence:
                 fence_mbarrier_init()
             fence_proxy_tensormap_acquire_sys(map)
+            if soiled:
+                tile[0] = uint32(1)
         cluster_sync()
         if i == 0:
             mbarrier_arrive_expect_tx(bar, uint32(expected))
@@ -587,6 +590,8 @@ def test_masks_name_blocks_of_the_cluster(mask):
 def test_the_copy_engine_sees_the_init_past_a_fence():
     expect(faults.MissingInitFence, multicast(0b10, fence=False), tiles(), words(64), grid=2, cluster=2)
     expect(faults.MissingInitFence, multicast(0b11, fence=False), tiles(), words(64), grid=2, cluster=2)
+    for mask in (0b01, 0b10):
+        expect(faults.MissingProxyFence, multicast(mask, soiled=True), tiles(), words(64), grid=2, cluster=2)
 
 
 def around(before, after):
@@ -723,3 +728,54 @@ def test_a_tile_that_is_read_after_its_release():
 
     typed = Kernel(kernel, types.void(types.uint64, types.uint32[::1]), 1)
     expect(faults.StaleWait, typed, tiles(), words(1), grid=2, block=1, cluster=2, source="ld_shared_b32")
+
+
+# --- bulk copies between blocks -------------------------------------------------------------------
+def send(fence=True, after="meet", bar_rank=1, size=BYTES, offset=0):
+    """A kernel in which block 0 sends a tile to block 1. Behind that block 0 does as ``after`` says."""
+
+    def kernel(out):
+        tile = cuda.shared.array(WARP, uint32, alignment=16)
+        inbox = cuda.shared.array(WARP, uint32, alignment=16)
+        bar = shared_address(cuda.shared.array(1, uint64))
+        i = int32(cuda.threadIdx.x)
+        tile[i] = uint32(100 * cuda.blockIdx.x + i)
+        if fence:
+            fence_proxy_async()
+        if i == 0:
+            mbarrier_init(bar, 1)
+            fence_mbarrier_init()
+        cluster_sync()
+        if cluster_ctarank() == 0:
+            if i == 0:
+                there = uint32(mapa_shared_cluster(shared_address(inbox), uint32(1)) + uint32(offset))
+                far = mapa_shared_cluster(bar, uint32(bar_rank))
+                cp_async_bulk_shared_cluster(there, shared_address(tile), uint32(size), far)
+                if after == "write":
+                    tile[0] = uint32(1)
+        else:
+            if i == 0:
+                mbarrier_arrive_expect_tx(bar, uint32(BYTES))
+            mbarrier_wait(bar, 0)
+            out[i] = inbox[i]
+        if after != "leave":
+            cluster_sync()
+            tile[i] = uint32(1)
+
+    return kernel
+
+
+def test_a_copy_from_block_to_block():
+    out = words(WARP)
+    clean(send(), out, grid=2, cluster=2)
+    np.testing.assert_array_equal(out, np.arange(WARP))
+
+
+@pytest.mark.parametrize("options, fault", [
+    ({"fence": False}, faults.MissingProxyFence), ({"after": "write"}, faults.DataRace),
+    ({"after": "leave"}, faults.CopyOutlivesBlock), ({"bar_rank": 0}, faults.NotABarrier),
+    ({"size": 24}, faults.BadSize), ({"offset": 8}, faults.Misaligned), ({"offset": 16}, faults.OutOfRange),
+    ({"size": 64}, faults.MissingBytes),
+])  # fmt: skip
+def test_copies_from_block_to_block_that_are_wrong(options, fault):
+    always(fault, send(**options), words(WARP), grid=2, cluster=2)

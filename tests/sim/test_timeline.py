@@ -173,3 +173,9 @@ def test_command(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "compute" in text and "virtual cycles" in text and out.exists()
     assert main(["timeline", "variant=direct", "engine=cpu"]) == 2
+    assert main(["timeline", *words, "block=0,2"]) == 0
+    text, events = capsys.readouterr().out, json.loads(out.read_text())["traceEvents"]
+    named = [event["args"]["name"].partition(" (")[0] for event in events if event["name"] == "process_name"]
+    assert named == ["tma, block 0", "tma, block 2"] and all(name in text for name in named)
+    assert {event["pid"] for event in events if event["ph"] == "X"} == {0, 1}
+    assert main(["timeline", *words, "block=0,x"]) == 2

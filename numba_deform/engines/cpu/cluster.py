@@ -10,6 +10,7 @@ wait of cluster scope there, or flags in global memory.
 import numpy as np
 
 from .. import faults
+from .copies import Box
 from .costs import COST
 from .knowledge import STARTED, covers, merged
 from .mbarrier import MAX_COUNT
@@ -71,6 +72,7 @@ class Cluster:
         self.barrier = WideBarrier("the cluster's barrier", threads, True, faults.ClusterBarrierMisuse)
         self.barrier.blocks = blocks
         self.visits = {block: {} for block in blocks}  # {its visitor: (clock, site, what, barrier, phase)}
+        self.sent = {block: [] for block in blocks}  # (issuer, site, what, barrier, phase) of copies out of it
         for rank, block in enumerate(blocks):
             block.cluster, block.rank = self, rank
             block.wide.append(self.barrier)
@@ -115,6 +117,7 @@ class Cluster:
 
     def check_visits(self, block):
         """``block`` has ended: all accesses of others to its memory must come before that."""
+        self._check_sent(block)
         known = block.clock_table[:, 0].max(axis=0)
         for thread, visit in self.visits[block].items():
             clock, _, _, barrier, phase = visit
@@ -230,7 +233,7 @@ class Cluster:
             thread.acquire(block.barriers.live[place].released_far)
         return done
 
-    # --- multicast ------------------------------------------------------------------------------------
+    # --- copies ---------------------------------------------------------------------------------------
     def tensor_load(self, thread, dst, address, coords, bar, mask):
         """A box of a tensor map into the same place of every block of ``mask``, each with its own barrier."""
         ranks = [rank for rank in range(32) if mask >> rank & 1]
@@ -254,8 +257,38 @@ class Cluster:
             _load_into(thread, block, barrier, dst, box, start, landing)
             self._changed(thread, block)
 
+    def bulk_copy(self, thread, dst, src, size, bar):
+        """Bytes of the caller's shared memory into that of another block, with a barrier there."""
+        (block, dst), (home, bar), src = self._home(thread, dst), self._home(thread, bar), src & WORD
+        own, engine, what = thread.block, thread.block.engine, "bulk copy between blocks"
+        if home is not block:
+            told = f"a {what} into block {block.index} with a barrier of block {home.index}, not of that block"
+            raise thread.fault(faults.NotABarrier, told)
+        engine.check_bulk_shared(thread, dst, src, size)
+        barrier = self._barrier_of_copy(thread, block, bar)
+        engine.check_proxy(thread, src, size, what)
+        own.shared.on_copy_read(thread, src, size, barrier.component, barrier.phase + 1, block)
+        self.sent[own].append((thread, thread.site(), what, barrier, barrier.phase + 1))
+        box = Box(what, size, size, [], lambda: own.shared.data[src : src + size])
+        self._check_proxy(thread, block, dst, box)
+        _load_into(thread, block, barrier, dst, box, *engine.take_turn(thread, size))
+        self._changed(thread, block)
+
+    def _check_sent(self, block):
+        """``block`` has ended: the copies out of its memory must be known to be complete."""
+        for thread, site, what, barrier, phase in self.sent[block]:
+            home = barrier.block
+            done = (
+                t.seen[barrier.component] >= phase if home is block
+                else covers(t.foreign, home, barrier.component, phase) for t in block.threads
+            )  # fmt: skip
+            if not any(done):
+                told = f"all threads have exited, and nobody knows that the {what} is complete, which reads "
+                told += "shared memory of this block"
+                raise thread.fault_at(faults.CopyOutlivesBlock, told, site, barrier)
+
     def _barrier_of_copy(self, thread, block, address):
-        """The barrier that a multicast copy signals in ``block``."""
+        """The barrier that a copy signals in ``block``."""
         if block is thread.block:
             return block.barriers.for_copy(thread, address)
         barrier = self._barrier(thread, block, address, "issues a copy that signals")

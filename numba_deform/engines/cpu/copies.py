@@ -319,8 +319,17 @@ class CopyEngine:
             what += f" {name}: {address:#x} is not a multiple of {size}"
             raise thread.fault(faults.Misaligned, what, name)
 
+    def check_bulk_shared(self, thread, dst, src, size):
+        """Alignment and size of a bulk copy from shared memory to shared memory."""
+        self._check_aligned(thread, dst, 16, "bulk copy destination")
+        self._check_aligned(thread, src, 16, "bulk copy source")
+        self._check_size(thread, size)
+
     def _check_bulk(self, thread, address, size):
         self._check_aligned(thread, address, 16, "bulk copy global address", self.block.globals)
+        self._check_size(thread, size)
+
+    def _check_size(self, thread, size):
         if size <= 0 or size % 16:
             what = f"a bulk copy of {size} bytes, not a multiple of 16"
             raise thread.fault(faults.BadSize, what)

@@ -76,7 +76,7 @@ def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=Fa
 
     A ``try_wait`` comes back before its phase is complete, unless that only leads back to it.
 
-    Not covered: lanes of a warp out of step, more turns of the blocks, values of the clocks, and weak
+    Not covered: clusters, lanes of a warp out of step, more turns of the blocks, values of the clocks, and weak
     memory beyond what the race rules forbid.
 
     Raises the first :class:`SimFault` that any order covered meets; its ``seed`` is a text that

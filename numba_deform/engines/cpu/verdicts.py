@@ -251,8 +251,9 @@ def bad_overwrite(space, thread, r, late, address, record):
     what = f"{verb_of(record)} {name}, which "
     if r[OWNER] != r[TID]:
         kind = faults.RefillRace if isinstance(record, Copy) else faults.DataRace
-        who = thread.describe_tid(r[BLOCK], r[TID])
-        what += f"the copy that {who} issued at {site} may still be reading"
+        alone = len(thread.block.cluster.blocks) == 1  # else the reader's block is that of the barrier
+        who = f"that {thread.describe_tid(r[BLOCK], r[TID])} " if alone else ""
+        what += f"the copy {who}issued at {site} may still be reading"
         issuer = r[BLOCK].threads[r[TID]]
         return explain_group(thread.fault(kind, what, name), thread, issuer, r[OWNER], r[CLOCK])
     others = r[BLOCK] is not thread.block
