@@ -123,8 +123,8 @@ def mbarrier_arrive_expect_tx_cluster(bar, bytes):
 def mbarrier_try_wait_parity_cluster(bar, parity):
     """``mbarrier.try_wait.parity.acquire.cluster``: as ``mbarrier_try_wait_parity``, and acquires what
     threads of other blocks released with cluster scope as well. ``bar`` is a barrier of this block: nobody
-    can wait on another's. It may come back with 0 early, so loop: ``mbarrier_wait_cluster``. PTX ISA
-    9.7.13.15.16."""
+    can wait on another's. It may come back with 0 early, so loop: ``mbarrier_wait_cluster``.
+    PTX ISA 9.7.13.15.16."""
     thread = cpu()
     return thread.block.cluster.mbarrier_wait(thread, bar, parity)
 
