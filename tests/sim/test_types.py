@@ -202,3 +202,73 @@ def test_what_numba_refuses_is_refused_before_the_first_step():
         out = np.zeros(2)
         expect(faults.NotCompiled, kernel, out, words=words, source=source)
         assert not out.any()
+
+
+# --- elements ---------------------------------------------------------------------------------------
+@cuda.jit(device=True)
+def fill(numbers, start):
+    for i in range(3):
+        numbers[i] = start + 100 * i
+
+
+def test_elements_of_any_array_have_its_type():
+    """Code that is given a local array, a shared one, a part of one, or one in global memory."""
+
+    def kernel(out):
+        local, shared = cuda.local.array(4, uint8), cuda.shared.array(3, uint8)
+        fill(local, 100)
+        local[3] = 7
+        fill(shared, 101)
+        fill(out[0], 102)
+        local[0] += 250
+        local[local[3] - 5] -= 45
+        local[1], local[-1] = local[3], local[1]
+        for i in range(3):
+            out[1, i], out[2, i] = local[i], shared[i]
+        fill(local[1:], 255)
+        local[1] -= 2.25
+        for i in range(4):
+            out[3, i] = local[i]
+
+    out = np.zeros((4, 4), np.uint8)
+    run(kernel, out, block=1)
+    assert out.tolist() == [[102, 202, 46, 0], [94, 7, 255, 0], [101, 201, 45, 0], [94, 252, 99, 199]]
+
+
+def test_elements_that_are_not_there():
+    def above(out):
+        mine, other = cuda.local.array(3, int32), cuda.local.array(5, int32)
+        mine[0] = other[4] = 4
+        out[0] = mine[mine[0]]
+
+    def below(out):
+        mine = cuda.local.array(3, int32)
+        for i in range(5):
+            mine[2 - 2 * i] = i
+
+    def sum_of_nothing(out):
+        mine = cuda.local.array(3, int32)
+        mine[1] += out[0]
+
+    def given_away(out):
+        mine = cuda.local.array(3, int32)
+        fill(mine[1:], 4)
+
+    expect(faults.OutOfRange, above, np.zeros(1), words="index (4,) of a local array (3,)", source="out[0] =")
+    expect(faults.OutOfRange, below, np.zeros(1), words="index (-4,) of a local array (3,)", source="mine[2 -")
+    words = "reads element 1 of a local array, never written"
+    expect(faults.UninitialisedRead, sum_of_nothing, np.zeros(1, np.int32), words=words, source="mine[1] +=")
+    words = "index (2,) of local array(2,)"
+    expect(faults.OutOfRange, given_away, np.zeros(1), words=words, source="numbers[i] =")
+
+
+def test_an_index_is_64_bits_wide():
+    def kernel(out, far):
+        mine = cuda.local.array(4, int64)
+        for i in range(4):
+            mine[i] = i
+        out[far * 4 + 1] = mine[far * 8 + 2]
+
+    out = np.zeros(4, np.int64)
+    run(kernel, out, 1 << 62, block=1)
+    assert out.tolist() == [0, 2, 0, 0]

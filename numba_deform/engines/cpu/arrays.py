@@ -10,6 +10,25 @@ from .. import faults
 from .values import as_int64, dtype_of, fits, limits, start_of, wrap
 
 
+class Integers:
+    """The elements of an array of integers that no memoryview can show, such as a field of packed records."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __getitem__(self, place):
+        return self.data[place].item()
+
+    def __setitem__(self, place, value):
+        self.data[place] = value
+
+
+def integers(data):
+    """The elements of an array as Python's integers."""
+    view = memoryview(data)
+    return view if len(view.format) == 1 else Integers(data)
+
+
 class ArrayView:
     """A shared or global array as a kernel sees it: indexing that is checked."""
 
@@ -27,7 +46,7 @@ class ArrayView:
         self.integer = data.dtype.kind in "iub"
         self.itemsize, self.strides, self.shape = data.dtype.itemsize, data.strides, data.shape
         # The same elements; those of a memoryview are Python's integers, and cost less.
-        self.items = memoryview(data) if self.integer else data
+        self.items = integers(data) if self.integer else data
         self.row = data.shape[0] if data.ndim == 1 else 0  # a short way, for one number
         self.low, self.high = limits(data.dtype)
 
@@ -36,6 +55,7 @@ class ArrayView:
 
     size, nbytes = property(attrgetter("data.size")), property(attrgetter("data.nbytes"))
     ndim, dtype = property(attrgetter("data.ndim")), property(attrgetter("data.dtype"))
+    values = property(lambda self: self)  # where typed code looks for elements
     T = property(lambda self: self._part(self.data.T))
     flat = property(lambda self: self.ravel())
 
@@ -273,10 +293,16 @@ class OwnBytes:
         thread.block.progress -= 1  # nobody else sees it
 
 
+def unwritten(index):
+    what = f"reads element {index} of a local array, never written"
+    raise current().fault(faults.UninitialisedRead, what)
+
+
 class LocalArray:
     """``cuda.local.array``: one thread's own; reading an element nobody wrote is a fault.
 
-    A list of numbers, until a part of it is taken or its elements are records: then bytes."""
+    A list of numbers, until a part of it is taken or its elements are records: then bytes. Typed code goes to
+    ``values`` itself, where it can."""
 
     __slots__ = ("shape", "dtype", "values", "row", "kind", "low", "high", "bytes")
     __array_ufunc__ = None
@@ -305,10 +331,10 @@ class LocalArray:
                 if value is not None:
                     data.flat[i] = value
                     space.written[i * data.itemsize : (i + 1) * data.itemsize] = b"\1" * data.itemsize
-            self.row = 0
+            self.row, self.values = 0, self.bytes
         return self.bytes
 
-    size, ndim = property(lambda self: len(self.values)), property(lambda self: len(self.shape))
+    size, ndim = property(lambda self: math.prod(self.shape)), property(lambda self: len(self.shape))
 
     def __getattr__(self, name):
         if name.startswith("_") or name in ArrayView.__slots__[:4]:
@@ -346,10 +372,7 @@ class LocalArray:
             if place is None:
                 return self.whole()[index]
             value = self.values[place]
-        if value is None:
-            what = f"reads element {index} of a local array, never written"
-            raise current().fault(faults.UninitialisedRead, what)
-        return value
+        return unwritten(index) if value is None else value
 
     def __setitem__(self, index, value):
         place = index if type(index) is int and 0 <= index < self.row else self._place(index)

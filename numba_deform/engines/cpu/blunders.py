@@ -6,7 +6,9 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from .. import faults
+from .arrays import LocalArray
 from .sites import KERNEL, describe_site, raised_at
+from .typed import ARRAY, INDEX
 
 ENGINES = Path(__file__).parents[1]
 DEVICE = ENGINES.parent / "device"
@@ -20,6 +22,8 @@ OPERANDS = (
 def blamed(error, launch):
     """What to raise for an exception that ended a block: KernelError, or EngineError if it is the engine's."""
     site, what = raised_at(error), f"{type(error).__name__}: {error}"
+    if shape := _local_array(error):
+        return launch.running.fault_at(faults.OutOfRange, f"index {shape[1]} of a local array {shape[0]}", site)
     if not _is_own(error):
         return launch.running.fault_at(faults.KernelError, what, site)
     thread = launch.running
@@ -28,6 +32,18 @@ def blamed(error, launch):
         f"{describe_site(site)}, seed {str(launch.seed)!r}, landing {launch.landing}. This is a mistake of "
         "the engine and says nothing about the kernel; please report it with the kernel and the traceback."
     )
+
+
+def _local_array(error):
+    """(shape, index) where typed code has looked for an element that a local array does not have, else None."""
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None:
+        entry = entry.tb_next
+    names = entry.tb_frame.f_locals if isinstance(error, IndexError) and entry else {}
+    array = names.get(ARRAY)
+    if not isinstance(array, LocalArray) or not str(error).startswith(("list", "cannot fit")):
+        return None
+    return array.shape, (names[INDEX],)
 
 
 def _is_own(error):

@@ -105,7 +105,9 @@ class Thread(greenlet):
         frame, values = self.gr_frame or sys._getframe(1), [self.tid]
         while frame is not None:
             if KERNEL in frame.f_globals:
-                values += [frame.f_lasti, *map(repr, dict(frame.f_locals).items())]
+                # Names with underscores are typed code's own, of one statement.
+                names = [pair for pair in dict(frame.f_locals).items() if not pair[0].startswith("__")]
+                values += [frame.f_lasti, *map(repr, names)]
             frame = frame.f_back
         return tuple(values)
 

@@ -19,7 +19,9 @@ from numba import cuda, types
 from ...compiler import inference
 from ...compiler.inference import DeviceFunction, bounds_of, inferred, ir
 from . import numbers
+from .arrays import unwritten
 from .functions import MATH
+from .values import as_int64
 
 EXACT = 1 << 53  # integers up to here are floats exactly
 OPERATORS = {
@@ -31,7 +33,8 @@ OPERATORS = {
 HELPED = {ast.Div: "divide", ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power",
           ast.LShift: "shift_left", ast.RShift: "shift_right"}  # fmt: skip
 BITS = (cuda.popc, cuda.clz, cuda.brev)  # are told how many bits their operand has
-TEMPORARY = "__value"
+TEMPORARY, ARRAY, INDEX = "__value", "__array", "__index"
+PLAIN = (types.Integer, types.Float, types.Boolean)
 WHOLE = (1 << 64) - 1
 
 
@@ -422,14 +425,55 @@ class _Writer(ast.NodeTransformer):
         array, index = self.type_at(node.value), self.type_at(node.slice)
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
         kinds = [self.type_at(part) for part in parts]
+        element = self.element_kind(node) if isinstance(node.ctx, ast.Load) else None
         node = self.generic_visit(node)
         if isinstance(array, types.Array):  # an array takes what is too large modulo 2^64
             if index == types.int64:
                 node.slice = within(node.slice, WHOLE)
+                node.wide = not isinstance(node.slice, (ast.Name, ast.Constant))
             elif isinstance(node.slice, ast.Tuple):
                 pairs = zip(node.slice.elts, kinds, strict=True)
-                node.slice.elts = [within(part, WHOLE) if k == types.int64 else part for part, k in pairs]
-        return node
+                node.slice.elts = [within(p, WHOLE) if kind == types.int64 else p for p, kind in pairs]
+        return self.loaded(node) if element else node
+
+    def element_kind(self, node):
+        """The type of an element for ``a[i]`` of an array of numbers with one dimension, else None. Such an
+        element is reached without a call where the array is a local one: in ``a.values``."""
+        array, index = self.type_at(node.value), self.type_at(node.slice)
+        numbers = isinstance(array, types.Array) and isinstance(array.dtype, PLAIN) and array.ndim == 1
+        nested = any(isinstance(part, ast.Subscript) for part in ast.walk(node.slice))
+        return array.dtype if numbers and kind_of(index) is int and not nested else None
+
+    def place(self, node):
+        """The visited ``a[i]`` as a place in ``a.values``. The names say to ``blunders`` what was asked for."""
+        array = ast.NamedExpr(ast.Name(ARRAY, ast.Store()), node.value)
+        index = ast.NamedExpr(ast.Name(INDEX, ast.Store()), node.slice)
+        if getattr(node, "wide", False):  # a sum or product, which may have to be wrapped after all
+            low, high, again = ast.Constant(-1), ast.Constant(1 << 30), ast.Name(INDEX, ast.Load())
+            small = ast.Compare(low, [ast.Lt(), ast.Lt()], [index, high])
+            whole = ast.Call(self.name("as_int64", as_int64), [again], [])
+            index = ast.IfExp(small, again, ast.NamedExpr(ast.Name(INDEX, ast.Store()), whole))
+        values = ast.Attribute(array, "values", ast.Load())
+        return ast.copy_location(ast.Subscript(values, index, node.ctx), node)
+
+    def loaded(self, node):
+        """What is at that place; None stands for what nobody has written."""
+        value = ast.NamedExpr(ast.Name(TEMPORARY, ast.Store()), self.place(node))
+        there = ast.Compare(value, [ast.IsNot()], [ast.Constant(None)])
+        absent = ast.Call(self.name("unwritten", unwritten), [ast.Name(INDEX, ast.Load())], [])
+        return ast.copy_location(ast.IfExp(there, ast.Name(TEMPORARY, ast.Load()), absent), node)
+
+    def stored_kind(self, target, value):
+        """The type to which ``value`` is to be converted for ``target``; None where the target does so, which
+        looks first whether it is undefined. Of integers as integers, that can still be seen."""
+        kind = self.element_kind(target) if isinstance(target, ast.Subscript) else None
+        same = kind and kind_of(self.type_at(value)) == kind_of(kind)
+        return kind if same or self.constant_at(value) else None
+
+    def target(self, node, kind):
+        """A target of an assignment, whose value is of type ``kind`` already unless that is None."""
+        node = self.visit(node)
+        return self.place(node) if kind else node
 
     # --- statements -------------------------------------------------------------------------------------
     def visit_FunctionDef(self, node):
@@ -450,14 +494,19 @@ class _Writer(ast.NodeTransformer):
     def visit_Assign(self, node):
         target = node.targets[0]
         pairs = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
-        if pairs and len(target.elts) == len(node.value.elts):
+        if pairs and len(target.elts) == len(node.value.elts) and len(node.targets) == 1:
             both = list(zip(target.elts, node.value.elts, strict=True))
             for variable, value in both:
                 tell_name(variable, value)
-            node.value.elts = [self.value(v, self.variables(t)) for t, v in both]
-        else:
-            node.value = self.value(node.value, self.variables(target))
-        node.targets = [self.visit(t) for t in node.targets]
+            kinds = [self.stored_kind(t, v) for t, v in both]
+            node.value.elts = [
+                self.value(v, self.variables(t), k) for (t, v), k in zip(both, kinds, strict=True)
+            ]
+            target.elts = [self.target(t, k) for t, k in zip(target.elts, kinds, strict=True)]
+            return node
+        kind = self.stored_kind(target, node.value) if len(node.targets) == 1 else None
+        node.value = self.value(node.value, self.variables(target), kind)
+        node.targets = [self.target(t, kind) for t in node.targets]
         return node
 
     def visit_AugAssign(self, node):
@@ -478,7 +527,11 @@ class _Writer(ast.NodeTransformer):
     def element(self, node, signature, left, right):
         """``a[i] += x``, and the same of an attribute."""
         target, actual = node.target, self.common(left[1])
-        if actual and kind_of(actual) == kind_of(signature.args[0]) and type(node.op) not in HELPED:
+        kind = self.element_kind(target) if isinstance(target, ast.Subscript) else None
+        if kind and kind_of(signature.return_type) != kind_of(kind):
+            kind = None  # as in stored_kind
+        same = actual and kind_of(actual) == kind_of(signature.args[0])
+        if same and not kind and type(node.op) not in HELPED:
             node.target, node.value = self.visit(target), self.value(*right, signature.args[1])
             return node
         statements, parts = [], {}
@@ -488,7 +541,11 @@ class _Writer(ast.NodeTransformer):
             statements.append(ast.Assign([ast.Name(name, ast.Store())], self.visit(getattr(target, field))))
         attribute = {"attr": target.attr} if isinstance(target, ast.Attribute) else {}
         load, store = (type(target)(**parts, **attribute, ctx=c) for c in (ast.Load(), ast.Store()))
+        if kind:
+            load, store = self.loaded(load), self.place(store)
         value = self.operation(node.op, signature, left, right, load)
+        if kind:
+            value = self.cast(value, signature.return_type, kind, bounds_of(signature.return_type))
         statements.append(ast.Assign([store], value))
         return [ast.copy_location(s, node) for s in statements]
 
