@@ -26,6 +26,22 @@ def test_broken_twin_is_named(name):
     assert program.blames(caught.value), str(caught.value)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name in RIGHT if PROGRAMS[name].explorable])
+def test_right_is_silent_in_every_order(name):
+    PROGRAMS[name].explore()
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if PROGRAMS[name].explorable])
+def test_every_order_blames_the_same(name):
+    """Some faults take lanes of a warp that are out of step, which exploring does not try."""
+    program = PROGRAMS[name]
+    try:
+        program.explore(limit=40)
+    except SimFault as fault:
+        assert program.blames(fault), str(fault)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_compiles(name):
     assert len(PROGRAMS[name].typed().compile().cubin) > 500

@@ -18,7 +18,6 @@ import sys
 from typing import NamedTuple
 
 from .block import LIVELOCK_STATES, Block
-from .mbarrier import phase_of
 from .memory import Rerun
 from .thread import FLAG, KERNEL, Thread
 from .values import WORD
@@ -469,7 +468,7 @@ class SteppedBlock(Block):
             or operation.parity not in (0, 1)
             or barrier.lost(thread)
             or operation.token is not None
-            and phase_of(operation.token) != barrier.phase
+            and not barrier.waits_for(operation.token)
         )
 
     def _view(self, warp):

@@ -263,6 +263,53 @@ def the_source_is_written_too_early(data: u64, out: u64):
     st_global_b32(global_at(out, i, 4), tile[i])
 
 
+@wrong(faults.MissedPhase, source=ARRIVE, block=THREADS, args=words(THREADS, WARP), hardware="guarded")
+def a_phase_that_copies_have_completed(data: u64, out: u64):
+    """Warp 1 knows that the arrival of phase 0 was left, not that the phase is over. Thread 0 goes on to
+    phase 2, and then the parity of phase 0 means that one."""
+    tile = cuda.shared.array(THREADS, uint32, alignment=16)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    init(bar, 1)
+    if i == 0:
+        cp_async_ca_4(shared_address(tile), data, 4)
+        cp_async_mbarrier_arrive_noinc(bar)
+    cuda.syncthreads()
+    if i == 0:
+        mbarrier_wait(bar, 0)
+        cp_async_ca_4(shared_at(shared_address(tile), 1, 4), data, 4)
+        cp_async_mbarrier_arrive_noinc(bar)
+        mbarrier_wait(bar, 1)
+    if i >= WARP:
+        mbarrier_wait(bar, 0)  # <- fault
+        st_global_b32(global_at(out, i - WARP, 4), tile[0])
+
+
+@wrong(faults.TooManyArrivals, faults.UnobservedPhase, source=ARRIVE, args=words(WARP, WARP))
+def two_arrivals_and_one_wait(data: u64, out: u64):
+    """Thread 0 leaves two arrivals on a barrier for one: the second may count in this phase or the next."""
+    tile = cuda.shared.array(WARP, uint32, alignment=16)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    init(bar, 1)
+    if i == 0:
+        for k in range(2):
+            cp_async_ca_16(shared_at(shared_address(tile), k, 64), global_at(data, k, 64), 16)
+            cp_async_mbarrier_arrive_noinc(bar)  # <- fault
+        mbarrier_wait(bar, 0)
+        st_global_b32(out, tile[0])
+        cp_async_wait_all()
+
+
+@wrong(faults.BadCount, source="PTX ISA 9.7.13.15.2", args=words(WARP))
+def one_more_than_a_barrier_can_count(_: u64, __: u64):
+    """Without .noinc the pending count goes up by one, and it is as high as can be."""
+    bar = shared_address(cuda.shared.array(1, uint64))
+    init(bar, (1 << 20) - 1)
+    if int32(cuda.threadIdx.x) == 0:
+        cp_async_mbarrier_arrive(bar)  # <- fault
+
+
 @wrong(faults.Misaligned, source=SECTION, args=words(WARP + 1, WARP))
 def eight_bytes_on_a_multiple_of_four(data: u64, out: u64):
     """An address is a multiple of what is copied."""
