@@ -13,7 +13,7 @@ from numba_deform.device.cp_async import (
     cp_async_mbarrier_arrive_noinc,
     cp_async_wait_all,
 )
-from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     cp_async_commit_group,
     global_at,
@@ -22,6 +22,8 @@ from numba_deform.device.memory import (
     st_global_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 
 WARP, THREADS, ROUNDS = 32, 64, 3
@@ -50,6 +52,7 @@ def partly(data, out):
 def init(bar, count):
     if cuda.threadIdx.x == 0:
         mbarrier_init(bar, count)
+        fence_mbarrier_init()
     cuda.syncthreads()
 
 
@@ -86,6 +89,7 @@ def arrivals_of_all_threads_in_every_phase(data: u64, out: u64):
     init(bar, THREADS)
     for t in range(ROUNDS):
         cp_async_ca_4(shared_at(shared_address(tile), i, 4), global_at(data, t * THREADS + i, 4), 4)
+        cp_async_commit_group()  # which the arrival does not ask for
         cp_async_mbarrier_arrive_noinc(bar)
         mbarrier_wait(bar, t & 1)
         total += tile[THREADS - 1 - i]
@@ -299,6 +303,23 @@ def two_arrivals_and_one_wait(data: u64, out: u64):
         mbarrier_wait(bar, 0)
         st_global_b32(out, tile[0])
         cp_async_wait_all()
+
+
+@wrong(faults.TooManyArrivals, source=ARRIVE, args=words(2 * WARP, WARP))
+def one_more_while_bytes_are_missing(data: u64, out: u64):
+    """The one arrival that is expected has been made, and the phase waits for a bulk copy only."""
+    tile = cuda.shared.array(THREADS, uint32, alignment=128)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    init(bar, 1)
+    if i == 0:
+        mbarrier_arrive_expect_tx(bar, 128)
+        cp_async_ca_4(shared_at(shared_address(tile), WARP, 4), data, 4)
+        cp_async_mbarrier_arrive_noinc(bar)  # <- fault
+        cp_async_bulk_load(shared_address(tile), data, 128, bar)
+    mbarrier_wait(bar, 0)
+    st_global_b32(global_at(out, i, 4), tile[i])
+    cp_async_wait_all()
 
 
 @wrong(faults.BadCount, source="PTX ISA 9.7.13.15.2", args=words(WARP))

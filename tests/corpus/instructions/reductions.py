@@ -306,8 +306,8 @@ def the_last_block_does_not_fence(data: u64, out: u64, count: u64, copy: u64):
             st_global_b32(copy, ld_global_b32(out))  # <- fault
 
 
-@wrong(faults.DataRace, source=BULK, block=2 * WARP, args=words(1), hardware="guarded")
-def a_value_that_says_enough(data: u64, out: u64):
+@wrong(faults.DataRace, source=BULK, block=2 * WARP, args=words(1, 1), hardware="guarded")
+def a_value_that_says_enough(data: u64, out: u64, copy: u64):
     """Warp 1 polls the first sum until it has changed, and takes that for the end of the reduction: a value
     that the copy engine has written says nothing of the bytes beside it."""
     tile = cuda.shared.array(WORDS, uint32, alignment=128)
@@ -321,7 +321,7 @@ def a_value_that_says_enough(data: u64, out: u64):
     if i == WARP:
         while ld_acquire_gpu_global_b32(out) == START0:
             pass
-        st_global_b32(data, ld_global_b32(out + uint64(4)))  # <- fault
+        st_global_b32(copy, ld_global_b32(out + uint64(4)))  # <- fault
 
 
 @wrong(faults.DataRace, source=BULK, args=words(1))
