@@ -18,6 +18,7 @@ import sys
 from typing import NamedTuple
 
 from .block import LIVELOCK_STATES, Block
+from .instructions import ADDS
 from .memory import Rerun
 from .thread import FLAG, KERNEL, Thread
 from .values import WORD
@@ -198,7 +199,7 @@ def _atomic_word(thread, space, address, *_, **__):
 
 def _atomic_add(thread, address, kind, values):
     size = 4 * len(values)
-    space, address = thread._locate("global", address, size, FLAG)
+    space, address = thread._locate("global", address, size, ADDS)
     return _words(thread, "write", space, address, size, ("atomic", space, address))
 
 
