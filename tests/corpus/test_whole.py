@@ -26,6 +26,35 @@ def test_broken_twin_is_named(name):
     assert program.blames(caught.value), str(caught.value)
 
 
+# Whether the phases are over by then is what they are about.
+BY_CHANCE = {"a_phase_that_copies_have_completed", "a_token_that_grows_old_by_chance"}
+
+
+@pytest.mark.parametrize("name", sorted(set(load("instructions")) & set(WRONG) - BY_CHANCE))
+def test_no_landing_hides_it(name):
+    """The verdict on one instruction is no matter of luck."""
+    for seed, landing in enumerate(LANDINGS):
+        with pytest.raises(SimFault) as caught:
+            PROGRAMS[name].run(landing=landing, seed=seed)
+        assert PROGRAMS[name].blames(caught.value), str(caught.value)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name in RIGHT if PROGRAMS[name].explorable])
+def test_right_is_silent_in_every_order(name):
+    PROGRAMS[name].explore()
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if PROGRAMS[name].explorable])
+def test_every_order_blames_the_same(name):
+    """Some faults take lanes of a warp that are out of step, which exploring does not try."""
+    program = PROGRAMS[name]
+    try:
+        program.explore(limit=40)
+    except SimFault as fault:
+        assert program.blames(fault), str(fault)
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_every_right_one_compiles(name):
     assert len(PROGRAMS[name].typed().compile().cubin) > 500

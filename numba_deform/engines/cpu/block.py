@@ -471,9 +471,11 @@ class Block:
             barrier.exits(thread)
 
     def _check_copies_done(self):
+        for arrival in [copy for copy in self.copies if not copy.size]:
+            self.land(arrival)
         known = self.clock_table[:, 0].max(axis=0)
         left = [w for w in dict.fromkeys(self.shared.written) if isinstance(w, Copy)]
-        for copy in [*(c for c in self.copies if c.size), *left]:
+        for copy in [*self.copies, *left]:
             covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
             if not covered:
                 self._outlives(copy)

@@ -214,10 +214,7 @@ class CopyEngine:
                     block.land(copy)
             barrier.keep(thread, arrival, clock, groups.done_component, number, landing)
 
-        if copies:
-            block.launch_copy(arrival, deliver)
-        else:
-            deliver()
+        block.launch_copy(arrival, deliver)
 
     def tensor_store(self, thread, address, coords, src, op=None):
         """``op``: of a reduction; what lies in the tensor is combined with the box."""

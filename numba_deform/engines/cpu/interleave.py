@@ -18,7 +18,7 @@ import sys
 from typing import NamedTuple
 
 from .block import LIVELOCK_STATES, Block
-from .mbarrier import phase_of
+from .instructions import ADDS
 from .memory import Rerun
 from .sites import KERNEL
 from .thread import FLAG, Thread
@@ -201,7 +201,7 @@ def _atomic_word(thread, space, address, *_, **__):
 
 def _atomic_add(thread, address, kind, values):
     size = 4 * len(values)
-    space, address = thread._locate("global", address, size, FLAG)
+    space, address = thread._locate("global", address, size, ADDS)
     return _words(thread, "write", space, address, size, ("atomic", space, address))
 
 
@@ -485,7 +485,7 @@ class SteppedBlock(Block):
             or operation.parity not in (0, 1)
             or barrier.lost(thread)
             or operation.token is not None
-            and phase_of(operation.token) != barrier.phase
+            and not barrier.waits_for(operation.token)
         )
 
     def _view(self, warp):

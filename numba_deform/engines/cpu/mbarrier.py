@@ -44,7 +44,8 @@ class MBarrier:
         self.copied, self.last_copied, self.older_arrivers = False, False, {}
         self.arrivers = set()  # in any phase that is complete
         self.dropped = set()  # by arrive_drop
-        # {thread: (clock, site)} of this phase's arrivals by noComplete that none is known to come after
+        self.tokens = set()  # that arrivals have returned
+        # {thread: (clock, site)} of this phase's arrivals by noComplete that nothing is known to come after
         self.unfollowed = {}
         self.time = self.done_time = 0.0
 
@@ -127,12 +128,18 @@ class MBarrier:
 
     def token(self):
         """What an arrival returns of its state now."""
-        return (self.component << PHASE_BITS | self.phase) << COUNT_BITS | self.pending
+        token = (self.component << PHASE_BITS | self.phase) << COUNT_BITS | self.pending
+        self.tokens.add(token)
+        return token
+
+    def waits_for(self, token):
+        """Whether a wait for ``token`` is one for the current phase."""
+        return token in self.tokens and phase_of(token) == self.phase
 
     def check_token(self, thread, token):
         """Refuse to wait for a ``token`` that is no arrival's on this barrier, or of a phase too old."""
         phase = phase_of(token)
-        if token >> COUNT_BITS + PHASE_BITS != self.component or phase > self.phase:
+        if token not in self.tokens:
             what = f"waits on {self.name} for a state that no arrival on it has returned"
             raise thread.fault(faults.BadToken, what, self)
         if phase < self.phase - 1:
@@ -156,7 +163,7 @@ class MBarrier:
         if self.unfollowed:
             self.follow(thread.seen)
         if not complete:
-            self.unfollowed[thread.tid] = thread.clock, thread.site()
+            self.unfollowed[thread.tid] = thread.clock + 1, thread.site()  # the thread's own clock after it
         maximum(self.gathered, thread.clocks, out=self.gathered)
         if thread.foreign:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
@@ -247,8 +254,8 @@ class MBarrier:
             raise thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
         if self.unfollowed:
             tid, (_, where) = self.unfollowed.popitem()
-            what = f"arrives on {self.name} with noComplete in phase {self.phase}, and no arrival of it is "
-            what += "bound to come later"
+            what = f"arrives on {self.name} with noComplete in phase {self.phase}, and no other arrival and no "
+            what += "copy of it is bound to come later"
             raise self.block.threads[tid].fault_at(faults.CompletesPhase, what, where, self)
         self.phase += 1
         self.pending = self.expected

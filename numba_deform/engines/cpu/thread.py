@@ -13,10 +13,9 @@ from greenlet import GreenletExit, greenlet
 from .. import faults
 from . import matrix
 from .costs import COST
+from .instructions import Instructions, engine_does
 from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renamed
-from .mbarrier import MAX_COUNT, phase_of
 from .records import CLOCK, SITE, UNWRITTEN, AtomicWrite, Write
-from .reductions import combine
 from .sites import KERNEL, describe_site, place, result_used
 from .space import MANY_READS
 from .values import WORD, is_undefined, put, undefined, unpack
@@ -24,22 +23,10 @@ from .verdicts import bad_read, too_early
 
 maximum = np.maximum
 FLAG = "touches the flag of"  # in reports
-# Cache policies by priority, as ptxas makes them for sm_90; bits 52 to 55 hold the fraction.
-POLICIES = {"evict_first": 0x12 << 56, "evict_last": 0x14 << 56, "evict_normal": 0x16 << 56,
-            "evict_unchanged": 0x10 << 56}  # fmt: skip
 NOWHERE = SimpleNamespace(base=0, stop=0)
 
 
-def _bytes_of(word):
-    return (int(word) & WORD).to_bytes(4, "little")
-
-
-def _engine_does(name):
-    """The method of Thread that asks the block's CopyEngine for its method ``name``."""
-    return lambda self, *args: getattr(self.block.engine, name)(self, *args)
-
-
-class Thread(greenlet):
+class Thread(Instructions, greenlet):
     """Thread ``tid`` of a block. ``clocks[0]`` is its vector clock, ``seen`` the same row;
     ``clocks[1]`` is the part of it that the copy engine (the async proxy) sees as well."""
 
@@ -338,20 +325,6 @@ class Thread(greenlet):
 
         return int(self._change(region, address, word, 0, changed))
 
-    def atomic_add(self, address, kind, values):
-        """Additions to neighbouring words in global memory, each atomic by itself; returns the old values.
-        ``kind``: of the numbers, f32, or f16 and bf16 of which a word has two."""
-        self._locate("global", address, 4 * len(values), FLAG)  # the vector's alignment is that of all of it
-        old = []
-        for i, value in enumerate(values):
-            added = np.float32(value).tobytes() if kind == "f32" else _bytes_of(value)
-
-            def change(word, added=added):
-                return int.from_bytes(combine("add", kind, _bytes_of(word), added), "little")
-
-            old.append(self.atomic_word("global", int(address) + 4 * i, change))
-        return tuple(word if kind != "f32" else np.uint32(word).view(np.float32) for word in old)
-
     def _order_atomic(self, space, address, size, reads, acquire=False, release=False, wide=True):
         """Check an atomic's place and order, and what it takes and hands on."""
         used = result_used(self.here())
@@ -411,17 +384,6 @@ class Thread(greenlet):
             self.block.record("arrive", self, self.time, self.time, barrier)
         barrier.arrive(self, count, complete)
 
-    def mbarrier_arrive_state(self, address, count, expected=None, complete=True):
-        token = self.block.barriers.find(self, address).token()
-        if expected is not None:
-            self.mbarrier_expect_tx(address, expected)
-        self.mbarrier_arrive(address, count, complete)
-        return token
-
-    @staticmethod
-    def mbarrier_pending_count(token):
-        return int(token) & MAX_COUNT
-
     def mbarrier_arrive_drop(self, address):
         self.block.barriers.find(self, address).drop(self)
         self.mbarrier_arrive(address, 1)
@@ -434,9 +396,6 @@ class Thread(greenlet):
     def mbarrier_arrive_expect_tx(self, address, count):
         self.mbarrier_expect_tx(address, count)
         self.mbarrier_arrive(address, 1)
-
-    def mbarrier_wait_state(self, address, token, suspend):
-        return self.mbarrier_wait(address, phase_of(int(token)) & 1, suspend, int(token))
 
     def mbarrier_wait(self, address, parity, suspend, token=None):
         block, start = self.block, self.time
@@ -493,25 +452,11 @@ class Thread(greenlet):
         )
         return self.fault(faults.MissedPhase, what, barrier)
 
-    tensor_load, tensor_store = _engine_does("tensor_load"), _engine_does("tensor_store")
-    bulk_load, bulk_store = _engine_does("bulk_load"), _engine_does("bulk_store")
-    cp_async, commit_group = _engine_does("cp_async"), _engine_does("commit_group")
-    wait_group, find_map = _engine_does("wait_group"), _engine_does("find_map")
-    fence_map, cp_async_arrive = _engine_does("fence_map"), _engine_does("cp_async_arrive")
-
-    bulk_prefetch, tensor_prefetch = _engine_does("bulk_prefetch"), _engine_does("tensor_prefetch")
-
-    def create_policy(self, priority, fraction):
-        """A cache policy, which has no effect here."""
-        if not 0 < fraction <= 1:
-            what = f"makes a cache policy for {fraction} of the lines"
-            raise self.fault(faults.BadCachePolicy, what)
-        return POLICIES[priority] | int(np.float32(fraction) * np.float32(15.99)) << 52
-
-    def check_policy(self, policy):
-        """Refuse a number that no ``createpolicy`` returns."""
-        if int(policy) & ~(0xF << 52) not in POLICIES.values():
-            raise self.fault(faults.BadCachePolicy, f"gives {int(policy):#x} for a cache policy")
+    tensor_load, tensor_store = engine_does("tensor_load"), engine_does("tensor_store")
+    bulk_load, bulk_store = engine_does("bulk_load"), engine_does("bulk_store")
+    cp_async, commit_group = engine_does("cp_async"), engine_does("commit_group")
+    wait_group, find_map = engine_does("wait_group"), engine_does("find_map")
+    fence_map = engine_does("fence_map")
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the

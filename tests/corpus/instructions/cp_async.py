@@ -13,7 +13,7 @@ from numba_deform.device.cp_async import (
     cp_async_mbarrier_arrive_noinc,
     cp_async_wait_all,
 )
-from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     cp_async_commit_group,
     global_at,
@@ -22,6 +22,8 @@ from numba_deform.device.memory import (
     st_global_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 
 WARP, THREADS, ROUNDS = 32, 64, 3
@@ -50,6 +52,7 @@ def partly(data, out):
 def init(bar, count):
     if cuda.threadIdx.x == 0:
         mbarrier_init(bar, count)
+        fence_mbarrier_init()
     cuda.syncthreads()
 
 
@@ -86,6 +89,7 @@ def arrivals_of_all_threads_in_every_phase(data: u64, out: u64):
     init(bar, THREADS)
     for t in range(ROUNDS):
         cp_async_ca_4(shared_at(shared_address(tile), i, 4), global_at(data, t * THREADS + i, 4), 4)
+        cp_async_commit_group()  # which the arrival does not ask for
         cp_async_mbarrier_arrive_noinc(bar)
         mbarrier_wait(bar, t & 1)
         total += tile[THREADS - 1 - i]
@@ -261,6 +265,70 @@ def the_source_is_written_too_early(data: u64, out: u64):
     st_global_b32(global_at(data, i ^ 1, 4), uint32(0))  # <- fault
     mbarrier_wait(bar, 0)
     st_global_b32(global_at(out, i, 4), tile[i])
+
+
+@wrong(faults.MissedPhase, source=ARRIVE, block=THREADS, args=words(THREADS, WARP), hardware="guarded")
+def a_phase_that_copies_have_completed(data: u64, out: u64):
+    """Warp 1 knows that the arrival of phase 0 was left, not that the phase is over. Thread 0 goes on to
+    phase 2, and then the parity of phase 0 means that one."""
+    tile = cuda.shared.array(THREADS, uint32, alignment=16)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    init(bar, 1)
+    if i == 0:
+        cp_async_ca_4(shared_address(tile), data, 4)
+        cp_async_mbarrier_arrive_noinc(bar)
+    cuda.syncthreads()
+    if i == 0:
+        mbarrier_wait(bar, 0)
+        cp_async_ca_4(shared_at(shared_address(tile), 1, 4), data, 4)
+        cp_async_mbarrier_arrive_noinc(bar)
+        mbarrier_wait(bar, 1)
+    if i >= WARP:
+        mbarrier_wait(bar, 0)  # <- fault
+        st_global_b32(global_at(out, i - WARP, 4), tile[0])
+
+
+@wrong(faults.TooManyArrivals, faults.UnobservedPhase, source=ARRIVE, args=words(WARP, WARP))
+def two_arrivals_and_one_wait(data: u64, out: u64):
+    """Thread 0 leaves two arrivals on a barrier for one: the second may count in this phase or the next."""
+    tile = cuda.shared.array(WARP, uint32, alignment=16)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    init(bar, 1)
+    if i == 0:
+        for k in range(2):
+            cp_async_ca_16(shared_at(shared_address(tile), k, 64), global_at(data, k, 64), 16)
+            cp_async_mbarrier_arrive_noinc(bar)  # <- fault
+        mbarrier_wait(bar, 0)
+        st_global_b32(out, tile[0])
+        cp_async_wait_all()
+
+
+@wrong(faults.TooManyArrivals, source=ARRIVE, args=words(2 * WARP, WARP))
+def one_more_while_bytes_are_missing(data: u64, out: u64):
+    """The one arrival that is expected has been made, and the phase waits for a bulk copy only."""
+    tile = cuda.shared.array(THREADS, uint32, alignment=128)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    init(bar, 1)
+    if i == 0:
+        mbarrier_arrive_expect_tx(bar, 128)
+        cp_async_ca_4(shared_at(shared_address(tile), WARP, 4), data, 4)
+        cp_async_mbarrier_arrive_noinc(bar)  # <- fault
+        cp_async_bulk_load(shared_address(tile), data, 128, bar)
+    mbarrier_wait(bar, 0)
+    st_global_b32(global_at(out, i, 4), tile[i])
+    cp_async_wait_all()
+
+
+@wrong(faults.BadCount, source="PTX ISA 9.7.13.15.2", args=words(WARP))
+def one_more_than_a_barrier_can_count(_: u64, __: u64):
+    """Without .noinc the pending count goes up by one, and it is as high as can be."""
+    bar = shared_address(cuda.shared.array(1, uint64))
+    init(bar, (1 << 20) - 1)
+    if int32(cuda.threadIdx.x) == 0:
+        cp_async_mbarrier_arrive(bar)  # <- fault
 
 
 @wrong(faults.Misaligned, source=SECTION, args=words(WARP + 1, WARP))

@@ -256,6 +256,27 @@ def the_last_block_reads_the_largest(data: u64, out: u64, count: u64, copy: u64)
             st_global_b32(global_at(copy, k, 4), ld_global_b32(global_at(out, k, 4)))
 
 
+@right(source=BULK, args=words(1, 16), expect=lambda data, out, copy: [(copy, START[32:48] + data[0, 16:32])])
+def known_where_only_one_has_been(data: u64, out: u64, copy: u64):
+    """Lane 1 has waited for its reduction, lane 0 not yet for one that overlaps the half of it. The other half
+    may be read."""
+    tile = cuda.shared.array(WORDS, uint32, alignment=128)
+    i = int32(cuda.threadIdx.x)
+    fill(tile, data)
+    if i == 0:
+        cp_reduce_async_bulk_add_u32(out, shared_address(tile), 128)
+        cp_async_bulk_commit_group()
+    cuda.syncwarp()
+    if i == 1:
+        cp_reduce_async_bulk_add_u32(out + uint64(64), shared_address(tile), 128)
+        cp_async_bulk_commit_group()
+        cp_async_bulk_wait_group(0)
+        for k in range(16):
+            st_global_b32(global_at(copy, k, 4), ld_global_b32(global_at(out, 32 + k, 4)))
+    if i == 0:
+        cp_async_bulk_wait_group(0)
+
+
 # --- broken twins ---------------------------------------------------------------------------------
 @wrong(faults.DataRace, source=GROUPS, args=words(1, WORDS))
 def read_after_the_source_alone(data: u64, out: u64, copy: u64):
@@ -285,8 +306,8 @@ def the_last_block_does_not_fence(data: u64, out: u64, count: u64, copy: u64):
             st_global_b32(copy, ld_global_b32(out))  # <- fault
 
 
-@wrong(faults.DataRace, source=BULK, block=2 * WARP, args=words(1), hardware="guarded")
-def a_value_that_says_enough(data: u64, out: u64):
+@wrong(faults.DataRace, source=BULK, block=2 * WARP, args=words(1, 1), hardware="guarded")
+def a_value_that_says_enough(data: u64, out: u64, copy: u64):
     """Warp 1 polls the first sum until it has changed, and takes that for the end of the reduction: a value
     that the copy engine has written says nothing of the bytes beside it."""
     tile = cuda.shared.array(WORDS, uint32, alignment=128)
@@ -300,7 +321,29 @@ def a_value_that_says_enough(data: u64, out: u64):
     if i == WARP:
         while ld_acquire_gpu_global_b32(out) == START0:
             pass
-        st_global_b32(data, ld_global_b32(out + uint64(4)))  # <- fault
+        st_global_b32(copy, ld_global_b32(out + uint64(4)))  # <- fault
+
+
+@wrong(faults.DataRace, source=BULK, args=words(1))
+def an_atomic_behind_it(data: u64, out: u64):
+    """Lane 1 gets from an atomic what atomics have made of the first sum, but whether the reduction that was
+    issued before it is in there it cannot know."""
+    tile = cuda.shared.array(WORDS, uint32, alignment=128)
+    i = int32(cuda.threadIdx.x)
+    before = uint32(0)
+    if i == 1:
+        before = atom_add_gpu_global_u32(out, uint32(1))
+        fence_proxy_async_full()
+    fill(tile, data)
+    if i == 0:
+        cp_reduce_async_bulk_add_u32(out, shared_address(tile), BYTES)
+        cp_async_bulk_commit_group()
+    cuda.syncwarp()
+    if i == 1:
+        before += atom_add_gpu_global_u32(out, uint32(1))
+        st_global_b32(data, uint32(before + ld_global_b32(out)))  # <- fault
+    if i == 0:
+        cp_async_bulk_wait_group(0)
 
 
 @wrong(faults.DataRace, source=BULK, block=2 * WARP, args=words(1))

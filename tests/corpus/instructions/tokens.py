@@ -5,7 +5,7 @@ from base import right, wrong
 from numba import cuda, int32, uint32, uint64
 
 from numba_deform.compiler import u64
-from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_expect_tx, mbarrier_init
 from numba_deform.device.memory import global_at, ld_global_b32, shared_address, st_global_b32
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
@@ -132,6 +132,22 @@ def followed_by_others_too(data: u64, out: u64):
     st_global_b32(global_at(out, i, 4), tile[LAST - i])
 
 
+@right(source=ARRIVE, args=words(WARP, WARP), expect=lambda data, out: [(out, data)])
+def bytes_that_come_later(data: u64, out: u64):
+    """The only arrival completes nothing, since bytes are expected whose copy is issued after it."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    init(bar, 1)
+    if i == 0:
+        mbarrier_expect_tx(bar, 128)
+        mbarrier_arrive_noComplete(bar, 1)
+        cp_async_bulk_load(shared_address(tile), data, 128, bar)
+    while mbarrier_try_wait_parity_hint(bar, uint32(0), uint32(100)) == 0:
+        pass
+    st_global_b32(global_at(out, i, 4), tile[i])
+
+
 @right(source=WAIT, args=words(WARP, WARP), expect=lambda data, out: [(out, data)])
 def a_token_for_the_others(data: u64, out: u64):
     """One thread arrives for all, and the others wait with the token that it left in shared memory."""
@@ -231,6 +247,34 @@ def no_complete_may_come_last(data: u64, out: u64):
     else:
         state = mbarrier_arrive_state(bar)
     wait(bar, state)
+    st_global_b32(global_at(out, i, 4), ld_global_b32(global_at(data, i, 4)))
+
+
+@wrong(faults.CompletesPhase, source=ARRIVE, args=words(WARP, WARP))
+def bytes_that_may_have_come(data: u64, out: u64):
+    """The copy is issued before the arrival, so the bytes may all be there when it comes."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    init(bar, 1)
+    if i == 0:
+        mbarrier_expect_tx(bar, 128)
+        cp_async_bulk_load(shared_address(tile), data, 128, bar)
+        mbarrier_arrive_noComplete(bar, 1)  # <- fault
+    while mbarrier_try_wait_parity_hint(bar, uint32(0), uint32(100)) == 0:
+        pass
+    st_global_b32(global_at(out, i, 4), tile[i])
+
+
+@wrong(faults.BadToken, source=WAIT, args=words(WARP, WARP), hardware="guarded")
+def a_token_that_was_computed(data: u64, out: u64):
+    """What the bits of a token mean nobody says: one more in them is not the next phase."""
+    bar = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    init(bar, WARP)
+    state = uint64(mbarrier_arrive_state(bar) + uint64(1 << 20))
+    while mbarrier_try_wait(bar, state) == 0:  # <- fault
+        pass
     st_global_b32(global_at(out, i, 4), ld_global_b32(global_at(data, i, 4)))
 
 
