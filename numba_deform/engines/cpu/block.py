@@ -197,7 +197,7 @@ class NamedBarrier:
 class Block:
     """One thread block: its threads, shared memory, barriers and copies in flight."""
 
-    thread_type = Thread
+    thread_type, memory_type = Thread, SharedMemory
 
     def __init__(self, grid, index, size, shared_bytes):
         self.grid, self.index, self.size = grid, index, size
@@ -205,7 +205,7 @@ class Block:
         self.capacity = size + 64
         self.components = size
         self.clock_table = np.zeros((size, 2, self.capacity), np.int32)
-        self.shared = SharedMemory(self, shared_bytes)
+        self.shared = self.memory_type(self, shared_bytes)
         self.globals = grid.globals
         self.barriers = Barriers(self)
         self.engine = CopyEngine(self)

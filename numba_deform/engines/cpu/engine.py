@@ -24,12 +24,15 @@ from .fake_cuda import FakeCuda, printed
 from .interleave import BadSchedule, Schedule, SteppedBlock
 from .memory import GlobalMemory, Rerun
 from .names import Names, refused
+from .native.maker import CODES, compiled
+from .native.threads import Interpret, Machine, NativeBlock
 from .registers import most_registers
 from .residents import Residents
 from .thread import KERNEL, raised_at
 from .typed import typed
 
 GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z
+PATIENCE = 1.0  # seconds of interpretation after which machine code is made of a kernel
 LANDINGS = ("late", "random", "earliest")
 
 
@@ -45,6 +48,7 @@ class Report:
     cycles: float = 0.0  # virtual time of the longest thread
     shared_bytes: int = 0
     seconds: float = 0.0
+    compiled: bool = False  # whether the last schedule ran as machine code
     events: list = field(default_factory=list)
 
 
@@ -55,7 +59,14 @@ class Launch:
         self.blocks, self.threads, self.seed, self.landing = grid.blocks, grid.threads, seed, landing
         self.grid_shape, self.block_shape = grid.shapes
         self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
-        self.globals = GlobalMemory(arguments.extents(grid.args, grid.names), grid.traces)
+        extents = arguments.extents(grid.args, grid.names)
+        any_code = not isinstance(seed, Schedule) and not trace
+        code = grid.code() if any_code else None
+        self.machine = code and Machine(code, self)
+        self.globals = GlobalMemory(extents, grid.traces, code and self.machine.region)
+        if code:
+            self.block_type = NativeBlock
+        self.is_slow = grid.is_slow if any_code else lambda blocks: False
         maps = arguments.maps_of(grid.args)
         self.tensor_maps = {a.slot_address(i): tensor for a in maps for i, tensor in enumerate(a)}
         self.patience = grid.patience
@@ -66,7 +77,7 @@ class Launch:
 
 def simulate(
     kernel, grid, block, args, shared_bytes=0, seed=0, schedules=1, landing="late", trace=False,
-    timeout=60.0
+    timeout=60.0, compiled=None
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
 
@@ -83,6 +94,12 @@ def simulate(
     copies of one run some do this, some that, and others land in between, sooner or later.
     ``trace`` records events. ``timeout`` is in seconds, for one schedule.
 
+    ``compiled`` says whether the kernel may run as machine code (``native/``): True, False, or None. None is
+    yes once interpreting has taken a second and more is to come, and from then on whenever this kernel is
+    run. What is said of a kernel is the same: where machine code comes to anything but a clean end, the
+    schedule is interpreted from its start. So is a kernel of which there is no machine code, and a schedule
+    with ``trace`` or of ``explore``.
+
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it, and
     ``ValueError`` for arguments that cannot be launched, and for a schedule of some other kernel.
     """
@@ -96,13 +113,13 @@ def simulate(
         check_integers(seed=seed)
     elif schedules > 1:
         raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
-    grid = Grid(kernel, grid, block, args, shared_bytes, timeout)
+    grid = Grid(kernel, grid, block, args, shared_bytes, timeout, compiled)
     report = Report(blocks=grid.blocks, threads=grid.threads, schedules=schedules)
     started = time.perf_counter()
     for number in [schedule] if schedule else range(seed, seed + schedules):
         launch = grid.run(number, landing, trace, report)
     report.seconds = time.perf_counter() - started
-    report.events = launch.events or []
+    report.events, report.compiled = launch.events or [], launch.machine is not None
     return report
 
 
@@ -124,7 +141,7 @@ def _shape(name, sizes):
 class Grid:
     """A kernel with all that it is launched on, checked: the same again for every schedule."""
 
-    def __init__(self, kernel, grid, block, args, shared_bytes, timeout):
+    def __init__(self, kernel, grid, block, args, shared_bytes, timeout, compiled=False):
         check_integers(shared_bytes=shared_bytes)
         self.shapes = _shape("grid", grid), _shape("block", block)
         self.blocks, self.threads = map(math.prod, self.shapes)
@@ -142,11 +159,26 @@ class Grid:
         self.function, self.args = function, args
         self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
-        self.typed = _typed(function, self.kinds, args)
+        self.types = [kind or _type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
+        self.typed = _typed(function, self.types)
         self.registers = most_registers(kernel, self.threads)
         self.saved = [(array, array.copy()) for array in arguments.writeable(args)]
         self.traces, self.again = set(), False
+        self.compiled = compiled  # whether machine code may run; None: if it pays
+        self.started = time.perf_counter()
         self.patience = {}  # place of a try_wait -> whether it comes back to it when it gives up
+
+    def code(self):
+        """The kernel's machine code; None where it is to be interpreted."""
+        known = self.compiled or (self.function, tuple(self.types)) in CODES
+        if self.compiled is False or not known and not self.is_slow():
+            return None
+        return compiled(self.function, self.types)
+
+    def is_slow(self, blocks=0):
+        """Whether machine code would pay, so many blocks into a schedule: then that starts over."""
+        tried = self.compiled is not None or (self.function, tuple(self.types)) in CODES
+        return not tried and 2 * blocks <= self.blocks and time.perf_counter() - self.started > PATIENCE
 
     def contents(self):
         """A digest of what the kernel's writeable arrays hold."""
@@ -164,14 +196,24 @@ class Grid:
             launch = Launch(self, seed, landing, trace)
             try:
                 self._run(launch, report)
+            except Interpret:
+                self.compiled = False
+                continue
             except Rerun:
                 continue
             except BadSchedule as error:
                 raise ValueError(str(error)) from None
-            except faults.SimFault as fault:
-                fault.seed = str(seed) if isinstance(seed, Schedule) else seed
-                fault.landing = landing
+            except Exception as error:
+                if launch.machine:  # what to say of it, and whether it is a fault, is for the interpreter
+                    self.compiled = False
+                    continue
+                if isinstance(error, faults.SimFault):
+                    error.seed = str(seed) if isinstance(seed, Schedule) else seed
+                    error.landing = landing
                 raise
+            finally:
+                if launch.machine:
+                    launch.machine.close()
             return launch
 
     def _run(self, launch, report):
@@ -208,9 +250,8 @@ def _short_collections():
         gc.unfreeze()
 
 
-def _typed(function, kinds, args):
+def _typed(function, given):
     """The kernel with the types that Numba infers (typed.py); None where its source is not to be had."""
-    given = [kind or _type_of(arg) for kind, arg in zip(kinds, args, strict=True)]
     try:
         with _short_collections():
             return typed(infer(function, given))

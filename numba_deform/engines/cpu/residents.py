@@ -8,6 +8,7 @@ once, *resident*, as the GPU has room for: the rest start when others have ended
 from ...device.limits import resident_blocks
 from .. import faults
 from ..waiting import ranges
+from .memory import Rerun
 
 
 class Residents:
@@ -46,6 +47,8 @@ class Residents:
         """(the block that runs next, whether no other one can change anything)"""
         launch = self.launch
         if self.started < launch.blocks and len(self.waiting) < self.room:
+            if launch.is_slow(self.started):
+                raise Rerun
             block = launch.block_type(launch, self.started, launch.threads, self.shared_bytes)
             self.waiting[block] = 0, False
             block.start(self.function, self.args)
