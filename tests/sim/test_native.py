@@ -273,6 +273,14 @@ def test_what_has_no_machine_code_is_interpreted():
     assert not run(squares, z, compiled=True).compiled and (z == (1 + 2j) ** 2).all()
 
 
+def test_a_kernel_that_is_too_large_is_interpreted(monkeypatch):
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+    assert copied(compiled=True)
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+    monkeypatch.setattr("numba_deform.engines.cpu.native.body.LARGE", 4)
+    assert not copied(compiled=True)
+
+
 def test_a_loop_without_end_is_stopped():
     def forever(out):
         while out[0] < 1:

@@ -32,7 +32,7 @@ from .thread import KERNEL, raised_at
 from .typed import typed
 
 GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z
-PATIENCE = 1.0  # seconds of interpretation after which machine code is made of a kernel
+PATIENCE = 2.0  # seconds of interpretation after which machine code is made of a kernel
 LANDINGS = ("late", "random", "earliest")
 
 
@@ -95,7 +95,7 @@ def simulate(
     ``trace`` records events. ``timeout`` is in seconds, for one schedule.
 
     ``compiled`` says whether the kernel may run as machine code (``native/``): True, False, or None. None is
-    yes once interpreting has taken a second and more is to come, and from then on whenever this kernel is
+    yes once interpreting has taken two seconds and more is to come, and from then on whenever this kernel is
     run. What is said of a kernel is the same: where machine code comes to anything but a clean end, the
     schedule is interpreted from its start. So is a kernel of which there is no machine code, and a schedule
     with ``trace`` or of ``explore``.

@@ -41,6 +41,9 @@ INDICES = {
 }  # fmt: skip
 
 
+LARGE = 3000  # basic blocks: some seconds' work for LLVM; direct has 500, warp-specialized 1200
+
+
 class Forgotten(Exception):
     """What was inferred of a function is not kept any more."""
 
@@ -52,6 +55,8 @@ class Body:
     def __init__(self, maker, found, args, place=None):
         if found.ir is None:
             raise Forgotten
+        if len(maker.function.basic_blocks) > LARGE:
+            raise NotNative("a kernel so large that LLVM would take longer than the interpreter")
         if found.source is None:
             raise NotNative(f"{found.function.__name__} has no source")
         self.maker, self.found, self.builder = maker, found, maker.builder

@@ -128,18 +128,18 @@ class Numbers:
         if isinstance(where, slice):
             first, stop, _ = where.indices(self.length)
             numbers = self.array[first:stop].tolist()
-            if numbers and numbers.count(numbers[0]) == len(numbers):
-                return [self.record(numbers[0])] * len(numbers)
-            return list(map(self.record, numbers))
+            known = {number: self.record(number) for number in set(numbers)}
+            return [known[number] for number in numbers] if len(known) > 1 else [*known.values()] * len(numbers)
         return self.record(int(self.array[: self.length][where]))
 
     def __setitem__(self, where, records):
         first, stop, _ = where.indices(self.length)
         one = records[0]
-        if all(record is one for record in records):
+        if records.count(one) == len(records):
             self.array[first:stop] = self.table.number_of(one)
         else:
-            self.array[first:stop] = list(map(self.table.number_of, records))
+            known = {id(record): self.table.number_of(record) for record in records}
+            self.array[first:stop] = [known[id(record)] for record in records]
 
     def __iter__(self):
         for number in dict.fromkeys(self.array[: self.length].tolist()):
