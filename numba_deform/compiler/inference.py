@@ -11,7 +11,7 @@ import inspect
 import operator
 import re
 import types as python
-from collections import defaultdict
+from collections import defaultdict, deque
 from pathlib import Path
 from unittest import mock
 
@@ -35,6 +35,7 @@ lock = _part("compiler_lock").global_compiler_lock
 NUMBA_CUDA = "numba_cuda" in Path(compiler.__file__).parts
 FILE = "<numbered>"
 KEPT = 8192  # functions whose types are kept
+WHOLE = 128  # functions of which all is kept though they have a form: those of a few kernels
 PLACE = ("lineno", "end_lineno", "col_offset", "end_col_offset")
 FIRST = 1_000  # the number of a function's first node
 # The passes that a function without closures of its own and without literal_unroll needs.
@@ -97,10 +98,14 @@ class Inferred:
     ``typemap``     Numba's type for each of Numba's variables
     ``calltypes``   the signature for each of Numba's expressions
     ``values``      what a variable of Numba's is assigned
-    ``form``        what ``keep`` was given, which forgets the rest but the types of arguments and result
+    ``ir``          Numba's blocks of statements
+    ``lines``       the line in the file of each node's number
+    ``used``        the names of Numba's variables whose value a statement takes, once somebody has asked
+    ``form``        what ``keep`` was given. Of the functions that have one, all but the latest forget the rest
+                    but the types of arguments and result
     """
 
-    def __init__(self, function, args, source, state):
+    def __init__(self, function, args, source, lines, state):
         self.function, self.args, self.source = function, args, source
         self.typemap, self.calltypes, self.return_type = state.typemap, state.calltypes, state.return_type
         self.at, self.values, self.kinds = defaultdict(list), {}, defaultdict(set)
@@ -112,11 +117,18 @@ class Inferred:
                 if name[0] != "$":
                     self.kinds[name.partition(".")[0]].add(self.typemap[name])
         self._bounds, self.form = {}, None
+        self.ir, self.lines, self.used = state.func_ir, lines, None
 
     def keep(self, form):
-        """Keep what was made of all this, ``form``, and no more than callers have to know."""
+        """Keep what was made of all this, ``form``; of older functions no more than callers have to know."""
         self.form = form
+        _whole.append(self)
+        if len(_whole) > WHOLE:
+            _whole.popleft()._forget()
+
+    def _forget(self):
         self.typemap = self.calltypes = self.at = self.values = self.kinds = self.source = self._bounds = None
+        self.ir = self.lines = self.used = None
 
     # --- what integers may be -------------------------------------------------------------------------
     def bounds(self, name, depth=0):
@@ -252,6 +264,7 @@ class _FrontEnd(compiler.CUDACompiler):
 
 
 _known, _underway, _failed, _calls = {}, set(), [], {}
+_whole = deque()
 
 
 def infer(function, args):
@@ -270,6 +283,17 @@ def infer(function, args):
             if not _failed:
                 raise
             raise _failed[0] from None
+
+
+@contextlib.contextmanager
+def fresh():
+    """Inside, all is inferred anew, and nothing of it is kept."""
+    global _known
+    before, _known = _known, {}
+    try:
+        yield
+    finally:
+        _known = before
 
 
 @contextlib.contextmanager
@@ -349,7 +373,7 @@ def inferred(function, args, inline="never"):
         pipeline = _FrontEnd(*contexts, None, args, None, flags, {})
         if len(_known) >= KEPT:
             _known.clear()
-        _known[key] = Inferred(function, args, source, pipeline.compile_extra(form))
+        _known[key] = Inferred(function, args, source, lines, pipeline.compile_extra(form))
     except NotInferred:
         raise
     except Exception as error:  # of which Numba does not catch all that it raises

@@ -202,7 +202,7 @@ class NamedBarrier:
 class Block:
     """One thread block: its threads, shared memory, barriers and copies in flight."""
 
-    thread_type = Thread
+    thread_type, memory_type = Thread, SharedMemory
 
     def __init__(self, grid, index, size, shared_bytes):
         self.grid, self.index, self.size = grid, index, size
@@ -210,7 +210,8 @@ class Block:
         self.capacity = size + 64
         self.components = size
         self.clock_table = np.zeros((size, 2, self.capacity), np.int32)
-        self.shared = (ClusterShared if grid.cluster_size > 1 else SharedMemory)(self, shared_bytes)
+        memory = ClusterShared if grid.cluster_size > 1 else self.memory_type
+        self.shared = memory(self, shared_bytes)
         self.globals = grid.globals
         self.barriers = Barriers(self)
         self.engine = CopyEngine(self)

@@ -25,6 +25,8 @@ from .fake_cuda import FakeCuda, printed
 from .interleave import BadSchedule, Schedule, SteppedBlock
 from .memory import GlobalMemory, Rerun
 from .names import Names, refused
+from .native.maker import CODES, compiled
+from .native.threads import Interpret, Machine, NativeBlock
 from .registers import most_registers
 from .residents import Residents
 from .schedules import to_run
@@ -33,6 +35,7 @@ from .typed import typed
 from .wide import WideBarrier
 
 GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z
+PATIENCE = 2.0  # seconds of interpretation after which machine code is made of a kernel
 LANDINGS = ("late", "random", "earliest")
 
 
@@ -48,6 +51,7 @@ class Report:
     cycles: float = 0.0  # virtual time of the longest thread
     shared_bytes: int = 0
     seconds: float = 0.0
+    compiled: bool = False  # whether the last schedule ran as machine code
     events: list = field(default_factory=list)
 
     def add(self, other):
@@ -66,7 +70,14 @@ class Launch:
         self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
         self.shared_bytes, self.grid_barrier = grid.shared_bytes, None
         self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
-        self.globals = GlobalMemory(arguments.extents(grid.args, grid.names), grid.traces)
+        extents = arguments.extents(grid.args, grid.names)
+        any_code = not isinstance(seed, Schedule) and not trace and self.cluster_size == 1
+        code = grid.code() if any_code else None
+        self.machine = code and Machine(code, self)
+        self.globals = GlobalMemory(extents, grid.traces, code and self.machine.region)
+        if code:
+            self.block_type = NativeBlock
+        self.is_slow = grid.is_slow if any_code else lambda blocks: False
         maps = arguments.maps_of(grid.args)
         self.tensor_maps = {a.slot_address(i): tensor for a in maps for i, tensor in enumerate(a)}
         self.patience = grid.patience
@@ -99,7 +110,7 @@ class Launch:
 
 def simulate(
     kernel, grid, block, args, shared_bytes=0, seed=0, schedules=1, landing="late", trace=False,
-    timeout=60.0, cluster=None, resident=None
+    timeout=60.0, cluster=None, resident=None, compiled=None
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
 
@@ -119,6 +130,12 @@ def simulate(
     tuple as ``grid``, share their shared memory. ``resident`` blocks are there at once, if not as many as an
     H200 has room for; the rest start when others have ended.
 
+    ``compiled`` says whether the kernel may run as machine code (``native/``): True, False, or None. None is
+    yes once interpreting has taken two seconds and more is to come, and from then on whenever this kernel is
+    run. What is said of a kernel is the same: where machine code comes to anything but a clean end, the
+    schedule is interpreted from its start. So is a kernel of which there is no machine code, and a schedule
+    with ``trace`` or of ``explore``.
+
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it, and
     ``ValueError`` for arguments that cannot be launched, and for a schedule of some other kernel.
     """
@@ -132,7 +149,7 @@ def simulate(
         check_integers(seed=seed)
     elif schedules > 1:
         raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
-    grid = Grid(kernel, grid, block, args, shared_bytes, timeout, cluster, resident)
+    grid = Grid(kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled)
     if schedule and grid.shapes[2] != (1, 1, 1):
         raise ValueError(f"seed={seed!r} is a schedule of explore, which knows no clusters")
     report = Report(blocks=grid.blocks, threads=grid.threads, schedules=schedules)
@@ -141,7 +158,7 @@ def simulate(
     for number in to_run(grid, numbers, report, landing):
         launch = grid.run(number, landing, trace, report)
     report.seconds = time.perf_counter() - started
-    report.events = launch.events or []
+    report.events, report.compiled = launch.events or [], launch.machine is not None
     return report
 
 
@@ -155,7 +172,8 @@ def check_integers(**numbers):
 class Grid:
     """A kernel with all that it is launched on, checked: the same again for every schedule."""
 
-    def __init__(self, kernel, grid, block, args, shared_bytes, timeout, cluster=None, resident=None):
+    def __init__(self, kernel, grid, block, args, shared_bytes, timeout, cluster=None, resident=None,
+                 compiled=False):  # fmt: skip
         check_integers(shared_bytes=shared_bytes, resident=resident or 0)
         shapes = shape_of("grid", grid), shape_of("block", block)
         self.blocks, self.threads = map(math.prod, shapes)
@@ -177,11 +195,26 @@ class Grid:
         self.function, self.args = function, args
         self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
-        self.typed = _typed(function, self.kinds, args)
+        self.types = [kind or _type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
+        self.typed = _typed(function, self.types)
         self.registers = most_registers(kernel, self.threads)
         self.saved = [(array, array.copy()) for array in arguments.writeable(args)]
         self.traces, self.again = set(), False
+        self.compiled = compiled  # whether machine code may run; None: if it pays
+        self.started = time.perf_counter()
         self.patience = {}  # place of a try_wait -> whether it comes back to it when it gives up
+
+    def code(self):
+        """The kernel's machine code; None where it is to be interpreted."""
+        known = self.compiled or (self.function, tuple(self.types)) in CODES
+        if self.compiled is False or not known and not self.is_slow():
+            return None
+        return compiled(self.function, self.types)
+
+    def is_slow(self, blocks=0):
+        """Whether machine code would pay, so many blocks into a schedule: then that starts over."""
+        tried = self.compiled is not None or (self.function, tuple(self.types)) in CODES
+        return not tried and 2 * blocks <= self.blocks and time.perf_counter() - self.started > PATIENCE
 
     def contents(self):
         """A digest of what the kernel's writeable arrays hold."""
@@ -199,14 +232,24 @@ class Grid:
             launch = Launch(self, seed, landing, trace)
             try:
                 self._run(launch, report)
+            except Interpret:
+                self.compiled = False
+                continue
             except Rerun:
                 continue
             except BadSchedule as error:
                 raise ValueError(str(error)) from None
-            except faults.SimFault as fault:
-                fault.seed = str(seed) if isinstance(seed, Schedule) else seed
-                fault.landing = landing
+            except Exception as error:
+                if launch.machine:  # what to say of it, and whether it is a fault, is for the interpreter
+                    self.compiled = False
+                    continue
+                if isinstance(error, faults.SimFault):
+                    error.seed = str(seed) if isinstance(seed, Schedule) else seed
+                    error.landing = landing
                 raise
+            finally:
+                if launch.machine:
+                    launch.machine.close()
             return launch
 
     def _run(self, launch, report):
@@ -243,9 +286,8 @@ def _short_collections():
         gc.unfreeze()
 
 
-def _typed(function, kinds, args):
+def _typed(function, given):
     """The kernel with the types that Numba infers (typed.py); None where its source is not to be had."""
-    given = [kind or _type_of(arg) for kind, arg in zip(kinds, args, strict=True)]
     try:
         with _short_collections():
             return typed(infer(function, given))

@@ -261,8 +261,8 @@ class Region(Space):
 class GlobalMemory:
     """All arrays a launch may touch; addresses are those of the host's own arrays."""
 
-    def __init__(self, arrays, traces):
-        """``arrays``: an Extent for each. Those that overlap become one region."""
+    def __init__(self, arrays, traces, region=None):
+        """``arrays``: an Extent for each. Those that overlap become one region, which ``region`` makes."""
         groups, stop = [], 0
         for array in sorted(arrays, key=lambda array: array.start):
             if array.start == array.stop:
@@ -272,7 +272,7 @@ class GlobalMemory:
             else:
                 groups.append([array])
             stop = max(stop, array.stop)
-        self.regions = [Region(group, traces) for group in groups]
+        self.regions = [(region or Region)(group, traces) for group in groups]
         self.starts = [region.base for region in self.regions]
 
     def find(self, thread, address, size, verb):

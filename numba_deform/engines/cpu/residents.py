@@ -10,6 +10,7 @@ from .. import faults
 from ..shapes import clusters
 from ..waiting import ranges
 from .cluster import Cluster
+from .memory import Rerun
 
 
 class Residents:
@@ -64,6 +65,8 @@ class Residents:
     def _start(self):
         """The blocks of the next cluster start."""
         launch = self.launch
+        if launch.is_slow(self.started):
+            raise Rerun
         numbers = next(self.clusters)
         self.fresh = [launch.block_type(launch, i, launch.threads, self.shared_bytes) for i in numbers]
         Cluster(tuple(self.fresh), launch.cluster_shape)

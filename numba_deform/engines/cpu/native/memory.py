@@ -1,0 +1,73 @@
+"""Shared memory and arrays in global memory whose records machine code can read."""
+
+import numpy as np
+
+from ..memory import Region, SharedMemory
+from . import layout
+from .shadow import Numbers
+
+
+def _numbers(word, kind):
+    """The property of a list of records whose numbers lie at ``word`` of the row."""
+    name = f"_numbers_{word}"
+
+    def get(self):
+        return getattr(self, name)
+
+    def put(self, records):
+        if not isinstance(records, Numbers):
+            numbers = Numbers(self.table, getattr(self.table, kind), self.room or len(records))
+            numbers += records
+            records = numbers
+        setattr(self, name, records)
+        self.row[word], self.row[layout.LIMIT] = records.array.ctypes.data, len(records)
+
+    return property(get, put)
+
+
+def _flag(word):
+    """The property of a truth that is a word of the row."""
+    return property(lambda self: bool(self.row[word]), lambda self, it: self.row.__setitem__(word, int(it)))
+
+
+class NativeShared(SharedMemory):
+    """A block's shared memory; ``row`` is its row of words."""
+
+    written, read_by = _numbers(layout.WRITTEN, "writer"), _numbers(layout.READ_BY, "reader")
+
+    def __init__(self, block, dynamic_bytes):
+        self.table, self.row, self.room = block.table, block.shared_row, 0
+        self.room = 1 << 18  # more than a block can have, guards included
+        super().__init__(block, dynamic_bytes)
+        self.row[layout.DATA] = np.frombuffer(self.data, np.uint8).ctypes.data
+        for word in (layout.TRACED, layout.WRITEABLE, layout.PLAIN):
+            self.row[word] = 1
+
+
+class NativeRegion(Region):
+    """An array in global memory."""
+
+    room = 0
+    written, read_by = _numbers(layout.WRITTEN, "writer"), _numbers(layout.READ_BY, "reader")
+    traced, was_read = _flag(layout.TRACED), _flag(layout.WAS_READ)
+
+    def __init__(self, arrays, traces, table, row):
+        self.table, self.row = table, row
+        super().__init__(arrays, traces)
+        row[layout.BASE], row[layout.STOP], row[layout.DATA] = self.base, self.stop, self.base
+        row[layout.LIMIT] = self.size
+        row[layout.WRITEABLE], row[layout.PLAIN] = not self.bytes.readonly, len(arrays) == 1
+
+    def _trace(self):
+        super()._trace()
+        if not self.row[layout.READ_ONLY]:
+            self.paths = Numbers(self.table, self.table.path, self.size, self.size)
+            self.row[layout.READ_ONLY] = self.paths.array.ctypes.data
+
+    @property
+    def read_only(self):
+        return self.paths if self.row[layout.HAS_READ_ONLY] else []
+
+    @read_only.setter
+    def read_only(self, records):
+        self.row[layout.HAS_READ_ONLY] = bool(records)

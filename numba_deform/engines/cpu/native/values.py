@@ -1,0 +1,153 @@
+"""What variables of a kernel are while its machine code is written, and numbers of Numba's types in LLVM."""
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+from numba import types
+
+I1, I8, I16, I32, I64 = map(ir.IntType, (1, 8, 16, 32, 64))
+F32, F64, POINTER = ir.FloatType(), ir.DoubleType(), ir.PointerType()
+
+
+class NotNative(Exception):
+    """The kernel uses something of which no machine code is made: it is interpreted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Static:
+    """A value that is known when machine code is made: a function, a module, a type, a named tuple of these."""
+
+    value: object
+
+
+@dataclass(frozen=True, eq=False)
+class Tuple:
+    """A tuple of values."""
+
+    parts: list
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """An array of one thread: its elements, and of each whether it has been written."""
+
+    data: object
+    written: object
+    shape: tuple
+    kind: object
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A shared or global array: its address, the row of its region, its number among the thread's arrays, the
+    sizes and strides of its dimensions, and Numba's type of its elements."""
+
+    address: object
+    region: object
+    handle: object
+    shape: list
+    strides: list
+    kind: object
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A loop over a range: where the next value, the last one and the step are kept, and the type of them."""
+
+    next: object
+    stop: object
+    step: object
+    kind: object
+
+
+def leaves(value):
+    """The numbers that a value consists of, in order."""
+    if isinstance(value, Tuple):
+        return [leaf for part in value.parts for leaf in leaves(part)]
+    if isinstance(value, View):
+        return [value.address, value.region, value.handle, *value.shape, *value.strides]
+    return [value] if isinstance(value, ir.Value) else []
+
+
+def rebuilt(value, new):
+    """The same value with numbers from the iterator ``new``."""
+    if isinstance(value, Tuple):
+        return Tuple([rebuilt(part, new) for part in value.parts])
+    if isinstance(value, View):
+        parts = [next(new) for _ in leaves(value)]
+        n = len(value.shape)
+        return View(*parts[:3], parts[3 : 3 + n], parts[3 + n :], value.kind)
+    return next(new) if isinstance(value, ir.Value) else value
+
+
+def same_structure(a, b):
+    """Whether two values differ in their numbers only."""
+    if isinstance(a, Tuple) and isinstance(b, Tuple):
+        return len(a.parts) == len(b.parts) and all(map(same_structure, a.parts, b.parts))
+    if isinstance(a, View) and isinstance(b, View):
+        return len(a.shape) == len(b.shape)
+    if isinstance(a, Static) and isinstance(b, Static):
+        return a.value is b.value
+    if isinstance(a, ir.Value) and isinstance(b, ir.Value):
+        return a.type == b.type
+    return a is b
+
+
+def is_number(kind):
+    """Whether a value of Numba's type is one number, of a kind that machine code computes with."""
+    whole = types.Boolean, types.BooleanLiteral, types.Integer, types.IntegerLiteral
+    return isinstance(kind, whole) or kind in (types.float32, types.float64)
+
+
+def lowered(kind):
+    """The LLVM type of a number."""
+    kind = types.unliteral(kind)
+    if isinstance(kind, types.Boolean):
+        return I1
+    if isinstance(kind, types.Integer):
+        return ir.IntType(kind.bitwidth)
+    if kind in (types.float32, types.float64):
+        return F32 if kind == types.float32 else F64
+    raise NotNative(f"a number of type {kind}")
+
+
+def signed(kind):
+    return isinstance(kind, types.Integer) and kind.signed
+
+
+def constant(number, kind):
+    """A number that is known, as a value of a type."""
+    kind = types.unliteral(kind)
+    if isinstance(kind, types.Float):
+        return ir.Constant(lowered(kind), float(number))
+    return ir.Constant(lowered(kind), int(number) & ((1 << lowered(kind).width) - 1))
+
+
+def saturating(builder, value, want, is_signed):
+    """A float as an integer: toward zero, clamped, NaN to 0."""
+    name = f"llvm.fpto{'s' if is_signed else 'u'}i.sat.i{want.width}.{'f32' if value.type == F32 else 'f64'}"
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(want, [value.type]), name)
+    return builder.call(function, [value])
+
+
+def convert(builder, value, kind, want):
+    """A number of type ``kind`` as one of type ``want``."""
+    kind, want = types.unliteral(kind), types.unliteral(want)
+    if kind == want:
+        return value
+    source, target = lowered(kind), lowered(want)
+    if isinstance(want, types.Boolean):
+        if isinstance(kind, types.Float):
+            return builder.fcmp_unordered("!=", value, ir.Constant(source, 0.0))
+        return builder.icmp_unsigned("!=", value, ir.Constant(source, 0))
+    if isinstance(kind, types.Float):
+        if isinstance(want, types.Float):
+            return builder.fpext(value, target) if target == F64 else builder.fptrunc(value, target)
+        return saturating(builder, value, target, signed(want))
+    if isinstance(want, types.Float):
+        return (builder.sitofp if signed(kind) else builder.uitofp)(value, target)
+    if source.width >= target.width:
+        return builder.trunc(value, target) if source.width > target.width else value
+    return (builder.sext if signed(kind) else builder.zext)(value, target)

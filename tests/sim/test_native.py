@@ -1,0 +1,290 @@
+"""A kernel's machine code: numbers bit for bit, the records that it shares with Python, and when it runs."""
+
+import re
+
+import expressions
+import numpy as np
+import pytest
+from helpers import device, run
+from numba import cuda, float32, int32, uint32, uint64
+
+from numba_deform.compiler import i32, kernel, u64
+from numba_deform.device import half2, integer
+from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.memory import (
+    global_address,
+    global_at,
+    ld_global_b32,
+    ld_shared_b32,
+    ld_shared_v2,
+    ld_shared_v4,
+    shared_address,
+    st_global_b32,
+    st_shared_b32,
+    st_shared_v4,
+)
+from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.tma import cp_async_bulk_load
+from numba_deform.engines import faults
+from numba_deform.engines.cpu import SimFault, engine
+from numba_deform.engines.cpu.native import halves, shadow
+
+THREADS = 64
+NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter
+
+
+def outcome(kernel, args, **options):
+    """(what a run comes to, whether it ended as machine code)"""
+    try:
+        report = run(kernel, *args, **options)
+    except SimFault as fault:
+        return (type(fault), fault.where, re.sub("0x[0-9a-f]{6,}", "0x", str(fault))), False
+    arrays = [a.tobytes() for a in args if isinstance(a, np.ndarray)]
+    return (report.switches, report.cycles, arrays), report.compiled
+
+
+def alike(kernel, *args, **options):
+    """The outcome of a kernel, the same both ways, and whether machine code came to its end."""
+    given = [[a.copy() if isinstance(a, np.ndarray) else a for a in args] for _ in range(2)]
+    (interpreted, _), (machine, ended) = (
+        outcome(kernel, some, compiled=bool(i), **options) for i, some in enumerate(given)
+    )
+    assert machine == interpreted
+    return machine, ended
+
+
+# --- numbers --------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def module(tmp_path_factory):
+    return expressions.write(tmp_path_factory.mktemp("machine"))
+
+
+@pytest.mark.parametrize("group", (*expressions.NUMBERS, *expressions.PACKED))
+def test_random_expressions(module, group):
+    function, results = device(getattr(module, f"group_{group}")), []
+    for compiled in (False, True):
+        values, made = expressions.inputs(group), expressions.results()
+        report = run(expressions.kernel_of(function), *values.values(), *made, block=expressions.ELEMENTS,
+                     compiled=compiled)  # fmt: skip
+        assert report.compiled == (compiled and group not in NEGATIVE_DIVISORS)
+        results.append(made)
+    wrong = expressions.differ(*results)
+    assert not wrong.size, [expressions.expressions(group)[e] for e in wrong]
+
+
+def words(count, seed):
+    """Random words, and pairs of halves at the ends of their range."""
+    rng = np.random.default_rng(seed)
+    ends = [0, 0x8000, 1, 0x83FF, 0x400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01, 0x3C00, 0x7F7F]
+    pairs = rng.choice(np.array(ends, np.uint32), (count, 2))
+    near = rng.standard_normal((count, 2)).astype(np.float16).view(np.uint16).astype(np.uint32)
+    kinds = rng.random(count)
+    special, close = (p[:, 0] | p[:, 1] << 16 for p in (pairs, near))
+    anything = rng.integers(0, 1 << 32, count, dtype=np.uint32)
+    return np.where(kinds < 0.3, special, np.where(kinds < 0.6, close, anything)).astype(np.uint32)
+
+
+@pytest.mark.parametrize("name", halves.OPERATIONS)
+def test_packed_halves(name):
+    function = getattr(half2, name, None) or getattr(integer, name)
+    kinds, result = function.signature.args, function.signature.return_type
+    count, floats = len(kinds), str(kinds[0]) == "float32"
+
+    def one(x, y, z, out):
+        t = cuda.grid(1)
+        out[t] = function(x[t])
+
+    def two(x, y, z, out):
+        t = cuda.grid(1)
+        out[t] = function(x[t], y[t])
+
+    def three(x, y, z, out):
+        t = cuda.grid(1)
+        out[t] = function(x[t], y[t], z[t])
+
+    operands = [words(256, seed) for seed in range(3)]
+    if name in ("div_u32", "rem_u32"):
+        operands[1] |= 1
+    if floats:
+        operands = [word.view(np.float32) for word in operands]
+    out = np.zeros(256, np.float32 if str(result) == "float32" else np.uint32)
+    _, ended = alike((one, two, three)[count - 1], *operands, out, grid=2, block=128)
+    assert ended
+
+
+def test_division_and_shifts_at_the_ends():
+    def ends(x, y, n, out):
+        t = cuda.threadIdx.x
+        out[t, 0], out[t, 1] = x[t] // y[t], x[t] % y[t]
+        out[t, 2], out[t, 3] = x[t] << n[t], x[t] >> n[t]
+        out[t, 4], out[t, 5] = int32(float32(x[t]) * float32(1e6)), uint32(float32(y[t]) * float32(-3.5))
+
+    rng = np.random.default_rng(1)
+    x, y = (rng.integers(-(1 << 31), 1 << 31, 32, dtype=np.int64) for _ in range(2))
+    x[0], y[1], x[2], y[3] = -(1 << 63), 3, 7, -2
+    n = np.array([0, 1, 31, 32, 63, 64, 65, 1 << 20] * 4)
+    assert alike(ends, x, y, n, np.zeros((32, 6), np.int64))[1]
+
+
+@pytest.mark.parametrize("divisor, shape", [(0, 4), (3, 9)])
+def test_what_it_leaves_to_the_interpreter(divisor, shape):
+    """Division by zero, an index outside, an element that nobody has written: a fault, and its line."""
+
+    def faulty(divisor, index, out):
+        part = cuda.local.array(4, int32)
+        part[0] = 7 // divisor[0]
+        out[0] = part[index[0]]
+
+    told, ended = alike(faulty, np.array([divisor]), np.array([shape - 1]), np.zeros(1, np.int64), block=1)
+    assert not ended and issubclass(told[0], SimFault) and "test_native.py" in told[1]
+
+
+# --- records --------------------------------------------------------------------------------------
+def sharing(out, rounds, barriers):
+    tile = cuda.shared.array(THREADS, int32)
+    t, total = cuda.threadIdx.x, 0
+    for r in range(rounds):
+        tile[t] = t * r
+        if barriers > 0:
+            cuda.syncthreads()
+        for i in range(THREADS):
+            total += tile[i]
+        if barriers > 1:
+            cuda.syncthreads()
+    out[t] = total
+
+
+@pytest.mark.parametrize("seed", (0, 1))
+@pytest.mark.parametrize("barriers", (2, 1, 0))
+def test_many_readers_of_each_word(barriers, seed):
+    told, ended = alike(sharing, np.zeros(THREADS, np.int64), 3, barriers, block=THREADS, seed=seed)
+    assert ended == (barriers == 2)
+    assert barriers == 2 or told[0] in (faults.DataRace, faults.UninitialisedRead)
+
+
+@pytest.mark.parametrize("room, sets", [(64, 1 << 20), (1 << 16, 0), (64, 600)])
+def test_tables_that_are_full(monkeypatch, room, sets):
+    """Records and sets of readers beyond the room for them are Python's."""
+    monkeypatch.setattr(shadow, "ROOM", room)
+    monkeypatch.setattr(shadow, "SET_ROOM", sets)
+    assert alike(sharing, np.zeros(THREADS, np.int64), 3, 2, block=THREADS)[1]
+    assert alike(sharing, np.zeros(THREADS, np.int64), 3, 1, block=THREADS)[0][0] is faults.DataRace
+
+
+def test_blocks_that_read_the_same_words_and_write_them():
+    def blocks(data, out, write):
+        i = cuda.blockIdx.x
+        out[cuda.grid(1)] = data[cuda.threadIdx.x // 2]
+        if write and i == 1 and cuda.threadIdx.x == 5:
+            data[2] = 1
+
+    args = np.arange(16, dtype=np.int32), np.zeros(128, np.int32)
+    assert alike(blocks, *args, 0, grid=4)[1]
+    assert alike(blocks, *args, 1, grid=4)[0][0] is faults.DataRace
+
+
+@pytest.mark.parametrize("ordered", (True, False))
+def test_accesses_of_different_sizes(ordered):
+    def sizes(out, ordered):
+        area = cuda.shared.array(128, uint32, alignment=16)
+        at, t = shared_address(area), uint32(cuda.threadIdx.x)
+        st_shared_v4(at + 16 * t, t, t + 1, t + 2, t + 3)
+        cuda.syncthreads()
+        low, high = ld_shared_v2(at + 16 * t + 8)
+        total = low + high + ld_shared_b32(at + (16 * t + 20) % 512) + ld_shared_v4(at + 16 * t)[1]
+        if ordered:
+            cuda.syncthreads()
+        st_shared_b32(at + 16 * t + 4, 7)
+        cuda.syncthreads()
+        out[t] = total + ld_shared_v4(at + 16 * t)[1] + area[4 * t + 3]
+
+    told, ended = alike(sizes, np.zeros(32, np.int64), ordered)
+    assert ended if ordered else told[0] is faults.DataRace, told
+
+
+def test_copies_and_plain_accesses_share_the_records():
+    def through(data, out, waits):
+        tile, bars = cuda.shared.array(64, uint32, alignment=16), cuda.shared.array(1, uint64)
+        at, bar, t = shared_address(tile), shared_address(bars), cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(bar, 1)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        for phase in range(2):
+            if t == 0:
+                mbarrier_arrive_expect_tx(bar, 256)
+                cp_async_bulk_load(at, global_address(data) + uint64(256 * phase), 256, bar)
+            if waits or phase == 0:
+                mbarrier_wait(bar, phase)
+            out[t] += tile[t] + tile[63 - t]
+            cuda.syncthreads()
+
+    data = np.arange(128, dtype=np.uint32)
+    told, ended = alike(through, data, np.zeros(64, np.int64), 1, block=64)
+    assert ended, told
+    assert issubclass(alike(through, data, np.zeros(64, np.int64), 0, block=64)[0][0], SimFault)
+
+
+# --- when it runs ---------------------------------------------------------------------------------
+@kernel(threads=32)
+def copy(source: u64, out: u64, n: i32):
+    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+        st_global_b32(global_at(out, i, 4), ld_global_b32(global_at(source, i, 4)))
+
+
+def copied(**options):
+    source, out = np.arange(4000, dtype=np.uint32), np.zeros(4000, np.uint32)
+    report = run(copy, source, out, 4000, grid=8, **options)
+    assert np.array_equal(source, out)
+    return report.compiled
+
+
+def test_it_runs_where_it_is_asked_for_or_pays(monkeypatch):
+    monkeypatch.setattr(engine, "CODES", {})
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", engine.CODES)
+    monkeypatch.setattr(engine, "PATIENCE", float("inf"))
+    assert not copied() and not copied(schedules=3)
+    monkeypatch.setattr(engine, "PATIENCE", 0)
+    assert copied() and not copied(compiled=False) and not copied(trace=True)
+    monkeypatch.setattr(engine, "PATIENCE", float("inf"))
+    assert copied(seed=3)  # it is there now
+
+
+def test_it_takes_over_between_blocks(monkeypatch):
+    """A launch that turns out to be slow starts over, with the arrays as they were; not close to its end."""
+    monkeypatch.setattr(engine, "CODES", {})
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", engine.CODES)
+    slow = iter([False, False, True, True])
+    monkeypatch.setattr(engine.Grid, "is_slow", lambda self, blocks=0: not engine.CODES and next(slow))
+
+    def count(out):
+        out[cuda.grid(1)] += 1
+
+    out = np.zeros(256, np.int32)
+    assert run(count, out, grid=8).compiled and (out == 1).all() and not list(slow)
+
+
+def test_what_has_no_machine_code_is_interpreted():
+    def squares(z):
+        z[cuda.threadIdx.x] = z[cuda.threadIdx.x] * z[cuda.threadIdx.x]
+
+    z = np.full(32, 1 + 2j)
+    assert not run(squares, z, compiled=True).compiled and (z == (1 + 2j) ** 2).all()
+
+
+def test_a_kernel_that_is_too_large_is_interpreted(monkeypatch):
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+    assert copied(compiled=True)
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+    monkeypatch.setattr("numba_deform.engines.cpu.native.body.LARGE", 4)
+    assert not copied(compiled=True)
+
+
+def test_a_loop_without_end_is_stopped():
+    def forever(out):
+        while out[0] < 1:
+            out[1] += 1
+
+    told, _ = outcome(forever, (np.zeros(2, np.int64),), block=1, timeout=0.3, compiled=True)
+    assert told[0] is faults.Unfinished
