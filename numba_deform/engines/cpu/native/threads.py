@@ -6,7 +6,7 @@ import numpy as np
 from greenlet import getcurrent
 from numba import types
 
-from .. import numbers
+from .. import functions, numbers
 from ..block import Block
 from ..fake_cuda import FakeCuda
 from ..memory import Rerun
@@ -110,7 +110,7 @@ class Machine:
     def model(self, function, result):
         """The interpreter's function for one of Numba's or of Python's."""
         convert = numbers.caster(result) if isinstance(result, types.Number) else None
-        replaced = numbers.MATH.get(function)
+        replaced = functions.MATH.get(function)
         if replaced is None:
             replaced = self.names.replace(function)
             if replaced is not function and function not in (round, pow):
