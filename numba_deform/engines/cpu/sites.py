@@ -1,0 +1,63 @@
+"""Places in a kernel's source: a *site* is (code, offset) of a call, which frames hand out cheaply."""
+
+import dis
+import functools
+import linecache
+
+KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
+
+
+@functools.lru_cache(4096)
+def result_used(site):
+    """Whether the kernel does something with what the call there returns."""
+    code, offset = site
+    rest = (i.opname for i in dis.get_instructions(code) if i.offset > offset)
+    return next(rest, "") != "POP_TOP"
+
+
+@functools.lru_cache(4096)
+def line_of(site):
+    """The source line of a call site."""
+    code, offset = site
+    line = code.co_firstlineno
+    for start, _, number in code.co_lines():
+        if start > offset:
+            break
+        line = number or line
+    return line
+
+
+def raised_at(error):
+    """The call site in the kernel that an exception came through last; None without one."""
+    site, entry = None, error.__traceback__
+    while entry is not None:
+        if KERNEL in entry.tb_frame.f_globals:
+            site = entry.tb_frame.f_code, entry.tb_lasti
+        entry = entry.tb_next
+    return site
+
+
+def describe_site(site):
+    """``file:line`` of a call site."""
+    if site is None:
+        return "?"
+    return f"{site[0].co_filename.rpartition('/')[2]}:{line_of(site)}"
+
+
+def place(site):
+    """(``file:line`` with the full path, that source line) of a call site; (None, None) of None."""
+    if site is None:
+        return None, None
+    file, line = site[0].co_filename, line_of(site)
+    return f"{file}:{line}", linecache.getline(file, line).strip()
+
+
+def indentation(site):
+    """How far the line of a call site is indented."""
+    line = linecache.getline(site[0].co_filename, line_of(site))
+    return len(line) - len(line.lstrip())
+
+
+def same_line(a, b):
+    """Whether two call sites stand on one source line."""
+    return a == b or describe_site(a) == describe_site(b)
