@@ -10,6 +10,7 @@ from .. import functions, numbers
 from ..block import Block
 from ..fake_cuda import FakeCuda
 from ..memory import Rerun
+from ..records import Write
 from ..names import Names
 from ..thread import Thread
 from ..values import Undefined, dtype_of, is_undefined
@@ -224,6 +225,12 @@ class NativeThread(Thread):
 
     def state(self):
         raise Interpret  # what its variables hold, only the interpreter knows
+
+    def write_record(self):
+        return Write(self.tid, self.clock, self.tid, self.here(), self.block)
+
+    def reader(self):
+        return self.tid, self.clock, self.tid, self.here(), self.block, False
 
     def drive(self):
         """Run the thread to its end."""
