@@ -50,6 +50,8 @@ class NativeRegion(Region):
     room = 0
     written, read_by = _numbers(layout.WRITTEN, "writer"), _numbers(layout.READ_BY, "reader")
     traced, was_read = _flag(layout.TRACED), _flag(layout.WAS_READ)
+    # Machine code notes reads through the read-only path without a word: each write by Python looks for them.
+    watched = property(lambda self: True, lambda self, it: None)
 
     def __init__(self, arrays, traces, table, row):
         self.table, self.row = table, row

@@ -10,8 +10,8 @@ from .. import functions, numbers
 from ..block import Block
 from ..fake_cuda import FakeCuda
 from ..memory import Rerun
-from ..records import Write
 from ..names import Names
+from ..records import Write
 from ..thread import Thread
 from ..values import Undefined, dtype_of, is_undefined
 from . import layout
