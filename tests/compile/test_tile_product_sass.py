@@ -20,7 +20,7 @@ def inspected(config):
 
 
 @pytest.mark.parametrize(
-    "config", [SMALL, TileProduct(), pytest.param(OTHER, marks=pytest.mark.full)],
+    "config", [SMALL, *(pytest.param(each, marks=pytest.mark.full) for each in (TileProduct(), OTHER))],
     ids=["small", "default", "128x128"],
 )  # fmt: skip
 def test_instructions(config):
@@ -39,6 +39,7 @@ def test_instructions(config):
     assert occupancy(config.threads, found.registers, shared, LIMITS[HOPPER]).blocks >= 1
 
 
+@pytest.mark.full
 def test_the_loop_is_products():
     """Between the default kernel's first and last product stands little else than products and loads of
     fragments: no moves that bring the fragments into order."""

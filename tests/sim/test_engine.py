@@ -445,7 +445,10 @@ def made(monkeypatch):
         references.append(weakref.ref(thread))
 
     monkeypatch.setattr(Thread, "__init__", init)
-    return references
+    gc.collect()
+    gc.freeze()  # what is there already need not be looked through each time
+    yield references
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("kernel", bad_kernels(), ids=lambda k: k.__name__)

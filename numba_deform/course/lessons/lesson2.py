@@ -95,8 +95,8 @@ def watch(kernel, grid, args, landing="late", seed=0):
             super().expect(thread, count)
             self.note(f"thread {thread.tid}: expect_tx({count})")
 
-        def arrive(self, thread, count):
-            super().arrive(thread, count)
+        def arrive(self, thread, count, *more):
+            super().arrive(thread, count, *more)
             self.note(f"thread {thread.tid}: arrive")
 
         def deliver(self, copy, landing):
