@@ -10,7 +10,8 @@ which alone is worth a percent. Times are milliseconds a call, medians; ``ratio`
 over the rounds, and the geometric mean of both orders. Needs PyTorch and a GPU; with ``--engine cpu`` neither:
 a call is then a whole run on the CPU engine, of the preset quick with 64 queries, and ``first_before`` and
 ``first_after`` are what the first one of a process took, which has to infer the kernel's types. A variant may
-then also be one of the small programs of ``engine_programs.py``.
+then also be one of the small programs of ``engine_programs.py``. With ``--patience 0`` the newer checkout makes
+machine code of a kernel at once, in the first run.
 """
 
 import argparse
@@ -32,8 +33,12 @@ NAMES = (
 )  # fmt: skip
 
 
-def serve(folder, variants, engine):
+def serve(folder, variants, engine, patience):
     """A checkout's process: a line from stdin names a variant, or says what to save; JSON goes to stdout."""
+    if patience is not None:
+        from numba_deform.engines.cpu import engine as cpu_engine
+
+        cpu_engine.PATIENCE = patience
     timer, outs, first = (on_cpu if engine == "cpu" else on_gpu)(folder, variants)
     print(json.dumps(first), flush=True)
     for line in sys.stdin:
@@ -102,9 +107,10 @@ def on_gpu(folder, variants):
 class Checkout:
     """The process of one checkout."""
 
-    def __init__(self, root, folder, variants, engine):
+    def __init__(self, root, folder, variants, engine, patience):
         script = Path(__file__).resolve()
-        options = ("--serve", str(folder), "--variants", variants, "--engine", engine)
+        options = ["--serve", str(folder), "--variants", variants, "--engine", engine]
+        options += [] if patience is None else ["--patience", str(patience)]
         paths = [str(Path(root).resolve()), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
         self.process = subprocess.Popen(
@@ -128,12 +134,12 @@ class Checkout:
         self.process.wait(60)
 
 
-def timed(folder, roots, first, variants, rounds, engine, outs):
+def timed(folder, roots, first, variants, rounds, engine, outs, patience):
     """(ms before, ms after) of each round by variant, with ``roots[first]``'s process started first; and the ms
     of first runs by variant, before and after."""
     sides, firsts = [None, None], [None, None]
     for i in (first, 1 - first):
-        sides[i] = Checkout(roots[i], folder, ",".join(variants), engine)
+        sides[i] = Checkout(roots[i], folder, ",".join(variants), engine, patience if i else None)
         firsts[i] = sides[i].read()
     times = {name: [] for name in variants}
     for turn in range(rounds):
@@ -150,7 +156,7 @@ def timed(folder, roots, first, variants, rounds, engine, outs):
     return times, firsts
 
 
-def compare(before, after, workload, variants, rounds, engine):
+def compare(before, after, workload, variants, rounds, engine, patience=None):
     """Rows of one workload, one a variant: ms before and after, their ratio, how far the outputs differ."""
     from numba_deform import preset
 
@@ -163,7 +169,7 @@ def compare(before, after, workload, variants, rounds, engine):
             np.save(folder / f"{name}.npy", getattr(inputs, name))
         times, outs = {name: ([], []) for name in variants}, [{}, {}]
         for first in (0, 1):
-            pairs_of, firsts = timed(folder, (before, after), first, variants, rounds, engine, outs)
+            pairs_of, firsts = timed(folder, (before, after), first, variants, rounds, engine, outs, patience)
             for name, pairs in pairs_of.items():
                 times[name][first].extend(pairs)
     rows = []
@@ -195,19 +201,20 @@ def main():
     parser.add_argument("--engine", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--variants", default=VARIANTS)
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--patience", type=float, help="seconds before the CPU engine makes machine code")
     parser.add_argument("--out")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     given = parser.parse_args()
     variants = given.variants.split(",")
     if given.serve:
-        return serve(Path(given.serve), variants, given.engine)
+        return serve(Path(given.serve), variants, given.engine, given.patience)
     from numba_deform.engines.gpu.device import gpu_or_none
     from numba_deform.measure import record
 
     after, rows = Path(__file__).resolve().parents[1], []
     workloads = given.workloads or ("quick" if given.engine == "cpu" else "seeds:local(2),detr-encoder-b4")
     for workload in workloads.split(","):
-        rows += compare(given.before, after, workload, variants, given.rounds, given.engine)
+        rows += compare(given.before, after, workload, variants, given.rounds, given.engine, given.patience)
     if given.out:
         record.write(given.out, gpu_or_none(), rows)
 
