@@ -265,6 +265,21 @@ def test_it_takes_over_between_blocks(monkeypatch):
     assert run(count, out, grid=8).compiled and (out == 1).all() and not list(slow)
 
 
+step = 1
+
+
+def stepped(out):
+    out[cuda.threadIdx.x] = cuda.threadIdx.x * step
+
+
+def test_a_constant_of_the_module_that_changes(monkeypatch):
+    out = np.zeros(32, np.int64)
+    for value in (1, 3, 1):
+        monkeypatch.setitem(globals(), "step", value)
+        assert run(stepped, out, compiled=True).compiled
+        assert out[2] == 2 * value
+
+
 def test_what_has_no_machine_code_is_interpreted():
     def squares(z):
         z[cuda.threadIdx.x] = z[cuda.threadIdx.x] * z[cuda.threadIdx.x]

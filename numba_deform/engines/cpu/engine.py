@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numba import typeof, types
 
-from ...compiler.inference import NotInferred, Refused, infer
+from ...compiler.inference import NotInferred, Refused, identity, infer
 from ...compiler.rewrite import rebind
 from ...device.limits import MAX_THREADS, SHARED_LIMIT, resident_blocks
 from .. import faults
@@ -122,10 +122,10 @@ def simulate(
 
     Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs
     seeds ``seed .. seed+N-1``, each on the arguments as they were, on all cores where that pays
-    (``schedules.py``). A seed may also be the text of one
-    schedule of ``explore``, such as ``"x:0:0210"``, which says itself when copies land. ``landing`` says
-    when copies arrive: ``late`` (when nothing else can run), ``earliest`` (at issue), or ``random``: of the
-    copies of one run some do this, some that, and others land in between, sooner or later.
+    (``schedules.py``). A seed may also be the text of one schedule of ``explore``, such as ``"x:0:0210"``, which
+    says itself when copies land. ``landing`` says when copies arrive: ``late`` (when nothing else can run),
+    ``earliest`` (at issue), or ``random``: of the copies of one run some do this, some that, and others land in
+    between, sooner or later.
     ``trace`` records events. ``timeout`` is in seconds, for one schedule. ``cluster`` blocks, a number or a
     tuple as ``grid``, share their shared memory. ``resident`` blocks are there at once, if not as many as an
     H200 has room for; the rest start when others have ended.
@@ -196,7 +196,7 @@ class Grid:
         self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.types = [kind or _type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
-        self.typed = _typed(function, self.types)
+        self.typed, self.key = _typed(function, self.types), (identity(function), tuple(self.types))
         self.registers = most_registers(kernel, self.threads)
         self.saved = [(array, array.copy()) for array in arguments.writeable(args)]
         self.traces, self.again = set(), False
@@ -206,14 +206,14 @@ class Grid:
 
     def code(self):
         """The kernel's machine code; None where it is to be interpreted."""
-        known = self.compiled or (self.function, tuple(self.types)) in CODES
+        known = self.compiled or self.key in CODES
         if self.compiled is False or not known and not self.is_slow():
             return None
-        return compiled(self.function, self.types)
+        return compiled(self.function, self.types, self.key)
 
     def is_slow(self, blocks=0):
         """Whether machine code would pay, so many blocks into a schedule: then that starts over."""
-        tried = self.compiled is not None or (self.function, tuple(self.types)) in CODES
+        tried = self.compiled is not None or self.key in CODES
         return not tried and 2 * blocks <= self.blocks and time.perf_counter() - self.started > PATIENCE
 
     def contents(self):

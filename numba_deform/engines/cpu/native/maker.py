@@ -401,20 +401,20 @@ define void @destroy(ptr %h) { call void @llvm.coro.destroy(ptr %h) ret void }
 """
 
 
-def compiled(function, kinds):
-    """The :class:`Code` of a kernel's function for the types of its arguments; None where there can be none."""
-    key = function, tuple(kinds)
+def compiled(function, kinds, key):
+    """The :class:`Code` of a kernel's function for the types of its arguments; None where there can be none.
+    ``key`` is what tells it from others: the function may come again with other constants around it."""
     if key not in CODES:
         if len(CODES) >= KEPT:
             del CODES[next(iter(CODES))]
         try:
-            CODES[key] = _compiled(*key)
+            CODES[key] = _compiled(function, tuple(kinds))
         except Exception:  # it is enough that the interpreter can run it
             CODES[key] = None
     return CODES[key]
 
 
-CODES, KEPT = {}, 64  # (function, types) -> Code or None, of so many
+CODES, KEPT = {}, 64  # key -> Code or None, of so many
 
 
 def _compiled(function, kinds):
