@@ -87,7 +87,8 @@ def serve(names, ask):
         try:
             print("end", name, ask(name), flush=True)
         except Exception as error:
-            text = f"error: {type(error).__name__} {error}".replace("\n", " ")
+            text = " ".join(f"error: {type(error).__name__} {error}".replace(f"{ROOT}/", "").split())
+            text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours
             broken = re.search(r"CUDA_ERROR_\w+|cudaError\w+", text)
             print("end", name, broken[0] if broken else text[:300], flush=True)
             os._exit(1)  # the context may be lost
