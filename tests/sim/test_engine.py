@@ -445,7 +445,6 @@ def made(monkeypatch):
         references.append(weakref.ref(thread))
 
     monkeypatch.setattr(Thread, "__init__", init)
-    gc.collect()
     gc.freeze()  # what is there already need not be looked through each time
     yield references
     gc.unfreeze()
