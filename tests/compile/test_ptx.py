@@ -25,7 +25,9 @@ def test_every_function_is_an_intrinsic():
     assert len(found) > 60
 
 
-@pytest.mark.parametrize("linked", [False, pytest.param(True, marks=pytest.mark.full)], ids=["inlined", "linked"])
+@pytest.mark.parametrize(
+    "linked", [False, pytest.param(True, marks=pytest.mark.full)], ids=["inlined", "linked"]
+)
 @pytest.mark.parametrize("one", list(intrinsics()), ids=lambda one: one.ptx.name)
 def test_intrinsic_compiles(one, linked):
     """A kernel that calls it with its own parameters becomes machine code."""

@@ -61,6 +61,6 @@ def test_every_right_pipeline_compiles(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name in WRONG or PROGRAMS[name].folder != "whole"])
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n in WRONG or PROGRAMS[n].folder != "whole"])
 def test_all_others_compile(name):
     assert len(PROGRAMS[name].typed().compile().cubin) > 500

@@ -445,9 +445,7 @@ def made(monkeypatch):
         references.append(weakref.ref(thread))
 
     monkeypatch.setattr(Thread, "__init__", init)
-    gc.freeze()  # what is there already need not be looked through each time
-    yield references
-    gc.unfreeze()
+    return references
 
 
 @pytest.mark.parametrize("kernel", bad_kernels(), ids=lambda k: k.__name__)
