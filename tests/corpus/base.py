@@ -8,6 +8,9 @@ A file of ``right/`` or ``wrong/`` holds small kernels, each under a decorator t
     @wrong(faults.DataRace, source="owner/project issue 12", block=64, args=.., hardware="wrong")
     def kernel_name(data, out): ..
 
+Each stands by itself, as it was met: what several share, such as how a tile is fetched, is written out in each,
+so that a reader sees a whole program, and a change to one asks nothing of the others.
+
 The docstring of the kernel tells in a sentence or two what it does that a checker may get wrong. A line that a
 wrong one has to be blamed for ends with the comment ``# <- fault``; there may be several.
 

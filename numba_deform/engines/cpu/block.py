@@ -23,6 +23,7 @@ from ..waiting import Wait, blame, draw, have, ranges
 from .blunders import blamed
 from .cluster import ClusterShared
 from .copies import CopyEngine
+from .cross_block import CrossBlockBarrier
 from .knowledge import merged, raise_to
 from .mbarrier import Barriers
 from .memory import SharedMemory
@@ -32,7 +33,6 @@ from .sites import describe_site, indentation, line_of, place, same_line
 from .space import Space
 from .thread import Thread
 from .verdicts import explain_copy
-from .wide import WideBarrier
 
 LIVELOCK_ROUNDS, LIVELOCK_STATES = 20, 1000
 # Who polls so may well wait for another block: two looks are enough before that one has its turn, and
@@ -226,7 +226,7 @@ class Block:
         self.spun = -1  # progress when polling threads ran last
         self.knows_others = False  # whether a thread has acquired from another block
         self.cluster, self.rank = None, 0  # cluster.py sets them
-        self.wide = []  # the barriers of several blocks that its threads take part in
+        self.cross_block = []  # the barriers of several blocks that its threads take part in
         self.undefined = False  # whether a shuffle has made a value that is undefined
         self.events = grid.events
         self.hub, self.starting, self.in_turn = None, None, not grid.seed
@@ -468,7 +468,7 @@ class Block:
                     what += "warp exits without doing so"
                     raise self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
             self._finish_named(barrier)
-        for barrier in self.wide:
+        for barrier in self.cross_block:
             barrier.exits(thread)
 
     def _check_copies_done(self):
@@ -561,7 +561,9 @@ class Block:
     def _waits_outside(self):
         """Whether another block may let a thread go on: one of its cluster, or one that comes to its
         barrier."""
-        return len(self.cluster.blocks) > 1 or any(isinstance(t.waiting[1], WideBarrier) for t in self.live)
+        if len(self.cluster.blocks) > 1:
+            return True
+        return any(isinstance(thread.waiting[1], CrossBlockBarrier) for thread in self.live)
 
     def waits_outside_for(self):
         """How likely it is that other blocks hold this one up, all of whose threads wait or poll: 0 not at all,
@@ -569,7 +571,7 @@ class Block:
         on = [t.waiting[1] for t in self.spinning or self.live]
         if any(each is self.shared or isinstance(each, (Warp, NamedBarrier)) for each in on):
             return 0
-        return 2 if self.spinning else 3 if all(isinstance(each, WideBarrier) for each in on) else 1
+        return 2 if self.spinning else 3 if all(isinstance(each, CrossBlockBarrier) for each in on) else 1
 
 
 def _widened(array, width):

@@ -12,12 +12,12 @@ import numpy as np
 from .. import faults
 from .copies import Box
 from .costs import COST
+from .cross_block import CrossBlockBarrier
 from .knowledge import STARTED, covers, merged
 from .mbarrier import MAX_COUNT
 from .memory import SharedMemory
 from .records import BLOCK, CLOCK, OWNER, UNWRITTEN, AtomicWrite, Copy, Write
 from .values import WORD, put, unpack
-from .wide import WideBarrier
 
 RANK = 24  # the first bit of a rank in an address
 LATE = 5  # turns that another block gets to do what it should have done before
@@ -69,13 +69,13 @@ class Cluster:
     def __init__(self, blocks, shape):
         self.blocks, self.shape = blocks, shape
         threads = sum(block.size for block in blocks)
-        self.barrier = WideBarrier("the cluster's barrier", threads, True, faults.ClusterBarrierMisuse)
+        self.barrier = CrossBlockBarrier("the cluster's barrier", threads, True, faults.ClusterBarrierMisuse)
         self.barrier.blocks = blocks
         self.visits = {block: {} for block in blocks}  # {its visitor: (clock, site, what, barrier, phase)}
         self.sent = {block: [] for block in blocks}  # (issuer, site, what, barrier, phase) of copies out of it
         for rank, block in enumerate(blocks):
             block.cluster, block.rank = self, rank
-            block.wide.append(self.barrier)
+            block.cross_block.append(self.barrier)
 
     def place(self, rank):
         """(x, y, z) of the block of that rank in its cluster."""

@@ -21,6 +21,7 @@ from ..shapes import cluster_of, shape_of
 from ..tensormap import TensorMapArray
 from . import arguments
 from .block import Block
+from .cross_block import CrossBlockBarrier
 from .fake_cuda import FakeCuda, printed
 from .interleave import BadSchedule, Schedule, SteppedBlock
 from .memory import GlobalMemory, Rerun
@@ -32,7 +33,6 @@ from .residents import Residents
 from .schedules import to_run
 from .sites import KERNEL, raised_at
 from .typed import typed
-from .wide import WideBarrier
 
 GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z
 PATIENCE = 2.0  # seconds of interpretation after which machine code is made of a kernel
@@ -101,8 +101,8 @@ class Launch:
             raise fault
         if self.grid_barrier is None:
             count = self.blocks * self.threads
-            self.grid_barrier = WideBarrier("this_grid().sync()", count, False, faults.Deadlock)
-        if self.grid_barrier not in thread.block.wide:
+            self.grid_barrier = CrossBlockBarrier("this_grid().sync()", count, False, faults.Deadlock)
+        if self.grid_barrier not in thread.block.cross_block:
             self.grid_barrier.join(thread.block)
         self.grid_barrier.arrive(thread)
         self.grid_barrier.wait(thread)

@@ -20,7 +20,7 @@ from pathlib import Path
 from . import arguments, fake_cuda
 from .values import bounds_of
 
-PAYS = 2.0  # seconds that the schedules take one after the other; a process starts in some 20 ms
+PAYS = 2.0  # seconds that the schedules take one after the other: far more than processes take to start
 _mine = None  # in another process: (grid, landing, the class of reports)
 
 

@@ -430,7 +430,7 @@ class _Writer(ast.NodeTransformer):
         if isinstance(array, types.Array):  # an array takes what is too large modulo 2^64
             if index == types.int64:
                 node.slice = within(node.slice, WHOLE)
-                node.wide = not isinstance(node.slice, (ast.Name, ast.Constant))
+                node.may_wrap = not isinstance(node.slice, (ast.Name, ast.Constant))
             elif isinstance(node.slice, ast.Tuple):
                 pairs = zip(node.slice.elts, kinds, strict=True)
                 node.slice.elts = [within(p, WHOLE) if kind == types.int64 else p for p, kind in pairs]
@@ -448,7 +448,7 @@ class _Writer(ast.NodeTransformer):
         """The visited ``a[i]`` as a place in ``a.values``. The names say to ``blunders`` what was asked for."""
         array = ast.NamedExpr(ast.Name(ARRAY, ast.Store()), node.value)
         index = ast.NamedExpr(ast.Name(INDEX, ast.Store()), node.slice)
-        if getattr(node, "wide", False):  # a sum or product, which may have to be wrapped after all
+        if getattr(node, "may_wrap", False):  # a sum or product
             low, high, again = ast.Constant(-1), ast.Constant(1 << 30), ast.Name(INDEX, ast.Load())
             small = ast.Compare(low, [ast.Lt(), ast.Lt()], [index, high])
             whole = ast.Call(self.name("as_int64", as_int64), [again], [])

@@ -41,7 +41,7 @@ INDICES = {
 }  # fmt: skip
 
 
-LARGE = 3000  # basic blocks: some seconds' work for LLVM; direct has 500, warp-specialized 1200
+LARGE = 3000  # basic blocks: with more, as window has, LLVM takes longer than the interpreter
 
 
 class Forgotten(Exception):

@@ -11,7 +11,7 @@ from ..waiting import have, ranges
 from .knowledge import STARTED, merged, raise_to
 
 
-class WideBarrier:
+class CrossBlockBarrier:
     """A barrier of all threads of several blocks, phase after phase.
 
     ``exited``: threads that have exited are not waited for. What threads release there, in a phase, all that
@@ -33,7 +33,7 @@ class WideBarrier:
     def join(self, block):
         """The block's threads take part."""
         self.blocks.append(block)
-        block.wide.append(self)
+        block.cross_block.append(self)
 
     def arrive(self, thread, release=True):
         """One arrival, which hands on what its thread has done; ``release=False``: what its last fence
