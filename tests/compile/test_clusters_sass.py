@@ -45,6 +45,21 @@ def test_cluster_scope_is_no_other_name_for_cta_scope():
     assert {"MEMBAR", "CCTL"} <= set(wide) and not {"MEMBAR", "CCTL"} & set(narrow)
 
 
+def test_the_two_scopes_of_a_wait_differ_in_the_cache():
+    """Shared memory does not pass through the L1 cache, so the narrow wait orders it as the wide one does."""
+
+    def instructions(wait):
+        @kernel(threads=32)
+        def one(bar: u32):
+            while wait(bar, uint32(0)) == 0:
+                pass
+
+        return inspect_kernel(one).instructions
+
+    wide = instructions(c.mbarrier_try_wait_parity_cluster)
+    assert wide.pop("CCTL") and wide == instructions(mbarrier_try_wait_parity)
+
+
 def test_the_grids_barrier_is_linked():
     def one(out):
         cuda.cg.this_grid().sync()

@@ -229,4 +229,6 @@ def _ended_before(thread, w):
     """Whether the bytes are those of a barrier that ended before ``thread`` came."""
     if not isinstance(w, Ended):
         return False
-    return thread.seen[w.tid] >= w.ended if w.block is thread.block else thread.knows(w.block, w.tid, w.ended)
+    if w.block is thread.block:
+        return thread.seen[w.tid] >= w.ended
+    return thread.knows_shared(w.block, w.tid, w.ended)

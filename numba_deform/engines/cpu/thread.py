@@ -14,7 +14,19 @@ from .. import faults
 from . import matrix
 from .costs import COST
 from .instructions import Instructions, engine_does
-from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renamed
+from .knowledge import (
+    ASYNC,
+    FENCED,
+    MET,
+    SHARED,
+    Flag,
+    covers,
+    covers_shared,
+    for_shared_memory,
+    merged,
+    raise_to,
+    renamed,
+)
 from .records import CLOCK, SITE, UNWRITTEN, AtomicWrite, Write
 from .sites import KERNEL, describe_site, place, result_used
 from .space import MANY_READS
@@ -251,9 +263,11 @@ class Thread(Instructions, greenlet):
 
     def acquire(self, knowledge):
         """What a release handed on is visible from here on."""
-        if self.block in knowledge:
-            raise_to(self.clocks, knowledge[self.block])
-        self.learn({block: clocks for block, clocks in knowledge.items() if block is not self.block})
+        own = self.block, (SHARED, self.block)  # of this SM; no other cache is asked
+        for key in own:
+            if key in knowledge:
+                raise_to(self.clocks, knowledge[key])
+        self.learn({key: clocks for key, clocks in knowledge.items() if key not in own})
 
     def learn(self, facts):
         """The same for facts that are not clocks of this block."""
@@ -264,6 +278,10 @@ class Thread(Instructions, greenlet):
     def knows(self, block, owner, clock):
         """Whether that moment of another block is visible here."""
         return covers(self.foreign, block, owner, clock)
+
+    def knows_shared(self, block, owner, clock):
+        """The same of its accesses to shared memory."""
+        return covers_shared(self.foreign, block, owner, clock)
 
     def fence_acq_rel(self, wide=True, sc=False):
         """Release: later relaxed atomics hand out what came before. Acquire: earlier ones take effect."""
@@ -425,6 +443,8 @@ class Thread(Instructions, greenlet):
             maximum(self.clocks, barrier.released, out=self.clocks)
             if barrier.released_foreign:
                 self.acquire(barrier.released_foreign)
+            if barrier.released_far:
+                self.acquire(for_shared_memory(barrier.released_far))
         done = barrier.done_time
         self.time = (done if done > start else start) + COST.barrier
         phase, first = phase - 1, self.clock  # the phase that is complete
