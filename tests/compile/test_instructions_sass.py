@@ -51,9 +51,24 @@ for rank in range(1, 6):
     HINTS[f"cp_async_bulk_tensor_{rank}d_hint"] = rf"UTMALDG\.{rank}D .*desc\[UR"
     HINTS[f"cp_async_bulk_tensor_{rank}d_store_hint"] = rf"UTMASTG\.{rank}D .*desc\[UR"
     HINTS[f"cp_async_bulk_prefetch_tensor_{rank}d"] = rf"UTMAPF\.L2\.{rank}D "
+# shared::cluster addresses are generic ones to the machine; a reduction is an atomic whose result is dropped.
+CLUSTER_FLAGS = {
+    "ld_acquire": r"LD\.E\.STRONG\.GPU R", "ld_relaxed": r"LD\.E\.STRONG\.GPU R",
+    "st_release": r"ST\.E\.STRONG\.GPU \[", "st_relaxed": r"ST\.E\.STRONG\.GPU \[",
+    "atom_cas_acq_rel": r"ATOM\.E\.CAS\.STRONG\.GPU PT, R\d",
+} | {
+    f"{name}_add{order}": rf"ATOM\.E\.ADD\.STRONG\.GPU PT, {result}"
+    for name, order, result in (
+        ("atom", "", r"R\d"), ("atom", "_acq_rel", r"R\d"), ("red", "", "RZ"), ("red", "_release", "RZ"),
+    )
+}  # fmt: skip
+CLUSTER_FLAGS = {
+    f"{name}_cluster_shared_cluster_{'u32' if 'add' in name else 'b32'}": text
+    for name, text in CLUSTER_FLAGS.items()
+}
 # Family -> what each of its functions must leave, as a regular expression of one line of SASS.
 SASS = {
-    "atomics": ATOMICS, "cache": HINTS, "reduce": REDUCTIONS,
+    "atomics": ATOMICS, "cache": HINTS, "cluster_flags": CLUSTER_FLAGS, "reduce": REDUCTIONS,
     "cp_async": {
         "cp_async_ca_4": r"LDGSTS\.E\.ZFILL", "cp_async_ca_8": r"LDGSTS\.E\.64\.ZFILL",
         "cp_async_ca_16": r"LDGSTS\.E\.128\.ZFILL", "cp_async_wait_all": r"DEPBAR\.LE SB0, 0x0",

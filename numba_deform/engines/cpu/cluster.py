@@ -17,6 +17,7 @@ from .knowledge import STARTED, covers_shared, merged, shared_clocks
 from .mbarrier import MAX_COUNT
 from .memory import SharedMemory
 from .records import BLOCK, CLOCK, OWNER, UNWRITTEN, AtomicWrite, Copy, Write
+from .thread import FLAG
 from .values import WORD, put, unpack
 
 RANK = 24  # the first bit of a rank in an address
@@ -44,6 +45,14 @@ class ClusterShared(SharedMemory):
     def _check_read(self, thread, records, address, size):
         _let_come(thread, self, address, lambda: UNWRITTEN in self.written[address : address + size])
         super()._check_read(thread, self.written[address : address + size], address, size)
+
+    def before_write(self, thread, address, size, record):
+        if record.atomic:
+            self.check_scope(thread, address, size, record.wide, writes=True)
+
+    def on_acquire(self, thread, address, size, wide, *more):
+        self.check_scope(thread, address, size, wide)
+        super().on_acquire(thread, address, size, wide, *more)
 
     def sees(self, thread, w):
         block = self.block if isinstance(w, Copy) else w.block
@@ -156,6 +165,23 @@ class Cluster:
         memory.on_write(thread, place, 4, thread.write_record())
         put(memory.bytes, place, (word,))
         self._changed(thread, memory.block)
+
+    def load_flag(self, thread, address, relaxed=False):
+        """The word at a shared::cluster address, with acquire of cluster scope unless it is ``relaxed``."""
+        return thread.load_flag(*self._locate(thread, address, 4, FLAG), relaxed=relaxed)
+
+    def store_flag(self, thread, address, word, relaxed=False):
+        """Write it, with release unless it is ``relaxed``."""
+        memory, place = self._locate(thread, address, 4, FLAG)
+        thread.store_flag(memory, place, word, relaxed=relaxed)
+        self._changed(thread, memory.block)
+
+    def atomic(self, thread, address, change, **order):
+        """Read-modify-write of that word; returns the old value."""
+        memory, place = self._locate(thread, address, 4, FLAG)
+        old = thread.atomic_flag(memory, place, change, **order)
+        self._changed(thread, memory.block)
+        return old
 
     @staticmethod
     def _changed(thread, block):

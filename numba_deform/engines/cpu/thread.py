@@ -237,6 +237,9 @@ class Thread(Instructions, greenlet):
     # ``wide``: of gpu scope or a wider one, else of scope cta, which orders nothing between blocks.
     def load_acquire(self, space, address, wide=True, relaxed=False):
         region, address = self._locate(space, address, 4, FLAG)
+        return self.load_flag(region, address, wide, relaxed)
+
+    def load_flag(self, region, address, wide=True, relaxed=False):
         offset = address - region.base
         too_soon = UNWRITTEN in region.written[offset : offset + 4]
         self.poll("flag", region, address)
@@ -249,6 +252,9 @@ class Thread(Instructions, greenlet):
 
     def store_release(self, space, address, value, wide=True, relaxed=False):
         region, address = self._locate(space, address, 4, FLAG)
+        self.store_flag(region, address, value, wide, relaxed)
+
+    def store_flag(self, region, address, value, wide=True, relaxed=False):
         region.on_write(self, address, 4, self.atomic_record((address, 4), wide))
         region.flags[address] = Flag()  # what was there before is not handed on
         self._hand_on(region.flags[address], wide, not relaxed)
@@ -334,6 +340,9 @@ class Thread(Instructions, greenlet):
     def atomic_word(self, space, address, change, reads=True, **order):
         """Read-modify-write of the 32-bit word at an address; returns the old value."""
         region, address = self._locate(space, address, 4, FLAG)
+        return self.atomic_flag(region, address, change, reads, **order)
+
+    def atomic_flag(self, region, address, change, reads=True, **order):
         self._order_atomic(region, address, 4, reads, **order)
         word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
