@@ -75,6 +75,9 @@ SASS = {
         "cp_async_mbarrier_arrive": r"ARRIVES\.LDGSTSBAR\.64\.TRANSCNT",
         "cp_async_mbarrier_arrive_noinc": r"ARRIVES\.LDGSTSBAR\.64\.ARVCNT",
     },
+    "im2col": {
+        f"cp_async_bulk_tensor_{rank}d_im2col": rf"UTMALDG\.{rank}D\.IM2COL " for rank in (3, 4, 5)
+    },
     "griddepcontrol": {
         "griddepcontrol_launch_dependents": r"PREEXIT", "griddepcontrol_wait": r"ACQBULK",
     },

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import faults
-from ..tensormap import SWIZZLE_SPANS, swizzle_offsets
+from ..tensormap import SWIZZLE_SPANS, TensorMapError, swizzle_offsets
 from .costs import COST
 from .knowledge import ASYNC
 from .records import AtomicWrite, Copy, Write, different, stretches, writers
@@ -62,9 +62,12 @@ class CopyEngine:
         self.find_map(thread, address)
         self.fenced.setdefault(int(address), {}).setdefault(thread.tid, thread.clock)
 
-    def _usable_map(self, thread, address, coords):
+    def _usable_map(self, thread, address, coords, mode="tile"):
         """(the map at ``address``, the coordinates as the instruction takes them)"""
         tensor = self.find_map(thread, address)
+        if tensor.mode != mode:
+            what = f"a copy in {mode} mode with a map for {tensor.mode} mode: {tensor!r}"
+            raise thread.fault(faults.BadTensorMap, what)
         if tensor.rank != len(coords):
             what = f"a {len(coords)}d copy with a map of rank {tensor.rank}: {tensor!r}"
             raise thread.fault(faults.BadTensorMap, what)
@@ -74,8 +77,18 @@ class CopyEngine:
             raise thread.fault(faults.MissingTensormapFence, what)
         return tensor, tuple((int(c) + (1 << 31)) % (1 << 32) - (1 << 31) for c in coords)
 
-    def _corner(self, thread, tensor, coords, what):
+    def _corner(self, thread, tensor, coords, what, offsets=()):
         """Refuse a corner that the hardware does not take."""
+        if offsets:
+            try:
+                tensor.check_corner(coords, offsets)
+            except TensorMapError as error:
+                fault = thread.fault(faults.OutOfRange, f"TMA load at {coords}, offsets {offsets}: {error}")
+                fault.rule = "In im2col mode the filter's corner is inside the map's bounding box, and offsets "
+                fault.rule += "are as small as the instruction encodes them (PTX 5.5.4.1)."
+                fault.cure = "Begin at a place of the filter's corner; which of its elements is meant is what "
+                fault.cure += "the offsets say."
+                raise fault from error
         if min(coords) < 0 and what == "store":
             fault = thread.fault(faults.OutOfRange, f"TMA store at {coords}: a corner is negative")
             fault.rule = "A tensor store may overhang the tensor's end, and starts at no negative coordinate: "
@@ -96,23 +109,26 @@ class CopyEngine:
         span = SWIZZLE_SPANS[tensor.swizzle]
         return -(-size // span) * span, swizzle_offsets(size, tensor.swizzle, address)
 
-    def box(self, thread, dst, address, coords):
-        """The Box at ``coords`` of the tensor map at ``address``, for the shared address ``dst``."""
-        tensor, coords = self._usable_map(thread, address, coords)
-        self._corner(thread, tensor, coords, "load")
-        room, offsets = self._layout(thread, tensor, dst, "TMA destination")
+    def box(self, thread, dst, address, coords, offsets=()):
+        """The Box at ``coords`` of the tensor map at ``address``, for the shared address ``dst``. ``offsets``:
+        of a load in im2col mode."""
+        tensor, coords = self._usable_map(thread, address, coords, "im2col" if offsets else "tile")
+        offsets = tuple(int(offset) & WORD for offset in offsets)
+        place = (coords, offsets) if offsets else (coords,)
+        self._corner(thread, tensor, coords, "load", offsets)
+        room, lie = self._layout(thread, tensor, dst, "TMA destination")
 
         def fetch():
             swizzled = np.full(room, 0xFF, np.uint8)
-            swizzled[offsets] = tensor.load_box(coords)
+            swizzled[lie] = tensor.load_box(*place)
             return swizzled
 
-        sources = self._global_runs(thread, tensor, coords, reads=True)
+        sources = self._global_runs(thread, tensor, *place, reads=True)
         return Box(f"TMA load at {coords}", tensor.box_bytes, room, sources, fetch)
 
-    def tensor_load(self, thread, dst, address, coords, bar):
+    def tensor_load(self, thread, dst, address, coords, bar, offsets=()):
         dst &= WORD
-        self._load(thread, dst, bar, self.box(thread, dst, address, coords))
+        self._load(thread, dst, bar, self.box(thread, dst, address, coords, offsets))
 
     def bulk_load(self, thread, dst, src, size, bar):
         dst, src = dst & WORD, int(src)
@@ -123,7 +139,7 @@ class CopyEngine:
         data = region.bytes[src - region.base :][:size]
         self._load(thread, dst, bar, Box("bulk load", size, size, [(region, src, size)], lambda: data))
 
-    def _global_runs(self, thread, tensor, coords, reads=False):
+    def _global_runs(self, thread, tensor, *place, reads=False):
         """(region, address, bytes) of each dense part of a box that lies inside the tensor."""
         if tensor.array is None:
             return []
@@ -131,7 +147,7 @@ class CopyEngine:
         if reads and not region.traced:
             return [(region, tensor.address, tensor.extent)]  # one mark for all of it
         try:
-            return [(region, address, size) for address, size in tensor.runs(coords)]
+            return [(region, address, size) for address, size in tensor.runs(*place)]
         except (ValueError, NotImplementedError) as error:
             raise thread.fault(faults.BadTensorMap, str(error)) from error
 

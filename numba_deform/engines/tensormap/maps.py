@@ -16,6 +16,7 @@ from .rules import (
     DIMENSION_NAMES,
     ELEMENT_TYPES,
     OPTIONS,
+    RULES,
     ElementType,
     broken_rule,
     check_option,
@@ -83,6 +84,8 @@ class TensorMap(Boxes):
     array: np.ndarray | None = field(default=None, init=False, compare=False)
     check: InitVar[bool] = True  # False: no rule is checked, to ask the driver about a bad map
 
+    mode = "tile"  # of the instructions that take it
+
     def __post_init__(self, check):
         dims = integers("dims", self.dims)
         steps = (1,) * len(dims) if self.element_strides is None else self.element_strides
@@ -144,6 +147,11 @@ class TensorMap(Boxes):
             raise broken_rule(rule, "the end of the map", given, required, hint)
 
     @property
+    def rules(self):
+        """The rules that the driver has for such a map."""
+        return RULES
+
+    @property
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.dims)
@@ -164,6 +172,13 @@ class TensorMap(Boxes):
         outer = zip(self.dims[1:], self.strides, strict=True)
         return self.dims[0] * self.itemsize + sum((dim - 1) * stride for dim, stride in outer)
 
+    def _sizes(self) -> str:
+        return f"box={self.box}"
+
+    def _columns(self, i) -> tuple:
+        """What the table of ``str`` says of dimension i beside size and stride: box, and every n-th element."""
+        return self.box[i], self.steps[i]
+
     def _settings(self) -> str:
         """The options, without the two rare ones where they are at their defaults."""
         settings = [f"swizzle={self.swizzle}", f"fill={self.fill}"]
@@ -171,7 +186,7 @@ class TensorMap(Boxes):
         return ", ".join(settings + [f"{name}={value}" for name, value in rare if value != "none"])
 
     def __repr__(self) -> str:
-        text = f"TensorMap({self.dtype}, dims={self.dims}, strides={self.strides}, box={self.box}"
+        text = f"{type(self).__name__}({self.dtype}, dims={self.dims}, strides={self.strides}, {self._sizes()}"
         if any(step != 1 for step in self.element_strides):
             text += f", element_strides={self.element_strides}"
         return f"{text}, base={self.address:#x}, {self._settings()})"
@@ -185,7 +200,8 @@ class TensorMap(Boxes):
         strides = (self.itemsize, *self.strides)
         for i in range(self.rank):
             name = f"{i} {self.names[i]}" if i < len(self.names) else str(i)
-            sizes = f"{self.dims[i]:>10} {strides[i]:>15} {self.box[i]:>5} {self.steps[i]:>6}"
+            box, every = self._columns(i)
+            sizes = f"{self.dims[i]:>10} {strides[i]:>15} {box:>5} {every:>6}"
             lines.append(f"  {name:<10} {sizes}")
         lines.append(f"  {self._settings()}; {self.box_bytes} bytes per box")
         return "\n".join(lines)
