@@ -273,8 +273,9 @@ class Cluster:
         blocks = [self.blocks[rank] for rank in ranks]
         barriers = [self._barrier_of_copy(thread, block, bar) for block in blocks]
         reader = thread.block if thread.block in blocks else blocks[0]
+        barrier = barriers[blocks.index(reader)]
+        engine.maps.on_copy(thread, address, barrier.component, barrier.phase + 1, reader)
         for region, src, count in box.sources:
-            barrier = barriers[blocks.index(reader)]
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1, reader)
             engine.check_global_proxy(thread, region, src, count, box.what)
         start, landing = engine.take_turn(thread, box.size)

@@ -16,18 +16,21 @@ from .costs import COST
 from .knowledge import ASYNC
 from .records import AtomicWrite, Copy, Write, different, stretches, writers
 from .reductions import combine, kind_of, types_of
+from .tensor_maps import TensorMaps
 from .values import WORD
 
 
 class Box(NamedTuple):
     """What a load brings: ``size`` bytes count on its barrier; ``fetch()`` is what the ``room`` bytes at its
-    destination will hold; ``sources``: (region, address, bytes) of what it reads."""
+    destination will hold; ``sources``: (region, address, bytes) of what it reads; ``map``: the address of the
+    tensor map, if it has one."""
 
     what: str
     size: int
     room: int
     sources: list
     fetch: object
+    map: int | None = None
 
 
 class Groups:
@@ -46,35 +49,24 @@ class CopyEngine:
 
     def __init__(self, block):
         self.block = block
-        self.maps = block.grid.tensor_maps  # slot address -> TensorMap
-        self.fenced = {}  # slot address -> {thread: clock at its first fence}
+        self.maps = TensorMaps(block)
         self.free_at = 0.0
 
     def find_map(self, thread, address):
-        tensor = self.maps.get(int(address))
-        if tensor is None:
-            name = f"{int(address):#x}"
-            what = f"{name} is not the address of a tensor map of this launch"
-            raise thread.fault(faults.BadTensorMap, what, name)
-        return tensor
+        return self.maps.find(thread, address)[0]
 
     def fence_map(self, thread, address):
-        self.find_map(thread, address)
-        self.fenced.setdefault(int(address), {}).setdefault(thread.tid, thread.clock)
+        self.maps.fence(thread, address)
+
+    def replace_map(self, thread, *args):
+        self.maps.replace(thread, *args)
+
+    def publish_map(self, thread, dst, src):
+        self.maps.publish(thread, dst, src)
 
     def _usable_map(self, thread, address, coords, mode="tile"):
         """(the map at ``address``, the coordinates as the instruction takes them)"""
-        tensor = self.find_map(thread, address)
-        if tensor.mode != mode:
-            what = f"a copy in {mode} mode with a map for {tensor.mode} mode: {tensor!r}"
-            raise thread.fault(faults.BadTensorMap, what)
-        if tensor.rank != len(coords):
-            what = f"a {len(coords)}d copy with a map of rank {tensor.rank}: {tensor!r}"
-            raise thread.fault(faults.BadTensorMap, what)
-        fences = self.fenced.get(int(address), {})
-        if not any(thread.seen[tid] >= clock for tid, clock in fences.items()):
-            what = "uses a tensor map in global memory that this block has not fenced before"
-            raise thread.fault(faults.MissingTensormapFence, what)
+        tensor = self.maps.usable(thread, address, coords, mode)
         return tensor, tuple((int(c) + (1 << 31)) % (1 << 32) - (1 << 31) for c in coords)
 
     def _corner(self, thread, tensor, coords, what, offsets=()):
@@ -124,7 +116,7 @@ class CopyEngine:
             return swizzled
 
         sources = self._global_runs(thread, tensor, *place, reads=True)
-        return Box(f"TMA load at {coords}", tensor.box_bytes, room, sources, fetch)
+        return Box(f"TMA load at {coords}", tensor.box_bytes, room, sources, fetch, int(address))
 
     def tensor_load(self, thread, dst, address, coords, bar, offsets=()):
         dst &= WORD
@@ -152,8 +144,10 @@ class CopyEngine:
             raise thread.fault(faults.BadTensorMap, str(error)) from error
 
     def _load(self, thread, dst, bar, box):
-        block, (what, size, room, sources, fetch) = self.block, box
+        block, (what, size, room, sources, fetch, map) = self.block, box
         barrier = block.barriers.for_copy(thread, bar)
+        if map is not None:
+            self.maps.on_copy(thread, map, barrier.component, barrier.phase + 1)
         for region, src, count in sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
             self.check_global_proxy(thread, region, src, count, what)
@@ -244,6 +238,8 @@ class CopyEngine:
             fault.cure = f"{op} takes " + ", ".join(types_of(op)) + "."
             raise fault
         self._corner(thread, tensor, coords, "store")
+        groups = self._groups(thread, "bulk")
+        self.maps.on_copy(thread, address, groups.read_component, groups.number)
         room, offsets = self._layout(thread, tensor, src, "TMA source")
 
         def write(data):

@@ -155,6 +155,10 @@ class Region(Space):
         self.written = [INITIAL] * self.size
         self.read_by = [None] * self.size
 
+    def array_of_bytes(self):
+        """All its bytes as a NumPy array."""
+        return np.frombuffer(self.bytes, np.uint8)
+
     def holds(self, address, size):
         """Whether one of the arrays has all these bytes; several may have some."""
         arrays = self.arrays

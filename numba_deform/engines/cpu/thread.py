@@ -485,7 +485,8 @@ class Thread(Instructions, greenlet):
     bulk_load, bulk_store = engine_does("bulk_load"), engine_does("bulk_store")
     cp_async, commit_group = engine_does("cp_async"), engine_does("commit_group")
     wait_group, find_map = engine_does("wait_group"), engine_does("find_map")
-    fence_map = engine_does("fence_map")
+    fence_map, replace_map = engine_does("fence_map"), engine_does("replace_map")
+    publish_map = engine_does("publish_map")
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the

@@ -14,10 +14,11 @@ Sources: PTX ISA section 5.5 (tensors: boxes, out-of-bound elements, swizzle); C
 ``cuTensorMapEncodeTiled``.
 """
 
+from .array import TensorMapArray
 from .boxes import swizzle_offsets
 from .encoding import DriverMissing, ask_driver, driver_arguments, encode
 from .im2col import IM2COL_RULES, Im2colMap
-from .maps import TensorMap, TensorMapArray, address_of
+from .maps import TensorMap, address_of
 from .rules import (
     ELEMENT_TYPES,
     FILLS,

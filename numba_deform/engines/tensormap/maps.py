@@ -1,9 +1,9 @@
-"""Tensor maps: one as a checked description, and many in one buffer as a kernel receives them."""
+"""A tensor map as a checked description."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import cached_property
 from math import prod
@@ -11,7 +11,6 @@ from math import prod
 import numpy as np
 
 from .boxes import Boxes
-from .encoding import MAP_BYTES, encode
 from .rules import (
     DIMENSION_NAMES,
     ELEMENT_TYPES,
@@ -24,8 +23,6 @@ from .rules import (
     element_type,
     integers,
 )
-
-MAP_ALIGNMENT = 128  # what TensorMapArray gives; the driver asks for 64
 
 
 def address_of(source) -> tuple[int, np.ndarray | None]:
@@ -221,51 +218,3 @@ def _layout_of(array):
     if strides is None:  # the interface's way of saying C-contiguous
         strides = tuple(prod(shape[axis + 1 :]) * dtype.itemsize for axis in range(len(shape)))
     return shape, strides, dtype
-
-
-class TensorMapArray:
-    """n tensor maps in one buffer, as a kernel receives them.
-
-    maps     the TensorMap objects, in order
-    host     uint8 array of shape (n, 128) whose start is 128-byte aligned; copy it to the device
-             after ``encode_into_host``. Until then each slot holds a readable placeholder, which is
-             enough for the CPU engine: it finds a map by the address of its slot.
-    encoded  whether the slots hold encoded maps
-    """
-
-    def __init__(self, maps: Iterable[TensorMap]):
-        self.maps = tuple(maps)
-        count = len(self.maps)
-        room = np.zeros(count * MAP_BYTES + MAP_ALIGNMENT, dtype=np.uint8)
-        skip = -address_of(room)[0] % MAP_ALIGNMENT
-        self.host = room[skip : skip + count * MAP_BYTES].reshape(count, MAP_BYTES)
-        for i in range(count):
-            text = f"numba_deform tensor map {i}, not encoded".encode().ljust(MAP_BYTES, b".")
-            self.host[i] = np.frombuffer(text, dtype=np.uint8)
-        self.encoded = False
-
-    def __len__(self) -> int:
-        return len(self.maps)
-
-    def __getitem__(self, index):
-        return self.maps[index]
-
-    def __repr__(self) -> str:
-        state = "encoded" if self.encoded else "not encoded"
-        return f"TensorMapArray({len(self)} maps, {state})"
-
-    @property
-    def address(self) -> int:
-        """Address of the first slot in host memory."""
-        return address_of(self.host)[0]
-
-    def slot_address(self, index: int) -> int:
-        """Address of one slot in host memory; negative indices count from the end."""
-        return self.address + range(len(self))[index] * MAP_BYTES
-
-    def encode_into_host(self) -> np.ndarray:
-        """Encode every map into its slot; returns ``host``. Raises as :func:`encode` does."""
-        encoded = b"".join(map(encode, self.maps))  # all or nothing
-        self.host[...] = np.frombuffer(encoded, dtype=np.uint8).reshape(self.host.shape)
-        self.encoded = True
-        return self.host
