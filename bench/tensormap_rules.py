@@ -26,12 +26,14 @@ from pathlib import Path
 
 from numba_deform.engines.tensormap import (
     ELEMENT_TYPES,
+    IM2COL_RULES,
     INTERLEAVES,
     L2_PROMOTIONS,
     RULES,
     SWIZZLE_SPANS,
     SWIZZLES,
     DriverMissing,
+    Im2colMap,
     TensorMap,
     TensorMapError,
     ask_driver,
@@ -43,6 +45,10 @@ LEGAL, ILLEGAL, OBSERVE = "legal", "illegal", "observe"
 
 # Legal in every respect: 100 x 100 pixels of 32 float16 channels, boxes of 2 x 2 pixels.
 BASE = {"dtype": "float16", "dims": (32, 100, 100), "strides": (64, 6400), "box": (32, 2, 2)}
+
+# Loads of 64 rows of those pixels, for a 3 x 3 filter with padding 1.
+IM2COL = BASE | {"box": (32, 64), "dims": (32, 100, 100, 4), "strides": (64, 6400, 640000)}
+IM2COL |= {"lower": (-1, -1), "upper": (-1, -1)}
 
 # Legal with interleave 32B too, which wants swizzle 32B.
 INTERLEAVED = BASE | {"box": (16, 2, 2), "interleave": "32B", "swizzle": "32B"}
@@ -69,7 +75,8 @@ class Case:
     def tensor_map(self, base: int, checked: bool) -> TensorMap:
         """The map over device address ``base``; TensorMapError if checked and a rule is broken."""
         address = base + self.offset if self.address is None else self.address
-        return TensorMap(address, map_address=self.map_offset or 0, check=checked, **self.config)
+        kind = Im2colMap if "lower" in self.config else TensorMap
+        return kind(address, map_address=self.map_offset or 0, check=checked, **self.config)
 
 
 def of_rank(rank: int) -> dict:
@@ -186,6 +193,40 @@ def rule_cases() -> list[Case]:
     rule = "map alignment"
     for off, expected in ((64, LEGAL), (32, ILLEGAL)):
         add(rule, f"map at aligned address + {off}", expected, map_offset=off)
+    return cases + im2col_cases()
+
+
+def im2col_of_rank(rank: int) -> dict:
+    """A legal map in im2col mode of this rank but for the rank itself."""
+    corner = (-1,) * max(rank - 2, 0)
+    return of_rank(rank) | {"box": (32, 64), "lower": corner, "upper": corner}
+
+
+def im2col_cases() -> list[Case]:
+    """The rules that maps in im2col mode have for themselves, on both sides of their limits."""
+    cases = []
+
+    def add(rule, label, expected, changes=None, base=IM2COL, **options):
+        cases.append(Case(f"im2col {rule}", label, expected, base | (changes or {}), **options))
+
+    for rank, expected in ((2, ILLEGAL), (3, LEGAL), (5, LEGAL), (6, ILLEGAL)):
+        add("rank", f"rank {rank}", expected, base=im2col_of_rank(rank))
+    add("argument counts", "4 dims, 2 corners", LEGAL)
+    add("argument counts", "one corner for 4 dims", ILLEGAL, {"lower": (-1,)}, ask_driver=False)
+    for size, expected in ((0, ILLEGAL), (8, LEGAL), (256, LEGAL), (264, ILLEGAL)):
+        wide = {"dims": (512, 100, 100, 4), "strides": (1024, 102400, 10240000), "box": (size, 64)}
+        add("box range", f"{size} channels", expected, wide)
+    for size, expected in ((0, ILLEGAL), (1, LEGAL), (1024, LEGAL), (1025, ILLEGAL)):
+        add("box range", f"{size} pixels", expected, {"box": (32, size)})
+    for rank, least, most in ((3, -(2**15), 2**15 - 1), (4, -128, 127), (5, -16, 15)):
+        base, rest = im2col_of_rank(rank), (-1,) * (rank - 3)
+        for name, at in (("lower", least), ("upper", most)):
+            step = 1 if at > 0 else -1
+            add("corner range", f"{name}[0] = {at}, rank {rank}", LEGAL, {name: (at, *rest)}, base)
+            beyond = {name: (at + step, *rest)}
+            add("corner range", f"{name}[0] = {at + step}, rank {rank}", ILLEGAL, beyond, base)
+    for upper, expected in ((-100, LEGAL), (-101, ILLEGAL)):
+        add("box not empty", f"upper[0] = {upper}", expected, {"upper": (upper, -1)})
     return cases
 
 
@@ -284,6 +325,16 @@ def observe_cases() -> list[Case]:
     for null_strides in (False, True):
         label = "no array of strides" if null_strides else "an array of strides, never read"
         add(group, label, base=of_rank(1), null_strides=null_strides)
+
+    group = "im2col mode"
+    for label, changes in (
+        ("16-byte rows", {"box": (8, 64)}), ("8-byte rows", {"box": (4, 64)}),
+        ("element stride 2 of N", {"element_strides": (1, 1, 1, 2)}),
+        ("element stride 2 of W and H", {"element_strides": (1, 2, 2, 1)}),
+        ("rows of 64 bytes with swizzle 32B", {"swizzle": "32B"}),
+        ("256 channels of 2 bytes for dims[0] = 32", {"box": (256, 64)}),
+    ):  # fmt: skip
+        add(group, label, changes, IM2COL)
 
     group = "map address"
     for off in (0, 8, 16, 48):
@@ -494,7 +545,7 @@ def summary(rows: list[dict]) -> dict:
         return [f"{row['rule']}: {row['case']} ({row['driver']})" for row in some]
 
     return {
-        "rules": len(RULES),
+        "rules": len({rule.name for rule in RULES + IM2COL_RULES}),
         "judged": len(judged),
         "agree": sum(row["agree"] for row in judged),
         "disagree": names(row for row in judged if not row["agree"]),

@@ -105,7 +105,8 @@ def st_shared_cluster_b32(address, x):
 def mbarrier_arrive_cluster(bar):
     """``mbarrier.arrive.release.cluster.shared::cluster``: one arrival on a barrier of any block of the
     cluster. As ``mbarrier_arrive``; what this thread did before is visible to those of that block who wait with
-    cluster scope (``mbarrier_try_wait_parity_cluster``). The barrier's block must not end before.
+    cluster scope (``mbarrier_try_wait_parity_cluster``), and what it did to shared memory to all who wait. The
+    barrier's block must not end before.
     PTX ISA 9.7.13.15.13."""
     thread = cpu()
     thread.block.cluster.mbarrier_arrive(thread, bar, 1)
@@ -122,7 +123,8 @@ def mbarrier_arrive_expect_tx_cluster(bar, bytes):
 @intrinsic(u32(u32, u32))
 def mbarrier_try_wait_parity_cluster(bar, parity):
     """``mbarrier.try_wait.parity.acquire.cluster``: as ``mbarrier_try_wait_parity``, and acquires what
-    threads of other blocks released with cluster scope as well. ``bar`` is a barrier of this block: nobody
+    threads of other blocks released with cluster scope as well, global memory included: where they hand on
+    shared memory only, ``mbarrier_try_wait_parity`` is enough. ``bar`` is a barrier of this block: nobody
     can wait on another's. It may come back with 0 early, so loop: ``mbarrier_wait_cluster``.
     PTX ISA 9.7.13.15.16."""
     thread = cpu()

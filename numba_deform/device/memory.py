@@ -164,20 +164,20 @@ def st_shared_v4(address, x, y, z, w):
 def ld_acquire_cta_shared_b32(address):
     """``ld.acquire.cta.shared.b32``: read a flag; if it holds what ``st_release_cta_shared_b32`` wrote,
     everything its writer did before is visible. PTX ISA 9.7.9.8."""
-    return cpu().load_acquire("shared", address)
+    return cpu().load_acquire("shared", address, wide=False)
 
 
 @intrinsic(void(u32, u32))
 def st_release_cta_shared_b32(address, x):
     """``st.release.cta.shared.b32``: set a flag after everything this thread did. PTX ISA 9.7.9.11."""
-    cpu().store_release("shared", address, x)
+    cpu().store_release("shared", address, x, wide=False)
 
 
 @intrinsic(u32(u32, u32))
 def atom_exch_release_cta_shared_b32(address, x):
     """``atom.release.cta.shared.exch.b32``: as ``st_release_cta_shared_b32``, but an atomic: returns what
     was there. PTX ISA 9.7.13.8."""
-    return cpu().atomic_word("shared", address, lambda old: int(x), reads=False, release=True)
+    return cpu().atomic_word("shared", address, lambda old: int(x), reads=False, release=True, wide=False)
 
 
 @intrinsic(u32(u64))

@@ -160,7 +160,7 @@ class MissingTensormapFence(SimFault):
     cure = "Call fence_proxy_tensormap_acquire_sys(map) before the first load that uses it."
 
 class BadTensorMap(SimFault):
-    rule = "A tensor load names a tensor map of its own rank."
+    rule = "A tensor load names a tensor map of its own rank and mode."
     cure = "Pass the address of a slot of a TensorMapArray, and use the intrinsic of the map's rank."
 
 class BadCachePolicy(SimFault):

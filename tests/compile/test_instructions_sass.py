@@ -5,11 +5,12 @@ import re
 from collections import Counter
 
 import pytest
-from numba import types
+from numba import types, uint32
 
-from numba_deform.compiler import Kernel
+from numba_deform.compiler import Kernel, kernel, u32
 from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.device.ptx import ptx_directory, read_ptx
+from numba_deform.device.tensormap import tensormap_replace_box_dim, tensormap_replace_swizzle_mode
 
 NUMBERS = {"f32": ("F32", 1, r"\.FTZ"), "f16x2": ("F16", 2, ""), "bf16x2": ("BF16", 2, "")}  # of a word
 ATOMICS = {
@@ -51,14 +52,43 @@ for rank in range(1, 6):
     HINTS[f"cp_async_bulk_tensor_{rank}d_hint"] = rf"UTMALDG\.{rank}D .*desc\[UR"
     HINTS[f"cp_async_bulk_tensor_{rank}d_store_hint"] = rf"UTMASTG\.{rank}D .*desc\[UR"
     HINTS[f"cp_async_bulk_prefetch_tensor_{rank}d"] = rf"UTMAPF\.L2\.{rank}D "
+# shared::cluster addresses are generic ones to the machine; a reduction is an atomic whose result is dropped.
+CLUSTER_FLAGS = {
+    "ld_acquire": r"LD\.E\.STRONG\.GPU R", "ld_relaxed": r"LD\.E\.STRONG\.GPU R",
+    "st_release": r"ST\.E\.STRONG\.GPU \[", "st_relaxed": r"ST\.E\.STRONG\.GPU \[",
+    "atom_cas_acq_rel": r"ATOM\.E\.CAS\.STRONG\.GPU PT, R\d",
+} | {
+    f"{name}_add{order}": rf"ATOM\.E\.ADD\.STRONG\.GPU PT, {result}"
+    for name, order, result in (
+        ("atom", "", r"R\d"), ("atom", "_acq_rel", r"R\d"), ("red", "", "RZ"), ("red", "_release", "RZ"),
+    )
+}  # fmt: skip
+CLUSTER_FLAGS = {
+    f"{name}_cluster_shared_cluster_{'u32' if 'add' in name else 'b32'}": text
+    for name, text in CLUSTER_FLAGS.items()
+}
+# Fields of a tensor map in shared memory are replaced by ordinary accesses: where, and under which mask.
+TENSORMAP = {
+    "global_address": r"STS\.64 \[", "rank": r"LOP3\.LUT .* 0x70, ", "box_dim": r"LOP3\.LUT .* 0xff0000, ",
+    "global_dim": r"STS \[.*\+0x30\]", "global_stride": r"LOP3\.LUT .* 0xf000, ",
+    "element_stride": r"LOP3\.LUT .* 0x7000, ", "elemtype": r"LOP3\.LUT .* 0x780, ",
+    "interleave_layout": r"LOP3\.LUT .* 0x1800, ", "swizzle_mode": r"LOP3\.LUT .* 0x6000, ",
+    "fill_mode": r"LOP3\.LUT .* 0x8000, ",
+}  # fmt: skip
+TENSORMAP = {f"tensormap_replace_{field}": text for field, text in TENSORMAP.items()}
+TENSORMAP["tensormap_cp_fenceproxy"] = r"ATOMG\.E\.EXCH\.STRONG\.GPU"
 # Family -> what each of its functions must leave, as a regular expression of one line of SASS.
 SASS = {
-    "atomics": ATOMICS, "cache": HINTS, "reduce": REDUCTIONS,
+    "atomics": ATOMICS, "cache": HINTS, "cluster_flags": CLUSTER_FLAGS, "reduce": REDUCTIONS,
+    "tensormap": TENSORMAP,
     "cp_async": {
         "cp_async_ca_4": r"LDGSTS\.E\.ZFILL", "cp_async_ca_8": r"LDGSTS\.E\.64\.ZFILL",
         "cp_async_ca_16": r"LDGSTS\.E\.128\.ZFILL", "cp_async_wait_all": r"DEPBAR\.LE SB0, 0x0",
         "cp_async_mbarrier_arrive": r"ARRIVES\.LDGSTSBAR\.64\.TRANSCNT",
         "cp_async_mbarrier_arrive_noinc": r"ARRIVES\.LDGSTSBAR\.64\.ARVCNT",
+    },
+    "im2col": {
+        f"cp_async_bulk_tensor_{rank}d_im2col": rf"UTMALDG\.{rank}D\.IM2COL " for rank in (3, 4, 5)
     },
     "griddepcontrol": {
         "griddepcontrol_launch_dependents": r"PREEXIT", "griddepcontrol_wait": r"ACQBULK",
@@ -110,3 +140,14 @@ def test_machine_instructions(family):
     wanted = Counter(SASS[family].values())
     counts = {text: sum(bool(re.search(text, line)) for line in instructions) for text in wanted}
     assert {text: n for text, n in counts.items() if n < wanted[text]} == {}
+
+
+def test_a_constant_leaves_one_replacement():
+    """The instruction has an immediate there: of the predicated ones, one stays."""
+
+    @kernel(threads=32)
+    def one(map: u32, x: u32):
+        tensormap_replace_box_dim(map, uint32(3), x)
+        tensormap_replace_swizzle_mode(map, uint32(2))
+
+    assert inspect_kernel(one).instructions["STS"] == 2

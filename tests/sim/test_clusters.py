@@ -445,9 +445,66 @@ def test_an_arrival_from_another_block():
     clean(mailbox(wide_wait, sync), out, grid=2, cluster=2)
 
 
-def test_a_wait_of_scope_cta_does_not_acquire_from_another_block():
-    kernel = mailbox(narrow_wait, fence_and_meet)
-    always(faults.ScopeRace, kernel, words(64), grid=2, cluster=2, words="has scope cta, which leaves out")
+def test_a_wait_of_scope_cta_orders_shared_memory_of_the_cluster():
+    out = words(64)
+    clean(mailbox(narrow_wait, fence_and_meet), out, grid=2, cluster=2)
+    np.testing.assert_array_equal(out, np.repeat([1, 0], WARP))
+
+
+def handed_over(wait):
+    """A kernel in which each block reads what the other wrote to global memory before it arrived."""
+
+    def kernel(data, out):
+        bar = shared_address(cuda.shared.array(1, uint64))
+        i = int32(cuda.threadIdx.x)
+        if i == 0:
+            mbarrier_init(bar, WARP)
+        cluster_sync()
+        other = cluster_ctarank() ^ uint32(1)
+        data[cuda.blockIdx.x, i] = uint32(cuda.grid(1))
+        mbarrier_arrive_cluster(mapa_shared_cluster(bar, other))
+        if i == 0:
+            wait(bar)
+        cuda.syncthreads()
+        out[cuda.grid(1)] = data[other, 31 - i]
+        cluster_sync()
+
+    return kernel
+
+
+def test_a_wait_of_scope_cta_does_not_hand_on_global_memory():
+    """Not to the thread that waits, nor to those that meet it later."""
+    data, out = np.zeros((2, WARP), np.uint32), words(64)
+    told = "has scope cta, which leaves out what other blocks did to global memory"
+    always(faults.ScopeRace, handed_over(narrow_wait), data, out, grid=2, cluster=2, words=told)
+    clean(handed_over(wide_wait), data, out, grid=2, cluster=2)
+    np.testing.assert_array_equal(out, np.concatenate([np.arange(63, 31, -1), np.arange(31, -1, -1)]))
+
+
+def test_what_came_round_by_a_wait_of_scope_cta_is_known():
+    """A thread's write to shared memory comes back to its block by way of the other one."""
+
+    def kernel(out):
+        word = cuda.shared.array(1, uint32)
+        bar = shared_address(cuda.shared.array(1, uint64))
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bar, 1)
+        cluster_sync()
+        there = mapa_shared_cluster(bar, cluster_ctarank() ^ uint32(1))
+        if cuda.blockIdx.x == 0 and cuda.threadIdx.x == 0:
+            word[0] = uint32(7)
+            mbarrier_arrive_cluster(there)
+        elif cuda.blockIdx.x == 1 and cuda.threadIdx.x == 0:
+            mbarrier_wait(bar, 0)
+            mbarrier_arrive_cluster(there)
+        elif cuda.blockIdx.x == 0 and cuda.threadIdx.x == 32:
+            mbarrier_wait(bar, 0)
+            out[0] = word[0]
+        cluster_sync()
+
+    out = words(1)
+    clean(kernel, out, grid=2, block=64, cluster=2)
+    assert out[0] == 7
 
 
 def test_a_barrier_of_another_block_is_initialised_before():

@@ -49,7 +49,7 @@ def maps_of(args):
 def writeable(args):
     """The arrays that a kernel can change, those behind tensor maps included."""
     arrays = [arg for arg, _ in parts(args, [""] * len(args))]
-    arrays += [tensor.array for maps in maps_of(args) for tensor in maps.maps]
+    arrays += [array for maps in maps_of(args) for array in (maps.host, *(one.array for one in maps.maps))]
     return list({id(a): a for a in arrays if isinstance(a, np.ndarray) and a.flags.writeable}.values())
 
 

@@ -4,7 +4,7 @@ A shared::cluster address is a block's own shared address, with its rank, counte
 ``RANK`` on; without one it means the caller's own block. Memory of another block may be touched once it has
 started, as a barrier of the cluster says, and until it ends. What orders accesses of two blocks is a release
 and an acquire of scope cluster or a wider one: the cluster's barrier, an arrival on the other's mbarrier and a
-wait of cluster scope there, or flags in global memory.
+wait of cluster scope there, or flags in global memory. For shared memory a wait of scope cta will do.
 """
 
 import numpy as np
@@ -13,10 +13,11 @@ from .. import faults
 from .copies import Box
 from .costs import COST
 from .cross_block import CrossBlockBarrier
-from .knowledge import STARTED, covers, merged
+from .knowledge import STARTED, covers_shared, merged, shared_clocks
 from .mbarrier import MAX_COUNT
 from .memory import SharedMemory
 from .records import BLOCK, CLOCK, OWNER, UNWRITTEN, AtomicWrite, Copy, Write
+from .thread import FLAG
 from .values import WORD, put, unpack
 
 RANK = 24  # the first bit of a rank in an address
@@ -45,16 +46,24 @@ class ClusterShared(SharedMemory):
         _let_come(thread, self, address, lambda: UNWRITTEN in self.written[address : address + size])
         super()._check_read(thread, self.written[address : address + size], address, size)
 
+    def before_write(self, thread, address, size, record):
+        if record.atomic:
+            self.check_scope(thread, address, size, record.wide, writes=True)
+
+    def on_acquire(self, thread, address, size, wide, *more):
+        self.check_scope(thread, address, size, wide)
+        super().on_acquire(thread, address, size, wide, *more)
+
     def sees(self, thread, w):
         block = self.block if isinstance(w, Copy) else w.block
         if block is thread.block or block is None:
             return super().sees(thread, w)
-        return thread.knows(block, w.owner, w.clock)
+        return thread.knows_shared(block, w.owner, w.clock)
 
     def _saw_reader(self, thread, r):
         if r[BLOCK] is thread.block:
             return super()._saw_reader(thread, r)
-        return thread.knows(r[BLOCK], r[OWNER], r[CLOCK])
+        return thread.knows_shared(r[BLOCK], r[OWNER], r[CLOCK])
 
     def name_of(self, address):
         rank = (address >> RANK) - 1
@@ -105,7 +114,7 @@ class Cluster:
         """``thread`` touches the memory of ``block``, which has to be there: started, and not ended."""
         if block is thread.block:
             return
-        known = thread.foreign.get(block)
+        known = shared_clocks(thread.foreign, block)
         if (STARTED, block) not in thread.foreign and (known is None or not known[0, : block.size].any()):
             what = f"{what} of block {block.index}, and nothing says that this block has started"
             raise thread.fault(faults.BlockNotStarted, what)
@@ -123,7 +132,7 @@ class Cluster:
             clock, _, _, barrier, phase = visit
             if barrier is not None and known[barrier.component] > phase:
                 continue  # it has waited for that arrival
-            if not any(covers(t.foreign, thread.block, thread.tid, clock) for t in block.threads):
+            if not any(t.knows_shared(thread.block, thread.tid, clock) for t in block.threads):
                 raise self._ended(block, thread, visit)
 
     def _ended(self, block, thread, visit):
@@ -157,6 +166,23 @@ class Cluster:
         put(memory.bytes, place, (word,))
         self._changed(thread, memory.block)
 
+    def load_flag(self, thread, address, relaxed=False):
+        """The word at a shared::cluster address, with acquire of cluster scope unless it is ``relaxed``."""
+        return thread.load_flag(*self._locate(thread, address, 4, FLAG), relaxed=relaxed)
+
+    def store_flag(self, thread, address, word, relaxed=False):
+        """Write it, with release unless it is ``relaxed``."""
+        memory, place = self._locate(thread, address, 4, FLAG)
+        thread.store_flag(memory, place, word, relaxed=relaxed)
+        self._changed(thread, memory.block)
+
+    def atomic(self, thread, address, change, **order):
+        """Read-modify-write of that word; returns the old value."""
+        memory, place = self._locate(thread, address, 4, FLAG)
+        old = thread.atomic_flag(memory, place, change, **order)
+        self._changed(thread, memory.block)
+        return old
+
     @staticmethod
     def _changed(thread, block):
         for each in {thread.block, block}:
@@ -175,7 +201,7 @@ class Cluster:
             what = f"{verb} {name} of block {block.index}, which is not an initialised mbarrier"
             raise thread.fault(faults.NotABarrier, what, name)
         owner, clock, site = barrier.init_epoch
-        if not thread.knows(block, owner, clock) and not barrier.fenced_before(thread):
+        if not thread.knows_shared(block, owner, clock) and not barrier.fenced_before(thread):
             what = f"{verb} {barrier.name} of block {block.index}, which {thread.describe_tid(block, owner)} "
             fault = thread.fault(faults.InitNotOrdered, what + f"initialised at {thread.at(site)}", barrier)
             fault.cure = "After mbarrier_init() call fence_mbarrier_init(), then have the whole cluster meet: "
@@ -210,7 +236,7 @@ class Cluster:
     def _check_phase(thread, barrier, count):
         """The arrivals have room in the current phase, and the thread knows the phase before to be over."""
         block, kind = barrier.block, None
-        known = thread.foreign.get(block)
+        known = shared_clocks(thread.foreign, block)
         seen = known[0, barrier.component] if known is not None and barrier.component < known.shape[1] else 0
         what = f"arrives on {barrier.name} of block {block.index} in phase {barrier.phase}"
         if seen < barrier.phase:
@@ -247,8 +273,9 @@ class Cluster:
         blocks = [self.blocks[rank] for rank in ranks]
         barriers = [self._barrier_of_copy(thread, block, bar) for block in blocks]
         reader = thread.block if thread.block in blocks else blocks[0]
+        barrier = barriers[blocks.index(reader)]
+        engine.maps.on_copy(thread, address, barrier.component, barrier.phase + 1, reader)
         for region, src, count in box.sources:
-            barrier = barriers[blocks.index(reader)]
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1, reader)
             engine.check_global_proxy(thread, region, src, count, box.what)
         start, landing = engine.take_turn(thread, box.size)
@@ -280,7 +307,7 @@ class Cluster:
             home = barrier.block
             done = (
                 t.seen[barrier.component] >= phase if home is block
-                else covers(t.foreign, home, barrier.component, phase) for t in block.threads
+                else t.knows_shared(home, barrier.component, phase) for t in block.threads
             )  # fmt: skip
             if not any(done):
                 told = f"all threads have exited, and nobody knows that the {what} is complete, which reads "
@@ -293,8 +320,7 @@ class Cluster:
             return block.barriers.for_copy(thread, address)
         barrier = self._barrier(thread, block, address, "issues a copy that signals")
         owner, clock, site = barrier.init_epoch
-        known = thread.foreign.get(block)
-        if not barrier.fenced_before(thread) and (known is None or known[1, owner] < clock):
+        if not barrier.fenced_before(thread) and not covers_shared(thread.foreign, block, owner, clock, row=1):
             what = f"issues a copy that signals {barrier.name} of block {block.index}, initialised at "
             what += f"{thread.at(site)} with no fence after it"
             raise thread.fault(faults.MissingInitFence, what, barrier)
@@ -308,9 +334,9 @@ class Cluster:
             thread.block.engine.check_proxy(thread, address, box.room, box.what)
             return
         for w in dict.fromkeys(memory.written[address : address + box.room]):
-            clocks = thread.foreign.get(w.block)
-            ordinary = type(w) in (Write, AtomicWrite) and thread.knows(w.block, w.owner, w.clock)
-            if ordinary and clocks[1, w.owner] < w.clock:
+            moment = w.block, w.owner, w.clock
+            ordinary = type(w) in (Write, AtomicWrite) and thread.knows_shared(*moment)
+            if ordinary and not covers_shared(thread.foreign, *moment, row=1):
                 name = memory.name_of(address)
                 what = f"issues a {box.what} on {name} of block {block.index}, which {thread.describe(w)} "
                 what += f"wrote at {thread.at(w.site)} with no fence.proxy.async since"
@@ -322,7 +348,7 @@ def _load_into(thread, block, barrier, dst, box, start, landing):
     copy = Copy(thread, box.what, dst, box.size, barrier.phase, barrier)
     facts = None
     if block is not thread.block:
-        known, copy.known = thread.foreign.get(block), np.zeros(block.capacity, np.int32)
+        known, copy.known = shared_clocks(thread.foreign, block), np.zeros(block.capacity, np.int32)
         if known is not None:
             copy.known[: known.shape[1]] = known[0]
         # Who sees the copy knows what phases its issuer had waited for; other things a copy does not order.

@@ -11,23 +11,26 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import faults
-from ..tensormap import SWIZZLE_SPANS, swizzle_offsets
+from ..tensormap import SWIZZLE_SPANS, TensorMapError, swizzle_offsets
 from .costs import COST
 from .knowledge import ASYNC
 from .records import AtomicWrite, Copy, Write, different, stretches, writers
 from .reductions import combine, kind_of, types_of
+from .tensor_maps import TensorMaps
 from .values import WORD
 
 
 class Box(NamedTuple):
     """What a load brings: ``size`` bytes count on its barrier; ``fetch()`` is what the ``room`` bytes at its
-    destination will hold; ``sources``: (region, address, bytes) of what it reads."""
+    destination will hold; ``sources``: (region, address, bytes) of what it reads; ``map``: the address of the
+    tensor map, if it has one."""
 
     what: str
     size: int
     room: int
     sources: list
     fetch: object
+    map: int | None = None
 
 
 class Groups:
@@ -46,36 +49,38 @@ class CopyEngine:
 
     def __init__(self, block):
         self.block = block
-        self.maps = block.grid.tensor_maps  # slot address -> TensorMap
-        self.fenced = {}  # slot address -> {thread: clock at its first fence}
+        self.maps = TensorMaps(block)
         self.free_at = 0.0
 
     def find_map(self, thread, address):
-        tensor = self.maps.get(int(address))
-        if tensor is None:
-            name = f"{int(address):#x}"
-            what = f"{name} is not the address of a tensor map of this launch"
-            raise thread.fault(faults.BadTensorMap, what, name)
-        return tensor
+        return self.maps.find(thread, address)[0]
 
     def fence_map(self, thread, address):
-        self.find_map(thread, address)
-        self.fenced.setdefault(int(address), {}).setdefault(thread.tid, thread.clock)
+        self.maps.fence(thread, address)
 
-    def _usable_map(self, thread, address, coords):
+    def replace_map(self, thread, *args):
+        self.maps.replace(thread, *args)
+
+    def publish_map(self, thread, dst, src):
+        self.maps.publish(thread, dst, src)
+
+    def _usable_map(self, thread, address, coords, mode="tile"):
         """(the map at ``address``, the coordinates as the instruction takes them)"""
-        tensor = self.find_map(thread, address)
-        if tensor.rank != len(coords):
-            what = f"a {len(coords)}d copy with a map of rank {tensor.rank}: {tensor!r}"
-            raise thread.fault(faults.BadTensorMap, what)
-        fences = self.fenced.get(int(address), {})
-        if not any(thread.seen[tid] >= clock for tid, clock in fences.items()):
-            what = "uses a tensor map in global memory that this block has not fenced before"
-            raise thread.fault(faults.MissingTensormapFence, what)
+        tensor = self.maps.usable(thread, address, coords, mode)
         return tensor, tuple((int(c) + (1 << 31)) % (1 << 32) - (1 << 31) for c in coords)
 
-    def _corner(self, thread, tensor, coords, what):
+    def _corner(self, thread, tensor, coords, what, offsets=()):
         """Refuse a corner that the hardware does not take."""
+        if offsets:
+            try:
+                tensor.check_corner(coords, offsets)
+            except TensorMapError as error:
+                fault = thread.fault(faults.OutOfRange, f"TMA load at {coords}, offsets {offsets}: {error}")
+                fault.rule = "In im2col mode the filter's corner is inside the map's bounding box, and offsets "
+                fault.rule += "are as small as the instruction encodes them (PTX 5.5.4.1)."
+                fault.cure = "Begin at a place of the filter's corner; which of its elements is meant is what "
+                fault.cure += "the offsets say."
+                raise fault from error
         if min(coords) < 0 and what == "store":
             fault = thread.fault(faults.OutOfRange, f"TMA store at {coords}: a corner is negative")
             fault.rule = "A tensor store may overhang the tensor's end, and starts at no negative coordinate: "
@@ -96,23 +101,26 @@ class CopyEngine:
         span = SWIZZLE_SPANS[tensor.swizzle]
         return -(-size // span) * span, swizzle_offsets(size, tensor.swizzle, address)
 
-    def box(self, thread, dst, address, coords):
-        """The Box at ``coords`` of the tensor map at ``address``, for the shared address ``dst``."""
-        tensor, coords = self._usable_map(thread, address, coords)
-        self._corner(thread, tensor, coords, "load")
-        room, offsets = self._layout(thread, tensor, dst, "TMA destination")
+    def box(self, thread, dst, address, coords, offsets=()):
+        """The Box at ``coords`` of the tensor map at ``address``, for the shared address ``dst``. ``offsets``:
+        of a load in im2col mode."""
+        tensor, coords = self._usable_map(thread, address, coords, "im2col" if offsets else "tile")
+        offsets = tuple(int(offset) & WORD for offset in offsets)
+        place = (coords, offsets) if offsets else (coords,)
+        self._corner(thread, tensor, coords, "load", offsets)
+        room, lie = self._layout(thread, tensor, dst, "TMA destination")
 
         def fetch():
             swizzled = np.full(room, 0xFF, np.uint8)
-            swizzled[offsets] = tensor.load_box(coords)
+            swizzled[lie] = tensor.load_box(*place)
             return swizzled
 
-        sources = self._global_runs(thread, tensor, coords, reads=True)
-        return Box(f"TMA load at {coords}", tensor.box_bytes, room, sources, fetch)
+        sources = self._global_runs(thread, tensor, *place, reads=True)
+        return Box(f"TMA load at {coords}", tensor.box_bytes, room, sources, fetch, int(address))
 
-    def tensor_load(self, thread, dst, address, coords, bar):
+    def tensor_load(self, thread, dst, address, coords, bar, offsets=()):
         dst &= WORD
-        self._load(thread, dst, bar, self.box(thread, dst, address, coords))
+        self._load(thread, dst, bar, self.box(thread, dst, address, coords, offsets))
 
     def bulk_load(self, thread, dst, src, size, bar):
         dst, src = dst & WORD, int(src)
@@ -123,7 +131,7 @@ class CopyEngine:
         data = region.bytes[src - region.base :][:size]
         self._load(thread, dst, bar, Box("bulk load", size, size, [(region, src, size)], lambda: data))
 
-    def _global_runs(self, thread, tensor, coords, reads=False):
+    def _global_runs(self, thread, tensor, *place, reads=False):
         """(region, address, bytes) of each dense part of a box that lies inside the tensor."""
         if tensor.array is None:
             return []
@@ -131,13 +139,15 @@ class CopyEngine:
         if reads and not region.traced:
             return [(region, tensor.address, tensor.extent)]  # one mark for all of it
         try:
-            return [(region, address, size) for address, size in tensor.runs(coords)]
+            return [(region, address, size) for address, size in tensor.runs(*place)]
         except (ValueError, NotImplementedError) as error:
             raise thread.fault(faults.BadTensorMap, str(error)) from error
 
     def _load(self, thread, dst, bar, box):
-        block, (what, size, room, sources, fetch) = self.block, box
+        block, (what, size, room, sources, fetch, map) = self.block, box
         barrier = block.barriers.for_copy(thread, bar)
+        if map is not None:
+            self.maps.on_copy(thread, map, barrier.component, barrier.phase + 1)
         for region, src, count in sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
             self.check_global_proxy(thread, region, src, count, what)
@@ -228,6 +238,8 @@ class CopyEngine:
             fault.cure = f"{op} takes " + ", ".join(types_of(op)) + "."
             raise fault
         self._corner(thread, tensor, coords, "store")
+        groups = self._groups(thread, "bulk")
+        self.maps.on_copy(thread, address, groups.read_component, groups.number)
         room, offsets = self._layout(thread, tensor, src, "TMA source")
 
         def write(data):

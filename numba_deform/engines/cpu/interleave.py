@@ -173,6 +173,10 @@ def _wait(thread, address, parity, suspend, token=None):
     return operation
 
 
+def _tensor_load(thread, dst, address, coords, bar, *_):
+    return _copy(thread, bar)
+
+
 def _copy(thread, *args):
     return Operation(lambda: [Touch(("mbarrier", int(args[-1]) & WORD), "read")])
 
@@ -286,7 +290,8 @@ VISIBLE = {
     "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
     "mbarrier_arrive_state": _on_barrier("write"),
     "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
-    "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait, "tensor_load": _copy, "bulk_load": _copy,
+    "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait,
+    "tensor_load": _tensor_load, "bulk_load": _copy,
     "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
     "atomic": _atomic, "atomic_word": _atomic_word,
     "atomic_add": _atomic_add,

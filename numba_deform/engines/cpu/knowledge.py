@@ -1,8 +1,8 @@
 """What threads hand on to others: *knowledge*, {block: clocks}, and flags that carry it.
 
 Inside a block, knowledge is a row of the block's clock table. Between blocks it is a dict from a block
-to its clocks as they were when somebody released them. Four facts more travel in the same dicts,
-under keys of their own: (FENCED, block), (MET, block), (ASYNC, block) and (STARTED, block).
+to its clocks as they were when somebody released them. Five facts more travel in the same dicts,
+under keys of their own: (FENCED, block), (MET, block), (ASYNC, block), (STARTED, block) and (SHARED, block).
 """
 
 import numpy as np
@@ -12,6 +12,9 @@ import numpy as np
 FENCED, MET = "fenced", "met"
 ASYNC = "async"  # what the copy engine sees of ordinary writes to global memory
 STARTED = "started"  # how far a block's threads were when they came to a barrier of their cluster
+# What a wait of scope cta says of another block of the cluster: its accesses to shared memory are over. What it
+# wrote to global memory may be in the cache as that was before.
+SHARED = "shared"
 
 
 def raise_to(clocks, others):
@@ -45,10 +48,28 @@ def renamed(knowledge, old, new):
     return facts if new is None else {(new, block): clocks for block, clocks in facts.items()}
 
 
-def covers(knowledge, block, owner, clock):
-    """Whether that moment of a block is known."""
+def for_shared_memory(knowledge):
+    """What a wait of scope cta takes over of what threads of other blocks released: facts (SHARED, block)."""
+    kept = (STARTED, SHARED)
+    facts = {key: clocks for key, clocks in knowledge.items() if type(key) is tuple and key[0] in kept}
+    return merged(facts, renamed(knowledge, None, SHARED))
+
+
+def shared_clocks(knowledge, block):
+    """The clocks that ``knowledge`` has of a block's accesses to shared memory; None if it has none."""
+    wide, near = ({block: knowledge[key]} if key in knowledge else {} for key in (block, (SHARED, block)))
+    return merged(wide, near).get(block)
+
+
+def covers(knowledge, block, owner, clock, row=0):
+    """Whether that moment of a block is known; in ``row`` 1, to the copy engine as well."""
     clocks = knowledge.get(block)
-    return clocks is not None and owner < clocks.shape[1] and clocks[0, owner] >= clock
+    return clocks is not None and owner < clocks.shape[1] and clocks[row, owner] >= clock
+
+
+def covers_shared(knowledge, block, owner, clock, row=0):
+    """The same of accesses to shared memory, for which waits of scope cta count as well."""
+    return covers(knowledge, block, owner, clock, row) or covers(knowledge, (SHARED, block), owner, clock, row)
 
 
 class Flag:

@@ -182,7 +182,7 @@ class MBarrier:
         owner, fenced, block = self.init_epoch[0], self.fenced, self.block
         if fenced is None:
             return False
-        if thread.seen[owner] >= fenced if block is thread.block else thread.knows(block, owner, fenced):
+        if thread.seen[owner] >= fenced if block is thread.block else thread.knows_shared(block, owner, fenced):
             return True
         return thread.knows((STARTED, block), owner, fenced)
 

@@ -9,25 +9,10 @@ import numpy as np
 from ...device.limits import KB, SHARED_LIMIT, STATIC_LIMIT
 from .. import faults
 from .arrays import ArrayView
-from .records import (
-    ATOMIC,
-    BLOCK,
-    CLOCK,
-    INITIAL,
-    OUTSIDE,
-    OWNER,
-    SITE,
-    TID,
-    UNWRITTEN,
-    WIDE,
-    Reduction,
-    readers,
-    stretches,
-    writers,
-)
+from .records import BLOCK, CLOCK, INITIAL, OUTSIDE, OWNER, UNWRITTEN, Reduction, stretches
 from .space import Space
 from .values import bounds_of
-from .verdicts import bad_scope, verb_of
+from .verdicts import verb_of
 
 
 class Rerun(BaseException):
@@ -156,7 +141,6 @@ class Region(Space):
         content.flags.writeable = any(array.writeable for array in arrays)
         self.words_of(content)
         self.traced, self.watched, self.was_read = False, True, False
-        self.narrow = False  # whether an atomic of scope cta has been here
         self.read_only = []  # of each byte (thread number, site, block) of a read through that path, or None
         if self.size <= self.ALWAYS or self.base in traces:
             self._trace()
@@ -171,6 +155,10 @@ class Region(Space):
         self.written = [INITIAL] * self.size
         self.read_by = [None] * self.size
 
+    def array_of_bytes(self):
+        """All its bytes as a NumPy array."""
+        return np.frombuffer(self.bytes, np.uint8)
+
     def holds(self, address, size):
         """Whether one of the arrays has all these bytes; several may have some."""
         arrays = self.arrays
@@ -184,7 +172,7 @@ class Region(Space):
         if self.read_only:
             self._check_not_read_only(thread, address, size, record)
         if record.atomic:
-            self._check_scope(thread, address, size, record.wide, writes=True)
+            self.check_scope(thread, address, size, record.wide, writes=True)
 
     def on_reduction(self, thread, address, size, done):
         """A reduction by the copy engine, an atomic of every element; ``done``: what makes a Write of it."""
@@ -202,24 +190,8 @@ class Region(Space):
 
     def on_acquire(self, thread, address, size, wide, *more):
         self._trace()
-        self._check_scope(thread, address, size, wide)
+        self.check_scope(thread, address, size, wide)
         super().on_acquire(thread, address, size, wide, *more)
-
-    def _check_scope(self, thread, address, size, wide, writes=False):
-        """Atomics of two blocks do not race only if the scope of both goes beyond the block."""
-        self.narrow |= not wide
-        if not self.narrow:
-            return
-        a = address - self.base
-        for record in dict.fromkeys(self.written[a : a + size]):
-            for w in writers(record) if record.atomic else ():
-                if w.block is not thread.block and not (wide and w.wide) and not self.sees(thread, w):
-                    raise bad_scope(self, thread, w.block, w.tid, w.site, address, wide)
-        for entry in dict.fromkeys(self.read_by[a : a + size]) if writes else ():
-            for r in readers(entry):
-                fits = not r[ATOMIC] or wide and r[ATOMIC] == WIDE
-                if r[BLOCK] is not thread.block and not fits and not self._saw_reader(thread, r):
-                    raise bad_scope(self, thread, r[BLOCK], r[TID], r[SITE], address, wide)
 
     def on_read_only(self, thread, address, size):
         """A load through the read-only path: nobody may write the bytes during the whole kernel."""

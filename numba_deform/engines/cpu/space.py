@@ -12,6 +12,7 @@ from .records import (
     NARROW,
     OUTSIDE,
     OWNER,
+    SITE,
     TID,
     UNWRITTEN,
     WIDE,
@@ -23,7 +24,7 @@ from .records import (
     writers,
 )
 from .values import unpack
-from .verdicts import bad_overwrite, bad_read, bad_write
+from .verdicts import bad_overwrite, bad_read, bad_scope, bad_write
 
 MANY_READS = 100  # after so many reads in a row a thread may be polling: others get their turn
 
@@ -36,6 +37,7 @@ class Space:
     """
 
     traced, watched = True, False
+    narrow = False  # whether an atomic of scope cta has been here
 
     def __init__(self, base):
         self.base, self.written, self.read_by, self.flags = base, [], [], {}
@@ -156,6 +158,22 @@ class Space:
             reader = (thread.tid, thread.clock, thread.tid, thread.here(), thread.block, scope)
             self._add_to_all(thread, a, self.read_by[a : a + size], reader)
 
+    def check_scope(self, thread, address, size, wide, writes=False):
+        """Atomics of two blocks do not race only if the scope of both goes beyond the block."""
+        self.narrow |= not wide
+        if not self.narrow:
+            return
+        a = address - self.base
+        for record in dict.fromkeys(self.written[a : a + size]):
+            for w in writers(record) if record.atomic else ():
+                if w.block is not thread.block and not (wide and w.wide) and not self.sees(thread, w):
+                    raise bad_scope(self, thread, w.block, w.tid, w.site, address, wide)
+        for entry in dict.fromkeys(self.read_by[a : a + size]) if writes else ():
+            for r in readers(entry):
+                fits = not r[ATOMIC] or wide and r[ATOMIC] == WIDE
+                if r[BLOCK] is not thread.block and not fits and not self._saw_reader(thread, r):
+                    raise bad_scope(self, thread, r[BLOCK], r[TID], r[SITE], address, wide)
+
     def sees(self, thread, w):
         return w.owner == thread.tid or thread.seen[w.owner] >= w.clock
 
@@ -229,4 +247,6 @@ def _ended_before(thread, w):
     """Whether the bytes are those of a barrier that ended before ``thread`` came."""
     if not isinstance(w, Ended):
         return False
-    return thread.seen[w.tid] >= w.ended if w.block is thread.block else thread.knows(w.block, w.tid, w.ended)
+    if w.block is thread.block:
+        return thread.seen[w.tid] >= w.ended
+    return thread.knows_shared(w.block, w.tid, w.ended)

@@ -14,7 +14,19 @@ from .. import faults
 from . import matrix
 from .costs import COST
 from .instructions import Instructions, engine_does
-from .knowledge import ASYNC, FENCED, MET, Flag, covers, merged, raise_to, renamed
+from .knowledge import (
+    ASYNC,
+    FENCED,
+    MET,
+    SHARED,
+    Flag,
+    covers,
+    covers_shared,
+    for_shared_memory,
+    merged,
+    raise_to,
+    renamed,
+)
 from .records import CLOCK, SITE, UNWRITTEN, AtomicWrite, Write
 from .sites import KERNEL, describe_site, place, result_used
 from .space import MANY_READS
@@ -225,6 +237,9 @@ class Thread(Instructions, greenlet):
     # ``wide``: of gpu scope or a wider one, else of scope cta, which orders nothing between blocks.
     def load_acquire(self, space, address, wide=True, relaxed=False):
         region, address = self._locate(space, address, 4, FLAG)
+        return self.load_flag(region, address, wide, relaxed)
+
+    def load_flag(self, region, address, wide=True, relaxed=False):
         offset = address - region.base
         too_soon = UNWRITTEN in region.written[offset : offset + 4]
         self.poll("flag", region, address)
@@ -237,6 +252,9 @@ class Thread(Instructions, greenlet):
 
     def store_release(self, space, address, value, wide=True, relaxed=False):
         region, address = self._locate(space, address, 4, FLAG)
+        self.store_flag(region, address, value, wide, relaxed)
+
+    def store_flag(self, region, address, value, wide=True, relaxed=False):
         region.on_write(self, address, 4, self.atomic_record((address, 4), wide))
         region.flags[address] = Flag()  # what was there before is not handed on
         self._hand_on(region.flags[address], wide, not relaxed)
@@ -251,9 +269,11 @@ class Thread(Instructions, greenlet):
 
     def acquire(self, knowledge):
         """What a release handed on is visible from here on."""
-        if self.block in knowledge:
-            raise_to(self.clocks, knowledge[self.block])
-        self.learn({block: clocks for block, clocks in knowledge.items() if block is not self.block})
+        own = self.block, (SHARED, self.block)  # of this SM; no other cache is asked
+        for key in own:
+            if key in knowledge:
+                raise_to(self.clocks, knowledge[key])
+        self.learn({key: clocks for key, clocks in knowledge.items() if key not in own})
 
     def learn(self, facts):
         """The same for facts that are not clocks of this block."""
@@ -264,6 +284,10 @@ class Thread(Instructions, greenlet):
     def knows(self, block, owner, clock):
         """Whether that moment of another block is visible here."""
         return covers(self.foreign, block, owner, clock)
+
+    def knows_shared(self, block, owner, clock):
+        """The same of its accesses to shared memory."""
+        return covers_shared(self.foreign, block, owner, clock)
 
     def fence_acq_rel(self, wide=True, sc=False):
         """Release: later relaxed atomics hand out what came before. Acquire: earlier ones take effect."""
@@ -316,6 +340,9 @@ class Thread(Instructions, greenlet):
     def atomic_word(self, space, address, change, reads=True, **order):
         """Read-modify-write of the 32-bit word at an address; returns the old value."""
         region, address = self._locate(space, address, 4, FLAG)
+        return self.atomic_flag(region, address, change, reads, **order)
+
+    def atomic_flag(self, region, address, change, reads=True, **order):
         self._order_atomic(region, address, 4, reads, **order)
         word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
 
@@ -425,6 +452,8 @@ class Thread(Instructions, greenlet):
             maximum(self.clocks, barrier.released, out=self.clocks)
             if barrier.released_foreign:
                 self.acquire(barrier.released_foreign)
+            if barrier.released_far:
+                self.acquire(for_shared_memory(barrier.released_far))
         done = barrier.done_time
         self.time = (done if done > start else start) + COST.barrier
         phase, first = phase - 1, self.clock  # the phase that is complete
@@ -456,7 +485,8 @@ class Thread(Instructions, greenlet):
     bulk_load, bulk_store = engine_does("bulk_load"), engine_does("bulk_store")
     cp_async, commit_group = engine_does("cp_async"), engine_does("commit_group")
     wait_group, find_map = engine_does("wait_group"), engine_does("find_map")
-    fence_map = engine_does("fence_map")
+    fence_map, replace_map = engine_does("fence_map"), engine_does("replace_map")
+    publish_map = engine_does("publish_map")
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
         """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the

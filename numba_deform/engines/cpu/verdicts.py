@@ -4,7 +4,7 @@ Each function builds the SimFault of one thread; the records that it takes are t
 """
 
 from .. import faults
-from .knowledge import covers
+from .knowledge import SHARED, covers
 from .records import BLOCK, CLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live
 
 
@@ -159,8 +159,6 @@ def bad_write(space, thread, w, address, size, record):
         state = "landed but not waited for" if w.landed else "in flight"
         what = f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
         what += f"{thread.at(w.site)} is {state}"
-        if w.barrier is not None and (narrow := _narrow_wait(thread, w.barrier.block, w.owner, w.clock)):
-            return _scope_fault(thread, what + narrow, w.barrier)
         fault = thread.fault(kind, what, w.barrier or name)
         if w.barrier is None:
             return explain_copy(fault, thread, w)
@@ -204,18 +202,23 @@ def race(thread, block, owner, clock, what, name):
 def _narrow_wait(thread, block, owner, clock):
     """In words, whether a wait of this block on an mbarrier would have ordered that moment of another block of
     the cluster before ``thread``, had its scope been the cluster."""
-    for other in thread.block.threads if block is not thread.block else ():
+    if not covers(thread.foreign, (SHARED, block), owner, clock):
+        return ""
+    for other in thread.block.threads:
         for barrier, (phase, site, _, _) in other.waits.items():
             handed_on = phase == barrier.phase - 1 and covers(barrier.released_far, block, owner, clock)
             if handed_on and not other.knows(block, owner, clock):
                 who = thread.describe_tid(thread.block, other.tid)
                 return f"; the wait of {who} on {barrier.name}, at {thread.at(site)}, has scope cta"
-    return ""
+    return "; the wait on an mbarrier that came between them has scope cta"
 
 
 def _scope_fault(thread, what, about):
-    fault = thread.fault(faults.ScopeRace, f"{what}, which leaves out what other blocks released there", about)
-    fault.cure = "Wait with cluster scope where other blocks of the cluster arrive: mbarrier_wait_cluster, "
+    what += ", which leaves out what other blocks did to global memory"
+    fault = thread.fault(faults.ScopeRace, what, about)
+    fault.rule = "A wait of scope cta for another block's arrivals orders accesses to shared memory; the L1 "
+    fault.rule += "cache may keep global memory as it was before."
+    fault.cure = "Wait with cluster scope where other blocks hand on global memory: mbarrier_wait_cluster, "
     fault.cure += "mbarrier_try_wait_parity_cluster."
     return fault
 
@@ -263,10 +266,7 @@ def bad_overwrite(space, thread, r, late, address, record):
         what += "nothing orders the read before the write"
         return race(thread, r[BLOCK], r[OWNER], r[CLOCK], what, name)
     if others:
-        what += "nothing says that the read is over"
-        if narrow := _narrow_wait(thread, r[BLOCK], r[OWNER], r[CLOCK]):
-            return _scope_fault(thread, what + narrow, record.barrier)
-        return _far_refill(thread, record, what)
+        return _far_refill(thread, record, what + "nothing says that the read is over")
     if _released(record, r[TID]):
         reader = thread.block.threads[r[TID]]
         what = f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
@@ -317,7 +317,7 @@ def _far_refill(issuer, copy, what):
     fault = issuer.fault_at(faults.RefillRace, what, copy.site, copy.barrier)
     fault.cure = (
         "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
-        "(mbarrier_arrive_cluster), and wait there for that with cluster scope (mbarrier_wait_cluster)."
+        "(mbarrier_arrive_cluster), and wait there for that."
     )
     return fault
 

@@ -14,9 +14,11 @@ Sources: PTX ISA section 5.5 (tensors: boxes, out-of-bound elements, swizzle); C
 ``cuTensorMapEncodeTiled``.
 """
 
+from .array import TensorMapArray
 from .boxes import swizzle_offsets
 from .encoding import DriverMissing, ask_driver, driver_arguments, encode
-from .maps import TensorMap, TensorMapArray, address_of
+from .im2col import IM2COL_RULES, Im2colMap
+from .maps import TensorMap, address_of
 from .rules import (
     ELEMENT_TYPES,
     FILLS,
@@ -31,8 +33,8 @@ from .rules import (
 )
 
 __all__ = [
-    "ELEMENT_TYPES", "FILLS", "INTERLEAVES", "L2_PROMOTIONS", "RULES", "SWIZZLES",
-    "SWIZZLE_SPANS", "DriverMissing", "TensorMap", "TensorMapArray", "TensorMapError",
+    "ELEMENT_TYPES", "FILLS", "IM2COL_RULES", "INTERLEAVES", "L2_PROMOTIONS", "RULES", "SWIZZLES",
+    "SWIZZLE_SPANS", "DriverMissing", "Im2colMap", "TensorMap", "TensorMapArray", "TensorMapError",
     "address_of", "ask_driver", "broken_rule", "driver_arguments", "element_type", "encode",
     "swizzle_offsets",
 ]  # fmt: skip

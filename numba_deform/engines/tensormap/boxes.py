@@ -12,7 +12,7 @@ from .rules import SWIZZLES, broken_rule, check_option
 
 # Every 16 bits of an element that the NaN fill wrote. The manuals only call it a special NaN; this
 # pattern is what GPUs were seen to deliver.
-_NAN_FILL_HALFWORD = 0x7FF7
+NAN_FILL_HALFWORD = 0x7FF7
 
 
 class Boxes:
@@ -51,7 +51,7 @@ class Boxes:
             return self._view[tensor].copy().reshape(-1).view(np.uint8)
         result = np.zeros(self.box_shape[::-1], dtype=self._word)
         if self.fill == "nan":
-            result.view(np.uint16)[...] = _NAN_FILL_HALFWORD
+            result.view(np.uint16)[...] = NAN_FILL_HALFWORD
         if tensor is not None:
             result[box] = self._view[tensor]
         return result.reshape(-1).view(np.uint8)
@@ -107,11 +107,15 @@ class Boxes:
     @cached_property
     def _axes(self) -> tuple[tuple[int, int, int], ...]:
         """(elements of the tensor, elements of the box, step) per dimension, innermost first."""
+        self.check_modelled()
+        return tuple(zip(self.dims, self.box_shape, self.steps, strict=True))
+
+    def check_modelled(self) -> None:
+        """Raise NotImplementedError for a map whose boxes are not modelled."""
         if self.interleave != "none":
             raise NotImplementedError(f"interleave {self.interleave} is not modelled on the CPU")
         if self.element.converts:
             raise NotImplementedError(f"{self.dtype} changes bits in flight: not modelled on the CPU")
-        return tuple(zip(self.dims, self.box_shape, self.steps, strict=True))
 
     def _overlap(self, coords: Sequence[int]):
         """Where the box at these coordinates meets the tensor, outermost dimension first.

@@ -5,6 +5,7 @@ import ctypes
 from .rules import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMapError
 
 MAP_BYTES = 128  # size of one encoded tensor map
+ENCODERS = {"tile": "cuTensorMapEncodeTiled", "im2col": "cuTensorMapEncodeIm2col"}
 
 
 class DriverMissing(RuntimeError):
@@ -19,7 +20,7 @@ def encode(m) -> bytes:
     """
     status, encoded = ask_driver(m)
     if status != "CUDA_SUCCESS":
-        text = f"cuTensorMapEncodeTiled answered {status}, though every known rule holds; "
+        text = f"{ENCODERS[m.mode]} answered {status}, though every known rule holds; "
         text += "tensor maps need a GPU of compute capability 9.0 or higher. Arguments:"
         for name, value in driver_arguments(m).items():
             text += f"\n  {name} = " + (f"{value:#x}" if name == "globalAddress" else str(value))
@@ -28,7 +29,11 @@ def encode(m) -> bytes:
 
 
 def driver_arguments(m) -> dict:
-    """Every argument of cuTensorMapEncodeTiled by its name there, as plain Python values."""
+    """Every argument of the driver's function for the map's mode by its name there, as plain Python values."""
+    box = {"boxDim": list(m.box)} if m.mode == "tile" else {
+        "pixelBoxLowerCorner": list(m.lower), "pixelBoxUpperCorner": list(m.upper),
+        "channelsPerPixel": m.box[0], "pixelsPerColumn": m.box[1],
+    }  # fmt: skip
     return {
         "tensorDataType": m.element.driver_name,
         "tensorRank": m.rank,
@@ -36,7 +41,7 @@ def driver_arguments(m) -> dict:
         "globalDim": list(m.dims),
         # For rank 1 the driver reads no stride, but wants an array to point to.
         "globalStrides": list(m.strides) or [16],
-        "boxDim": list(m.box),
+        **box,
         "elementStrides": list(m.element_strides),
         "interleave": INTERLEAVES[m.interleave],
         "swizzle": SWIZZLES[m.swizzle],
@@ -50,10 +55,14 @@ def ask_driver(m) -> tuple[str, bytes]:
     driver = start_driver()
     u64, u32 = driver.cuuint64_t, driver.cuuint32_t
     a = driver_arguments(m)
-    status, encoded = driver.cuTensorMapEncodeTiled(
+    if m.mode == "tile":
+        box = ([u32(value) for value in a["boxDim"]],)
+    else:
+        box = a["pixelBoxLowerCorner"], a["pixelBoxUpperCorner"], a["channelsPerPixel"], a["pixelsPerColumn"]
+    status, encoded = getattr(driver, ENCODERS[m.mode])(
         getattr(driver.CUtensorMapDataType, a["tensorDataType"]), a["tensorRank"], a["globalAddress"],
         [u64(value) for value in a["globalDim"]], [u64(value) for value in a["globalStrides"]],
-        [u32(value) for value in a["boxDim"]], [u32(value) for value in a["elementStrides"]],
+        *box, [u32(value) for value in a["elementStrides"]],
         getattr(driver.CUtensorMapInterleave, a["interleave"]),
         getattr(driver.CUtensorMapSwizzle, a["swizzle"]),
         getattr(driver.CUtensorMapL2promotion, a["l2Promotion"]),

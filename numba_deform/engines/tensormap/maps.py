@@ -1,9 +1,9 @@
-"""Tensor maps: one as a checked description, and many in one buffer as a kernel receives them."""
+"""A tensor map as a checked description."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import cached_property
 from math import prod
@@ -11,11 +11,11 @@ from math import prod
 import numpy as np
 
 from .boxes import Boxes
-from .encoding import MAP_BYTES, encode
 from .rules import (
     DIMENSION_NAMES,
     ELEMENT_TYPES,
     OPTIONS,
+    RULES,
     ElementType,
     broken_rule,
     check_option,
@@ -23,8 +23,6 @@ from .rules import (
     element_type,
     integers,
 )
-
-MAP_ALIGNMENT = 128  # what TensorMapArray gives; the driver asks for 64
 
 
 def address_of(source) -> tuple[int, np.ndarray | None]:
@@ -82,6 +80,8 @@ class TensorMap(Boxes):
     map_address: int = field(default=0, compare=False)
     array: np.ndarray | None = field(default=None, init=False, compare=False)
     check: InitVar[bool] = True  # False: no rule is checked, to ask the driver about a bad map
+
+    mode = "tile"  # of the instructions that take it
 
     def __post_init__(self, check):
         dims = integers("dims", self.dims)
@@ -144,6 +144,11 @@ class TensorMap(Boxes):
             raise broken_rule(rule, "the end of the map", given, required, hint)
 
     @property
+    def rules(self):
+        """The rules that the driver has for such a map."""
+        return RULES
+
+    @property
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.dims)
@@ -164,6 +169,13 @@ class TensorMap(Boxes):
         outer = zip(self.dims[1:], self.strides, strict=True)
         return self.dims[0] * self.itemsize + sum((dim - 1) * stride for dim, stride in outer)
 
+    def _sizes(self) -> str:
+        return f"box={self.box}"
+
+    def _columns(self, i) -> tuple:
+        """What the table of ``str`` says of dimension i beside size and stride: box, and every n-th element."""
+        return self.box[i], self.steps[i]
+
     def _settings(self) -> str:
         """The options, without the two rare ones where they are at their defaults."""
         settings = [f"swizzle={self.swizzle}", f"fill={self.fill}"]
@@ -171,7 +183,7 @@ class TensorMap(Boxes):
         return ", ".join(settings + [f"{name}={value}" for name, value in rare if value != "none"])
 
     def __repr__(self) -> str:
-        text = f"TensorMap({self.dtype}, dims={self.dims}, strides={self.strides}, box={self.box}"
+        text = f"{type(self).__name__}({self.dtype}, dims={self.dims}, strides={self.strides}, {self._sizes()}"
         if any(step != 1 for step in self.element_strides):
             text += f", element_strides={self.element_strides}"
         return f"{text}, base={self.address:#x}, {self._settings()})"
@@ -185,7 +197,8 @@ class TensorMap(Boxes):
         strides = (self.itemsize, *self.strides)
         for i in range(self.rank):
             name = f"{i} {self.names[i]}" if i < len(self.names) else str(i)
-            sizes = f"{self.dims[i]:>10} {strides[i]:>15} {self.box[i]:>5} {self.steps[i]:>6}"
+            box, every = self._columns(i)
+            sizes = f"{self.dims[i]:>10} {strides[i]:>15} {box:>5} {every:>6}"
             lines.append(f"  {name:<10} {sizes}")
         lines.append(f"  {self._settings()}; {self.box_bytes} bytes per box")
         return "\n".join(lines)
@@ -205,51 +218,3 @@ def _layout_of(array):
     if strides is None:  # the interface's way of saying C-contiguous
         strides = tuple(prod(shape[axis + 1 :]) * dtype.itemsize for axis in range(len(shape)))
     return shape, strides, dtype
-
-
-class TensorMapArray:
-    """n tensor maps in one buffer, as a kernel receives them.
-
-    maps     the TensorMap objects, in order
-    host     uint8 array of shape (n, 128) whose start is 128-byte aligned; copy it to the device
-             after ``encode_into_host``. Until then each slot holds a readable placeholder, which is
-             enough for the CPU engine: it finds a map by the address of its slot.
-    encoded  whether the slots hold encoded maps
-    """
-
-    def __init__(self, maps: Iterable[TensorMap]):
-        self.maps = tuple(maps)
-        count = len(self.maps)
-        room = np.zeros(count * MAP_BYTES + MAP_ALIGNMENT, dtype=np.uint8)
-        skip = -address_of(room)[0] % MAP_ALIGNMENT
-        self.host = room[skip : skip + count * MAP_BYTES].reshape(count, MAP_BYTES)
-        for i in range(count):
-            text = f"numba_deform tensor map {i}, not encoded".encode().ljust(MAP_BYTES, b".")
-            self.host[i] = np.frombuffer(text, dtype=np.uint8)
-        self.encoded = False
-
-    def __len__(self) -> int:
-        return len(self.maps)
-
-    def __getitem__(self, index):
-        return self.maps[index]
-
-    def __repr__(self) -> str:
-        state = "encoded" if self.encoded else "not encoded"
-        return f"TensorMapArray({len(self)} maps, {state})"
-
-    @property
-    def address(self) -> int:
-        """Address of the first slot in host memory."""
-        return address_of(self.host)[0]
-
-    def slot_address(self, index: int) -> int:
-        """Address of one slot in host memory; negative indices count from the end."""
-        return self.address + range(len(self))[index] * MAP_BYTES
-
-    def encode_into_host(self) -> np.ndarray:
-        """Encode every map into its slot; returns ``host``. Raises as :func:`encode` does."""
-        encoded = b"".join(map(encode, self.maps))  # all or nothing
-        self.host[...] = np.frombuffer(encoded, dtype=np.uint8).reshape(self.host.shape)
-        self.encoded = True
-        return self.host

@@ -322,7 +322,7 @@ def _map_alignment(m):
 
 
 def check_rules(m) -> None:
-    """Raise TensorMapError for the first rule that this map breaks."""
-    for rule in RULES:
+    """Raise TensorMapError for the first of its rules that this map breaks."""
+    for rule in m.rules:
         if broken := rule.check(m):
             raise broken_rule(rule.name, *broken)

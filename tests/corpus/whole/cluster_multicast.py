@@ -2,7 +2,8 @@
 
 Both blocks of a cluster need the same tiles. Each loads half of a tile into both, so each tile comes from
 global memory once. A stage may be refilled when the consumers of both blocks have left it, so they arrive on
-the *empty* barriers of both; the *full* barrier of a block counts the bytes of both halves.
+the *empty* barriers of both; the *full* barrier of a block counts the bytes of both halves. The producers wait
+for the other block's consumers with the default scope, as CUTLASS does: what is handed on is shared memory.
 """
 
 import numpy as np
@@ -18,7 +19,6 @@ from numba_deform.device.cluster import (
     cp_async_bulk_tensor_2d_multicast,
     mapa_shared_cluster,
     mbarrier_arrive_cluster,
-    mbarrier_wait_cluster,
 )
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx
 from numba_deform.device.memory import global_at, ld_global_b32, shared_address, shared_at, st_global_b32
@@ -58,7 +58,7 @@ def produce(map, tiles, full, empty):
     rank = int32(cluster_ctarank())
     for t in range(TILES):
         stage, parity = int32(t % STAGES), int32(t // STAGES & 1)
-        mbarrier_wait_cluster(shared_at(empty, stage, 8), uint32(parity ^ 1))
+        mbarrier_wait(shared_at(empty, stage, 8), parity ^ 1)
         mbarrier_arrive_expect_tx(shared_at(full, stage, 8), uint32(TILE_BYTES))
         half = shared_at(shared_at(tiles, stage, TILE_BYTES), rank, HALF_BYTES)
         row = int32(t * ROWS + rank * HALF_ROWS)
@@ -130,7 +130,7 @@ def multicast_releases_its_own_block_only(map: u64, factors: u64, out: u64):
         rank = int32(cluster_ctarank())
         for t in range(TILES):
             stage, parity = int32(t % STAGES), int32(t // STAGES & 1)
-            mbarrier_wait_cluster(shared_at(empty, stage, 8), uint32(parity ^ 1))
+            mbarrier_wait(shared_at(empty, stage, 8), parity ^ 1)
             mbarrier_arrive_expect_tx(shared_at(full, stage, 8), uint32(TILE_BYTES))
             half = shared_at(shared_at(shared_address(tile), stage, TILE_BYTES), rank, HALF_BYTES)
             row, bar = int32(t * ROWS + rank * HALF_ROWS), shared_at(full, stage, 8)

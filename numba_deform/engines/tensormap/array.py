@@ -1,0 +1,60 @@
+"""Many tensor maps in one buffer, as a kernel receives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from .encoding import MAP_BYTES, encode
+from .maps import TensorMap, address_of
+from .packed import fields_of, pack
+
+MAP_ALIGNMENT = 128  # what TensorMapArray gives; the driver asks for 64
+
+
+class TensorMapArray:
+    """n tensor maps in one buffer, as a kernel receives them.
+
+    maps     the TensorMap objects, in order
+    host     uint8 array of shape (n, 128) whose start is 128-byte aligned; copy it to the device
+             after ``encode_into_host``. Until then each slot holds what the CPU engine reads: the
+             fields of its map (packed.py).
+    encoded  whether the slots hold encoded maps
+    """
+
+    def __init__(self, maps: Iterable[TensorMap]):
+        self.maps = tuple(maps)
+        count = len(self.maps)
+        room = np.zeros(count * MAP_BYTES + MAP_ALIGNMENT, dtype=np.uint8)
+        skip = -address_of(room)[0] % MAP_ALIGNMENT
+        self.host = room[skip : skip + count * MAP_BYTES].reshape(count, MAP_BYTES)
+        for slot, one in zip(self.host, self.maps, strict=True):
+            slot[:] = np.frombuffer(pack(fields_of(one)), np.uint8)
+        self.encoded = False
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def __getitem__(self, index):
+        return self.maps[index]
+
+    def __repr__(self) -> str:
+        state = "encoded" if self.encoded else "not encoded"
+        return f"TensorMapArray({len(self)} maps, {state})"
+
+    @property
+    def address(self) -> int:
+        """Address of the first slot in host memory."""
+        return address_of(self.host)[0]
+
+    def slot_address(self, index: int) -> int:
+        """Address of one slot in host memory; negative indices count from the end."""
+        return self.address + range(len(self))[index] * MAP_BYTES
+
+    def encode_into_host(self) -> np.ndarray:
+        """Encode every map into its slot; returns ``host``. Raises as :func:`encode` does."""
+        encoded = b"".join(map(encode, self.maps))  # all or nothing
+        self.host[...] = np.frombuffer(encoded, dtype=np.uint8).reshape(self.host.shape)
+        self.encoded = True
+        return self.host
