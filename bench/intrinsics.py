@@ -9,17 +9,17 @@ import pkgutil
 import re
 
 import numba_deform.device
-from numba_deform.device.ptx import Intrinsic, f32, i32, u32, u64, void
+from numba_deform.device.ptx import Intrinsic, f32, f32_registers, i32, u32, u64, void
 
-TYPES = {u32: "u32", i32: "i32", u64: "u64", f32: "f32", void: ""}
+TYPES = {u32: "u32", i32: "i32", u64: "u64", f32: "f32", f32_registers: "local f32 x {}", void: ""}
 HEAD = """\
 # The intrinsics
 
 What a kernel may call beside `numba.cuda`: each is a thin name for one PTX instruction. Its text stands in
 [`ptx/`](../ptx), its documentation in [`numba_deform/device/`](../numba_deform/device). This page repeats its
 first sentence; there are also the operands with their units, what is ordered, what is undefined. `u32` and the
-like are types of registers, `u32 x 4` is a tuple; addresses of shared memory have 32 bits, those of global
-memory 64. Made by `python bench/intrinsics.py`."""
+like are types of registers, `u32 x 4` is a tuple, `local f32 x 64` a local array that the instruction changes;
+addresses of shared memory have 32 bits, those of global memory 64. Made by `python bench/intrinsics.py`."""
 TABLE = ["| intrinsic | what it does | PTX | PTX ISA |", "|---|---|---|---|"]
 OPERANDS = (".reg", "ld.param", "st.param", "ret")  # statements that bring them in and out
 BESIDE = ("setp", "selp", "mov")  # those that prepare the instruction, or take its result
@@ -48,7 +48,8 @@ def signature(one):
     pairs = zip(names, one.signature.args, strict=True)
     result = one.signature.return_type
     kind = f"{TYPES[result.dtype]} x {result.count}" if hasattr(result, "count") else TYPES[result]
-    parameters = ", ".join(f"{name}: {TYPES[kind]}" for name, kind in pairs)
+    size = one.ptx.result[2] if one.ptx.registers else 0
+    parameters = ", ".join(f"{name}: {TYPES[kind].format(size)}" for name, kind in pairs)
     return f"{one.__name__}({parameters})" + (f" -> {kind}" if kind else "")
 
 
@@ -65,7 +66,8 @@ def instruction(one):
         return f"cvta.to.{one.__name__.partition('_')[0]}.u64"
     statements = [s for s in one.ptx.statements if not s.startswith(OPERANDS)]
     statements = [s for s in statements if not s.startswith(BESIDE)] or statements or ["mov.b32"]
-    return re.sub(r"^@\w+ (.*) \d+$", r"\1 N", max(statements, key=len))
+    longest = re.sub(r"\{(\w+)(, \w+){9,}, (\w+)\}", r"{\1, .., \3}", max(statements, key=len))
+    return re.sub(r"^@\w+ (.*) \d+$", r"\1 N", longest)
 
 
 def section(one):

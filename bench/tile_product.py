@@ -1,9 +1,9 @@
-"""The tile product of the course on a GPU's tensor cores, beside cuBLAS.
+"""The tile products of the course on a GPU's tensor cores, by mma.sync and by wgmma, beside cuBLAS.
 
     python bench/tile_product.py --out bench/results/tile_product.json
     python bench/tile_product.py --size 4096,4096,4096 --out ..
 
-C = A B^T: A (m, k), B (n, k) and C (m, n) in fp16, sums in float32. Each configuration of the kernel, and
+C = A B^T: A (m, k), B (n, k) and C (m, n) in fp16, sums in float32. Each configuration of the kernels, and
 ``torch.mm``, is captured ten times into a CUDA graph, each time on matrices of its own, so that none is found
 in L2. The graphs are replayed in turn, in another order each round, so that a drift of the clocks meets all.
 Times are milliseconds a product, medians; ``ratio`` is the share of cuBLAS's rate, the median over the rounds.
@@ -17,7 +17,9 @@ import sys
 from types import SimpleNamespace
 
 from numba_deform.compiler import built
-from numba_deform.course.tile_product import TileProduct, build
+from numba_deform.course import tile_product, warpgroup_product
+from numba_deform.course.tile_product import TileProduct
+from numba_deform.course.warpgroup_product import WarpgroupProduct
 from numba_deform.device.limits import HOPPER
 from numba_deform.engines.gpu.device import DeviceArray, GpuMissing, find_gpu, require
 from numba_deform.engines.gpu.launch import ArgumentBlock, ready_launch
@@ -29,7 +31,13 @@ CONFIGURATIONS = {
     "128x256, three stages": TileProduct(stages=3),
     "128x128": TileProduct(128, 128, 32, 64, 4, 0),
     "128x128, four large warps": TileProduct(128, 128, 64, 64, 3, 0),
+    "wgmma, 128x256": WarpgroupProduct(),
+    "wgmma, 128x256, three stages": WarpgroupProduct(stages=3),
+    "wgmma, 128x128": WarpgroupProduct(128, 128),
+    "wgmma, 128x128, six stages": WarpgroupProduct(128, 128, stages=6),
+    "wgmma, 192x128": WarpgroupProduct(192, 128, stages=5, consumer_registers=152),
 }
+BUILD = {TileProduct: tile_product.build, WarpgroupProduct: warpgroup_product.build}
 SETS, WARM_UP, ROUNDS = 10, 10, 60
 TOLERANCE = 1e-3  # relative, of fp16 results with float32 sums
 
@@ -51,7 +59,7 @@ def matrices(m, n, k):
 
 def launches(gpu, config, sets, size):
     """A function ``run(stream)`` for each of the ``sets``, which launches the kernel on it."""
-    kernel, (grid, dynamic, behind) = built(build, config), config.launch(*size)
+    kernel, (grid, dynamic, behind) = built(BUILD[type(config)], config), config.launch(*size)
     runs = []
     for one in sets:
         maps = DeviceArray.of(gpu, config.maps(one.a, one.b, one.c).encode_into_host())

@@ -25,6 +25,7 @@ _NumbaIntrinsic = type(_numba_intrinsic(lambda typingctx, x: (x(x), None)))
 u32, i32, u64, f32, void = types.uint32, types.int32, types.uint64, types.float32, types.void
 u32x2, u32x4 = types.UniTuple(u32, 2), types.UniTuple(u32, 4)
 f32x2, f32x4 = types.UniTuple(f32, 2), types.UniTuple(f32, 4)
+f32_registers = types.Array(f32, 1, "C")  # a local array that an instruction reads and writes in its registers
 
 # Numba type -> (LLVM type, inline-assembly constraint, PTX parameter type)
 _LOWERED = {
@@ -32,6 +33,7 @@ _LOWERED = {
     i32: (ir.IntType(32), "r", ".b32"),
     u64: (ir.IntType(64), "l", ".b64"),
     f32: (ir.FloatType(), "f", ".b32"),
+    f32_registers: (ir.FloatType(), "f", ".b8"),
 }
 
 
@@ -65,15 +67,23 @@ class PtxFunction:
     statements: tuple[str, ...]
     linked_only: bool = False  # it uses a variable of its file
 
+    @property
+    def registers(self):
+        """The parameter that is an array, which comes back as the result, or None."""
+        return next((name for kind, name in self.parameters if kind == ".b8"), None)
+
     def inline_text(self):
-        """The body as LLVM inline assembly, and its constraint string without clobbers.
+        """The body as LLVM inline assembly.
 
         ``ld.param`` and ``st.param`` become moves from and to the operands ``$k``; ptxas removes
-        them. The braces give the registers declared inside a scope of their own."""
+        them. The braces give the registers declared inside a scope of their own. Elements of ``registers``
+        become operands themselves, without moves: an asynchronous instruction has them to itself."""
         words = self.result[2] if self.result else 0
-        operand = {name: f"${words + i}" for i, (_, name) in enumerate(self.parameters)}
-        lines = []
-        for statement in self.statements:
+        first = 2 * words if self.registers else words  # behind the results, and the registers that they are
+        scalars = [name for _, name in self.parameters if name != self.registers]
+        operand = {name: f"${first + i}" for i, name in enumerate(scalars)}
+        statements, lines = self._in_place() if self.registers else self.statements, []
+        for statement in statements:
             if statement == "ret":
                 continue
             load = re.fullmatch(r"ld\.param(\.\w+)\s+(\w+),\s*\[(\w+)\]", statement)
@@ -92,6 +102,26 @@ class PtxFunction:
             else:
                 lines.append(statement + ";")
         return "{ " + " ".join(lines) + " }"
+
+    def _in_place(self):
+        """The statements without those that load and store elements of ``registers``, whose names are their
+        operands' instead. Raises PtxError where an element does not leave in the register it came in."""
+        loads, stores = {}, {}
+        for statement in self.statements:
+            load = re.fullmatch(rf"ld\.param\.\w+ (\w+), \[{self.registers}(?:\+(\d+))?\]", statement)
+            store = re.fullmatch(rf"st\.param\.\w+ \[{self.result[1]}(?:\+(\d+))?\], (\w+)", statement)
+            if load:
+                loads[statement] = load[1], int(load[2] or 0) // 4
+            elif store:
+                stores[statement] = store[2], int(store[1] or 0) // 4
+        names = dict(loads.values())
+        if sorted(names.items()) != sorted(stores.values()) or len(names) != self.result[2]:
+            raise PtxError(
+                f"{self.file.name}: {self.name}: each element of {self.registers} is loaded to a register, "
+                f"and stored to {self.result[1]} from the same one"
+            )
+        rest = [s for s in self.statements if s not in loads and s not in stores]
+        return [re.sub(r"\b\w+\b", lambda m: f"${names[m[0]]}" if m[0] in names else m[0], s) for s in rest]
 
 
 def ptx_directory():
@@ -121,7 +151,7 @@ def read_ptx(path):
             else:
                 _, kind, result_name = returned.split()
                 result = (kind, result_name, 1)
-        parameters = tuple(re.findall(r"\.param\s+(\.\w+)\s+(\w+)", declared))
+        parameters = tuple(re.findall(r"\.param\s+(?:\.align\s+4\s+)?(\.\w+)\s+(\w+)", declared))
         statements = tuple(" ".join(s.split()) for s in body.split(";") if s.strip())
         for statement in statements:
             if statement.startswith(".reg") and re.search(r"%[a-z]+\d+\b", statement):
@@ -155,7 +185,18 @@ class Intrinsic(_NumbaIntrinsic):
 def _make(model, signature, ptx, pure, linked_form):
     results = signature.return_type
     lowered = [_LOWERED[t][0] for t in signature.args]
-    if results == void:
+    constraints = [_LOWERED[t][1] for t in signature.args]
+    if ptx.registers:
+        element, constraint, _ = _LOWERED[f32_registers]
+        count, place = ptx.result[2], signature.args.index(f32_registers)
+        returned = ir.ArrayType(element, count) if linked_form else ir.LiteralStructType([element] * count)
+        outputs = ["=" + constraint] * count
+        if linked_form:
+            lowered[place] = returned
+        else:  # the same registers as the results, before all other operands
+            lowered = [element] * count + lowered[:place] + lowered[place + 1 :]
+            constraints = [*map(str, range(count)), *constraints[:place], *constraints[place + 1 :]]
+    elif results == void:
         returned, outputs = ir.VoidType(), []
     elif isinstance(results, types.UniTuple):
         element, constraint, _ = _LOWERED[results.dtype]
@@ -166,15 +207,28 @@ def _make(model, signature, ptx, pure, linked_form):
         returned, constraint, _ = _LOWERED[results]
         outputs = ["=" + constraint]
     function_type = ir.FunctionType(returned, lowered)
-    constraints = outputs + [_LOWERED[t][1] for t in signature.args] + ([] if pure else ["~{memory}"])
+    constraints = outputs + constraints + ([] if pure else ["~{memory}"])
 
-    def codegen(context, builder, _, values):
+    def codegen(context, builder, arguments, values):
         from numba.cuda import cgutils  # of numba-cuda alone; the CPU engine does without
 
         if linked_form:
             callee = cgutils.get_or_insert_function(builder.module, function_type, ptx.name)
         else:
             callee = ir.InlineAsm(function_type, ptx.inline_text(), ",".join(constraints), side_effect=not pure)
+        if ptx.registers:
+            data = context.make_array(arguments.args[place])(context, builder, values[place]).data
+            elements = [builder.gep(data, [ir.Constant(ir.IntType(32), i)]) for i in range(count)]
+            parts = [builder.load(element) for element in elements]
+            others = [*values[:place], *values[place + 1 :]]
+            if linked_form:
+                whole = cgutils.pack_array(builder, parts)
+                value = builder.call(callee, [*values[:place], whole, *values[place + 1 :]])
+            else:
+                value = builder.call(callee, parts + others)
+            for i, element in enumerate(elements):
+                builder.store(builder.extract_value(value, i), element)
+            return context.get_dummy_value()
         value = builder.call(callee, values)
         if results == void:
             return context.get_dummy_value()
@@ -215,7 +269,7 @@ def intrinsic(signature, pure=False):
             raise PtxError(f"{path.name}: {ptx.name} takes {list(ptx.parameters)}, its definition {expected}")
         results = signature.return_type
         count = getattr(results, "count", 1 if results != void else 0)
-        if count != (ptx.result[2] if ptx.result else 0):
+        if count != (ptx.result[2] if ptx.result and not ptx.registers else 0):
             raise PtxError(f"{path.name}: {ptx.name} and its definition return different sizes")
         return _make(model, signature, ptx, pure, linked_form=ptx.linked_only)
 

@@ -167,6 +167,21 @@ class BadCachePolicy(SimFault):
     rule = "A cache hint is a policy of createpolicy's, for a fraction above 0 and at most 1 (PTX 9.7.9.18)."
     cure = "Make the policy by createpolicy_fractional_evict_first(1.0) or its like, and pass that on."
 
+# --- products by warpgroups -----------------------------------------------------------------------
+class BadMatrixDescriptor(SimFault):
+    rule = "A descriptor's address and offsets are multiples of 16 below 2^18, base is 0..7, swizzle 0..3. "
+    rule += "All threads of a warpgroup give the same operands (PTX 9.7.15.5.1)."
+    cure = "Make it by wgmma_descriptor, of the matrix's shared address and the bytes between its parts."
+
+class AccumulatorInFlight(SimFault):
+    rule = "The accumulators belong to wgmma.mma_async until its group has been waited for (PTX 9.7.15.7.3)."
+    cure = "Call wgmma_commit_group() and wgmma_wait_group_n..(sums, 0) before reading or writing them."
+
+class MissingWarpgroupFence(SimFault):
+    rule = "A wgmma.fence stands before the first wgmma.mma_async, and between other accesses to its registers "
+    rule += "and the next one (PTX 9.7.15.7.1)."
+    cure = "Call wgmma_fence() in all threads of the warpgroup after the last access, before the product."
+
 # --- mbarrier -------------------------------------------------------------------------------------
 class BarrierFault(SimFault):
     """Base of the mbarrier rules."""

@@ -218,6 +218,7 @@ class Block:
         self.warps = [Warp(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
         self.named, self.votes = {}, []  # id -> NamedBarrier; of the threads at the current syncthreads
         self.registers = RegisterPool(self, grid.registers)
+        self.warpgroups = {}  # number -> Warpgroup, of those that multiply
         self.copies = []
         self.ready, self.spinning = deque(), []
         self.live = set()
@@ -481,7 +482,7 @@ class Block:
             if not covered:
                 self._outlives(copy)
         for thread in self.threads:
-            if groups := thread.groups.get("bulk"):
+            for groups in (thread.groups[kind] for kind in ("bulk", "wgmma") if kind in thread.groups):
                 done = known[groups.read_component]
                 late = [c for number, copies in groups.committed if number > done for c in copies]
                 if late := late + groups.open:

@@ -34,12 +34,13 @@ class Box(NamedTuple):
 
 
 class Groups:
-    """One thread's commit groups of one kind; group n is complete when its clock entry reads n."""
+    """One thread's commit groups of one kind; group n is complete when its clock entry reads n. ``component``:
+    the entry for reads and writes, if they do not have one each."""
 
-    def __init__(self, block):
+    def __init__(self, block, component=None):
         self.open, self.committed = [], []
-        self.done_component = block.new_component()
-        self.read_component = block.new_component()
+        self.done_component = block.new_component() if component is None else component
+        self.read_component = block.new_component() if component is None else component
         self.number = 1
         self.arrivals = []  # (number, barrier): the copies up to that number arrive there when they have landed
 
@@ -305,7 +306,7 @@ class CopyEngine:
         groups.number += 1
 
     def wait_group(self, thread, kind, pending, read_only=False):
-        groups, pending = self._groups(thread, kind), min(pending & WORD, 3 if kind == "bulk" else 7)
+        groups, pending = self._groups(thread, kind), min(pending & WORD, 7 if kind == "cp.async" else 3)
         done = groups.committed[: max(0, len(groups.committed) - pending)]
         for number, copies in done:
             for copy in copies:

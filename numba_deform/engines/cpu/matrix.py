@@ -92,10 +92,10 @@ def _exchange(thread, what, row, count, verb, act, words=()):
         rows = [brought[lane][0] for lane in range(8 * count)]
         return [act(lanes[lane], rows, brought[lane][1]) for lane in range(32)]
 
-    return _together(thread, what, (row, words), together)[thread.lane]
+    return converged(thread, what, (row, words), together)[thread.lane]
 
 
-def _together(thread, what, brought, result):
+def converged(thread, what, brought, result):
     """``result({lane: what it has brought})``, computed once for the warp, when all lanes have come."""
     site = thread.here()
     lanes = thread.collective(what, WORD, (site, brought))
@@ -117,28 +117,35 @@ def _apart(thread, what, given, others):
         gone = next(lane for lane in range(32) if lane not in given)
         what = f"{what} by {len(given)} lanes: lane {gone} has exited or does not exist"
     fault = thread.fault(faults.WarpDivergence, what)
-    fault.rule = "ldmatrix, stmatrix and mma are .sync.aligned: all 32 lanes of the warp execute the same one "
-    fault.rule += "(PTX 9.7.14)."
+    fault.rule = "ldmatrix, stmatrix, mma and wgmma are .sync.aligned: all 32 lanes of the warp execute the "
+    fault.rule += "same one (PTX 9.7.14, 9.7.15)."
     return fault
 
 
 def multiply_matrices(thread, kind, a, b, c):
     """This lane's part of A B + C: four float32."""
     multiply = {"f16": _product_16, "bf16": _product_bf16, "tf32": _product_tf32}[kind]
-    part = _together(thread, f"mma.{kind}", (a, b, c), multiply)[thread.lane]
+    part = converged(thread, f"mma.{kind}", (a, b, c), multiply)[thread.lane]
     thread.time += COST.mma
     return part
 
 
+def numbers_f16(words):
+    """The fp16 numbers in an array of words or halves of them."""
+    return words.view(np.float16)
+
+
+def numbers_bf16(words):
+    """The bf16 numbers, as float32."""
+    return (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
 def _product_16(given):
-    return _product(given, lambda words: words.view(np.float16), _A16, _B16, 16)
+    return _product(given, numbers_f16, _A16, _B16, 16)
 
 
 def _product_bf16(given):
-    def numbers(words):
-        return (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-    return _product(given, numbers, _A16, _B16, 16)
+    return _product(given, numbers_bf16, _A16, _B16, 16)
 
 
 def _product_tf32(given):

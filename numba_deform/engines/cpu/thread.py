@@ -11,7 +11,7 @@ import numpy as np
 from greenlet import GreenletExit, greenlet
 
 from .. import faults
-from . import matrix
+from . import matrix, warpgroup
 from .costs import COST
 from .instructions import Instructions, engine_does
 from .knowledge import (
@@ -65,6 +65,7 @@ class Thread(Instructions, greenlet):
         self.narrow_fence = False  # whether the last one had scope cta
         self.reads = 0  # in a row, without a pause
         self.groups = {}  # of copies, by kind: "bulk" and "cp.async"
+        self.fenced = False  # whether it has executed a wgmma.fence
         self.shuffled = None  # where an undefined value came from, in words
         self.attach()
 
@@ -544,6 +545,9 @@ class Thread(Instructions, greenlet):
 
     load_matrices, store_matrices = matrix.load_matrices, matrix.store_matrices
     multiply_matrices = matrix.multiply_matrices
+    matrix_descriptor, warpgroup_fence = warpgroup.matrix_descriptor, warpgroup.warpgroup_fence
+    commit_products, wait_products = warpgroup.commit_products, warpgroup.wait_products
+    multiply_in_warpgroup = warpgroup.multiply
 
     @staticmethod
     def exit():

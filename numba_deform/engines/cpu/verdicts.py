@@ -49,6 +49,8 @@ GROUP_RULES = {
     "waited for, by the thread that issued it (PTX 9.7.10.29.2); for other threads, a barrier after that.",
     "cp.async": "What cp.async copies is there for its own thread once it has waited for the group, and for "
     "others past a barrier after that wait (PTX 9.7.10.25.3.3).",
+    "wgmma": "A wgmma.mma_async reads shared memory until its group has been waited for, by a thread of its "
+    "warpgroup (PTX 9.7.15.7.3); for other threads, a barrier after that.",
 }
 
 
@@ -65,7 +67,7 @@ def explain_group(fault, thread, issuer, owner, number):
     for kind, groups in issuer.groups.items():
         if owner not in (groups.read_component, groups.done_component):
             continue
-        name = "cp_async_bulk" if kind == "bulk" else "cp_async"
+        name = {"bulk": "cp_async_bulk", "cp.async": "cp_async"}.get(kind, kind)
         wait = f"{name}_wait_group(0)"
         if kind == "bulk":
             wait += ", not its .read form" if owner == groups.done_component else " (its .read form is enough)"
@@ -103,7 +105,8 @@ def explain_group(fault, thread, issuer, owner, number):
 
 def explain_copy(fault, thread, copy):
     """The same for the group of ``copy``, which no mbarrier completes."""
-    issuer, kind = copy.block.threads[copy.tid], "cp.async" if copy.what == "cp.async" else "bulk"
+    issuer = copy.block.threads[copy.tid]
+    kind = next((kind for kind in ("cp.async", "wgmma") if copy.what.startswith(kind)), "bulk")
     groups = issuer.groups[kind]
     owner = groups.done_component if kind == "cp.async" else groups.read_component
     return explain_group(fault, thread, issuer, owner, copy.phase)
@@ -256,7 +259,9 @@ def bad_overwrite(space, thread, r, late, address, record):
         kind = faults.RefillRace if isinstance(record, Copy) else faults.DataRace
         alone = len(thread.block.cluster.blocks) == 1  # else the reader's block is that of the barrier
         who = f"that {thread.describe_tid(r[BLOCK], r[TID])} " if alone else ""
-        what += f"the copy {who}issued at {site} may still be reading"
+        products = [group.component for group in r[BLOCK].warpgroups.values()]
+        thing = "product" if r[OWNER] in products else "copy"
+        what += f"the {thing} {who}issued at {site} may still be reading"
         issuer = r[BLOCK].threads[r[TID]]
         return explain_group(thread.fault(kind, what, name), thread, issuer, r[OWNER], r[CLOCK])
     others = r[BLOCK] is not thread.block

@@ -38,6 +38,8 @@ def call(body, c):
     if known:
         return known(body, c)
     if isinstance(function, Intrinsic):
+        if function.ptx and function.ptx.registers:
+            raise NotNative("accumulators of a warpgroup's product")
         return intrinsic(body, c, function)
     path = body.maker.path(function)
     if path in (("local", "array"), ("shared", "array")):

@@ -1,0 +1,148 @@
+"""warpgroup_product: the tile product of ``tile_product.py``, by wgmma in place of mma.sync.
+
+Ring, producer and epilogue are the same. What changes is who multiplies, and from where: a consumer is a
+*warpgroup* of four warps, and its products read A and B in shared memory, by descriptors. No fragments go
+through registers, so there are no loads to order by hand and no banks to think of; the sums are all that a
+thread holds. One wgmma has 64 rows and all columns of the tile, so each consumer has 64 rows of it.
+
+The products are asynchronous. A consumer leaves those of one step running while it waits for the next stage and
+issues that one's; only then does it wait for the step before, and gives its stage back.
+"""
+
+from dataclasses import dataclass
+
+from numba import cuda, float32, int32, types, uint32, uint64
+
+from ..compiler import i32, kernel, static_range, u64
+from ..device import wgmma
+from ..device.integer import div_u32
+from ..device.memory import align_up, dynamic_bytes, shared_address, shared_at, static_bytes
+from ..device.pipeline import first_state, make_advance, release, wait
+from ..device.registers import setmaxnreg_dec, setmaxnreg_inc
+from ..device.sync import lane, warp
+from ..device.tma import fence_proxy_tensormap_acquire_sys
+from ..device.wgmma import SWIZZLE_128B, wgmma_commit_group, wgmma_descriptor, wgmma_fence, wgmma_wait_group
+from ..kernels.problem import ConfigError
+from .tile_product import PARTS, PRODUCER_REGISTERS, ROW, TileProduct, map_of
+from .tile_product import parts as tile_parts
+
+ROWS = 64  # of a consumer's part of the tile: those of a wgmma
+WIDTHS = (64, 128, 256)
+ALIGNMENT = 1024  # where the pattern of a 128B swizzle begins
+EIGHT_ROWS = 8 * ROW  # bytes from eight rows of a box to the next eight
+
+
+@dataclass(frozen=True)
+class WarpgroupProduct:
+    """Parameters of the kernel.
+
+    rows, columns       of a block's tile of C: 64 rows for each consumer; 64, 128 or 256 columns
+    stages              of the ring
+    consumer_registers  of a consumer's thread, as in TileProduct
+    """
+
+    rows: int = 128
+    columns: int = 256
+    stages: int = 4
+    consumer_registers: int = 232
+
+    def __post_init__(self):
+        if self.columns not in WIDTHS:
+            raise ConfigError("columns", self.columns, f"must be one of {', '.join(map(str, WIDTHS))}")
+        if self.rows % ROWS:
+            raise ConfigError("rows", self.rows, f"must be a multiple of {ROWS}")
+        if not self.consumer_registers:
+            raise ConfigError("consumer_registers", 0, "must be some, which the producer's warps give up")
+        assert self.tiles  # which checks the rest
+
+    @property
+    def tiles(self):
+        """The TileProduct with the same ring, producer and epilogue; a warp has 16 rows, and all columns."""
+        return TileProduct(self.rows, self.columns, 16, self.columns, self.stages, self.consumer_registers)
+
+    @property
+    def threads(self):
+        return self.tiles.threads
+
+    @property
+    def shared_bytes(self):
+        """Bytes of shared memory, room to align the ring included."""
+        return self.tiles.shared_bytes + ALIGNMENT
+
+    def maps(self, a, b, c):
+        """The tensor maps of A (m, k), B (n, k) and C (m, n), fp16 arrays, in this order."""
+        return self.tiles.maps(a, b, c)
+
+    def launch(self, m, n, k):
+        """(grid, bytes of dynamic shared memory, the kernel's arguments behind the maps)"""
+        grid, _, behind = self.tiles.launch(m, n, k)
+        return grid, dynamic_bytes(self.shared_bytes), behind
+
+
+def parts(config):
+    """The device functions of a pipeline, for a :class:`WarpgroupProduct`: a ``tile_product.Parts``."""
+    return tile_parts(config.tiles)._replace(multiply=_consumer(config))
+
+
+def _consumer(config):
+    tiles_of = config.tiles
+    A_BYTES, STAGE = config.rows * ROW, (config.rows + config.columns) * ROW
+    PRODUCERS, PART = tiles_of.producers, ROWS * ROW
+    product = getattr(wgmma, f"wgmma_m64n{config.columns}k16_f16")
+    wait_for_sums = getattr(wgmma, f"wgmma_wait_group_n{config.columns}")
+    advance = make_advance(config.stages)
+
+    @cuda.jit(device=True, forceinline=True)
+    def descriptor(address):
+        """Of rows that are boxes of TMA: 64 elements of k, swizzled by 128 bytes."""
+        return wgmma_descriptor(address, uint32(0), uint32(EIGHT_ROWS), uint32(0), uint32(SWIZZLE_128B))
+
+    @cuda.jit(device=True, forceinline=True)
+    def multiply(ring, tiles, maps, steps, sums):
+        number, state, last = warp() - PRODUCERS, first_state(), first_state()
+        a_tiles, b_tiles = shared_at(tiles, number // 4, PART), uint32(tiles + uint32(A_BYTES))
+        if number == 0 and lane() == 0:
+            fence_proxy_tensormap_acquire_sys(map_of(maps, 2))  # the consumers meet before they store
+        for step in range(steps):
+            wait(ring, state)
+            a = descriptor(shared_at(a_tiles, state.stage, STAGE))
+            b = descriptor(shared_at(b_tiles, state.stage, STAGE))
+            wgmma_fence()
+            for k in static_range(PARTS):  # 16 of k are 32 bytes; the very first product needs no zeros
+                product(sums, a + uint64(2 * k), b + uint64(2 * k), uint32(step + k), uint32(0), uint32(0))
+            wgmma_commit_group()
+            wgmma_wait_group(uint32(1))  # the step before is done
+            if step > 0 and lane() == 0:
+                release(ring, last)
+            last, state = state, advance(state)
+        wait_for_sums(sums, uint32(0))
+
+    return multiply
+
+
+def build(config):
+    """The kernel for a :class:`WarpgroupProduct`; ``config.maps`` and ``config.launch`` are its arguments."""
+    set_up, produce, multiply, store = parts(config)
+    STATIC_BYTES, SUMS = static_bytes(config.shared_bytes), config.columns // 2
+    ROWS, COLUMNS, PRODUCERS = config.rows, config.columns, config.tiles.producers
+    TAKE = config.consumer_registers
+
+    @kernel(threads=config.threads, min_blocks=1, whole_program=True)
+    def warpgroup_product(maps: u64, tiles_across: i32, steps: i32):
+        memory = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
+        tiles = align_up(shared_address(memory), uint32(ALIGNMENT))
+        ring = set_up(tiles)
+        line = int32(div_u32(int32(cuda.blockIdx.x), tiles_across))
+        row = int32(line * ROWS)
+        column = int32((int32(cuda.blockIdx.x) - line * tiles_across) * COLUMNS)
+        if warp() < PRODUCERS:
+            setmaxnreg_dec(uint32(PRODUCER_REGISTERS))
+            if cuda.threadIdx.x == 0:
+                produce(ring, tiles, maps, row, column, steps)
+        else:
+            setmaxnreg_inc(uint32(TAKE))
+            sums = cuda.local.array(SUMS, float32)
+            multiply(ring, tiles, maps, steps, sums)
+            store(tiles, maps, row, column, sums)
+
+    return warpgroup_product
