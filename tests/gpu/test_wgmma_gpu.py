@@ -1,7 +1,7 @@
 """wgmma on a real GPU: the tile product against float64, at sizes that fit its tiles and at others.
 
 The layouts of shared memory, A in registers and the order of waits are programs of the corpus, which
-test_instructions_gpu.py runs, and so is a small pipeline."""
+test_whole_gpu.py runs, and so is a small pipeline."""
 
 import numpy as np
 import pytest
