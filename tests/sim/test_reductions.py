@@ -10,11 +10,11 @@ NAN, INF = np.nan, np.inf
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 
 
-def of_two(op, kind, old, new, dtype=None):
+def of_two(op, kind, old, new, dtype=None, flush=False):
     """The result for two numbers, as an array of one."""
     dtype = np.dtype(dtype or TYPES[kind])
     bytes_of = [np.array([x], dtype).tobytes() for x in (old, new)]
-    return np.frombuffer(combine(op, kind, *bytes_of), dtype)
+    return np.frombuffer(combine(op, kind, *bytes_of, flush), dtype)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
@@ -22,7 +22,8 @@ def of_two(op, kind, old, new, dtype=None):
     ("op", "old", "new", "result"),
     [("min", NAN, 1, 1), ("min", 1, NAN, 1), ("max", NAN, -INF, -INF), ("max", 2, NAN, 2), ("min", -3, 2, -3),
      ("max", -3, 2, 2), ("min", 0.0, -0.0, -0.0), ("min", -0.0, 0.0, -0.0), ("max", 0.0, -0.0, 0.0),
-     ("max", -0.0, 0.0, 0.0), ("max", -0.0, -0.0, -0.0), ("min", 0.0, 0.0, 0.0)],
+     ("max", -0.0, 0.0, 0.0), ("max", -0.0, -0.0, -0.0), ("min", 0.0, 0.0, 0.0), ("max", -0.0, NAN, -0.0),
+     ("max", NAN, -0.0, -0.0)],
 )  # fmt: skip
 def test_extremes_of_short_floats(kind, op, old, new, result):
     got = of_two(op, kind, old, new).astype(np.float32)[0]
@@ -39,12 +40,26 @@ def test_two_nans(op):
     [("f16", 1, 2.0**-11, 1), ("f16", 1 + 2.0**-10, 2.0**-11, 1 + 2.0**-9), ("f16", 65504, 16, INF),
      ("f16", 2.0**-24, 2.0**-24, 2.0**-23), ("bf16", 1, 2.0**-8, 1),
      ("bf16", 1 + 2.0**-7, 2.0**-8, 1 + 2.0**-6),
-     ("bf16", 2.0**-130, 2.0**-130, 2.0**-129), ("f32", 1, 2.0**-24, 1), ("f32", 2.0**-130, 0, 0),
-     ("f32", 2.0**-126, -(2.0**-127), 2.0**-126), ("f32", 1.5 * 2.0**-126, -(2.0**-126), 0),
+     ("bf16", 2.0**-130, 2.0**-130, 2.0**-129), ("f32", 1, 2.0**-24, 1), ("f32", 2.0**-130, 0, 2.0**-130),
+     ("f32", 1.5 * 2.0**-126, -(2.0**-126), 2.0**-127),
      ("f64", 2.0**-1074, 2.0**-1074, 2.0**-1073), ("f64", 1, 2.0**-53, 1)],
 )  # fmt: skip
-def test_sums_round_to_even_and_f32_knows_no_subnormals(kind, old, new, result):
+def test_sums_round_to_even(kind, old, new, result):
     assert of_two("add", kind, old, new).astype(np.float64)[0] == result
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "result"),
+    [(2.0**-130, 0, 0), (2.0**-126, -(2.0**-127), 2.0**-126), (1.5 * 2.0**-126, -(2.0**-126), 0)],
+)  # fmt: skip
+def test_f32_knows_no_subnormals_in_red_and_atom(old, new, result):
+    assert of_two("add", "f32", old, new, flush=True)[0] == result
+
+
+@pytest.mark.parametrize("kind, bits", [("f16", 0x7FFF), ("bf16", 0x7FFF), ("f32", 0x7FFFFFFF)])
+def test_a_nan_has_all_its_bits(kind, bits):
+    for result in (of_two("add", kind, INF, -INF), of_two("add", kind, -NAN, 1)):
+        assert result.view(f"u{result.itemsize}")[0] == bits
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ class Instructions:
             added = np.float32(value).tobytes() if kind == "f32" else _bytes_of(value)
 
             def change(word, added=added):
-                return int.from_bytes(combine("add", kind, _bytes_of(word), added), "little")
+                return int.from_bytes(combine("add", kind, _bytes_of(word), added, flush=True), "little")
 
             old.append(self.atomic_word("global", int(address) + 4 * i, change))
         return tuple(word if kind != "f32" else np.uint32(word).view(np.float32) for word in old)

@@ -11,6 +11,7 @@ INTEGERS = {
     "u32": np.dtype(np.uint32), "s32": np.dtype(np.int32), "b32": np.dtype(np.uint32),
     "u64": np.dtype(np.uint64), "s64": np.dtype(np.int64), "b64": np.dtype(np.uint64),
 }  # fmt: skip
+NANS = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}
 BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 # What tensor maps call them, and which reductions there are for them.
 KINDS = {
@@ -35,17 +36,20 @@ def types_of(op):
     return [dtype for dtype, kind in KINDS.items() if kind in TAKEN[op]]
 
 
-def combine(op, kind, old, new):
+def combine(op, kind, old, new, flush=False):
     """The bytes of ``old`` combined with those of ``new`` element by element.
 
-    ``op`` is add, min, max, inc, dec, and, or, xor; ``kind`` a PTX type. Sums round to nearest even, f32 with
-    subnormals as zeros; integers wrap; of a number and a NaN the number is min and max. Source: PTX ISA
-    9.7.13.9 and 9.7.10.27.2."""
+    ``op`` is add, min, max, inc, dec, and, or, xor; ``kind`` a PTX type. Sums round to nearest even; with
+    ``flush``, as red and atom have it and the copy engine has not, subnormals of f32 are zeros. Integers wrap;
+    of a number and a NaN the number is min and max. A NaN has all its bits but the sign's, in f64 those of the
+    operand. Source: PTX ISA 9.7.13.9 and 9.7.10.27.2; what they leave open was asked of an H200."""
     if kind in FLOATS:
         dtype = FLOATS[kind]
         old, new = np.frombuffer(old, dtype), np.frombuffer(new, dtype)
         with np.errstate(all="ignore"):
-            result = _add(old, new) if op == "add" else _extreme(op, old, new)
+            result = _add(old, new, flush) if op == "add" else _extreme(op, old, new)
+        if kind in NANS:
+            result.view(f"u{dtype.itemsize}")[np.isnan(result)] = NANS[kind]
         return result.tobytes()
     dtype = INTEGERS[kind]
     old, new = np.frombuffer(old, dtype), np.frombuffer(new, dtype)
@@ -60,13 +64,13 @@ def combine(op, kind, old, new):
     return result.astype(dtype, copy=False).tobytes()
 
 
-def _add(old, new):
+def _add(old, new, flush):
     if old.dtype == np.float64:
         return old + new
     if old.dtype != np.float32:
         # A sum in float32 has more than twice the bits, so that to round it again is to round once.
         return (old.astype(np.float32) + new.astype(np.float32)).astype(old.dtype)
-    return _flushed(_flushed(old) + _flushed(new))
+    return _flushed(_flushed(old) + _flushed(new)) if flush else old + new
 
 
 def _flushed(values):
@@ -77,6 +81,7 @@ def _flushed(values):
 def _extreme(op, old, new):
     """min or max; -0 is less than +0."""
     wide, other = old.astype(np.float32), new.astype(np.float32)
+    wide, other = np.where(np.isnan(wide), other, wide), np.where(np.isnan(other), wide, other)
     result = (np.fmin if op == "min" else np.fmax)(wide, other)
     signs = np.signbit(wide), np.signbit(other)
     negative = signs[0] | signs[1] if op == "min" else signs[0] & signs[1]

@@ -19,6 +19,7 @@ from numba_deform.device.reduce import (
     cp_reduce_async_bulk_add_f32,
     cp_reduce_async_bulk_add_u32,
     cp_reduce_async_bulk_max_s32,
+    cp_reduce_async_bulk_tensor_1d_add,
     cp_reduce_async_bulk_tensor_1d_min,
     cp_reduce_async_bulk_tensor_2d_add,
 )
@@ -120,6 +121,74 @@ def of_bulk(op, kind):
 for _op, _kinds in TYPES.items():
     for _kind in _kinds:
         of_bulk(_op, _kind)
+
+
+
+# --- what is no ordinary number --------------------------------------------------------------------
+NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}
+
+
+def pairs(kind):
+    """Two rows: zeros of both signs, subnormals, the smallest and the largest number, infinity and NaN, each
+    with each; as many as there is room for."""
+    limits = ml_dtypes.finfo(DTYPES[kind])
+    small, least, most = (float(x) for x in (limits.smallest_normal, limits.smallest_subnormal, limits.max))
+    special = [0.0, -0.0, least, least - small, small, np.inf, np.nan, most]
+    both = np.array(np.meshgrid(special, special)).reshape(2, -1)
+    count = BYTES // np.dtype(DTYPES[kind]).itemsize
+    return [aligned(np.resize(row, count).astype(DTYPES[kind])) for row in both]
+
+
+def edges(op, kind):
+    """The bits that a row of such numbers leaves, combined with another."""
+    data, out = (row.astype(np.float64) for row in pairs(kind))
+    with np.errstate(all="ignore"):
+        one = {"add": np.add, "min": np.fmin, "max": np.fmax}[op](out, data)
+        zero = (one == 0) & (data == 0) & (out == 0)
+        one[zero & (np.signbit(data) != np.signbit(out))] = {"add": 0.0, "min": -0.0, "max": 0.0}[op]
+        result = one.astype(DTYPES[kind])
+    return np.where(np.isnan(one), NAN[kind], result.view(f"u{result.itemsize}"))
+
+
+def of_edges(op, kind):
+    """A program that combines such rows."""
+    instruction = getattr(reduce, f"cp_reduce_async_bulk_{op}_{kind}")
+
+    def kernel(data: u64, out: u64):
+        """Subnormals are kept, of a number and a NaN the number is min and max, and a NaN has all its bits."""
+        tile = cuda.shared.array(WORDS, uint32, alignment=128)
+        fill(tile, data)
+        if int32(cuda.threadIdx.x) == 0:
+            instruction(out, shared_address(tile), BYTES)
+            cp_async_bulk_commit_group()
+            cp_async_bulk_wait_group(0)
+
+    kernel.__name__ = f"edges_of_{op}_{kind}"
+    bits = f"u{np.dtype(DTYPES[kind]).itemsize}"
+    expect = lambda data, out: [(out.view(bits), edges(op, kind))]  # noqa: E731
+    right(source=BULK, args=lambda: pairs(kind), expect=expect)(kernel)
+
+
+for _op, _kind in (("add", "f32"), *((o, k) for o in ("add", "min", "max") for k in ("f16", "bf16"))):
+    of_edges(_op, _kind)
+
+
+
+@right(
+    source=TENSOR,
+    args=lambda: [pairs("f32")[0], (out := pairs("f32")[1]), TensorMapArray([TensorMap.of(out, (WORDS,))])],
+    expect=lambda data, out, maps: [(out.view(np.uint32), edges("add", "f32"))],
+)
+def edges_of_a_tensor(data: u64, out: u64, maps: u64):
+    """The same by way of a tensor map."""
+    tile = cuda.shared.array(WORDS, uint32, alignment=128)
+    fill(tile, data)
+    if int32(cuda.threadIdx.x) == 0:
+        fence_proxy_tensormap_acquire_sys(maps)
+        cp_reduce_async_bulk_tensor_1d_add(maps, 0, shared_address(tile))
+        cp_async_bulk_commit_group()
+        cp_async_bulk_wait_group(0)
+
 
 # Bytes of the innermost size and elements of the others: of the tensor, of the box, and where the box lies.
 SHAPES = {
