@@ -4,6 +4,7 @@
     python bench/corpus.py --engine              # the engine's column alone, in the same file
     python bench/corpus.py --table               # the tables of bench/CORPUS.md from the results
     python bench/corpus.py --rules               # those of bench/ENGINE.md
+    python bench/corpus.py --folders whole instructions --out bench/results/corpus_pipelines.json
 
 On the GPU a program runs as its entry says (``hardware`` in tests/corpus/base.py): plainly, or in the guarded
 form whose waits end. Child processes go through the list and print a line before and after each program; one
@@ -34,6 +35,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "corpus"))
 RESULTS = ROOT / "bench" / "results" / "corpus.json"
+PIPELINES = RESULTS.with_name("corpus_pipelines.json")
+CORPUS, OTHERS = ("right", "wrong"), ("whole", "instructions")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 START, LIMIT, CHUNKS = 120, 30, 4  # seconds until the first line; for one program; lists that run side by side
 # The same program's source in a process of Numba's simulator, which cannot import this package.
@@ -56,10 +59,10 @@ for name, source, scope, function, grid, block, args in pickle.load(open(sys.arg
 
 
 @functools.cache
-def programs():
+def programs(folders=CORPUS):
     from base import load
 
-    return load()
+    return load(*folders)
 
 
 # --- the CPU engine -------------------------------------------------------------------------------
@@ -98,7 +101,7 @@ def ask_gpu(name):
     """What becomes of a program on the GPU, run as its entry asks for."""
     from numba_deform.engines.cpu import SimFault
 
-    program = programs()[name]
+    program = programs(CORPUS + OTHERS)[name]
     args = program.args()
     try:
         on_gpu(program, args)
@@ -263,7 +266,8 @@ def measure(options):
     """The rows of the result file."""
     import tempfile
 
-    chosen = {n: p for n, p in programs().items() if not options.only or n in options.only}
+    everything = programs(tuple(options.folders))
+    chosen = {n: p for n, p in everything.items() if not options.only or n in options.only}
     rows = {name: about(program) for name, program in chosen.items()}
     child = [sys.executable, str(Path(__file__).resolve()), "--serve"]
     runnable = [n for n, p in chosen.items() if not p.faults or p.hardware != "no"]
@@ -303,8 +307,8 @@ def rules_table():
     return "\n".join(lines)
 
 
-def results():
-    return json.loads(RESULTS.read_text())["rows"]
+def results(file=RESULTS):
+    return json.loads(file.read_text())["rows"]
 
 
 def summary(rows):
@@ -336,19 +340,26 @@ def summary(rows):
 
 def table():
     """Markdown: what each says of each program."""
-    rows = results()
+    rows, others = results(), results(PIPELINES)
+    kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in CORPUS}
+    whole = set(programs(("whole",)))
+    titled = {f"The {kind} programs": each for kind, each in kinds.items()}
+    titled["Whole pipelines"] = [row for row in others if row["program"] in whole]
+    titled["Single instructions"] = [row for row in others if row["program"] not in whole]
     heads = ("program", "CPU engine", "H200", *TOOLS, "Numba's simulator", "met in")
     lines = textwrap.wrap(summary(rows), 140)
-    for kind in ("right", "wrong"):
-        lines += [f"\n## The {kind} programs\n", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-        for row in rows:
-            if row["kind"] == kind:
-                cells = [row["program"], row["engine"], row.get("gpu", "not run")]
-                cells += [row.get(tool, "not run") for tool in TOOLS]
-                cells += [row.get("numba_simulator", "cannot run it"), row["source"]]
-                text = " | ".join(str(cell).replace("|", "/").replace("](", "] (") for cell in cells)
-                lines.append(f"| {text} |")
+    for title, each in titled.items():
+        lines += [f"\n## {title}\n", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        lines += map(cells_of, each)
     return "\n".join(lines)
+
+
+def cells_of(row):
+    """A row of the table."""
+    cells = [row["program"], row["engine"], row.get("gpu", "not run")]
+    cells += [row.get(tool, "not run") for tool in TOOLS]
+    cells += [row.get("numba_simulator", "cannot run it"), row["source"]]
+    return f"| {' | '.join(str(cell).replace('|', '/').replace('](', '] (') for cell in cells)} |"
 
 
 def main():
@@ -356,6 +367,7 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("--tools", nargs="*", default=TOOLS)
     parser.add_argument("--only", nargs="*", help="ask about these programs alone")
+    parser.add_argument("--folders", nargs="*", default=CORPUS, help="of tests/corpus")
     parser.add_argument("--engine", action="store_true", help="ask the engine again, and nobody else")
     parser.add_argument("--table", action="store_true", help="print the table of the results")
     parser.add_argument("--rules", action="store_true", help="print the table of the rules from the results")
@@ -370,17 +382,19 @@ def main():
     from numba_deform.measure import record
 
     if options.engine:
-        document = json.loads(RESULTS.read_text())
+        file = RESULTS if tuple(options.folders) == CORPUS else PIPELINES
+        document = json.loads(file.read_text())
         for row in document["rows"]:
-            program = programs()[row["program"]]
+            program = programs(tuple(options.folders))[row["program"]]
             row |= about(program) | {"engine": on_engine(program)}
-        return save(RESULTS, document)
+        return save(file, document)
     rows = measure(options)
     for row in rows:
         print(row, flush=True)
     if options.only:  # the others stay as they are
-        known = {row["program"]: row for row in [*results(), *rows]}
-        rows = [known[name] for name in programs() if name in known]
+        file = RESULTS if tuple(options.folders) == CORPUS else PIPELINES
+        known = {row["program"]: row for row in [*results(file), *rows]}
+        rows = [known[name] for name in programs(tuple(options.folders)) if name in known]
     if options.out:
         record.write(options.out, find_gpu(), rows)
 

@@ -1,10 +1,15 @@
 """Whole pipelines of Hopper, and by themselves the instructions that they are made of: each right program is
 silent and right, each broken one is named, and all compile."""
 
+import json
+from pathlib import Path
+
 import pytest
 from base import LANDINGS, load
 
 from numba_deform.engines.cpu import SimFault
+
+RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
 
 PROGRAMS = load("whole", "instructions")
 RIGHT = [name for name, program in PROGRAMS.items() if not program.faults]
@@ -64,3 +69,12 @@ def test_every_right_pipeline_compiles(name):
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n in WRONG or PROGRAMS[n].folder != "whole"])
 def test_all_others_compile(name):
     assert len(PROGRAMS[name].typed().compile().cubin) > 500
+
+
+def test_results_are_of_these_programs():
+    """Each program once, the engine right about all of them, and an H200 about the right ones."""
+    rows = json.loads((RESULTS / "corpus_pipelines.json").read_text())["rows"]
+    assert [row["program"] for row in rows] == list(PROGRAMS)
+    for row in rows:
+        assert row["engine"] in (row["faults"] or ["silent"]), row["program"]
+        assert row["kind"] == "wrong" or row["gpu"] == "right", row["program"]

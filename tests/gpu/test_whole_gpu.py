@@ -1,4 +1,5 @@
-"""The right ones of the whole pipelines on a real GPU: they leave there what they leave on the CPU engine."""
+"""The right ones of the whole pipelines and of the programs of one instruction, on a real GPU: they leave there
+what they leave on the CPU engine."""
 
 import importlib.util
 import sys
@@ -22,7 +23,7 @@ runner = load_runner()
 
 from base import load  # noqa: E402
 
-RIGHT = {name: program for name, program in load("whole").items() if not program.faults}
+RIGHT = {name: program for name, program in load("whole", "instructions").items() if not program.faults}
 
 
 @pytest.mark.parametrize("name", RIGHT)
