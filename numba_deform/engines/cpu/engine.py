@@ -79,7 +79,7 @@ class Launch:
             self.block_type = NativeBlock
         self.is_slow = grid.is_slow if any_code else lambda blocks: False
         maps = arguments.maps_of(grid.args)
-        self.tensor_maps = {a.slot_address(i): tensor for a in maps for i, tensor in enumerate(a)}
+        self.tensor_maps = {address: tensor for a in maps for address, tensor in a.intact().items()}
         self.patience = grid.patience
         self.events = [] if trace else None
         self.registers, self.copies_issued = grid.registers, 0

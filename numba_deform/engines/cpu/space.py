@@ -194,6 +194,11 @@ class Space:
     def _saw_reader(self, thread, r):
         return r[OWNER] == thread.tid or thread.seen[r[OWNER]] >= r[CLOCK]
 
+    def check_read(self, thread, address, size):
+        """Whether ``thread`` may read these bytes; leaves no record."""
+        a = address - self.base
+        self._check_read(thread, self.written[a : a + size], address, size)
+
     def _check_read(self, thread, records, address, size):
         a = address - self.base
         if UNWRITTEN in records:

@@ -42,7 +42,7 @@ class TensorMaps:
         if records == [INITIAL] and address in self.host:
             return self.host[address], records
         fields = packed.unpack(self._bytes(thread, address)) if records else None
-        if fields is None or address % 64 or records == [INITIAL]:
+        if fields is None or address % 64:
             what = f"{address:#x} is not the address of a tensor map of this launch"
             raise thread.fault(faults.BadTensorMap, what, f"{address:#x}")
         return self._map(thread, address, fields), records
@@ -82,8 +82,10 @@ class TensorMaps:
         if self._records(address) == [INITIAL] and address not in self.host:
             thread.spin()  # let a late writer come, so that the fault can name it
         _, records = self.find(thread, address)
+        region, _ = self.places[address]
         fences = self.fenced.setdefault(address, {})
-        if thread.tid not in fences or fences[thread.tid][1] != records:
+        known = thread.tid in fences and fences[thread.tid][1] == records
+        if not known and all(region.sees(thread, w) for w in records):
             fences[thread.tid] = thread.clock, records
 
     def usable(self, thread, address, coords, mode):
@@ -124,13 +126,6 @@ class TensorMaps:
             region.on_copy_read(thread, address, MAP_BYTES, *epoch)
 
     # --- making ---------------------------------------------------------------------------------------
-    def _shared(self, thread, address):
-        """The address in shared memory of 128 bytes that ``thread`` reads."""
-        address &= WORD
-        self._check_aligned(thread, self.block.shared, address)
-        self.block.shared.on_read(thread, address, MAP_BYTES)
-        return address
-
     @staticmethod
     def _check_aligned(thread, space, address):
         if address % 64:
@@ -140,8 +135,9 @@ class TensorMaps:
 
     def replace(self, thread, address, field, value, ordinal=None):
         """``tensormap.replace``: one field of the map at a shared address, or an entry of a list."""
-        shared, value = self.block.shared, int(value)
-        address = self._shared(thread, address)
+        shared, value, address = self.block.shared, int(value), address & WORD
+        self._check_aligned(thread, shared, address)
+        shared.on_read(thread, address, MAP_BYTES)
         fields = packed.unpack(bytes(shared.data[address : address + MAP_BYTES]))
         if fields is None or fields["mode"] != "tile":
             what = f"replaces {field} of {shared.name_of(address)}, "
@@ -163,19 +159,22 @@ class TensorMaps:
         self.block.progress += 1
 
     def publish(self, thread, dst, src):
-        """``tensormap.cp_fenceproxy`` by a whole warp: the copy is that of its first lane, which all lanes then
-        know of."""
-        dst = int(dst)
-        asked = thread.collective(PUBLISH, FULL_WARP, (dst, src & WORD))
+        """``tensormap.cp_fenceproxy`` by a whole warp. All lanes have to know of the map in shared memory. Its
+        first lane copies, and all know of that when they go on."""
+        dst, src, shared = int(dst), src & WORD, self.block.shared
+        asked = thread.collective(PUBLISH, FULL_WARP, (dst, src))
         if len(set(asked.values())) > 1:
             raise thread.fault(faults.WarpDivergence, f"{PUBLISH} with other addresses than other lanes")
-        src = self._shared(thread, src)
+        self._check_aligned(thread, shared, src)
         self._check_aligned(thread, self.block.globals, dst)
-        if thread.lane == min(asked):
+        if thread.lane != min(asked):
+            shared.check_read(thread, src, MAP_BYTES)
+        else:
+            shared.on_read(thread, src, MAP_BYTES)
             region = self.block.globals.find(thread, dst, MAP_BYTES, "copies to")
             region.on_write(thread, dst, MAP_BYTES, self._record(thread))
             at = dst - region.base
-            region.bytes[at : at + MAP_BYTES] = self.block.shared.data[src : src + MAP_BYTES]
+            region.bytes[at : at + MAP_BYTES] = shared.data[src : src + MAP_BYTES]
             self.block.progress += 1
         first, clock = thread.collective(f"{PUBLISH}'s end", FULL_WARP, (thread.tid, thread.clock))[min(asked)]
         thread.seen[first] = max(thread.seen[first], clock)

@@ -31,7 +31,7 @@ class TensorMapArray:
         self.host = room[skip : skip + count * MAP_BYTES].reshape(count, MAP_BYTES)
         for slot, one in zip(self.host, self.maps, strict=True):
             slot[:] = np.frombuffer(pack(fields_of(one)), np.uint8)
-        self.encoded = False
+        self.made, self.encoded = self.host.copy(), False
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -42,6 +42,12 @@ class TensorMapArray:
     def __repr__(self) -> str:
         state = "encoded" if self.encoded else "not encoded"
         return f"TensorMapArray({len(self)} maps, {state})"
+
+    def intact(self) -> dict[int, TensorMap]:
+        """The maps by the addresses of their slots, without those that a kernel on the CPU engine has
+        replaced there."""
+        same = (self.host == self.made).all(axis=1)
+        return {self.slot_address(i): m for i, m in enumerate(self.maps) if self.encoded or same[i]}
 
     @property
     def address(self) -> int:
