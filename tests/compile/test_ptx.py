@@ -73,3 +73,41 @@ def test_a_statement_that_cannot_be_inlined(tmp_path):
     )
     with pytest.raises(PtxError, match="cannot be inlined"):
         read_ptx(path)["f"].inline_text()
+
+
+ARRAY = """.visible .func (.param .align 4 .b8 d[8]) f(.param .b32 x, .param .align 4 .b8 sums[8])
+{
+    .reg .f32 s0, s1;
+    .reg .b32 y;
+    ld.param.b32 y, [x];
+    ld.param.f32 s0, [sums];
+    ld.param.f32 s1, [sums+4];
+    both s0, s1, y, s10;
+    st.param.f32 [d], s0;
+    st.param.f32 [d+4], s1;
+    ret;
+}
+"""
+
+
+def test_an_array_stays_in_its_registers(tmp_path):
+    """Results are operands 0 and 1, which are the array's too (2 and 3); no moves, and other names stay."""
+    path = tmp_path / "array.ptx"
+    path.write_text(ARRAY)
+    text = read_ptx(path)["f"].inline_text()
+    assert "both $0, $1, y, s10;" in text and "mov.b32 y, $4;" in text
+    assert text.count("mov") == 1 and "param" not in text
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("[d+4], s1", "[d+4], s0"), ("[d], s0", "[d+4], s0"), ("s1, [sums+4]", "s1, [sums]"),
+        ("[d], s0", "[y], s0"),
+    ],
+)  # fmt: skip
+def test_an_array_that_leaves_by_other_registers(tmp_path, line, other):
+    path = tmp_path / "bad.ptx"
+    path.write_text(ARRAY.replace(line, other))
+    with pytest.raises(PtxError, match="each element of sums is loaded to a register"):
+        read_ptx(path)["f"].inline_text()

@@ -15,6 +15,7 @@ import numpy as np
 from greenlet import getcurrent
 
 from .. import faults
+from ..waiting import ranges
 from .arrays import LocalArray
 from .copies import Groups
 from .costs import COST
@@ -133,11 +134,10 @@ class Warpgroup:
     def waited(self, kind, detail):
         """What those who wait for the other warps wait for: fields of a ``Wait``."""
         late = [t for t in self.tids if t not in self.brought]
-        warps = sorted({t // 32 for t in late})
         return {
             "on": f"{self.what} of warpgroup {self.number}",
             "state": f"{len(self.brought)} of 128 threads have come",
-            "missing": f"warps {', '.join(map(str, warps))} never come", "by": tuple(late),
+            "missing": f"{ranges(sorted({t // 32 for t in late}), 'warp')} missing", "by": tuple(late),
             "why": "not at this place",
         }  # fmt: skip
 
@@ -297,7 +297,7 @@ def _issue(thread, group, kind, columns, what, brought):
     for places in (a_places, b_places):
         if places is not None:
             _read(thread, group, places, what, phase)
-    product = Product(thread, what, int(b_places.min()), 2 * b_places.size, phase)
+    product = Product(thread, what, int(b_places.min()), 0, phase)  # no bytes: nothing is copied
     product.component, product.before, group.last = group.component, group.last, product
     group.free_at = max(group.free_at, *(block.threads[t].time for t in group.tids)) + columns / 8 * COST.wgmma
     product.done = group.free_at

@@ -303,7 +303,7 @@ def a_pattern_from_384_bytes_on(words, out):
     store_sums(out, sums)
 
 
-@right(source=ORDER, block=THREADS, args=plain_square, expect=product_of_doubled_halves, explorable=False)
+@right(source=ORDER, block=THREADS, args=plain_square, expect=product_of_doubled_halves)
 def sums_are_doubled_on_the_way(words, out):
     """Sums are read and written between two groups, with a wait before and a fence behind: what the first
     half of k gave is doubled twice."""
@@ -350,7 +350,7 @@ def one_thread_waits_and_the_second_warpgroup_multiplies(maps, out):
 
 
 # --- and what is wrong ------------------------------------------------------------------------------
-@wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square, explorable=False)
+@wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square)
 def no_fence_at_all(words, out):
     """The first product has no wgmma.fence before it."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -365,7 +365,7 @@ def no_fence_at_all(words, out):
     store_sums(out, sums)
 
 
-@wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square, explorable=False)
+@wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square)
 def zeros_behind_the_fence(words, out):
     """The sums are cleared after the fence that should order it before the product."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -383,7 +383,7 @@ def zeros_behind_the_fence(words, out):
     store_sums(out, sums)
 
 
-@wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square, explorable=False)
+@wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square)
 def no_fence_after_the_sums_are_scaled(words, out):
     """As sums_are_doubled_on_the_way, with one fence for both parts."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -402,7 +402,7 @@ def no_fence_after_the_sums_are_scaled(words, out):
     store_sums(out, sums)
 
 
-@wrong(faults.AccumulatorInFlight, source=ORDER, block=THREADS, args=square, explorable=False)
+@wrong(faults.AccumulatorInFlight, source=ORDER, block=THREADS, args=square)
 def sums_are_read_without_a_wait(maps, out):
     """The group is committed, and nobody waits for it."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -417,7 +417,7 @@ def sums_are_read_without_a_wait(maps, out):
     wgmma_wait_group_n64(sums, uint32(0))
 
 
-@wrong(faults.AccumulatorInFlight, source=ORDER, block=THREADS, args=square, explorable=False)
+@wrong(faults.AccumulatorInFlight, source=ORDER, block=THREADS, args=square)
 def the_last_group_is_left_open(maps, out):
     """wait_group 1 lets one group be under way: the only one."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -433,7 +433,7 @@ def the_last_group_is_left_open(maps, out):
     wgmma_wait_group(uint32(0))
 
 
-@wrong(faults.AccumulatorInFlight, source=ORDER, block=THREADS, args=square, explorable=False)
+@wrong(faults.AccumulatorInFlight, source=ORDER, block=THREADS, args=square)
 def products_in_no_group(maps, out):
     """wait_group waits for groups, and the products were never committed to one."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -447,7 +447,7 @@ def products_in_no_group(maps, out):
     out[cuda.threadIdx.x, 0] = sums[0]  # <- fault
 
 
-@wrong(faults.CopyOutlivesBlock, source=ORDER, block=THREADS, args=square, explorable=False)
+@wrong(faults.CopyOutlivesBlock, source=ORDER, block=THREADS, args=square)
 def the_block_ends_before_its_products(maps, out):
     """Nobody wants the sums, and the block ends."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -461,7 +461,7 @@ def the_block_ends_before_its_products(maps, out):
     wgmma_commit_group()
 
 
-@wrong(faults.MissingProxyFence, source=ASYNC, block=THREADS, args=plain_square, explorable=False)
+@wrong(faults.MissingProxyFence, source=ASYNC, block=THREADS, args=plain_square)
 def ordinary_stores_without_a_proxy_fence(words, out):
     """A product reads by the async proxy, to which ordinary stores are made visible by fence.proxy.async."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -476,7 +476,7 @@ def ordinary_stores_without_a_proxy_fence(words, out):
     store_sums(out, sums)
 
 
-@wrong(faults.DataRace, source=ASYNC, block=THREADS, args=plain_square, explorable=False)
+@wrong(faults.DataRace, source=ASYNC, block=THREADS, args=plain_square)
 def only_the_warp_is_in_step(words, out):
     """Each warp multiplies the rows that all four have stored, and no barrier of the warpgroup comes
     between."""
@@ -493,7 +493,7 @@ def only_the_warp_is_in_step(words, out):
     store_sums(out, sums)
 
 
-@wrong(faults.InFlightRead, source=ASYNC, block=THREADS, args=square, explorable=False)
+@wrong(faults.InFlightRead, source=ASYNC, block=THREADS, args=square)
 def the_box_may_not_be_there(maps, out):
     """Only the first warp waits for the box."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -511,7 +511,7 @@ def the_box_may_not_be_there(maps, out):
     mbarrier_wait(bar, 0)
 
 
-@wrong(faults.DataRace, source=ASYNC, block=THREADS, args=plain_square, explorable=False)
+@wrong(faults.DataRace, source=ASYNC, block=THREADS, args=plain_square)
 def the_tile_is_overwritten_too_early(words, out):
     """The products have been issued, and may still be reading."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -527,7 +527,7 @@ def the_tile_is_overwritten_too_early(words, out):
     store_sums(out, sums)
 
 
-@wrong(faults.RefillRace, source=ASYNC, block=THREADS, args=square, explorable=False)
+@wrong(faults.RefillRace, source=ASYNC, block=THREADS, args=square)
 def the_next_box_comes_too_early(maps, out):
     """The box is loaded again before the group that reads it has been waited for."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -546,7 +546,7 @@ def the_next_box_comes_too_early(maps, out):
     store_sums(out, sums)
 
 
-@wrong(faults.WarpDivergence, source=SECTION, block=THREADS, args=square, explorable=False)
+@wrong(faults.WarpDivergence, source=SECTION, block=THREADS, args=square)
 def three_warps_multiply(maps, out):
     """The fourth warp of the warpgroup does something else."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -563,7 +563,7 @@ def three_warps_multiply(maps, out):
         store_sums(out, sums)
 
 
-@wrong(faults.WarpDivergence, source=SECTION, block=THREADS, args=square, explorable=False)
+@wrong(faults.WarpDivergence, source=SECTION, block=THREADS, args=square)
 def one_lane_of_each_warp_multiplies(maps, out):
     """As if it were TMA: one elected lane issues the product."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -580,7 +580,7 @@ def one_lane_of_each_warp_multiplies(maps, out):
     store_sums(out, sums)
 
 
-@wrong(faults.WarpDivergence, source=SECTION, block=192, args=square, explorable=False)
+@wrong(faults.WarpDivergence, source=SECTION, block=192, args=square)
 def warps_of_two_warpgroups(maps, out):
     """A producer takes the first two warps, so the four that multiply are no warpgroup."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -596,7 +596,7 @@ def warps_of_two_warpgroups(maps, out):
         wgmma_wait_group_n64(sums, uint32(0))
 
 
-@wrong(faults.BadMatrixDescriptor, source=DESCRIPTOR, block=THREADS, args=square, explorable=False)
+@wrong(faults.BadMatrixDescriptor, source=DESCRIPTOR, block=THREADS, args=square)
 def the_next_16_of_k_by_elements(maps, out):
     """Sixteen elements are 32 bytes, not 8: what a descriptor cannot say is cut off."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -614,7 +614,7 @@ def the_next_16_of_k_by_elements(maps, out):
     store_sums(out, sums)
 
 
-@wrong(faults.BadMatrixDescriptor, source=DESCRIPTOR, block=THREADS, args=square, explorable=False)
+@wrong(faults.BadMatrixDescriptor, source=DESCRIPTOR, block=THREADS, args=square)
 def each_warp_gives_its_own_rows(maps, out):
     """As for mma.sync, each warp names its sixteen rows of A. A wgmma's A has all 64."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -631,7 +631,7 @@ def each_warp_gives_its_own_rows(maps, out):
     store_sums(out, sums)
 
 
-@wrong(faults.OutOfRange, source=DESCRIPTOR, block=THREADS, args=square, explorable=False)
+@wrong(faults.OutOfRange, source=DESCRIPTOR, block=THREADS, args=square)
 def the_stride_of_a_box_twice_as_large(maps, out):
     """Eight rows of 128 bytes are 1024 bytes; by 2048 a product runs beyond the tile."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -647,7 +647,7 @@ def the_stride_of_a_box_twice_as_large(maps, out):
     store_sums(out, sums)
 
 
-@wrong(faults.OutOfRange, source=SECTION, block=THREADS, args=square, explorable=False)
+@wrong(faults.OutOfRange, source=SECTION, block=THREADS, args=square)
 def sums_of_half_the_columns(maps, out):
     """An m64n64 product has 32 sums a thread: an array of 16 is too short."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
@@ -662,7 +662,7 @@ def sums_of_half_the_columns(maps, out):
     wgmma_wait_group(uint32(0))
 
 
-@wrong(faults.UninitialisedRead, source=SECTION, block=THREADS, args=square, explorable=False)
+@wrong(faults.UninitialisedRead, source=SECTION, block=THREADS, args=square)
 def sums_begin_with_garbage(maps, out):
     """The first product adds to sums that nobody has cleared."""
     tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
