@@ -40,6 +40,24 @@ def poke32(typingctx, address, value):
     return types.void(i64, i64), None
 
 
+@intrinsic
+def peek_time(typingctx, address):
+    """The float64 at an address."""
+    return types.float64(i64), None
+
+
+@intrinsic
+def poke_time(typingctx, address, value):
+    """Set the float64 at an address."""
+    return types.void(i64, types.float64), None
+
+
+@intrinsic
+def resume(typingctx, coroutine):
+    """Let a thread run until it asks for something."""
+    return types.void(i64), None
+
+
 def find(block, address, size):
     """The row of the array in global memory that has these bytes; 0 where Python has to look."""
     row = peek(peek(block + 8 * at.LAUNCH) + 8 * at.REGIONS)

@@ -10,12 +10,13 @@ import functools
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 from numba import types
 
 from ....compiler import inference
 from ..names import PATHS
-from . import checks, layout
+from . import checks, layout, together, turns
 from .body import Body, Forgotten
 from .values import (
     I1,
@@ -60,12 +61,13 @@ TOKEN = _Token()
 class Request:
     """What Python is asked at one place: ``function`` with operands of ``given``, for a result of type
     ``result``; ``site`` is the number of the place in the kernel. ``given`` are pairs (kind of value, the
-    number of its word or what else it needs)."""
+    number of its word or what else it needs). ``joint``: its word of ``layout.JOINT``."""
 
     function: object
     given: tuple
     result: object
     site: int
+    joint: int = 0
 
 
 class Plain:
@@ -112,6 +114,7 @@ class Coroutine(Plain):
 
     def __init__(self, module, found):
         self.module, self.requests, self.sites, self.numbers, self.rows = module, [], [], {}, {}
+        self.apart = {}  # what tells those apart that must not meet -> its number
         self.checks = check_functions()
         self.function = ir.Function(module, ir.FunctionType(POINTER, [I64, I64]), ENTRY)
         self.entry, self.leaving, self.last, self.suspended, self.cleanup = map(
@@ -223,12 +226,14 @@ class Coroutine(Plain):
             return View(*fixed, sizes[: kind.ndim], sizes[kind.ndim :], kind.dtype)
         raise NotNative(f"a value of type {kind}")
 
-    def request(self, body, function, given, result, site):
-        """Ask Python, and give way meanwhile."""
+    def request(self, body, function, given, result, site, joint=0, apart=""):
+        """Ask Python, and give way meanwhile. ``joint``: what threads do together, by themselves, if those agree
+        in ``apart``."""
         place, described = iter(range(layout.WORDS, layout.THREAD_WORDS)), []
         for value, kind in given:
             described.append(self._hand_over(value, kind, place))
-        self.requests.append(Request(function, tuple(described), result, site))
+        joint = joint and joint | self.apart.setdefault(apart, len(self.apart)) << 8
+        self.requests.append(Request(function, tuple(described), result, site, joint))
         self.set_word(layout.REQUEST, ir.Constant(I64, len(self.requests)))
         self.suspend()
         place = iter(range(layout.WORDS, layout.THREAD_WORDS))
@@ -361,14 +366,22 @@ def machine_code(text, others=()):
 def check_functions():
     """{name: (address, number of parameters)} of the functions of ``checks``."""
     module, found = ir.Module("checks"), {}
-    counts = {"find": 3, "read": 7, "write": 6}
+    functions = checks.find, checks.read, checks.write, turns.run, together.without
+    counts = {each.__name__: each.__code__.co_argcount for each in functions}
     with inference.fresh():
-        for name, count in counts.items():
-            form = inference.infer(getattr(checks, name), [types.int64] * count)
-            found[name] = Plain(module, name, form).function
+        for function in functions:
+            form = inference.infer(function, [types.int64] * counts[function.__name__])
+            found[function.__name__] = Plain(module, function.__name__, form).function
     engine = machine_code(str(module))
     _engines.append(engine)
     return {name: (engine.get_function_address(name), counts[name]) for name in found}
+
+
+@functools.cache
+def callable_check(name):
+    """One of them as a function of Python."""
+    address, count = check_functions()[name]
+    return ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)(address)
 
 
 _engines = []
@@ -381,22 +394,20 @@ class Code:
         module = ir.Module("kernel")
         made = Coroutine(module, found)
         self.requests, self.sites, self.kinds = made.requests, made.sites, found.args
+        self.joint = np.array([0, *(request.joint for request in made.requests)], np.int64)
         head = f'define ptr @"{ENTRY}"(i64 %".1", i64 %".2")'
         text = str(module)
         assert text.count(head) == 1
-        text = text.replace(head, f"{head} presplitcoroutine") + RESUME
+        text = text.replace(head, f"{head} presplitcoroutine") + DESTROY
         others = {name: where for name, (where, _) in made.checks.items() if name in module.globals}
         self.engine = machine_code(text, others)
         address = self.engine.get_function_address
         self.start = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address(ENTRY))
-        self.resume = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address("resume"))
         self.destroy = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address("destroy"))
 
 
-RESUME = """
-declare void @llvm.coro.resume(ptr)
+DESTROY = """
 declare void @llvm.coro.destroy(ptr)
-define void @resume(ptr %h) { call void @llvm.coro.resume(ptr %h) ret void }
 define void @destroy(ptr %h) { call void @llvm.coro.destroy(ptr %h) ret void }
 """
 

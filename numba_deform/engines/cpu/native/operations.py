@@ -12,6 +12,7 @@ from numba.cuda import libdevice
 from ....compiler.inference import ir as numba_ir
 from ....device.ptx import Intrinsic
 from ..costs import COST
+from ..sites import describe_site
 from ..typed import BITS
 from . import checks, halves, layout
 from .arithmetic import extreme
@@ -45,6 +46,8 @@ def call(body, c):
     if path == ("grid",) or path == ("gridsize",):
         return along(body, c, path[0])
     given = operands(body, c)
+    if path and len(path) == 1 and path[0] in JOINT:
+        return together(body, c, Static(function), JOINT[path[0]], given)
     if function in BITS:  # is told how many bits its operand has
         given.append((Static(given[0][1].bitwidth), None))
     return body.maker.request(body, Static(function), given, c.signature.return_type, site(body, c))
@@ -167,6 +170,23 @@ def _poke32(body, c):
     body.builder.store(body.builder.trunc(operands(body, c)[1][0], I32), _pointer(body, c))
 
 
+@builtin(checks.peek_time)
+def _peek_time(body, c):
+    return body.builder.load(_pointer(body, c), typ=F64)
+
+
+@builtin(checks.poke_time)
+def _poke_time(body, c):
+    body.builder.store(operands(body, c)[1][0], _pointer(body, c))
+
+
+@builtin(checks.resume)
+def _resume(body, c):
+    kind = ir.FunctionType(ir.VoidType(), [ir.PointerType()]).as_pointer()
+    function = body.builder.load(_pointer(body, c), typ=I64)  # LLVM keeps it in the first word of a coroutine
+    body.builder.call(body.builder.inttoptr(function, kind), [_pointer(body, c)])
+
+
 def _pointer(body, c):
     return body.builder.inttoptr(operands(body, c)[0][0], ir.PointerType())
 
@@ -203,6 +223,27 @@ def array(body, c, space):
     return body.maker.request(body, "shared_array", [(fixed, None)], c.signature.return_type, body.site())
 
 
+# --- what threads do together -----------------------------------------------------------------------
+JOINT = {
+    "syncwarp": layout.SYNCWARP, "elect_sync": layout.ELECT, "ballot_sync": layout.BALLOT, "any_sync": layout.ANY,
+    "all_sync": layout.ALL, "eq_sync": layout.UNI, "shfl_sync": layout.SHUFFLE, "shfl_xor_sync": layout.SHUFFLE_XOR,
+    "shfl_up_sync": layout.SHUFFLE_UP, "shfl_down_sync": layout.SHUFFLE_DOWN,
+    "shfl_sync_idx_b32": layout.SHUFFLE, "shfl_sync_idx_f32": layout.SHUFFLE,
+    "shfl_sync_bfly_f32": layout.SHUFFLE_XOR, "syncthreads": layout.SYNCTHREADS,
+    "syncthreads_count": layout.SYNCTHREADS_COUNT, "syncthreads_and": layout.SYNCTHREADS_AND,
+    "syncthreads_or": layout.SYNCTHREADS_OR,
+}  # fmt: skip
+
+
+def together(body, c, function, kind, given):
+    """A request that ``together`` answers."""
+    place, result = site(body, c), c.signature.return_type
+    if kind == layout.SYNCWARP and not given:
+        given = [(ir.Constant(I32, -1), types.int32)]
+    apart = str(result) if kind < layout.SYNCTHREADS else describe_site(body.maker.sites[place])
+    return body.maker.request(body, function, given, result, place, kind, apart)
+
+
 # --- plain accesses ---------------------------------------------------------------------------------
 LOADS = {
     f"ld_{name}": (space, size, words, read_only)
@@ -232,6 +273,8 @@ def intrinsic(body, c, function):
         return store(body, given[0][0], STORES[name], [v for v, _ in given[1:]], ask)
     if name == "shared_address" and isinstance(given[0][0], View):
         return _shared_address(body, given[0][0], ask)
+    if name in JOINT:
+        return together(body, c, function.model, JOINT[name], given)
     if name in halves.OPERATIONS and halves.converted_here():
         return halves.OPERATIONS[name](body, ask, *[v for v, _ in given])
     return ask()

@@ -1,5 +1,6 @@
-"""Blocks whose threads run machine code: a thread is a greenlet that resumes its coroutine, and answers it."""
+"""Blocks whose threads run machine code: a thread is a coroutine, and a greenlet that answers its requests."""
 
+import math
 import struct
 
 import numpy as np
@@ -7,7 +8,7 @@ from greenlet import getcurrent
 from numba import types
 
 from .. import functions, numbers
-from ..block import Block
+from ..block import LAST, Block, Warp
 from ..fake_cuda import FakeCuda
 from ..memory import Rerun
 from ..names import Names
@@ -15,7 +16,7 @@ from ..records import Write
 from ..thread import Thread
 from ..values import Undefined, dtype_of, is_undefined
 from . import layout
-from .maker import FUEL
+from .maker import FUEL, callable_check
 from .memory import NativeRegion, NativeShared
 from .shadow import Table
 from .values import Static
@@ -33,10 +34,12 @@ class Machine:
     def __init__(self, code, launch):
         self.code, self.launch = code, launch
         self.words = _words(layout.LAUNCH_WORDS)
+        self.words[layout.JOINT] = code.joint.ctypes.data
         self.table = Table(self.words, code.sites, launch.threads)
         self.names = Names(FakeCuda(launch))
         self.answers = [None, *map(self.answer, code.requests)]
         self.regions = []
+        self.run, self.without = callable_check("run"), callable_check("without")
 
     def region(self, group, traces):
         """A region of global memory: row after row, in the order of their addresses."""
@@ -176,8 +179,63 @@ def _encoder(kind):
     return give_up
 
 
+def word_of(number):
+    """The property of a number that is a word of the row."""
+    return property(lambda self: self.words[number], lambda self, it: self.words.__setitem__(number, it))
+
+
 def _words(count):
     return memoryview(np.zeros(count, np.int64))
+
+
+class Ready:
+    """Those who are ready, as a ``deque``: a ring of their numbers, which ``turns`` takes them from."""
+
+    def __init__(self, words, ring):
+        self.words, self.ring = words, memoryview(ring)
+
+    def __len__(self):
+        return self.words[layout.READY_COUNT]
+
+    def append(self, thread):
+        words, room = self.words, len(self.ring)
+        if words[layout.READY_COUNT] == room:
+            raise Interpret
+        self.ring[(words[layout.READY_FIRST] + words[layout.READY_COUNT]) % room] = thread.tid
+        words[layout.READY_COUNT] += 1
+
+    def extend(self, threads):
+        for thread in threads:
+            self.append(thread)
+
+
+class Draws:
+    """The numbers of a ``random.Random``: drawn in advance, since ``turns`` takes some of them."""
+
+    def __init__(self, random, words):
+        self.source, self.words = random, words
+        self.fill()
+
+    def fill(self):
+        """Draw the next ones; all that were there have been used."""
+        drawn = self.source.getrandbits(32 * 1024).to_bytes(4 * 1024, "little")
+        self.numbers, words = np.frombuffer(drawn, np.uint32), self.words
+        words[layout.DRAWS], words[layout.DRAWN] = self.numbers.ctypes.data, 0
+        words[layout.DRAW_COUNT] = len(self.numbers)
+
+    def next(self, bits):
+        if self.words[layout.DRAWN] == len(self.numbers):
+            self.fill()
+        self.words[layout.DRAWN] += 1
+        return int(self.numbers[self.words[layout.DRAWN] - 1]) >> 32 - bits
+
+    def random(self):
+        return ((self.next(27) << 26) + self.next(26)) / (1 << 53)
+
+    def randrange(self, limit):
+        while (number := self.next(limit.bit_length())) >= limit:
+            pass
+        return number
 
 
 class NativeThread(Thread):
@@ -189,25 +247,21 @@ class NativeThread(Thread):
         row = block.thread_rows[tid]
         self.words, self.doubles, self.singles = memoryview(row), row.view(np.float64), row.view(np.float32)
         self.unsigned = memoryview(row.view(np.uint64))
-        self.address = row.ctypes.data
+        self.address, self.seen = row.ctypes.data, memoryview(block.clock_table[tid, 0])
         self.words[layout.TID], self.words[layout.FUEL] = tid, FUEL
         self.words[layout.CACHE] = block.cache[tid].ctypes.data
         x, y, _ = block.grid.block_shape
         self.words[layout.THREAD_X], self.words[layout.THREAD_Y] = tid % x, tid // x % y
         self.words[layout.THREAD_Z] = tid // (x * y)
         super().__init__(run, block, tid)
+        handle = block.machine.code.start(self.address, block.address)
+        self.words[layout.HANDLE], self.words[layout.REQUEST] = handle, layout.STARTED
 
     def attach(self):
         super().attach()
         self.words[layout.SEEN] = self.clocks.ctypes.data
 
-    @property
-    def reads(self):
-        return self.words[layout.READS]
-
-    @reads.setter
-    def reads(self, count):
-        self.words[layout.READS] = count
+    reads = word_of(layout.READS)
 
     @property
     def time(self):
@@ -232,35 +286,70 @@ class NativeThread(Thread):
     def reader(self):
         return self.tid, self.clock, self.tid, self.here(), self.block, False
 
+    @property
+    def clock(self):
+        return self.seen[self.tid]
+
+    @clock.setter
+    def clock(self, number):
+        self.seen[self.tid] = number
+
+    @property
+    def dead(self):
+        return self.words[layout.REQUEST] == layout.ENDED
+
+    @property
+    def waiting(self):
+        return self.wait if not self.words[layout.PARKED] else (None, self.mates, None)
+
+    @waiting.setter
+    def waiting(self, wait):
+        self.wait = wait
+
     def drive(self):
-        """Run the thread to its end."""
-        machine, words = self.block.machine, self.words
-        code, answers = machine.code, machine.answers
-        handle = code.start(self.address, self.block.address)
+        """Answer the thread's requests; the machine code between them runs elsewhere."""
+        answers, words, block = self.block.machine.answers, self.words, self.block
         try:
             while True:
-                code.resume(handle)
-                asked = words[layout.REQUEST]
-                if asked <= 0:
-                    break
-                answers[asked](self)
-            if asked == layout.BAILED:
-                raise Interpret
+                answers[words[layout.REQUEST]](self)
+                words[layout.ANSWERED] = 0
+                block.hub.switch()
         finally:
-            code.destroy(handle)
+            words[layout.REQUEST] = layout.ENDED
+
+
+class NativeWarp(Warp):
+    """A warp of such threads; ``words`` is its row."""
+
+    def __init__(self, block, number, lanes):
+        self.words = memoryview(block.warp_rows[number])
+        for i, order in enumerate(block.orders[number]):
+            self.words[layout.MEETINGS + i * layout.MEETING_WORDS + layout.ORDER] = order.ctypes.data
+        super().__init__(block, number, lanes)
+
+    @property
+    def alive(self):
+        return self.words[layout.ALIVE]
+
+    @alive.setter
+    def alive(self, lanes):
+        self.words[layout.ALIVE] = lanes
 
 
 class NativeBlock(Block):
     """A block of such threads."""
 
-    thread_type, memory_type = NativeThread, NativeShared
+    thread_type, memory_type, warp_type = NativeThread, NativeShared, NativeWarp
 
     def __init__(self, grid, index, size, shared_bytes):
-        self.machine = grid.machine
+        self.machine, self.threads = grid.machine, ()
         self.table, self.views, self.handles = self.machine.table, [], {}
         self.table.blocks[index] = self
         row = np.zeros(layout.BLOCK_WORDS, np.int64)
         self.words, self.address = memoryview(row), row.ctypes.data
+        warps = (size + 31) // 32
+        self.warp_rows = np.zeros((warps, layout.WARP_WORDS), np.int64)
+        self.orders = np.zeros((warps, layout.MEETING_COUNT, 32), np.int64)
         self.thread_rows = np.zeros((size, layout.THREAD_WORDS), np.int64)
         self.cache = np.zeros((size, len(self.machine.code.sites) + 1), np.int32)
         shared = np.zeros(layout.REGION_WORDS, np.int64)
@@ -273,15 +362,94 @@ class NativeBlock(Block):
         for first, triple in (*triples, (layout.GRID_DIM_X, grid.grid_shape)):
             for i, number in enumerate(triple):
                 self.words[first + i] = number
+        self._queue(size)
         super().__init__(grid, index, size, shared_bytes)
+        self.ready, self.rng = Ready(self.words, self.ring), Draws(self.rng, self.words)
+        self.words[layout.IN_TURN] = self.in_turn
+
+    def _queue(self, size):
+        """What ``turns`` needs: room for the threads that are ready, and for those that meet."""
+        words = self.words
+        self.ring = np.zeros(2 << size.bit_length(), np.int64)
+        self.joined = np.zeros(size, np.int32)
+        self.order, sync = np.zeros(size, np.int64), np.zeros(layout.MEETING_WORDS, np.int64)
+        self.sync, sync[layout.ORDER] = sync, self.order.ctypes.data
+        arrays = (
+            (layout.READY, self.ring), (layout.THREADS, self.thread_rows), (layout.WARPS, self.warp_rows),
+            (layout.JOINED, self.joined), (layout.SYNC, sync),
+        )  # fmt: skip
+        for word, array in arrays:
+            words[word] = array.ctypes.data
+        words[layout.READY_ROOM], words[layout.LIVE], words[layout.CURRENT] = len(self.ring), size, -1
+
+    progress, switches = word_of(layout.PROGRESS), word_of(layout.SWITCHES)
+    knows_others = word_of(layout.KNOWS_OTHERS)
 
     @property
-    def progress(self):
-        return self.words[layout.PROGRESS]
+    def clock_table(self):
+        return self.clocks
 
-    @progress.setter
-    def progress(self, count):
-        self.words[layout.PROGRESS] = count
+    @clock_table.setter
+    def clock_table(self, clocks):
+        self.clocks = clocks
+        self.words[layout.CLOCKS], self.words[layout.WIDTH] = clocks.ctypes.data, 2 * clocks.shape[2]
+
+    @property
+    def starting(self):
+        """The thread that has its turn, None if another is to be chosen."""
+        number = self.words[layout.CURRENT]
+        return None if number < 0 else self.threads[number]
+
+    @starting.setter
+    def starting(self, thread):
+        assert thread is None
+        self.words[layout.CURRENT] = -1
+
+    def next(self):
+        self.starting = None
+        return self.hub
+
+    def _go_on(self):
+        self.words[layout.DUE] = math.ceil(self.copies[0].due) if self.copies else 2 * LAST
+        number = self.machine.run(self.address)
+        if number >= 0:
+            thread = self.grid.running = self.threads[number]
+            if thread.words[layout.REQUEST] > 0:
+                thread.switch()
+            elif not thread.dead:
+                raise Interpret
+            if thread.dead:
+                self._exited(thread)
+        elif number == layout.DRAW:
+            self.rng.fill()
+        elif number == layout.JOIN:
+            self.join_foreign(self.joined[: self.words[layout.JOINED_COUNT]].tolist(), {})
+        elif number == layout.LEAVE:
+            raise Interpret
+
+    def _exited(self, thread):
+        self.starting = None
+        self.words[layout.LIVE] -= 1
+        super()._exited(thread)
+        result = self.machine.without(thread.address, self.address)
+        if result == layout.LEAVE:
+            raise Interpret
+        if result == layout.JOIN:
+            self.join_foreign(self.joined[: self.words[layout.JOINED_COUNT]].tolist(), {})
+        thread.throw()  # it answers no more
+
+    def _no_progress(self, *args, **more):
+        raise Interpret
+
+    def named_barrier(self, thread, number, threads, wait):
+        if number == 0:
+            raise Interpret  # those at syncthreads are not known here
+        super().named_barrier(thread, number, threads, wait)
+
+    def close(self):
+        super().close()
+        for thread in self.threads:
+            self.machine.code.destroy(thread.words[layout.HANDLE])
 
     def view_words(self, view):
         """A shared or global array as words, which machine code takes it for."""
