@@ -185,25 +185,66 @@ def join_readers(thread, block, offset, size, readers, reader, own):
 
 
 @cuda.jit(device=True)
-def all_ordered(thread, block, offset, size, number):
-    """Whether all readers of a set, which is then free, are ordered before this thread."""
+def all_ordered(thread, block, first, room, number):
+    """The size of a set of readers that begins at byte ``first``, all of whom are ordered before this thread;
+    0 if they are not, or if it is another set, or has more than ``room`` bytes."""
     row = set_row(block, number)
+    size = peek32(row + 4 * at.SET_SIZE)
     if peek32(row) != peek(block + 8 * at.BLOCK) or peek32(row + 4 * at.SET_BEFORE):
-        return False
-    if peek32(row + 4 * at.SET_FIRST) != offset or peek32(row + 4 * at.SET_SIZE) != size:
-        return False
+        return 0
+    if peek32(row + 4 * at.SET_FIRST) != first or size > room:
+        return 0
     length, slots = peek32(row + 4 * at.SET_LENGTH), row + 4 * at.SET_THREADS
     order = slots + 4 * peek(block + 8 * at.SIZE)
     for i in range(length):
         if not ordered(thread, block, peek32(slots + 4 * peek32(order + 4 * i))):
-            return False
-    for i in range(length):
+            return 0
+    return size
+
+
+@cuda.jit(device=True)
+def free_set(block, number):
+    """Nobody needs a set any more."""
+    row, launch = set_row(block, number), peek(block + 8 * at.LAUNCH)
+    slots = row + 4 * at.SET_THREADS
+    order = slots + 4 * peek(block + 8 * at.SIZE)
+    for i in range(peek32(row + 4 * at.SET_LENGTH)):
         poke32(slots + 4 * peek32(order + 4 * i), 0)
     poke32(row + 4 * at.SET_LENGTH, 0)
-    launch = peek(block + 8 * at.LAUNCH)
     free = peek(launch + 8 * at.FREE_COUNT)
     poke32(peek(launch + 8 * at.FREE) + 4 * free, number)
     poke(launch + 8 * at.FREE_COUNT, free + 1)
+
+
+@cuda.jit(device=True)
+def writers_ordered(thread, block, first, size):
+    """Whether all writers of some bytes, whose numbers are at ``first``, are ordered before this thread."""
+    last = at.NOTHING
+    for i in range(size):
+        number = peek32(first + 4 * i)
+        if number != last:
+            if number == at.OUTSIDE_NUMBER or number > at.OUTSIDE_NUMBER and not ordered(thread, block, number):
+                return False
+            last = number
+    return True
+
+
+@cuda.jit(device=True)
+def readers_ordered(thread, block, offset, first, size):
+    """Whether all readers of some bytes are, which begin at ``offset``."""
+    last, i = 0, 0
+    while i < size:
+        number = peek32(first + 4 * i)
+        if number >= at.FIRST_SET:
+            several = all_ordered(thread, block, offset + i, size - i, number)
+            if not several:
+                return False
+            i += several
+        else:
+            if number != last and number and not ordered(thread, block, number):
+                return False
+            last = number
+            i += 1
     return True
 
 
@@ -248,36 +289,54 @@ def read(thread, block, region, address, size, site, read_only):
     return peek(region + 8 * at.DATA) + offset
 
 
-def write(thread, block, region, address, size, site):
-    """A write of ``size`` bytes."""
+@cuda.jit(device=True)
+def may_write(thread, block, region, address, size):
+    """Whether all earlier accesses are ordered before a write."""
     if region == 0:
-        return 0
+        return False
     offset = address - peek(region + 8 * at.BASE)
     if offset < 0 or offset + size > peek(region + 8 * at.LIMIT):
-        return 0
+        return False
     if not peek(region + 8 * at.TRACED) or not peek(region + 8 * at.WRITEABLE):
-        return 0
+        return False
     if peek(region + 8 * at.HAS_READ_ONLY):
         if one_number(peek(region + 8 * at.READ_ONLY) + 4 * offset, size) != 0:
-            return 0
-    writers = peek(region + 8 * at.WRITTEN) + 4 * offset
-    number = one_number(writers, size)
-    if number < 0 or number == at.OUTSIDE_NUMBER:
-        return 0
-    if number > at.OUTSIDE_NUMBER and not ordered(thread, block, number):
-        return 0
-    readers = peek(region + 8 * at.READ_BY) + 4 * offset
-    reader = one_number(readers, size)
-    if reader < 0:
+            return False
+    if not writers_ordered(thread, block, peek(region + 8 * at.WRITTEN) + 4 * offset, size):
+        return False
+    return readers_ordered(thread, block, offset, peek(region + 8 * at.READ_BY) + 4 * offset, size)
+
+
+@cuda.jit(device=True)
+def leave_record(block, region, address, size, number):
+    """The number of a write on its bytes, which nobody has read since."""
+    offset = address - peek(region + 8 * at.BASE)
+    set_numbers(peek(region + 8 * at.WRITTEN) + 4 * offset, size, number)
+    readers, last = peek(region + 8 * at.READ_BY) + 4 * offset, 0
+    for i in range(size):
+        reader = peek32(readers + 4 * i)
+        if reader:
+            if reader >= at.FIRST_SET and reader != last:
+                free_set(block, reader)
+            last = reader
+            poke32(readers + 4 * i, 0)
+
+
+def write(thread, block, region, address, size, site):
+    """A write of ``size`` bytes."""
+    if not may_write(thread, block, region, address, size):
         return 0
     own = own_record(thread, block, site)
     if own < 0:
         return 0
-    if reader and not ordered(thread, block, reader):
-        if reader < at.FIRST_SET or not all_ordered(thread, block, offset, size, reader):
-            return 0
-    set_numbers(writers, size, own)
-    if reader:
-        set_numbers(readers, size, 0)
+    leave_record(block, region, address, size, own)
     poke(block + 8 * at.PROGRESS, peek(block + 8 * at.PROGRESS) + 1)
-    return peek(region + 8 * at.DATA) + offset
+    return peek(region + 8 * at.DATA) + address - peek(region + 8 * at.BASE)
+
+
+def overwrite(thread, block, region, address, size, number):
+    """The same for a write that has a record, of this number; 1, or 0 where Python has to look."""
+    if not may_write(thread, block, region, address, size):
+        return 0
+    leave_record(block, region, address, size, number)
+    return 1

@@ -366,7 +366,7 @@ def machine_code(text, others=()):
 def check_functions():
     """{name: (address, number of parameters)} of the functions of ``checks``."""
     module, found = ir.Module("checks"), {}
-    functions = checks.find, checks.read, checks.write, turns.run, together.without
+    functions = checks.find, checks.read, checks.write, checks.overwrite, turns.run, together.without
     counts = {each.__name__: each.__code__.co_argcount for each in functions}
     with inference.fresh():
         for function in functions:

@@ -39,7 +39,8 @@ class Machine:
         self.names = Names(FakeCuda(launch))
         self.answers = [None, *map(self.answer, code.requests)]
         self.regions = []
-        self.run, self.without = callable_check("run"), callable_check("without")
+        for name in ("run", "without", "read", "overwrite"):
+            setattr(self, name, callable_check(name))
 
     def region(self, group, traces):
         """A region of global memory: row after row, in the order of their addresses."""
@@ -48,9 +49,7 @@ class Machine:
             self.words[layout.REGIONS] = self.rows.ctypes.data
         if len(self.regions) == len(self.rows):
             raise Interpret
-        row = self.rows[len(self.regions)]
-        made = NativeRegion(group, traces, self.table, memoryview(row))
-        made.address = row.ctypes.data
+        made = NativeRegion(group, traces, self.table, self.rows[len(self.regions)])
         self.regions.append(made)
         self.words[layout.REGION_COUNT] = len(self.regions)
         return made
@@ -437,6 +436,10 @@ class NativeBlock(Block):
         if result == layout.JOIN:
             self.join_foreign(self.joined[: self.words[layout.JOINED_COUNT]].tolist(), {})
         thread.throw()  # it answers no more
+
+    def _deliver(self, copy):
+        super()._deliver(copy)
+        self.table.landed(copy)
 
     def _no_progress(self, *args, **more):
         raise Interpret
