@@ -19,20 +19,20 @@ LAUNCH_WORDS = 16
 # --- of a block -----------------------------------------------------------------------------------
 (PROGRESS, BLOCK, LAUNCH, SHARED, ARGUMENTS, BLOCK_X, BLOCK_Y, BLOCK_Z, BLOCK_DIM_X, BLOCK_DIM_Y, BLOCK_DIM_Z,
  GRID_DIM_X, GRID_DIM_Y, GRID_DIM_Z, SIZE) = range(15)
-# THREADS: the row of its first thread. CURRENT: the thread that has its turn, or -1. The threads that are ready
-# stand in READY, a ring of READY_ROOM numbers, READY_COUNT of them from READY_FIRST on. DUE: when, in SWITCHES,
-# the next copy lands. DRAWS: 32-bit random numbers, DRAWN of DRAW_COUNT have been used; IN_TURN: none is needed.
-# CLOCKS: the clocks of the first thread, of WIDTH numbers, and of the others behind it. KNOWS_OTHERS: a barrier
-# of its threads hands on what they know of other blocks, too: of those in JOINED. WARPS: the row of its first
-# warp. LIVE: how many threads have not ended. SYNC: the first word of the meeting at syncthreads.
-(THREADS, CURRENT, READY, READY_ROOM, READY_FIRST, READY_COUNT, SWITCHES, DUE, IN_TURN, DRAWS, DRAWN, DRAW_COUNT,
- CLOCKS, WIDTH, KNOWS_OTHERS, JOINED, JOINED_COUNT, WARPS, LIVE, SYNC) = range(15, 35)
+# THREADS: the row of its first thread. CURRENT: the thread that has its turn, or -1. The threads that are
+# ready stand in READY, a ring of READY_ROOM numbers, READY_COUNT of them from READY_FIRST on. DUE: when, in
+# SWITCHES, the next copy lands. DRAWS: 32-bit random numbers, DRAWN of DRAW_COUNT have been used; IN_TURN: none
+# is needed. CLOCKS: the clocks of the first thread, of WIDTH numbers, and of the others behind it.
+# KNOWS_OTHERS: a barrier of its threads, those in JOINED, hands on what they know of other blocks, too. WARPS:
+# the row of its first warp. LIVE: how many threads have not ended. SYNC: the meeting at syncthreads.
+(THREADS, CURRENT, READY, READY_ROOM, READY_FIRST, READY_COUNT, SWITCHES, DUE, IN_TURN, DRAWS, DRAWN,
+ DRAW_COUNT, CLOCKS, WIDTH, KNOWS_OTHERS, JOINED, JOINED_COUNT, WARPS, LIVE, SYNC) = range(15, 35)
 BLOCK_WORDS = 40
 
 # --- of a warp: the lanes that have not exited, and meetings ------------------------------------------
 ALIVE, MEETINGS = range(2)
-# A meeting: what its threads do (a word of JOINT), how many have come, where their numbers stand in the order in
-# which they came, and of lanes the mask that it is for, and who of it has come.
+# A meeting: what its threads do (a word of JOINT), how many have come, where their numbers stand in the order
+# in which they came, and of lanes the mask that it is for, and who of it has come.
 KIND, COME_COUNT, ORDER, MASK, COME = range(5)
 MEETING_WORDS, MEETING_COUNT = 5, 4
 WARP_WORDS = MEETINGS + MEETING_COUNT * MEETING_WORDS

@@ -7,6 +7,7 @@ of memory of its own, so that thousands of threads stand in the midst of one fun
 import ctypes
 import dis
 import functools
+import operator
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -33,6 +34,7 @@ from .values import (
     lowered,
     rebuilt,
 )
+from .words import Words
 
 FUEL = 1 << 20  # turns of loops after which a thread shows that it is alive
 ENTRY = "numba_deform_thread"
@@ -70,46 +72,7 @@ class Request:
     joint: int = 0
 
 
-class Plain:
-    """A function of its own: one of ``checks``."""
-
-    def __init__(self, module, name, found, others=()):
-        kinds = [lowered(k) for k in found.args]
-        result = ir.VoidType() if found.return_type == types.none else lowered(found.return_type)
-        self.module, self.others, self.checks = module, others, {}
-        self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
-        self.entry = self.function.append_basic_block("entry")
-        self.builder = ir.IRBuilder(self.function.append_basic_block("start"))
-        value = Body(self, found, list(self.function.args)).lower()
-        self.builder.ret_void() if value is None else self.builder.ret(value)
-        self.builder.position_at_end(self.entry)
-        self.builder.branch(self.function.basic_blocks[1])
-
-    def slot(self, kind, count=1):
-        """Memory for a variable, or for the elements of an array."""
-        with self.builder.goto_block(self.entry):
-            return self.builder.alloca(kind, count)
-
-    def declared(self, name, result, kinds):
-        """A function that LLVM knows."""
-        if name not in self.module.globals:
-            ir.Function(self.module, ir.FunctionType(result, kinds), name)
-        return self.module.globals[name]
-
-    def path(self, function):
-        return PATHS.get(id(function))
-
-    def site(self, found, line, used):
-        return 0
-
-    def back(self):
-        pass
-
-    def leave_if(self, condition):
-        raise NotNative("a check that may leave")
-
-
-class Coroutine(Plain):
+class Coroutine:
     """A kernel's thread."""
 
     def __init__(self, module, found):
@@ -136,6 +99,20 @@ class Coroutine(Plain):
         self._finish()
         self.builder.position_at_end(self.entry)
         self.builder.branch(start)
+
+    def slot(self, kind, count=1):
+        """Memory for a variable, or for the elements of an array."""
+        with self.builder.goto_block(self.entry):
+            return self.builder.alloca(kind, count)
+
+    def declared(self, name, result, kinds):
+        """A function that LLVM knows."""
+        if name not in self.module.globals:
+            ir.Function(self.module, ir.FunctionType(result, kinds), name)
+        return self.module.globals[name]
+
+    def path(self, function):
+        return PATHS.get(id(function))
 
     # --- the coroutine's frame ----------------------------------------------------------------------
     def _begin(self):
@@ -227,8 +204,8 @@ class Coroutine(Plain):
         raise NotNative(f"a value of type {kind}")
 
     def request(self, body, function, given, result, site, joint=0, apart=""):
-        """Ask Python, and give way meanwhile. ``joint``: what threads do together, by themselves, if those agree
-        in ``apart``."""
+        """Ask Python, and give way meanwhile. ``joint``: what threads do together without Python, if they
+        agree in ``apart``."""
         place, described = iter(range(layout.WORDS, layout.THREAD_WORDS)), []
         for value, kind in given:
             described.append(self._hand_over(value, kind, place))
@@ -346,13 +323,13 @@ def _target():
     return triple.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1)
 
 
-def machine_code(text, others=()):
+def machine_code(text, others=(), level=1):
     """LLVM's engine with the functions of a module, which calls ``others``, {name: address}."""
     others = dict(others)
     machine = _target()
     module = llvm.parse_assembly(text)
     module.verify()
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
     passes.getModulePassManager().run(module, passes)
     module.data_layout = str(machine.target_data)
     engine = llvm.create_mcjit_compiler(module, machine)
@@ -365,16 +342,16 @@ def machine_code(text, others=()):
 @functools.cache
 def check_functions():
     """{name: (address, number of parameters)} of the functions of ``checks``."""
-    module, found = ir.Module("checks"), {}
     functions = checks.find, checks.read, checks.write, checks.overwrite, turns.run, together.without
-    counts = {each.__name__: each.__code__.co_argcount for each in functions}
-    with inference.fresh():
-        for function in functions:
-            form = inference.infer(function, [types.int64] * counts[function.__name__])
-            found[function.__name__] = Plain(module, function.__name__, form).function
-    engine = machine_code(str(module))
+    words = Words(ir.Module("checks"))
+    for function in functions:
+        words.function(function)
+    for made in words.functions.values():
+        made.linkage = "" if made.name in map(operator.attrgetter("__name__"), functions) else "internal"
+    engine = machine_code(str(words.module), level=2)
     _engines.append(engine)
-    return {name: (engine.get_function_address(name), counts[name]) for name in found}
+    counts = {each.__name__: each.__code__.co_argcount for each in functions}
+    return {name: (engine.get_function_address(name), count) for name, count in counts.items()}
 
 
 @functools.cache

@@ -66,8 +66,8 @@ class NativeShared(Checked, SharedMemory):
 
 
 class NativeRegion(Checked, Region):
-    """An array in global memory. Each is without records until it is written: to start over then costs less than
-    the records of all that are read only."""
+    """An array in global memory. Each is without records until it is written: to start over then costs less
+    than the records of all that are read only."""
 
     ALWAYS, room = 0, 0
     written, read_by = _numbers(layout.WRITTEN, "writer"), _numbers(layout.READ_BY, "reader")

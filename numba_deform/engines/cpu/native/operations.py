@@ -14,7 +14,7 @@ from ....device.ptx import Intrinsic
 from ..costs import COST
 from ..sites import describe_site
 from ..typed import BITS
-from . import checks, halves, layout
+from . import halves, layout
 from .arithmetic import extreme
 from .values import F64, I32, I64, Loop, NotNative, Static, Tuple, View, constant, convert, is_number, lowered
 
@@ -150,47 +150,6 @@ def _len(body, c):
     raise NotNative("len")
 
 
-@builtin(checks.peek)
-def _peek(body, c):
-    return body.builder.load(_pointer(body, c), typ=I64)
-
-
-@builtin(checks.peek32)
-def _peek32(body, c):
-    return body.builder.sext(body.builder.load(_pointer(body, c), typ=I32), I64)
-
-
-@builtin(checks.poke)
-def _poke(body, c):
-    body.builder.store(operands(body, c)[1][0], _pointer(body, c))
-
-
-@builtin(checks.poke32)
-def _poke32(body, c):
-    body.builder.store(body.builder.trunc(operands(body, c)[1][0], I32), _pointer(body, c))
-
-
-@builtin(checks.peek_time)
-def _peek_time(body, c):
-    return body.builder.load(_pointer(body, c), typ=F64)
-
-
-@builtin(checks.poke_time)
-def _poke_time(body, c):
-    body.builder.store(operands(body, c)[1][0], _pointer(body, c))
-
-
-@builtin(checks.resume)
-def _resume(body, c):
-    kind = ir.FunctionType(ir.VoidType(), [ir.PointerType()]).as_pointer()
-    function = body.builder.load(_pointer(body, c), typ=I64)  # LLVM keeps it in the first word of a coroutine
-    body.builder.call(body.builder.inttoptr(function, kind), [_pointer(body, c)])
-
-
-def _pointer(body, c):
-    return body.builder.inttoptr(operands(body, c)[0][0], ir.PointerType())
-
-
 def along(body, c, name):
     """``cuda.grid`` and ``cuda.gridsize``."""
     dimensions, word, kind = body.constant_of(c.args[0].name), body.maker.word, c.signature.return_type
@@ -225,13 +184,13 @@ def array(body, c, space):
 
 # --- what threads do together -----------------------------------------------------------------------
 JOINT = {
-    "syncwarp": layout.SYNCWARP, "elect_sync": layout.ELECT, "ballot_sync": layout.BALLOT, "any_sync": layout.ANY,
-    "all_sync": layout.ALL, "eq_sync": layout.UNI, "shfl_sync": layout.SHUFFLE, "shfl_xor_sync": layout.SHUFFLE_XOR,
-    "shfl_up_sync": layout.SHUFFLE_UP, "shfl_down_sync": layout.SHUFFLE_DOWN,
-    "shfl_sync_idx_b32": layout.SHUFFLE, "shfl_sync_idx_f32": layout.SHUFFLE,
-    "shfl_sync_bfly_f32": layout.SHUFFLE_XOR, "syncthreads": layout.SYNCTHREADS,
-    "syncthreads_count": layout.SYNCTHREADS_COUNT, "syncthreads_and": layout.SYNCTHREADS_AND,
-    "syncthreads_or": layout.SYNCTHREADS_OR,
+    "syncwarp": layout.SYNCWARP, "elect_sync": layout.ELECT, "ballot_sync": layout.BALLOT,
+    "any_sync": layout.ANY, "all_sync": layout.ALL, "eq_sync": layout.UNI, "shfl_sync": layout.SHUFFLE,
+    "shfl_xor_sync": layout.SHUFFLE_XOR, "shfl_up_sync": layout.SHUFFLE_UP,
+    "shfl_down_sync": layout.SHUFFLE_DOWN, "shfl_sync_idx_b32": layout.SHUFFLE,
+    "shfl_sync_idx_f32": layout.SHUFFLE, "shfl_sync_bfly_f32": layout.SHUFFLE_XOR,
+    "syncthreads": layout.SYNCTHREADS, "syncthreads_count": layout.SYNCTHREADS_COUNT,
+    "syncthreads_and": layout.SYNCTHREADS_AND, "syncthreads_or": layout.SYNCTHREADS_OR,
 }  # fmt: skip
 
 

@@ -4,54 +4,49 @@ The order is that of ``Block.choose``, and takes the same random numbers. What t
 here; with any other request, and when nobody is ready, Python comes in.
 """
 
-from numba import cuda
-
 from . import layout as at
-from .checks import peek, peek32, poke, resume
 from .together import STRIDE, with_block, with_warp
+from .words import get, get32, put, resume
 
 
-@cuda.jit(device=True)
 def below(block, limit):
-    """A random number below ``limit``, as ``random.Random.randrange`` makes it; -1 where numbers have run out."""
+    """A random number below ``limit``, as ``Random.randrange`` makes it; -1 where numbers have run out."""
     shift = 32
     while limit >> (32 - shift):
         shift -= 1
     while True:
-        drawn = peek(block + 8 * at.DRAWN)
-        if drawn >= peek(block + 8 * at.DRAW_COUNT):
+        drawn = get(block, at.DRAWN)
+        if drawn >= get(block, at.DRAW_COUNT):
             return -1
-        poke(block + 8 * at.DRAWN, drawn + 1)
-        number = (peek32(peek(block + 8 * at.DRAWS) + 4 * drawn) & 0xFFFFFFFF) >> shift
+        put(block, at.DRAWN, drawn + 1)
+        number = (get32(get(block, at.DRAWS), drawn) & 0xFFFFFFFF) >> shift
         if number < limit:
             return number
 
 
-@cuda.jit(device=True)
 def following(block):
     """The thread that runs next; IDLE, or DRAW."""
-    count = peek(block + 8 * at.READY_COUNT)
-    if not count or peek(block + 8 * at.DUE) <= peek(block + 8 * at.SWITCHES):
+    count = get(block, at.READY_COUNT)
+    if not count or get(block, at.DUE) <= get(block, at.SWITCHES):
         return at.IDLE
-    ring, last = peek(block + 8 * at.READY), peek(block + 8 * at.READY_ROOM) - 1
-    first = peek(block + 8 * at.READY_FIRST)
-    if not peek(block + 8 * at.IN_TURN):
+    ring, last = get(block, at.READY), get(block, at.READY_ROOM) - 1
+    first = get(block, at.READY_FIRST)
+    if not get(block, at.IN_TURN):
         skipped = below(block, count)
         if skipped < 0:
             return at.DRAW
         for _ in range(skipped):
-            poke(ring + 8 * (first + count & last), peek(ring + 8 * first))
+            put(ring, first + count & last, get(ring, first))
             first = first + 1 & last
-    poke(block + 8 * at.READY_FIRST, first + 1 & last)
-    poke(block + 8 * at.READY_COUNT, count - 1)
-    return peek(ring + 8 * first)
+    put(block, at.READY_FIRST, first + 1 & last)
+    put(block, at.READY_COUNT, count - 1)
+    return get(ring, first)
 
 
-@cuda.jit(device=True)
 def answered(thread, block):
     """What comes of a thread's request."""
-    launch = peek(block + 8 * at.LAUNCH)
-    joint = peek(peek(launch + 8 * at.JOINT) + 8 * peek(thread + 8 * at.REQUEST))
+    launch = get(block, at.LAUNCH)
+    joint = get(get(launch, at.JOINT), get(thread, at.REQUEST))
     if joint & 255 >= at.SYNCTHREADS:
         return with_block(thread, block, joint)
     return with_warp(thread, block, joint) if joint else at.ASK
@@ -60,27 +55,27 @@ def answered(thread, block):
 def run(block):
     """Let threads run until Python has to see to one of them, whose number this is, or to something else."""
     for _ in range(at.TURNS):
-        number = peek(block + 8 * at.CURRENT)
+        number = get(block, at.CURRENT)
         if number < 0:
             number = following(block)
             if number < 0:
                 return number
-            poke(block + 8 * at.CURRENT, number)
-        thread = peek(block + 8 * at.THREADS) + STRIDE * number
-        if peek(thread + 8 * at.ANSWERED):
+            put(block, at.CURRENT, number)
+        thread = get(block, at.THREADS) + STRIDE * number
+        if get(thread, at.ANSWERED):
             return number
-        resume(peek(thread + 8 * at.HANDLE))
-        if peek(thread + 8 * at.REQUEST) <= 0:
+        resume(get(thread, at.HANDLE))
+        if get(thread, at.REQUEST) <= 0:
             return number
         result = answered(thread, block)
         if result == at.ASK:
-            poke(thread + 8 * at.ANSWERED, 1)
+            put(thread, at.ANSWERED, 1)
             return number
         if result < 0:
             return result
         if result == at.WAIT:
-            poke(thread + 8 * at.PARKED, 1)
-            poke(thread + 8 * at.READS, 0)
-            poke(block + 8 * at.SWITCHES, peek(block + 8 * at.SWITCHES) + 1)
-            poke(block + 8 * at.CURRENT, -1)
+            put(thread, at.PARKED, 1)
+            put(thread, at.READS, 0)
+            put(block, at.SWITCHES, get(block, at.SWITCHES) + 1)
+            put(block, at.CURRENT, -1)
     return at.REST
