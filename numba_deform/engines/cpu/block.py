@@ -202,7 +202,7 @@ class NamedBarrier:
 class Block:
     """One thread block: its threads, shared memory, barriers and copies in flight."""
 
-    thread_type, memory_type, warp_type = Thread, SharedMemory, Warp
+    thread_type, memory_type, warp_type, barriers_type = Thread, SharedMemory, Warp, Barriers
 
     def __init__(self, grid, index, size, shared_bytes):
         self.grid, self.index, self.size = grid, index, size
@@ -213,7 +213,7 @@ class Block:
         memory = ClusterShared if grid.cluster_size > 1 else self.memory_type
         self.shared = memory(self, shared_bytes)
         self.globals = grid.globals
-        self.barriers = Barriers(self)
+        self.barriers = self.barriers_type(self)
         self.engine = CopyEngine(self)
         self.warps = [self.warp_type(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
         self.named, self.votes = {}, []  # id -> NamedBarrier; of the threads at the current syncthreads

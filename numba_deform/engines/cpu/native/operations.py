@@ -191,11 +191,14 @@ JOINT = {
     "shfl_sync_idx_f32": layout.SHUFFLE, "shfl_sync_bfly_f32": layout.SHUFFLE_XOR,
     "syncthreads": layout.SYNCTHREADS, "syncthreads_count": layout.SYNCTHREADS_COUNT,
     "syncthreads_and": layout.SYNCTHREADS_AND, "syncthreads_or": layout.SYNCTHREADS_OR,
+    "mbarrier_try_wait_parity": layout.TRY_WAIT, "mbarrier_test_wait_parity": layout.TEST_WAIT,
+    "mbarrier_arrive": layout.ARRIVE, "mbarrier_arrive_count": layout.ARRIVE_COUNT,
+    "mbarrier_arrive_expect_tx": layout.ARRIVE_EXPECT,
 }  # fmt: skip
 
 
 def together(body, c, function, kind, given):
-    """A request that ``together`` answers."""
+    """A request that ``turns`` answers, most of the time."""
     place, result = site(body, c), c.signature.return_type
     if kind == layout.SYNCWARP and not given:
         given = [(ir.Constant(I32, -1), types.int32)]

@@ -10,22 +10,18 @@ from numba import types
 from .. import functions, numbers
 from ..block import LAST, Block, Warp
 from ..fake_cuda import FakeCuda
-from ..memory import Rerun
 from ..names import Names
 from ..records import Write
 from ..thread import Thread
 from ..values import Undefined, dtype_of, is_undefined
 from . import layout
+from .barriers import Interpret, NativeBarriers, word_of
 from .maker import FUEL, callable_check
 from .memory import NativeRegion, NativeShared
 from .shadow import Table
 from .values import Static
 
 MASK = (1 << 64) - 1
-
-
-class Interpret(Rerun):
-    """The schedule starts over, interpreted: machine code has met what only the interpreter can judge."""
 
 
 class Machine:
@@ -178,11 +174,6 @@ def _encoder(kind):
     return give_up
 
 
-def word_of(number):
-    """The property of a number that is a word of the row."""
-    return property(lambda self: self.words[number], lambda self, it: self.words.__setitem__(number, it))
-
-
 def _words(count):
     return memoryview(np.zeros(count, np.int64))
 
@@ -200,6 +191,7 @@ class Ready:
         words, room = self.words, len(self.ring)
         if words[layout.READY_COUNT] == room:
             raise Interpret
+        thread.words[layout.PARKED] = 0
         self.ring[(words[layout.READY_FIRST] + words[layout.READY_COUNT]) % room] = thread.tid
         words[layout.READY_COUNT] += 1
 
@@ -299,7 +291,9 @@ class NativeThread(Thread):
 
     @property
     def waiting(self):
-        return self.wait if not self.words[layout.PARKED] else (None, self.mates, None)
+        if not self.words[layout.PARKED]:
+            return self.wait
+        return None, None if self.words[layout.AWAITED] else self.mates, None
 
     @waiting.setter
     def waiting(self, wait):
@@ -339,6 +333,7 @@ class NativeBlock(Block):
     """A block of such threads."""
 
     thread_type, memory_type, warp_type = NativeThread, NativeShared, NativeWarp
+    barriers_type = NativeBarriers
 
     def __init__(self, grid, index, size, shared_bytes):
         self.machine, self.threads = grid.machine, ()

@@ -6,6 +6,7 @@ here; with any other request, and when nobody is ready, Python comes in.
 
 from . import layout as at
 from .together import STRIDE, with_block, with_warp
+from .waits import at_barrier, woken
 from .words import get, get32, put, resume
 
 
@@ -47,6 +48,8 @@ def answered(thread, block):
     """What comes of a thread's request."""
     launch = get(block, at.LAUNCH)
     joint = get(get(launch, at.JOINT), get(thread, at.REQUEST))
+    if joint & 255 >= at.TRY_WAIT:
+        return at_barrier(thread, block, joint & 255)
     if joint & 255 >= at.SYNCTHREADS:
         return with_block(thread, block, joint)
     return with_warp(thread, block, joint) if joint else at.ASK
@@ -64,6 +67,8 @@ def run(block):
         thread = get(block, at.THREADS) + STRIDE * number
         if get(thread, at.ANSWERED):
             return number
+        if get(thread, at.AWAITED) and woken(thread, block) == at.LEAVE:
+            return at.LEAVE
         resume(get(thread, at.HANDLE))
         if get(thread, at.REQUEST) <= 0:
             return number
