@@ -7,10 +7,14 @@ from ..memory import Rerun
 from . import layout
 
 
-def word_of(number, kind="words"):
+def word_of(number):
     """The property of a number that is a word of the row."""
-    return property(lambda self: getattr(self, kind)[number],
-                    lambda self, it: getattr(self, kind).__setitem__(number, it))  # fmt: skip
+    return property(lambda self: self.words[number], lambda self, it: self.words.__setitem__(number, it))
+
+
+def time_of(number):
+    """That of a time."""
+    return property(lambda self: self.doubles[number], lambda self, it: self.doubles.__setitem__(number, it))
 
 
 def _array_of(name, number):
@@ -61,7 +65,7 @@ class NativeMBarrier(MBarrier):
 
     phase, pending, tx = word_of(layout.PHASE), word_of(layout.PENDING), word_of(layout.TX)
     component, address = word_of(layout.COMPONENT), word_of(layout.ADDRESS)
-    time, done_time = word_of(layout.LATEST, "doubles"), word_of(layout.DONE_TIME, "doubles")
+    time, done_time = time_of(layout.LATEST), time_of(layout.DONE_TIME)
     gathered = _array_of("_gathered", layout.GATHERED)
     released = _array_of("_released", layout.RELEASED)
 
@@ -81,6 +85,15 @@ class NativeMBarrier(MBarrier):
     @known.setter
     def known(self, tids):
         self.numbers[0, list(tids)] = 1
+
+    @property
+    def init_epoch(self):
+        return self.epoch
+
+    @init_epoch.setter
+    def init_epoch(self, epoch):
+        self.epoch = epoch
+        self.words[layout.INIT_OWNER], self.words[layout.INIT_CLOCK] = epoch[:2]
 
     @property
     def waiters(self):

@@ -10,6 +10,7 @@ A thread has a row of words, so has a block, and so has each range of addresses 
  AWAITED, AWAITED_PHASE) = range(15)
 WORDS = 16  # the first of the words that carry the operands of a request, and then its results
 THREAD_WORDS = 48
+ANSWER_WORDS = 16  # of an answer that is the same for all threads
 
 # --- of a launch ----------------------------------------------------------------------------------
 # JOINT: of each request, by its number, what machine code does of it by itself (``together``), or 0.
@@ -26,10 +27,11 @@ LAUNCH_WORDS = 16
 # is needed. CLOCKS: the clocks of the first thread, of WIDTH numbers, and of the others behind it.
 # KNOWS_OTHERS: a barrier of its threads, those in JOINED, hands on what they know of other blocks, too. WARPS:
 # the row of its first warp. LIVE: how many threads have not ended. SYNC: the meeting at syncthreads. BARRIERS:
-# the addresses of the rows of its mbarriers.
+# the addresses of the rows of its mbarriers. ANSWERS: of requests whose answer is the same for all threads, by
+# number, the address of its words, or 0.
 (THREADS, CURRENT, READY, READY_ROOM, READY_FIRST, READY_COUNT, SWITCHES, DUE, IN_TURN, DRAWS, DRAWN,
  DRAW_COUNT, CLOCKS, WIDTH, KNOWS_OTHERS, JOINED, JOINED_COUNT, WARPS, LIVE, SYNC,
- BARRIERS, BARRIER_COUNT) = range(15, 37)
+ BARRIERS, BARRIER_COUNT, ANSWERS) = range(15, 38)
 BLOCK_WORDS = 40
 
 # --- of a warp: the lanes that have not exited, and meetings ------------------------------------------
@@ -44,14 +46,14 @@ WARP_WORDS = MEETINGS + MEETING_COUNT * MEETING_WORDS
 # As ``MBarrier`` has it; LATEST is its time. Of each thread: whether it knows it, its clock when it arrived in
 # this phase, and when it waited last. UNFOLLOWED, FOREIGN: there are such arrivals, such knowledge.
 (ADDRESS, PHASE, PENDING, TX, COMPONENT, LATEST, DONE_TIME, GATHERED, RELEASED, KNOWN, ARRIVED, WAITED, WAITERS,
- WAITER_COUNT, UNFOLLOWED, FOREIGN) = range(16)
-BARRIER_WORDS = 16
+ WAITER_COUNT, UNFOLLOWED, FOREIGN, INIT_OWNER, INIT_CLOCK) = range(18)
+BARRIER_WORDS = 18
 
 # What threads do together: the lowest 8 bits of a word of JOINT. The rest tells those apart that must not meet:
 # shuffles of different types, and syncthreads of different lines.
 (SYNCWARP, ELECT, BALLOT, ANY, ALL, UNI, SHUFFLE, SHUFFLE_XOR, SHUFFLE_UP, SHUFFLE_DOWN, SYNCTHREADS,
  SYNCTHREADS_COUNT, SYNCTHREADS_AND, SYNCTHREADS_OR, TRY_WAIT, TEST_WAIT, ARRIVE, ARRIVE_COUNT,
- ARRIVE_EXPECT) = range(1, 20)
+ ARRIVE_EXPECT, SHARED_ARRAY) = range(1, 21)
 
 # What ``turns.run`` comes to, other than the number of a thread of which Python has to see to something: nobody
 # is ready, or a copy is due; there are no random numbers left; it is time to look at Python; a barrier among

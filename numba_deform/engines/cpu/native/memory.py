@@ -51,6 +51,13 @@ class Checked:
         super().on_write(thread, address, size, record)
 
 
+    def writes(self, first, stop):
+        numbers = self.written.array[first:stop]
+        if (numbers == numbers[0]).all():
+            return [self.written.record(int(numbers[0]))]
+        return super().writes(first, stop)
+
+
 class NativeShared(Checked, SharedMemory):
     """A block's shared memory; ``row`` is its row of words."""
 

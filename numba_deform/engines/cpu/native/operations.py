@@ -179,7 +179,10 @@ def array(body, c, space):
     moves = (s for at in body.found.at.values() for s in at if isinstance(s.value, numba_ir.Var))
     name = next((s.target.name.partition(".")[0] for s in moves if s.value.name == c.target), "shared array")
     fixed = Static((shape, dtype, alignment, name, body.found.function))
-    return body.maker.request(body, "shared_array", [(fixed, None)], c.signature.return_type, body.site())
+    result, same = c.signature.return_type, layout.SHARED_ARRAY
+    if result.ndim > 6:
+        raise NotNative("a shared array of many dimensions")
+    return body.maker.request(body, "shared_array", [(fixed, None)], result, body.site(), same)
 
 
 # --- what threads do together -----------------------------------------------------------------------

@@ -33,7 +33,7 @@ class Machine:
         self.words[layout.JOINT] = code.joint.ctypes.data
         self.table = Table(self.words, code.sites, launch.threads)
         self.names = Names(FakeCuda(launch))
-        self.answers = [None, *map(self.answer, code.requests)]
+        self.answers = [None, *(self.answer(*each) for each in enumerate(code.requests, 1))]
         self.regions = []
         for name in ("run", "without", "read", "overwrite"):
             setattr(self, name, callable_check(name))
@@ -68,7 +68,7 @@ class Machine:
             vars(part).clear()
 
     # --- requests -----------------------------------------------------------------------------------
-    def answer(self, request):
+    def answer(self, number, request):
         """A function of a thread that does what is asked, and leaves the result in its words."""
         function, site = request.function, request.site
         if isinstance(function, Static):
@@ -84,7 +84,11 @@ class Machine:
             if encode is not None:
                 encode(thread, result)
 
-        return reply
+        def reply_to_all(thread):
+            reply(thread)
+            thread.block.keep_answer(number, thread.words[layout.WORDS :][: layout.ANSWER_WORDS])
+
+        return reply_to_all if request.joint & 255 == layout.SHARED_ARRAY else reply
 
     def decoder(self, kind, where):
         """A function of a thread that reads one operand."""
@@ -366,11 +370,12 @@ class NativeBlock(Block):
         words = self.words
         self.ring = np.zeros(2 << size.bit_length(), np.int64)
         self.joined = np.zeros(size, np.int32)
+        self.same, self.kept = np.zeros_like(self.machine.code.joint), []
         self.order, sync = np.zeros(size, np.int64), np.zeros(layout.MEETING_WORDS, np.int64)
         self.sync, sync[layout.ORDER] = sync, self.order.ctypes.data
         arrays = (
             (layout.READY, self.ring), (layout.THREADS, self.thread_rows), (layout.WARPS, self.warp_rows),
-            (layout.JOINED, self.joined), (layout.SYNC, sync),
+            (layout.JOINED, self.joined), (layout.SYNC, sync), (layout.ANSWERS, self.same),
         )  # fmt: skip
         for word, array in arrays:
             words[word] = array.ctypes.data
@@ -457,6 +462,11 @@ class NativeBlock(Block):
             self.views.append(view)
         region = self.words[layout.SHARED] if view.space is self.shared else getattr(view.space, "address", 0)
         return [view.address, region, self.handles[key], *view.shape, *view.strides]
+
+    def keep_answer(self, number, words):
+        """All threads are to be told the same."""
+        self.kept.append(np.array(words))
+        self.same[number] = self.kept[-1].ctypes.data
 
     def start(self, function, args):
         given = zip(self.machine.code.kinds, args, strict=True)

@@ -44,10 +44,20 @@ def following(block):
     return get(ring, first)
 
 
+def same_answer(thread, words):
+    """What another thread was told."""
+    if words:
+        for i in range(at.ANSWER_WORDS):
+            put(thread, at.WORDS + i, get(words, i))
+    return at.DONE if words else at.ASK
+
+
 def answered(thread, block):
     """What comes of a thread's request."""
     launch = get(block, at.LAUNCH)
     joint = get(get(launch, at.JOINT), get(thread, at.REQUEST))
+    if joint & 255 == at.SHARED_ARRAY:
+        return same_answer(thread, get(get(block, at.ANSWERS), get(thread, at.REQUEST)))
     if joint & 255 >= at.TRY_WAIT:
         return at_barrier(thread, block, joint & 255)
     if joint & 255 >= at.SYNCTHREADS:

@@ -22,7 +22,12 @@ def barrier_of(thread, block, address):
     for i in range(get(block, at.BARRIER_COUNT)):
         row = get(rows, i)
         if get(row, at.ADDRESS) == address:
-            return row if get32(get(row, at.KNOWN), get(thread, at.TID)) else 0
+            known, tid = get(row, at.KNOWN), get(thread, at.TID)
+            if not get32(known, tid):
+                if get32(get(thread, at.SEEN), get(row, at.INIT_OWNER)) < get(row, at.INIT_CLOCK):
+                    return 0
+                put32(known, tid, 1)
+            return row
     return 0
 
 
