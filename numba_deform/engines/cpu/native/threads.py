@@ -4,7 +4,7 @@ import math
 import struct
 
 import numpy as np
-from greenlet import getcurrent
+from greenlet import GreenletExit, getcurrent
 from numba import types
 
 from .. import functions, numbers
@@ -15,7 +15,7 @@ from ..records import Write
 from ..thread import Thread
 from ..values import Undefined, dtype_of, is_undefined
 from . import layout
-from .barriers import Interpret, NativeBarriers, word_of
+from .barriers import Interpret, NativeBarriers, time_of, word_of
 from .maker import FUEL, callable_check
 from .memory import NativeRegion, NativeShared
 from .shadow import Table
@@ -239,32 +239,20 @@ class NativeThread(Thread):
     place = 0
 
     def __init__(self, run, block, tid):
-        row = block.thread_rows[tid]
-        self.words, self.doubles, self.singles = memoryview(row), row.view(np.float64), row.view(np.float32)
-        self.unsigned = memoryview(row.view(np.uint64))
-        self.address, self.seen = row.ctypes.data, memoryview(block.clock_table[tid, 0])
-        self.words[layout.TID], self.words[layout.FUEL] = tid, FUEL
-        self.words[layout.CACHE] = block.cache[tid].ctypes.data
-        x, y, _ = block.grid.block_shape
-        self.words[layout.THREAD_X], self.words[layout.THREAD_Y] = tid % x, tid // x % y
-        self.words[layout.THREAD_Z] = tid // (x * y)
+        first, stop = tid * layout.THREAD_WORDS, (tid + 1) * layout.THREAD_WORDS
+        kinds = block.thread_words
+        self.words, self.unsigned, self.doubles = (kinds[k][first:stop] for k in "qQd")
+        self.singles = block.singles[tid]
+        self.address, self.seen = block.words[layout.THREADS] + 8 * first, memoryview(block.clock_table[tid, 0])
         super().__init__(run, block, tid)
-        handle = block.machine.code.start(self.address, block.address)
-        self.words[layout.HANDLE], self.words[layout.REQUEST] = handle, layout.STARTED
+        self.words[layout.HANDLE] = block.machine.code.start(self.address, block.address)
 
     def attach(self):
         super().attach()
-        self.words[layout.SEEN] = self.clocks.ctypes.data
+        words = self.block.words
+        self.words[layout.SEEN] = words[layout.CLOCKS] + 4 * words[layout.WIDTH] * self.tid
 
-    reads = word_of(layout.READS)
-
-    @property
-    def time(self):
-        return float(self.doubles[layout.TIME])
-
-    @time.setter
-    def time(self, cycles):
-        self.doubles[layout.TIME] = cycles
+    reads, time = word_of(layout.READS), time_of(layout.TIME)
 
     def here(self):
         return self.block.machine.code.sites[self.place]
@@ -304,15 +292,23 @@ class NativeThread(Thread):
         self.wait = wait
 
     def drive(self):
-        """Answer the thread's requests; the machine code between them runs elsewhere."""
-        answers, words, block = self.block.machine.answers, self.words, self.block
+        """Answer the thread's requests, and go on with others until Python has to see to one of these."""
+        machine, words, block, tid = self.block.machine, self.words, self.block, self.tid
+        answers, run = machine.answers, machine.run
         try:
             while True:
                 answers[words[layout.REQUEST]](self)
                 words[layout.ANSWERED] = 0
-                block.hub.switch()
-        finally:
-            words[layout.REQUEST] = layout.ENDED
+                number = run(block.address)
+                if number != tid:
+                    block.came = number
+                    block.hub.switch()
+                elif words[layout.REQUEST] <= 0:
+                    block.came = number
+                    break
+        except GreenletExit:
+            if words[layout.REQUEST] > 0:  # it is the answer to this one
+                words[layout.REQUEST], block.came = layout.ENDED, tid
 
 
 class NativeWarp(Warp):
@@ -340,16 +336,15 @@ class NativeBlock(Block):
     barriers_type = NativeBarriers
 
     def __init__(self, grid, index, size, shared_bytes):
-        self.machine, self.threads = grid.machine, ()
+        self.machine, self.threads, self.came = grid.machine, (), None
         self.table, self.views, self.handles = self.machine.table, [], {}
         self.table.blocks[index] = self
         row = np.zeros(layout.BLOCK_WORDS, np.int64)
         self.words, self.address = memoryview(row), row.ctypes.data
+        self._rows(grid.block_shape, size)
         warps = (size + 31) // 32
         self.warp_rows = np.zeros((warps, layout.WARP_WORDS), np.int64)
         self.orders = np.zeros((warps, layout.MEETING_COUNT, 32), np.int64)
-        self.thread_rows = np.zeros((size, layout.THREAD_WORDS), np.int64)
-        self.cache = np.zeros((size, len(self.machine.code.sites) + 1), np.int32)
         shared = np.zeros(layout.REGION_WORDS, np.int64)
         self.shared_row, self.words[layout.SHARED] = memoryview(shared), shared.ctypes.data
         self.words[layout.LAUNCH] = np.asarray(self.machine.words).ctypes.data
@@ -364,6 +359,18 @@ class NativeBlock(Block):
         super().__init__(grid, index, size, shared_bytes)
         self.ready, self.rng = Ready(self.words, self.ring), Draws(self.rng, self.words)
         self.words[layout.IN_TURN] = self.in_turn
+
+    def _rows(self, shape, size):
+        """The rows of its threads."""
+        rows = self.thread_rows = np.zeros((size, layout.THREAD_WORDS), np.int64)
+        self.thread_words = {kind: memoryview(rows.view(kind).reshape(-1)) for kind in "qQd"}
+        self.singles = rows.view(np.float32)
+        self.cache = np.zeros((size, len(self.machine.code.sites) + 1), np.int32)
+        tids, (x, y, _) = np.arange(size), shape
+        rows[:, layout.TID], rows[:, layout.FUEL], rows[:, layout.REQUEST] = tids, FUEL, layout.STARTED
+        rows[:, layout.THREAD_X], rows[:, layout.THREAD_Y] = tids % x, tids // x % y
+        rows[:, layout.THREAD_Z] = tids // (x * y)
+        rows[:, layout.CACHE] = self.cache.ctypes.data + tids * self.cache.strides[0]
 
     def _queue(self, size):
         """What ``turns`` needs: room for the threads that are ready, and for those that meet."""
@@ -380,6 +387,7 @@ class NativeBlock(Block):
         for word, array in arrays:
             words[word] = array.ctypes.data
         words[layout.READY_ROOM], words[layout.LIVE], words[layout.CURRENT] = len(self.ring), size, -1
+        words[layout.DUE] = 2 * LAST
 
     progress, switches = word_of(layout.PROGRESS), word_of(layout.SWITCHES)
     knows_others = word_of(layout.KNOWS_OTHERS)
@@ -409,22 +417,26 @@ class NativeBlock(Block):
         return self.hub
 
     def _go_on(self):
-        self.words[layout.DUE] = math.ceil(self.copies[0].due) if self.copies else 2 * LAST
-        number = self.machine.run(self.address)
+        number, self.came = self.came, None
+        if number is None:
+            number = self.machine.run(self.address)
         if number >= 0:
             thread = self.grid.running = self.threads[number]
             if thread.words[layout.REQUEST] > 0:
                 thread.switch()
-            elif not thread.dead:
-                raise Interpret
-            if thread.dead:
+            elif thread.dead:
                 self._exited(thread)
+            else:
+                raise Interpret
         elif number == layout.DRAW:
             self.rng.fill()
         elif number == layout.JOIN:
-            self.join_foreign(self.joined[: self.words[layout.JOINED_COUNT]].tolist(), {})
+            self._join_foreign()
         elif number == layout.LEAVE:
             raise Interpret
+
+    def _join_foreign(self):
+        self.join_foreign(self.joined[: self.words[layout.JOINED_COUNT]].tolist(), {})
 
     def _exited(self, thread):
         self.starting = None
@@ -434,8 +446,20 @@ class NativeBlock(Block):
         if result == layout.LEAVE:
             raise Interpret
         if result == layout.JOIN:
-            self.join_foreign(self.joined[: self.words[layout.JOINED_COUNT]].tolist(), {})
-        thread.throw()  # it answers no more
+            self._join_foreign()
+        if thread:  # its greenlet waits for a request that will not come
+            thread.throw()
+
+    def launch_copy(self, copy, deliver):
+        super().launch_copy(copy, deliver)
+        self._note_due()
+
+    def land(self, copy=None):
+        super().land(copy)
+        self._note_due()
+
+    def _note_due(self):
+        self.words[layout.DUE] = math.ceil(self.copies[0].due) if self.copies else 2 * LAST
 
     def _deliver(self, copy):
         super()._deliver(copy)
