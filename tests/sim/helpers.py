@@ -1,5 +1,6 @@
 """What the tests of the CPU engine share."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -118,3 +119,24 @@ def check(inputs, name, simulate_options=None, **parameters):
         assert not out.any()
     share = bound.outside()
     return SimpleNamespace(outside=None if share is None else round(share * bound.problem.samples))
+
+
+# --- machine code ---------------------------------------------------------------------------------
+def outcome(kernel, args, **options):
+    """(what a run comes to, whether it ended as machine code)"""
+    try:
+        report = run(kernel, *args, **options)
+    except SimFault as fault:
+        return (type(fault), fault.where, re.sub("0x[0-9a-f]{6,}", "0x", str(fault))), False
+    arrays = [a.tobytes() for a in args if isinstance(a, np.ndarray)]
+    return (report.switches, report.cycles, arrays), report.compiled
+
+
+def alike(kernel, *args, **options):
+    """The outcome of a kernel, the same both ways, and whether machine code came to its end."""
+    given = [[a.copy() if isinstance(a, np.ndarray) else a for a in args] for _ in range(2)]
+    (interpreted, _), (machine, ended) = (
+        outcome(kernel, some, compiled=bool(i), **options) for i, some in enumerate(given)
+    )
+    assert machine == interpreted
+    return machine, ended

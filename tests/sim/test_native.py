@@ -1,11 +1,9 @@
 """A kernel's machine code: numbers bit for bit, the records that it shares with Python, and when it runs."""
 
-import re
-
 import expressions
 import numpy as np
 import pytest
-from helpers import device, run
+from helpers import alike, device, outcome, run
 from numba import cuda, float32, int32, uint32, uint64
 
 from numba_deform.compiler import i32, kernel, u64
@@ -32,26 +30,6 @@ from numba_deform.engines.cpu.native import halves, shadow
 
 THREADS = 64
 NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter
-
-
-def outcome(kernel, args, **options):
-    """(what a run comes to, whether it ended as machine code)"""
-    try:
-        report = run(kernel, *args, **options)
-    except SimFault as fault:
-        return (type(fault), fault.where, re.sub("0x[0-9a-f]{6,}", "0x", str(fault))), False
-    arrays = [a.tobytes() for a in args if isinstance(a, np.ndarray)]
-    return (report.switches, report.cycles, arrays), report.compiled
-
-
-def alike(kernel, *args, **options):
-    """The outcome of a kernel, the same both ways, and whether machine code came to its end."""
-    given = [[a.copy() if isinstance(a, np.ndarray) else a for a in args] for _ in range(2)]
-    (interpreted, _), (machine, ended) = (
-        outcome(kernel, some, compiled=bool(i), **options) for i, some in enumerate(given)
-    )
-    assert machine == interpreted
-    return machine, ended
 
 
 # --- numbers --------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ class NamedBarrier:
 class Block:
     """One thread block: its threads, shared memory, barriers and copies in flight."""
 
-    thread_type, memory_type = Thread, SharedMemory
+    thread_type, memory_type, warp_type, barriers_type = Thread, SharedMemory, Warp, Barriers
 
     def __init__(self, grid, index, size, shared_bytes):
         self.grid, self.index, self.size = grid, index, size
@@ -213,9 +213,9 @@ class Block:
         memory = ClusterShared if grid.cluster_size > 1 else self.memory_type
         self.shared = memory(self, shared_bytes)
         self.globals = grid.globals
-        self.barriers = Barriers(self)
+        self.barriers = self.barriers_type(self)
         self.engine = CopyEngine(self)
-        self.warps = [Warp(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
+        self.warps = [self.warp_type(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
         self.named, self.votes = {}, []  # id -> NamedBarrier; of the threads at the current syncthreads
         self.registers = RegisterPool(self, grid.registers)
         self.warpgroups = {}  # number -> Warpgroup, of those that multiply
@@ -258,10 +258,13 @@ class Block:
             self.threads[t].tick()
             self.threads[t].time = time
         if self.knows_others:
-            foreign = barrier.foreign if barrier else {}
-            foreign = functools.reduce(merged, (self.threads[t].foreign for t in tids), foreign)
-            for t in tids:
-                self.threads[t].foreign = foreign
+            self.join_foreign(tids, barrier.foreign if barrier else {})
+
+    def join_foreign(self, tids, foreign):
+        """The same of what they know of other blocks."""
+        foreign = functools.reduce(merged, (self.threads[t].foreign for t in tids), foreign)
+        for t in tids:
+            self.threads[t].foreign = foreign
 
     def chance(self, probability):
         return self.grid.seed != 0 and self.rng.random() < probability
@@ -419,18 +422,23 @@ class Block:
             self.ready.rotate(-self.rng.randrange(len(self.ready)))
         return self.ready.popleft()
 
+    def _go_on(self):
+        """Let the next thread run, and those that it hands over to."""
+        launch = self.grid
+        launch.running = self.choose() if self.starting is None else self.starting
+        self.starting = None
+        launch.running.switch()
+        thread = launch.running  # the last of those that then ran
+        if thread.dead:
+            self._exited(thread)
+
     def _run_threads(self):
-        launch, copies = self.grid, self.copies
+        copies = self.copies
         while self.live:
             while copies and copies[0].due <= self.switches:
                 self.land()
             if self.starting is not None or self.ready:
-                launch.running = self.choose() if self.starting is None else self.starting
-                self.starting = None
-                launch.running.switch()
-                thread = launch.running  # the last of those that then ran
-                if thread.dead:
-                    self._exited(thread)
+                self._go_on()
             elif self.spinning and self.progress != self.spun:
                 if self._looks_long():
                     return True

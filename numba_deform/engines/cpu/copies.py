@@ -14,7 +14,7 @@ from .. import faults
 from ..tensormap import SWIZZLE_SPANS, TensorMapError, swizzle_offsets
 from .costs import COST
 from .knowledge import ASYNC
-from .records import AtomicWrite, Copy, Write, different, stretches, writers
+from .records import AtomicWrite, Copy, Write, stretches, writers
 from .reductions import combine, kind_of, types_of
 from .tensor_maps import TensorMaps
 from .values import WORD
@@ -347,7 +347,7 @@ class CopyEngine:
     def check_proxy(self, thread, address, size, what):
         """Ordinary writes to bytes that a copy touches must have passed fence.proxy.async."""
         shared = self.block.shared
-        for w in different(shared.written[address : address + size]):
+        for w in shared.writes(address, address + size):
             ordinary = type(w) in (Write, AtomicWrite) or isinstance(w, Copy) and w.what == "cp.async"
             if ordinary and thread.seen[w.owner] >= w.clock > thread.clocks[1, w.owner]:
                 name = shared.name_of(address)

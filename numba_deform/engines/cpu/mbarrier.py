@@ -288,6 +288,8 @@ class MBarrier:
 class Barriers:
     """The live barriers of a block, by address."""
 
+    kind = MBarrier
+
     def __init__(self, block):
         self.block, self.live = block, {}
 
@@ -329,7 +331,7 @@ class Barriers:
         name = self._place_of_barrier(thread, address)
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"initialises {name} with a count of {count}", name)
-        barrier = MBarrier(self.block, address, self._index_name(address), count, thread)
+        barrier = self.kind(self.block, address, self._index_name(address), count, thread)
         self.block.shared.on_write(thread, address, 8, Live(barrier, thread))
         self.live[address] = barrier
 

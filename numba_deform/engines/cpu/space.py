@@ -105,6 +105,10 @@ class Space:
                 self.read_by[a:b] = [None] * size
         self.written[a:b] = [record] * size
 
+    def writes(self, first, stop):
+        """Each record once of the writes to some bytes."""
+        return different(self.written[first:stop])
+
     def before_write(self, thread, address, size, record):
         """What a kind of memory has to say to a write first."""
 

@@ -4,18 +4,63 @@ A thread has a row of words, so has a block, and so has each range of addresses 
 """
 
 # --- of a thread ----------------------------------------------------------------------------------
-REQUEST, READS, TIME, SEEN, CACHE, FUEL, TID, THREAD_X, THREAD_Y, THREAD_Z = range(10)
+# HANDLE: the coroutine. ANSWERED: Python is at its request. PARKED: it waits for others in machine code.
+# AWAITED: the row of the mbarrier that it waits for, or 0.
+(REQUEST, READS, TIME, SEEN, CACHE, FUEL, TID, THREAD_X, THREAD_Y, THREAD_Z, HANDLE, ANSWERED, PARKED,
+ AWAITED, AWAITED_PHASE) = range(15)
 WORDS = 16  # the first of the words that carry the operands of a request, and then its results
 THREAD_WORDS = 48
+ANSWER_WORDS = 16  # of an answer that is the same for all threads
 
 # --- of a launch ----------------------------------------------------------------------------------
-TABLE, COUNT, ROOM, REGIONS, REGION_COUNT, SETS, SET_BYTES, SET_COUNT, SET_ROOM, FREE, FREE_COUNT = range(11)
+# JOINT: of each request, by its number, what machine code does of it by itself (``together``), or 0.
+(TABLE, COUNT, ROOM, REGIONS, REGION_COUNT, SETS, SET_BYTES, SET_COUNT, SET_ROOM, FREE, FREE_COUNT,
+ JOINT) = range(12)
 LAUNCH_WORDS = 16
 
 # --- of a block -----------------------------------------------------------------------------------
 (PROGRESS, BLOCK, LAUNCH, SHARED, ARGUMENTS, BLOCK_X, BLOCK_Y, BLOCK_Z, BLOCK_DIM_X, BLOCK_DIM_Y, BLOCK_DIM_Z,
  GRID_DIM_X, GRID_DIM_Y, GRID_DIM_Z, SIZE) = range(15)
-BLOCK_WORDS = 16
+# THREADS: the row of its first thread. CURRENT: the thread that has its turn, or -1. The threads that are
+# ready stand in READY, a ring of READY_ROOM numbers, READY_COUNT of them from READY_FIRST on. DUE: when, in
+# SWITCHES, the next copy lands. DRAWS: 32-bit random numbers, DRAWN of DRAW_COUNT have been used; IN_TURN: none
+# is needed. CLOCKS: the clocks of the first thread, of WIDTH numbers, and of the others behind it.
+# KNOWS_OTHERS: a barrier of its threads, those in JOINED, hands on what they know of other blocks, too. WARPS:
+# the row of its first warp. LIVE: how many threads have not ended. SYNC: the meeting at syncthreads. BARRIERS:
+# the addresses of the rows of its mbarriers. ANSWERS: of requests whose answer is the same for all threads, by
+# number, the address of its words, or 0.
+(THREADS, CURRENT, READY, READY_ROOM, READY_FIRST, READY_COUNT, SWITCHES, DUE, IN_TURN, DRAWS, DRAWN,
+ DRAW_COUNT, CLOCKS, WIDTH, KNOWS_OTHERS, JOINED, JOINED_COUNT, WARPS, LIVE, SYNC,
+ BARRIERS, BARRIER_COUNT, ANSWERS) = range(15, 38)
+BLOCK_WORDS = 40
+
+# --- of a warp: the lanes that have not exited, and meetings ------------------------------------------
+ALIVE, MEETINGS = range(2)
+# A meeting: what its threads do (a word of JOINT), how many have come, where their numbers stand in the order
+# in which they came, and of lanes the mask that it is for, and who of it has come.
+KIND, COME_COUNT, ORDER, MASK, COME = range(5)
+MEETING_WORDS, MEETING_COUNT = 5, 4
+WARP_WORDS = MEETINGS + MEETING_COUNT * MEETING_WORDS
+
+# --- of an mbarrier -----------------------------------------------------------------------------------
+# As ``MBarrier`` has it; LATEST is its time. Of each thread: whether it knows it, its clock when it arrived in
+# this phase, and when it waited last. UNFOLLOWED, FOREIGN: there are such arrivals, such knowledge.
+(ADDRESS, PHASE, PENDING, TX, COMPONENT, LATEST, DONE_TIME, GATHERED, RELEASED, KNOWN, ARRIVED, WAITED, WAITERS,
+ WAITER_COUNT, UNFOLLOWED, FOREIGN, INIT_OWNER, INIT_CLOCK) = range(18)
+BARRIER_WORDS = 18
+
+# What threads do together: the lowest 8 bits of a word of JOINT. The rest tells those apart that must not meet:
+# shuffles of different types, and syncthreads of different lines.
+(SYNCWARP, ELECT, BALLOT, ANY, ALL, UNI, SHUFFLE, SHUFFLE_XOR, SHUFFLE_UP, SHUFFLE_DOWN, SYNCTHREADS,
+ SYNCTHREADS_COUNT, SYNCTHREADS_AND, SYNCTHREADS_OR, TRY_WAIT, TEST_WAIT, ARRIVE, ARRIVE_COUNT,
+ ARRIVE_EXPECT, SHARED_ARRAY) = range(1, 21)
+
+# What ``turns.run`` comes to, other than the number of a thread of which Python has to see to something: nobody
+# is ready, or a copy is due; there are no random numbers left; it is time to look at Python; a barrier among
+# the threads of ORDER has to hand on what they know of other blocks; or only the interpreter knows.
+IDLE, DRAW, REST, JOIN, LEAVE = range(-1, -6, -1)
+TURNS = 1 << 16  # after so many Python may want to stop it
+DONE, WAIT, ASK = range(1, 4)  # what comes of a request in machine code; or JOIN, LEAVE
 
 # --- of a range of addresses ----------------------------------------------------------------------
 # BASE is the address of the first byte, STOP the one behind the last, DATA where the bytes are. WRITTEN,
@@ -39,4 +84,4 @@ NOBODY = -1
 FIRST_SET = 1 << 24
 SET_BLOCK, SET_FIRST, SET_SIZE, SET_BEFORE, SET_LENGTH, SET_THREADS = range(6)
 
-ENDED, BAILED = 0, -1  # requests that are none
+ENDED, BAILED, STARTED = 0, -1, -2  # requests that are none

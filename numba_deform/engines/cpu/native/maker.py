@@ -7,15 +7,17 @@ of memory of its own, so that thousands of threads stand in the midst of one fun
 import ctypes
 import dis
 import functools
+import operator
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 from numba import types
 
 from ....compiler import inference
 from ..names import PATHS
-from . import checks, layout
+from . import checks, layout, together, turns
 from .body import Body, Forgotten
 from .values import (
     I1,
@@ -32,6 +34,7 @@ from .values import (
     lowered,
     rebuilt,
 )
+from .words import Words
 
 FUEL = 1 << 20  # turns of loops after which a thread shows that it is alive
 ENTRY = "numba_deform_thread"
@@ -60,58 +63,21 @@ TOKEN = _Token()
 class Request:
     """What Python is asked at one place: ``function`` with operands of ``given``, for a result of type
     ``result``; ``site`` is the number of the place in the kernel. ``given`` are pairs (kind of value, the
-    number of its word or what else it needs)."""
+    number of its word or what else it needs). ``joint``: its word of ``layout.JOINT``."""
 
     function: object
     given: tuple
     result: object
     site: int
+    joint: int = 0
 
 
-class Plain:
-    """A function of its own: one of ``checks``."""
-
-    def __init__(self, module, name, found, others=()):
-        kinds = [lowered(k) for k in found.args]
-        result = ir.VoidType() if found.return_type == types.none else lowered(found.return_type)
-        self.module, self.others, self.checks = module, others, {}
-        self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
-        self.entry = self.function.append_basic_block("entry")
-        self.builder = ir.IRBuilder(self.function.append_basic_block("start"))
-        value = Body(self, found, list(self.function.args)).lower()
-        self.builder.ret_void() if value is None else self.builder.ret(value)
-        self.builder.position_at_end(self.entry)
-        self.builder.branch(self.function.basic_blocks[1])
-
-    def slot(self, kind, count=1):
-        """Memory for a variable, or for the elements of an array."""
-        with self.builder.goto_block(self.entry):
-            return self.builder.alloca(kind, count)
-
-    def declared(self, name, result, kinds):
-        """A function that LLVM knows."""
-        if name not in self.module.globals:
-            ir.Function(self.module, ir.FunctionType(result, kinds), name)
-        return self.module.globals[name]
-
-    def path(self, function):
-        return PATHS.get(id(function))
-
-    def site(self, found, line, used):
-        return 0
-
-    def back(self):
-        pass
-
-    def leave_if(self, condition):
-        raise NotNative("a check that may leave")
-
-
-class Coroutine(Plain):
+class Coroutine:
     """A kernel's thread."""
 
     def __init__(self, module, found):
         self.module, self.requests, self.sites, self.numbers, self.rows = module, [], [], {}, {}
+        self.apart = {}  # what tells those apart that must not meet -> its number
         self.checks = check_functions()
         self.function = ir.Function(module, ir.FunctionType(POINTER, [I64, I64]), ENTRY)
         self.entry, self.leaving, self.last, self.suspended, self.cleanup = map(
@@ -133,6 +99,20 @@ class Coroutine(Plain):
         self._finish()
         self.builder.position_at_end(self.entry)
         self.builder.branch(start)
+
+    def slot(self, kind, count=1):
+        """Memory for a variable, or for the elements of an array."""
+        with self.builder.goto_block(self.entry):
+            return self.builder.alloca(kind, count)
+
+    def declared(self, name, result, kinds):
+        """A function that LLVM knows."""
+        if name not in self.module.globals:
+            ir.Function(self.module, ir.FunctionType(result, kinds), name)
+        return self.module.globals[name]
+
+    def path(self, function):
+        return PATHS.get(id(function))
 
     # --- the coroutine's frame ----------------------------------------------------------------------
     def _begin(self):
@@ -223,12 +203,14 @@ class Coroutine(Plain):
             return View(*fixed, sizes[: kind.ndim], sizes[kind.ndim :], kind.dtype)
         raise NotNative(f"a value of type {kind}")
 
-    def request(self, body, function, given, result, site):
-        """Ask Python, and give way meanwhile."""
+    def request(self, body, function, given, result, site, joint=0, apart=""):
+        """Ask Python, and give way meanwhile. ``joint``: what threads do together without Python, if they
+        agree in ``apart``."""
         place, described = iter(range(layout.WORDS, layout.THREAD_WORDS)), []
         for value, kind in given:
             described.append(self._hand_over(value, kind, place))
-        self.requests.append(Request(function, tuple(described), result, site))
+        joint = joint and joint | self.apart.setdefault(apart, len(self.apart)) << 8
+        self.requests.append(Request(function, tuple(described), result, site, joint))
         self.set_word(layout.REQUEST, ir.Constant(I64, len(self.requests)))
         self.suspend()
         place = iter(range(layout.WORDS, layout.THREAD_WORDS))
@@ -341,13 +323,13 @@ def _target():
     return triple.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1)
 
 
-def machine_code(text, others=()):
+def machine_code(text, others=(), level=1):
     """LLVM's engine with the functions of a module, which calls ``others``, {name: address}."""
     others = dict(others)
     machine = _target()
     module = llvm.parse_assembly(text)
     module.verify()
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
     passes.getModulePassManager().run(module, passes)
     module.data_layout = str(machine.target_data)
     engine = llvm.create_mcjit_compiler(module, machine)
@@ -360,15 +342,23 @@ def machine_code(text, others=()):
 @functools.cache
 def check_functions():
     """{name: (address, number of parameters)} of the functions of ``checks``."""
-    module, found = ir.Module("checks"), {}
-    counts = {"find": 3, "read": 7, "write": 6}
-    with inference.fresh():
-        for name, count in counts.items():
-            form = inference.infer(getattr(checks, name), [types.int64] * count)
-            found[name] = Plain(module, name, form).function
-    engine = machine_code(str(module))
+    functions = checks.find, checks.read, checks.write, checks.overwrite, turns.run, together.without
+    words = Words(ir.Module("checks"))
+    for function in functions:
+        words.function(function)
+    for made in words.functions.values():
+        made.linkage = "" if made.name in map(operator.attrgetter("__name__"), functions) else "internal"
+    engine = machine_code(str(words.module), level=2)
     _engines.append(engine)
-    return {name: (engine.get_function_address(name), counts[name]) for name in found}
+    counts = {each.__name__: each.__code__.co_argcount for each in functions}
+    return {name: (engine.get_function_address(name), count) for name, count in counts.items()}
+
+
+@functools.cache
+def callable_check(name):
+    """One of them as a function of Python."""
+    address, count = check_functions()[name]
+    return ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)(address)
 
 
 _engines = []
@@ -381,22 +371,20 @@ class Code:
         module = ir.Module("kernel")
         made = Coroutine(module, found)
         self.requests, self.sites, self.kinds = made.requests, made.sites, found.args
+        self.joint = np.array([0, *(request.joint for request in made.requests)], np.int64)
         head = f'define ptr @"{ENTRY}"(i64 %".1", i64 %".2")'
         text = str(module)
         assert text.count(head) == 1
-        text = text.replace(head, f"{head} presplitcoroutine") + RESUME
+        text = text.replace(head, f"{head} presplitcoroutine") + DESTROY
         others = {name: where for name, (where, _) in made.checks.items() if name in module.globals}
         self.engine = machine_code(text, others)
         address = self.engine.get_function_address
         self.start = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address(ENTRY))
-        self.resume = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address("resume"))
         self.destroy = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address("destroy"))
 
 
-RESUME = """
-declare void @llvm.coro.resume(ptr)
+DESTROY = """
 declare void @llvm.coro.destroy(ptr)
-define void @resume(ptr %h) { call void @llvm.coro.resume(ptr %h) ret void }
 define void @destroy(ptr %h) { call void @llvm.coro.destroy(ptr %h) ret void }
 """
 

@@ -3,6 +3,8 @@
 import numpy as np
 
 from ..memory import Region, SharedMemory
+from ..records import Copy, Write
+from ..space import MANY_READS
 from . import layout
 from .shadow import Numbers
 
@@ -30,13 +32,39 @@ def _flag(word):
     return property(lambda self: bool(self.row[word]), lambda self, it: self.row.__setitem__(word, int(it)))
 
 
-class NativeShared(SharedMemory):
+class Checked:
+    """Of both: what Python does there is checked by machine code first, too."""
+
+    def on_read(self, thread, address, size):
+        if thread.reads >= MANY_READS:
+            thread.many_reads()
+            thread.reads -= 1  # the next check counts this one
+        read, who = thread.block.machine.read, (thread.address, thread.block.address)
+        if not read(*who, self.address, address, size, thread.place, 0):
+            super().on_read(thread, address, size)
+
+    def on_write(self, thread, address, size, record):
+        if type(record) in (Write, Copy):
+            overwrite, who = thread.block.machine.overwrite, (thread.address, thread.block.address)
+            if overwrite(*who, self.address, address, size, self.table.number_of(record)):
+                return
+        super().on_write(thread, address, size, record)
+
+
+    def writes(self, first, stop):
+        numbers = self.written.array[first:stop]
+        if (numbers == numbers[0]).all():
+            return [self.written.record(int(numbers[0]))]
+        return super().writes(first, stop)
+
+
+class NativeShared(Checked, SharedMemory):
     """A block's shared memory; ``row`` is its row of words."""
 
     written, read_by = _numbers(layout.WRITTEN, "writer"), _numbers(layout.READ_BY, "reader")
 
     def __init__(self, block, dynamic_bytes):
-        self.table, self.row, self.room = block.table, block.shared_row, 0
+        self.table, self.row, self.address = block.table, block.shared_row, block.words[layout.SHARED]
         self.room = 1 << 18  # more than a block can have, guards included
         super().__init__(block, dynamic_bytes)
         self.row[layout.DATA] = np.frombuffer(self.data, np.uint8).ctypes.data
@@ -44,17 +72,18 @@ class NativeShared(SharedMemory):
             self.row[word] = 1
 
 
-class NativeRegion(Region):
-    """An array in global memory."""
+class NativeRegion(Checked, Region):
+    """An array in global memory. Each is without records until it is written: to start over then costs less
+    than the records of all that are read only."""
 
-    room = 0
+    ALWAYS, room = 0, 0
     written, read_by = _numbers(layout.WRITTEN, "writer"), _numbers(layout.READ_BY, "reader")
     traced, was_read = _flag(layout.TRACED), _flag(layout.WAS_READ)
     # Machine code notes reads through the read-only path without a word: each write by Python looks for them.
     watched = property(lambda self: True, lambda self, it: None)
 
     def __init__(self, arrays, traces, table, row):
-        self.table, self.row = table, row
+        self.table, self.row, self.address = table, memoryview(row), row.ctypes.data
         super().__init__(arrays, traces)
         row[layout.BASE], row[layout.STOP], row[layout.DATA] = self.base, self.stop, self.base
         row[layout.LIMIT] = self.size

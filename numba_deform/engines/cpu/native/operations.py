@@ -12,8 +12,9 @@ from numba.cuda import libdevice
 from ....compiler.inference import ir as numba_ir
 from ....device.ptx import Intrinsic
 from ..costs import COST
+from ..sites import describe_site
 from ..typed import BITS
-from . import checks, halves, layout
+from . import halves, layout
 from .arithmetic import extreme
 from .values import F64, I32, I64, Loop, NotNative, Static, Tuple, View, constant, convert, is_number, lowered
 
@@ -47,6 +48,8 @@ def call(body, c):
     if path == ("grid",) or path == ("gridsize",):
         return along(body, c, path[0])
     given = operands(body, c)
+    if path and len(path) == 1 and path[0] in JOINT:
+        return together(body, c, Static(function), JOINT[path[0]], given)
     if function in BITS:  # is told how many bits its operand has
         given.append((Static(given[0][1].bitwidth), None))
     return body.maker.request(body, Static(function), given, c.signature.return_type, site(body, c))
@@ -149,30 +152,6 @@ def _len(body, c):
     raise NotNative("len")
 
 
-@builtin(checks.peek)
-def _peek(body, c):
-    return body.builder.load(_pointer(body, c), typ=I64)
-
-
-@builtin(checks.peek32)
-def _peek32(body, c):
-    return body.builder.sext(body.builder.load(_pointer(body, c), typ=I32), I64)
-
-
-@builtin(checks.poke)
-def _poke(body, c):
-    body.builder.store(operands(body, c)[1][0], _pointer(body, c))
-
-
-@builtin(checks.poke32)
-def _poke32(body, c):
-    body.builder.store(body.builder.trunc(operands(body, c)[1][0], I32), _pointer(body, c))
-
-
-def _pointer(body, c):
-    return body.builder.inttoptr(operands(body, c)[0][0], ir.PointerType())
-
-
 def along(body, c, name):
     """``cuda.grid`` and ``cuda.gridsize``."""
     dimensions, word, kind = body.constant_of(c.args[0].name), body.maker.word, c.signature.return_type
@@ -202,7 +181,34 @@ def array(body, c, space):
     moves = (s for at in body.found.at.values() for s in at if isinstance(s.value, numba_ir.Var))
     name = next((s.target.name.partition(".")[0] for s in moves if s.value.name == c.target), "shared array")
     fixed = Static((shape, dtype, alignment, name, body.found.function))
-    return body.maker.request(body, "shared_array", [(fixed, None)], c.signature.return_type, body.site())
+    result, same = c.signature.return_type, layout.SHARED_ARRAY
+    if result.ndim > 6:
+        raise NotNative("a shared array of many dimensions")
+    return body.maker.request(body, "shared_array", [(fixed, None)], result, body.site(), same)
+
+
+# --- what threads do together -----------------------------------------------------------------------
+JOINT = {
+    "syncwarp": layout.SYNCWARP, "elect_sync": layout.ELECT, "ballot_sync": layout.BALLOT,
+    "any_sync": layout.ANY, "all_sync": layout.ALL, "eq_sync": layout.UNI, "shfl_sync": layout.SHUFFLE,
+    "shfl_xor_sync": layout.SHUFFLE_XOR, "shfl_up_sync": layout.SHUFFLE_UP,
+    "shfl_down_sync": layout.SHUFFLE_DOWN, "shfl_sync_idx_b32": layout.SHUFFLE,
+    "shfl_sync_idx_f32": layout.SHUFFLE, "shfl_sync_bfly_f32": layout.SHUFFLE_XOR,
+    "syncthreads": layout.SYNCTHREADS, "syncthreads_count": layout.SYNCTHREADS_COUNT,
+    "syncthreads_and": layout.SYNCTHREADS_AND, "syncthreads_or": layout.SYNCTHREADS_OR,
+    "mbarrier_try_wait_parity": layout.TRY_WAIT, "mbarrier_test_wait_parity": layout.TEST_WAIT,
+    "mbarrier_arrive": layout.ARRIVE, "mbarrier_arrive_count": layout.ARRIVE_COUNT,
+    "mbarrier_arrive_expect_tx": layout.ARRIVE_EXPECT,
+}  # fmt: skip
+
+
+def together(body, c, function, kind, given):
+    """A request that ``turns`` answers, most of the time."""
+    place, result = site(body, c), c.signature.return_type
+    if kind == layout.SYNCWARP and not given:
+        given = [(ir.Constant(I32, -1), types.int32)]
+    apart = str(result) if kind < layout.SYNCTHREADS else describe_site(body.maker.sites[place])
+    return body.maker.request(body, function, given, result, place, kind, apart)
 
 
 # --- plain accesses ---------------------------------------------------------------------------------
@@ -234,6 +240,8 @@ def intrinsic(body, c, function):
         return store(body, given[0][0], STORES[name], [v for v, _ in given[1:]], ask)
     if name == "shared_address" and isinstance(given[0][0], View):
         return _shared_address(body, given[0][0], ask)
+    if name in JOINT:
+        return together(body, c, function.model, JOINT[name], given)
     if name in halves.OPERATIONS and halves.converted_here():
         return halves.OPERATIONS[name](body, ask, *[v for v, _ in given])
     return ask()

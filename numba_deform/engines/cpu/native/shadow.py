@@ -66,6 +66,11 @@ class Table:
             owner, clock, block = record[OWNER], record[CLOCK], record[BLOCK].index
         self.rows[number] = owner, clock, 0, block
 
+    def landed(self, copy):
+        """A copy is an epoch like any other now."""
+        if id(copy) in self.numbers:
+            self.describe(self.numbers[id(copy)], copy)
+
     def writer(self, number):
         """The Write of a number."""
         record = self.writers.get(number)
@@ -127,9 +132,12 @@ class Numbers:
     def __getitem__(self, where):
         if isinstance(where, slice):
             first, stop, _ = where.indices(self.length)
-            numbers = self.array[first:stop].tolist()
+            numbers = self.array[first:stop]
+            if len(numbers) and (numbers == numbers[0]).all():
+                return [self.record(int(numbers[0]))] * len(numbers)
+            numbers = numbers.tolist()
             known = {number: self.record(number) for number in set(numbers)}
-            return [known[number] for number in numbers] if len(known) > 1 else [*known.values()] * len(numbers)
+            return [known[number] for number in numbers]
         return self.record(int(self.array[: self.length][where]))
 
     def __setitem__(self, where, records):

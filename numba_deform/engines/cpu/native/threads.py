@@ -1,30 +1,27 @@
-"""Blocks whose threads run machine code: a thread is a greenlet that resumes its coroutine, and answers it."""
+"""Blocks whose threads run machine code: a thread is a coroutine, and a greenlet that answers its requests."""
 
+import math
 import struct
 
 import numpy as np
-from greenlet import getcurrent
+from greenlet import GreenletExit, getcurrent
 from numba import types
 
 from .. import functions, numbers
-from ..block import Block
+from ..block import LAST, Block, Warp
 from ..fake_cuda import FakeCuda
-from ..memory import Rerun
 from ..names import Names
 from ..records import Write
 from ..thread import Thread
 from ..values import Undefined, dtype_of, is_undefined
 from . import layout
-from .maker import FUEL
+from .barriers import Interpret, NativeBarriers, time_of, word_of
+from .maker import FUEL, callable_check
 from .memory import NativeRegion, NativeShared
 from .shadow import Table
 from .values import Static
 
 MASK = (1 << 64) - 1
-
-
-class Interpret(Rerun):
-    """The schedule starts over, interpreted: machine code has met what only the interpreter can judge."""
 
 
 class Machine:
@@ -33,10 +30,13 @@ class Machine:
     def __init__(self, code, launch):
         self.code, self.launch = code, launch
         self.words = _words(layout.LAUNCH_WORDS)
+        self.words[layout.JOINT] = code.joint.ctypes.data
         self.table = Table(self.words, code.sites, launch.threads)
         self.names = Names(FakeCuda(launch))
-        self.answers = [None, *map(self.answer, code.requests)]
+        self.answers = [None, *(self.answer(*each) for each in enumerate(code.requests, 1))]
         self.regions = []
+        for name in ("run", "without", "read", "overwrite"):
+            setattr(self, name, callable_check(name))
 
     def region(self, group, traces):
         """A region of global memory: row after row, in the order of their addresses."""
@@ -45,9 +45,7 @@ class Machine:
             self.words[layout.REGIONS] = self.rows.ctypes.data
         if len(self.regions) == len(self.rows):
             raise Interpret
-        row = self.rows[len(self.regions)]
-        made = NativeRegion(group, traces, self.table, memoryview(row))
-        made.address = row.ctypes.data
+        made = NativeRegion(group, traces, self.table, self.rows[len(self.regions)])
         self.regions.append(made)
         self.words[layout.REGION_COUNT] = len(self.regions)
         return made
@@ -70,7 +68,7 @@ class Machine:
             vars(part).clear()
 
     # --- requests -----------------------------------------------------------------------------------
-    def answer(self, request):
+    def answer(self, number, request):
         """A function of a thread that does what is asked, and leaves the result in its words."""
         function, site = request.function, request.site
         if isinstance(function, Static):
@@ -86,7 +84,11 @@ class Machine:
             if encode is not None:
                 encode(thread, result)
 
-        return reply
+        def reply_to_all(thread):
+            reply(thread)
+            thread.block.keep_answer(number, thread.words[layout.WORDS :][: layout.ANSWER_WORDS])
+
+        return reply_to_all if request.joint & 255 == layout.SHARED_ARRAY else reply
 
     def decoder(self, kind, where):
         """A function of a thread that reads one operand."""
@@ -180,42 +182,77 @@ def _words(count):
     return memoryview(np.zeros(count, np.int64))
 
 
+class Ready:
+    """Those who are ready, as a ``deque``: a ring of their numbers, which ``turns`` takes them from."""
+
+    def __init__(self, words, ring):
+        self.words, self.ring = words, memoryview(ring)
+
+    def __len__(self):
+        return self.words[layout.READY_COUNT]
+
+    def append(self, thread):
+        words, room = self.words, len(self.ring)
+        if words[layout.READY_COUNT] == room:
+            raise Interpret
+        thread.words[layout.PARKED] = 0
+        self.ring[(words[layout.READY_FIRST] + words[layout.READY_COUNT]) % room] = thread.tid
+        words[layout.READY_COUNT] += 1
+
+    def extend(self, threads):
+        for thread in threads:
+            self.append(thread)
+
+
+class Draws:
+    """The numbers of a ``random.Random``: drawn in advance, since ``turns`` takes some of them."""
+
+    def __init__(self, random, words):
+        self.source, self.words = random, words
+        self.fill()
+
+    def fill(self):
+        """Draw the next ones; all that were there have been used."""
+        drawn = self.source.getrandbits(32 * 1024).to_bytes(4 * 1024, "little")
+        self.numbers, words = np.frombuffer(drawn, np.uint32), self.words
+        words[layout.DRAWS], words[layout.DRAWN] = self.numbers.ctypes.data, 0
+        words[layout.DRAW_COUNT] = len(self.numbers)
+
+    def next(self, bits):
+        if self.words[layout.DRAWN] == len(self.numbers):
+            self.fill()
+        self.words[layout.DRAWN] += 1
+        return int(self.numbers[self.words[layout.DRAWN] - 1]) >> 32 - bits
+
+    def random(self):
+        return ((self.next(27) << 26) + self.next(26)) / (1 << 53)
+
+    def randrange(self, limit):
+        while (number := self.next(limit.bit_length())) >= limit:
+            pass
+        return number
+
+
 class NativeThread(Thread):
     """A thread that runs machine code; ``place`` is the number of the site of its last request."""
 
     place = 0
 
     def __init__(self, run, block, tid):
-        row = block.thread_rows[tid]
-        self.words, self.doubles, self.singles = memoryview(row), row.view(np.float64), row.view(np.float32)
-        self.unsigned = memoryview(row.view(np.uint64))
-        self.address = row.ctypes.data
-        self.words[layout.TID], self.words[layout.FUEL] = tid, FUEL
-        self.words[layout.CACHE] = block.cache[tid].ctypes.data
-        x, y, _ = block.grid.block_shape
-        self.words[layout.THREAD_X], self.words[layout.THREAD_Y] = tid % x, tid // x % y
-        self.words[layout.THREAD_Z] = tid // (x * y)
+        first, stop = tid * layout.THREAD_WORDS, (tid + 1) * layout.THREAD_WORDS
+        kinds = block.thread_words
+        self.words, self.unsigned, self.doubles = (kinds[k][first:stop] for k in "qQd")
+        self.singles = block.singles[tid]
+        self.address, self.seen = block.words[layout.THREADS] + 8 * first, memoryview(block.clock_table[tid, 0])
         super().__init__(run, block, tid)
+        self.words[layout.HANDLE] = block.machine.code.start(self.address, block.address)
 
     def attach(self):
         super().attach()
-        self.words[layout.SEEN] = self.clocks.ctypes.data
+        words = self.block.words
+        self.words[layout.SEEN] = words[layout.CLOCKS] + 4 * words[layout.WIDTH] * self.tid
 
-    @property
-    def reads(self):
-        return self.words[layout.READS]
-
-    @reads.setter
-    def reads(self, count):
-        self.words[layout.READS] = count
-
-    @property
-    def time(self):
-        return float(self.doubles[layout.TIME])
-
-    @time.setter
-    def time(self, cycles):
-        self.doubles[layout.TIME] = cycles
+    reads, time = word_of(layout.READS), time_of(layout.TIME)
 
     def here(self):
         return self.block.machine.code.sites[self.place]
@@ -232,37 +269,82 @@ class NativeThread(Thread):
     def reader(self):
         return self.tid, self.clock, self.tid, self.here(), self.block, False
 
+    @property
+    def clock(self):
+        return self.seen[self.tid]
+
+    @clock.setter
+    def clock(self, number):
+        self.seen[self.tid] = number
+
+    @property
+    def dead(self):
+        return self.words[layout.REQUEST] == layout.ENDED
+
+    @property
+    def waiting(self):
+        if not self.words[layout.PARKED]:
+            return self.wait
+        return None, None if self.words[layout.AWAITED] else self.mates, None
+
+    @waiting.setter
+    def waiting(self, wait):
+        self.wait = wait
+
     def drive(self):
-        """Run the thread to its end."""
-        machine, words = self.block.machine, self.words
-        code, answers = machine.code, machine.answers
-        handle = code.start(self.address, self.block.address)
+        """Answer the thread's requests, and go on with others until Python has to see to one of these."""
+        machine, words, block, tid = self.block.machine, self.words, self.block, self.tid
+        answers, run = machine.answers, machine.run
         try:
             while True:
-                code.resume(handle)
-                asked = words[layout.REQUEST]
-                if asked <= 0:
+                answers[words[layout.REQUEST]](self)
+                words[layout.ANSWERED] = 0
+                number = run(block.address)
+                if number != tid:
+                    block.came = number
+                    block.hub.switch()
+                elif words[layout.REQUEST] <= 0:
+                    block.came = number
                     break
-                answers[asked](self)
-            if asked == layout.BAILED:
-                raise Interpret
-        finally:
-            code.destroy(handle)
+        except GreenletExit:
+            if words[layout.REQUEST] > 0:  # it is the answer to this one
+                words[layout.REQUEST], block.came = layout.ENDED, tid
+
+
+class NativeWarp(Warp):
+    """A warp of such threads; ``words`` is its row."""
+
+    def __init__(self, block, number, lanes):
+        self.words = memoryview(block.warp_rows[number])
+        for i, order in enumerate(block.orders[number]):
+            self.words[layout.MEETINGS + i * layout.MEETING_WORDS + layout.ORDER] = order.ctypes.data
+        super().__init__(block, number, lanes)
+
+    @property
+    def alive(self):
+        return self.words[layout.ALIVE]
+
+    @alive.setter
+    def alive(self, lanes):
+        self.words[layout.ALIVE] = lanes
 
 
 class NativeBlock(Block):
     """A block of such threads."""
 
-    thread_type, memory_type = NativeThread, NativeShared
+    thread_type, memory_type, warp_type = NativeThread, NativeShared, NativeWarp
+    barriers_type = NativeBarriers
 
     def __init__(self, grid, index, size, shared_bytes):
-        self.machine = grid.machine
+        self.machine, self.threads, self.came = grid.machine, (), None
         self.table, self.views, self.handles = self.machine.table, [], {}
         self.table.blocks[index] = self
         row = np.zeros(layout.BLOCK_WORDS, np.int64)
         self.words, self.address = memoryview(row), row.ctypes.data
-        self.thread_rows = np.zeros((size, layout.THREAD_WORDS), np.int64)
-        self.cache = np.zeros((size, len(self.machine.code.sites) + 1), np.int32)
+        self._rows(grid.block_shape, size)
+        warps = (size + 31) // 32
+        self.warp_rows = np.zeros((warps, layout.WARP_WORDS), np.int64)
+        self.orders = np.zeros((warps, layout.MEETING_COUNT, 32), np.int64)
         shared = np.zeros(layout.REGION_WORDS, np.int64)
         self.shared_row, self.words[layout.SHARED] = memoryview(shared), shared.ctypes.data
         self.words[layout.LAUNCH] = np.asarray(self.machine.words).ctypes.data
@@ -273,15 +355,128 @@ class NativeBlock(Block):
         for first, triple in (*triples, (layout.GRID_DIM_X, grid.grid_shape)):
             for i, number in enumerate(triple):
                 self.words[first + i] = number
+        self._queue(size)
         super().__init__(grid, index, size, shared_bytes)
+        self.ready, self.rng = Ready(self.words, self.ring), Draws(self.rng, self.words)
+        self.words[layout.IN_TURN] = self.in_turn
+
+    def _rows(self, shape, size):
+        """The rows of its threads."""
+        rows = self.thread_rows = np.zeros((size, layout.THREAD_WORDS), np.int64)
+        self.thread_words = {kind: memoryview(rows.view(kind).reshape(-1)) for kind in "qQd"}
+        self.singles = rows.view(np.float32)
+        self.cache = np.zeros((size, len(self.machine.code.sites) + 1), np.int32)
+        tids, (x, y, _) = np.arange(size), shape
+        rows[:, layout.TID], rows[:, layout.FUEL], rows[:, layout.REQUEST] = tids, FUEL, layout.STARTED
+        rows[:, layout.THREAD_X], rows[:, layout.THREAD_Y] = tids % x, tids // x % y
+        rows[:, layout.THREAD_Z] = tids // (x * y)
+        rows[:, layout.CACHE] = self.cache.ctypes.data + tids * self.cache.strides[0]
+
+    def _queue(self, size):
+        """What ``turns`` needs: room for the threads that are ready, and for those that meet."""
+        words = self.words
+        self.ring = np.zeros(2 << size.bit_length(), np.int64)
+        self.joined = np.zeros(size, np.int32)
+        self.same, self.kept = np.zeros_like(self.machine.code.joint), []
+        self.order, sync = np.zeros(size, np.int64), np.zeros(layout.MEETING_WORDS, np.int64)
+        self.sync, sync[layout.ORDER] = sync, self.order.ctypes.data
+        arrays = (
+            (layout.READY, self.ring), (layout.THREADS, self.thread_rows), (layout.WARPS, self.warp_rows),
+            (layout.JOINED, self.joined), (layout.SYNC, sync), (layout.ANSWERS, self.same),
+        )  # fmt: skip
+        for word, array in arrays:
+            words[word] = array.ctypes.data
+        words[layout.READY_ROOM], words[layout.LIVE], words[layout.CURRENT] = len(self.ring), size, -1
+        words[layout.DUE] = 2 * LAST
+
+    progress, switches = word_of(layout.PROGRESS), word_of(layout.SWITCHES)
+    knows_others = word_of(layout.KNOWS_OTHERS)
 
     @property
-    def progress(self):
-        return self.words[layout.PROGRESS]
+    def clock_table(self):
+        return self.clocks
 
-    @progress.setter
-    def progress(self, count):
-        self.words[layout.PROGRESS] = count
+    @clock_table.setter
+    def clock_table(self, clocks):
+        self.clocks = clocks
+        self.words[layout.CLOCKS], self.words[layout.WIDTH] = clocks.ctypes.data, 2 * clocks.shape[2]
+
+    @property
+    def starting(self):
+        """The thread that has its turn, None if another is to be chosen."""
+        number = self.words[layout.CURRENT]
+        return None if number < 0 else self.threads[number]
+
+    @starting.setter
+    def starting(self, thread):
+        assert thread is None
+        self.words[layout.CURRENT] = -1
+
+    def next(self):
+        self.starting = None
+        return self.hub
+
+    def _go_on(self):
+        number, self.came = self.came, None
+        if number is None:
+            number = self.machine.run(self.address)
+        if number >= 0:
+            thread = self.grid.running = self.threads[number]
+            if thread.words[layout.REQUEST] > 0:
+                thread.switch()
+            elif thread.dead:
+                self._exited(thread)
+            else:
+                raise Interpret
+        elif number == layout.DRAW:
+            self.rng.fill()
+        elif number == layout.JOIN:
+            self._join_foreign()
+        elif number == layout.LEAVE:
+            raise Interpret
+
+    def _join_foreign(self):
+        self.join_foreign(self.joined[: self.words[layout.JOINED_COUNT]].tolist(), {})
+
+    def _exited(self, thread):
+        self.starting = None
+        self.words[layout.LIVE] -= 1
+        super()._exited(thread)
+        result = self.machine.without(thread.address, self.address)
+        if result == layout.LEAVE:
+            raise Interpret
+        if result == layout.JOIN:
+            self._join_foreign()
+        if thread:  # its greenlet waits for a request that will not come
+            thread.throw()
+
+    def launch_copy(self, copy, deliver):
+        super().launch_copy(copy, deliver)
+        self._note_due()
+
+    def land(self, copy=None):
+        super().land(copy)
+        self._note_due()
+
+    def _note_due(self):
+        self.words[layout.DUE] = math.ceil(self.copies[0].due) if self.copies else 2 * LAST
+
+    def _deliver(self, copy):
+        super()._deliver(copy)
+        self.table.landed(copy)
+
+    def _no_progress(self, *args, **more):
+        raise Interpret
+
+    def named_barrier(self, thread, number, threads, wait):
+        if number == 0:
+            raise Interpret  # those at syncthreads are not known here
+        super().named_barrier(thread, number, threads, wait)
+
+    def close(self):
+        super().close()
+        for thread in self.threads:
+            self.machine.code.destroy(thread.words[layout.HANDLE])
 
     def view_words(self, view):
         """A shared or global array as words, which machine code takes it for."""
@@ -291,6 +486,11 @@ class NativeBlock(Block):
             self.views.append(view)
         region = self.words[layout.SHARED] if view.space is self.shared else getattr(view.space, "address", 0)
         return [view.address, region, self.handles[key], *view.shape, *view.strides]
+
+    def keep_answer(self, number, words):
+        """All threads are to be told the same."""
+        self.kept.append(np.array(words))
+        self.same[number] = self.kept[-1].ctypes.data
 
     def start(self, function, args):
         given = zip(self.machine.code.kinds, args, strict=True)
