@@ -35,7 +35,7 @@ lock = _part("compiler_lock").global_compiler_lock
 NUMBA_CUDA = "numba_cuda" in Path(compiler.__file__).parts
 FILE = "<numbered>"
 KEPT = 8192  # functions whose types are kept
-WHOLE = 128  # functions of which all is kept though they have a form: those of a few kernels
+WHOLE = 256  # functions of which all is kept though they have a form: those of a few kernels
 PLACE = ("lineno", "end_lineno", "col_offset", "end_col_offset")
 FIRST = 1_000  # the number of a function's first node
 # The passes that a function without closures of its own and without literal_unroll needs.

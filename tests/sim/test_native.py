@@ -1,17 +1,18 @@
 """A kernel's machine code: numbers bit for bit, the records that it shares with Python, and when it runs."""
 
 import re
+from collections import Counter
 
 import expressions
 import numpy as np
 import pytest
 from helpers import device, run
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, int64, uint32, uint64
 
 from numba_deform.compiler import i32, kernel, u64
 from numba_deform.device import float32 as float32s
 from numba_deform.device import half2, integer
-from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     global_address,
     global_at,
@@ -29,7 +30,7 @@ from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, engine
-from numba_deform.engines.cpu.native import halves, shadow
+from numba_deform.engines.cpu.native import body, halves, shadow
 
 THREADS = 64
 NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter
@@ -252,6 +253,111 @@ def test_copies_and_plain_accesses_share_the_records():
     told, ended = alike(through, data, np.zeros(64, np.int64), 1, block=64)
     assert ended, told
     assert issubclass(alike(through, data, np.zeros(64, np.int64), 0, block=64)[0][0], SimFault)
+
+
+# --- device functions -----------------------------------------------------------------------------
+@device
+def mixed(x, y):
+    """Arithmetic alone: an LLVM function."""
+    return x * 3 - y, float32(x) / float32(2)
+
+
+@device
+def pick(divisor, values, i):
+    """May leave the kernel to the interpreter."""
+    values[i % 4] += 7 // divisor
+    return values[i % 4]
+
+
+@device
+def neighbour(tile, t, by):
+    """Reads what another thread has written: a part of the coroutine."""
+    return tile[(t + by) % THREADS]
+
+
+@device
+def both(tile, t, by):
+    left, right = neighbour(tile, t, by), neighbour(tile, t, by + 1)
+    return mixed(left, right)[0] + mixed(neighbour(tile, t, 5), right)[0] - left
+
+
+@cuda.jit(device=True, inline="always")
+def two_words(seed):
+    """An array of each call's own."""
+    words = cuda.local.array(2, int32)
+    words[0], words[1] = seed, seed + 1
+    return words
+
+
+def calling(out, divisors, waits):
+    tile, t = cuda.shared.array(THREADS, int32), int64(cuda.threadIdx.x)
+    values, total = cuda.local.array(4, int32), 0
+    for i in range(4):
+        values[i] = i
+    for r in range(3):
+        tile[t] = t * r
+        if waits:
+            cuda.syncthreads()
+        before = 2 * r  # lives on behind the calls
+        total += both(tile, t, r) - neighbour(tile, t, before) * both(tile, r, t)
+        total += before + pick(divisors[r], values, r)
+        cuda.syncthreads()
+    one, other = two_words(t), two_words(total)
+    one[1] += 5
+    out[t] = total + one[0] + one[1] * other[1]
+
+
+@pytest.mark.parametrize("seed", (0, 3))
+def test_functions_called_from_several_places(seed):
+    assert alike(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS, seed=seed)[1]
+
+
+@pytest.mark.parametrize("divisors, waits, line", [
+    ((1, 2, 3), 0, "return tile[(t + by) % THREADS]"), ((1, 0, 3), 1, "values[i % 4] += 7 // divisor"),
+])  # fmt: skip
+def test_faults_inside_of_functions(divisors, waits, line):
+    """A race in one that is part of the coroutine, a division by zero in one that is an LLVM function."""
+    told, ended = alike(calling, np.zeros(THREADS, np.int64), np.array(divisors), waits, block=THREADS)
+    assert not ended and issubclass(told[0], SimFault) and line in told[2]
+
+
+def test_a_fault_in_the_library_is_one_of_the_line_that_calls_it():
+    def waits_twice(out, late):
+        bars = cuda.shared.array(2, uint64)
+        bar, t = shared_address(bars), cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(bar, 32)
+            mbarrier_init(bar + 8, 32)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        mbarrier_arrive(bar)
+        mbarrier_wait(bar, 0)  # this one is fine
+        if t or not late:
+            mbarrier_arrive(bar + 8)
+        mbarrier_wait(bar + 8, 0)  # this one is not
+        out[t] = 1
+
+    assert alike(waits_twice, np.zeros(32, np.int64), 0)[1]
+    told, ended = alike(waits_twice, np.zeros(32, np.int64), 1)
+    assert not ended and "# this one is not" in told[2]
+
+
+def test_functions_are_written_once(monkeypatch):
+    """Calls of a function share its code, but for one that makes an array of its own."""
+    written = Counter()
+    before = body.Body.__init__
+
+    def count(self, maker, found, *args):
+        written[found.function.__name__] += 1
+        before(self, maker, found, *args)
+
+    monkeypatch.setattr(body.Body, "__init__", count)
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+    monkeypatch.setattr(engine, "CODES", {})
+    assert run(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS, compiled=True).compiled
+    assert written["neighbour"] == written["both"] == 2  # tried as an LLVM function first
+    assert written["mixed"] == written["pick"] == 1
+    assert written["two_words"] == 2  # for each call
 
 
 # --- when it runs ---------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from llvmlite import ir
 from numba import types
 
 from ....compiler import inference
-from ..names import PATHS
 from . import checks, layout
 from .body import Body, Forgotten
+from .calls import Callers, Plain
 from .values import (
     I1,
     I8,
@@ -68,59 +68,16 @@ class Request:
     site: int
 
 
-class Plain:
-    """A function of its own: one of ``checks``."""
-
-    def __init__(self, module, name, found, others=()):
-        kinds = [lowered(k) for k in found.args]
-        result = ir.VoidType() if found.return_type == types.none else lowered(found.return_type)
-        self.module, self.others, self.checks = module, others, {}
-        self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
-        self.entry = self.function.append_basic_block("entry")
-        self.builder = ir.IRBuilder(self.function.append_basic_block("start"))
-        value = Body(self, found, list(self.function.args)).lower()
-        self.builder.ret_void() if value is None else self.builder.ret(value)
-        self.builder.position_at_end(self.entry)
-        self.builder.branch(self.function.basic_blocks[1])
-
-    def slot(self, kind, count=1):
-        """Memory for a variable, or for the elements of an array."""
-        with self.builder.goto_block(self.entry):
-            return self.builder.alloca(kind, count)
-
-    def declared(self, name, result, kinds):
-        """A function that LLVM knows."""
-        if name not in self.module.globals:
-            ir.Function(self.module, ir.FunctionType(result, kinds), name)
-        return self.module.globals[name]
-
-    def path(self, function):
-        return PATHS.get(id(function))
-
-    def site(self, found, line, used):
-        return 0
-
-    def back(self):
-        pass
-
-    def leave_if(self, condition):
-        raise NotNative("a check that may leave")
-
-
-class Coroutine(Plain):
+class Coroutine(Callers):
     """A kernel's thread."""
 
     def __init__(self, module, found):
-        self.module, self.requests, self.sites, self.numbers, self.rows = module, [], [], {}, {}
-        self.checks = check_functions()
-        self.function = ir.Function(module, ir.FunctionType(POINTER, [I64, I64]), ENTRY)
-        self.entry, self.leaving, self.last, self.suspended, self.cleanup = map(
-            self.function.append_basic_block, ("entry", "leaving", "last", "suspended", "cleanup")
+        super().__init__()
+        self.requests, self.sites, self.numbers, self.checks = [], [], {}, check_functions()
+        self.leaving, self.last, self.suspended, self.cleanup, start = self.begin(
+            module, ENTRY, POINTER, [I64, I64], "leaving", "last", "suspended", "cleanup", "start"
         )
-        self.builder = ir.IRBuilder(self.entry)
-        for name, argument in zip(("thread", "block"), self.function.args, strict=True):
-            self.rows[name] = self.builder.inttoptr(argument, POINTER), argument
-        start = self.function.append_basic_block("start")
+        self.take_rows()
         self.builder.position_at_end(start)
         self._begin()
         self.suspend()
@@ -175,16 +132,8 @@ class Coroutine(Plain):
         builder.ret(self.handle)
 
     # --- what it shares with Python -----------------------------------------------------------------
-    def word(self, row, number, kind):
-        """A word of the thread's or the block's row, as an integer of type ``kind``."""
-        value = self.builder.load(self._word(row, number), typ=I64)
-        return value if kind == I64 else self.builder.trunc(value, kind)
-
     def set_word(self, number, value):
         self.builder.store(value, self._word("thread", number))
-
-    def _word(self, row, number):
-        return self.builder.gep(self.rows[row][0], [ir.Constant(I64, number)], source_etype=I64)
 
     def spend(self, cycles):
         """Virtual time goes by."""
@@ -287,11 +236,6 @@ class Coroutine(Plain):
                 phi.add_incoming(value, block)
             phis.append(phi)
         return rebuilt(values[0], iter(phis))
-
-    def leave_if(self, condition):
-        following = self.function.append_basic_block("stays")
-        self.builder.cbranch(condition, self.leaving, following)
-        self.builder.position_at_end(following)
 
     def back(self):
         """A turn of a loop is over."""
