@@ -9,7 +9,7 @@ import pytest
 from helpers import device, run
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from numba_deform.compiler import i32, kernel, u64
+from numba_deform.compiler import i32, inference, kernel, u64
 from numba_deform.device import float32 as float32s
 from numba_deform.device import half2, integer
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
@@ -340,6 +340,15 @@ def test_a_fault_in_the_library_is_one_of_the_line_that_calls_it():
     assert alike(waits_twice, np.zeros(32, np.int64), 0)[1]
     told, ended = alike(waits_twice, np.zeros(32, np.int64), 1)
     assert not ended and "# this one is not" in told[2]
+
+
+def test_functions_of_which_most_is_forgotten(monkeypatch):
+    """What inference no longer keeps of them is inferred again."""
+    monkeypatch.setattr(inference, "WHOLE", 1)
+    monkeypatch.setattr(inference, "_known", {})
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+    monkeypatch.setattr(engine, "CODES", {})
+    assert alike(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS)[1]
 
 
 def test_functions_are_written_once(monkeypatch):

@@ -44,17 +44,12 @@ INDICES = {
 LARGE = 3000  # basic blocks: with more, as window has, LLVM takes longer than the interpreter
 
 
-class Forgotten(Exception):
-    """What was inferred of a function is not kept any more."""
-
-
 class Body:
     """The statements of one function, whose ``args`` are values; ``maker`` has the builder and all that the
     functions of a kernel share. ``place`` is the call site that its library functions stand for."""
 
     def __init__(self, maker, found, args, place=None):
-        if found.ir is None:
-            raise Forgotten
+        found.recall()
         if len(maker.function.basic_blocks) > LARGE:
             raise NotNative("a kernel so large that LLVM would take longer than the interpreter")
         if found.source is None:

@@ -150,13 +150,10 @@ class Function(Writer):
             raise NotNative("a function that is part of the coroutine")
         return function.call(self, args)
 
-    def site(self, found, line, used):
-        return 0
-
     def _refuse(self, *args, **more):
         raise NotNative("asks Python")
 
-    request = check = back = either = _refuse
+    request = check = back = either = site = _refuse
 
 
 class Routine:

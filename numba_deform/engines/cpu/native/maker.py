@@ -15,7 +15,7 @@ from numba import types
 
 from ....compiler import inference
 from . import checks, layout
-from .body import Body, Forgotten
+from .body import Body
 from .calls import Callers, Plain
 from .values import (
     I1,
@@ -352,7 +352,7 @@ def compiled(function, kinds, key):
         if len(CODES) >= KEPT:
             del CODES[next(iter(CODES))]
         try:
-            CODES[key] = _compiled(function, tuple(kinds))
+            CODES[key] = Code(inference.infer(function, tuple(kinds)))
         except Exception:  # it is enough that the interpreter can run it
             CODES[key] = None
     return CODES[key]
@@ -360,10 +360,3 @@ def compiled(function, kinds, key):
 
 CODES, KEPT = {}, 64  # key -> Code or None, of so many
 
-
-def _compiled(function, kinds):
-    try:
-        return Code(inference.infer(function, kinds))
-    except Forgotten:
-        with inference.fresh():
-            return Code(inference.infer(function, kinds))
