@@ -41,7 +41,7 @@ INDICES = {
 }  # fmt: skip
 
 
-LARGE = 3000  # basic blocks: with more, as window has, LLVM takes longer than the interpreter
+LARGE = 3000  # basic blocks: with many more LLVM takes longer than the interpreter
 
 
 class Body:
@@ -516,7 +516,7 @@ class Body:
             else:
                 value = self.converted(*given[name], kind) if name in given else Static(parameter.default)
                 args.append(self.held(value, kind))
-        value = self.maker.called(self, found, args, operations.is_used(self, target))
+        value = self.maker.called(self, found, args, target)
         return self.converted(value, found.return_type, signature.return_type)
 
     def site(self, used=True):

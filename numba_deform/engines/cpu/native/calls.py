@@ -9,6 +9,7 @@ from llvmlite import ir
 from numba import types
 
 from ..names import PATHS
+from . import operations
 from .body import Body
 from .values import (
     I1,
@@ -17,7 +18,6 @@ from .values import (
     POINTER,
     Local,
     NotNative,
-    Static,
     Tuple,
     View,
     is_number,
@@ -79,13 +79,13 @@ class Plain(Writer):
         result = ir.VoidType() if found.return_type == types.none else lowered(found.return_type)
         (start,) = self.begin(module, name, result, [lowered(k) for k in found.args], "start")
         self.builder.position_at_end(start)
-        value = self.called(None, found, list(self.function.args))
+        value = self.called(None, found, list(self.function.args), None)
         self.builder.ret_void() if value is None else self.builder.ret(value)
         self.builder.position_at_end(self.entry)
         self.builder.branch(start)
 
-    def called(self, caller, found, args, used=True):
-        """What a function returns."""
+    def called(self, caller, found, args, target):
+        """What a function returns, written here."""
         return Body(self, found, args).lower()
 
     def back(self):
@@ -104,7 +104,7 @@ class Function(Writer):
         self.coroutine, self.template = coroutine, _undefined(found.return_type)
         self.results = ir.LiteralStructType([I1, *(part.type for part in leaves(self.template))])
         kinds = [I64, I64, *(part.type for part in _handed(args))]
-        name = coroutine.module.get_unique_name(found.function.__name__)
+        name = coroutine.module.get_unique_name(f"device.{found.function.__name__}")
         self.leaving, start = self.begin(coroutine.module, name, self.results, kinds, "leaving", "start")
         try:
             self._write(found, _received(args, iter(self.function.args[2:])), start)
@@ -144,7 +144,7 @@ class Function(Writer):
             writer.leave_if(parts[0])
         return rebuilt(self.template, iter(parts[1:]))
 
-    def called(self, caller, found, args, used=True):
+    def called(self, caller, found, args, target):
         function = self.coroutine.function_of(found, args)
         if function is None:
             raise NotNative("a function that is part of the coroutine")
@@ -195,7 +195,7 @@ class Callers(Writer):
 
     def function_of(self, found, args):
         """The :class:`Function` for a call; None if there can be none."""
-        key = found, shape_of(Tuple(args), lambda array: (array.shape, array.kind))
+        key = found, _shape_of(Tuple(args), lambda array: (array.shape, array.kind))
         if key not in self.functions:
             try:
                 self.functions[key] = Function(self, found, args)
@@ -203,13 +203,13 @@ class Callers(Writer):
                 self.functions[key] = None
         return self.functions[key]
 
-    def called(self, caller, found, args, used=True):
-        """What a function returns that the Body ``caller`` calls."""
+    def called(self, caller, found, args, target):
+        """What a function returns that the Body ``caller`` calls, whose variable ``target`` takes it."""
         function = self.function_of(found, args)
         if function:
             return function.call(self, args)
-        place = caller.site(used) if is_library(found) else None
-        key = found, place, shape_of(Tuple(args), lambda array: array)
+        place = caller.site(operations.is_used(caller, target)) if _is_library(found) else None
+        key = found, place, _shape_of(Tuple(args), lambda array: array)
         caller.spill()
         routine = self.routines.get(key)
         if routine is None:
@@ -219,13 +219,11 @@ class Callers(Writer):
         return routine.call(args)
 
 
-def shape_of(value, of_array):
+def _shape_of(value, of_array):
     """What of a value is known when machine code is made, and cannot be handed over; of a local array that is
     ``of_array``."""
     if isinstance(value, Tuple):
-        return tuple(shape_of(part, of_array) for part in value.parts)
-    if isinstance(value, Static):
-        return Static, id(value.value)
+        return tuple(_shape_of(part, of_array) for part in value.parts)
     if isinstance(value, Local):
         return of_array(value)
     if isinstance(value, View):
@@ -268,6 +266,6 @@ def _undefined(kind):
     return ir.Constant(lowered(kind), ir.Undefined)
 
 
-def is_library(found):
+def _is_library(found):
     """Whether a fault in a function is one of the line that calls it."""
     return (found.function.__module__ or "").startswith(("numba_deform.device.", "numba.cuda."))
