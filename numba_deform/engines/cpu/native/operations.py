@@ -103,6 +103,21 @@ def _number(body, c):
     return body.converted(value, kind, c.signature.return_type)
 
 
+@builtin(tuple)
+def _tuple(body, c):
+    value = body.read(c.args[0].name)
+    if not isinstance(value, Tuple):
+        raise NotNative("a tuple of what is none")
+    return value
+
+
+@builtin(cuda.popc)
+def _popc(body, c):
+    (value, kind), = operands(body, c)
+    count = body.builder.ctpop(value)
+    return convert(body.builder, count, kind, c.signature.return_type)
+
+
 @builtin(min, max)
 def _extreme(body, c):
     given, kind = operands(body, c), types.unliteral(c.signature.return_type)
@@ -145,21 +160,6 @@ def _len(body, c):
         first = value.shape[0]
         return first if isinstance(first, ir.Value) else constant(first, c.signature.return_type)
     raise NotNative("len")
-
-
-@builtin(tuple)
-def _tuple(body, c):
-    value = body.read(c.args[0].name)
-    if not isinstance(value, Tuple):
-        raise NotNative("a tuple of what is none")
-    return value
-
-
-@builtin(cuda.popc)
-def _popc(body, c):
-    (value, kind), = operands(body, c)
-    count = body.builder.ctpop(value)
-    return convert(body.builder, count, kind, c.signature.return_type)
 
 
 @builtin(checks.peek)
