@@ -9,7 +9,7 @@ import pytest
 from helpers import device, run
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from numba_deform.compiler import i32, inference, kernel, u64
+from numba_deform.compiler import cache, i32, inference, kernel, u64
 from numba_deform.device import float32 as float32s
 from numba_deform.device import half2, integer
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
@@ -406,6 +406,33 @@ def test_it_takes_over_between_blocks(monkeypatch):
 
     out = np.zeros(256, np.int32)
     assert run(count, out, grid=8).compiled and (out == 1).all() and not list(slow)
+
+
+def test_code_on_disk(monkeypatch, tmp_path):
+    """Another process has LLVM do nothing; what is damaged is made again; another constant is other code."""
+
+    def again(step=1, llvm=True):
+        monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+        monkeypatch.setattr(engine, "CODES", {})
+        monkeypatch.setitem(globals(), "step", step)
+        out = np.zeros(32, np.int64)
+        with monkeypatch.context() as without:
+            if not llvm:
+                without.delattr("llvmlite.binding.create_pass_builder")
+            compiled = run(stepped, out, compiled=True).compiled
+        assert out[2] == 2 * step
+        return compiled
+
+    assert again()  # the functions of checks are there from now on
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    assert not again(llvm=False)
+    assert again() and again(llvm=False) and not again(step=5, llvm=False)
+    (file,) = tmp_path.iterdir()
+    whole = file.read_text()
+    for damaged in ("", whole[:100], whole.replace("AAAA", "BBBB", 1)):
+        file.write_text(damaged)
+        assert not again(llvm=False)
+        assert again() and file.read_text() == whole
 
 
 step = 1

@@ -17,6 +17,7 @@ from ....compiler import inference
 from . import checks, layout
 from .body import Body
 from .calls import Callers, Plain
+from .kept import Kept
 from .values import (
     I1,
     I8,
@@ -291,10 +292,13 @@ def machine_code(text, others=()):
     machine = _target()
     module = llvm.parse_assembly(text)
     module.verify()
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
-    passes.getModulePassManager().run(module, passes)
+    kept = Kept(text, machine)
+    if kept.code is None:
+        passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+        passes.getModulePassManager().run(module, passes)
     module.data_layout = str(machine.target_data)
     engine = llvm.create_mcjit_compiler(module, machine)
+    kept.serve(engine)
     for name, address in others.items():
         engine.add_global_mapping(module.get_function(name), address)
     engine.finalize_object()
