@@ -35,7 +35,7 @@ lock = _part("compiler_lock").global_compiler_lock
 NUMBA_CUDA = "numba_cuda" in Path(compiler.__file__).parts
 FILE = "<numbered>"
 KEPT = 8192  # functions whose types are kept
-WHOLE = 128  # functions of which all is kept though they have a form: those of a few kernels
+WHOLE = 256  # functions of which all is kept though they have a form: those of a few kernels
 PLACE = ("lineno", "end_lineno", "col_offset", "end_col_offset")
 FIRST = 1_000  # the number of a function's first node
 # The passes that a function without closures of its own and without literal_unroll needs.
@@ -102,11 +102,11 @@ class Inferred:
     ``lines``       the line in the file of each node's number
     ``used``        the names of Numba's variables whose value a statement takes, once somebody has asked
     ``form``        what ``keep`` was given. Of the functions that have one, all but the latest forget the rest
-                    but the types of arguments and result
+                    but the types of arguments and result, until ``recall``
     """
 
-    def __init__(self, function, args, source, lines, state):
-        self.function, self.args, self.source = function, args, source
+    def __init__(self, function, args, inline, source, lines, state):
+        self.function, self.args, self.inline, self.source = function, args, inline, source
         self.typemap, self.calltypes, self.return_type = state.typemap, state.calltypes, state.return_type
         self.at, self.values, self.kinds = defaultdict(list), {}, defaultdict(set)
         for _, block in sorted(state.func_ir.blocks.items()):
@@ -123,8 +123,17 @@ class Inferred:
         """Keep what was made of all this, ``form``; of older functions no more than callers have to know."""
         self.form = form
         _whole.append(self)
-        if len(_whole) > WHOLE:
+        while len(_whole) > WHOLE:
             _whole.popleft()._forget()
+
+    def recall(self):
+        """Have all again, if it is forgotten."""
+        if self.ir is None:
+            form = self.form
+            with lock, _as_device_functions():
+                vars(self).update(vars(_inferred(self.function, self.args, self.inline)))
+            self.form = form
+            _whole.append(self)  # to forget others is for ``keep``: they may be in use just now
 
     def _forget(self):
         self.typemap = self.calltypes = self.at = self.values = self.kinds = self.source = self._bounds = None
@@ -350,6 +359,15 @@ def inferred(function, args, inline="never"):
     # What stands around the function it was found for may have changed since.
     if found and (found.function is function or identity(found.function) == key[0]):
         return found
+    found = _inferred(function, args, inline, key)
+    if len(_known) >= KEPT:
+        _known.clear()
+    _known[key] = found
+    return found
+
+
+def _inferred(function, args, inline, key=None):
+    """The same, whatever is known."""
     if key in _underway:
         raise NotInferred(f"{function.__name__} calls itself")
     try:
@@ -371,9 +389,7 @@ def inferred(function, args, inline="never"):
     _underway.add(key)
     try:
         pipeline = _FrontEnd(*contexts, None, args, None, flags, {})
-        if len(_known) >= KEPT:
-            _known.clear()
-        _known[key] = Inferred(function, args, source, lines, pipeline.compile_extra(form))
+        found = Inferred(function, args, inline, source, lines, pipeline.compile_extra(form))
     except NotInferred:
         raise
     except Exception as error:  # of which Numba does not catch all that it raises
@@ -383,7 +399,7 @@ def inferred(function, args, inline="never"):
     finally:
         _underway.discard(key)
     _failed.clear()
-    return _known[key]
+    return found
 
 
 def _cells(function, code):

@@ -1,14 +1,17 @@
 """A kernel's machine code: numbers bit for bit, the records that it shares with Python, and when it runs."""
 
+from collections import Counter
+
 import expressions
 import numpy as np
 import pytest
 from helpers import alike, device, outcome, run
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, int64, uint32, uint64
 
-from numba_deform.compiler import i32, kernel, u64
+from numba_deform.compiler import cache, i32, inference, kernel, u64
+from numba_deform.device import float32 as float32s
 from numba_deform.device import half2, integer
-from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     global_address,
     global_at,
@@ -26,7 +29,7 @@ from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, engine
-from numba_deform.engines.cpu.native import halves, shadow
+from numba_deform.engines.cpu.native import body, halves, shadow
 
 THREADS = 64
 NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter
@@ -63,9 +66,18 @@ def words(count, seed):
     return np.where(kinds < 0.3, special, np.where(kinds < 0.6, close, anything)).astype(np.uint32)
 
 
+def numbers(bits, name):
+    """Which results are numbers, of fp32 or, packed, of fp16."""
+    if bits.dtype == np.float32:
+        return ~np.isnan(bits)
+    if "f16" not in name or "bf16" in name:
+        return np.full(len(bits), True)
+    return ~np.isnan(bits.view(np.float16).reshape(-1, 2)).any(axis=1)
+
+
 @pytest.mark.parametrize("name", halves.OPERATIONS)
 def test_packed_halves(name):
-    function = getattr(half2, name, None) or getattr(integer, name)
+    function = next(f for m in (half2, integer, float32s) if (f := getattr(m, name, None)))
     kinds, result = function.signature.args, function.signature.return_type
     count, floats = len(kinds), str(kinds[0]) == "float32"
 
@@ -81,14 +93,32 @@ def test_packed_halves(name):
         t = cuda.grid(1)
         out[t] = function(x[t], y[t], z[t])
 
-    operands = [words(256, seed) for seed in range(3)]
+    kernel, launch = (one, two, three)[count - 1], {"grid": 2, "block": 128}
+    operands = [words(1024, seed) for seed in range(3)]
     if name in ("div_u32", "rem_u32"):
         operands[1] |= 1
     if floats:
         operands = [word.view(np.float32) for word in operands]
-    out = np.zeros(256, np.float32 if str(result) == "float32" else np.uint32)
-    _, ended = alike((one, two, three)[count - 1], *operands, out, grid=2, block=128)
-    assert ended
+    out = np.zeros(1024, np.float32 if str(result) == "float32" else np.uint32)
+    run(kernel, *operands, out, grid=8, block=128, compiled=False)
+    fine = np.flatnonzero(numbers(out, name))
+    assert alike(kernel, *(x[fine[:256]] for x in operands), out[:256], **launch)[1]
+    if len(fine) < 1024:  # one that is none is left to the interpreter
+        odd = np.flatnonzero(~numbers(out, name))[0]
+        some = [x[[*fine[:200], odd, *fine[200:255]]] for x in operands]
+        assert alike(kernel, *some, out[:256], **launch)[1] == (name.startswith("cvt_f32_bf16"))
+
+
+def test_sums_towards_minus_infinity():
+    """Those that cancel, that are exact, that lack next to nothing, and that are too large."""
+
+    def sums(x, y, out):
+        t = cuda.grid(1)
+        out[t] = float32s.add_rm_f32(x[t], y[t])
+
+    ends = [0, -0.0, 1, -1, 1e-45, -1e-45, 3.4e38, -3.4e38, np.inf, 1 + 2**-23, 2**-30, 12582912, -0.3]
+    x, y = (a.ravel().astype(np.float32) for a in np.meshgrid(ends, ends[:-1]))
+    assert alike(sums, x, y, np.zeros(len(x), np.float32), grid=len(x), block=1)[1]
 
 
 def test_division_and_shifts_at_the_ends():
@@ -204,6 +234,120 @@ def test_copies_and_plain_accesses_share_the_records():
     assert issubclass(alike(through, data, np.zeros(64, np.int64), 0, block=64)[0][0], SimFault)
 
 
+# --- device functions -----------------------------------------------------------------------------
+@device
+def mixed(x, y):
+    """Arithmetic alone: an LLVM function."""
+    return x * 3 - y, float32(x) / float32(2)
+
+
+@device
+def pick(divisor, values, i):
+    """May leave the kernel to the interpreter."""
+    values[i % 4] += 7 // divisor
+    return values[i % 4]
+
+
+@device
+def neighbour(tile, t, by):
+    """Reads what another thread has written: a part of the coroutine."""
+    return tile[(t + by) % THREADS]
+
+
+@device
+def both(tile, t, by):
+    left, right = neighbour(tile, t, by), neighbour(tile, t, by + 1)
+    return mixed(left, right)[0] + mixed(neighbour(tile, t, 5), right)[0] - left
+
+
+@cuda.jit(device=True, inline="always")
+def two_words(seed):
+    """An array of each call's own."""
+    words = cuda.local.array(2, int32)
+    words[0], words[1] = seed, seed + 1
+    return words
+
+
+def calling(out, divisors, waits):
+    tile, t = cuda.shared.array(THREADS, int32), int64(cuda.threadIdx.x)
+    values, total = cuda.local.array(4, int32), 0
+    for i in range(4):
+        values[i] = i
+    for r in range(3):
+        tile[t] = t * r
+        if waits:
+            cuda.syncthreads()
+        before = 2 * r  # lives on behind the calls
+        total += both(tile, t, r) - neighbour(tile, t, before) * both(tile, r, t)
+        total += before + pick(divisors[r], values, r)
+        cuda.syncthreads()
+    one, other = two_words(t), two_words(total)
+    one[1] += 5
+    out[t] = total + one[0] + one[1] * other[1]
+
+
+@pytest.mark.parametrize("seed", (0, 3))
+def test_functions_called_from_several_places(seed):
+    assert alike(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS, seed=seed)[1]
+
+
+@pytest.mark.parametrize("divisors, waits, line", [
+    ((1, 2, 3), 0, "return tile[(t + by) % THREADS]"), ((1, 0, 3), 1, "values[i % 4] += 7 // divisor"),
+])  # fmt: skip
+def test_faults_inside_of_functions(divisors, waits, line):
+    """A race in one that is part of the coroutine, a division by zero in one that is an LLVM function."""
+    told, ended = alike(calling, np.zeros(THREADS, np.int64), np.array(divisors), waits, block=THREADS)
+    assert not ended and issubclass(told[0], SimFault) and line in told[2]
+
+
+def test_a_fault_in_the_library_is_one_of_the_line_that_calls_it():
+    def waits_twice(out, late):
+        bars = cuda.shared.array(2, uint64)
+        bar, t = shared_address(bars), cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(bar, 32)
+            mbarrier_init(bar + 8, 32)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        mbarrier_arrive(bar)
+        mbarrier_wait(bar, 0)  # this one is fine
+        if t or not late:
+            mbarrier_arrive(bar + 8)
+        mbarrier_wait(bar + 8, 0)  # this one is not
+        out[t] = 1
+
+    assert alike(waits_twice, np.zeros(32, np.int64), 0)[1]
+    told, ended = alike(waits_twice, np.zeros(32, np.int64), 1)
+    assert not ended and "# this one is not" in told[2]
+
+
+def test_functions_of_which_most_is_forgotten(monkeypatch):
+    """What inference no longer keeps of them is inferred again."""
+    monkeypatch.setattr(inference, "WHOLE", 1)
+    monkeypatch.setattr(inference, "_known", {})
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+    monkeypatch.setattr(engine, "CODES", {})
+    assert alike(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS)[1]
+
+
+def test_functions_are_written_once(monkeypatch):
+    """Calls of a function share its code, but for one that makes an array of its own."""
+    written = Counter()
+    before = body.Body.__init__
+
+    def count(self, maker, found, *args):
+        written[found.function.__name__] += 1
+        before(self, maker, found, *args)
+
+    monkeypatch.setattr(body.Body, "__init__", count)
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+    monkeypatch.setattr(engine, "CODES", {})
+    assert run(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS, compiled=True).compiled
+    assert written["neighbour"] == written["both"] == 2  # tried as an LLVM function first
+    assert written["mixed"] == written["pick"] == 1
+    assert written["two_words"] == 2  # for each call
+
+
 # --- when it runs ---------------------------------------------------------------------------------
 @kernel(threads=32)
 def copy(source: u64, out: u64, n: i32):
@@ -241,6 +385,33 @@ def test_it_takes_over_between_blocks(monkeypatch):
 
     out = np.zeros(256, np.int32)
     assert run(count, out, grid=8).compiled and (out == 1).all() and not list(slow)
+
+
+def test_code_on_disk(monkeypatch, tmp_path):
+    """Another process has LLVM do nothing; what is damaged is made again; another constant is other code."""
+
+    def again(step=1, llvm=True):
+        monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+        monkeypatch.setattr(engine, "CODES", {})
+        monkeypatch.setitem(globals(), "step", step)
+        out = np.zeros(32, np.int64)
+        with monkeypatch.context() as without:
+            if not llvm:
+                without.delattr("llvmlite.binding.create_pass_builder")
+            compiled = run(stepped, out, compiled=True).compiled
+        assert out[2] == 2 * step
+        return compiled
+
+    assert again()  # the functions of checks are there from now on
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    assert not again(llvm=False)
+    assert again() and again(llvm=False) and not again(step=5, llvm=False)
+    (file,) = tmp_path.iterdir()
+    whole = file.read_text()
+    for damaged in ("", whole[:100], whole.replace("AAAA", "BBBB", 1)):
+        file.write_text(damaged)
+        assert not again(llvm=False)
+        assert again() and file.read_text() == whole
 
 
 step = 1

@@ -41,11 +41,7 @@ INDICES = {
 }  # fmt: skip
 
 
-LARGE = 3000  # basic blocks: with more, as window has, LLVM takes longer than the interpreter
-
-
-class Forgotten(Exception):
-    """What was inferred of a function is not kept any more."""
+LARGE = 3000  # basic blocks: with many more LLVM takes longer than the interpreter
 
 
 class Body:
@@ -53,16 +49,15 @@ class Body:
     functions of a kernel share. ``place`` is the call site that its library functions stand for."""
 
     def __init__(self, maker, found, args, place=None):
-        if found.ir is None:
-            raise Forgotten
+        found.recall()
         if len(maker.function.basic_blocks) > LARGE:
             raise NotNative("a kernel so large that LLVM would take longer than the interpreter")
         if found.source is None:
             raise NotNative(f"{found.function.__name__} has no source")
         self.maker, self.found, self.builder = maker, found, maker.builder
         self.args, self.place = args, place
-        self.library = (found.function.__module__ or "").startswith(("numba_deform.device.", "numba.cuda."))
         self.known, self.slots, self.returned = {}, {}, None
+        self.fresh, self.kept = {}, _in_memory(found.ir.blocks)
         self.blocks, self.order = self._blocks()
 
     def _blocks(self):
@@ -95,6 +90,7 @@ class Body:
         self.phis = self._phis()
         for number, label in enumerate(self.order):
             self.number = number
+            self.fresh.clear()
             self.builder.position_at_end(self.blocks[label])
             block = self.found.ir.blocks[label]
             for statement in block.body[:-1]:
@@ -102,7 +98,11 @@ class Body:
             self.merge(label)
             self.terminator(block.body[-1])
         self.builder.position_at_end(self.after)
-        return self.read("return") if "return" in self.slots else self.returned
+        return self.result()
+
+    def result(self):
+        """What the function returns, where its statements are over."""
+        return self._loaded("return") if "return" in self.slots else self.returned
 
     def _phis(self):
         """{label: the (target, source) of what other blocks unite}"""
@@ -128,37 +128,52 @@ class Body:
 
     def read(self, name):
         """The value of a variable."""
+        if name in self.fresh:
+            return self.fresh[name]
         if name in self.slots:
-            value, slots = self.slots[name]
-            return rebuilt(value, iter([self.builder.load(slot, typ=kind) for slot, kind in slots]))
+            value = self.fresh[name] = self._loaded(name)
+            return value
         if name in self.known:
             return self.known[name]
         kind = self.kind(name)
         if is_number(kind):  # set in a block that comes later
-            self.write(name, None, kind)
+            self._make_slots(name, ir.Constant(lowered(kind), ir.Undefined))
             return self.read(name)
         raise NotNative(f"{name} is used before it is set")
 
-    def write(self, name, value, kind=None):
+    def write(self, name, value):
         """Set a variable."""
-        if kind is not None and value is None:
-            template = ir.Constant(lowered(kind), ir.Undefined)
-        else:
-            template = value
-        parts = leaves(template)
-        if not parts:
+        if not leaves(value):
             if name in self.known and not same_structure(self.known[name], value):
                 raise NotNative(f"{name} is one of several")
             self.known[name] = value
             return
+        self.fresh[name] = value
+        if name in self.kept or name in self.slots:
+            self._store(name, value)
+
+    def spill(self):
+        """Have all variables in memory: what comes next forgets the numbers."""
+        for name, value in self.fresh.items():
+            if name not in self.slots:
+                self._store(name, value)
+        self.fresh.clear()
+
+    def _make_slots(self, name, value):
+        self.slots[name] = value, [(self.maker.slot(part.type), part.type) for part in leaves(value)]
+
+    def _store(self, name, value):
         if name not in self.slots:
-            self.slots[name] = template, [(self.maker.slot(p.type), p.type) for p in parts]
+            self._make_slots(name, value)
         old, slots = self.slots[name]
-        if not same_structure(old, template):
+        if not same_structure(old, value):
             raise NotNative(f"{name} is one of several")
-        if value is not None:
-            for (slot, _), part in zip(slots, parts, strict=True):
-                self.builder.store(part, slot)
+        for (slot, _), part in zip(slots, leaves(value), strict=True):
+            self.builder.store(part, slot)
+
+    def _loaded(self, name):
+        value, slots = self.slots[name]
+        return rebuilt(value, iter([self.builder.load(slot, typ=kind) for slot, kind in slots]))
 
     def value_as(self, name, want):
         return self.converted(self.read(name), self.kind(name), want)
@@ -195,6 +210,7 @@ class Body:
     # --- statements -------------------------------------------------------------------------------
     def statement(self, s):
         if isinstance(s, numba_ir.Del):
+            self.fresh.pop(s.value, None)
             return
         self.line = s.loc.line
         if isinstance(s, numba_ir.Assign):
@@ -487,7 +503,7 @@ class Body:
         ))
 
     def device_function(self, dispatcher, e, given, signature, target):
-        """The statements of a device function, in the place of its call."""
+        """A call of a device function."""
         function = dispatcher.py_func
         found = inference.inferred(function, signature.args)
         form = inspect.signature(function)
@@ -500,16 +516,27 @@ class Body:
             else:
                 value = self.converted(*given[name], kind) if name in given else Static(parameter.default)
                 args.append(self.held(value, kind))
-        body = Body(self.maker, found, args, self.place if self.library else None)
-        if body.library and not self.library:
-            body.place = self.site(operations.is_used(self, target))
-        value = body.lower()
+        value = self.maker.called(self, found, args, target)
         return self.converted(value, found.return_type, signature.return_type)
 
     def site(self, used=True):
         """The number of the call site of what is written now."""
-        if self.library and self.place is not None:
-            return self.place
-        return self.maker.site(self.found, self.line, used)
+        return self.maker.site(self.found, self.line, used) if self.place is None else self.place
+
+
+def _in_memory(blocks):
+    """The variables that several blocks share, and what a function returns."""
+    places = {"return": {0, 1}}
+    for label, block in blocks.items():
+        for statement in block.body:
+            for variable in () if isinstance(statement, numba_ir.Del) else statement.list_vars():
+                places.setdefault(variable.name, set()).add(label)
+            value = getattr(statement, "value", None)
+            if isinstance(value, numba_ir.Expr) and value.op == "phi":
+                places[statement.target.name].add(None)
+                for source, origin in zip(value.incoming_values, value.incoming_blocks, strict=True):
+                    if isinstance(source, numba_ir.Var):
+                        places.setdefault(source.name, set()).add(origin)
+    return {name for name, labels in places.items() if len(labels) > 1}
 
 

@@ -1,16 +1,15 @@
-"""Packed 16-bit floats in machine code, bit for bit what ``device/half2.py`` says of them.
+"""Packed 16-bit floats in machine code, bit for bit what ``device/half2.py`` and ``float32.py`` say of them.
 
-Where a result is not a number the interpreter is asked, which knows the bits of it.
+Where a result of fp16 is not a number, the kernel is left to the interpreter, which knows the bits of it.
 """
 
 import functools
-import math
 import operator
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from .values import F32, F64, I1, I32, I64
+from .values import F32, F64, I32, I64
 
 I16, HALF = ir.IntType(16), ir.HalfType()
 
@@ -37,8 +36,12 @@ def _from_f16(body, bits):
 
 
 def _from_bf16(body, bits):
+    return body.builder.fpext(_as_f32(body, bits), F64)
+
+
+def _as_f32(body, bits):
     wide = body.builder.shl(body.builder.zext(bits, I32), ir.Constant(I32, 16))
-    return body.builder.fpext(body.builder.bitcast(wide, F32), F64)
+    return body.builder.bitcast(wide, F32)
 
 
 def _odd(body, x):
@@ -55,34 +58,28 @@ def _odd(body, x):
 
 def _to_f16(body, x):
     builder = body.builder
+    _leave_if_no_number(body, x)
     return builder.bitcast(builder.fptrunc(builder.bitcast(_odd(body, x), F32), HALF), I16)
+
+
+def _leave_if_no_number(body, x):
+    body.leave_if(body.builder.fcmp_unordered("!=", x, x))
 
 
 def _to_bf16(body, x):
     builder, bits = body.builder, _odd(body, x)
     last = builder.and_(builder.lshr(bits, ir.Constant(I32, 16)), ir.Constant(I32, 1))
     rounded = builder.add(builder.add(bits, ir.Constant(I32, 0x7FFF)), last)
-    return builder.trunc(builder.lshr(rounded, ir.Constant(I32, 16)), I16)
+    nearest = builder.trunc(builder.lshr(rounded, ir.Constant(I32, 16)), I16)
+    return builder.select(builder.fcmp_ordered("==", x, x), nearest, ir.Constant(I16, 0x7FFF))
 
 
-def _below(body, limit, *values):
-    """Whether all of these float64 are numbers between ``-limit`` and ``limit``."""
-    builder, fine = body.builder, ir.Constant(I1, 1)
-    for value in values:
-        bits = builder.and_(builder.bitcast(value, I64), ir.Constant(I64, (1 << 63) - 1))
-        size = builder.bitcast(bits, F64)
-        fine = builder.and_(fine, builder.fcmp_ordered("<", size, ir.Constant(F64, limit)))
-    return fine
+def _packed(compute, from_bits, to_bits):
+    """An operation on both halves of some words."""
 
-
-def _packed(compute, from_bits, to_bits, limit):
-    """An operation on both halves of some words. Results beyond ``limit`` are the interpreter's."""
-
-    def write(body, ask, *words):
+    def write(body, *words):
         halves = [[from_bits(body, part) for part in _parts(body, word)] for word in words]
-        results = [compute(body, *part) for part in zip(*halves, strict=True)]
-        quick = lambda: _joined(body, *[to_bits(body, r) for r in results])  # noqa: E731
-        return body.maker.either(_below(body, limit, *results), quick, ask)
+        return _joined(body, *[to_bits(body, compute(body, *part)) for part in zip(*halves, strict=True)])
 
     return write
 
@@ -96,53 +93,68 @@ def _of(fn):
     return lambda body, a, b: getattr(body.builder, name)(a, b)
 
 
-def _convert(to_bits, limit):
+def _convert(to_bits):
     """Two float32, rounded and packed."""
-
-    def write(body, ask, low, high):
-        builder = body.builder
-        values = [builder.fpext(v, F64) for v in (low, high)]
-        quick = lambda: _joined(body, *[to_bits(body, v) for v in values])  # noqa: E731
-        return body.maker.either(_below(body, limit, *values), quick, ask)
-
-    return write
+    return lambda body, *values: _joined(body, *[to_bits(body, body.builder.fpext(v, F64)) for v in values])
 
 
-def _widened(from_bits, which):
-    """One half as a float32."""
+def _widened(which):
+    """One fp16 half as a float32."""
 
-    def write(body, ask, word):
-        builder = body.builder
-        value = from_bits(body, _parts(body, word)[which])
-        return body.maker.either(_below(body, math.inf, value), lambda: builder.fptrunc(value, F32), ask)
+    def write(body, word):
+        value = body.builder.fpext(body.builder.bitcast(_parts(body, word)[which], HALF), F32)
+        _leave_if_no_number(body, value)
+        return value
 
     return write
 
 
 def _duplicated(which):
-    def write(body, ask, word):
+    def write(body, word):
         part = _parts(body, word)[which]
         return _joined(body, part, part)
 
     return write
 
 
+def _add_rm(body, x, y):
+    """The sum rounded towards minus infinity: one below the nearest, where that is above the sum of float64
+    and what that lacks."""
+    builder, zero, sign = body.builder, ir.Constant(F64, 0.0), ir.Constant(I32, 1 << 31)
+    signs = builder.and_(builder.or_(builder.bitcast(x, I32), builder.bitcast(y, I32)), sign)
+    x, y = builder.fpext(x, F64), builder.fpext(y, F64)
+    total = builder.fadd(x, y)
+    _leave_if_no_number(body, total)
+    rest = builder.fsub(total, x)
+    lacks = builder.fadd(builder.fsub(x, builder.fsub(total, rest)), builder.fsub(y, rest))
+    nearest = builder.fptrunc(total, F32)
+    back, bits = builder.fpext(nearest, F64), builder.bitcast(nearest, I32)
+    short = builder.and_(builder.fcmp_ordered("==", back, total), builder.fcmp_ordered("<", lacks, zero))
+    above = builder.or_(builder.fcmp_ordered(">", back, total), short)
+    negative = builder.icmp_signed("<", bits, ir.Constant(I32, 0))
+    below = builder.add(bits, builder.select(negative, ir.Constant(I32, 1), ir.Constant(I32, -1)))
+    below = builder.select(builder.fcmp_ordered("==", back, zero), ir.Constant(I32, 0x80000001), below)
+    bits = builder.select(above, below, bits)
+    return builder.bitcast(builder.select(builder.fcmp_ordered("==", total, zero), signs, bits), F32)
+
+
 F16, BF16 = (_from_f16, _to_f16), (_from_bf16, _to_bf16)
-F16_LIMIT, BF16_LIMIT = 65504.0, 3.3e38  # sums of bf16 are rounded more than once: left to the interpreter
+# Sums of bf16 are rounded more than once: left to the interpreter.
 OPERATIONS = {
-    "fma_rn_f16x2": _packed(_fused, *F16, F16_LIMIT),
-    "mul_rn_f16x2": _packed(_of(operator.mul), *F16, F16_LIMIT),
-    "add_rn_f16x2": _packed(_of(operator.add), *F16, F16_LIMIT),
-    "cvt_rn_f16x2_f32": _convert(_to_f16, F16_LIMIT),
-    "mul_rn_bf16x2": _packed(_of(operator.mul), *BF16, BF16_LIMIT),
-    "cvt_rn_bf16x2_f32": _convert(_to_bf16, BF16_LIMIT),
-    "cvt_f32_f16_lo": _widened(_from_f16, 0), "cvt_f32_f16_hi": _widened(_from_f16, 1),
-    "cvt_f32_bf16_lo": _widened(_from_bf16, 0), "cvt_f32_bf16_hi": _widened(_from_bf16, 1),
-    "dup_lo_b16x2": _duplicated(0), "dup_hi_b16x2": _duplicated(1),
-    "mov_f32_b32": lambda body, ask, word: body.builder.bitcast(word, F32),
-    "mov_b32_f32": lambda body, ask, x: body.builder.bitcast(x, I32),
-    "div_u32": lambda body, ask, x, y: _divided(body, "udiv", x, y),
-    "rem_u32": lambda body, ask, x, y: _divided(body, "urem", x, y),
+    "fma_rn_f16x2": _packed(_fused, *F16),
+    "mul_rn_f16x2": _packed(_of(operator.mul), *F16),
+    "add_rn_f16x2": _packed(_of(operator.add), *F16),
+    "cvt_rn_f16x2_f32": _convert(_to_f16),
+    "mul_rn_bf16x2": _packed(_of(operator.mul), *BF16),
+    "cvt_rn_bf16x2_f32": _convert(_to_bf16),
+    "cvt_f32_f16_lo": _widened(0), "cvt_f32_f16_hi": _widened(1),
+    "cvt_f32_bf16_lo": lambda body, word: _as_f32(body, _parts(body, word)[0]),
+    "cvt_f32_bf16_hi": lambda body, word: _as_f32(body, _parts(body, word)[1]),
+    "dup_lo_b16x2": _duplicated(0), "dup_hi_b16x2": _duplicated(1), "add_rm_f32": _add_rm,
+    "mov_f32_b32": lambda body, word: body.builder.bitcast(word, F32),
+    "mov_b32_f32": lambda body, x: body.builder.bitcast(x, I32),
+    "div_u32": lambda body, x, y: _divided(body, "udiv", x, y),
+    "rem_u32": lambda body, x, y: _divided(body, "urem", x, y),
 }  # fmt: skip
 
 

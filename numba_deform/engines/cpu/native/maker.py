@@ -16,9 +16,10 @@ from llvmlite import ir
 from numba import types
 
 from ....compiler import inference
-from ..names import PATHS
 from . import checks, layout, together, turns
-from .body import Body, Forgotten
+from .body import Body
+from .calls import Callers
+from .kept import Kept
 from .values import (
     I1,
     I8,
@@ -72,21 +73,17 @@ class Request:
     joint: int = 0
 
 
-class Coroutine:
+class Coroutine(Callers):
     """A kernel's thread."""
 
     def __init__(self, module, found):
-        self.module, self.requests, self.sites, self.numbers, self.rows = module, [], [], {}, {}
+        super().__init__()
+        self.requests, self.sites, self.numbers, self.checks = [], [], {}, check_functions()
         self.apart = {}  # what tells those apart that must not meet -> its number
-        self.checks = check_functions()
-        self.function = ir.Function(module, ir.FunctionType(POINTER, [I64, I64]), ENTRY)
-        self.entry, self.leaving, self.last, self.suspended, self.cleanup = map(
-            self.function.append_basic_block, ("entry", "leaving", "last", "suspended", "cleanup")
+        self.leaving, self.last, self.suspended, self.cleanup, start = self.begin(
+            module, ENTRY, POINTER, [I64, I64], "leaving", "last", "suspended", "cleanup", "start"
         )
-        self.builder = ir.IRBuilder(self.entry)
-        for name, argument in zip(("thread", "block"), self.function.args, strict=True):
-            self.rows[name] = self.builder.inttoptr(argument, POINTER), argument
-        start = self.function.append_basic_block("start")
+        self.take_rows()
         self.builder.position_at_end(start)
         self._begin()
         self.suspend()
@@ -99,20 +96,6 @@ class Coroutine:
         self._finish()
         self.builder.position_at_end(self.entry)
         self.builder.branch(start)
-
-    def slot(self, kind, count=1):
-        """Memory for a variable, or for the elements of an array."""
-        with self.builder.goto_block(self.entry):
-            return self.builder.alloca(kind, count)
-
-    def declared(self, name, result, kinds):
-        """A function that LLVM knows."""
-        if name not in self.module.globals:
-            ir.Function(self.module, ir.FunctionType(result, kinds), name)
-        return self.module.globals[name]
-
-    def path(self, function):
-        return PATHS.get(id(function))
 
     # --- the coroutine's frame ----------------------------------------------------------------------
     def _begin(self):
@@ -155,16 +138,8 @@ class Coroutine:
         builder.ret(self.handle)
 
     # --- what it shares with Python -----------------------------------------------------------------
-    def word(self, row, number, kind):
-        """A word of the thread's or the block's row, as an integer of type ``kind``."""
-        value = self.builder.load(self._word(row, number), typ=I64)
-        return value if kind == I64 else self.builder.trunc(value, kind)
-
     def set_word(self, number, value):
         self.builder.store(value, self._word("thread", number))
-
-    def _word(self, row, number):
-        return self.builder.gep(self.rows[row][0], [ir.Constant(I64, number)], source_etype=I64)
 
     def spend(self, cycles):
         """Virtual time goes by."""
@@ -270,11 +245,6 @@ class Coroutine:
             phis.append(phi)
         return rebuilt(values[0], iter(phis))
 
-    def leave_if(self, condition):
-        following = self.function.append_basic_block("stays")
-        self.builder.cbranch(condition, self.leaving, following)
-        self.builder.position_at_end(following)
-
     def back(self):
         """A turn of a loop is over."""
         left = self.builder.sub(self.word("thread", layout.FUEL, I64), ir.Constant(I64, 1))
@@ -329,10 +299,13 @@ def machine_code(text, others=(), level=1):
     machine = _target()
     module = llvm.parse_assembly(text)
     module.verify()
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
-    passes.getModulePassManager().run(module, passes)
+    kept = Kept(text, machine, level)
+    if kept.code is None:
+        passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
+        passes.getModulePassManager().run(module, passes)
     module.data_layout = str(machine.target_data)
     engine = llvm.create_mcjit_compiler(module, machine)
+    kept.serve(engine)
     for name, address in others.items():
         engine.add_global_mapping(module.get_function(name), address)
     engine.finalize_object()
@@ -396,7 +369,7 @@ def compiled(function, kinds, key):
         if len(CODES) >= KEPT:
             del CODES[next(iter(CODES))]
         try:
-            CODES[key] = _compiled(function, tuple(kinds))
+            CODES[key] = Code(inference.infer(function, tuple(kinds)))
         except Exception:  # it is enough that the interpreter can run it
             CODES[key] = None
     return CODES[key]
@@ -404,10 +377,3 @@ def compiled(function, kinds, key):
 
 CODES, KEPT = {}, 64  # key -> Code or None, of so many
 
-
-def _compiled(function, kinds):
-    try:
-        return Code(inference.infer(function, kinds))
-    except Forgotten:
-        with inference.fresh():
-            return Code(inference.infer(function, kinds))

@@ -6,7 +6,7 @@ A request hands a call to the interpreter's own model of the function, which may
 import functools
 
 from llvmlite import ir
-from numba import types
+from numba import cuda, types
 from numba.cuda import libdevice
 
 from ....compiler.inference import ir as numba_ir
@@ -106,6 +106,21 @@ def _range(body, c):
 def _number(body, c):
     (value, kind), = operands(body, c)
     return body.converted(value, kind, c.signature.return_type)
+
+
+@builtin(tuple)
+def _tuple(body, c):
+    value = body.read(c.args[0].name)
+    if not isinstance(value, Tuple):
+        raise NotNative("a tuple of what is none")
+    return value
+
+
+@builtin(cuda.popc)
+def _popc(body, c):
+    (value, kind), = operands(body, c)
+    count = body.builder.ctpop(value)
+    return convert(body.builder, count, kind, c.signature.return_type)
 
 
 @builtin(min, max)
@@ -243,7 +258,7 @@ def intrinsic(body, c, function):
     if name in JOINT:
         return together(body, c, function.model, JOINT[name], given)
     if name in halves.OPERATIONS and halves.converted_here():
-        return halves.OPERATIONS[name](body, ask, *[v for v, _ in given])
+        return halves.OPERATIONS[name](body, *[v for v, _ in given])
     return ask()
 
 

@@ -19,6 +19,12 @@ class Static:
 
     value: object
 
+    def __eq__(self, other):
+        return isinstance(other, Static) and other.value is self.value
+
+    def __hash__(self):
+        return id(self.value)
+
 
 @dataclass(frozen=True, eq=False)
 class Tuple:
@@ -86,11 +92,9 @@ def same_structure(a, b):
         return len(a.parts) == len(b.parts) and all(map(same_structure, a.parts, b.parts))
     if isinstance(a, View) and isinstance(b, View):
         return len(a.shape) == len(b.shape)
-    if isinstance(a, Static) and isinstance(b, Static):
-        return a.value is b.value
     if isinstance(a, ir.Value) and isinstance(b, ir.Value):
         return a.type == b.type
-    return a is b
+    return a is b or isinstance(a, Static) and a == b
 
 
 def is_number(kind):
