@@ -63,7 +63,7 @@ def counting(seconds_each):
         def advance(done, total, label):
             if bar.tasks[0].total is None and not bar.disable and total > done:
                 bar.console.print(f"{total - done} to do, about {duration((total - done) * seconds_each)}")
-            bar.update(task, completed=done, total=total, description=escape(label))
+            bar.update(task, completed=done, total=total, description=escape(label), refresh=True)
 
         yield advance
 
