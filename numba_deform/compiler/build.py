@@ -133,7 +133,7 @@ def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_prog
 
 
 def function(python):
-    """Decorator: a function that kernels call, such as one role of a pipeline; it is written out at each call."""
+    """Decorator: a function that kernels call, such as a role of a pipeline; it is written out at each call."""
     return cuda.jit(device=True, forceinline=True)(python)
 
 

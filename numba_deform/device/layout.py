@@ -156,8 +156,8 @@ class Array:
 class Ring:
     """The barriers of a ring of ``stages``, a *full* and an *empty* one for each.
 
-    They complete after ``full`` and ``empty`` arrivals. Which states a producer and a consumer keep, and what they
-    do in which order, says ``pipeline.py``. In a kernel, called ``ring``:
+    They complete after ``full`` and ``empty`` arrivals. Which states a producer and a consumer keep, and what
+    they do in which order, says ``pipeline.py``. In a kernel, called ``ring``:
 
     ring.start()             the state at first, of a producer or a consumer
     ring.advance(state)      the state of the next use
@@ -186,7 +186,7 @@ class Ring:
         return 2 * BARRIER * self.stages
 
     def init(self, offset):
-        """A device function of an address, for one thread: initialise the barriers ``offset`` bytes behind it."""
+        """A device function of an address: one thread initialises the barriers ``offset`` bytes behind it."""
         FIRST, STAGES, FULL, EMPTY = offset, self.stages, self.full, self.empty
 
         @cuda.jit(device=True, forceinline=True)
@@ -238,7 +238,7 @@ class Ring:
 class NamedBarrier:
     """A hardware barrier of ``threads`` of the block, whole warps; its number is the layout's business.
 
-    In a kernel, called ``meeting``: ``meeting.sync()`` waits for all of them, ``meeting.arrive()`` does not wait."""
+    In a kernel, called ``meeting``: ``meeting.sync()`` waits for all of them, ``meeting.arrive()`` does not."""
 
     threads: int
 

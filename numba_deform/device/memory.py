@@ -6,7 +6,18 @@ Vector accesses move 8 or 16 bytes as 32-bit words and need an address aligned t
 from numba import cuda, uint32, uint64
 
 from .limits import STATIC_LIMIT
-from .ptx import address_intrinsic, array_intrinsic, cpu, dynamic_intrinsic, intrinsic, u32, u32x2, u32x4, u64, void
+from .ptx import (
+    address_intrinsic,
+    array_intrinsic,
+    cpu,
+    dynamic_intrinsic,
+    intrinsic,
+    u32,
+    u32x2,
+    u32x4,
+    u64,
+    void,
+)
 
 
 @address_intrinsic("shared", u32)

@@ -1,4 +1,4 @@
-"""What `Shared`, `Ring` and `Array` cost: nothing beside shared arrays and addresses that are carved by hand."""
+"""What `Shared`, `Ring` and `Array` cost: nothing beside shared arrays and addresses carved by hand."""
 
 import pytest
 from numba import cuda, float32, uint8, uint32, uint64

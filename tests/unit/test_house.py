@@ -64,7 +64,10 @@ def test_imports_point_downwards():
         for name in imports(module)
         if room(name) not in ROOMS[: ROOMS.index(room(module)) + 1]
     ]
-    assert wrong == []
+    # course/pipelines/ is written as its readers write: with the public names alone.
+    users = [line for line in wrong if line.startswith("numba_deform.course.pipelines.")]
+    assert [line for line in wrong if line not in users] == []
+    assert {line.partition(" imports ")[2] for line in users} == {"numba_deform.__init__"}
 
 
 def test_no_circles():
