@@ -1,28 +1,29 @@
-"""Multi-scale deformable attention on Hopper, in Numba CUDA Python, with TMA and mbarrier."""
+"""Multi-scale deformable attention on Hopper, in Numba CUDA Python, with TMA and mbarrier.
 
-from .attention.call import OperatorError, ms_deform_attn
-from .attention.prepared import Prepared, prepare
-from .attention.reference import reference, relative_error
-from .engines.cpu import SimFault, explore, simulate
-from .kernels.problem import ConfigError
-from .kernels.registry import VARIANTS
-from .workloads.presets import PRESETS, preset
-from .workloads.workload import Workload
+The public names stand in ``__init__.pyi``. Each is imported when it is first asked for: the command line's help
+and completion need neither Numba nor NumPy."""
 
-__all__ = [
-    "PRESETS",
-    "VARIANTS",
-    "ConfigError",
-    "OperatorError",
-    "Prepared",
-    "SimFault",
-    "Workload",
-    "explore",
-    "ms_deform_attn",
-    "prepare",
-    "preset",
-    "reference",
-    "relative_error",
-    "simulate",
-]
+import ast
+import importlib
+from pathlib import Path
+
 __version__ = "0.1.0"
+_MODULES = {
+    alias.name: f".{statement.module}"
+    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text()).body
+    if isinstance(statement, ast.ImportFrom)
+    for alias in statement.names
+}
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -1,58 +1,29 @@
 """``bench``, ``sweep``, ``tune``, ``table`` and ``plot``."""
 
-from contextlib import contextmanager
+import itertools
 from pathlib import Path
-
-from rich import progress
-from rich.markup import escape
 
 from ..attention import tuned
 from ..engines.gpu.device import GpuMissing, find_gpu
-from ..kernels.problem import NUMPY_DTYPES
 from ..measure import report
 from ..measure.bench import Entry, bench, parse_entries, workloads_of
-from ..measure.parameters import COUNT, FLAG, TEXT, WHOLE
 from ..measure.peers import PEERS
 from ..measure.record import save
-from ..measure.sweep import WORKLOAD_FIELDS, expand, sweep
+from ..measure.sweep import expand, sweep
 from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
-from ..workloads.presets import PRESETS
-from . import keys
-from .keys import RIGHT, WRONG, Key, UsageError, command, console, parse_pairs, say, split_pairs
+from .commands import COMMANDS, RIGHT, WRONG
+from .inputs import SECONDS_PER_SAMPLE
+from .keys import GRID, UsageError, parse_pairs
+from .output import console, counting, say
 
 CPU_SAMPLES = 50_000  # of one workload on the CPU engine: about a minute for each variant
-
-OUT = Key("out", TEXT, "the JSON file to write")
-REPEATS = Key("repeats", COUNT, "timed rounds, default 10")
-LIMIT = Key("limit", COUNT, "seconds that one configuration may take before it is stopped")
-SEED = Key("seed", WHOLE, "of the random inputs, default 1")
+GPU_SECONDS = 3  # the sweeps of bench/results took 1 to 2.5 a row on an H200, and compiling
+CHILD_SECONDS = 1  # to start one, for a few entries
 SETTINGS = ("repeats", "seed", "limit", "warm_up", "retry")
-FILE = Key("file", TEXT, "a JSON file of bench or sweep")
-MARKDOWN = Key("markdown", FLAG, "print Markdown instead")
-DTYPES = Key("dtype", TEXT, f"one or more of {','.join(NUMPY_DTYPES)}; default: the workload's own")
-GRID = (  # these, and the variants' parameters, take lists by commas
-    Key("variant", TEXT, "kernels, or all; default direct"),
-    Key("workload", TEXT, "presets, default seeds"),
-    keys.LINKED,
-    *(Key(name, TEXT, "of the workload") for name in WORKLOAD_FIELDS),
-    Key("patterns", TEXT, "another name of pattern"),
-)
 
 
-@command(
-    "bench",
-    Key("variants", TEXT, "direct,tma:stages=3,lanes=4,... or all; linked=1 is a parameter too"),
-    Key("workload", TEXT, f"all, or some by commas of {', '.join(PRESETS)}; default seeds"),
-    Key("patterns", TEXT, "seed,uniform,local(2),...; default: the workload's own"), DTYPES,
-    REPEATS, Key("warm_up", COUNT, "runs before each timed one, default 1"),
-    Key("profile", FLAG, "counters by Nsight Compute, if it is installed; also --profile"),
-    Key("peers", TEXT, f"1 for all ({', '.join(PEERS)}), 0, or names and module:function"), SEED,
-    LIMIT, keys.ENGINE_KEY, OUT, MARKDOWN, raw=True,
-)  # fmt: skip
-def run_bench(words):
+def run_bench(options):
     """Exit status 1 when a variant failed."""
-    words = ["profile=1" if word == "--profile" else word for word in words]
-    options = parse_pairs(split_pairs(words), keys.KEYS["bench"], "bench")
     entries = parse_entries(options.get("variants", "direct,tma"))
     workloads = _workloads(options)
     peers = {"0": (), "1": tuple(PEERS)}.get(options.get("peers", "0"))
@@ -60,14 +31,26 @@ def run_bench(words):
     counters = options.get("profile", False)
     if counters and not gpu:
         raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
-    with console().status("") as status:
+    if peers is None:
+        peers = _listed(options["peers"])
+    # What bench tells of: compiling, every check, every peer and the timing, and counters.
+    of_each = len(entries) * (2 if counters else 1) + (len(peers) + 1 if gpu else 0)
+    total, steps = bool(gpu) + len(workloads) * of_each, itertools.count()
+    with counting(_seconds(gpu, workloads)) as advance:
         document = bench(
-            gpu, workloads, entries, peer_names=_listed(options["peers"]) if peers is None else peers,
-            progress=lambda text: status.update(escape(text)), profile=counters, **_settings(options),
+            gpu, workloads, entries, peer_names=peers, profile=counters,
+            progress=lambda text: advance(next(steps), total, text), **_settings(options),
         )  # fmt: skip
     _show(document, options)
     failed = [r for r in document["rows"] if r["kind"] == "variant" and "error_text" in r]
     return WRONG if failed else RIGHT
+
+
+def _seconds(gpu, workloads):
+    """Roughly how long one entry takes, on average over the workloads."""
+    if gpu:
+        return GPU_SECONDS
+    return CHILD_SECONDS + SECONDS_PER_SAMPLE * sum(w.samples for w in workloads) / len(workloads)
 
 
 def _settings(options):
@@ -114,15 +97,11 @@ def _show(document, options, parts=None):
         say("written", save(options["out"], document))
 
 
-@command("sweep", OUT, REPEATS, SEED, LIMIT, keys.ENGINE_KEY,
-         Key("retry", FLAG, "again what failed before"), *GRID,
-         Key("...", TEXT, "parameters of the variants: lists too, such as stages=1,2,3"), raw=True)  # fmt: skip
-def run_sweep(words):
+def run_sweep(pairs):
     """Every key that is not the command's own is a list of the grid."""
-    pairs = split_pairs(words)
-    own = {key.name for key in keys.KEYS["sweep"] if key not in GRID}
-    given = {name: text for name, text in pairs.items() if name in own}
-    options = parse_pairs(given, keys.KEYS["sweep"], "sweep")
+    known = COMMANDS["sweep"].keys
+    own = {key.name for key in known if key not in GRID}
+    options = parse_pairs({name: text for name, text in pairs.items() if name in own}, known, "sweep")
     if "out" not in options:
         raise UsageError("out=FILE.json is needed: the sweep is written there, and resumed from it")
     grid = {name: text.split(",") for name, text in pairs.items() if name not in own}
@@ -131,21 +110,16 @@ def run_sweep(words):
             raise UsageError("pattern and patterns are the same: give one of them")
         grid["pattern"] = grid.pop("patterns")
     points = expand(grid)
-    gpu = _gpu(options, [point.workload for point in points])
+    workloads = [point.workload for point in points]
+    gpu = _gpu(options, workloads)
     out = options.pop("out")
-    with _bar() as advance:
+    with counting(_seconds(gpu, workloads)) as advance:
         document = sweep(points, out, gpu, progress=advance, **_settings(options))
     _show(document, options)
     say("written", out)
     return RIGHT
 
 
-@command("tune", Key("workload", TEXT, "presets by commas, default seeds"),
-         Key("patterns", TEXT, f"where samples fall, by commas, default {','.join(PATTERNS)}"),
-         DTYPES, Key("variants", TEXT, f"what to try, default {CANDIDATES}"),
-         Key("repeats", COUNT, "timed rounds, default 30"), SEED, LIMIT,
-         Key("out", TEXT, "a JSON file for the measurements; the answer is kept without it"),
-         Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"))
 def run_tune(options):
     """Exit status 1 when a candidate was wrong or failed."""
     workloads = _workloads(options, PATTERNS)
@@ -155,7 +129,7 @@ def run_tune(options):
         return RIGHT
     entries = parse_entries(options.get("variants", CANDIDATES))
     gpu = _gpu(options, workloads)
-    with _bar() as advance:
+    with counting(_seconds(gpu, workloads)) as advance:
         document, kept = tune(gpu, workloads, entries, progress=advance, **_settings(options))
     _show(document, options)
     for workload, answer in kept:
@@ -175,20 +149,6 @@ def _in_words(answer):
     return "; ".join(words)
 
 
-@contextmanager
-def _bar():
-    columns = (progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn(),
-               progress.TimeRemainingColumn(), progress.TextColumn("{task.description}"))  # fmt: skip
-    with progress.Progress(*columns, console=console()) as bar:
-        task = bar.add_task("")
-        yield lambda done, total, label: bar.update(
-            task, completed=done, total=total, description=escape(label)
-        )
-
-
-@command("table", FILE, MARKDOWN,
-         Key("summary", FLAG, "variants against workloads, and what costs each of them time"),
-         Key("variants", TEXT, "of a summary only these, by commas and as they stand in it"))  # fmt: skip
 def run_table(options):
     """The table of a file; a summary of several."""
     if "file" not in options:
@@ -205,10 +165,6 @@ def run_table(options):
     return RIGHT
 
 
-@command(
-    "plot", FILE, Key("out", TEXT, "the picture to write, .png or .svg"),
-    Key("x", TEXT, "time against sigma of local(...), queries, or a parameter; a sweep's: stages"),
-)  # fmt: skip
 def run_plot(options):
     """The path of the picture."""
     if "file" not in options:

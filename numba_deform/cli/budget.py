@@ -7,17 +7,14 @@ from rich import box
 from rich.table import Table
 
 from ..attention.call import pick_variant
-from ..device.limits import KB, MAX_REGISTERS, limits_of
+from ..device.limits import KB, limits_of
 from ..kernels.budget import SIZES, Budget
 from ..kernels.problem import ConfigError
-from ..measure.parameters import FLAG, Kind, show
+from ..measure.parameters import show
 from ..measure.report import markdown_lines
-from . import keys
-from .inputs import check_architecture, make_constants, try_inspect
-from .keys import RIGHT, Key, command, console, in_words, say, split_pairs, variant_options
-
-REGISTERS = Kind(f"a whole number from 0 to {MAX_REGISTERS}", int,
-                 lambda number: 0 <= number <= MAX_REGISTERS)  # fmt: skip
+from .commands import RIGHT
+from .inputs import check_architecture, make_constants, try_inspect, variant_keys, variant_options
+from .output import console, in_words, say
 
 
 @dataclass(frozen=True)
@@ -38,14 +35,9 @@ class Row:
     unknown: str = ""
 
 
-@command(
-    "budget", keys.VARIANT, *keys.COMPILED_FOR,
-    Key("registers", REGISTERS, "of a thread, instead of compiling to find out; 0 leaves them out"),
-    Key("markdown", FLAG, "print the table as Markdown"), raw=True,
-)  # fmt: skip
-def budget(words):
+def budget(pairs):
     """A long form for one configuration, a table for several."""
-    options, chosen, swept, grid = expand(split_pairs(words))
+    options, chosen, swept, grid = expand(pairs)
     architecture = check_architecture(options, chosen)
     limits_of(architecture)  # refuses one without known limits before anything is compiled
     constants = make_constants(options)
@@ -73,7 +65,7 @@ def expand(pairs):
     """(options, variant, names with several values, parameters of each configuration): every combination
     of the comma-separated values of the variant's parameters, the last varying fastest."""
     chosen = pick_variant(pairs.get("variant", "tma"))
-    names = [key.name for key in keys.variant_keys(chosen)]
+    names = [key.name for key in variant_keys(chosen)]
     values = {name: text.split(",") for name, text in pairs.items() if name in names}
     grid = []
     for combination in itertools.product(*values.values()):
@@ -87,7 +79,7 @@ def _examine(chosen, parameters, constants, architecture, registers):
     """The Row of one configuration; compiles it where ``registers`` is None and it can run."""
     try:
         asked = chosen.unresolved(**parameters)
-        config = asked.complete(constants)
+        config = asked.complete(constants) if hasattr(asked, "complete") else asked.resolve(constants)
     except ConfigError as error:
         return Row(parameters, error)
     refusal, inspection, unknown = None, None, ""

@@ -8,30 +8,22 @@ from ..course.bugs import BUGS
 from ..course.bugs.gpu import run_on_gpu
 from ..engines.cpu import SimFault, explore, simulate
 from ..engines.cpu.explore import LIMIT
-from ..measure.parameters import COUNT, FLAG, Kind, one_of
-from . import keys
-from .keys import RIGHT, Key, UsageError, closest, command, console, say, verdict
+from ..kernels.words import closest
+from .commands import RIGHT
+from .keys import UsageError, simulation_options
+from .output import console, in_words, say, verdict
 
-SCHEDULES = Kind(f"{COUNT.accepts}, or all",
-                 lambda text: text if text == "all" else COUNT.parse(text))  # fmt: skip
 WRONG_NUMBERS = "nothing: only the numbers are wrong"
 
 
-@command("bugs",
-         Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
-         Key("fixed", FLAG, "run the right twin instead"),
-         Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
-         Key("schedules", SCHEDULES, "CPU engine: try that many orders of the threads, or all"),
-         Key("limit", COUNT, f"CPU engine: with schedules=all, at most that many, default {LIMIT}"),
-         *keys.SIMULATION[1:], raw=True)  # fmt: skip
-def bugs(words):
+def bugs(options):
     """A list of them; ``bugs NAME`` tells one's story and runs it."""
-    if not words:
+    if not options:
         return _list()
-    if "=" in words[0]:
-        raise UsageError(f"bugs takes a name before {words[0]}; numba-deform bugs lists them")
-    bug = _find(words[0])
-    options = keys.parse_pairs(keys.split_pairs(words[1:]), keys.KEYS["bugs"], "bugs")
+    if "name" not in options:
+        given = in_words(options).split()[0]
+        raise UsageError(f"bugs takes a name before {given}; numba-deform bugs lists them")
+    bug = _find(options.pop("name"))
     fixed = options.pop("fixed", False)
     engine = options.pop("engine", "cpu")
     debug = options.pop("debug", False)
@@ -100,7 +92,7 @@ def _on_cpu(bug, fixed, options):
         if options.get("schedules") == "all":
             covered = f"; {explore(*what, limit=options.get('limit', LIMIT))}"
         else:
-            covered = f" in {simulate(*what, **keys.simulation_options(options)).schedules} schedules"
+            covered = f" in {simulate(*what, **simulation_options(options)).schedules} schedules"
     except SimFault as fault:
         if fixed:
             raise

@@ -1,22 +1,61 @@
 """Where the inputs of a command come from, and the checks before they are made."""
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..attention.call import pick_variant
 from ..compiler.sass import inspect_kernel
 from ..kernels.problem import ITEMSIZE, Constants, level_sizes
+from ..kernels.registry import VARIANTS
 from ..measure.bench import constants_of
+from ..measure.parameters import kind_of, show
 from ..workloads import picture
 from ..workloads.data import read_directory
 from ..workloads.presets import levels_for, preset
-from .keys import NUMBERS, UsageError
+from .commands import COMMANDS
+from .keys import NUMBERS, Key, UsageError, parse_pairs
+from .output import duration
 
 SECONDS_PER_SAMPLE = 1.5e-3  # of the CPU engine, roughly, for 32 channels
 PATIENCE = 60  # seconds on the CPU engine beyond which force=1 has to be given
 
 
+# --- variants -------------------------------------------------------------------------------------
+def families():
+    """``{config class: [variants]}``: the variants that are one kernel with other parameters."""
+    members = {}
+    for variant in VARIANTS.values():
+        members.setdefault(variant.config, []).append(variant)
+    return members
+
+
+def variant_keys(chosen):
+    """The parameters of a variant as keys, of the kinds that their defaults have."""
+    defaults = {f.name: chosen.preset.get(f.name, f.default) for f in dataclasses.fields(chosen.config)}
+    return tuple(Key(name, kind_of(d), f"default {show(d)}") for name, d in defaults.items())
+
+
+def variant_options(pairs, command, default="tma"):
+    """(the options of the command, the variant that they name or ``default``, its parameters)."""
+    chosen = pick_variant(pairs.get("variant", default))
+    own = variant_keys(chosen)
+    known = (*COMMANDS[command].keys, *own)
+    names = [key.name for key in known]
+    for name in [name for name in pairs if name not in names]:
+        owners = [members[0].name for config, members in families().items()
+                  if name in {field.name for field in dataclasses.fields(config)}]  # fmt: skip
+        if owners:
+            hint = f"it is a parameter of variant {', '.join(owners)}, and not of {chosen.name}"
+            raise UsageError(f"unknown key {name}; {hint} ({command} knows {', '.join(names)})")
+    options = parse_pairs(pairs, known, command)
+    parameters = {key.name: options.pop(key.name) for key in own if key.name in options}
+    return options, chosen, parameters
+
+
+# --- the operator's arguments ---------------------------------------------------------------------
 @dataclass(frozen=True)
 class Source:
     """Inputs described before they are made; ``numbers`` holds the shape keys' seven."""
@@ -131,13 +170,6 @@ def check_memory(source):
     if hasattr(os, "sysconf") and needed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
         raise UsageError(f"the inputs would take {needed / 2**30:,.0f} GiB, more than this machine's memory: "
                          "choose a smaller batch, num_query or spatial_size")
-
-
-def duration(seconds):
-    """Seconds as a person says them."""
-    if seconds < 100:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:,.0f} h"
 
 
 def make_constants(options):

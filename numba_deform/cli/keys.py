@@ -1,64 +1,77 @@
-"""What every command shares: entering it, keys and their parsing, printing, exit statuses."""
+"""Keys: every ``key=value`` that a command knows, how words become values, and what is refused.
 
-import dataclasses
-import difflib
-import sys
+Nothing here imports Numba or NumPy, so that help, completion and most refusals come at once. What belongs to
+modules that do is written down once more; tests/unit/test_cli_words.py compares."""
+
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
+from ..device.limits import MAX_REGISTERS
+from ..kernels.words import closest
+from ..measure.parameters import COUNT, FLAG, REAL, TEXT, WHOLE, Kind, kind_of, one_of, whole_numbers
 
-from ..attention.call import ENGINES, pick_variant
-from ..engines.cpu.engine import LANDINGS
-from ..engines.cpu.interleave import Schedule
-from ..kernels.problem import NUMPY_DTYPES
-from ..kernels.registry import VARIANTS
-from ..measure.parameters import COUNT, FLAG, REAL, TEXT, WHOLE, Kind, kind_of, one_of, show
-from ..workloads.presets import PRESETS
-
-RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_PACKAGE = Path(__file__).parents[1]
+ENGINES, DTYPES = ("auto", "gpu", "cpu"), ("float16", "bfloat16", "float32")
+LANDINGS, PATTERNS = ("late", "random", "earliest"), ("seed", "uniform", "local")
+VARIANTS = tuple(line["name"] for line in json.loads((_PACKAGE / "kernels/configurations.json").read_text()))
+_BUGS = {path.stem for path in (_PACKAGE / "course/bugs").glob("*.py")}
+BUGS = tuple(sorted(_BUGS - {"__init__", "base", "gpu"}))
+PRESETS = (
+    "seeds", "seeds-padded", "detr-encoder", "detr-encoder-b4", "detr-decoder", "dino-decoder",
+    "dino-5scale", "rtdetr-decoder", "dfine-decoder", "mask2former", "bevformer-temporal",
+    "bevformer-spatial", "tiny", "quick",
+)  # fmt: skip
+PEERS = ("torch grid_sample", "torch grid_sample compiled", "mmcv", "transformers", "Deformable-DETR extension")
+EXPLORE_LIMIT = 10_000
 
 
 class UsageError(ValueError):
     """The command line itself is wrong; the text names the key and what is accepted."""
 
 
-COMMANDS, KEYS = {}, {}  # by name: a function from words to an exit status; the keys it knows
+@dataclass(frozen=True)
+class Key:
+    """One ``key=value``: its name, the kind of its value, a line of help, for completion the values that it
+    has, and what ``--key`` without a value says."""
+
+    name: str
+    kind: Kind
+    help: str
+    values: tuple[str, ...] = ()
+    alone: str = ""
+
+    @property
+    def choices(self):
+        return self.values or self.kind.names
+
+    @property
+    def by_itself(self):
+        return ALONE if self.kind is FLAG else self.alone
 
 
-def command(name, *keys, raw=False):
-    """Enter the decorated function as the command ``name``.
-
-    It gets ``{key: value}`` and returns the exit status; one that is ``raw`` gets the words themselves."""
-
-    def enter(call):
-        KEYS[name] = keys
-        COMMANDS[name] = call if raw else lambda words: call(parse_pairs(split_pairs(words), keys, name))
-        return call
-
-    return enter
+ALONE = "yes"  # the value of a key without one: no number, so that only a flag takes it
 
 
 def _seed(text):
     if not text.startswith("x"):
         return WHOLE.parse(text)
+    from ..engines.cpu.interleave import Schedule  # not above: it brings Numba
+
     Schedule.parse(text)
     return text
 
 
-SEED = Kind("a whole number of at least 0, or a schedule such as x:0:0210", _seed)
-DTYPE, ENGINE = one_of(*NUMPY_DTYPES), one_of(*ENGINES)
+SEED_KIND = Kind("a whole number of at least 0, or a schedule such as x:0:0210", _seed)
+SCHEDULES = Kind(f"{COUNT.accepts}, or all", lambda text: text if text == "all" else COUNT.parse(text))
+SIZES = whole_numbers("three sizes HxWxC such as 2x2x32", "x", 3)
+CORNER = whole_numbers("two whole numbers x,y", ",", 2)
+ROWS = whole_numbers("row numbers such as 0 or 3,17", ",")
+BLOCKS = whole_numbers("block numbers such as 0 or 0,3", ",")
+REGISTERS = Kind(f"a whole number from 0 to {MAX_REGISTERS}", int, lambda n: 0 <= n <= MAX_REGISTERS)
+DTYPE, ENGINE = one_of(*DTYPES), one_of(*ENGINES)
 
-
-@dataclass(frozen=True)
-class Key:
-    """One ``key=value``: its name, the kind of its value, and a line of help."""
-
-    name: str
-    kind: Kind
-    help: str
-
-
+# --- keys of several commands ---------------------------------------------------------------------
 SHAPE = (
     Key("batch", COUNT, "B, batch size"),
     Key("spatial_size", COUNT, "S, positions of all levels together (with border when padded)"),
@@ -71,10 +84,10 @@ SHAPE = (
 )
 NUMBERS = tuple(key.name for key in SHAPE[:-1])
 DRAW = (
-    Key("workload", TEXT, f"picture, or a preset: {', '.join(PRESETS)}"),
+    Key("workload", TEXT, f"picture, or a preset: {', '.join(PRESETS)}", (*PRESETS, "picture")),
     Key("dtype", DTYPE, "type of value, weights and output"),
     Key("location_dtype", DTYPE, "type of the sampling locations"),
-    Key("pattern", TEXT, "where samples fall: seed, uniform, local or local(SIGMA in pixels)"),
+    Key("pattern", TEXT, "where samples fall: seed, uniform, local or local(SIGMA in pixels)", PATTERNS),
     Key("outside", REAL, "least share of samples outside the levels, 0 to 1"),
     Key("padded", FLAG, "value has a border of one zero pixel around every level"),
     Key("seed", WHOLE, "of the random numbers, default 0"),
@@ -82,28 +95,84 @@ DRAW = (
 )
 DIRECTORY = Key("dir", TEXT, "data directory, with value.bin, spatial_shapes.bin and the others")
 ENGINE_KEY = Key("engine", ENGINE, "auto takes the GPU if there is one, else the CPU engine")
-VARIANT = Key("variant", TEXT, "kernel: see numba-deform variants; auto is the fastest known")
+VARIANT = Key("variant", TEXT, "kernel: see numba-deform variants; auto is the fastest known",
+              (*VARIANTS, "auto"))  # fmt: skip
+LOAD = Key("load", TEXT, "Python files, by commas, whose variants are known then: my.py registers them")
 LINKED = Key("linked", FLAG, "call the PTX functions instead of inlining them")
 SIMULATION = (Key("schedules", COUNT, "CPU engine: try that many orders of the threads"),
-              Key("schedule_seed", SEED, "CPU engine: the first order to try; 0 is in turn"),
+              Key("schedule_seed", SEED_KIND, "CPU engine: the first order to try; 0 is in turn"),
               Key("landing", one_of(*LANDINGS), "CPU engine: when TMA copies arrive"))  # fmt: skip
 COMPILED_FOR = (Key("dtype", DTYPE, "type of value, default float16"),
                 Key("location_dtype", DTYPE, "type of the locations, default float16"),
                 Key("channels", COUNT, "C, default 32"), Key("levels", COUNT, "L, default 4"),
                 Key("points", COUNT, "P, default 8"), Key("arch", TEXT, "sm_90a and others"))  # fmt: skip
+OUT = Key("out", TEXT, "the JSON file to write")
+REPEATS = Key("repeats", COUNT, "timed rounds, default 10")
+LIMIT = Key("limit", COUNT, "seconds that one configuration may take before it is stopped")
+SEED = Key("seed", WHOLE, "of the random inputs, default 1")
+FILE = Key("file", TEXT, "a JSON file of bench or sweep")
+MARKDOWN = Key("markdown", FLAG, "print Markdown instead")
+PRESET_LIST = Key("workload", TEXT, f"all, or some by commas of {', '.join(PRESETS)}; default seeds", PRESETS)
+DTYPE_LIST = Key("dtype", TEXT, f"one or more of {','.join(DTYPES)}; default: the workload's own", DTYPES)
+# Of sweep: these, and the variants' parameters, take lists by commas.
+WORKLOAD_FIELDS = ("batch", "num_query", "num_heads", "channels", "num_points", "dtype", "location_dtype",
+                   "pattern", "padded")  # fmt: skip
+_CHOICES = {"dtype": DTYPES, "location_dtype": DTYPES, "pattern": PATTERNS, "padded": FLAG.names}
+GRID = (
+    Key("variant", TEXT, "kernels, or all; default direct", (*VARIANTS, "all")),
+    Key("workload", TEXT, "presets, default seeds", PRESETS),
+    LINKED,
+    *(Key(name, TEXT, "of the workload", _CHOICES.get(name, ())) for name in WORKLOAD_FIELDS),
+    Key("patterns", TEXT, "another name of pattern", PATTERNS),
+)
 
 
-def split_pairs(words):
-    """``{key: text}`` of ``key=value`` words, in order."""
-    pairs = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or not key:
-            raise UsageError(f"{word!r} is not of the form key=value")
-        if key in pairs:
-            raise UsageError(f"{key} is given twice: {key}={pairs[key]} and {key}={text}")
-        pairs[key] = text
+# --- words ----------------------------------------------------------------------------------------
+def split_pairs(words, keys=(), first=""):
+    """``{key: text}`` of ``key=value``, ``--key=value`` and ``--key value`` words, in order. A word that is
+    none of these is the value of the key ``first``, if there is one."""
+    known, pairs, left = {key.name: key for key in keys}, {}, list(words)
+    while left:
+        word = left.pop(0)
+        name, equals, text = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if word.startswith("--") and not equals:
+            text = _value_after(name, known.get(name), left)
+        elif not equals and first and first not in pairs and not word.startswith("-"):
+            name, text = first, word
+        elif not equals:
+            raise UsageError(f"{word!r} is not of the form key=value or --key value{_meant(word, keys, left)}")
+        if not name:
+            raise UsageError(f"{word!r} is not of the form key=value or --key value")
+        if name in pairs:
+            raise UsageError(f"{name} is given twice: {name}={pairs[name]} and {name}={text}")
+        pairs[name] = text
     return pairs
+
+
+def _value_after(name, key, left):
+    """The text for ``--name``: the next of the words ``left``, which is taken away, or what it says alone."""
+    following = left[0] if left else "--"
+    is_value = not following.startswith("--")
+    if key is None or key.by_itself:  # an unknown one may be a variant's flag
+        is_value = is_value and "=" not in following
+        if key and key.kind is FLAG:
+            is_value = is_value and key.kind.convert(following) is not None
+    elif not is_value:
+        raise UsageError(f"--{name.replace('_', '-')} needs a value: {key.kind.accepts}")
+    return left.pop(0) if is_value else ALONE if key is None else key.by_itself
+
+
+def _meant(word, keys, left):
+    """The end of a refusal of ``word``: how it was perhaps meant."""
+    plain = word.lstrip("-").replace("-", "_")
+    for key in keys:
+        if plain == key.name:
+            value = key.by_itself and "1" or next((w for w in left if w != "="), "VALUE")
+            return f"; did you mean {plain}={value}?"
+        if word in key.choices:
+            return f"; did you mean {key.name}={word}?"
+    return closest(plain, [key.name for key in keys])
 
 
 def parse_pairs(pairs, keys, command):
@@ -112,82 +181,17 @@ def parse_pairs(pairs, keys, command):
     options = {}
     for name, text in pairs.items():
         if name not in kinds:
-            raise UsageError(_unknown_key(name, list(kinds), command))
+            hint, known = closest(name.lower(), list(kinds)), ", ".join(kinds) or "no keys"
+            raise UsageError(f"unknown key {name}{hint} ({command} knows {known})")
         try:
             options[name] = kinds[name].parse(text)
         except ValueError:
-            raise UsageError(f"{name}={text}: it must be {kinds[name].accepts}") from None
+            hint = closest(text, kinds[name].names)
+            raise UsageError(f"{name}={text}: it must be {kinds[name].accepts}{hint}") from None
     return options
-
-
-def _unknown_key(name, known, command):
-    hint = closest(name.lower().lstrip("-"), known)
-    owners = [
-        members[0].name
-        for config, members in families().items()
-        if name in {field.name for field in dataclasses.fields(config)}
-    ]
-    if owners and VARIANT.name in known:
-        hint = f"; it is a parameter of variant {', '.join(owners)}"
-    return f"unknown key {name}{hint} ({command} knows {', '.join(known) or 'no keys'})"
-
-
-def closest(name, known):
-    """A question for the end of an error: the one of ``known`` that was perhaps meant; else nothing."""
-    close = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def families():
-    """``{config class: [variants]}``: the variants that are one kernel with other parameters."""
-    members = {}
-    for variant in VARIANTS.values():
-        members.setdefault(variant.config, []).append(variant)
-    return members
-
-
-def variant_keys(chosen):
-    """The parameters of a variant as keys, of the kinds that their defaults have."""
-    defaults = {f.name: chosen.preset.get(f.name, f.default) for f in dataclasses.fields(chosen.config)}
-    return tuple(Key(name, kind_of(d), f"default {show(d)}") for name, d in defaults.items())
-
-
-def variant_options(pairs, command, default="tma"):
-    """(the options of the command, the variant that they name or ``default``, its parameters)."""
-    chosen = pick_variant(pairs.get("variant", default))
-    own = variant_keys(chosen)
-    options = parse_pairs(pairs, (*KEYS[command], *own), command)
-    parameters = {key.name: options.pop(key.name) for key in own if key.name in options}
-    return options, chosen, parameters
 
 
 def simulation_options(options):
     """What the keys SIMULATION say, as arguments of ``simulate``."""
     return {"schedules": options.get("schedules", 1), "seed": options.get("schedule_seed", 0),
             "landing": options.get("landing", "late")}  # fmt: skip
-
-
-def console(width=None):
-    """A rich Console on stdout, ``width`` characters wide or as wide as the terminal, 120 without one.
-
-    Made anew each time, because ``sys.stdout`` may have been replaced."""
-    if not width and not sys.stdout.isatty():
-        width = 120
-    return Console(highlight=False, width=width)
-
-
-def say(label, value):
-    """One line: ``label`` in a column of 14 characters, then ``value``."""
-    line = Text.assemble((f"{label:<14}", "bold"), str(value))
-    console().print(line, soft_wrap=True)
-
-
-def verdict(passed):
-    """Print the last line, PASS or FAIL; returns the exit status."""
-    console().print(Text("PASS", "bold green") if passed else Text("FAIL", "bold red"))
-    return RIGHT if passed else WRONG
-
-
-def in_words(parameters):
-    """A mapping as ``name=value`` words."""
-    return " ".join(f"{name}={show(value)}" for name, value in parameters.items())

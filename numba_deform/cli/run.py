@@ -1,35 +1,35 @@
 """``numba-deform run`` and ``timeline``: the operator on either engine, compared with the float64 reference,
 and what each warp of a block does when."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.table import Table
 
-from ..attention.call import ENGINES, pick_engine
+from ..attention.call import pick_engine
 from ..attention.debug import check_tiles, has_tiles
 from ..device.limits import HOPPER, SHARED_LIMIT
-from ..engines.gpu.device import gpu_or_none
-from ..measure.parameters import FLAG, TEXT, WHOLE, one_of, whole_numbers
+from ..engines.gpu.device import GpuMissing, gpu_or_none
 from ..measure.systems import describe, plan_operator, run_plan
 from ..measure.timeline import ACTIVITIES, record, save, shares
 from ..workloads import picture
 from . import keys
-from .inputs import check_duration, check_memory, choose_source, duration, try_inspect
-from .keys import Key, UsageError, command, console, in_words, say, variant_options, verdict
+from .commands import RIGHT
+from .inputs import (
+    check_duration,
+    check_memory,
+    choose_source,
+    families,
+    try_inspect,
+    variant_keys,
+    variant_options,
+)
+from .keys import UsageError
+from .output import console, duration, in_words, lasting, say, verdict
 
-ROWS = whole_numbers("row numbers such as 0 or 3,17", ",")
-BLOCKS = whole_numbers("block numbers such as 0 or 0,3", ",")
 
-
-@command(
-    "run", *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, keys.ENGINE_KEY, keys.VARIANT, keys.LINKED,
-    *keys.SIMULATION, Key("picture_out", TEXT, "for workload=picture: write the output as a PNG"),
-    Key("debug_rows", ROWS, "with debug=1: whose tiles to compare, (b * Q + q) * H + h, default 0"),
-    Key("force", FLAG, "run on the CPU engine however long it takes"), raw=True,
-)  # fmt: skip
-def run(words):
+def run(pairs):
     """The result of one variant beside the reference, and how long it took."""
-    pairs = keys.split_pairs(words)
     name, note = _default_variant(pairs)
     options, chosen, parameters = variant_options(pairs, "run", name)
     engine, gpu = pick_engine(options.get("engine", "auto"), chosen)
@@ -63,7 +63,8 @@ def run(words):
         say("running", f"about {duration(source.seconds(options))}, thread by thread ...")
     # Slow machines exist; a hang ends all the same.
     simulation = {**keys.simulation_options(options), "timeout": max(60.0, 20 * source.seconds({}))}
-    result = run_plan(plan, simulate_options=simulation)
+    with lasting(source.seconds(options)) if engine == "cpu" else nullcontext():
+        result = run_plan(plan, simulate_options=simulation)
     few = result.rows_checked < result.rows
     rows = f"{result.rows_checked:,} random ones of {result.rows:,}" if few else f"all {result.rows:,}"
     say("error", f"{result.error:.2e} against float64, must be below {result.tolerance:g} "
@@ -159,17 +160,14 @@ def _say_time(problem, result):
          f"{problem.samples / ms / 1e6:.2f} G samples (tiles)/s")  # fmt: skip
 
 
-@command("timeline", *keys.SHAPE, *keys.DRAW, keys.VARIANT, *keys.SIMULATION[1:],
-         Key("engine", one_of(*ENGINES, "both"), "both: CPU engine and GPU, one above the other"),
-         Key("block", BLOCKS, "which blocks, one above the other: 0 or 0,3; default 0"),
-         Key("out", TEXT, "the file to write: .png, .svg, or .json for Perfetto"),
-         Key("start", WHOLE, "first cycle of the picture, default 0"),
-         Key("end", WHOLE, "last cycle of the picture, default the block's last"), raw=True)  # fmt: skip
-def timeline(words):
+def timeline(pairs):
     """Shares of each warp's time, and the picture."""
-    options, chosen, parameters = variant_options(keys.split_pairs(words), "timeline")
-    asked = options.get("engine", "auto")
-    engines = ("cpu", "gpu") if asked == "both" else (pick_engine(asked, chosen)[0],)
+    options, chosen, parameters = variant_options(pairs, "timeline")
+    if "trace" not in [key.name for key in variant_keys(chosen)]:
+        drawn = [members[0].name for config, members in families().items() if hasattr(config, "trace")]
+        raise UsageError(f"variant {chosen.name} has no parameter trace, which makes a kernel write down what "
+                         f"its warps do; {', '.join(drawn)} and their like have it")
+    engines, without = _engines(options.get("engine", "auto"), chosen)
     source = choose_source({"workload": "tiny", **options}, "cpu")
     if "cpu" in engines:
         check_duration(source, options)
@@ -182,9 +180,22 @@ def timeline(words):
         for block in options.get("block", (0,)):
             recorded.append(record(plan, block, simulation))
             _print_shares(recorded[-1])
+    if without:
+        say("note", f"only the CPU engine's half: {without}")
     if "out" in options:
         say("written", save(recorded, options["out"], options.get("start", 0), options.get("end")))
-    return keys.RIGHT
+    return RIGHT
+
+
+def _engines(asked, chosen):
+    """(which engines draw, why the GPU does not where both were asked for)."""
+    if asked != "both":
+        return (pick_engine(asked, chosen)[0],), ""
+    try:
+        pick_engine("gpu", chosen)
+    except GpuMissing as error:
+        return ("cpu",), str(error)
+    return ("cpu", "gpu"), ""
 
 
 def _print_shares(recorded):

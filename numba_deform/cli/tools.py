@@ -8,18 +8,16 @@ from rich.table import Table
 
 from ..compiler.sass import ToolMissing, inspect_kernel
 from ..kernels.registry import VARIANTS
-from ..measure.parameters import COUNT, FLAG, one_of, show, whole_numbers
+from ..kernels.words import closest
+from ..measure.parameters import show
 from ..measure.systems import run_probe, run_tile_copy
 from ..workloads.data import write_directory
-from . import keys
-from .inputs import check_architecture, check_memory, choose_source, make_constants
-from .keys import BAD_INPUT, RIGHT, Key, UsageError, command, console, in_words, say, verdict
-
-SIZES = whole_numbers("three sizes HxWxC such as 2x2x32", "x", 3)
-CORNER = whole_numbers("two whole numbers x,y", ",", 2)
+from .commands import BAD_INPUT, RIGHT
+from .inputs import check_architecture, check_memory, choose_source, families, make_constants, variant_options
+from .keys import UsageError
+from .output import console, in_words, say, verdict
 
 
-@command("probe", keys.ENGINE_KEY, Key("corner", CORNER, "where the box starts"))
 def probe(options):
     """What came of sending one box through TMA."""
     result = run_probe(**options)
@@ -35,11 +33,6 @@ def probe(options):
     return BAD_INPUT if result.first is None else status
 
 
-@command("tile-copy", keys.ENGINE_KEY, Key("shape", SIZES, "the tensor, default 100x100x32"),
-         Key("box", SIZES, "the tile, default 2x2x32"), Key("dtype", keys.DTYPE, "default float16"),
-         Key("stages", COUNT, "tiles in flight for each warp, default 4"),
-         Key("warps", COUNT, "warps of a block, default 4"),
-         Key("repeats", COUNT, "timed runs on a GPU, default 10"))  # fmt: skip
 def tile_copy(options):
     """What came of copying a tensor tile by tile, and how fast it was."""
     result = run_tile_copy(**options)
@@ -57,18 +50,16 @@ def tile_copy(options):
     return verdict(result.passed)
 
 
-@command("data", *keys.SHAPE, *keys.DRAW, keys.DIRECTORY,
-         Key("force", FLAG, "overwrite files that are there"), raw=True)  # fmt: skip
-def data(words):
+def data(options):
     """``data read`` or ``data write``."""
     actions = {"read": data_read, "write": data_write}
-    if not words or words[0] not in actions:
-        given = f"not {words[0]!r}" if words else "and then dir=PATH"
+    action = options.pop("action", None)
+    if action not in actions:
+        given = f"not {action!r}{closest(action, actions)}" if action else "and then dir=PATH"
         raise UsageError(f"data must be followed by read or write, {given}")
-    options = keys.parse_pairs(keys.split_pairs(words[1:]), keys.KEYS["data"], "data")
     if "dir" not in options:
-        raise UsageError(f"data {words[0]} needs dir=PATH")
-    return actions[words[0]](options)
+        raise UsageError(f"data {action} needs dir=PATH")
+    return actions[action](options)
 
 
 def data_write(options):
@@ -114,7 +105,6 @@ def data_read(options):
     return RIGHT
 
 
-@command("variants")
 def variants(_):
     """The registry, then the parameters of each kernel."""
     table = Table("variant", "origin", "what it does", "kernel and preset", "oldest GPU")
@@ -124,7 +114,7 @@ def variants(_):
     console().print(table)
     say("origin", "what S3 .. S23 were: bench/ORIGINS.md in the repository")
     table = Table("kernel", "parameters and their defaults, where a preset says nothing else")
-    for config, members in keys.families().items():
+    for config, members in families().items():
         defaults = {field.name: field.default for field in dataclasses.fields(config)}
         table.add_row(_file(members[0]), in_words(defaults))
     console().print(table)
@@ -148,11 +138,9 @@ NOTABLE = {
 }  # fmt: skip
 
 
-@command("inspect", keys.VARIANT, *keys.COMPILED_FOR, keys.LINKED,
-         Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True)  # fmt: skip
-def inspect(words):
+def inspect(pairs):
     """What a variant became, without a GPU."""
-    options, chosen, parameters = keys.variant_options(keys.split_pairs(words), "inspect")
+    options, chosen, parameters = variant_options(pairs, "inspect")
     constants = make_constants(options)
     config = chosen.configure(constants, **parameters)
     kernel = chosen.kernel(config, constants)

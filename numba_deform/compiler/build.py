@@ -36,7 +36,7 @@ class Kernel:
     ``whole_program`` is for setmaxnreg, which is ignored in code that might be linked with other code.
     ``linked``, ``guarded`` and ``traced`` are forms of a kernel, see the methods. Parameters of type
     ``uint64`` take the address of an array. ``key`` says what the kernel was made from, where that is known
-    (:func:`built`), else it is None."""
+    (:func:`built`), else it is None. ``shared`` is the layout of its dynamic shared memory, if it has one."""
 
     py_func: object
     signature: object
@@ -49,10 +49,16 @@ class Kernel:
     traced: bool = False
     key: tuple | None = None
     block: tuple = ()
+    shared: object = None
 
     @property
     def name(self):
         return self.py_func.__name__
+
+    @property
+    def shared_bytes(self):
+        """The dynamic shared memory that its layout takes."""
+        return self.shared.bytes if self.shared else 0
 
     @property
     def parameters(self):
@@ -109,21 +115,26 @@ class Compiled:
         return GRID_BARRIER in self.ptx
 
 
-def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False):
+def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False, shared=None):
     """Decorator: a plain Python function, each parameter annotated with its type, becomes a :class:`Kernel`.
 
-    ``threads`` of a block are a number, or a tuple of up to three, x first. ``signature`` stands in for
-    annotations. Raises TypeError naming a parameter that has no type."""
+    ``threads`` of a block are a number, or a tuple of up to three, x first. ``shared`` is the
+    ``device.layout.Shared`` that it uses. ``signature`` stands in for annotations. Raises TypeError naming a
+    parameter that has no type."""
 
     def wrap(function):
         types = signature or _signature_of(function)
         block = tuple(threads) if isinstance(threads, (tuple, list)) else ()
         count = math.prod(block) if block else threads
-        return Kernel(
-            function, types, count, min_blocks, max_registers, whole_program=whole_program, block=block
-        )
+        bounds = count, min_blocks, max_registers
+        return Kernel(function, types, *bounds, whole_program=whole_program, block=block, shared=shared)
 
     return wrap
+
+
+def function(python):
+    """Decorator: a function that kernels call, such as a role of a pipeline; it is written out at each call."""
+    return cuda.jit(device=True, forceinline=True)(python)
 
 
 def _signature_of(function):

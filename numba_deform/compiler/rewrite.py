@@ -29,6 +29,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device import guard, marks, tokens
+from ..device.layout import Namespace
 from ..device.mbarrier import mbarrier_test_wait_parity, mbarrier_try_wait_parity
 from ..device.memory import ld_acquire_cta_shared_b32
 from ..device.sync import bar_arrive, bar_sync
@@ -103,14 +104,14 @@ def _compiled_again(dispatcher, rebuilt):
 
 def rebind(
     function, replace=lambda value: value, device_function=_compiled_again, extra_globals=lambda f: {},
-    rewrite=lambda f: f.__code__, module=lambda module, swap: module, _memo=None):  # fmt: skip
+    rewrite=lambda f: f.__code__, module=None, _memo=None):  # fmt: skip
     """A copy of the Python ``function`` whose globals and closure went through ``replace(value)``, and so did
-    what they hold in named tuples.
+    what they hold in named tuples and Namespaces.
 
     ``device_function(dispatcher, rebuilt)`` says what stands in for a ``@cuda.jit(device=True)`` or ``@njit``
     function whose Python code, rebuilt the same way, is ``rebuilt``. ``extra_globals(function)`` returns names
     to add, ``rewrite(function)`` its code object or another. ``module(module, swap)`` says what stands in for a
-    module; ``swap`` is what its attributes have to go through."""
+    module; ``swap`` is what its attributes have to go through. Without it, those do that the function names."""
     memo = {} if _memo is None else _memo
     if function in memo:
         return memo[function]
@@ -120,25 +121,36 @@ def rebind(
             inner = rebind(
                 value.py_func, replace, device_function, extra_globals, rewrite, module, memo)  # fmt: skip
             return device_function(value, inner)
+        if isinstance(value, Namespace):
+            return value.map(swap)
         if isinstance(value, types.ModuleType):
-            return module(value, swap)
+            return module(value, swap) if module else _with_swapped(value, names, swap)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return value._make(map(swap, value))
         return replace(value)
 
     code, scope = rewrite(function), {**function.__globals__, REBUILT: True}
+    names = all_names(code)
     # New cells with the contents of the function's own, in the order of the code.
     contents = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells = tuple(types.CellType(contents[name].cell_contents) for name in code.co_freevars)
     rebuilt = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells or None)
     memo[function] = rebuilt
-    for name in all_names(code):
+    for name in names:
         if name in scope:
             scope[name] = swap(scope[name])
     for cell in cells:
         cell.cell_contents = swap(cell.cell_contents)
     scope.update(extra_globals(function))
     return rebuilt
+
+
+def _with_swapped(module, names, swap):
+    """The module, or a Namespace in its place where ``swap`` changes one of the attributes ``names``."""
+    own = {name: vars(module)[name] for name in names if name in vars(module)}
+    new = {name: swap(value) for name, value in own.items() if not isinstance(value, types.ModuleType)}
+    changed = any(new[name] is not own[name] for name in new)
+    return Namespace(module.__name__, **{**vars(module), **new}) if changed else module
 
 
 def all_names(code):
@@ -181,13 +193,35 @@ class _Source:
             raise ValueError(f"a form of {function.__name__} needs a source that is a definition by itself")
         ast.increment_lineno(self.tree, first - 1)
         self.tree.decorator_list = []
+        self._name_aliases()
         for argument in ast.walk(self.tree.args):
             if isinstance(argument, ast.arg):
                 argument.annotation = None
 
+    def _name_aliases(self):
+        """Local names of Namespaces, as in ``ring = shared.ring``, stand for these."""
+        for node in ast.walk(self.tree):
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                pair = [target], [node.value]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pair = target.elts, node.value.elts
+                for name, part in zip(*pair, strict=False):
+                    value = self.value(part)
+                    if isinstance(name, ast.Name) and isinstance(value, Namespace):
+                        self.values[name.id] = value
+
+    def value(self, node):
+        """What a name, or a name in a module or Namespace, stands for; else None."""
+        if isinstance(node, ast.Name):
+            return self.values.get(node.id)
+        if isinstance(node, ast.Attribute):
+            place = self.value(node.value)
+            return getattr(place, node.attr, None) if isinstance(place, types.ModuleType) else None
+        return None
+
     def called(self, call):
         """What a call by name calls, or None."""
-        value = self.values.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        value = self.value(call.func)
         return value if callable(value) else None
 
     def device_function(self, call):
@@ -319,14 +353,15 @@ class _Unroll(ast.NodeTransformer):
 @functools.cache
 def waits(function):
     """Whether ``function`` polls, or stands at a barrier of threads, itself or in what it calls."""
-    for value in _values(function).values():
+    source = _Source(function)
+    for value in (*_values(function).values(), *map(source.called, _calls(source.tree))):
         if isinstance(value, CUDADispatcher) and waits(value.py_func):
             return True
         if callable(value) and value in BARRIERS:
             return True
     return any(
         isinstance(node, ast.While) and _calls(node.test) or _is_syncthreads(node)
-        for node in ast.walk(_Source(function).tree)
+        for node in ast.walk(source.tree)
     )
 
 
@@ -430,7 +465,11 @@ def _with_steps(function):
 
 
 def _step(call):
-    return isinstance(call.func, ast.Name) and call.func.id in STEPS and len(call.args) >= 2
+    """(the name of the step that a call takes, its state), or None: ``wait(ring, state)`` or
+    ``ring.wait(state)``."""
+    of_ring = isinstance(call.func, ast.Attribute) and len(call.args) == 1
+    name, place = getattr(call.func, "attr" if of_ring else "id", None), 0 if of_ring else 1
+    return (name, call.args[place]) if name in STEPS and len(call.args) > place else None
 
 
 class _Trace(ast.NodeTransformer):
@@ -438,7 +477,7 @@ class _Trace(ast.NodeTransformer):
 
     def __init__(self, source, traced, is_kernel):
         self.source, self.traced, self.is_kernel = source, traced, is_kernel
-        self.acquires = any(_step(call) and call.func.id == "acquire" for call in _calls(source.tree))
+        self.acquires = "acquire" in {step[0] for step in map(_step, _calls(source.tree)) if step}
 
     def visit_FunctionDef(self, node):
         parameters = TRACE_PARAMETERS if self.is_kernel else (MARKS,)
@@ -456,14 +495,14 @@ class _Trace(ast.NodeTransformer):
         return node
 
     def _marked(self, node):
-        step = next((call for call in _calls(node) if _step(call)), None)
+        step = next(filter(None, map(_step, _calls(node))), None)
         self.generic_visit(node)
         if step is None:
             return node
-        before, after = STEPS[step.func.id]
-        if step.func.id == "issue" and self.acquires:
+        name, state = step[0], ast.unparse(step[1])
+        before, after = STEPS[name]
+        if name == "issue" and self.acquires:
             before = None  # acquiring has ended in this mark
-        state = ast.unparse(step.args[1])
         first, last = ([_statement(f"__mark({MARKS}, {kind}, {state})", node)] if kind else []
                        for kind in (before, after))  # fmt: skip
         return [*first, node, *last]

@@ -6,7 +6,18 @@ Vector accesses move 8 or 16 bytes as 32-bit words and need an address aligned t
 from numba import cuda, uint32, uint64
 
 from .limits import STATIC_LIMIT
-from .ptx import address_intrinsic, cpu, intrinsic, u32, u32x2, u32x4, u64, void
+from .ptx import (
+    address_intrinsic,
+    array_intrinsic,
+    cpu,
+    dynamic_intrinsic,
+    intrinsic,
+    u32,
+    u32x2,
+    u32x4,
+    u64,
+    void,
+)
 
 
 @address_intrinsic("shared", u32)
@@ -19,6 +30,18 @@ def shared_address(array):
 def global_address(array):
     """``cvta.to.global``: the 64-bit global address of a global array's first element. PTX ISA 9.7.9.20."""
     return cpu().address_of("global", array)
+
+
+@dynamic_intrinsic
+def dynamic_start(alignment):
+    """The first 32-bit address in dynamic shared memory that is a multiple of ``alignment``, a power of two."""
+    return cpu().dynamic_start(alignment)
+
+
+@array_intrinsic
+def shared_array(address, shape, dtype):
+    """The array of that shape and type whose first element lies at a 32-bit shared address."""
+    return cpu().shared_array(address, shape, dtype)
 
 
 DYNAMIC_SLACK = 128  # bytes that align_up may skip at the start of dynamic shared memory

@@ -27,6 +27,8 @@ u32x2, u32x4 = types.UniTuple(u32, 2), types.UniTuple(u32, 4)
 f32x2, f32x4 = types.UniTuple(f32, 2), types.UniTuple(f32, 4)
 f32_registers = types.Array(f32, 1, "C")  # a local array that an instruction reads and writes in its registers
 
+DYNAMIC = "numba_deform_dynamic"  # the symbol of dynamic shared memory
+SHARED_SPACE = 3  # the address space of shared memory, to LLVM
 # Numba type -> (LLVM type, inline-assembly constraint, PTX parameter type)
 _LOWERED = {
     u32: (ir.IntType(32), "r", ".b32"),
@@ -297,3 +299,63 @@ def address_intrinsic(space, result):
         return made
 
     return bind
+
+
+def array_intrinsic(model):
+    """Decorator for the intrinsic that makes an array of a shared address, a shape and a type of elements."""
+
+    def array(typingctx, address, shape, dtype):
+        kind = types.Array(dtype.dtype, len(shape), "C")
+
+        def codegen(context, builder, signature, values):
+            from numba.cuda import cgutils
+
+            element = context.get_data_type(kind.dtype)
+            lengths, step = cgutils.unpack_tuple(builder, values[1]), context.get_abi_sizeof(element)
+            itemsize = step = ir.Constant(ir.IntType(64), step)
+            strides = []
+            for length in reversed(lengths):
+                strides.insert(0, step)
+                step = builder.mul(step, length)
+            pointer = builder.inttoptr(values[0], element.as_pointer(SHARED_SPACE))
+            pointer = builder.addrspacecast(pointer, element.as_pointer())
+            made = context.make_array(kind)(context, builder)
+            parts = {"data": pointer, "shape": lengths, "strides": strides, "itemsize": itemsize}
+            context.populate_array(made, **parts, meminfo=None)
+            return made._getvalue()
+
+        return kind(u32, shape, dtype), codegen
+
+    made = Intrinsic(model.__name__, array, model=model)
+    functools.update_wrapper(made, model)
+    made._register()
+    return made
+
+
+def dynamic_intrinsic(model):
+    """Decorator for the intrinsic that gives the shared address at which the dynamic part begins, rounded up.
+
+    Whoever asks gets that of one symbol, in one piece of text without effects: so the compiler sees that all
+    these addresses are the same, and keeps the first."""
+
+    def start(typingctx, alignment):
+        def codegen(context, builder, signature, values):
+            from numba.cuda import cgutils
+
+            symbol = builder.module.globals.get(DYNAMIC)
+            if symbol is None:
+                kind = ir.ArrayType(ir.IntType(8), 0)
+                symbol = cgutils.add_global_variable(builder.module, kind, DYNAMIC, SHARED_SPACE)
+                symbol.linkage, symbol.align = "external", 16
+            address = builder.trunc(builder.ptrtoint(symbol, ir.IntType(64)), ir.IntType(32))
+            word = ir.IntType(32)
+            text = "{ .reg .b32 a, b; sub.u32 b, $2, 1; add.u32 a, $1, b; not.b32 b, b; and.b32 $0, a, b; }"
+            up = ir.InlineAsm(ir.FunctionType(word, [word, word]), text, "=r,r,r")
+            return builder.call(up, [address, values[0]], attrs=("nounwind", "readnone"))
+
+        return u32(u32), codegen
+
+    made = Intrinsic(model.__name__, start, model=model)
+    functools.update_wrapper(made, model)
+    made._register()
+    return made

@@ -4,13 +4,15 @@ A variant is a module of ``kernels/`` with ``build`` and ``blocks`` (:class:`Fun
 ``fit(problem, config, locations)``; the frozen dataclass of its parameters; and a ``preset`` of them. Those of
 the package stand in ``configurations.json``, some with a name that they had before (``was``), still understood.
 
-``register`` adds one for the time of a process, for instance from a notebook.
+``register`` adds one for the time of a process, for instance from a notebook; ``load`` those of a file.
 """
 
 import dataclasses
-import difflib
+import importlib.util
 import json
 import re
+import sys
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from .tma import Tma
 from .warp_specialized import WarpSpecialized
 from .window import Window
 from .window_fit import Fit
+from .words import closest
 
 FETCHES = ("l1", "tma", "shared")
 
@@ -129,14 +132,14 @@ def variant(name):
     """The variant of that name, old or new; raises ConfigError naming all, and the closest."""
     name = current_name(name)
     if name not in VARIANTS:
-        close = difflib.get_close_matches(name, [*VARIANTS, *OLD_NAMES], 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = closest(name, [*VARIANTS, *OLD_NAMES])
         raise ConfigError("variant", name, f"must be one of {', '.join(VARIANTS)}{hint}")
     return VARIANTS[name]
 
 
 # --- variants of this process ---------------------------------------------------------------------
 _registered = {}
+_loaded = {}  # file -> {name: variant} of what it registered
 
 
 class Registration:
@@ -180,8 +183,49 @@ def register(entry, replace=False):
 
 
 def is_registered(name):
-    """Whether only this process knows the variant of that name."""
+    """Whether the variant of that name is none of the package's own."""
     return name in _registered
+
+
+def is_of_this_process(name):
+    """Whether only this process knows the variant of that name: it was registered, and by no file."""
+    of_files = [entries.get(name) for entries in _loaded.values()]
+    return name in _registered and _registered[name] not in of_files
+
+
+def load(path):
+    """The names of the variants that the Python file ``path`` registers. It runs once in a process, as if it
+    were imported; modules beside it are found. Raises ConfigError, naming the line, for what fails in it."""
+    file = Path(path).expanduser().resolve()
+    known = _loaded.get(file, {})
+    if known and known.items() <= _registered.items():
+        return list(known)
+    if not file.is_file() or file.suffix != ".py":
+        raise ConfigError("load", path, "must be a Python file that registers a variant" if file.exists()
+                          else "there is no such file")  # fmt: skip
+    before = dict(_registered)
+    spec = importlib.util.spec_from_file_location(f"loaded.{file.stem}", file)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
+        line = lines[-1] if lines else getattr(error, "lineno", 1)
+        told = f"line {line}: {type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError("load", path, told) from error
+    entries = {name: entry for name, entry in _registered.items() if before.get(name) is not entry}
+    if not entries:
+        raise ConfigError("load", path, "registers no variant; it has to call numba_deform.kernels.registry."
+                          "register(Variant(...)) as it is imported, not under __main__")  # fmt: skip
+    _loaded[file] = entries
+    return list(entries)
+
+
+def loaded_files():
+    """Paths of the files whose variants this process has, for its children to ``load``."""
+    return tuple(map(str, _loaded))
 
 
 def _check_entry(entry):

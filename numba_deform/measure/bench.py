@@ -18,7 +18,8 @@ from ..compiler import built
 from ..compiler.cache import shared_directory
 from ..engines.gpu.launch import launch, time_launches
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
-from ..kernels.registry import VARIANTS, is_registered
+from ..kernels.registry import VARIANTS, is_of_this_process, is_registered, load, loaded_files
+from ..kernels.words import closest
 from ..workloads.presets import PRESETS, preset
 from . import ceilings, counters, peers, record
 from .case import case_of, case_on
@@ -72,7 +73,8 @@ def entry_of(name, texts):
     defaults, values = defaults_of(name), {}
     for key, text in texts.items():
         if key != "linked" and key not in defaults:
-            raise ConfigError(key, text, f"{name} has the parameters {', '.join(defaults)}")
+            rule = f"{name} has the parameters {', '.join(defaults)}{closest(key, defaults)}"
+            raise ConfigError(key, text, rule)
         values[key] = parse_like(key, defaults.get(key, False), text)
     linked = values.pop("linked", False)
     return Entry(name, tuple(values.items()), linked)
@@ -117,10 +119,23 @@ def columns(workload):
 
 def task_of(entry, workload, seed, engine="gpu", repeats=0):
     """What a child process needs for one entry; picklable, and JSON apart from its objects."""
-    return dict(entry=entry, workload=workload, seed=seed, engine=engine, repeats=repeats)
+    return dict(entry=entry, workload=workload, seed=seed, engine=engine, repeats=repeats,
+                load=loaded_files())  # fmt: skip
 
 
 def measure(task):
+    """``measure_entry``, wherever this process is: files with variants are loaded. On a GPU the guarded form of
+    what is not the package's own runs first: a kernel that waits for ever ends in a report."""
+    entry = task["entry"]
+    for path in task["load"]:
+        load(path)
+    if task["engine"] == "gpu" and is_registered(entry.variant):
+        case = case_of("gpu", task["workload"], task["seed"])
+        case.launcher(entry.bind(case, "guarded")[0])()
+    return measure_entry(task)
+
+
+def measure_entry(task):
     """Run one entry on a poisoned output, check it, and time it if the task has repeats.
 
     Returns ``error``; the ``config`` as it ran, and the share of the samples ``outside`` a fitted kernel's
@@ -148,13 +163,8 @@ def measure(task):
 
 
 def measure_here(task):
-    """``measure`` in this process; what it raises is in ``error_text``. On a GPU the guarded form of what
-    no child knows runs first: a kernel that waits for ever ends in a report."""
-    entry = task["entry"]
+    """``measure`` in this process; what it raises is in ``error_text``."""
     try:
-        if task["engine"] == "gpu" and is_registered(entry.variant):
-            case = case_of("gpu", task["workload"], task["seed"])
-            case.launcher(entry.bind(case, "guarded")[0])()
         return measure(task)
     except Exception as error:
         return {"error_text": explain(error)}
@@ -207,6 +217,8 @@ def compile_ahead(tasks, architecture, jobs=None):
 def _compile(task, architecture):
     entry = task["entry"]
     try:
+        for path in task["load"]:
+            load(path)
         chosen, constants = pick_variant(entry.variant), constants_of(task["workload"])
         kernel = chosen.kernel(chosen.configure(constants, **dict(entry.parameters)), constants)
         (kernel.with_linked_ptx() if entry.linked else kernel).compile(architecture)
@@ -222,7 +234,7 @@ def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.
     progress       ``progress(text)`` is told what goes on
     gpu            None: the CPU engine's virtual time stands in the rows, marked as not measured
     isolated       False: entries are checked in this process, as those always are that only it knows
-                   (``registry.register``)
+                   (``registry.register``, but not those of a file: ``registry.load``)
     with_ceilings  False: none is measured
     profile        what :func:`counters.count` says of an entry stands in its row as ``profile``;
                    raises ToolMissing at once where there is no Nsight Compute"""
@@ -232,7 +244,7 @@ def bench(gpu, workloads, entries, repeats=10, peer_names=(), seed=1, limit=300.
     with shared_directory():
         if gpu:
             progress("compiling")
-            elsewhere = [e for e in entries if isolated and not is_registered(e.variant)]
+            elsewhere = [e for e in entries if isolated and not is_of_this_process(e.variant)]
             tasks = [task_of(entry, workload, seed) for workload in workloads for entry in elsewhere]
             compile_ahead(tasks, gpu.architecture)
         for workload in workloads:
@@ -265,7 +277,7 @@ def _check_all(workload, entries, seed, engine, limit, progress, isolated):
             progress(f"{workload.name}: {entry.label}")
             row = {**columns(workload), "kind": "variant", "variant": entry.label}
             row["fetch"] = pick_variant(entry.variant).fetch
-            here = not isolated or is_registered(entry.variant)
+            here = not isolated or is_of_this_process(entry.variant)
             call = measure_here if here else worker.call
             entry_rows.append((entry, row | call(task_of(entry, workload, seed, engine))))
     return entry_rows

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..compiler.sass import ToolMissing
 from ..engines.gpu.launch import profile_launch
+from ..kernels.registry import load
 from .case import case_of
 from .worker import run_program
 
@@ -109,6 +110,8 @@ def _why(done):
 def launch_twice(file):
     """What runs under ncu: a warm-up, and the launch that counts."""
     task = pickle.loads(Path(file).read_bytes())
+    for path in task["load"]:
+        load(path)
     case = case_of("gpu", task["workload"], task["seed"])
     run = case.launcher(task["entry"].bind(case)[0])
     run()

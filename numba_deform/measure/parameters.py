@@ -5,8 +5,6 @@ A parameter has the kind of an example, which is its default or a preset's own v
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..kernels.problem import ConfigError
-
 
 @dataclass(frozen=True)
 class Kind:
@@ -17,6 +15,7 @@ class Kind:
     accepts: str
     convert: Callable[[str], object]
     right: Callable[[object], bool] = lambda value: value is not None
+    names: tuple[str, ...] = ()  # all that there are, of a closed set
 
     def parse(self, text):
         """The value of a text; raises ValueError."""
@@ -28,7 +27,7 @@ class Kind:
 
 def one_of(*names):
     """The kind of a name among ``names``."""
-    return Kind(f"one of {', '.join(names)}", str, names.__contains__)
+    return Kind(f"one of {', '.join(names)}", str, names.__contains__, names)
 
 
 def whole_numbers(accepts, separator, count=None):
@@ -41,7 +40,7 @@ _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no"
 COUNT = Kind("a whole number of at least 1", int, lambda number: number >= 1)
 WHOLE = Kind("a whole number of at least 0", int, lambda number: number >= 0)
 INTEGER, REAL = Kind("a whole number", int), Kind("a number", float)
-FLAG = Kind("1 or 0", lambda text: _FLAGS.get(text.lower()))
+FLAG = Kind("1 or 0", lambda text: _FLAGS.get(text.lower()), names=("1", "0"))
 TEXT = Kind("a text", str, bool)
 
 
@@ -57,6 +56,8 @@ def parse_like(name, example, text):
     try:
         return kind_of(example).parse(text)
     except ValueError:
+        from ..kernels.problem import ConfigError  # not above: the command line's help needs no NumPy
+
         raise ConfigError(name, text, f"must be written like {show(example)}") from None
 
 

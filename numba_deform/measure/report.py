@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ..kernels.registry import VARIANTS, current_name
+from ..kernels.words import closest
 from ..workloads.presets import PRESETS
 from .parameters import show
 from .timeline import SERIES
@@ -109,7 +110,7 @@ def summary(documents, variants=()):
             rows[name] = (name, told[0], *cells, f"{max(errors):.1e}", told[1])
     for name in variants:
         if name not in rows:
-            raise ValueError(f"no row {name!r}; there are {', '.join(rows)}")
+            raise ValueError(f"no row {name!r}; there are {', '.join(rows)}{closest(name, rows)}")
     headings = ("variant", "rows", *places, "error", "what costs it time")
     return caption(documents[0]), headings, [rows[name] for name in variants or rows]
 
@@ -186,25 +187,30 @@ def plot(document, path, x=None):
     With ``x``, time against it, a line for each variant and workload, its bars from the fastest run to the
     slowest: ``sigma`` in pixels, of the pattern local(sigma); ``queries``; or a parameter of the variants, such
     as ``stages``, which is the default for a sweep. An axis whose values differ much is logarithmic. Without,
-    a bench is time by variant, a panel for each workload, its ceilings as lines.
+    a bench is time by variant, a panel for each workload, its ceilings as lines. A document of the CPU engine
+    has virtual cycles in place of milliseconds, and its axis says so.
 
     Raises ValueError when nothing was measured or no two rows differ in ``x`` alone, ImportError without
     matplotlib."""
     from matplotlib.figure import Figure
 
-    rows = _having(document, "median_ms")
+    rows, unit = _having(document, "median_ms"), "ms"
     if not rows:
-        raise ValueError("there is nothing to plot: no row has a measured time")
+        unit = "virtual cycles of the CPU engine, not measured"
+        rows = [dict(row, **dict.fromkeys(("median_ms", "min_ms", "max_ms"), row["virtual_cycles"]))
+                for row in _having(document, "virtual_cycles")]  # fmt: skip
+    if not rows:
+        raise ValueError("there is nothing to plot: no row has a measured time, nor virtual cycles")
     if document["kind"] == "bench" and x is None:
-        figure = _plot_bars(Figure, document, rows)
+        figure = _plot_bars(Figure, document, rows, unit)
     else:
-        figure = _plot_lines(Figure, rows, x or "stages")
+        figure = _plot_lines(Figure, rows, x or "stages", unit)
     figure.suptitle(caption(document), fontsize="small")
     figure.savefig(path, dpi=150, bbox_inches="tight")
     return path
 
 
-def _plot_bars(make, document, rows):
+def _plot_bars(make, document, rows, unit):
     places = list(dict.fromkeys(map(_where, rows)))
     most = max(sum(_where(row) == place for row in rows) for place in places)
     across = min(PANELS_ABREAST, len(places))
@@ -226,7 +232,7 @@ def _plot_bars(make, document, rows):
         if _wide(times):
             axes.set_xscale("log")
         axes.set_title(place)
-        axes.set_xlabel("ms")
+        axes.set_xlabel(unit)
         if ceilings:
             axes.legend(fontsize="small")
     return figure
@@ -238,7 +244,7 @@ def _spreads(rows):
     return below, [row["max_ms"] - row["median_ms"] for row in rows]
 
 
-def _plot_lines(make, rows, x):
+def _plot_lines(make, rows, x, unit):
     lines = {}
     for row in rows:
         tick = _tick(row, x)
@@ -246,7 +252,9 @@ def _plot_lines(make, rows, x):
             lines.setdefault(_line_of(row, x), {})[tick] = row
     lines = {name: points for name, points in lines.items() if len(points) > 1}
     if not lines:
-        raise ValueError(f"x={x}: no two rows that were measured differ in it alone")
+        known = {name for row in rows for name in row.get("parameters", {})}
+        raise ValueError(f"x={x}: no two rows that were measured differ in it alone"
+                         + closest(x, ["sigma", "queries", *known] if x not in known else ()))  # fmt: skip
     figure = make(figsize=(8, 5))
     axes = figure.subplots()
     places, variants = (list(dict.fromkeys(names)) for names in zip(*lines, strict=True))
@@ -263,6 +271,7 @@ def _plot_lines(make, rows, x):
     if len(places) == 1:
         axes.set_title(*places)
     _scale(axes, x, [row for points in lines.values() for row in points.values()], lines.values())
+    axes.set_ylabel(unit)
     axes.legend(fontsize="small", bbox_to_anchor=(1.02, 1), loc="upper left")
     return figure
 
@@ -278,7 +287,6 @@ def _scale(axes, x, rows, lines):
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
     axes.set_xlabel({"sigma": "sigma of local(sigma), pixels"}.get(x, x))
-    axes.set_ylabel("ms")
     if _wide([row["median_ms"] for row in rows]):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

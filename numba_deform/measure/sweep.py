@@ -11,7 +11,8 @@ from pathlib import Path
 from ..attention.call import pick_variant
 from ..compiler.cache import shared_directory
 from ..kernels.problem import ConfigError
-from ..kernels.registry import VARIANTS, is_registered
+from ..kernels.registry import VARIANTS, is_of_this_process
+from ..kernels.words import closest
 from ..workloads.presets import preset
 from . import bench, record
 from .parameters import parse_like
@@ -46,7 +47,7 @@ def expand(grid):
     usable = {"workload", "linked", *WORKLOAD_FIELDS}.union(*known.values())
     for key in grid:
         if key not in usable:
-            rule = f"is a parameter of none of {', '.join(names)}"
+            rule = f"is a parameter of none of {', '.join(names)}{closest(key, usable)}"
             raise ConfigError(key, ",".join(grid[key]), rule)
     points = {}
     for name in names:
@@ -106,7 +107,7 @@ def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, 
             if point.refused:
                 result = {"refused": True, "error_text": point.refused}
             else:
-                here = is_registered(point.entry.variant)
+                here = is_of_this_process(point.entry.variant)
                 result = (bench.measure_here if here else worker.call)(task(point))
             rows[point.key] = _row(point, result, gpu)
             document["rows"] = list(rows.values())

@@ -1,12 +1,12 @@
 """Named workloads: the sizes of published models, and level shapes for a given number of positions."""
 
-import difflib
 import math
 import operator
 
 import numpy as np
 
 from ..kernels.problem import level_sizes
+from ..kernels.words import closest
 from .workload import Workload, WorkloadError, halved, whole_number
 
 # A 736 x 1280 image at strides 8, 16, 32 and 64.
@@ -105,7 +105,5 @@ PRESETS = {workload.name: workload for workload in _PRESETS}
 def preset(name: str, **overrides) -> Workload:
     """The preset of that name, with fields replaced. WorkloadError lists the names if unknown."""
     if name not in PRESETS:
-        close = difflib.get_close_matches(str(name), PRESETS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise WorkloadError(f"no preset {name!r}{hint}; there are {', '.join(PRESETS)}")
+        raise WorkloadError(f"no preset {name!r}{closest(name, PRESETS)} (there are {', '.join(PRESETS)})")
     return PRESETS[name].replace(**overrides)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels.problem import NUMPY_DTYPES, interior_rows, level_sizes, level_starts, pixel_centres
+from ..kernels.words import closest
 
 PATTERNS = ("seed", "uniform", "local")
 QUERIES = ("pixels", "objects")
@@ -121,7 +122,8 @@ class Workload:
         put("outside", _number("outside", self.outside, 0.0, 1.0))
         for field, choices in (("dtype", NUMPY_DTYPES), ("location_dtype", NUMPY_DTYPES), ("queries", QUERIES)):
             if getattr(self, field) not in choices:
-                raise _error(field, getattr(self, field), f"one of {', '.join(choices)}")
+                hint = closest(getattr(self, field), choices)
+                raise _error(field, getattr(self, field), f"one of {', '.join(choices)}{hint}")
         if not isinstance(self.padded, (bool, np.bool_)):
             raise _error("padded", self.padded, "True or False")
         put("padded", bool(self.padded))
@@ -315,7 +317,8 @@ def _parse_pattern(text) -> tuple[str, float | None]:
     match = re.fullmatch(r"(\w+)(?:\((.*)\))?", text) if isinstance(text, str) else None
     pattern, sigma = match.groups() if match else (None, None)
     if pattern not in PATTERNS or (sigma is not None and pattern != "local"):
-        raise _error("pattern", text, "seed, uniform, local or local(SIGMA)")
+        hint = closest(pattern or text, PATTERNS)
+        raise _error("pattern", text, f"seed, uniform, local or local(SIGMA){hint}")
     return pattern, sigma
 
 

@@ -9,6 +9,8 @@ from helpers import check
 
 from numba_deform.cli import main
 from numba_deform.device import marks as device
+from numba_deform.engines.gpu import device as host_gpu
+from numba_deform.engines.gpu.device import GpuMissing
 from numba_deform.kernels.problem import ConfigError
 from numba_deform.measure import timeline
 from numba_deform.measure.systems import plan_operator
@@ -179,3 +181,25 @@ def test_command(tmp_path, capsys):
     assert named == ["tma, block 0", "tma, block 2"] and all(name in text for name in named)
     assert {event["pid"] for event in events if event["ph"] == "X"} == {0, 1}
     assert main(["timeline", *words, "block=0,x"]) == 2
+
+
+def test_both_engines_without_a_gpu(tmp_path, capsys, monkeypatch):
+    """The half that there is is drawn, and why the other is missing is told."""
+
+    def find(number):
+        raise GpuMissing("no CUDA GPU can be used: no driver.")
+
+    monkeypatch.setattr(host_gpu, "_find", find)
+    out = tmp_path / "t.json"
+    words = ["variant=tma", "threads=64", "min_blocks=0", "num_query=2", f"out={out}"]
+    assert main(["timeline", *words, "engine=both"]) == 0
+    text, events = capsys.readouterr().out, json.loads(out.read_text())["traceEvents"]
+    assert "note          only the CPU engine's half: no CUDA GPU can be used: no driver.\n" in text
+    assert {event["pid"] for event in events} == {0}
+    assert main(["timeline", *words, "engine=gpu"]) == 2
+    assert "no driver; engine=cpu needs no GPU" in capsys.readouterr().err
+
+
+def test_a_variant_that_writes_no_marks(capsys):
+    assert main(["timeline", "variant=direct", "engine=cpu"]) == 2
+    assert "variant direct has no parameter trace, which makes" in capsys.readouterr().err

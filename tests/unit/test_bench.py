@@ -1,5 +1,7 @@
 """Entries, bounds, tables, sweeps and the cache of compiled kernels; nothing here needs a GPU."""
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -9,9 +11,11 @@ from pathlib import Path
 import fake_measures
 import numpy as np
 import pytest
+from rich.console import Console
 
 from numba_deform.attention import bind
-from numba_deform.cli import COMMANDS
+from numba_deform.cli import COMMANDS, output
+from numba_deform.cli import bench as commands
 from numba_deform.cli.keys import UsageError
 from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.gpu.device import gpu_or_none
@@ -382,7 +386,7 @@ def test_commands_without_a_gpu(tmp_path, capsys):
             COMMANDS[command](words)
     with pytest.raises(UsageError, match="too many for the CPU engine"):
         COMMANDS["bench"](["engine=cpu"])
-    for word in ("profile=1", "--profile"):
+    for word in ("profile=1", "--profile", "--profile=1"):
         with pytest.raises(UsageError, match="profile=1 needs a GPU"):
             COMMANDS["bench"](["engine=cpu", "workload=tiny", word])
     with pytest.raises(UsageError, match="give one of them"):
@@ -591,6 +595,86 @@ def test_plot_of_what_sweep_has_written(x, grid, scales, pretended, monkeypatch,
     drawn = sorted(time for line in found.values() for _, time in line)
     assert drawn == sorted(row["median_ms"] for row in rows) and len(drawn) == 9
     assert {line.get_color() for line in axes.lines} <= set(report.SERIES)
+
+
+def test_plot_of_what_the_cpu_engine_gave(monkeypatch, tmp_path):
+    """Virtual cycles in place of milliseconds, and the axis says so; bars of a bench too."""
+    figure = pytest.importorskip("matplotlib.figure")
+    points = expand({"variant": ["direct"], "workload": ["tiny"], "num_query": ["1", "9"]})
+    document = sweep(points, tmp_path / "sweep.json")
+    drawn = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *_, **__: drawn.extend(self.axes))
+    report.plot(document, tmp_path / "plot.png", "queries")
+    report.plot(document | {"kind": "bench", "ceilings": []}, tmp_path / "plot.png")
+    lines, *bars = drawn
+    cycles = [row["virtual_cycles"] for row in document["rows"]]
+    (line,) = [line for line in lines.lines if line.get_label() == "direct"]
+    assert line.get_xydata().tolist() == [[1, cycles[0]], [9, cycles[1]]]
+    assert sorted(bar.get_width() for axes in bars for bar in axes.patches) == sorted(cycles)
+    label = "virtual cycles of the CPU engine, not measured"
+    assert lines.get_ylabel() == label == bars[0].get_xlabel()
+
+
+def test_a_misspelt_x_or_row_is_asked_about():
+    with pytest.raises(ValueError, match="x=stage: .* did you mean stages?"):
+        report.plot(document("sweep"), "plot.png", "stage")
+    with pytest.raises(ValueError, match="no row 'tma stages=22'; .* did you mean tma stages=2?"):
+        report.summary([document()], ["tma stages=22"])
+
+
+# --- on a terminal ----------------------------------------------------------------------------------
+@pytest.fixture
+def terminal(monkeypatch):
+    """The screen of a terminal, as (what was written, a function that ends it)."""
+    screen = io.StringIO()
+    made = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    monkeypatch.setattr(output, "console", lambda width=None: made)
+    return screen
+
+
+def test_long_runs_say_how_long_and_show_a_bar(terminal):
+    with output.counting(30) as advance:
+        advance(2, 6, "a [b]")
+        advance(6, 6, "done")
+    text = terminal.getvalue()
+    assert text.count("4 to do, about 2 min") == 1 and "2/6" in text and "a [b]" in text and "6/6" in text
+    with output.lasting(90):
+        pass
+    assert "of about 90 s" in terminal.getvalue()
+
+
+def test_elsewhere_nothing_is_written(capsys):
+    with output.counting(30) as advance:
+        advance(2, 6, "label")
+    with output.lasting(90):
+        pass
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("elapsed, total", [(3, 10), (11, None)])
+def test_a_bar_that_is_full_swings(elapsed, total):
+    task = types.SimpleNamespace(elapsed=elapsed, total=10, completed=0, started=True, finished=False,
+                                 get_time=lambda: 0.0)  # fmt: skip
+    bar = output._Elapsed().render(task)
+    assert (task.completed, task.total, bar.pulse) == (elapsed, total, False)
+
+
+def test_commands_count_what_they_tell_of(monkeypatch, tmp_path, capsys):
+    """The last call of each is complete."""
+    told = []
+
+    @contextlib.contextmanager
+    def counting(seconds_each):
+        yield lambda done, total, label: told.append((done, total, label, seconds_each))
+
+    monkeypatch.setattr(commands, "counting", counting)
+    words = ["engine=cpu", "workload=tiny"]
+    assert COMMANDS["bench"]([*words, "variants=direct,direct:lanes=4", "dtype=float16,float32"]) == 0
+    assert [call[:2] for call in told] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert told[0][2] == "tiny: direct" and told[0][3] > 1
+    told.clear()
+    assert COMMANDS["sweep"]([*words, f"out={tmp_path / 's.json'}", "lanes=4,8", "num_query=1"]) == 0
+    assert [call[:3] for call in told] == [(0, 2, "direct lanes=4"), (1, 2, "direct lanes=8"), (2, 2, "done")]
 
 
 def test_plot_of_many_panels(tmp_path):

@@ -52,7 +52,7 @@ def is_kernel(node):
 def test_the_entries():
     entries = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
     rooms = {name for name in ROOMS if name != "torch"}
-    entries.discard("__main__.py")  # one line, which python -m needs there
+    entries -= {"__main__.py", "__init__.pyi"}  # one line, which python -m needs there; the public names
     assert entries == {"__init__.py", "torch.py", *rooms}
 
 
@@ -64,7 +64,10 @@ def test_imports_point_downwards():
         for name in imports(module)
         if room(name) not in ROOMS[: ROOMS.index(room(module)) + 1]
     ]
-    assert wrong == []
+    # course/pipelines/ is written as its readers write: with the public names alone.
+    users = [line for line in wrong if line.startswith("numba_deform.course.pipelines.")]
+    assert [line for line in wrong if line not in users] == []
+    assert {line.partition(" imports ")[2] for line in users} == {"numba_deform.__init__"}
 
 
 def test_no_circles():

@@ -90,7 +90,7 @@ def test_commands_and_their_keys_exist():
         assert words[0] in cli.COMMANDS, words
         if words == ["help"]:
             continue
-        known = {key.name for key in cli.KEYS[words[0]]} | parameters | workload_fields
+        known = {key.name for key in cli.COMMANDS[words[0]].keys} | parameters | workload_fields
         for word in words[1:]:
             key, equals, _ = word.partition("=")
             assert not equals or key in known, words

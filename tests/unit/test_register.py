@@ -1,6 +1,9 @@
 """A variant that a process registers is known by its name wherever another is, and refused with a reason."""
 
 import dataclasses
+import json
+import os
+import sys
 
 import numpy as np
 import pytest
@@ -38,6 +41,7 @@ def inputs():
 
 def test_is_known_by_name(mine, capsys):
     assert mine is MINE and variants.is_registered("mine") and not variants.is_registered("tma")
+    assert variants.is_of_this_process("mine") and not variants.is_of_this_process("tma")
     ours = ms_deform_attn(*inputs(), variant="mine", engine="cpu")
     assert np.array_equal(ours, ms_deform_attn(*inputs(), variant="direct", engine="cpu", lanes=4))
     assert cli.main("run variant=mine engine=cpu workload=tiny num_query=3".split()) == 0
@@ -159,10 +163,134 @@ def test_on_a_gpu_the_guarded_form_runs_first(mine, monkeypatch):
             return lambda: ran.append(bound)
 
     monkeypatch.setattr(library, "case_of", lambda *_: Case())
-    monkeypatch.setattr(library, "measure", lambda task: {"error": 0.0})
+    monkeypatch.setattr(library, "measure_entry", lambda task: {"error": 0.0})
     for name in ("mine", "direct"):
         assert library.measure_here(task_of(Entry(name), TINY, 1)) == {"error": 0.0}
     assert ran == [("mine", "guarded")]
     monkeypatch.setattr(library, "case_of", lambda *_: 1 / 0)
     answer = library.measure_here(task_of(Entry("mine"), TINY, 1))
     assert "ZeroDivisionError" in answer["error_text"]
+
+
+# --- variants of a file ---------------------------------------------------------------------------
+FILE = """
+import os
+from pathlib import Path
+from beside import LANES
+from numba_deform.kernels import direct
+from numba_deform.kernels.direct import Direct
+from numba_deform.kernels.registry import Functions, Variant, register
+
+with open(Path(__file__).with_name("processes"), "a") as file:
+    file.write(f"{os.getpid()} ")
+register(Variant("of-a-file", "", "direct once more", Direct, Functions(direct.build, direct.blocks),
+                 (8, 0), "l1", dict(lanes=LANES)))
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """A file that registers ``of-a-file``, with a module beside it."""
+    path = tmp_path / "my.py"
+    path.write_text(FILE)
+    (tmp_path / "beside.py").write_text("LANES = 4\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(variants, "_loaded", {})
+    yield path
+    variants._registered.pop("of-a-file", None)
+    VARIANTS.pop("of-a-file", None)
+    sys.modules.pop("beside", None)
+
+
+def processes(file):
+    return [int(number) for number in file.with_name("processes").read_text().split()]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("run variant=of-a-file engine=cpu workload=tiny num_query=2", "lanes=4 "),
+        ("budget variant=of-a-file lanes=4,8 registers=32 markdown=1", "| 8 | 0 | 0 |"),
+        ("variants", "| direct once more "),
+    ],
+)
+def test_commands_know_the_variants_of_a_file(file, capsys, words, says):
+    command, *words = words.split()
+    assert cli.main([command, *words, f"load={file}"]) == 0
+    assert says in capsys.readouterr().out.replace("│", "|")
+    assert cli.main([command, "--load", str(file), *words]) == 0
+    assert processes(file) == [os.getpid()]  # it runs once
+    assert variants.is_registered("of-a-file") and not variants.is_of_this_process("of-a-file")
+
+
+def test_children_load_the_file_too(file, tmp_path, capsys):
+    more = [f"load={file}", "engine=cpu", "workload=tiny"]
+    assert cli.main(["bench", "variants=of-a-file,direct", *more]) == 0
+    here, child = processes(file)
+    assert here == os.getpid() != child
+    out = tmp_path / "out.json"
+    assert cli.main(["sweep", "variant=of-a-file", "lanes=4,8", "num_query=2", f"out={out}", *more]) == 0
+    assert len(set(processes(file))) == 3  # this one, and a child of each command
+    assert [row["parameters"] for row in json.loads(out.read_text())["rows"]] == [{"lanes": 4}, {"lanes": 8}]
+
+
+def test_a_compiler_of_another_process_loads_it(file, monkeypatch):
+    variants.load(file)
+    task = task_of(Entry("of-a-file"), TINY, 1)
+    variants._loaded.clear(), variants._registered.pop("of-a-file"), VARIANTS.pop("of-a-file")
+    built = []
+    monkeypatch.setattr(variants.Variant, "kernel", lambda self, *_: built.append(self.name))
+    library._compile(task, "sm_90a")
+    assert built == ["of-a-file"]
+
+
+def test_a_file_of_ones_own_kernel_has_a_budget(file, capsys):
+    """Its configuration has only what ``register`` asks for: no ``complete``, no ``stages``."""
+    file.write_text(FILE.replace(
+        "register(Variant(",
+        """
+from dataclasses import dataclass
+from numba_deform.kernels.shared.config import SharedBytes
+
+@dataclass(frozen=True)
+class Own:
+    threads: int = 64
+    lanes: int = 8
+    def resolve(self, constants):
+        return self
+    def shared_bytes(self, constants):
+        return SharedBytes(1024, 16)
+
+register(Variant(""").replace("Direct, Functions", "Own, Functions"))
+    assert cli.main(["budget", "variant=of-a-file", f"load={file}", "registers=32"]) == 0
+    out = capsys.readouterr().out
+    assert "1,040 bytes" in out and "threads=64 lanes=4" in out
+    assert cli.main(["timeline", "variant=of-a-file", f"load={file}", "engine=cpu"]) == 2
+    assert "variant of-a-file has no parameter trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "my.py: there is no such file"),
+        ("x = 1\n", "my.py: registers no variant; it has to call"),
+        ("\n\nx = nothing\n", "my.py: line 3: NameError: name 'nothing' is not defined"),
+        ("\nx = (\n", "my.py: line 2: SyntaxError: '(' was never closed"),
+        ("raise SystemExit('no GPU')", "my.py: line 1: SystemExit: no GPU"),
+        (FILE.replace("of-a-file", "tma"), "line 11: ConfigError: name=tma: exists already"),
+    ],
+)
+def test_files_that_are_refused(file, capsys, text, says):
+    file.unlink()
+    if text:
+        file.write_text(text)
+    assert cli.main(["run", "variant=of-a-file", f"load={file}"]) == 2
+    err = capsys.readouterr().err
+    assert f"load={file.parent}" in err and says in err and err.count("\n") == 1
+
+
+def test_what_is_no_python_file(capsys, tmp_path):
+    for path in (tmp_path, tmp_path / "my.txt"):
+        (tmp_path / "my.txt").touch()
+        assert cli.main(["variants", f"load={path}"]) == 2
+        assert "must be a Python file that registers a variant" in capsys.readouterr().err

@@ -317,7 +317,7 @@ def test_bad_sigma_in_a_pattern():
 
 
 def test_unknown_names():
-    with pytest.raises(WorkloadError, match="did you mean 'detr-encoder'.*mask2former"):
+    with pytest.raises(WorkloadError, match="did you mean detr-encoder.*mask2former"):
         preset("detr-encoders")
     with pytest.raises(WorkloadError, match="no field 'bach'.*batch"):
         preset("tiny", bach=3)

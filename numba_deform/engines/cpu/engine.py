@@ -68,7 +68,7 @@ class Launch:
         self.blocks, self.threads, self.seed, self.landing = grid.blocks, grid.threads, seed, landing
         self.grid_shape, self.block_shape, self.cluster_shape = grid.shapes
         self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
-        self.shared_bytes, self.grid_barrier = grid.shared_bytes, None
+        self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.layout, None
         self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
         extents = arguments.extents(grid.args, grid.names)
         any_code = not isinstance(seed, Schedule) and not trace and self.cluster_size == 1
@@ -109,7 +109,7 @@ class Launch:
 
 
 def simulate(
-    kernel, grid, block, args, shared_bytes=0, seed=0, schedules=1, landing="late", trace=False,
+    kernel, grid, block=None, args=(), shared_bytes=None, seed=0, schedules=1, landing="late", trace=False,
     timeout=60.0, cluster=None, resident=None, compiled=None
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
@@ -118,7 +118,7 @@ def simulate(
     ``block`` threads, each a number or a tuple of up to three, x first. ``args`` are numbers, NumPy
     arrays and records, tuples of these, and ``TensorMapArray``. An array goes in as an address where
     the kernel's signature says ``uint64``, else as an array. ``shared_bytes`` is the dynamic shared
-    memory.
+    memory. ``block`` and ``shared_bytes`` of a Kernel are its own where they are not given.
 
     Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs
     seeds ``seed .. seed+N-1``, each on the arguments as they were, on all cores where that pays
@@ -174,6 +174,11 @@ class Grid:
 
     def __init__(self, kernel, grid, block, args, shared_bytes, timeout, cluster=None, resident=None,
                  compiled=False):  # fmt: skip
+        if block is None:
+            block = getattr(kernel, "block", ()) or getattr(kernel, "threads", None)
+        if shared_bytes is None:
+            shared_bytes = getattr(kernel, "shared_bytes", 0)
+        self.layout = getattr(kernel, "shared", None)
         check_integers(shared_bytes=shared_bytes, resident=resident or 0)
         shapes = shape_of("grid", grid), shape_of("block", block)
         self.blocks, self.threads = map(math.prod, shapes)

@@ -62,7 +62,7 @@ class Exploration:
         return f"{head}; orders of independent events count once{lanes}"
 
 
-def explore(kernel, grid, block, args, shared_bytes=0, limit=LIMIT, by_thread=False, timeout=60.0):
+def explore(kernel, grid, block=None, args=(), shared_bytes=None, limit=LIMIT, by_thread=False, timeout=60.0):
     """Run ``kernel`` under every order of its barrier, flag and copy events; an :class:`Exploration`.
 
     The arguments are those of ``simulate``. An *event* is one operation on an mbarrier, a named

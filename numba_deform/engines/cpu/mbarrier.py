@@ -365,6 +365,8 @@ class Barriers:
 
     def _index_name(self, address):
         """The Python name of the barrier at ``address``."""
+        if name := self.block.shared.part_of(address):
+            return name
         for start, stop, name in self.block.shared.ranges:
             if start <= address < stop and (address - start) % 8 == 0:
                 return f"{name}[{(address - start) // 8}]"

@@ -2,6 +2,7 @@
 
 import bisect
 import ctypes
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +82,26 @@ class SharedMemory(Space):
         self.ranges.append((start, start + size, name))
         return start, count, shape, dtype, name
 
+    def view(self, thread, address, shape, dtype):
+        """The array of that shape and type at an address."""
+        count = math.prod(shape)
+        stop, end = address + count * dtype.itemsize, self.dynamic_start + self.dynamic_bytes
+        if not self.FIRST <= address <= stop <= end:
+            what = f"an array of {stop - address} bytes at shared address {address:#x}"
+            raise thread.fault(faults.OutOfRange, f"{what}, where shared memory ends at {end:#x}")
+        if address % dtype.alignment:
+            raise thread.fault(faults.Misaligned, f"an array of {dtype} at shared address {address:#x}")
+        name = self.name_of(address).removesuffix(f"[{', '.join('0' * len(shape))}]")
+        return ArrayView(self, address, np.frombuffer(self.data, dtype, count, address).reshape(shape), name)
+
+    def part_of(self, address):
+        """What the kernel's layout of shared memory calls this place; None without one."""
+        layout = self.block.grid.layout
+        return layout.name_of(address, self.dynamic_start) if layout else None
+
     def name_of(self, address):
+        if name := self.part_of(address):
+            return name
         for start, stop, name in self.ranges:
             if start <= address < stop:
                 return f"{name}[byte {address - start}]"

@@ -30,7 +30,7 @@ from .knowledge import (
 from .records import CLOCK, SITE, UNWRITTEN, AtomicWrite, Write
 from .sites import KERNEL, describe_site, place, result_used
 from .space import MANY_READS
-from .values import WORD, is_undefined, put, undefined, unpack
+from .values import WORD, dtype_of, is_undefined, put, undefined, unpack
 from .verdicts import bad_read, too_early
 
 maximum = np.maximum
@@ -177,6 +177,13 @@ class Thread(Instructions, greenlet):
             what = f"{space}_address of something that is no {space} array"
             raise self.fault(faults.OutOfRange, what)
         return array.address
+
+    def dynamic_start(self, alignment):
+        array = self.block.shared.array(self, "dynamic", "shared", (0,), np.dtype(np.uint8), None)
+        return -(-array.address // alignment) * alignment
+
+    def shared_array(self, address, shape, dtype):
+        return self.block.shared.view(self, address & WORD, shape, dtype_of(dtype))
 
     def _locate(self, space, address, size, verb):
         """(memory, address) of ``size`` bytes that are accessed, which lie on a multiple of ``size``."""

@@ -12,6 +12,7 @@ from ...device.limits import MAX_THREADS, SHARED_LIMIT, SM
 from ...device.memory import dynamic_bytes
 from ...engines.tensormap import L2_PROMOTIONS
 from ..problem import ConfigError
+from ..words import closest
 from .accumulate import ARITHMETIC
 from .lanes import lane_layout
 
@@ -33,7 +34,7 @@ def power_of_two(config, field, low, high):
 def one_of(config, field, names):
     value = getattr(config, field)
     if value not in names:
-        raise ConfigError(field, value, f"must be one of {', '.join(names)}")
+        raise ConfigError(field, value, f"must be one of {', '.join(names)}{closest(value, names)}")
 
 
 def at_least_one(config, field):

@@ -1,0 +1,232 @@
+"""The table of commands: what each is for, its keys, and where its function stands, which is imported for the
+call. ``help`` is made from it, and completion."""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+
+from ..kernels.words import closest
+from . import keys
+from .keys import COUNT, FLAG, TEXT, WHOLE, Key, UsageError, one_of, parse_pairs, split_pairs
+
+RIGHT, WRONG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+GPU = {"no": "needs no GPU", "yes": "needs a GPU",
+       "either": "takes the GPU if there is one, else the CPU engine"}  # fmt: skip
+COMMANDS = {}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: called with its words it returns the exit status.
+
+    call   ``module:function`` here; the function gets ``{key: value}``, or ``{key: text}`` if ``raw``
+    gpu    whether it needs one, a key of GPU
+    first  the key whose value may stand without it"""
+
+    name: str
+    call: str
+    gpu: str
+    about: str
+    keys: tuple[Key, ...]
+    first: str
+    raw: bool
+
+    def __call__(self, words):
+        pairs = split_pairs(words, self.keys, self.first)
+        files = pairs.pop("load").split(",") if keys.LOAD in self.keys and "load" in pairs else ()
+        options = pairs if self.raw else parse_pairs(pairs, self.keys, self.name)
+        for file in files:
+            import_module("..kernels.registry", __package__).load(file)
+        module, _, function = self.call.partition(":")
+        return getattr(import_module(f".{module}", __package__), function)(options)
+
+
+def command(name, call, gpu, about, *keys, first="", raw=False):
+    """Enter a :class:`Command`."""
+    COMMANDS[name] = Command(name, call, gpu, about, keys, first, raw)
+
+
+command(
+    "run", "run:run", "either",
+    "compute the operator with one variant and compare it with the float64 reference",
+    *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, keys.ENGINE_KEY, keys.VARIANT, keys.LOAD, keys.LINKED,
+    *keys.SIMULATION,
+    Key("picture_out", TEXT, "for workload=picture: write the output as a PNG"),
+    Key("debug_rows", keys.ROWS, "with debug=1: whose tiles to compare, (b * Q + q) * H + h, default 0"),
+    Key("force", FLAG, "run on the CPU engine however long it takes"), raw=True,
+)  # fmt: skip
+command(
+    "probe", "tools:probe", "either",
+    "send one 2x2x32 box through TMA: the first thing to try",
+    keys.ENGINE_KEY, Key("corner", keys.CORNER, "where the box starts"),
+)  # fmt: skip
+command(
+    "tile-copy", "tools:tile_copy", "either",
+    "copy a tensor tile by tile with TMA, check every bit, measure",
+    keys.ENGINE_KEY,
+    Key("shape", keys.SIZES, "the tensor, default 100x100x32"),
+    Key("box", keys.SIZES, "the tile, default 2x2x32"),
+    Key("dtype", keys.DTYPE, "default float16"),
+    Key("stages", COUNT, "tiles in flight for each warp, default 4"),
+    Key("warps", COUNT, "warps of a block, default 4"),
+    Key("repeats", COUNT, "timed runs on a GPU, default 10"),
+)  # fmt: skip
+command(
+    "data", "tools:data", "no",
+    "data write dir=PATH writes a data directory; data read dir=PATH checks one",
+    Key("action", TEXT, "read or write, which may stand alone", ("read", "write")),
+    *keys.SHAPE, *keys.DRAW, keys.DIRECTORY,
+    Key("force", FLAG, "overwrite files that are there"), first="action",
+)  # fmt: skip
+command("variants", "tools:variants", "no", "list the kernels with their parameters", keys.LOAD)
+command(
+    "budget", "budget:budget", "no",
+    "shared memory, registers and resident blocks of a configuration, or of a grid",
+    keys.VARIANT, keys.LOAD, *keys.COMPILED_FOR,
+    Key("registers", keys.REGISTERS, "of a thread, instead of compiling to find out; 0 leaves them out"),
+    Key("markdown", FLAG, "print the table as Markdown"), raw=True,
+)  # fmt: skip
+command(
+    "timeline", "run:timeline", "either",
+    "what each warp of a block does when, drawn for either engine or for both",
+    *keys.SHAPE, *keys.DRAW, keys.VARIANT, keys.LOAD, *keys.SIMULATION[1:],
+    Key("engine", one_of(*keys.ENGINES, "both"), "both: CPU engine and GPU, one above the other"),
+    Key("block", keys.BLOCKS, "which blocks, one above the other: 0 or 0,3; default 0"),
+    Key("out", TEXT, "the file to write: .png, .svg, or .json for Perfetto"),
+    Key("start", WHOLE, "first cycle of the picture, default 0"),
+    Key("end", WHOLE, "last cycle of the picture, default the block's last"), raw=True,
+)  # fmt: skip
+command(
+    "bugs", "bugs:bugs", "no",
+    "planted faults: bugs lists them, bugs NAME tells the story and shows the report",
+    Key("name", TEXT, "which one; it may stand alone", keys.BUGS),
+    Key("engine", one_of("cpu", "gpu"), "default cpu; gpu launches it in a child process"),
+    Key("fixed", FLAG, "run the right twin instead"),
+    Key("debug", FLAG, "engine=gpu: bound every wait, so that a hang ends in a report"),
+    Key("schedules", keys.SCHEDULES, "CPU engine: try that many orders of the threads, or all"),
+    Key("limit", COUNT, f"CPU engine: with schedules=all, at most that many, default {keys.EXPLORE_LIMIT}"),
+    *keys.SIMULATION[1:], first="name",
+)  # fmt: skip
+command(
+    "inspect", "tools:inspect", "no",
+    "PTX, machine code, registers and spills of a variant",
+    keys.VARIANT, keys.LOAD, *keys.COMPILED_FOR, keys.LINKED,
+    Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True,
+)  # fmt: skip
+command(
+    "bench", "bench:run_bench", "yes",
+    "time variants, peers and ceilings in one run, and say what bounds each",
+    Key("variants", TEXT, "direct,tma:stages=3,lanes=4,... or all; linked=1 is a parameter too",
+        (*keys.VARIANTS, "auto", "all")), keys.LOAD, keys.PRESET_LIST,
+    Key("patterns", TEXT, "seed,uniform,local(2),...; default: the workload's own", keys.PATTERNS),
+    keys.DTYPE_LIST, keys.REPEATS, Key("warm_up", COUNT, "runs before each timed one, default 1"),
+    Key("profile", FLAG, "counters by Nsight Compute, if it is installed"),
+    Key("peers", TEXT, f"1 for all ({', '.join(keys.PEERS)}), 0, or names and module:function", alone="1"),
+    keys.SEED, keys.LIMIT, keys.ENGINE_KEY, keys.OUT, keys.MARKDOWN,
+)  # fmt: skip
+command(
+    "sweep", "bench:run_sweep", "yes",
+    "check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable",
+    keys.OUT, keys.REPEATS, keys.SEED, keys.LIMIT, keys.ENGINE_KEY, keys.LOAD,
+    Key("retry", FLAG, "again what failed before"), *keys.GRID,
+    Key("...", TEXT, "parameters of the variants: lists too, such as stages=1,2,3"), raw=True,
+)  # fmt: skip
+command(
+    "tune", "bench:run_tune", "yes",
+    "measure a few kernels on this GPU, and keep the fastest for variant=auto",
+    Key("workload", TEXT, "presets by commas, default seeds", keys.PRESETS),
+    Key("patterns", TEXT, "where samples fall, by commas, default local(2)", keys.PATTERNS), keys.DTYPE_LIST,
+    Key("variants", TEXT, "what to try, default direct, tma-fastest and several windows", keys.VARIANTS),
+    Key("repeats", COUNT, "timed rounds, default 30"), keys.SEED, keys.LIMIT,
+    Key("out", TEXT, "a JSON file for the measurements; the answer is kept without it"),
+    Key("forget", FLAG, "drop what was kept for these workloads, without workload= all of it"),
+)  # fmt: skip
+command(
+    "table", "bench:run_table", "no",
+    "the table of a result file of bench or sweep, for the terminal or as Markdown",
+    keys.FILE, keys.MARKDOWN,
+    Key("summary", FLAG, "variants against workloads, and what costs each of them time"),
+    Key("variants", TEXT, "of a summary only these, by commas and as they stand in it"), first="file",
+)  # fmt: skip
+command(
+    "plot", "bench:run_plot", "no",
+    "the plot of a result file, or time against x=sigma, queries, stages, ...",
+    keys.FILE, Key("out", TEXT, "the picture to write, .png or .svg"),
+    Key("x", TEXT, "time against sigma of local(...), queries, or a parameter; a sweep's: stages",
+        ("sigma", "queries")), first="file",
+)  # fmt: skip
+command(
+    "completion", "completion:completion", "no",
+    "completion bash, completion zsh: a script for the shell",
+    Key("shell", one_of("bash", "zsh"), "which one; it may stand alone"),
+    Key("line", TEXT, "what the script asks: a command line whose last word is to be completed"), first="shell",
+)  # fmt: skip
+command(
+    "help", "commands:help", "no",
+    "this text;  help COMMAND or COMMAND --help: its keys;  --version: the version",
+    Key("command", TEXT, "which one; it may stand alone", tuple(COMMANDS)), first="command",
+)  # fmt: skip
+
+USAGE = f"""\
+Multi-scale deformable attention in Numba CUDA, with TMA and mbarrier; no GPU? On the CPU engine.
+
+numba-deform COMMAND key=value ...                        also --key value, --key=value, and --key for key=1
+numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, which is killed if it takes longer
+
+              GPU
+{"".join(f"  {c.name:<12}{c.gpu:<8}{c.about}" + chr(10) for c in COMMANDS.values())}
+GPU: either takes the GPU if there is one, else the CPU engine. bugs NAME engine=gpu needs one. For bench and
+sweep, engine=cpu workload=tiny gives the CPU engine's virtual cycles instead of times.
+
+Examples:
+  numba-deform probe
+  numba-deform run
+  numba-deform run variant=tma stages=4 workload=tiny schedules=5 landing=random engine=cpu
+  numba-deform run batch=1 spatial_size=100 num_query=100 num_heads=1 channels=32 num_levels=4 \\
+      num_points=8 im2col_step=1
+  numba-deform run --load my.py --variant mine --workload tiny --engine cpu
+  numba-deform run workload=picture picture_out=out.png
+  numba-deform data write dir=/tmp/quick workload=quick
+  numba-deform run dir=/tmp/quick variant=direct lanes=4
+  numba-deform budget variant=tma stages=1,2,3,4 threads=256,512 lanes=4 points_per_stage=1
+  numba-deform timeline variant=warp-specialized stages=3 engine=cpu out=timeline.png
+  numba-deform bugs parity_inverted
+  numba-deform inspect variant=tma stages=3 show=sass
+  numba-deform bench variants=direct,tma:stages=3,lanes=4,persistent patterns=seed,'local(2)' --peers
+  numba-deform bench workload=seeds,detr-encoder dtype=float16,float32 profile=1 out=bench.json
+  numba-deform sweep variant=direct,tma-fastest patterns='local(0.5),local(2),local(8)' out=spread.json
+  numba-deform tune workload=detr-encoder-b4 patterns='local(2)',uniform
+  numba-deform plot file=spread.json x=sigma out=spread.png
+"""
+
+
+def help(options):
+    """``numba-deform help``, ``help COMMAND`` and ``COMMAND --help``."""
+    command = find(options.get("command", "help"))
+    if command.name == "help":
+        print(USAGE, end="")
+        return RIGHT
+    print(f"numba-deform {command.name} key=value ...     or --key value")
+    print(f"{command.about}; {GPU[command.gpu]}\n")
+    rows = [(k.name, k.help + f" ({k.kind.accepts})" * (k.kind is not TEXT)) for k in command.keys]
+    if keys.VARIANT in command.keys:
+        rows.append(("...", "and the variant's own parameters: see numba-deform variants"))
+    for name, text in rows:
+        print(f"  {name:<15} {text}")
+    return RIGHT
+
+
+def find(word):
+    """The Command of that name; a UsageError says which there are."""
+    if word in COMMANDS:
+        return COMMANDS[word]
+    if "=" in word or word.startswith("-"):
+        limit = closest(word.lstrip("-").partition("=")[0], ["time_limit"])
+        raise UsageError(f"there is no command before {word}{limit or f'; try: numba-deform run {word} ...'}")
+    raise UsageError(f"unknown command {word}{closest(word, COMMANDS)} (there are {', '.join(COMMANDS)})")
+
+
+def refuse(error):
+    """Bad input, in one line."""
+    print(f"numba-deform: {error}", file=sys.stderr)
+    return BAD_INPUT

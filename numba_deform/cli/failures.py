@@ -1,0 +1,35 @@
+"""What a command raised, for a person: refusals, faults of the CPU engine, a GPU that fails."""
+
+import sys
+
+from ..compiler.sass import ToolMissing
+from ..engines.cpu import SimFault
+from ..engines.gpu.device import GpuMissing, is_cuda_error
+from ..engines.tensormap import DriverMissing
+from .commands import refuse
+from .output import verdict
+
+
+def report(error):
+    """The exit status, after the error was told; None for a bug of ours."""
+    if isinstance(error, SimFault):
+        return _report_fault(error)
+    if isinstance(error, GpuMissing):
+        return refuse(f"{str(error).rstrip('.')}; engine=cpu needs no GPU")
+    if isinstance(error, MemoryError):
+        return refuse(f"this does not fit in memory: {error}")
+    if isinstance(error, (ValueError, DriverMissing, ToolMissing, ImportError, OSError)):
+        return refuse(error)
+    if isinstance(error, RuntimeError) or is_cuda_error(error):
+        print(f"numba-deform: the GPU or its tools failed: {error}", file=sys.stderr)
+        return verdict(False)
+    return None
+
+
+def _report_fault(fault):
+    """The CPU engine has found a broken rule: all of its text, and how to see it again."""
+    print(fault, file=sys.stderr)
+    seed, landing = getattr(fault, "seed", None), getattr(fault, "landing", None)
+    if seed is not None:
+        print(f"  replay schedule_seed={seed} landing={landing}", file=sys.stderr)
+    return verdict(False)

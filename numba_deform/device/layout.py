@@ -1,0 +1,305 @@
+"""A block's shared memory by name: arrays, rings of stages with their barriers, named barriers.
+
+    shared = Shared(
+        tiles=Array((3, 32, 32), float32, alignment=128),
+        ring=Ring(3, empty=32),
+    )
+
+    @kernel(threads=64, shared=shared)
+    def copy(map: u64, ..):
+        shared.init()
+        state = shared.ring.start()
+        ..
+
+The parts lie behind one another in dynamic shared memory, in the order in which they are named, each on a
+multiple of its alignment. Reports of the CPU engine call them by these names: ``tiles[2, 0, 7]``,
+``ring.full[1]``.
+
+``shared``, and each of its parts, is a :class:`Namespace`: what a kernel calls of it are plain device functions
+that know their addresses, and nothing is left of it at run time.
+"""
+
+import functools
+import math
+import types as python
+from dataclasses import dataclass
+
+import numpy as np
+from numba import cuda, types, uint32
+from numba.np.numpy_support import as_dtype, from_dtype
+
+from . import pipeline
+from .limits import MAX_THREADS, NAMED_BARRIERS, SHARED_LIMIT
+from .memory import dynamic_start, shared_array
+from .sync import bar_arrive, bar_sync, fence_mbarrier_init
+
+DYNAMIC_ALIGNMENT = 16  # bytes; dynamic shared memory starts on a multiple of nothing larger
+BARRIER = 8  # bytes of an mbarrier
+TAKEN = "init", "bytes", "map", "name_of"  # of a Shared itself
+
+
+class Namespace(python.ModuleType):
+    """Functions and numbers by name, for kernels.
+
+    Numba takes the attributes of a module for what they are at the moment when it compiles, so that
+    ``ring.wait(state)`` in a kernel is a call of that very function."""
+
+    def __init__(self, name, **members):
+        super().__init__(name)
+        vars(self).update(members)
+
+    def map(self, change):
+        """Another one, with ``change(member)`` in place of each function and Namespace in it."""
+        other = Namespace.__new__(Namespace)
+        python.ModuleType.__init__(other, self.__name__)
+        vars(other).update({name: change(value) for name, value in vars(self).items() if name[:1] != "_"})
+        return other
+
+
+class Shared(Namespace):
+    """The layout of a block's shared memory: ``Shared(name=part, ...)`` with parts Array, Ring, NamedBarrier.
+
+    For kernels: ``init()``, by all threads of the block before anything else, and each part by its name.
+    For the host: ``bytes`` of dynamic shared memory, which a kernel with ``shared=`` is launched with."""
+
+    def __init__(self, **parts):
+        super().__init__("shared")
+        alignment = max([DYNAMIC_ALIGNMENT, *(part.alignment for part in parts.values())])
+        start, offset, named, inits = _start(alignment), 0, 0, []
+        self._places = []  # (first byte, its part, name)
+        for name, part in parts.items():
+            if name.startswith("_") or name in TAKEN:
+                raise ValueError(f"{name}= cannot be a part of shared memory: that name is taken")
+            if isinstance(part, NamedBarrier):
+                named += 1
+                setattr(self, name, part.functions(name, named))
+                continue
+            offset = -(-offset // part.alignment) * part.alignment
+            self._places.append((offset, part, name))
+            setattr(self, name, part.functions(name, start, offset))
+            if isinstance(part, Ring):
+                inits.append(part.init(offset))
+            offset += part.bytes
+        if named > NAMED_BARRIERS:
+            raise ValueError(f"{named} named barriers: a block has {NAMED_BARRIERS} beside that of syncthreads")
+        self._alignment, self.bytes = alignment, offset + alignment - DYNAMIC_ALIGNMENT
+        if self.bytes > SHARED_LIMIT:
+            sizes = ", ".join(f"{name} {part.bytes}" for _, part, name in self._places)
+            raise ValueError(f"{self.bytes} bytes of shared memory ({sizes}): a block has {SHARED_LIMIT}")
+        self.init = _init(start, inits)
+
+    def name_of(self, address, start):
+        """What lies at a shared address, where dynamic shared memory begins at ``start``: ``tiles[1, 4]``; None
+        between the parts."""
+        offset = address - -(-start // self._alignment) * self._alignment
+        for first, part, name in self._places:
+            if first <= offset < first + part.bytes:
+                return part.name_of(name, offset - first)
+        return None
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array in shared memory: ``shape``, and ``dtype``, one of Numba's number types or NumPy's.
+
+    ``alignment`` in bytes: 128 for what TMA writes, 1024 where a swizzle of 128 bytes is to begin at row 0.
+    In a kernel, called ``tiles``:
+
+    tiles.view()     all of it as an array, with its shape
+    tiles.at(index)  the shared address of ``tiles[index]``
+    tiles.stride     the bytes of that
+    tiles.nbytes     the bytes of all
+    """
+
+    shape: tuple
+    dtype: object
+    alignment: int = 16
+
+    def __post_init__(self):
+        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
+        object.__setattr__(self, "shape", shape)
+        if not shape or not all(isinstance(n, int) and n > 0 for n in shape):
+            raise ValueError(f"shape={self.shape} must be whole numbers above 0")
+        if self.alignment < 1 or self.alignment & (self.alignment - 1):
+            raise ValueError(f"alignment={self.alignment} must be a power of two")
+
+    @property
+    def bytes(self):
+        return math.prod(self.shape) * self._numpy.itemsize
+
+    @property
+    def _numpy(self):
+        return as_dtype(self.dtype) if isinstance(self.dtype, types.Type) else np.dtype(self.dtype)
+
+    def functions(self, name, start, offset):
+        """The Namespace for kernels; the array lies ``offset`` bytes behind the address ``start()``."""
+        SHAPE, DTYPE, OFFSET = self.shape, from_dtype(self._numpy), offset
+        STRIDE = self.bytes // self.shape[0]
+
+        @cuda.jit(device=True, inline="always")
+        def view():
+            return shared_array(uint32(start() + uint32(OFFSET)), SHAPE, DTYPE)
+
+        @cuda.jit(device=True, forceinline=True)
+        def at(index):
+            return uint32(start() + uint32(OFFSET) + uint32(index) * uint32(STRIDE))
+
+        return Namespace(name, view=view, at=at, stride=STRIDE, nbytes=self.bytes)
+
+    def name_of(self, name, offset):
+        """The element at a byte of it."""
+        index = np.unravel_index(offset // self._numpy.itemsize, self.shape)
+        return f"{name}[{', '.join(map(str, index))}]"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The barriers of a ring of ``stages``, a *full* and an *empty* one for each.
+
+    They complete after ``full`` and ``empty`` arrivals. Which states a producer and a consumer keep, and what
+    they do in which order, says ``pipeline.py``. In a kernel, called ``ring``:
+
+    ring.start()             the state at first, of a producer or a consumer
+    ring.advance(state)      the state of the next use
+    ring.acquire(state)      producer: wait until the stage is empty
+    ring.expect(state, n)    producer: arrive on full, and so many bytes are to come
+    ring.full(state)         the shared address of the barrier that copies complete on
+    ring.wait(state)         consumer: wait until the stage is full
+    ring.release(state)      consumer: arrive on empty
+    ring.stages
+    """
+
+    stages: int
+    full: int = 1
+    empty: int = 1
+
+    alignment = BARRIER
+
+    def __post_init__(self):
+        for name in ("stages", "full", "empty"):
+            count = getattr(self, name)
+            if not isinstance(count, int) or not 1 <= count < 1 << 20:
+                raise ValueError(f"{name}={count} of a ring must be a whole number above 0")
+
+    @property
+    def bytes(self):
+        return 2 * BARRIER * self.stages
+
+    def init(self, offset):
+        """A device function of an address: one thread initialises the barriers ``offset`` bytes behind it."""
+        FIRST, STAGES, FULL, EMPTY = offset, self.stages, self.full, self.empty
+
+        @cuda.jit(device=True, forceinline=True)
+        def init(start):
+            pipeline.init_barriers(uint32(start + uint32(FIRST)), STAGES, FULL)
+            pipeline.init_barriers(uint32(start + uint32(FIRST + BARRIER * STAGES)), STAGES, EMPTY)
+
+        return init
+
+    def functions(self, name, start, offset):
+        """The Namespace for kernels; the barriers lie ``offset`` bytes behind the address ``start()``."""
+        FIRST, SECOND = offset, offset + BARRIER * self.stages
+
+        @cuda.jit(device=True, forceinline=True)
+        def barriers():
+            return pipeline.Ring(uint32(start() + uint32(FIRST)), uint32(start() + uint32(SECOND)))
+
+        @cuda.jit(device=True, forceinline=True)
+        def acquire(state):
+            pipeline.acquire(barriers(), state)
+
+        @cuda.jit(device=True, forceinline=True)
+        def expect(state, bytes):
+            pipeline.commit(barriers(), state, bytes)
+
+        @cuda.jit(device=True, forceinline=True)
+        def full(state):
+            return pipeline.full_barrier(barriers(), state)
+
+        @cuda.jit(device=True, forceinline=True)
+        def wait(state):
+            pipeline.wait(barriers(), state)
+
+        @cuda.jit(device=True, forceinline=True)
+        def release(state):
+            pipeline.release(barriers(), state)
+
+        return Namespace(
+            name, start=pipeline.first_state, advance=pipeline.make_advance(self.stages), acquire=acquire,
+            expect=expect, full=full, wait=wait, release=release, stages=self.stages,
+        )  # fmt: skip
+
+    def name_of(self, name, offset):
+        kind, stage = divmod(offset // BARRIER, self.stages)
+        return f"{name}.{('full', 'empty')[kind]}[{stage}]"
+
+
+@dataclass(frozen=True)
+class NamedBarrier:
+    """A hardware barrier of ``threads`` of the block, whole warps; its number is the layout's business.
+
+    In a kernel, called ``meeting``: ``meeting.sync()`` waits for all of them, ``meeting.arrive()`` does not."""
+
+    threads: int
+
+    alignment = bytes = 1
+
+    def __post_init__(self):
+        if not isinstance(self.threads, int) or self.threads % 32 or not 32 <= self.threads <= MAX_THREADS:
+            rule = f"must be a multiple of 32, at most {MAX_THREADS}"
+            raise ValueError(f"threads={self.threads} of a named barrier {rule}")
+
+    def functions(self, name, number):
+        """The Namespace for kernels, of the barrier of that number."""
+        NUMBER, THREADS = number, self.threads
+
+        @cuda.jit(device=True, forceinline=True)
+        def sync():
+            bar_sync(uint32(NUMBER), uint32(THREADS))
+
+        @cuda.jit(device=True, forceinline=True)
+        def arrive():
+            bar_arrive(uint32(NUMBER), uint32(THREADS))
+
+        return Namespace(name, sync=sync, arrive=arrive, threads=self.threads)
+
+
+def _start(alignment):
+    """A device function: the shared address of the first part."""
+    ALIGNMENT = alignment
+
+    @cuda.jit(device=True, forceinline=True)
+    def start():
+        return dynamic_start(uint32(ALIGNMENT))
+
+    return start
+
+
+def _init(start, inits):
+    """A device function: ``inits`` by the block's first thread, before anybody goes on."""
+    chain = functools.reduce(_both, inits) if inits else None
+
+    @cuda.jit(device=True, forceinline=True)
+    def init():
+        first = start()  # here, so that all later uses have it from here
+        if cuda.threadIdx.x == 0:
+            chain(first)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+
+    @cuda.jit(device=True, forceinline=True)
+    def nothing():
+        pass
+
+    return init if inits else nothing
+
+
+def _both(one, other):
+    """A device function: one after the other."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def both(start):
+        one(start)
+        other(start)
+
+    return both

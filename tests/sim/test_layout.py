@@ -1,0 +1,185 @@
+"""Shared memory by name: where its parts lie, what reports call them, and pipelines that are made of them."""
+
+import re
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import numba_deform as nd
+from numba_deform.course.pipelines import copy, product, reduction
+from numba_deform.device.layout import Namespace
+from numba_deform.engines import faults
+
+
+def right(pipeline, kernel, expected, steps, **options):
+    """Whether the pipeline leaves ``expected(what it is given)``."""
+    given, args = pipeline.arguments(steps)
+    nd.simulate(kernel, 1, args=args, **options)
+    return np.array_equal(args[-2], expected(given))
+
+
+@pytest.mark.parametrize("landing", ["late", "earliest", "random"])
+def test_copy(landing):
+    assert right(copy, copy.copy, lambda data: data, 5, landing=landing, seed=1, schedules=2)
+
+
+@pytest.mark.parametrize("landing", ["late", "random"])
+def test_column_sums(landing):
+    assert right(reduction, reduction.column_sums, lambda data: data.sum(0), 9, landing=landing, seed=1)
+
+
+def test_product():
+    assert right(product, product.product, lambda ab: ab[0].astype(np.float32) @ ab[1].T, 2, seed=1)
+
+
+def test_copy_in_every_order():
+    assert nd.explore(copy.copy, 1, args=copy.arguments(2)[1]).complete
+
+
+# --- where the parts lie --------------------------------------------------------------------------
+LAYOUT = nd.Shared(
+    odd=nd.Array(3, nd.uint8), bars=nd.Ring(2), wide=nd.Array((2, 3, 5), nd.float16, alignment=1024),
+    near=nd.Array((4, 4), np.float64), last=nd.Array(7, nd.uint32),
+)  # fmt: skip
+
+
+@nd.kernel(threads=1, shared=LAYOUT)
+def places(out: nd.uint32[:]):
+    out[0], out[1], out[2] = LAYOUT.odd.at(0), LAYOUT.wide.at(0), LAYOUT.wide.at(1)
+    out[3], out[4], out[5] = LAYOUT.near.at(3), LAYOUT.last.at(0), LAYOUT.bars.full(LAYOUT.bars.start())
+    out[6], out[7] = LAYOUT.wide.stride, LAYOUT.wide.nbytes
+
+
+def test_parts_lie_behind_one_another_aligned():
+    out = np.zeros(8, np.uint32)
+    nd.simulate(places, 1, args=[out])
+    odd, wide, wide_1, near_3, last, full, stride, nbytes = map(int, out)
+    assert odd % 1024 == wide % 1024 == 0
+    assert full == odd + 8 and wide == odd + 1024
+    assert (stride, nbytes, wide_1 - wide) == (30, 60, 30)
+    assert near_3 == wide + 64 + 3 * 32 and last == wide + 64 + 128
+    assert last + 7 * 4 <= odd + LAYOUT.bytes - (1024 - 16)
+
+
+def test_every_element_of_a_view_is_one_of_its_own():
+    @nd.kernel(threads=32, shared=LAYOUT)
+    def fill(out: nd.float64[:, :]):
+        near, last = LAYOUT.near.view(), LAYOUT.last.view()
+        i = nd.lane()
+        if i < 16:
+            near[i // 4, i % 4] = i
+        if i < 7:
+            last[i] = nd.uint32(100 + i)
+        cuda.syncwarp()
+        if i < 16:
+            out[i // 4, i % 4] = near[3 - i // 4, i % 4] + last[i % 4]
+
+    out = np.zeros((4, 4))
+    nd.simulate(fill, 1, args=[out])
+    assert np.array_equal(out, np.arange(16.0).reshape(4, 4)[::-1] + 100 + np.arange(4))
+
+
+# --- what reports call them -----------------------------------------------------------------------
+def fault_of(kernel, args, **options):
+    with pytest.raises(nd.SimFault) as caught:
+        nd.simulate(kernel, 1, args=args, **options)
+    return caught.value
+
+
+def test_an_element_and_a_barrier_have_their_names():
+    """The consumer does not wait."""
+    ring = copy.shared.ring
+
+    @nd.kernel(threads=64, shared=copy.shared)
+    def hasty(map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
+        copy.shared.init()
+        state, tiles = ring.advance(ring.start()), copy.shared.tiles.view()
+        if cuda.threadIdx.x == 0:
+            nd.fence_proxy_tensormap_acquire_sys(map)
+            ring.expect(state, copy.shared.tiles.stride)
+            nd.cp_async_bulk_tensor_2d(copy.shared.tiles.at(state.stage), map, 0, 0, ring.full(state))
+        cuda.syncthreads()
+        out[0, nd.lane()] = tiles[1, 2, nd.lane()]
+
+    fault = fault_of(hasty, copy.arguments()[1])
+    assert type(fault) is faults.InFlightRead
+    assert re.search(r"tiles\[1, 2, \d+\]", str(fault)) and "ring.full[1]" in str(fault)
+
+
+def test_a_wait_for_nobody_names_its_barrier():
+    @nd.kernel(threads=64, shared=copy.shared)
+    def forever(out: nd.u64):
+        ring = copy.shared.ring
+        copy.shared.init()
+        state = ring.advance(ring.advance(ring.start()))
+        if nd.warp() == 1:
+            ring.wait(state)
+        else:
+            ring.acquire(state)
+            ring.release(state)
+
+    assert "ring.full[2]" in str(fault_of(forever, [np.zeros(1, np.uint32)]))
+
+
+def test_an_index_outside_names_the_array():
+    @nd.kernel(threads=1, shared=LAYOUT)
+    def outside(n: nd.i32):
+        near = LAYOUT.near.view()
+        near[n, 0] = 1
+
+    fault = fault_of(outside, [4])
+    assert type(fault) is faults.OutOfRange and "index (4, 0) of near(4, 4)" in str(fault)
+
+
+def test_without_init_no_barrier_is_there():
+    @nd.kernel(threads=64, shared=copy.shared)
+    def uninitialised(n: nd.i32):
+        copy.shared.ring.wait(copy.shared.ring.start())
+
+    assert "ring.full[0]" in str(fault_of(uninitialised, [1]))
+
+
+# --- what a layout may be -------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "make, words", [
+        (lambda: nd.Shared(init=nd.Ring(2)), "init= cannot be"),
+        (lambda: nd.Shared(_x=nd.Ring(2)), "_x= cannot be"),
+        (lambda: nd.Shared(a=nd.Array(200_000, nd.uint8), b=nd.Array(40_000, nd.uint8)), "a 200000, b 40000"),
+        (lambda: nd.Shared(**{f"n{i}": nd.NamedBarrier(32) for i in range(16)}), "16 named barriers"),
+        (lambda: nd.Array((3, 0), nd.float32), "shape=(3, 0)"),
+        (lambda: nd.Array(3, nd.float32, alignment=48), "alignment=48"),
+        (lambda: nd.Ring(0), "stages=0"), (lambda: nd.Ring(2, empty=1 << 20), "empty=1048576"),
+        (lambda: nd.NamedBarrier(48), "threads=48"),
+    ]
+)  # fmt: skip
+def test_what_cannot_be_laid_out_is_refused(make, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        make()
+
+
+def test_a_layout_of_arrays_alone_needs_no_start():
+    one = nd.Shared(a=nd.Array(4, nd.uint32))
+
+    @nd.kernel(threads=1, shared=one)
+    def nothing(out: nd.uint32[:]):
+        one.init()
+        out[0] = one.a.nbytes
+
+    out = np.zeros(1, np.uint32)
+    nd.simulate(nothing, 1, args=[out])
+    assert out[0] == 16 and one.bytes == 16
+
+
+def test_forms_know_the_steps_of_a_ring():
+    """The guarded form names the kernel's lines, and the traced one marks its steps."""
+    assert [site.call for site in copy.copy.with_bounded_waits().sites] == [
+        "shared.init()", "ring.acquire(state)", "ring.wait(state)"
+    ]  # fmt: skip
+    text = copy.copy.with_marks().plain.__code__.co_names
+    assert "__mark" in text
+
+
+def test_a_namespace_maps_its_members():
+    mapped = Namespace("one", a=1, b=2).map(lambda value: 10 * value)
+    assert (mapped.a, mapped.b) == (10, 20)
