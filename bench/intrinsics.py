@@ -34,7 +34,8 @@ def families():
             value
             for value in vars(module).values()
             if isinstance(value, Intrinsic) and value.model.__module__ == module.__name__
-        ]
+            and (value.ptx or value.__name__.endswith("_address"))  # the others are no instructions
+        ]  # fmt: skip
         if own:
             result[module] = own
     return result

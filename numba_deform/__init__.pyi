@@ -82,6 +82,21 @@ from .device.cluster import mbarrier_arrive_cluster as mbarrier_arrive_cluster
 from .device.cluster import mbarrier_arrive_expect_tx_cluster as mbarrier_arrive_expect_tx_cluster
 from .device.cluster import mbarrier_try_wait_parity_cluster as mbarrier_try_wait_parity_cluster
 from .device.cluster import st_shared_cluster_b32 as st_shared_cluster_b32
+from .device.cluster_flags import (
+    atom_add_acq_rel_cluster_shared_cluster_u32 as atom_add_acq_rel_cluster_shared_cluster_u32,
+)
+from .device.cluster_flags import atom_add_cluster_shared_cluster_u32 as atom_add_cluster_shared_cluster_u32
+from .device.cluster_flags import (
+    atom_cas_acq_rel_cluster_shared_cluster_b32 as atom_cas_acq_rel_cluster_shared_cluster_b32,
+)
+from .device.cluster_flags import ld_acquire_cluster_shared_cluster_b32 as ld_acquire_cluster_shared_cluster_b32
+from .device.cluster_flags import ld_relaxed_cluster_shared_cluster_b32 as ld_relaxed_cluster_shared_cluster_b32
+from .device.cluster_flags import red_add_cluster_shared_cluster_u32 as red_add_cluster_shared_cluster_u32
+from .device.cluster_flags import (
+    red_add_release_cluster_shared_cluster_u32 as red_add_release_cluster_shared_cluster_u32,
+)
+from .device.cluster_flags import st_relaxed_cluster_shared_cluster_b32 as st_relaxed_cluster_shared_cluster_b32
+from .device.cluster_flags import st_release_cluster_shared_cluster_b32 as st_release_cluster_shared_cluster_b32
 from .device.cp_async import cp_async_ca_4 as cp_async_ca_4
 from .device.cp_async import cp_async_ca_8 as cp_async_ca_8
 from .device.cp_async import cp_async_ca_16 as cp_async_ca_16
@@ -107,6 +122,9 @@ from .device.half2 import mov_b32_f32 as mov_b32_f32
 from .device.half2 import mov_f32_b32 as mov_f32_b32
 from .device.half2 import mul_rn_bf16x2 as mul_rn_bf16x2
 from .device.half2 import mul_rn_f16x2 as mul_rn_f16x2
+from .device.im2col import cp_async_bulk_tensor_3d_im2col as cp_async_bulk_tensor_3d_im2col
+from .device.im2col import cp_async_bulk_tensor_4d_im2col as cp_async_bulk_tensor_4d_im2col
+from .device.im2col import cp_async_bulk_tensor_5d_im2col as cp_async_bulk_tensor_5d_im2col
 from .device.integer import div_u32 as div_u32
 from .device.integer import rem_u32 as rem_u32
 from .device.layout import Array as Array
@@ -255,6 +273,17 @@ from .device.sync import shfl_sync_idx_b32 as shfl_sync_idx_b32
 from .device.sync import shfl_sync_idx_f32 as shfl_sync_idx_f32
 from .device.sync import thread_exit as thread_exit
 from .device.sync import warp as warp
+from .device.tensormap import tensormap_cp_fenceproxy as tensormap_cp_fenceproxy
+from .device.tensormap import tensormap_replace_box_dim as tensormap_replace_box_dim
+from .device.tensormap import tensormap_replace_element_stride as tensormap_replace_element_stride
+from .device.tensormap import tensormap_replace_elemtype as tensormap_replace_elemtype
+from .device.tensormap import tensormap_replace_fill_mode as tensormap_replace_fill_mode
+from .device.tensormap import tensormap_replace_global_address as tensormap_replace_global_address
+from .device.tensormap import tensormap_replace_global_dim as tensormap_replace_global_dim
+from .device.tensormap import tensormap_replace_global_stride as tensormap_replace_global_stride
+from .device.tensormap import tensormap_replace_interleave_layout as tensormap_replace_interleave_layout
+from .device.tensormap import tensormap_replace_rank as tensormap_replace_rank
+from .device.tensormap import tensormap_replace_swizzle_mode as tensormap_replace_swizzle_mode
 from .device.tma import cp_async_bulk_commit_group as cp_async_bulk_commit_group
 from .device.tma import cp_async_bulk_load as cp_async_bulk_load
 from .device.tma import cp_async_bulk_store as cp_async_bulk_store
@@ -282,6 +311,23 @@ from .device.tokens import mbarrier_test_wait as mbarrier_test_wait
 from .device.tokens import mbarrier_try_wait as mbarrier_try_wait
 from .device.tokens import mbarrier_try_wait_hint as mbarrier_try_wait_hint
 from .device.tokens import mbarrier_try_wait_parity_hint as mbarrier_try_wait_parity_hint
+from .device.wgmma import wgmma_commit_group as wgmma_commit_group
+from .device.wgmma import wgmma_descriptor as wgmma_descriptor
+from .device.wgmma import wgmma_fence as wgmma_fence
+from .device.wgmma import wgmma_m64n64k16_bf16 as wgmma_m64n64k16_bf16
+from .device.wgmma import wgmma_m64n64k16_bf16_ra as wgmma_m64n64k16_bf16_ra
+from .device.wgmma import wgmma_m64n64k16_f16 as wgmma_m64n64k16_f16
+from .device.wgmma import wgmma_m64n64k16_f16_ra as wgmma_m64n64k16_f16_ra
+from .device.wgmma import wgmma_m64n128k16_bf16 as wgmma_m64n128k16_bf16
+from .device.wgmma import wgmma_m64n128k16_bf16_ra as wgmma_m64n128k16_bf16_ra
+from .device.wgmma import wgmma_m64n128k16_f16 as wgmma_m64n128k16_f16
+from .device.wgmma import wgmma_m64n128k16_f16_ra as wgmma_m64n128k16_f16_ra
+from .device.wgmma import wgmma_m64n256k16_bf16 as wgmma_m64n256k16_bf16
+from .device.wgmma import wgmma_m64n256k16_f16 as wgmma_m64n256k16_f16
+from .device.wgmma import wgmma_wait_group as wgmma_wait_group
+from .device.wgmma import wgmma_wait_group_n64 as wgmma_wait_group_n64
+from .device.wgmma import wgmma_wait_group_n128 as wgmma_wait_group_n128
+from .device.wgmma import wgmma_wait_group_n256 as wgmma_wait_group_n256
 from .engines.cpu import SimFault as SimFault
 from .engines.cpu import explore as explore
 from .engines.cpu import simulate as simulate

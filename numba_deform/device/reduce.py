@@ -8,8 +8,8 @@ ordinary writes before them need ``fence_proxy_async_global`` by their writer.
 
 ``add`` rounds to nearest even and keeps subnormals (asked of an H200; ``red`` and ``atom`` make zeros of those
 of f32). ``min`` and ``max`` of a number and a NaN are the number. ``inc`` goes up by one, and to 0 from the
-operand on; ``dec`` goes down by one, and to the operand from 0 or from above it. A tensor's elements are those of
-its map.
+operand on; ``dec`` goes down by one, and to the operand from 0 or from above it. A tensor's elements are those
+of its map.
 """
 
 from .ptx import cpu, i32, intrinsic, u32, u64, void

@@ -1,10 +1,14 @@
 """The rooms of the package: what stands where, who imports whom, and how long anything is."""
 
 import ast
+import importlib
+import pkgutil
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numba_deform
+from numba_deform import device
+from numba_deform.device.ptx import Intrinsic
 
 PACKAGE = Path(numba_deform.__file__).parent
 # The lowest first: a room imports from itself and from rooms before it. torch.py is a door into attention.
@@ -90,3 +94,13 @@ def test_functions_are_short():
             if isinstance(node, FUNCTIONS) and length(node) > (90 if is_kernel(node) else 60):
                 long[f"{module}:{node.lineno} {node.name}"] = length(node)
     assert long == {}
+
+
+def test_all_intrinsics_are_public_names():
+    """Those of guard.py are for the compiler's guarded form alone."""
+    for module in pkgutil.iter_modules(device.__path__):
+        own = importlib.import_module(f"numba_deform.device.{module.name}")
+        for name, value in vars(own).items():
+            here = isinstance(value, Intrinsic) and value.model.__module__ == own.__name__
+            if here and module.name != "guard" and value.ptx:
+                assert getattr(numba_deform, name) is value, f"__init__.pyi lacks {name}"
