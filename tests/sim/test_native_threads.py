@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from helpers import alike
+from helpers import alike, outcome
 from numba import cuda, float32, float64, int32, int64, uint32, uint64
 
 from numba_deform.device.mbarrier import (
@@ -112,6 +112,15 @@ def test_a_thread_that_leaves_from_within():
         out[t] += shfl_sync_idx_b32(FULL & ~0x49249249 if t < 32 else FULL & ~0x92492492, 5, 2)
 
     assert alike(leaves, np.zeros(64, np.int64), block=64)[1]
+
+
+def test_an_endless_loop_of_switches_is_stopped():
+    def forever(out):
+        while out[cuda.threadIdx.x] >= 0:
+            cuda.syncwarp()
+
+    told, _ = outcome(forever, (np.zeros(32, np.int64),), timeout=0.3, compiled=True)
+    assert told[0] is faults.Unfinished
 
 
 # --- of a warp --------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ BARRIER_WORDS = 18
 # is ready, or a copy is due; there are no random numbers left; it is time to look at Python; a barrier among
 # the threads of ORDER has to hand on what they know of other blocks; or only the interpreter knows.
 IDLE, DRAW, REST, JOIN, LEAVE = range(-1, -6, -1)
-TURNS = 1 << 16  # after so many Python may want to stop it
+FUEL_OF_ALL, SWITCH = 1 << 20, 16  # turns of loops after which it is time; a switch counts as so many
 DONE, WAIT, ASK = range(1, 4)  # what comes of a request in machine code; or JOIN, LEAVE
 
 # --- of a range of addresses ----------------------------------------------------------------------

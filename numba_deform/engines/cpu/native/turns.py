@@ -67,7 +67,8 @@ def answered(thread, block):
 
 def run(block):
     """Let threads run until Python has to see to one of them, whose number this is, or to something else."""
-    for _ in range(at.TURNS):
+    spent = 0
+    while spent < at.FUEL_OF_ALL:
         number = get(block, at.CURRENT)
         if number < 0:
             number = following(block)
@@ -79,7 +80,9 @@ def run(block):
             return number
         if get(thread, at.AWAITED) and woken(thread, block) == at.LEAVE:
             return at.LEAVE
+        fuel = get(thread, at.FUEL)
         resume(get(thread, at.HANDLE))
+        spent += fuel - get(thread, at.FUEL) + at.SWITCH
         if get(thread, at.REQUEST) <= 0:
             return number
         result = answered(thread, block)
