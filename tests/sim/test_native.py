@@ -11,7 +11,7 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 from numba_deform.compiler import cache, i32, inference, kernel, u64
 from numba_deform.device import float32 as float32s
 from numba_deform.device import half2, integer
-from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     global_address,
     global_at,
@@ -300,25 +300,24 @@ def test_faults_inside_of_functions(divisors, waits, line):
     assert not ended and issubclass(told[0], SimFault) and line in told[2]
 
 
-def test_a_fault_in_the_library_is_one_of_the_line_that_calls_it():
-    def waits_twice(out, late):
-        bars = cuda.shared.array(2, uint64)
-        bar, t = shared_address(bars), cuda.threadIdx.x
-        if t == 0:
-            mbarrier_init(bar, 32)
-            mbarrier_init(bar + 8, 32)
-            fence_mbarrier_init()
-        cuda.syncthreads()
-        mbarrier_arrive(bar)
-        mbarrier_wait(bar, 0)  # this one is fine
-        if t or not late:
-            mbarrier_arrive(bar + 8)
-        mbarrier_wait(bar + 8, 0)  # this one is not
-        out[t] = 1
+def test_a_function_of_the_library_stands_for_the_line_that_calls_it():
+    """Two lines of the kernel are two barriers, though it is one line of the function."""
 
-    assert alike(waits_twice, np.zeros(32, np.int64), 0)[1]
-    told, ended = alike(waits_twice, np.zeros(32, np.int64), 1)
-    assert not ended and "# this one is not" in told[2]
+    def meet():
+        cuda.syncthreads()
+
+    meet.__module__ = "numba_deform.device.made_up"
+    meet = device(meet)
+
+    def branches(out):
+        if cuda.threadIdx.x < 32:
+            meet()
+            out[cuda.threadIdx.x] = 1
+        else:
+            meet()
+
+    told, _ = alike(branches, np.zeros(32, np.int64), block=64)
+    assert told[0] is faults.DivergentBarrier and "meet()" in told[2]
 
 
 def test_functions_of_which_most_is_forgotten(monkeypatch):
