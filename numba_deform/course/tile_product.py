@@ -22,7 +22,7 @@ from numba import cuda, float32, int32, types, uint32
 from ..compiler import i32, kernel, static_range, u64
 from ..device.half2 import cvt_rn_f16x2_f32
 from ..device.integer import div_u32
-from ..device.limits import MAX_REGISTERS, MAX_THREADS, REGISTERS, SHARED_LIMIT
+from ..device.limits import MAX_THREADS, MOST_ALLOTTED, SHARED_LIMIT, registers_at_launch
 from ..device.matrix import ldmatrix_x4, mma_m16n8k16_f16, stmatrix_x4
 from ..device.memory import align_up, dynamic_bytes, global_at, shared_address, shared_at, static_bytes
 from ..device.pipeline import (
@@ -96,9 +96,9 @@ class TileProduct:
             return
         if self.consumers % 4:
             raise ConfigError("consumer_registers", taken, "needs consumers by fours")
-        each = min(MAX_REGISTERS, REGISTERS // self.threads) // 8 * 8  # of a thread, when the block starts
+        each = registers_at_launch(self.threads)
         rest = each * self.threads // 32 - 4 * PRODUCER_REGISTERS
-        most = min(MAX_REGISTERS, rest // self.consumers) // 8 * 8
+        most = min(MOST_ALLOTTED, rest // self.consumers) // 8 * 8
         if taken % 8 or not each <= taken <= most:
             raise ConfigError("consumer_registers", taken, f"must be a multiple of 8 from {each} to {most}")
 

@@ -16,8 +16,16 @@ MAX_REGISTERS = 255  # of a thread
 QUARTERS = 4  # of an SM; each has a scheduler and its own registers
 QUARTER_REGISTERS = 16384  # 32-bit registers
 REGISTERS = QUARTERS * QUARTER_REGISTERS  # of an SM
+MOST_ALLOTTED = 256  # registers of a thread: they are given out by eight
 STATIC_LIMIT = 48 * KB  # bytes of shared memory; beyond, it is dynamic and the launch opts in
 RESERVED_SHARED = 1 * KB  # bytes that the system keeps for itself in each block, from sm_80 on
+
+
+def registers_at_launch(threads, blocks=1):
+    """Registers that a thread of a kernel with setmaxnreg starts with, in a block of ``threads`` of which
+    ``blocks`` are to fit on an SM: ptxas takes all there are, and the hardware gives them out by eight. An H200
+    ends a kernel that has 256 and asks setmaxnreg.inc for 248 with an illegal instruction."""
+    return min(MOST_ALLOTTED, REGISTERS // (threads * blocks)) // 8 * 8
 
 
 @dataclass(frozen=True)

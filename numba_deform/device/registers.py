@@ -13,6 +13,6 @@ def setmaxnreg_dec(registers):
 
 @intrinsic(void(u32))
 def setmaxnreg_inc(registers):
-    """``setmaxnreg.inc``: this thread gets ``registers``; waits until the block has them to give.
-    As ``setmaxnreg_dec``; new registers hold nothing defined. PTX ISA 9.7.19.5."""
+    """``setmaxnreg.inc``: this thread gets ``registers``, no fewer than it has; waits until the block has them
+    to give. As ``setmaxnreg_dec``; new registers hold nothing defined. PTX ISA 9.7.19.5."""
     cpu().set_max_registers("inc", registers)

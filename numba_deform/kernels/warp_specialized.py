@@ -29,7 +29,7 @@ from numba import cuda, float32, int32, types, uint32, uint64
 
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
-from ..device.limits import MAX_REGISTERS, REGISTERS
+from ..device.limits import registers_at_launch
 from ..device.memory import (
     align_up,
     global_at,
@@ -125,7 +125,7 @@ class WarpSpecialized(Boxes):
         if not self.min_blocks:
             rule = "setmaxnreg needs it, to know what a thread starts with"
             raise ConfigError("min_blocks", 0, rule)
-        each = min(REGISTERS // (self.threads * self.min_blocks), MAX_REGISTERS) // 8 * 8
+        each = registers_at_launch(self.threads, self.min_blocks)
         wanted = self.producers * give + self.consumers * take
         if not give <= each <= take or wanted > each * (self.producers + self.consumers):
             raise ConfigError(

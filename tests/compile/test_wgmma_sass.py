@@ -15,7 +15,7 @@ from numba_deform.device.memory import dynamic_bytes, ld_shared_v4, st_global_b3
 from numba_deform.device.wgmma import wgmma_commit_group, wgmma_descriptor, wgmma_fence, wgmma_wait_group
 from numba_deform.kernels.budget import occupancy
 
-SMALL = WarpgroupProduct(rows=64, columns=64, stages=2, consumer_registers=248)
+SMALL = WarpgroupProduct(rows=64, columns=64, stages=2, consumer_registers=256)
 OTHER = WarpgroupProduct(rows=128, columns=128)
 PRODUCTS = [
     f"m64n{columns}k16_{kind}{source}"

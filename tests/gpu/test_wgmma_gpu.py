@@ -28,8 +28,8 @@ def product(gpu, config, m, n, k, numbers, run):
         (WarpgroupProduct(), 256, 512, 1024),
         (WarpgroupProduct(), 200, 264, 72),
         (WarpgroupProduct(128, 128), 256, 256, 512),
-        (WarpgroupProduct(64, 64, 2, 248), 72, 136, 200),
-        (WarpgroupProduct(64, 256, 3, 248), 64, 256, 64),
+        (WarpgroupProduct(64, 64, 2, 256), 72, 136, 200),
+        (WarpgroupProduct(64, 256, 3, 256), 64, 256, 64),
     ],
     ids=str,
 )

@@ -63,7 +63,7 @@ def test_registers_move():
     move(40, 216)
 
 
-MEET = ("meet", 0)
+MEET, WHOLE = ("meet", 0), {"whole_program": True, "min_blocks": 1}
 
 
 def roles(steps, **limits):
@@ -94,6 +94,9 @@ def roles(steps, **limits):
         ([[("inc", 256)], []], {}),  # 256 threads may have as many
         ([[("dec", 40), MEET, ("inc", 88)], [MEET]], {}),
         ([[("inc", 256)]], {}),
+        ([[("inc", 248)], [("dec", 24)]], {}),  # nobody knows that a thread has 256: they may be fewer
+        ([[("inc", 256)], [("dec", 24)]], WHOLE),
+        ([[("inc", 168)], [("dec", 24)], [("inc", 240)]], WHOLE),
     ],
 )
 def test_registers_that_the_block_has(steps, limits):
@@ -111,6 +114,9 @@ def test_registers_that_the_block_has(steps, limits):
         ([[("inc", 240)], [], []], {}, "2304 registers that nobody"),  # an exit gives nothing back
         ([[("dec", 40), ("dec", 48)], []], {}, "setmaxnreg.dec 48, where a thread has 40"),
         ([[("dec", 40), ("inc", 32)], []], {}, "setmaxnreg.inc 32, where a thread has 40"),
+        # ptxas gives such a kernel all there are: an H200 ends this one with an illegal instruction
+        ([[("inc", 248)], [("dec", 24)]], WHOLE, "setmaxnreg.inc 248, where a thread has 256\n"),
+        ([[("inc", 160)], [("dec", 24)], []], WHOLE, "setmaxnreg.inc 160, where a thread has 168\n"),
     ],
 )
 def test_registers_that_the_block_does_not_have(steps, limits, words):

@@ -32,7 +32,7 @@ def run(config, m, n, k, **options):
         (TileProduct(16, 64, 16, 64, 3, 0), 16, 64, 320),  # three stages for five steps
         (TileProduct(32, 64, 32, 64, 2, 0), 32, 64, 128),  # a warp has two blocks of rows
         (TileProduct(16, 128, 16, 128, 2, 0), 16, 128, 64),  # and stores two boxes
-        (TileProduct(64, 64, 16, 64, 2, 248), 64, 64, 64),  # registers move to four consumers
+        (TileProduct(128, 64, 16, 64, 2, 240), 128, 64, 64),  # registers move to eight consumers
     ],
     ids=str,
 )
@@ -83,6 +83,7 @@ def test_in_many_orders():
         ("consumer_registers", {"rows": 64, "columns": 64}, "needs consumers by fours"),
         ("consumer_registers", {"consumer_registers": 248}, "a multiple of 8 from 168 to 240"),
         ("consumer_registers", {"consumer_registers": 230}, "must be a multiple of 8"),
+        ("consumer_registers", {"rows": 64, "consumer_registers": 248}, "a multiple of 8 from 256 to 256"),
     ],
 )  # fmt: skip
 def test_parameters_that_no_kernel_has(name, changes, words):

@@ -217,7 +217,7 @@ class Block:
         self.engine = CopyEngine(self)
         self.warps = [self.warp_type(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
         self.named, self.votes = {}, []  # id -> NamedBarrier; of the threads at the current syncthreads
-        self.registers = RegisterPool(self, grid.registers)
+        self.registers = RegisterPool(self, *grid.registers)
         self.warpgroups = {}  # number -> Warpgroup, of those that multiply
         self.copies = []
         self.ready, self.spinning = deque(), []

@@ -1,21 +1,24 @@
 """setmaxnreg: the registers of a block, and which warp has how many of them (PTX ISA 9.7.19.5)."""
 
-from ...device.limits import REGISTERS
+from ...device.limits import MOST_ALLOTTED, REGISTERS
 from .. import faults
 
 
 def most_registers(kernel, threads):
-    """Registers that each of so many threads of a block has at launch, at most. A compiler may give it fewer,
-    and a kernel that is no ``compiler.Kernel`` has no limit of its own."""
-    blocks, cap = getattr(kernel, "min_blocks", 0) or 1, getattr(kernel, "max_registers", 0) or 256
-    return min(REGISTERS // (-(-threads // 32) * 32 * blocks), cap + -cap % 8) // 8 * 8
+    """(registers that each of so many threads of a block has at launch, at most; whether it has that many).
+    A compiler may give it fewer, but not where it heeds setmaxnreg and knows how many blocks there are to be.
+    A kernel that is no ``compiler.Kernel`` has no limit of its own."""
+    blocks, cap = getattr(kernel, "min_blocks", 0), getattr(kernel, "max_registers", 0) or MOST_ALLOTTED
+    each = min(REGISTERS // (-(-threads // 32) * 32 * (blocks or 1)), cap + -cap % 8) // 8 * 8
+    return each, bool(blocks and getattr(kernel, "whole_program", False))
 
 
 class RegisterPool:
-    """What setmaxnreg moves registers to and from. ``each``: what a thread starts with, at most."""
+    """What setmaxnreg moves registers to and from. ``each``: what a thread starts with, at most; ``exact``: it
+    is just that."""
 
-    def __init__(self, block, each):
-        self.block, self.each = block, each
+    def __init__(self, block, each, exact):
+        self.block, self.each, self.exact = block, each, exact
         self.held = {}  # warp -> registers of its threads, since its first setmaxnreg
         self.executed = {}  # warp -> [(setmaxnreg, site), ..]
         self.waiters = []
@@ -23,11 +26,11 @@ class RegisterPool:
     def move(self, thread, direction, count):
         """setmaxnreg of one lane, when its warp has come together."""
         what, warp = f"setmaxnreg.{direction} {count}", thread.warp
-        has = self.held.get(warp, self.each if direction == "dec" else 0)
+        has = self.held.get(warp, self.each if direction == "dec" or self.exact else 0)
         if thread.lane == 0:
             self.executed.setdefault(warp, []).append((what, thread.site()))
         if count > has if direction == "dec" else count < has:
-            what += f", where a thread has {has}" + " at most" * (warp not in self.held)
+            what += f", where a thread has {has}" + " at most" * (warp not in self.held and not self.exact)
             raise thread.fault(faults.RegisterMisuse, what)
         while self._missing(warp, count) > 0:
             self.waiters.append(thread)

@@ -27,7 +27,7 @@ from .verdicts import bad_read
 
 KIND = "wgmma"  # of its groups
 ROWS, DEPTH = 64, 16
-SIZES = {32: 64, 64: 128, 128: 256}  # accumulators of a thread -> columns
+SIZES = (32, 64, 128)  # accumulators of a thread
 NUMBERS = {"f16": numbers_f16, "bf16": numbers_bf16}
 SPANS = (0, 128, 64, 32)  # bytes of a row, by the descriptor's swizzle mode
 
