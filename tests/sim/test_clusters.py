@@ -549,7 +549,7 @@ def test_arrivals_from_another_block_keep_to_the_phase():
     expect(faults.UnobservedPhase, kernel, words(1), grid=2, cluster=2, source="mbarrier_arrive_cluster")
 
 
-def to_and_fro(late):
+def to_and_fro(late, wait=mbarrier_wait_cluster):
     """A kernel in which two blocks answer each other three times, and a thread waits for the first phase, at
     once or ``late``."""
 
@@ -563,7 +563,7 @@ def to_and_fro(late):
             for n in range(3):
                 if cluster_ctarank() == 0:
                     mbarrier_arrive_cluster(there)
-                mbarrier_wait_cluster(bar, uint32(n & 1))
+                wait(bar, uint32(n & 1))
                 if cluster_ctarank() == 1:
                     mbarrier_arrive_cluster(there)
             atom_add_gpu_global_u32(flag, uint32(1))
@@ -578,9 +578,10 @@ def to_and_fro(late):
 
 
 def test_two_blocks_answer_each_other():
-    at_once = to_and_fro(False)
-    for landing in ("late", "earliest"):
-        run(at_once, words(1), words(128), grid=2, block=1, cluster=2, landing=landing)
+    for wait in (mbarrier_wait_cluster, mbarrier_wait):
+        for landing in ("late", "earliest"):
+            at_once = to_and_fro(False, wait)
+            run(at_once, words(1), words(128), grid=2, block=1, cluster=2, landing=landing)
     told = "waits on bar[0] for phase 0"
     expect(faults.MissedPhase, to_and_fro(True), words(1), words(2), grid=2, block=64, cluster=2, words=told)
 
@@ -788,6 +789,46 @@ def test_a_tile_that_is_read_after_its_release():
 
 
 # --- bulk copies between blocks -------------------------------------------------------------------
+def sent_when_free(fence):
+    """A kernel in which block 1 says by an arrival that its tile may be written, and block 0, which waits for
+    that with scope cta, sends it one. ``fence``: for the ordinary write to that tile."""
+
+    def kernel(out):
+        tile = shared_address(cuda.shared.array(4, uint32, alignment=16))
+        bars = shared_address(cuda.shared.array(2, uint64))
+        free = uint32(bars + uint32(8))
+        mbarrier_init(bars, 1)
+        mbarrier_init(free, 1)
+        fence_mbarrier_init()
+        st_shared_b32(tile, uint32(cluster_ctarank() + uint32(7)))
+        for k in range(1, 4):
+            st_shared_b32(tile + uint32(4 * k), uint32(0))
+        if fence or cluster_ctarank() == 0:
+            fence_proxy_async()
+        cluster_arrive_relaxed()
+        cluster_wait()
+        if cluster_ctarank() == 0:
+            mbarrier_wait(free, 0)
+            there = mapa_shared_cluster(tile, uint32(1))
+            full = mapa_shared_cluster(bars, uint32(1))
+            cp_async_bulk_shared_cluster(there, tile, uint32(16), full)
+        else:
+            mbarrier_arrive_expect_tx(bars, uint32(16))
+            mbarrier_arrive_cluster(mapa_shared_cluster(free, uint32(0)))
+            mbarrier_wait(bars, 0)
+            out[0] = ld_shared_b32(tile)
+        cluster_sync()
+
+    return kernel
+
+
+def test_a_copy_behind_a_wait_of_scope_cta():
+    out = words(1)
+    clean(sent_when_free(True), out, grid=2, block=1, cluster=2)
+    assert out[0] == 7
+    always(faults.MissingProxyFence, sent_when_free(False), out, grid=2, block=1, cluster=2, words="of block 1")
+
+
 def send(fence=True, after="meet", bar_rank=1, size=BYTES, offset=0):
     """A kernel in which block 0 sends a tile to block 1. Behind that block 0 does as ``after`` says."""
 

@@ -56,6 +56,10 @@ def arguments(kind=Im2colMap):
     return [maps, np.zeros((BLOCKS, TAPS, ROWS, CHANNELS), np.uint16)]
 
 
+def with_a_tiled_map():
+    return arguments(TensorMap)
+
+
 def expect(maps, out):
     images, height, width = IMAGE
     corners = list(product(range(images + 1), range(-1, height - 1), range(-1, width - 1)))
@@ -101,7 +105,7 @@ def the_patches_of_a_convolution(map: u64, out: u64):
         write(tile, global_at(out, cuda.blockIdx.x * TAPS + t, BYTES), WORDS, i)
 
 
-@wrong(faults.OutOfRange, source=MODE, grid=1, args=arguments)
+@wrong(faults.OutOfRange, source=MODE, grid=1, args=arguments, hardware="guarded")
 def the_tap_in_the_coordinates(map: u64, out: u64):
     """The twin that adds the filter's element to the coordinates: from the last column the corner leaves the
     bounding box."""
@@ -120,7 +124,7 @@ def the_tap_in_the_coordinates(map: u64, out: u64):
         write(tile, global_at(out, cuda.blockIdx.x * TAPS + t, BYTES), WORDS, i)
 
 
-@wrong(faults.MoreBytesThanExpected, source=MODE, grid=1, args=arguments)
+@wrong(faults.MoreBytesThanExpected, source=MODE, grid=1, args=arguments, hardware="guarded")
 def expects_the_pixels_inside(map: u64, out: u64):
     """The twin that counts what lies inside the image: the rows outside count as well."""
     tile = cuda.shared.array(WORDS, uint32, alignment=128)
@@ -150,7 +154,7 @@ def reads_patches_without_a_wait(map: u64, out: u64):
     mbarrier_wait(bar, 0)
 
 
-@wrong(faults.BadTensorMap, source=MODE, grid=1, args=lambda: arguments(TensorMap))
+@wrong(faults.BadTensorMap, source=MODE, grid=1, args=with_a_tiled_map, hardware="guarded")
 def patches_by_a_tiled_map(map: u64, out: u64):
     """The twin whose map was made for tiles."""
     tile = cuda.shared.array(WORDS, uint32, alignment=128)

@@ -145,7 +145,7 @@ def one_map_for_all_groups_in_turn(template: u64, data: u64, table: u64, room: u
         cuda.syncwarp()
 
 
-@wrong(faults.MissingTensormapFence, source=GROUPED, args=arguments)
+@wrong(faults.MissingTensormapFence, source=GROUPED, args=arguments, hardware="guarded")
 def acquires_its_map_once(template: u64, data: u64, table: u64, room: u64, out: u64):
     """The twin that acquires the map when it is new, and not when it has changed: the copy engine may have kept
     the old one."""
@@ -170,7 +170,7 @@ def acquires_its_map_once(template: u64, data: u64, table: u64, room: u64, out: 
         cuda.syncwarp()
 
 
-@wrong(faults.DataRace, source=GROUPED, args=arguments)
+@wrong(faults.DataRace, source=GROUPED, args=arguments, hardware="guarded")
 def changes_a_map_in_use(template: u64, data: u64, table: u64, room: u64, out: u64):
     """The twin that publishes the next map while a load by the last one may still read it."""
     map = cuda.shared.array(MAP_WORDS, uint32, alignment=128)
@@ -194,7 +194,7 @@ def changes_a_map_in_use(template: u64, data: u64, table: u64, room: u64, out: u
     st_global_b32(global_at(out, i, 4), tile[i])
 
 
-@wrong(faults.MissingTensormapFence, source=GUIDE, args=arguments)
+@wrong(faults.MissingTensormapFence, source=GUIDE, args=arguments, hardware="guarded")
 def publishes_a_map_by_ordinary_stores(template: u64, data: u64, table: u64, room: u64, out: u64):
     """The twin that copies the map to global memory word by word: an acquire alone hands nothing over."""
     map = cuda.shared.array(MAP_WORDS, uint32, alignment=128)
@@ -216,7 +216,7 @@ def publishes_a_map_by_ordinary_stores(template: u64, data: u64, table: u64, roo
     st_global_b32(global_at(out, i, 4), tile[i])
 
 
-@wrong(faults.DataRace, source=GROUPED, args=arguments)
+@wrong(faults.DataRace, source=GROUPED, args=arguments, hardware="guarded")
 def publishes_before_the_warp_has_met(template: u64, data: u64, table: u64, room: u64, out: u64):
     """The twin without a meeting between one lane's replacements and the copy by all."""
     map = cuda.shared.array(MAP_WORDS, uint32, alignment=128)
@@ -268,7 +268,9 @@ def a_map_for_another_block(template: u64, data: u64, table: u64, room: u64, out
         st_global_b32(global_at(out, i, 4), tile[i])
 
 
-@wrong(faults.DataRace, faults.BadTensorMap, source=GUIDE, grid=2, args=arguments)
+@wrong(
+    faults.DataRace, faults.BadTensorMap, source=GUIDE, grid=2, args=arguments, hardware="guarded",
+)  # fmt: skip
 def another_blocks_map_without_a_flag(template: u64, data: u64, table: u64, room: u64, out: u64):
     """The twin that acquires the map and does not know whether it is there."""
     map = cuda.shared.array(MAP_WORDS, uint32, alignment=128)
