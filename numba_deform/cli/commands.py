@@ -36,7 +36,11 @@ class Command:
         files = pairs.pop("load").split(",") if keys.LOAD in self.keys and "load" in pairs else ()
         options = pairs if self.raw else parse_pairs(pairs, self.keys, self.name)
         for file in files:
-            import_module("..kernels.registry", __package__).load(file)
+            names = import_module("..kernels.registry", __package__).load(file)
+            if keys.VARIANT in self.keys or self.name == "sweep":  # what is loaded is what is meant
+                options.setdefault("variant", ",".join(names))
+            elif self.name == "bench":
+                options.setdefault("variants", ",".join(["direct", *names]))
         module, _, function = self.call.partition(":")
         return getattr(import_module(f".{module}", __package__), function)(options)
 
@@ -220,10 +224,14 @@ def find(word):
     """The Command of that name; a UsageError says which there are."""
     if word in COMMANDS:
         return COMMANDS[word]
-    if "=" in word or word.startswith("-"):
+    if word.startswith("-") and "=" not in word:
+        raise UsageError(f"unknown option {word}; before a command there are --help, --version and "
+                         f"--time-limit SECONDS, after it --key VALUE")  # fmt: skip
+    if "=" in word:
         limit = closest(word.lstrip("-").partition("=")[0], ["time_limit"])
         raise UsageError(f"there is no command before {word}{limit or f'; try: numba-deform run {word} ...'}")
-    raise UsageError(f"unknown command {word}{closest(word, COMMANDS)} (there are {', '.join(COMMANDS)})")
+    hint = closest(word, [*COMMANDS, "--version"])
+    raise UsageError(f"unknown command {word}{hint} (there are {', '.join(COMMANDS)})")
 
 
 def refuse(error):

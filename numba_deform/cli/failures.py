@@ -18,6 +18,10 @@ def report(error):
         return refuse(f"{str(error).rstrip('.')}; engine=cpu needs no GPU")
     if isinstance(error, MemoryError):
         return refuse(f"this does not fit in memory: {error}")
+    if isinstance(error, OSError) and error.filename:
+        return refuse(f"{error.filename}: {error.strerror}")
+    if isinstance(error, ModuleNotFoundError) and error.name in ("matplotlib", "PIL"):
+        return refuse(f"{error}; pip install 'numba_deform[plot]' brings it")
     if isinstance(error, (ValueError, DriverMissing, ToolMissing, ImportError, OSError)):
         return refuse(error)
     if isinstance(error, RuntimeError) or is_cuda_error(error):

@@ -165,8 +165,10 @@ def _value_after(name, key, left):
 
 def _meant(word, keys, left):
     """The end of a refusal of ``word``: how it was perhaps meant."""
-    plain = word.lstrip("-").replace("-", "_")
+    plain, colon, text = word.lstrip("-").replace("-", "_").partition(":")
     for key in keys:
+        if plain == key.name and colon:
+            return f"; did you mean {plain}={text}?"
         if plain == key.name:
             value = key.by_itself and "1" or next((w for w in left if w != "="), "VALUE")
             return f"; did you mean {plain}={value}?"
@@ -186,6 +188,8 @@ def parse_pairs(pairs, keys, command):
         try:
             options[name] = kinds[name].parse(text)
         except ValueError:
+            if text == ALONE:
+                raise UsageError(f"--{name.replace('_', '-')} needs a value: {kinds[name].accepts}") from None
             hint = closest(text, kinds[name].names)
             raise UsageError(f"{name}={text}: it must be {kinds[name].accepts}{hint}") from None
     return options

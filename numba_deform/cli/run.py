@@ -11,7 +11,7 @@ from ..attention.debug import check_tiles, has_tiles
 from ..device.limits import HOPPER, SHARED_LIMIT
 from ..engines.gpu.device import GpuMissing, gpu_or_none
 from ..measure.systems import describe, plan_operator, run_plan
-from ..measure.timeline import ACTIVITIES, record, save, shares
+from ..measure.timeline import ACTIVITIES, check_path, record, save, shares
 from ..workloads import picture
 from . import keys
 from .commands import RIGHT
@@ -168,6 +168,8 @@ def timeline(pairs):
         raise UsageError(f"variant {chosen.name} has no parameter trace, which makes a kernel write down what "
                          f"its warps do; {', '.join(drawn)} and their like have it")
     engines, without = _engines(options.get("engine", "auto"), chosen)
+    if "out" in options:
+        check_path(options["out"])
     source = choose_source({"workload": "tiny", **options}, "cpu")
     if "cpu" in engines:
         check_duration(source, options)

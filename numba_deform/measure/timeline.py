@@ -131,13 +131,21 @@ def shares(timeline):
 def save(timelines, path, start=0, end=None):
     """Write ``timelines`` one above the other: .png or .svg (needs the extra ``plot``), or .json, Chrome's
     trace format, for Perfetto. ``start`` and ``end`` cut a picture to those cycles."""
-    path = Path(path)
+    path = check_path(path)
     if path.suffix == ".json":
         path.write_text(json.dumps(chrome_trace(timelines)) + "\n")
-    elif path.suffix in (".png", ".svg"):
-        figure(timelines, start, end).savefig(path, dpi=150, bbox_inches="tight")
     else:
+        figure(timelines, start, end).savefig(path, dpi=150, bbox_inches="tight")
+    return path
+
+
+def check_path(path):
+    """The Path of a file that :func:`save` can write; raises TimelineError."""
+    path = Path(path)
+    if path.suffix not in (".png", ".svg", ".json"):
         raise TimelineError(f"{path.name}: a timeline is written as .png, .svg or .json")
+    if not path.absolute().parent.is_dir():
+        raise TimelineError(f"{path}: there is no directory {path.absolute().parent}")
     return path
 
 

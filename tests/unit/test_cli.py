@@ -610,6 +610,10 @@ def test_a_closed_pipe_is_no_error():
     ("words", "parts"),
     [
         ("rum", ["unknown command rum; did you mean run?", "tile-copy"]),
+        ("-v", ["unknown option -v; before a command there are --help, --version and --time-limit SECONDS"]),
+        ("plot nothing.json", ["nothing.json: No such file"]),
+        ("timeline engine=cpu out=x.jpg", ["x.jpg: a timeline is written as .png, .svg or .json"]),
+        ("timeline engine=cpu out=/no/where.png", ["/no/where.png: there is no directory /no"]),
         ("batch=1", ["no command before batch=1; try: numba-deform run batch=1"]),
         ("help nothing", ["unknown command nothing"]),
         ("run 5", ["'5' is not of the form key=value"]),

@@ -223,6 +223,18 @@ def test_commands_know_the_variants_of_a_file(file, capsys, words, says):
     assert variants.is_registered("of-a-file") and not variants.is_of_this_process("of-a-file")
 
 
+def test_what_is_loaded_is_what_is_meant(file, tmp_path, capsys):
+    small, out = ["engine=cpu", "workload=tiny"], tmp_path / "out.json"
+    for command, words, says in (
+        ("inspect", ["show=ptx", "levels=1", "points=1"], ".entry direct("),
+        ("run", [*small, "num_query=2"], "of-a-file: direct once more"),
+        ("bench", small, "of-a-file"),
+        ("sweep", [*small, "num_query=2", f"out={out}"], "of-a-file"),
+    ):
+        assert cli.main([command, *words, f"load={file}"]) == 0
+        assert says in capsys.readouterr().out
+
+
 def test_children_load_the_file_too(file, tmp_path, capsys):
     more = [f"load={file}", "engine=cpu", "workload=tiny"]
     assert cli.main(["bench", "variants=of-a-file,direct", *more]) == 0
