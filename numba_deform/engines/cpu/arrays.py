@@ -382,3 +382,14 @@ class LocalArray:
             self.values[place] = value
         else:
             self.values[place] = wrap(value, self.dtype) if self.dtype.kind in "iub" else self.kind(value)
+
+
+def told(value):
+    """What a variable of a kernel holds, to be compared: the same for the same contents in every run."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(told, value))
+    if isinstance(value, ArrayView) and isinstance(value.space, OwnBytes):
+        return repr(value), value.data.tobytes()
+    if isinstance(value, (int, float, complex, np.generic, str, ArrayView, LocalArray, Record)):
+        return repr(value)
+    return getattr(value, "__qualname__", type(value).__name__)

@@ -5,6 +5,7 @@ NumPy's. Where a result wraps or is converted, that is written into the kernel.
 """
 
 import dis
+import functools
 import importlib
 import sys
 from collections import namedtuple
@@ -68,6 +69,7 @@ def cast(numba_type):
     return convert
 
 
+@functools.lru_cache(4096)
 def _assigned_name(code, offset):
     """The variable that takes the result of the call at ``offset``."""
     for instruction in dis.get_instructions(code):

@@ -32,7 +32,7 @@ from .verdicts import bad_scope, verb_of
 
 class Rerun(BaseException):
     """The schedule starts over, with something known from the start: one more array in ``launch.traces``
-    needs records, or one more place is in ``launch.patience``."""
+    needs records, or of more looks ``launch.looks`` says whether they are in vain."""
 
 
 class SharedMemory(Space):
@@ -53,6 +53,7 @@ class SharedMemory(Space):
         self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + self.ROOM, 16)
         self.end, self.static_bytes = self.FIRST, 0
         self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
+        self.views = {}  # the same -> the array as a kernel sees it
         self.ranges = []  # (start, stop, name)
         # Poison: NaN as a float of any kind. The size is fixed, since views of it are handed out.
         self.data = bytearray(b"\xff" * (self.dynamic_start + dynamic_bytes))
@@ -60,11 +61,13 @@ class SharedMemory(Space):
 
     def array(self, thread, site, name, shape, dtype, alignment):
         """The array that one ``cuda.shared.array`` call makes: the same one for the whole block."""
-        if site not in self.arrays:
-            self.arrays[site] = self._make(thread, name, shape, dtype, alignment)
-        start, count, shape, dtype, name = self.arrays[site]
-        view = np.frombuffer(self.data, dtype, count, start).reshape(shape)
-        return ArrayView(self, start, view, name)
+        if site not in self.views:
+            if site not in self.arrays:
+                self.arrays[site] = self._make(thread, name, shape, dtype, alignment)
+            start, count, shape, dtype, name = self.arrays[site]
+            view = np.frombuffer(self.data, dtype, count, start).reshape(shape)
+            self.views[site] = ArrayView(self, start, view, name)
+        return self.views[site]
 
     def _make(self, thread, name, shape, dtype, alignment):
         if alignment and alignment & (alignment - 1):
