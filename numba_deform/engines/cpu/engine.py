@@ -80,7 +80,7 @@ class Launch:
         self.is_slow = grid.is_slow if any_code else lambda blocks: False
         maps = arguments.maps_of(grid.args)
         self.tensor_maps = {a.slot_address(i): tensor for a in maps for i, tensor in enumerate(a)}
-        self.looks = grid.looks
+        self.looks, self.places = grid.looks, grid.places
         self.events = [] if trace else None
         self.registers, self.copies_issued = grid.registers, 0
         self.running = None
@@ -203,6 +203,7 @@ class Grid:
         self.compiled = compiled  # whether machine code may run; None: if it pays
         self.started, self.watchdog = time.perf_counter(), None
         self.looks = {}  # (state of a thread at a poll, what it would see) -> whether that is in vain
+        self.places = {}  # by places in the code: what loops.py says of them
 
     def code(self):
         """The kernel's machine code; None where it is to be interpreted."""

@@ -194,9 +194,11 @@ class FakeCuda:
         thread = getcurrent()
         frame = sys._getframe(1)
         # The same code may stand in several functions of one factory; their globals tell them apart.
-        key = (frame.f_code, frame.f_lasti, id(frame.f_globals))
+        key = (id(frame.f_code), frame.f_lasti, id(frame.f_globals))
+        if (made := thread.block.shared.views.get(key)) is not None:
+            return made
         if key not in self._sites:
-            self._sites[key] = name or _assigned_name(*key[:2])
+            self._sites[key] = name or _assigned_name(frame.f_code, frame.f_lasti)
         shape = tuple(int(n) for n in shape) if isinstance(shape, tuple) else (int(shape),)
         return thread.block.shared.array(thread, key, self._sites[key], shape, dtype_of(dtype), alignment)
 

@@ -110,6 +110,9 @@ class Touch(NamedTuple):
     held: object = 0
 
 
+EXIT, EXITS = Touch(("exits",), "exit"), Touch(("exits",), "read")
+
+
 class Step:
     """One step of ``actor``: an event of the exploration."""
 
@@ -123,9 +126,10 @@ class Step:
 
     def did(self, touches, look=None):
         """One lane did this, or would have; ``look`` is its Operation, if it was a look."""
-        self.touches.update(touches)
         for touch in touches:
-            self.held.setdefault(touch.thing, touch.held)
+            if touch not in self.touches:
+                self.touches.add(touch)
+                self.held.setdefault(touch.thing, touch.held)
         if look is None:
             self.looks = None
         elif self.looks is not None:
@@ -141,12 +145,13 @@ class Operation:
     no poll but a wait if it is in vain. ``changes()``: whether an atomic is going to change the word.
     """
 
-    def __init__(self, touches, poll=False, waiting=None, changes=None):
-        self.touches, self.poll, self.changes = touches, poll, changes
-        self.waiting = waiting or ("spin", None, None)
-        self.address = self.parity = self.token = None
-        self.state = self.waits = None  # of its thread at a look; whether the look may be in vain
-        self.suspends = False
+    address = parity = token = None
+    suspends = False
+    state = None  # of its thread at a look
+    waits = None  # whether a look may be in vain at all; of a barrier, whether it is until that has come so far
+
+    def __init__(self, touches, poll=False, waiting=("spin", None, None), changes=lambda: False):
+        self.touches, self.poll, self.waiting, self.changes = touches, poll, waiting, changes
 
     def of_barrier(self, address, parity, token, suspends):
         self.address, self.parity, self.token, self.suspends = address, parity, token, suspends
@@ -161,6 +166,9 @@ def _visible(name, describe):
         if self.inside:  # a part of a visible operation
             return plain(self, *args, **options)
         self.give_way(describe(self, *args, **options))
+        if self.fails:
+            self.fails = False
+            return 0
         self.inside = True
         try:
             return plain(self, *args, **options)
@@ -202,14 +210,14 @@ def _copy(thread, *args):
     return Operation(lambda: [Touch(("mbarrier", int(args[-1]) & WORD), "read")])
 
 
-def _words(thread, kind, space, address, size, waiting=None, changes=None):
+def _words(thread, kind, space, address, size, waiting=None, *changes):
     words = range(address // 4, address // 4 + max(1, size // 4))
 
     def touches():
         result = [Touch(("word", word), kind, space.word(4 * word)) for word in words]
         return result if space is thread.block.shared else [*result, Touch(("grid",), "read")]
 
-    return Operation(touches, waiting is not None, waiting, changes)
+    return Operation(touches, waiting is not None, waiting, *changes)
 
 
 def _load(thread, space, address, *_, **__):
@@ -250,16 +258,14 @@ def _atomic(thread, view, index, change, *_, **__):
 def named_operation(thread, number, *_, **__):
     """An arrival at named barrier ``number``. Exits count as arrivals, and some are faults."""
     block = thread.block
-    return Operation(
-        lambda: [Touch(("named", number), "arrive", block.uses.get(number, 0)), Touch(("exits",), "read")]
-    )
+    return Operation(lambda: [Touch(("named", number), "arrive", block.uses.get(number, 0)), EXITS])
 
 
 class SteppedThread(Thread):
     """A thread that gives way before each visible operation."""
 
     operation, inside = None, False
-    gives_up = False  # whether a try_wait comes back although its phase is not complete
+    fails = False  # whether the next look at a barrier comes back false, even if its phase is complete
     # Whether more has happened since the last operation than reckoning with variables; of the one before that.
     busy = was_busy = False
     # (state, progress) at one of the times of many reads; how many more it is kept, and in all
@@ -275,18 +281,22 @@ class SteppedThread(Thread):
         self.was_busy, self.busy, self.reads = self.busy or self.reads > 0, False, 0
         if operation.poll:
             self.waiting = operation.waiting
+            self.block.looking.append((self, operation))
         self.block.switches += 1
         self.block.hub.switch()
         self.operation = None
 
-    def places(self):
-        """Where the thread stands, in each function that is part of the kernel, the innermost first."""
-        frame, sites = self.gr_frame, []
+    def may_come_back(self):
+        """Whether the code around the look at which the thread stands may lead back to it."""
+        frame, known, sites = self.gr_frame, self.block.grid.places, []
         while frame is not None:
             if REBUILT in frame.f_globals:
                 sites.append((frame.f_code, frame.f_lasti))
             frame = frame.f_back
-        return tuple(sites)
+        place = self.waiting[0] == "atomic", *((id(code), offset) for code, offset in sites)
+        if place not in known:
+            known[place] = may_come_back(sites, place[0])
+        return known[place]
 
     def poll(self, *_):
         self.reads = 0  # it has given way before it looked
@@ -356,12 +366,11 @@ class SteppedBlock(Block):
         self.threads_of, self.flying = {}, {}  # actor -> threads, actor -> copy
         # Whether the blocks after this one can still have their turn in the midst of it.
         self.others = chosen.block == index < grid.blocks - 1
+        self.looking = []  # (thread, its look) of those of which it is not known whether they are in vain
         self.turns = 0  # of this block among those that are resident together
 
     def chance(self, probability):
-        thread = self.grid.running
-        gives_up, thread.gives_up = thread.gives_up, False
-        return gives_up
+        return False
 
     def next(self):
         return self.hub  # where the schedule is asked
@@ -392,7 +401,7 @@ class SteppedBlock(Block):
 
     def _exited(self, thread):
         freed = thread in self.step.freed
-        (self.step.after if freed else self.step.touches).add(Touch(("exits",), "exit"))
+        (self.step.after if freed else self.step.touches).add(EXIT)
         self.threads_of[self.actor_of(thread)].remove(thread)
         super()._exited(thread)
 
@@ -457,7 +466,7 @@ class SteppedBlock(Block):
         operation, progress = thread.operation, self.progress
         touches = operation.touches()
         waited = operation.suspends and self._passes(thread)
-        thread.gives_up = operation.suspends and not waited
+        thread.fails = operation.suspends and not waited
         self.step.did(touches, operation if operation.poll and self._may_be_in_vain(thread) else None)
         if operation.poll and not waited:
             self.polled[thread.warp].update((touch.thing, None) for touch in touches)
@@ -476,7 +485,7 @@ class SteppedBlock(Block):
         look = thread.operation
         if look.waits is None:
             alone = sum(touch.thing != ("grid",) for touch in look.touches()) == 1
-            look.waits = alone and may_come_back(thread.places())
+            look.waits = alone and thread.may_come_back()
         return look.waits
 
     def _state(self, thread):
@@ -491,9 +500,9 @@ class SteppedBlock(Block):
         look = thread.operation
         if not look.poll or not self._may_be_in_vain(thread):
             return False
-        if look.parity is not None and self._passes(thread) or look.changes and look.changes():
-            return False
-        return self.grid.looks.get((self._state(thread), _seen(look)))
+        if look.parity is not None:
+            return not self._passes(thread)
+        return not look.changes() and self.grid.looks.get((self._state(thread), _seen(look)))
 
     def was_in_vain(self, look, held):
         """Whether a look that has been made would have been in vain when what it looks at held that."""
@@ -505,26 +514,34 @@ class SteppedBlock(Block):
         return waits and self.grid.looks.get((look.state, None), False)
 
     def _try_looks(self):
-        """Note in ``grid.looks`` of each look of which it is not known whether it is in vain. What then has
-        been done is undone: the schedule starts over."""
-        standing = (t for threads in self.threads_of.values() for t in threads if t.operation)
-        unknown = [t for t in standing if self._in_vain(t) is None]
-        for thread in unknown:
-            if self._in_vain(thread) is None:  # no other one has changed what it sees
-                look = thread.operation
-                key = look.state, _seen(look)
+        """Note in ``grid.looks`` whether looks are in vain of which that is not known. Where finding out has
+        done anything, the schedule starts over. Of a barrier that has come so far it is noted as well, for
+        those who come earlier in another order."""
+        looking, self.looking, done = self.looking, [], False
+        for thread, look in looking:
+            if thread.operation is not look or not self._may_be_in_vain(thread):
+                continue
+            of_word, key = look.parity is None, (self._state(thread), _seen(look))
+            if of_word:
+                self.looking.append((thread, look))  # the word may change
+            if key not in self.grid.looks and not (of_word and look.changes()):
                 self.grid.looks[key] = False  # such as when it meets a fault
                 try:
                     self.grid.looks[key] = self._leads_back(thread, look)
                 except Exception:  # to be met again, in its turn
                     pass
-        if unknown:
+                # To have looked at a barrier in vain has changed nothing; a load may have acquired something.
+                done |= of_word or not self.grid.looks[key]
+                look = thread.operation
+            if not of_word and not done:
+                look.waits = self.grid.looks[key]
+        if done:
             raise Rerun
 
     def _leads_back(self, thread, look):
-        """Have a thread look, which sees what it has been waiting for or not."""
+        """Have a thread look; whether all then is as it was before. A look at a barrier fails."""
         touches, progress = look.touches(), self.progress
-        thread.gives_up = look.suspends
+        thread.fails = look.parity is not None
         self._resume(thread)
         now = thread.operation
         return (

@@ -1,6 +1,7 @@
 """The loops around a place in a kernel's source: what a thread's variables say of the round that it is in."""
 
 import ast
+import dis
 import functools
 import linecache
 
@@ -9,28 +10,28 @@ from .sites import line_of
 COUNTED = ("range", "static_range")  # what gives another number each time
 
 
-@functools.lru_cache(4096)
-def may_come_back(sites):
-    """Whether a thread can come back to where it stands with nothing changed. ``sites``: in each of its
-    functions, the innermost first.
+def may_come_back(sites, atomic=False):
+    """Whether a thread can come back to where it stands with nothing changed. ``sites``: (code, offset) in each
+    of its functions, the innermost first; ``atomic``: what it does there is an atomic.
 
     It takes a ``while`` around that place which counts nothing. A ``for`` loop keeps a count of its own, which
-    only its variable tells: it must be over a range, and nothing else may set the variable. Where there is no
-    source, anything can be.
+    only its variable tells: it must be over a range, and nothing else may set the variable. Nor may an atomic
+    set one: what computes with the old value tries again with another. Where there is no source, anything can
+    be.
     """
     found = [loops_at(site) for site in sites]
     if None in found:
         return True
     loops = [loop for each in found for loop in each]
-    return bool(loops) and isinstance(loops[0], ast.While) and not _counts(loops[0]) and all(map(_shows, loops))
+    if not loops or not isinstance(loops[0], ast.While) or not all(map(_shows, loops)):
+        return False
+    return not _counts(loops[0]) and not (atomic and any(_is_kept(*site) for site in sites))
 
 
-@functools.lru_cache(4096)
-def step_of(site):
-    """What stands at a site, (code, offset): the same for the two copies that Python makes of the condition of
+def step_of(code, offset):
+    """What stands at an offset of a function: the same for the two copies that Python makes of the condition of
     a ``while``, one for the first round and one for the others."""
-    code, offset = site
-    loops = loops_at(site)
+    loops = loops_at((code, offset))
     if not loops or not isinstance(loops[0], ast.While) or not hasattr(code, "co_positions"):
         return offset
     if any(_function_of(loop) == "static_range" for loop in loops):  # each round is a copy of its own
@@ -66,6 +67,12 @@ def _around(node, line):
 def _counts(loop):
     """Whether each round of the loop adds to something."""
     return any(isinstance(statement, ast.AugAssign) for statement in loop.body)
+
+
+def _is_kept(code, offset):
+    """Whether a variable takes what the call there gives."""
+    after = (i.opname for i in dis.get_instructions(code) if i.offset > offset)
+    return next(after, "").startswith("STORE")
 
 
 def _shows(loop):

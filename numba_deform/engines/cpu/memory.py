@@ -61,12 +61,11 @@ class SharedMemory(Space):
 
     def array(self, thread, site, name, shape, dtype, alignment):
         """The array that one ``cuda.shared.array`` call makes: the same one for the whole block."""
-        if site not in self.views:
-            if site not in self.arrays:
-                self.arrays[site] = self._make(thread, name, shape, dtype, alignment)
-            start, count, shape, dtype, name = self.arrays[site]
-            view = np.frombuffer(self.data, dtype, count, start).reshape(shape)
-            self.views[site] = ArrayView(self, start, view, name)
+        if site not in self.arrays:
+            self.arrays[site] = self._make(thread, name, shape, dtype, alignment)
+        start, count, shape, dtype, name = self.arrays[site]
+        view = np.frombuffer(self.data, dtype, count, start).reshape(shape)
+        self.views[site] = ArrayView(self, start, view, name)
         return self.views[site]
 
     def _make(self, thread, name, shape, dtype, alignment):

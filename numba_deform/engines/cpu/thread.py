@@ -93,11 +93,15 @@ class Thread(Instructions, greenlet):
         """Where a thread stands and what its variables hold: if that comes again and nobody has
         changed anything, it is going to come forever."""
         frame, values = self.gr_frame or sys._getframe(1), [self.block.index, self.tid]
+        known = self.block.grid.places
         while frame is not None:
             if REBUILT in frame.f_globals:
-                values += id(frame.f_code), step_of((frame.f_code, frame.f_lasti))
+                place = id(frame.f_code), frame.f_lasti
+                if place not in known:
+                    known[place] = step_of(frame.f_code, frame.f_lasti)
+                values += place[0], known[place]
                 for name, value in frame.f_locals.items():
-                    if not name.startswith("__"):  # these are typed code's own, of one statement
+                    if name[:2] != "__":  # these are typed code's own, of one statement
                         values += name, value if type(value) is int else told(value)
             frame = frame.f_back
         return tuple(values)
