@@ -59,9 +59,9 @@ def program_kernel(program, counts, lane=1):
             cuda.syncthreads()
         if tid % lane or tid // lane >= len(program):
             return
-        row, at = tid // lane, 0
-        for what, n, *more in program[row]:
-            seen = 0
+        row = tid // lane
+        for at in range(len(program[row])):
+            seen, (what, n, *more) = 0, program[row][at]
             if what == "arrive":
                 mbarrier_arrive(bar + 8 * n)
             elif what == "drop":
@@ -107,7 +107,6 @@ def program_kernel(program, counts, lane=1):
             elif what == "syncwarp":
                 cuda.syncwarp(more[0])
             out[row, at] = seen
-            at += 1
 
     return kernel
 
@@ -226,9 +225,11 @@ def test_a_look_that_races_with_an_older_store():
 
 
 def test_a_spin_ends_and_does_not_multiply():
-    # The spin may look before each of the three stores, or not; looking again sees nothing new.
-    full, reduced = both([[("set", 0, 3), ("set", 0, 2), ("set", 0, 1)], [("spin", 0, 1)]])
-    assert full == reduced == 8
+    # It waits for the last of the three stores: looking before that is in vain.
+    assert both([[("set", 0, 3), ("set", 0, 2), ("set", 0, 1)], [("spin", 0, 1)]]) == (1, 1)
+    # What it waits for is there, and gone again: it may see it, or come too late and poll for ever.
+    program = [[("set", 0, 1), ("set", 0, 2)], [("spin", 0, 1)]]
+    assert both(program) == (2, 2) and "Livelock" in found(program, (), True, 10)[0]
 
 
 def test_a_wait_has_one_place():

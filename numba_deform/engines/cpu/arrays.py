@@ -34,7 +34,7 @@ class ArrayView:
 
     __slots__ = (
         "space", "address", "data", "name", "integer", "itemsize", "strides", "shape", "items", "row", "low",
-        "high",
+        "high", "said",
     )  # fmt: skip
     __array_ufunc__ = None  # NumPy would read it behind the engine's back
 
@@ -49,9 +49,12 @@ class ArrayView:
         self.items = integers(data) if self.integer else data
         self.row = data.shape[0] if data.ndim == 1 else 0  # a short way, for one number
         self.low, self.high = limits(data.dtype)
+        self.said = ""
 
     def __repr__(self):
-        return f"{self.name} at {self.address:#x}: {self.dtype}{self.shape}, strides {self.strides}"
+        if not self.said:
+            self.said = f"{self.name} at {self.address:#x}: {self.dtype}{self.shape}, strides {self.strides}"
+        return self.said
 
     size, nbytes = property(attrgetter("data.size")), property(attrgetter("data.nbytes"))
     ndim, dtype = property(attrgetter("data.ndim")), property(attrgetter("data.dtype"))
@@ -382,3 +385,14 @@ class LocalArray:
             self.values[place] = value
         else:
             self.values[place] = wrap(value, self.dtype) if self.dtype.kind in "iub" else self.kind(value)
+
+
+def told(value):
+    """What a variable of a kernel holds, to be compared: the same for the same contents in every run."""
+    if type(value) is ArrayView:
+        return repr(value), value.data.tobytes() if type(value.space) is OwnBytes else b""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(told, value))
+    if isinstance(value, (int, float, complex, np.generic, str, ArrayView, LocalArray, Record)):
+        return repr(value)
+    return getattr(value, "__qualname__", type(value).__name__)

@@ -144,7 +144,8 @@ class NamedBarrier:
         self.released, self.foreign, self.time = None, {}, 0.0  # of those that do not wait
 
     def arrive(self, thread):
-        self.first.setdefault(thread.warp, (thread.tid, thread.clock, thread.site()))
+        if thread.warp not in self.first:
+            self.first[thread.warp] = (thread.tid, thread.clock, thread.site())
         self.lanes[thread.warp] = self.lanes.get(thread.warp, 0) | 1 << thread.lane
         self.arrived += 1
         self.last = thread
@@ -350,7 +351,7 @@ class Block:
             thread.park(kind, barrier, wanted)
 
     def _finish_named(self, barrier):
-        if barrier.short() > 0:
+        if barrier.whole and barrier.arrived < len(self.live) or barrier.short() > 0:
             return False
         for warp in barrier.partial():
             what = f"named barrier {barrier.number} completes although only "

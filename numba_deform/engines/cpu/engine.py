@@ -80,7 +80,7 @@ class Launch:
         self.is_slow = grid.is_slow if any_code else lambda blocks: False
         maps = arguments.maps_of(grid.args)
         self.tensor_maps = {address: tensor for a in maps for address, tensor in a.intact().items()}
-        self.patience = grid.patience
+        self.looks, self.places = grid.looks, grid.places
         self.events = [] if trace else None
         self.registers, self.copies_issued = grid.registers, 0
         self.running = None
@@ -206,8 +206,9 @@ class Grid:
         self.saved = [(array, array.copy()) for array in arguments.writeable(args)]
         self.traces, self.again = set(), False
         self.compiled = compiled  # whether machine code may run; None: if it pays
-        self.started = time.perf_counter()
-        self.patience = {}  # place of a try_wait -> whether it comes back to it when it gives up
+        self.started, self.watchdog = time.perf_counter(), None
+        self.looks = {}  # (state of a thread at a poll, what it would see) -> whether that is in vain
+        self.places = {}  # by places in the code: what loops.py says of them
 
     def code(self):
         """The kernel's machine code; None where it is to be interpreted."""
@@ -220,6 +221,19 @@ class Grid:
         """Whether machine code would pay, so many blocks into a schedule: then that starts over."""
         tried = self.compiled is not None or self.key in CODES
         return not tried and 2 * blocks <= self.blocks and time.perf_counter() - self.started > PATIENCE
+
+    @contextlib.contextmanager
+    def watched(self):
+        """Inside, one watchdog does for all runs."""
+        if self.watchdog:
+            yield self.watchdog
+            return
+        self.watchdog = _Watchdog(self.timeout)
+        try:
+            yield self.watchdog
+        finally:
+            self.watchdog.stop()
+            self.watchdog = None
 
     def contents(self):
         """A digest of what the kernel's writeable arrays hold."""
@@ -261,16 +275,16 @@ class Grid:
         triples = zip(self.args, self.names, self.kinds, strict=True)
         prepared = [arguments.prepared(launch, *triple) for triple in triples]
         code = _prepare(self.function, self.typed, FakeCuda(launch))
-        watchdog = _Watchdog(launch, self.timeout)
-        try:
+        with self.watched() as watchdog:
             try:
-                watchdog.watch.start()
-                with np.errstate(all="ignore"), _short_collections():  # a GPU does not warn either
-                    blocks = Residents(launch, code, prepared, self.shared_bytes).run()
-            finally:
-                watchdog.stop()
-        except _OutOfTime as error:
-            raise watchdog.fault(error) from None
+                try:
+                    watchdog.start(launch)
+                    with np.errstate(all="ignore"), _short_collections():  # a GPU does not warn either
+                        blocks = Residents(launch, code, prepared, self.shared_bytes).run()
+                finally:
+                    watchdog.rest()
+            except _OutOfTime as error:
+                raise watchdog.fault(launch, error) from None
         report.copies += launch.copies_issued
         for switches, cycles, static_bytes in blocks:
             report.switches += switches
@@ -344,33 +358,51 @@ def _prepare(function, form, fake):
 
 
 class _Watchdog:
-    """Ends a run that takes too long, also inside a loop that never calls the engine."""
+    """Ends a run that takes too long, also inside a loop that never calls the engine. It watches one run after
+    another: to start a thread takes as long as a small run."""
 
-    def __init__(self, launch, timeout):
-        self.launch, self.timeout = launch, timeout
+    def __init__(self, timeout):
+        self.timeout, self.launch, self.until = timeout, None, 0.0  # the run that it watches, and until when
         self.caller, self.over = ctypes.c_ulong(threading.get_ident()), threading.Event()
+        self.lock = threading.Lock()
         self.watch = threading.Thread(target=self._watch, daemon=True)
 
-    def _watch(self):
-        pause = max(0, self.timeout)
-        while not self.over.wait(pause):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(self.caller, ctypes.py_object(_OutOfTime))
-            pause = 1.0  # once more, in case that something swallowed it
+    def start(self, launch):
+        """A run begins."""
+        self.launch, self.until = launch, time.monotonic() + self.timeout
+        if not self.watch.ident:
+            self.watch.start()
 
-    def stop(self):
+    def _watch(self):
+        pause = self.timeout
+        while not self.over.wait(max(pause, 0)):
+            with self.lock:
+                pause = self.until - time.monotonic() if self.launch else max(self.timeout, 0.1)
+                if pause <= 0:
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(self.caller, ctypes.py_object(_OutOfTime))
+                    pause = 1.0  # once more, in case that something swallowed it
+
+    def rest(self):
+        """The run has ended."""
         while True:
             try:
-                self.over.set()
-                self.watch.join()
+                with self.lock:
+                    self.launch = None
                 for _ in range(100):
                     pass  # one that is still on its way arrives here
                 return
             except _OutOfTime:
                 pass  # too late: the run has ended
 
-    def fault(self, error):
+    def stop(self):
+        """No other run is to come."""
+        self.over.set()
+        if self.watch.ident:
+            self.watch.join()
+
+    def fault(self, launch, error):
         """What to say of the place where the run was stopped."""
-        what, thread = f"still running after {self.timeout:g} s", self.launch.running
+        what, thread = f"still running after {self.timeout:g} s", launch.running
         if thread is None:
             return faults.Unfinished(what)
         return thread.fault_at(faults.Unfinished, what, raised_at(error))

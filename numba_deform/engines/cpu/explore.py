@@ -89,13 +89,14 @@ def explore(kernel, grid, block=None, args=(), shared_bytes=None, limit=LIMIT, b
     grid = Grid(kernel, grid, block, args, shared_bytes, timeout)
     result = Exploration(grid.blocks, -(-grid.threads // 32), grid.threads, by_thread, limit)
     contents = set()
-    for _, fault in outcomes(grid, result):
-        if fault:
-            raise fault
-        contents.add(grid.contents())
+    with grid.watched():
+        for _, fault in outcomes(grid, result):
+            if fault:
+                raise fault
+            contents.add(grid.contents())
+        if result.repeated:  # one of these may have been the last, and was not run to its end
+            grid.run(Schedule(0, by_thread), "late", False, Report())
     result.results = len(contents)
-    if result.repeated:  # one of these may have been the last, and was not run to its end
-        grid.run(Schedule(0, by_thread), "late", False, Report())
     result.seconds = time.perf_counter() - started
     return result
 
@@ -142,7 +143,7 @@ def conflict(a, b):
     if kinds in ({"read"}, {"exit"}):
         return False
     if kinds <= {"arrive", "land"} or kinds == {"expect"}:
-        return a.phase != b.phase
+        return a.held != b.held
     return True
 
 
@@ -173,14 +174,10 @@ class _Search(Schedule):
         super().__init__(block, by_thread)
         self.reduced, self.path, self.left = reduced, [], True
         self.new = 0  # steps from here on are new
-        self.polling = 0  # try_waits known to be polls
         self.begin(None)
 
     def begin(self, block):
         super().begin(block)
-        polling = list(block.grid.patience.values()).count(False) if block else 0
-        if self.polling != polling:  # what was seen before treats them as waits
-            self.polling, self.path, self.new = polling, [], 0
         self.running, self.steps = block, []
         self.pasts = []  # the steps that happen before each step, as bits
         self.before = {}  # actor -> the steps that happen before its next one
@@ -217,7 +214,7 @@ class _Search(Schedule):
         self.steps.append(step)
         if not self.reduced:
             return
-        past, cover, races = self._races(step.actor, touches and step.touches, step.awaited)
+        past, cover, races = self._races(step.actor, touches and step.touches, step.looks)
         if step.after:
             past = self._races_behind(step, past, cover, races)
         self.pasts.append(past)
@@ -230,7 +227,7 @@ class _Search(Schedule):
         for actors, thing, phase in step.woken:
             learned = known
             for other, touch in self.touched.get(thing, ()):
-                if touch.kind == "arrive" and touch.phase == phase:
+                if touch.kind == "arrive" and touch.held == phase:
                     learned |= self.pasts[other] | 1 << other
             for actor in actors:
                 self.before[actor] = self.before.get(actor, 0) | learned
@@ -245,26 +242,26 @@ class _Search(Schedule):
             self.happened(Step(node.actor), None)
             node.todo.update(node.actors)
         if self.reduced and self.running:
-            # A wait that is blocked may have passed earlier, for another phase of the same parity.
-            for actor, touches, awaited in self.running.blocked_waits():
-                _, cover, races = self._races(actor, touches, awaited)
+            # Who still waits may have gone on earlier: for another phase of the same parity, say.
+            for actor, touches, looks in self.running.blocked_looks():
+                _, cover, races = self._races(actor, touches, looks)
                 for other in races:
                     self._reverse(other, actor, cover)
 
-    def _races(self, actor, touches, awaited):
+    def _races(self, actor, touches, looks):
         """(past, cover, races) of a step of ``actor`` that comes now: the steps before it, as bits;
-        the same without those that completed the phase it ``awaited``; and the steps of ``cover``
+        the same without those that ended a wait of its ``looks``; and the steps of ``cover``
         whose order with it nothing else decides.
 
-        The steps that completed the phase have one order with the wait only. Those before them need
-        not have: it may pass for an earlier phase of the same parity.
+        A step that ended the wait has one order with the look only. Those before it need
+        not have: the look may see what was there earlier, such as another phase of the same parity.
         """
         past = cover = self.before.get(actor, 0)
         races = []
         for other in self._conflicting(touches):
             behind = self.pasts[other] | 1 << other
             past |= behind
-            if not cover >> other & 1 and not self._needed(other, awaited):
+            if not cover >> other & 1 and not self._needed(other, looks):
                 races.append(other)
                 cover |= behind
         return past, cover, races
@@ -274,7 +271,7 @@ class _Search(Schedule):
         have arrived there were needed; adds its races."""
         for _, thing, phase in step.woken:
             for other, touch in self.touched.get(thing, ()):
-                if touch.kind == "arrive" and touch.phase == phase:
+                if touch.kind == "arrive" and touch.held == phase:
                     cover |= self.pasts[other] | 1 << other
         for other in self._conflicting(step.after):
             behind = self.pasts[other] | 1 << other
@@ -295,12 +292,13 @@ class _Search(Schedule):
                     numbers.add(other)
         return sorted(numbers, reverse=True)
 
-    def _needed(self, other, awaited):
-        """Whether step number ``other`` helped complete the phase ``awaited``."""
-        if not awaited:
-            return False
-        kinds, touches = ("arrive", "land", "expect"), self.steps[other].touches
-        return any((t.thing, t.phase) == awaited and t.kind in kinds for t in touches)
+    def _needed(self, other, looks):
+        """Whether just before step number ``other`` all these looks would have been in vain."""
+        held = self.steps[other].held
+        return bool(looks) and all(
+            (thing := look.touches()[0].thing) in held and self.running.was_in_vain(look, held[thing])
+            for look in looks
+        )
 
     def _reverse(self, first, actor, past):
         """Have the race of step number ``first`` and the latest step, of ``actor`` with ``past``,

@@ -5,6 +5,7 @@ NumPy's. Where a result wraps or is converted, that is written into the kernel.
 """
 
 import dis
+import functools
 import importlib
 import sys
 from collections import namedtuple
@@ -68,6 +69,7 @@ def cast(numba_type):
     return convert
 
 
+@functools.lru_cache(4096)
 def _assigned_name(code, offset):
     """The variable that takes the result of the call at ``offset``."""
     for instruction in dis.get_instructions(code):
@@ -192,9 +194,11 @@ class FakeCuda:
         thread = getcurrent()
         frame = sys._getframe(1)
         # The same code may stand in several functions of one factory; their globals tell them apart.
-        key = (frame.f_code, frame.f_lasti, id(frame.f_globals))
+        key = (id(frame.f_code), frame.f_lasti, id(frame.f_globals))
+        if (made := thread.block.shared.views.get(key)) is not None:
+            return made
         if key not in self._sites:
-            self._sites[key] = name or _assigned_name(*key[:2])
+            self._sites[key] = name or _assigned_name(frame.f_code, frame.f_lasti)
         shape = tuple(int(n) for n in shape) if isinstance(shape, tuple) else (int(shape),)
         return thread.block.shared.array(thread, key, self._sites[key], shape, dtype_of(dtype), alignment)
 

@@ -9,24 +9,30 @@ Who makes a step is an *actor*: a warp, whose lanes then each do the one operati
 order of lanes; or a single thread; or a copy in flight. An actor that can do nothing but wait, or poll
 again what has not changed since, has no turn.
 
-A try_wait may come back false before its phase is complete. Where that leads back to it, waiting is all
-there is to it. Whether it does is tried out (``_try_patience``); where it does not, it is a poll.
+A *look* is one poll: a test_wait, a try_wait that comes back before its phase is complete, a load of a flag, or
+an atomic. It is *in vain* if the thread then stands before the same look again with nothing changed: no
+variable of its own, no memory, and not what it looks at. As long as that is so, the thread waits: to look more
+often makes no other order. Whether a look is in vain follows from the thread's state and from what it would
+see, so it is tried out once for each (``_try_looks``), and the schedule then starts over with what is known.
+Other looks are steps: those that end a wait, and those of threads that count them, or look elsewhere in
+between.
 """
 
 import re
-import sys
 from typing import NamedTuple
 
+from ...compiler.rewrite import REBUILT
 from .block import LIVELOCK_STATES, Block
 from .instructions import ADDS
+from .loops import may_come_back
+from .mbarrier import phase_of
 from .memory import Rerun
-from .sites import KERNEL
 from .thread import FLAG, Thread
-from .values import WORD
+from .values import WORD, unpack
 
 ANOTHER = "seed: the schedule is of another kernel"
 OTHERS = ("others",)  # the actor that is all blocks after this one: they run until they end, or only poll
-RETRIES = 8  # a try_wait that has come back to itself so often does so forever
+RETRIES = 8  # looks that have seen the same so often, while others can go on
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -95,12 +101,16 @@ class Touch(NamedTuple):
     ``thing`` is ("mbarrier", address), ("named", id), ("word", address), ("exits",), or ("grid",), which
     is all global memory, written by other blocks. ``kind`` says
     how: ``read``, ``write``, or one of the kinds that commute with their like in one and the same
-    ``phase`` (see ``explore.conflict``): ``arrive``, ``land``, ``expect``, ``exit``.
+    phase (see ``explore.conflict``): ``arrive``, ``land``, ``expect``, ``exit``. ``held``: the phase of the
+    barrier before that, None if there is no barrier, or what the word held.
     """
 
     thing: tuple
     kind: str
-    phase: int = 0
+    held: object = 0
+
+
+EXIT, EXITS = Touch(("exits",), "exit"), Touch(("exits",), "read")
 
 
 class Step:
@@ -111,29 +121,41 @@ class Step:
         self.issued = []  # the actors that its copies are
         self.woken = []  # (actors woken, the named barrier that did, its phase)
         self.freed, self.after = set(), set()  # the threads of these, and what they then touched
-        # (mbarrier, phase) where the step was nothing but waiting for it; False: something else
-        self.awaited = None
+        self.looks = []  # the Operations of its lanes, if all were looks; else None
+        self.held = {}  # what each thing that it touches held before it
 
-    def did(self, touches, awaited):
-        self.touches.update(touches)
-        self.awaited = awaited if self.awaited in (None, awaited) else False
+    def did(self, touches, look=None):
+        """One lane did this, or would have; ``look`` is its Operation, if it was a look."""
+        for touch in touches:
+            if touch not in self.touches:
+                self.touches.add(touch)
+                self.held.setdefault(touch.thing, touch.held)
+        if look is None:
+            self.looks = None
+        elif self.looks is not None:
+            self.looks.append(look)
 
 
 class Operation:
     """A visible operation that a thread is about to do.
 
-    ``touches()`` is what it touches if it is done now. ``parity`` is that of a wait, which blocks until
-    its phase is complete unless it is a poll. ``poll``: it may be one of many looks at the same thing.
-    ``place`` is where a wait stands in the code, a key of ``Grid.patience``; ``waiting`` is what a thread
-    that polls is going to say of itself.
+    ``touches()`` is what it touches if it is done now. ``poll``: it is a look, maybe one of many at the same
+    thing. ``waiting`` is what a thread that polls is going to say of itself. Of a barrier: its ``address``, the
+    ``parity`` and ``token`` that are waited for, and whether the look may ``suspend`` the thread, which then is
+    no poll but a wait if it is in vain. ``changes()``: whether an atomic is going to change the word.
     """
 
-    token = None  # of a wait by token
+    address = parity = token = None
+    suspends = False
+    state = None  # of its thread at a look
+    waits = None  # whether a look may be in vain at all; of a barrier, whether it is until that has come so far
 
-    def __init__(self, touches, address=None, parity=None, poll=False, place=None, waiting=None):
-        self.touches, self.address, self.parity, self.poll = touches, address, parity, poll
-        self.place, self.waiting = place, waiting or ("spin", None, None)
-        self.state = None  # of its thread, for a poll
+    def __init__(self, touches, poll=False, waiting=("spin", None, None), changes=lambda: False):
+        self.touches, self.poll, self.waiting, self.changes = touches, poll, waiting, changes
+
+    def of_barrier(self, address, parity, token, suspends):
+        self.address, self.parity, self.token, self.suspends = address, parity, token, suspends
+        return self
 
 
 def _visible(name, describe):
@@ -144,11 +166,25 @@ def _visible(name, describe):
         if self.inside:  # a part of a visible operation
             return plain(self, *args, **options)
         self.give_way(describe(self, *args, **options))
+        if self.fails:
+            self.fails = False
+            return 0
         self.inside = True
         try:
             return plain(self, *args, **options)
         finally:
-            self.inside = False
+            self.inside, self.reads = False, 0
+
+    return method
+
+
+def _busy(name):
+    """The method ``name`` of Thread, which does more than reckoning."""
+    plain = getattr(Thread, name)
+
+    def method(self, *args, **options):
+        self.busy = True
+        return plain(self, *args, **options)
 
     return method
 
@@ -156,21 +192,18 @@ def _visible(name, describe):
 def _on_barrier(kind):
     def describe(thread, address, *_, **__):
         thing = ("mbarrier", int(address) & WORD)
-        return Operation(lambda: [Touch(thing, kind, thread.block.phase_of(thing[1]))])
+        return Operation(lambda: [Touch(thing, kind, thread.block.phase(thing[1]))])
 
     return describe
 
 
 def _wait(thread, address, parity, suspend, token=None):
     barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
-    touches = [Touch(("mbarrier", address), "read")]
-    if not suspend:
-        return Operation(lambda: touches, poll=True, waiting=("mbarrier", barrier, parity))
-    place = (thread.block.index, *thread.place())
-    poll = not thread.block.grid.patience.get(place, True)
-    operation = Operation(lambda: touches, address, parity, poll, place)
-    operation.token = token
-    return operation
+    operation = Operation(
+        lambda: [Touch(("mbarrier", address), "read", thread.block.phase(address))], True,
+        ("mbarrier", barrier, parity),
+    )  # fmt: skip
+    return operation.of_barrier(address, parity, token, suspend)
 
 
 def _tensor_load(thread, dst, address, coords, bar, *_):
@@ -181,12 +214,14 @@ def _copy(thread, *args):
     return Operation(lambda: [Touch(("mbarrier", int(args[-1]) & WORD), "read")])
 
 
-def _words(thread, kind, space, address, size, waiting=None):
-    first = address // 4
-    touches = [Touch(("word", w), kind) for w in range(first, first + max(1, size // 4))]
-    if space is not thread.block.shared:
-        touches.append(Touch(("grid",), "read"))
-    return Operation(lambda: touches, poll=waiting is not None, waiting=waiting)
+def _words(thread, kind, space, address, size, waiting=None, *changes):
+    words = range(address // 4, address // 4 + max(1, size // 4))
+
+    def touches():
+        result = [Touch(("word", word), kind, space.word(4 * word)) for word in words]
+        return result if space is thread.block.shared else [*result, Touch(("grid",), "read")]
+
+    return Operation(touches, waiting is not None, waiting, *changes)
 
 
 def _load(thread, space, address, *_, **__):
@@ -198,35 +233,45 @@ def _store(thread, space, address, *_, **__):
     return _words(thread, "write", *thread._locate(space, address, 4, FLAG), 4)
 
 
-def _atomic_word(thread, space, address, *_, **__):
+def _atomic_word(thread, space, address, change, *_, **__):
     space, address = thread._locate(space, address, 4, FLAG)
-    return _words(thread, "write", space, address, 4, ("atomic", space, address))
+
+    def changes():
+        old = unpack(space.bytes, address - space.base, 4, 1)
+        return change(old) not in (None, old)
+
+    return _words(thread, "write", space, address, 4, ("atomic", space, address), changes)
 
 
 def _atomic_add(thread, address, kind, values):
     size = 4 * len(values)
     space, address = thread._locate("global", address, size, ADDS)
-    return _words(thread, "write", space, address, size, ("atomic", space, address))
+    return _words(thread, "write", space, address, size, ("atomic", space, address), lambda: True)
 
 
-def _atomic(thread, view, index, *_, **__):
+def _atomic(thread, view, index, change, *_, **__):
     place, address = view._locate(thread, index)
-    return _words(thread, "write", view.space, address or 0, view.itemsize, ("atomic", view.space, address))
+
+    def changes():
+        return place is None or change(view.data[place]) not in (None, view.data[place])
+
+    waiting = ("atomic", view.space, address)
+    return _words(thread, "write", view.space, address or 0, view.itemsize, waiting, changes)
 
 
 def named_operation(thread, number, *_, **__):
     """An arrival at named barrier ``number``. Exits count as arrivals, and some are faults."""
     block = thread.block
-    return Operation(
-        lambda: [Touch(("named", number), "arrive", block.uses.get(number, 0)), Touch(("exits",), "read")]
-    )
+    return Operation(lambda: [Touch(("named", number), "arrive", block.uses.get(number, 0)), EXITS])
 
 
 class SteppedThread(Thread):
     """A thread that gives way before each visible operation."""
 
     operation, inside = None, False
-    gives_up = False  # whether a try_wait comes back although its phase is not complete
+    fails = False  # whether the next look at a barrier comes back false, even if its phase is complete
+    # Whether more has happened since the last operation than reckoning with variables; of the one before that.
+    busy = was_busy = False
     # (state, progress) at one of the times of many reads; how many more it is kept, and in all
     last_look, left, stride = None, 1, 1
 
@@ -236,26 +281,26 @@ class SteppedThread(Thread):
         self.last_view, self.same = None, 0  # what the last poll could see; polls that saw the same
 
     def give_way(self, operation):
-        self.operation, self.reads = operation, 0
-        if operation.parity is not None:
-            barrier = self.block.barriers.live.get(operation.address)
-            self.waiting = ("mbarrier", barrier, operation.parity)
-            if operation.place not in self.block.grid.patience:
-                self.block.untried.append(self)
-        elif operation.poll:
+        self.operation = operation
+        self.was_busy, self.busy, self.reads = self.busy or self.reads > 0, False, 0
+        if operation.poll:
             self.waiting = operation.waiting
+            self.block.looking.append((self, operation))
         self.block.switches += 1
         self.block.hub.switch()
         self.operation = None
 
-    def place(self):
-        """Where the thread stands, in all functions of the kernel: state() without values."""
-        frame, sites = self.gr_frame or sys._getframe(1), [self.tid]
+    def may_come_back(self):
+        """Whether the code around the look at which the thread stands may lead back to it."""
+        frame, known, sites = self.gr_frame, self.block.grid.places, []
         while frame is not None:
-            if KERNEL in frame.f_globals:
+            if REBUILT in frame.f_globals:
                 sites.append((frame.f_code, frame.f_lasti))
             frame = frame.f_back
-        return sites
+        place = self.waiting[0] == "atomic", *((id(code), offset) for code, offset in sites)
+        if place not in known:
+            known[place] = may_come_back(sites, place[0])
+        return known[place]
 
     def poll(self, *_):
         self.reads = 0  # it has given way before it looked
@@ -296,8 +341,16 @@ VISIBLE = {
     "atomic": _atomic, "atomic_word": _atomic_word,
     "atomic_add": _atomic_add,
 }
+# What neither shows in a thread's variables nor counts as a read or as progress.
+UNSEEN = (
+    "shuffle", "collective", "active_mask", "clock_cycles", "tensor_store", "bulk_store", "cp_async",
+    "commit_group", "wait_group", "find_map", "fence_map", "bulk_prefetch", "tensor_prefetch",
+    "multiply_matrices", "set_max_registers",
+)  # fmt: skip
 for _name, _describe in VISIBLE.items():
     setattr(SteppedThread, _name, _visible(_name, _describe))
+for _name in UNSEEN:
+    setattr(SteppedThread, _name, _busy(_name))
 
 
 class SteppedBlock(Block):
@@ -318,13 +371,11 @@ class SteppedBlock(Block):
         self.threads_of, self.flying = {}, {}  # actor -> threads, actor -> copy
         # Whether the blocks after this one can still have their turn in the midst of it.
         self.others = chosen.block == index < grid.blocks - 1
+        self.looking = []  # (thread, its look) of those of which it is not known whether they are in vain
         self.turns = 0  # of this block among those that are resident together
-        self.untried = []  # threads at a try_wait at a place that is not in grid.patience
 
     def chance(self, probability):
-        thread = self.grid.running
-        gives_up, thread.gives_up = thread.gives_up, False
-        return gives_up
+        return False
 
     def next(self):
         return self.hub  # where the schedule is asked
@@ -355,15 +406,17 @@ class SteppedBlock(Block):
 
     def _exited(self, thread):
         freed = thread in self.step.freed
-        (self.step.after if freed else self.step.touches).add(Touch(("exits",), "exit"))
+        (self.step.after if freed else self.step.touches).add(EXIT)
+        self.threads_of[self.actor_of(thread)].remove(thread)
         super()._exited(thread)
 
     def actor_of(self, thread):
         return thread.tid if self.schedule.by_thread else thread.warp
 
-    def phase_of(self, address):
+    def phase(self, address):
+        """The phase that the barrier at an address is in; None if there is none."""
         barrier = self.barriers.live.get(address)
-        return barrier.phase if barrier else 0
+        return barrier and barrier.phase
 
     def start(self, function, args):
         super().start(function, args)
@@ -375,12 +428,12 @@ class SteppedBlock(Block):
         self.turns += 1
         self._settle()
         while self.live or self.others:
-            self._try_patience()
+            self._try_looks()
             if actors := self._actors(RETRIES) or self._actors(LIVELOCK_STATES):
                 self.step = Step(self.schedule.choose(actors))
                 if self.step.actor == OTHERS:
                     self.others = False
-                    self.step.did([Touch(("grid",), "write")], False)
+                    self.step.did([Touch(("grid",), "write")])
                     self.schedule.happened(self.step)
                     return True
                 self._make_step()
@@ -402,27 +455,27 @@ class SteppedBlock(Block):
         if step.actor in self.flying:
             copy = self.flying.pop(step.actor)
             thing = ("mbarrier", copy.barrier.address)
-            step.did([Touch(thing, "land", copy.barrier.phase)], False)
+            step.did([Touch(thing, "land", copy.barrier.phase)])
             self.land(copy)
             return
-        waiting = [t for t in self.threads_of[step.actor] if not t.dead]
+        waiting = list(self.threads_of[step.actor])
         lanes = [t for t in waiting if self._can(t)]
         for thread in waiting:
-            if thread not in lanes:  # what it waits for decides whether it takes part in the step
-                step.did(self._seen_while_blocked(thread), False)
+            # What one of the others waits for decides whether it takes part in the step.
+            if thread not in lanes and (touches := self._seen_while_blocked(thread)):
+                step.did(touches)
         for thread in lanes:
             self._operate(thread)
 
     def _operate(self, thread):
         operation, progress = thread.operation, self.progress
-        touches, awaited = operation.touches(), False
-        thread.gives_up = operation.poll
-        if operation.parity is not None and not operation.poll:
-            awaited = (touches[0].thing, self.phase_of(operation.address) - 1)
-        self.step.did(touches, awaited)
-        if operation.poll and (operation.parity is None or not self._passes(thread)):
+        touches = operation.touches()
+        waited = operation.suspends and self._passes(thread)
+        thread.fails = operation.suspends and not waited
+        self.step.did(touches, operation if operation.poll and self._may_be_in_vain(thread) else None)
+        if operation.poll and not waited:
             self.polled[thread.warp].update((touch.thing, None) for touch in touches)
-            thread.looked(operation.state, self._view(thread.warp))
+            thread.looked(self._state(thread), self._view(thread.warp))
         else:
             self.acts[thread.warp] += 1
         self._resume(thread)
@@ -431,30 +484,75 @@ class SteppedBlock(Block):
                 if kind == "write":
                     self.changes[thing] = self.changes.get(thing, 0) + 1
 
-    def _try_patience(self):
-        """Have each try_wait that is blocked, at a place not met before, come back false, and note in
-        ``grid.patience`` whether it leads back to it. If more than that has come of it: start over."""
-        threads = [t for t in self.untried if not self._passes(t)]
-        places = {t: (t.operation.place, t.operation.address, t.operation.parity) for t in threads}
-        states, progress = [t.state() for t in threads], self.progress
-        for _ in range(RETRIES):
-            for thread in threads:
-                thread.gives_up = True
-                self._resume(thread)
-            self._settle()
-            threads = [t for t in threads if self._is_back(t, *places[t])]
-            if len(threads) < len(places) or [t.state() for t in threads] == states:
-                break
-        self.untried = []
-        for thread, (place, _, _) in places.items():
-            self.grid.patience[place] = thread in threads
-        if places and ([t.state() for t in threads] != states or self.progress != progress):
+    # --- looks in vain --------------------------------------------------------------------------------
+    def _may_be_in_vain(self, thread):
+        """Whether the look at which the thread stands is one at one thing, in a loop."""
+        look = thread.operation
+        if look.waits is None:
+            alone = sum(touch.thing != ("grid",) for touch in look.touches()) == 1
+            look.waits = alone and thread.may_come_back()
+        return look.waits
+
+    def _state(self, thread):
+        """That of a thread at a look: where it stands, and its variables."""
+        look = thread.operation
+        if look.state is None:
+            look.state = thread.state()
+        return look.state
+
+    def _in_vain(self, thread):
+        """Whether the look at which the thread stands would be in vain now; None if that is not known."""
+        look = thread.operation
+        if not look.poll or not self._may_be_in_vain(thread):
+            return False
+        if look.parity is not None:
+            return not self._passes(thread)
+        return not look.changes() and self.grid.looks.get((self._state(thread), _seen(look)))
+
+    def was_in_vain(self, look, held):
+        """Whether a look that has been made would have been in vain when what it looks at held that."""
+        if look.parity is None:
+            return self.grid.looks.get((look.state, held), False)
+        waits = held is not None and held & 1 == look.parity
+        if look.token is not None:
+            waits = held == phase_of(look.token)
+        return waits and self.grid.looks.get((look.state, None), False)
+
+    def _try_looks(self):
+        """Note in ``grid.looks`` whether looks are in vain of which that is not known. Where finding out has
+        done anything, the schedule starts over. Of a barrier that has come so far it is noted as well, for
+        those who come earlier in another order."""
+        looking, self.looking, done = self.looking, [], False
+        for thread, look in looking:
+            if thread.operation is not look or not self._may_be_in_vain(thread):
+                continue
+            of_word, key = look.parity is None, (self._state(thread), _seen(look))
+            if of_word:
+                self.looking.append((thread, look))  # the word may change
+            if key not in self.grid.looks and not (of_word and look.changes()):
+                self.grid.looks[key] = False  # such as when it meets a fault
+                try:
+                    self.grid.looks[key] = self._leads_back(thread, look)
+                except Exception:  # to be met again, in its turn
+                    pass
+                # To have looked at a barrier in vain has changed nothing; a load may have acquired something.
+                done |= of_word or not self.grid.looks[key]
+                look = thread.operation
+            if not of_word and not done:
+                look.waits = self.grid.looks[key]
+        if done:
             raise Rerun
 
-    def _is_back(self, thread, place, address, parity):
+    def _leads_back(self, thread, look):
+        """Have a thread look; whether all then is as it was before. A look at a barrier fails."""
+        touches, progress = look.touches(), self.progress
+        thread.fails = look.parity is not None
+        self._resume(thread)
         now = thread.operation
-        same = now and (now.place, now.address, now.parity) == (place, address, parity)
-        return same and not thread.dead and not self._passes(thread)
+        return (
+            now is not None and now.poll and now.touches() == touches and not thread.was_busy
+            and self.progress == progress and thread.state() == look.state
+        )  # fmt: skip
 
     def _settle(self):
         """Run those who were woken, to their next visible operation."""
@@ -472,13 +570,11 @@ class SteppedBlock(Block):
         operation = thread.operation
         if operation is None or thread.dead:
             return False
-        if operation.parity is not None and self._passes(thread):
+        if not operation.poll or operation.suspends and self._passes(thread):
             return True
-        if operation.poll:
-            if operation.state is None:
-                operation.state = thread.state()
-            return thread.may_look(operation.state, self._view(thread.warp), self.attempts)
-        return operation.parity is None
+        if self._in_vain(thread):
+            return False
+        return thread.may_look(self._state(thread), self._view(thread.warp), self.attempts)
 
     def _passes(self, thread):
         """Whether the wait at which the thread stands comes back true, or is a fault."""
@@ -503,19 +599,16 @@ class SteppedBlock(Block):
             return barrier and (barrier.component, barrier.phase)
         return self.changes.get(thing, 0)
 
-    def blocked_waits(self):
-        """(actor, touches, what it waits for) of each thread that waits and has not come back."""
+    def blocked_looks(self):
+        """(actor, touches, its looks) of each thread that waits and has not come back."""
         for thread in self.threads:
-            operation = thread.operation
-            if operation is not None and operation.parity is not None and not operation.poll:
-                touches = operation.touches()
-                awaited = (touches[0].thing, self.phase_of(operation.address))
-                yield self.actor_of(thread), touches, awaited
+            if thread.operation is not None and self._in_vain(thread):
+                yield self.actor_of(thread), thread.operation.touches(), [thread.operation]
 
     def _seen_while_blocked(self, thread):
         if thread.operation is not None:
-            return [Touch(t.thing, "read") for t in thread.operation.touches()]
-        if thread.waiting and thread.waiting[0] in ("syncthreads", "bar.sync"):
+            return [touch._replace(kind="read") for touch in thread.operation.touches()]
+        if thread.waiting and thread.waiting[0] == "bar.sync":  # syncthreads lacks those of this step anyway
             return [Touch(("named", thread.waiting[1].number), "read")]
         return []
 
@@ -527,11 +620,21 @@ class SteppedBlock(Block):
             self._unspin()
             self._settle()
             return False
-        self.spinning = [t for t in self.threads if not t.dead and t.operation and t.operation.poll]
+        self.spinning = [t for t in self.threads if not t.dead and t.operation and self._polls(t)]
         if not self.spinning and not self._waits_outside():
             raise self._no_progress("no thread can run and no copy is in flight")
         return True
 
+    def _polls(self, thread):
+        """Whether the thread looks again and again; a try_wait that is in vain is a wait."""
+        look = thread.operation
+        return look.poll and not (look.suspends and self._in_vain(thread))
+
     def _unspin(self):
         self.spinning = [t for t in self.spinning if not t.operation]  # the others make steps
         super()._unspin()
+
+
+def _seen(look):
+    """What a look would see now: of a barrier that has not come so far always the same."""
+    return look.touches()[0].held if look.parity is None else None

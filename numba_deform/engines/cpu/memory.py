@@ -18,7 +18,7 @@ from .verdicts import verb_of
 
 class Rerun(BaseException):
     """The schedule starts over, with something known from the start: one more array in ``launch.traces``
-    needs records, or one more place is in ``launch.patience``."""
+    needs records, or of more looks ``launch.looks`` says whether they are in vain."""
 
 
 class SharedMemory(Space):
@@ -39,6 +39,7 @@ class SharedMemory(Space):
         self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + self.ROOM, 16)
         self.end, self.static_bytes = self.FIRST, 0
         self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
+        self.views = {}  # the same -> the array as a kernel sees it
         self.ranges = []  # (start, stop, name)
         # Poison: NaN as a float of any kind. The size is fixed, since views of it are handed out.
         self.data = bytearray(b"\xff" * (self.dynamic_start + dynamic_bytes))
@@ -50,7 +51,8 @@ class SharedMemory(Space):
             self.arrays[site] = self._make(thread, name, shape, dtype, alignment)
         start, count, shape, dtype, name = self.arrays[site]
         view = np.frombuffer(self.data, dtype, count, start).reshape(shape)
-        return ArrayView(self, start, view, name)
+        self.views[site] = ArrayView(self, start, view, name)
+        return self.views[site]
 
     def _make(self, thread, name, shape, dtype, alignment):
         if alignment and alignment & (alignment - 1):

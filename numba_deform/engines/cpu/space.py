@@ -50,6 +50,10 @@ class Space:
         whole = len(self.bytes) // 4 * 4
         self.words = self.bytes[:whole].cast("I") if self.base % 4 == 0 else None
 
+    def word(self, address):
+        """The bytes of the word at an address, those of them that are here."""
+        return bytes(self.bytes[max(0, address - self.base) : max(0, address + 4 - self.base)])
+
     # The checks. Each raises a SimFault or leaves its record.
     def on_read(self, thread, address, size):
         thread.reads += 1

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 from greenlet import GreenletExit, greenlet
 
+from ...compiler.rewrite import REBUILT
 from .. import faults
 from . import matrix, warpgroup
+from .arrays import told
 from .costs import COST
 from .instructions import Instructions, engine_does
 from .knowledge import (
@@ -27,6 +29,7 @@ from .knowledge import (
     raise_to,
     renamed,
 )
+from .loops import step_of
 from .records import CLOCK, SITE, UNWRITTEN, AtomicWrite, Write
 from .sites import KERNEL, describe_site, place, result_used
 from .space import MANY_READS
@@ -102,12 +105,17 @@ class Thread(Instructions, greenlet):
     def state(self):
         """Where a thread stands and what its variables hold: if that comes again and nobody has
         changed anything, it is going to come forever."""
-        frame, values = self.gr_frame or sys._getframe(1), [self.tid]
+        frame, values = self.gr_frame or sys._getframe(1), [self.block.index, self.tid]
+        known = self.block.grid.places
         while frame is not None:
-            if KERNEL in frame.f_globals:
-                # Names with underscores are typed code's own, of one statement.
-                names = [pair for pair in dict(frame.f_locals).items() if not pair[0].startswith("__")]
-                values += [frame.f_lasti, *map(repr, names)]
+            if REBUILT in frame.f_globals:
+                place = id(frame.f_code), frame.f_lasti
+                if place not in known:
+                    known[place] = step_of(frame.f_code, frame.f_lasti)
+                values += place[0], known[place]
+                for name, value in frame.f_locals.items():
+                    if name[:2] != "__":  # these are typed code's own, of one statement
+                        values += name, value if type(value) is int else told(value)
             frame = frame.f_back
         return tuple(values)
 
