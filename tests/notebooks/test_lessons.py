@@ -59,8 +59,12 @@ def test_slider_without_a_notebook_calls_once():
 
 def test_slider_in_a_notebook_is_a_widget(monkeypatch):
     monkeypatch.setattr(display, "in_notebook", lambda: True)
+    shown = []
+    monkeypatch.setattr("ipywidgets.widgets.interaction.display", shown.append)
     widget = lessons.slider(lambda x: x, x=range(3), start={"x": 2})
-    assert widget.children[0].value == 2
+    assert widget.children[0].value == 2 and shown == [2]
+    widget.children[0].value = 1
+    assert shown == [2, 1], "what the function returns is shown, with every move anew"
     monkeypatch.setenv("NUMBA_DEFORM_STATIC", "1")
     assert lessons.slider(lambda x: x, x=range(3), start={"x": 2}) == 2
     monkeypatch.delenv("NUMBA_DEFORM_STATIC")
