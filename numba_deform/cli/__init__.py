@@ -15,7 +15,7 @@ from ..engines.gpu.device import GpuMissing, is_cuda_error
 from ..engines.tensormap import DriverMissing
 from ..measure.parameters import REAL, TEXT
 from ..measure.worker import run_program
-from . import bench, budget, bugs, keys, run, tools  # noqa: F401  (they enter their commands)
+from . import bench, budget, bugs, keys, lessons, run, tools  # noqa: F401  (they enter their commands)
 from .keys import BAD_INPUT, COMMANDS, INTERRUPTED, KEYS, RIGHT, Key, UsageError, closest, verdict
 
 TIME_LIMIT = Key("time_limit", REAL, "seconds")
@@ -35,6 +35,8 @@ numba-deform time_limit=SECONDS COMMAND key=value ...     in a child process, wh
   budget      no      shared memory, registers and resident blocks of a configuration, or of a grid
   timeline    either  what each warp of a block does when, drawn for either engine or for both
   bugs        no      planted faults: bugs lists them, bugs NAME tells the story and shows the report
+  lessons     no      lessons DIR copies the lessons as notebooks, to work in
+  progress    no      progress DIR: which exercises of those copies are solved
   inspect     no      PTX, machine code, registers and spills of a variant
   bench       yes     time variants, peers and ceilings in one run, and say what bounds each
   sweep       yes     check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable
