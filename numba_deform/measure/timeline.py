@@ -3,6 +3,7 @@
 One format for both engines: on the GPU the marks hold the SM's clock, on the CPU engine virtual cycles, so
 that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them."""
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -102,21 +103,38 @@ def decode(marks, title, engine):
 
 
 def _flights(spans):
-    """Spans from the end of each issue to the first compute of the same use: of the same warp where that
-    computes itself, else of any."""
-    seen = {}
+    """Spans from the end of each issue to the first compute of the same stage in the same lap of the ring.
+
+    A warp that issues and computes has that compute itself, its next one on the stage. What other warps issue
+    is computed by any: lap k of a stage is the k-th compute of a warp on it."""
+    computing = {span.warp for span in spans if span.activity == "compute"}
+    under_way, issued, computed, flights = {}, {}, {}, []
     for span in spans:
         if span.activity == "compute":
-            for whose in (span.warp, None):
-                key = (whose, span.use)
-                seen[key] = min(span.start, seen.get(key, span.start))
-    flights = []
-    for span in spans:
-        if span.activity == "issue":
-            end = seen.get((span.warp, span.use), seen.get((None, span.use)))
-            if end is not None and end > span.end:
-                flights.append(replace(span, activity="flight", start=span.end, end=end))
-    return flights
+            computed.setdefault(span.stage, {}).setdefault(span.warp, []).append(span)
+            if issue := under_way.pop((span.warp, span.stage), None):
+                flights.append((issue, span.start))
+        elif span.activity == "issue" and span.warp in computing:
+            under_way[span.warp, span.stage] = span  # an earlier one that nobody has computed was empty
+        elif span.activity == "issue":
+            issued.setdefault(span.stage, {}).setdefault(span.warp, []).append(span)
+    for stage, by_warp in issued.items():
+        laps = [min(span.start for span in lap if span)
+                for lap in itertools.zip_longest(*computed.get(stage, {}).values())]  # fmt: skip
+        for issues in _in_laps(list(by_warp.values()), len(laps)):
+            flights += zip(issues, laps, strict=False)
+    return [replace(issue, activity="flight", start=issue.end, end=end)
+            for issue, end in flights if end > issue.end]  # fmt: skip
+
+
+def _in_laps(issues, laps):
+    """``issues``, a list for each producer warp of one stage, as lists of which the k-th is of lap k.
+
+    Producers either fill every stage together, or take turns, so that one of them has few of its ``laps``."""
+    each, together = max(map(len, issues)), sum(map(len, issues))
+    if abs(together - laps) < abs(each - laps):
+        return [sorted(itertools.chain(*issues), key=lambda span: span.start)]
+    return issues
 
 
 def shares(timeline):
