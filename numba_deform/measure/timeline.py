@@ -28,7 +28,8 @@ ACTIVITIES = {ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait
 COLOURS = {"acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
            "other": YELLOW, "flight": GREEN}  # fmt: skip
 HATCHES = {"acquire": "////"}  # in print its grey looks like that of wait
-SMALLEST_TEXT = 3.5  # points
+WIDTH, ROW = 9.5, 0.75  # inches, of a picture and of a warp in it: what a notebook shows unshrunk
+SMALLEST_TEXT, TEXT = 6.5, 7.5  # points
 
 
 class TimelineError(ValueError):
@@ -62,9 +63,10 @@ class Timeline:
     lost: int
 
 
-def record(plan, block=0, simulate_options=None):
+def record(plan, block=0, simulate_options=None, title=None):
     """The :class:`Timeline` of one block of a ``systems.Plan`` whose configuration has trace.
 
+    ``title`` tells it from others of the same picture; default the variant's name and the block.
     Raises TimelineError, and what the engines raise."""
     case, bound = plan.case, plan.bound
     if not getattr(bound.config, "trace", False):
@@ -82,7 +84,7 @@ def record(plan, block=0, simulate_options=None):
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
     engine = case.gpu.name if case.gpu else "CPU engine, virtual cycles"
-    return decode(marks, f"{bound.variant.name}, block {block}", engine)
+    return decode(marks, title or f"{bound.variant.name}, block {block}", engine)
 
 
 def decode(marks, title, engine):
@@ -188,7 +190,7 @@ def figure(timelines, start=0, end=None):
 
     last = end or max(s.end for t in timelines for s in t.spans)
     heights = [t.warps for t in timelines]
-    size = 14, 1.2 + 0.75 * sum(heights) + 0.6 * len(timelines)
+    size = WIDTH, 1.2 + ROW * sum(heights) + 0.6 * len(timelines)
     drawing = Figure(figsize=size, layout="constrained")
     panels = drawing.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, timeline in zip(panels, timelines, strict=True):
@@ -216,8 +218,9 @@ def _draw(axes, span, stages, start, last):
     axes.broken_barh([(span.start, span.end - span.start)], (bottom, height),
                      facecolor=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
                      hatch=HATCHES.get(span.activity))  # fmt: skip
+    room = 0.9 * 72 * ROW * height  # points
     is_wide = span.end - span.start > 0.012 * (last - start)
-    if is_wide and 18 * height > SMALLEST_TEXT and span.activity in ("compute", "flight", "issue"):
+    if is_wide and room > SMALLEST_TEXT and span.activity in ("compute", "flight", "issue"):
         middle = (max(span.start, start) + min(span.end, last)) / 2
         axes.text(middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
-                  fontsize=min(6, 18 * height), color="white", clip_on=True)  # fmt: skip
+                  fontsize=min(TEXT, room), color="white", clip_on=True)  # fmt: skip

@@ -65,8 +65,7 @@ def test_a_crash_is_no_refusal():
     """Whether it comes where something is allowed or where it is refused."""
     scope = scope_of("08_your_variant", "import dataclasses", "class LevelRing")
     right, _ = lessons.answers("08_your_variant")["refuse"]
-    at_once, in_a_rule = ("config.stages < 1", "config.stage < 1"), ("constants.points, rule", "config.points, rule")
-    for mistake in (at_once, in_a_rule):
+    for mistake in ("config.stages < 1", "config.stage < 1"), ("constants.points, rule", "config.points, rule"):
         aside = dict(scope)
         lessons.execute(replace(right.cell, source=right.cell.source.replace(*mistake)), aside)
         verdict = lesson8.refuse(aside["refuse"], scope["LevelRing"])
