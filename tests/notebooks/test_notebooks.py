@@ -102,13 +102,12 @@ def test_solutions_are_of_this_notebook(name):
 
 @each_notebook
 def test_its_number_and_its_minutes(name):
-    """A lesson has one number, in its file's name, its title, its solutions' title, the README's table and links
-    to it. It has one time, which is not far from what the README says it is: 150 words or 12 lines of code a
-    minute, and here 5 minutes for an exercise."""
+    """A lesson has one number, in its file's name, its title, the README's table and links to it. It has one
+    time, which is not far from what the README says it is: 150 words or 12 lines of code a minute, and here 5
+    minutes for an exercise."""
     text = (lessons.FOLDER / f"{name}.py").read_text()
     number, page = int(name[:2]), (lessons.FOLDER / "README.md").read_text()
     assert re.search(rf"^# # {number} · ", text, re.M)
-    assert f"Solutions of lesson {number}," in (lessons.FOLDER / "solutions" / f"{name}.py").read_text()
     minutes = int(re.search(r"^# \*About (\d+) minutes\. ", text, re.M)[1])
     assert re.search(rf"^\| {number} \| \[`{name}`\].* \| {minutes} \|$", page, re.M)
     cells = lessons.notebook(name).cells
