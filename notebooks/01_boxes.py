@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 1 · A box of numbers
 #
-# *About 30 minutes. You know Python and have seen a CUDA kernel. You need no GPU.*
+# *About 60 minutes. You know Python and have seen a CUDA kernel. You need no GPU.*
 #
 # A CUDA kernel usually brings data into shared memory like a row of people with buckets: every thread
 # computes an address, loads a few bytes into its registers, and stores them. The **Tensor Memory

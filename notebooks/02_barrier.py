@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 2 · One barrier
 #
-# *About 30 minutes. You have read [lesson 1](01_boxes.py) and seen a box arrive.*
+# *About 60 minutes. You have read [lesson 1](01_boxes.py) and seen a box arrive.*
 #
 # A copy by TMA has no thread that could say "I am done". The thread that asked for it went on long ago. So
 # how does anybody know when the bytes are there?
@@ -193,8 +193,7 @@ seen = {landing: watch(load_box, 1, right, landing=landing) for landing in landi
 
 
 def look(landing, step):
-    states = seen[landing][: step + 1]
-    return pictures.barrier_states(states, f"copies land {landing}: step {step}")
+    return pictures.barrier_states(seen[landing], f"copies land {landing}: step {step}", step + 1)
 
 
 lessons.slider(look, start={"step": 5}, landing=landings, step=range(6))
@@ -263,21 +262,21 @@ check.parity(passes, use_parity)
 # ## Why one bit is enough, and when it is not
 #
 # One bit tells two phases apart: the current one and the one before. Suppose a thread wants to know whether
-# phase 0 is over, and asks with parity 0. Row 0 of the picture is the truth, row 1 what `wait(0)` says,
-# depending on how late it asks. Where they differ it is hatched.
+# phase 0 is over, and asks with parity 0. The upper row of the picture is the truth, the lower one what
+# `wait(0)` says, depending on how late it asks. Where they differ it is hatched.
 
 # %%
 barrier, rows = Barrier(1), []
 for _ in range(6):
     rows.append((barrier.phase > 0, barrier.passes(0)))
     barrier.arrive()
-heard = np.array(rows, int).T
+heard = np.array(rows).T
 pictures.numbers(
-    heard,
+    np.where(heard, "yes", "no"),
     "is phase 0 over?",
     heard[0] != heard[1],
-    "",
-    "the barrier's phase when the thread asks",
+    rows=["in truth", "by wait(0)"],
+    columns="the barrier's phase when the thread asks",
 )
 
 # %% [markdown]

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 3 · One tile
 #
-# *About 30 minutes. You know boxes ([lesson 1](01_boxes.py)) and barriers ([lesson 2](02_barrier.py)).*
+# *About 60 minutes. You know boxes ([lesson 1](01_boxes.py)) and barriers ([lesson 2](02_barrier.py)).*
 #
 # Now we compute something. **Deformable attention** looks at a feature map in a few places only. A *query*
 # says where: it comes with sampling locations, and with a weight for each. Its result is

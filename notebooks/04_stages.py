@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 4 · Stages
 #
+# *About 75 minutes. You know barriers ([lesson 2](02_barrier.py)) and one tile ([lesson 3](03_tile.py)).*
+#
 # Lesson 3 brought one tile: ask, wait, compute. Most of that time the warp did nothing. A copy takes some
 # hundred cycles from the request to the last byte, however small it is, and the arithmetic of a tile takes
 # far fewer.
@@ -234,6 +236,20 @@ lessons.slider(
     stages=list(recorded),
     until=[end // 4, end // 2, end],
 )
+
+# %% [markdown]
+# Now from close by: the ring itself, moment by moment, as this run has left it. Go on step by step (click on
+# the slider, then use the arrow keys), and watch one stage: asked for, read, free, and asked for again with
+# the other parity. With more stages more of them are asked for at once.
+
+
+# %%
+def turn(stages, step):
+    return pictures.ring(recorded[stages], step)
+
+
+most = max(len(pictures.ring_moments(drawn)) for drawn in recorded.values())
+lessons.slider(turn, start={"stages": 3, "step": 4}, stages=list(recorded), step=range(most))
 
 # %% [markdown]
 # ## Exercise 1: how many stages?
@@ -527,7 +543,7 @@ def attention(stages):
         points_per_stage=2,
         trace=True,
     )
-    return timeline.record(plan)
+    return timeline.record(plan, title=f"tma, {stages} stage{'s' * (stages > 1)}")
 
 
 real = {stages: attention(stages) for stages in (1, 2, 3, 4)}

@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 5 · Roles
 #
+# *About 60 minutes. You have built the ring of [lesson 4](04_stages.py).*
+#
 # In lesson 4 every warp did everything: it asked for tiles, waited for them, and computed. This lesson gives
 # the two jobs to different warps. **Producers** only load, **consumers** only compute. It is called *warp
 # specialization*, and on Hopper it is how many of the fastest matrix kernels are made.

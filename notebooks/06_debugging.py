@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 6 · Debugging
 #
-# *About 30 minutes. Lessons 2, 4 and 5 come before it: barriers, stages, roles.*
+# *About 90 minutes. Lessons 2, 4 and 5 come before it: barriers, stages, roles.*
 #
 # A wrong pipeline has four ways to show it. It hangs and says nothing. It ends in an error that names
 # nothing. It gives wrong numbers. Or it gives *right* numbers, today, on this GPU. Of the 30 faults that are
@@ -486,7 +486,27 @@ lessons.show_fault(lambda: simulate(mailbox, 1, 64, (data, out), seed=seed))
 # %% [markdown]
 # The seed is not a number, it is the schedule itself: which of the threads that could go on did, step by
 # step. `simulate(..., seed=...)` runs exactly this one again, as often as you like, with a `print` in the
-# kernel if you want.
+# kernel if you want. Go through it, and then through the schedule in which the threads run in turn. Only what
+# the other thread can see is a step; lines B and E are not, they hang on the step before them:
+
+
+# %%
+schedules = {
+    name: check.steps_of(mailbox, (data, out), text)
+    for name, text in {"found": seed, "in turn": "x:0:"}.items()
+}
+
+
+def go(order, step):
+    return pictures.schedule(schedules[order], step, f"{order}: step {step}")
+
+
+most = max(map(len, schedules.values()))
+lessons.slider(go, start={"step": 2}, order=list(schedules), step=range(1, most + 1))
+
+# %% [markdown]
+# In the order that was found, warp 1 looks at the flag between A and C: it is no longer empty, so the
+# number is taken, and nothing says that it has been written.
 #
 # ### Mend
 

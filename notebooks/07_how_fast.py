@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 7 · How fast can it be
 #
-# *About 30 minutes. You have pipelines that are right, from lessons 4 to 6.*
+# *About 60 minutes. You have pipelines that are right, from lessons 4 to 6.*
 #
 # "Is it fast?" has no answer. "How far is it from what this machine allows, and what holds it?" has one. It
 # takes three kinds of numbers: what the job needs **at least**, worked out with pencil and paper; what the
@@ -133,12 +133,8 @@ for name, ms in ceilings.items():
 
 # %%
 rows = {row["variant"]: row for row in measured["rows"] if row["pattern"] == LOCAL}
-windows = {
-    row["variant"]: row for row in results("windows_seeds")["rows"] if row["pattern"] == LOCAL
-}
-NAMES = ("direct", "tile", "phase2", "tma", "tma-fastest")
+NAMES = ("direct", "tile", "phase2", "tma", "tma-fastest", "window")
 times = {name: rows[name]["median_ms"] for name in NAMES}
-times["window"] = windows["window"]["median_ms"]
 pictures.times(
     times,
     {f"ceiling: {name}": ms for name, ms in ceilings.items() if name != "launch"},
@@ -169,8 +165,8 @@ check.bound(bound)
 
 # %%
 print(PASSES)
-for name in (*NAMES, "window"):
-    row = windows[name] if name == "window" else rows[name]
+for name in NAMES:
+    row = rows[name]
     print(
         f"{name:12} {row['median_ms']:.3f} ms, {row['bounded_by']:6} explains {row['closeness']:.0%}"
     )

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 8 · Your own variant
 #
-# *About 30 minutes. You have met barriers, stages, parity and roles. You need no GPU.*
+# *About 75 minutes. You have met barriers, stages, parity and roles. You need no GPU.*
 #
 # Everything so far was a pipeline that somebody else had written. Today you write one, and take it all the
 # way: from an idea with a prediction, through a kernel and the proof that it is right, to a row in the table
@@ -401,7 +401,7 @@ for line in ("wait(me.ring, now)", "release(me, now)", "now = advance(now)"):
 drawn = []
 for stages in (1, 2, 3):
     plan = plan_operator(inputs, "level-ring", "cpu", stages=stages, warps=2, trace=True)
-    drawn.append(dataclasses.replace(timeline.record(plan), title=f"stages={stages}"))
+    drawn.append(timeline.record(plan, title=f"stages={stages}"))
     waiting = timeline.shares(drawn[-1])[0].get("wait", 0)
     last = max(span.end for span in drawn[-1].spans)
     print(f"stages={stages}: {last} virtual cycles, of which warp 0 waits {waiting:.0%}")

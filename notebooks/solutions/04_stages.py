@@ -268,6 +268,161 @@ def build_shared(stages):
     return stages_of_a_block
 
 
+# %% shared_ring wrong: for an *empty* stage only
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                wait(ring, ahead)
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                wait(ring, now)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
+                release(ring, now)
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
+# %% shared_ring wrong: in the state `ahead`
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                acquire(ring, now)
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                wait(ring, now)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
+                release(ring, now)
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
+# %% shared_ring wrong: Release the stage that was read
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                acquire(ring, ahead)
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                wait(ring, now)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
+                release(ring, ahead)
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
+# %% shared_ring wrong: nobody arrives on the empty barriers
+def build_shared(stages):
+    STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
+    BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
+    advance = make_advance(stages)
+
+    @kernel(threads=THREADS)
+    def stages_of_a_block(data: u64, out: u64):
+        tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tid, total = int32(cuda.threadIdx.x), uint32(0)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, THREADS)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        ahead = now = first_state()
+        for i in range(-LEAD, TILES):  # negative steps are the prologue
+            if tid == 0 and i + LEAD < TILES:
+                commit(ring, ahead, BYTES)
+                to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
+                start = data + uint64(BYTES) * uint64(i + LEAD)
+                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                ahead = advance(ahead)
+            if i >= 0:
+                wait(ring, now)
+                half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
+                total = work(half, lane, total)
+                cuda.syncthreads()
+                now = advance(now)
+        st_global_b32(out + uint64(4 * tid), total)
+
+    return stages_of_a_block
+
+
 # %% mend
 @kernel(threads=LANES)
 def mended(data: u64, weights: u64, out: u64):
@@ -435,3 +590,18 @@ def most_stages(stage_bytes, blocks):
 # %% most_stages wrong: There is room for
 def most_stages(stage_bytes, blocks):
     return 48 * 1024 // (stage_bytes + 64) // blocks
+
+
+# %% most_stages wrong: are more than 233472
+def most_stages(stage_bytes, blocks):
+    return (228 * 1024 // blocks - 1024) // (stage_bytes + 64)  # without the 128 that align the tiles
+
+
+# %% most_stages wrong: those of an SM, for all its blocks
+def most_stages(stage_bytes, blocks):
+    return (227 * 1024 // blocks - 1024 - 128) // (stage_bytes + 64)
+
+
+# %% most_stages wrong: a whole number of stages
+def most_stages(stage_bytes, blocks):
+    return (228 * 1024 / blocks - 1024 - 128) / (stage_bytes + 64)

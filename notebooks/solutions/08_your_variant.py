@@ -115,6 +115,46 @@ def refuse(config, constants):
         raise ConfigError("stages", config.stages, rule)
 
 
+# %% refuse wrong: stops by a mistake of its own
+def refuse(config, constants):
+    if config.stages < 1:
+        raise ConfigError("stages", config.stages, "must be at least 1")
+    if not 1 <= config.warps <= 32:
+        raise ConfigError("warps", config.warps, "must be from 1 to 32: a block has 1024 threads")
+    samples = constants.levels * constants.points
+    if samples > 32:
+        rule = f"make {samples} samples with {constants.levels} levels; at most 32, a lane each"
+        raise ConfigError("points", constants.points, rule)
+    if constants.dtype != "float16":
+        raise ConfigError("dtype", constants.dtype, "must be float16: the lanes convert halves")
+    if constants.channel != 32:
+        raise ConfigError("channels", constants.channels, "must be 32: two for each of 16 lanes")
+    needed = sum(config.shared_bytes(constants))
+    if needed > SHARED_LIMIT:
+        rule = f"need {needed} bytes of shared memory; a block has at most {SHARED_LIMIT}"
+        raise ConfigError("stages", config.stages, rule)
+
+
+# %% refuse wrong: neither refuses nor allows
+def refuse(config, constants):
+    if config.stages < 1:
+        raise ConfigError("stages", config.stages, "must be at least 1")
+    if not 1 <= config.warps <= 32:
+        raise ConfigError("warps", config.warps, "must be from 1 to 32: a block has 1024 threads")
+    samples = constants.levels * constants.points
+    if samples > 32:
+        rule = f"make {samples} samples with {constants.levels} levels; at most 32, a lane each"
+        raise ConfigError("points", constants.point, rule)
+    if constants.dtype != "float16":
+        raise ConfigError("dtype", constants.dtype, "must be float16: the lanes convert halves")
+    if constants.channels != 32:
+        raise ConfigError("channels", constants.channels, "must be 32: two for each of 16 lanes")
+    needed = sum(config.shared_bytes(constants))
+    if needed > SHARED_LIMIT:
+        rule = f"need {needed} bytes of shared memory; a block has at most {SHARED_LIMIT}"
+        raise ConfigError("stages", config.stages, rule)
+
+
 # %% turn
 def turn(n, level, levels, stages):
     use = n * levels + level

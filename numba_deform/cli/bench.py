@@ -92,7 +92,7 @@ def _show(document, options, parts=None):
         print(report.markdown(document, parts), end="")
     else:
         for table in report.tables(document, parts):
-            console().print(table)
+            console().print(table, crop=False)
     if "out" in options:
         say("written", save(options["out"], document))
 

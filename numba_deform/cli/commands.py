@@ -112,6 +112,14 @@ command(
     *keys.SIMULATION[1:], first="name",
 )  # fmt: skip
 command(
+    "lessons", "lessons:lessons", "no", "lessons DIR copies the lessons as notebooks, to work in",
+    Key("dir", TEXT, "the directory; it may stand alone"), first="dir",
+)  # fmt: skip
+command(
+    "progress", "lessons:progress", "no", "progress DIR: which exercises of those copies are solved",
+    Key("dir", TEXT, "the directory; it may stand alone"), first="dir",
+)  # fmt: skip
+command(
     "inspect", "tools:inspect", "no",
     "PTX, machine code, registers and spills of a variant",
     keys.VARIANT, keys.LOAD, *keys.COMPILED_FOR, keys.LINKED,

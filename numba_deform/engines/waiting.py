@@ -9,6 +9,7 @@ import itertools
 import textwrap
 from dataclasses import dataclass
 
+CUT = " .."  # where a source line is too long
 WIDTH, PARTS, GROUPS = 96, 8, 26  # of a line; ranges in one line; groups that are drawn
 
 
@@ -55,7 +56,9 @@ def draw(waits, exited=()):
     for i, wait in enumerate(waits[:GROUPS]):
         warps = ranges(sorted({t // 32 for t in wait.threads}), "warp")
         lines += _row(f"{_letter(i):<3}", f"{ranges(wait.threads)} ({warps})")
-        lines.append(f"   at    {wait.where.rpartition('/')[2]}  {wait.source}"[:WIDTH])
+        place = f"{wait.where.rpartition('/')[2]}  "
+        room = WIDTH - len("   at    ") - len(place)
+        lines.append(f"   at    {place}{textwrap.shorten(wait.source, max(room, len(CUT)), placeholder=CUT)}")
         lines += _row("   waits ", f"on {wait.on}" + (f": {wait.state}" if wait.state else ""))
         if wait.missing:
             lines += _row("         ", wait.missing)
@@ -73,8 +76,9 @@ def draw(waits, exited=()):
 
 def _row(head, text):
     return textwrap.wrap(
-        text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
-    )
+        text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False,
+        break_long_words=False,
+    )  # fmt: skip
 
 
 def _arrows(i, wait, group_of, exited):

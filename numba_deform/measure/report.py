@@ -123,14 +123,17 @@ def _against(times, name, place):
 
 
 def tables(document, parts=None):
-    """rich tables: the rows, and the ceilings if there are any; or other ``parts``, such as a summary."""
+    """rich tables: the rows, and the ceilings if there are any; or other ``parts``, such as a summary.
+
+    They break lines between words only, and may so be wider than a narrow terminal: print with crop=False."""
     from rich.table import Table
 
     drawn = []
     for title, headings, rows in parts or _parts(document):
         table = Table(title=title, title_justify="left")
-        for heading in headings:
-            table.add_column(heading, overflow="fold")
+        for heading, *cells in zip(headings, *rows, strict=True):
+            words = " ".join([heading, *map(str, cells)]).split()
+            table.add_column(heading, overflow="fold", min_width=max(map(len, words)))  # no word is split
         for _, group in itertools.groupby(rows, lambda row: row[0]):
             first, *others = group
             table.add_row(*first, end_section=not others)
@@ -159,8 +162,9 @@ def _parts(document):
     profiled = [row for row in timed if "profile" in row]
     for title, headings, rows, cells in (
         (caption(document), HEADINGS, timed, _measured),
-        (caption(document), ("virtual cycles", "error"), _having(document, "virtual_cycles"),
-         lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}")),
+        *((f"{caption(document)}; {how}", ("virtual cycles", "error"), rows,
+           lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"))
+          for how, rows in _by_fetch(_having(document, "virtual_cycles")).items()),
         ("ceilings, for the same number of tiles or bytes", ("ms", "cycles/tile", "configuration"),
          [row for row in document.get("ceilings", ()) if row["best"]], _ceiling),
         ("counters of one launch, by Nsight Compute", [heading for heading, *_ in COUNTERS],
@@ -176,6 +180,18 @@ def _parts(document):
             names = [CEILING_NAMES[row[kind]] if kind == "ceiling" else row[kind] for row in rows]
             texts = [(_where(row), name, *cells(row)) for row, name in zip(rows, names, strict=True)]
             yield title, ("workload", kind, *headings), texts
+
+
+def _by_fetch(rows):
+    """Rows of the CPU engine by what their virtual cycles can be compared with, in words.
+
+    Its clock does not let a plain load wait, so a pipeline of plain loads is no rival of one that TMA feeds."""
+    groups = {}
+    for row in rows:
+        known = VARIANTS.get(row["variant"].split(" ")[0])
+        how = "tiles through L1, where plain loads have no latency" if known and known.fetch == "l1" else "TMA"
+        groups.setdefault(how, []).append(row)
+    return groups
 
 
 PANELS_ABREAST = 3

@@ -3,6 +3,7 @@
 One format for both engines: on the GPU the marks hold the SM's clock, on the CPU engine virtual cycles, so
 that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them."""
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -27,7 +28,8 @@ ACTIVITIES = {ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait
 COLOURS = {"acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
            "other": YELLOW, "flight": GREEN}  # fmt: skip
 HATCHES = {"acquire": "////"}  # in print its grey looks like that of wait
-SMALLEST_TEXT = 3.5  # points
+WIDTH, ROW = 9.5, 0.75  # inches, of a picture and of a warp in it: what a notebook shows unshrunk
+SMALLEST_TEXT, TEXT = 6.5, 7.5  # points
 
 
 class TimelineError(ValueError):
@@ -61,9 +63,10 @@ class Timeline:
     lost: int
 
 
-def record(plan, block=0, simulate_options=None):
+def record(plan, block=0, simulate_options=None, title=None):
     """The :class:`Timeline` of one block of a ``systems.Plan`` whose configuration has trace.
 
+    ``title`` tells it from others of the same picture; default the variant's name and the block.
     Raises TimelineError, and what the engines raise."""
     case, bound = plan.case, plan.bound
     if not getattr(bound.config, "trace", False):
@@ -81,7 +84,7 @@ def record(plan, block=0, simulate_options=None):
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
     engine = case.gpu.name if case.gpu else "CPU engine, virtual cycles"
-    return decode(marks, f"{bound.variant.name}, block {block}", engine)
+    return decode(marks, title or f"{bound.variant.name}, block {block}", engine)
 
 
 def decode(marks, title, engine):
@@ -102,21 +105,38 @@ def decode(marks, title, engine):
 
 
 def _flights(spans):
-    """Spans from the end of each issue to the first compute of the same use: of the same warp where that
-    computes itself, else of any."""
-    seen = {}
+    """Spans from the end of each issue to the first compute of the same stage in the same lap of the ring.
+
+    A warp that issues and computes has that compute itself, its next one on the stage. What other warps issue
+    is computed by any: lap k of a stage is the k-th compute of a warp on it."""
+    computing = {span.warp for span in spans if span.activity == "compute"}
+    under_way, issued, computed, flights = {}, {}, {}, []
     for span in spans:
         if span.activity == "compute":
-            for whose in (span.warp, None):
-                key = (whose, span.use)
-                seen[key] = min(span.start, seen.get(key, span.start))
-    flights = []
-    for span in spans:
-        if span.activity == "issue":
-            end = seen.get((span.warp, span.use), seen.get((None, span.use)))
-            if end is not None and end > span.end:
-                flights.append(replace(span, activity="flight", start=span.end, end=end))
-    return flights
+            computed.setdefault(span.stage, {}).setdefault(span.warp, []).append(span)
+            if issue := under_way.pop((span.warp, span.stage), None):
+                flights.append((issue, span.start))
+        elif span.activity == "issue" and span.warp in computing:
+            under_way[span.warp, span.stage] = span  # an earlier one that nobody has computed was empty
+        elif span.activity == "issue":
+            issued.setdefault(span.stage, {}).setdefault(span.warp, []).append(span)
+    for stage, by_warp in issued.items():
+        laps = [min(span.start for span in lap if span)
+                for lap in itertools.zip_longest(*computed.get(stage, {}).values())]  # fmt: skip
+        for issues in _in_laps(list(by_warp.values()), len(laps)):
+            flights += zip(issues, laps, strict=False)
+    return [replace(issue, activity="flight", start=issue.end, end=end)
+            for issue, end in flights if end > issue.end]  # fmt: skip
+
+
+def _in_laps(issues, laps):
+    """``issues``, a list for each producer warp of one stage, as lists of which the k-th is of lap k.
+
+    Producers either fill every stage together, or take turns, so that one of them has few of its ``laps``."""
+    each, together = max(map(len, issues)), sum(map(len, issues))
+    if abs(together - laps) < abs(each - laps):
+        return [sorted(itertools.chain(*issues), key=lambda span: span.start)]
+    return issues
 
 
 def shares(timeline):
@@ -178,7 +198,7 @@ def figure(timelines, start=0, end=None):
 
     last = end or max(s.end for t in timelines for s in t.spans)
     heights = [t.warps for t in timelines]
-    size = 14, 1.2 + 0.75 * sum(heights) + 0.6 * len(timelines)
+    size = WIDTH, 1.2 + ROW * sum(heights) + 0.6 * len(timelines)
     drawing = Figure(figsize=size, layout="constrained")
     panels = drawing.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, timeline in zip(panels, timelines, strict=True):
@@ -206,8 +226,9 @@ def _draw(axes, span, stages, start, last):
     axes.broken_barh([(span.start, span.end - span.start)], (bottom, height),
                      facecolor=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
                      hatch=HATCHES.get(span.activity))  # fmt: skip
+    room = 0.9 * 72 * ROW * height  # points
     is_wide = span.end - span.start > 0.012 * (last - start)
-    if is_wide and 18 * height > SMALLEST_TEXT and span.activity in ("compute", "flight", "issue"):
+    if is_wide and room > SMALLEST_TEXT and span.activity in ("compute", "flight", "issue"):
         middle = (max(span.start, start) + min(span.end, last)) / 2
         axes.text(middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
-                  fontsize=min(6, 18 * height), color="white", clip_on=True)  # fmt: skip
+                  fontsize=min(TEXT, room), color="white", clip_on=True)  # fmt: skip

@@ -14,6 +14,7 @@ from numba_deform.course.lessons.exercise import Wrong, exercise, find_hole, req
 from numba_deform.course.lessons.results import results
 from numba_deform.device.memory import st_global_b32
 from numba_deform.engines.faults import OutOfRange
+from numba_deform.measure import timeline
 
 
 @kernel(types.void(types.uint64, types.int32), threads=32)
@@ -59,8 +60,12 @@ def test_slider_without_a_notebook_calls_once():
 
 def test_slider_in_a_notebook_is_a_widget(monkeypatch):
     monkeypatch.setattr(display, "in_notebook", lambda: True)
+    shown = []
+    monkeypatch.setattr("ipywidgets.widgets.interaction.display", shown.append)
     widget = lessons.slider(lambda x: x, x=range(3), start={"x": 2})
-    assert widget.children[0].value == 2
+    assert widget.children[0].value == 2 and shown == [2]
+    widget.children[0].value = 1
+    assert shown == [2, 1], "what the function returns is shown, with every move anew"
     monkeypatch.setenv("NUMBA_DEFORM_STATIC", "1")
     assert lessons.slider(lambda x: x, x=range(3), start={"x": 2}) == 2
     monkeypatch.delenv("NUMBA_DEFORM_STATIC")
@@ -116,6 +121,8 @@ def test_verdicts_show_themselves(capsys):
     assert "<code>a &lt; b</code>" in display.card("wrong", "x", "write `a < b` here")
     assert "<em>all</em> 2*3*4" in display.card("wrong", "x", "*all* 2*3*4")
     assert "`a`" in display.card("fault", "x", "`a`", pre=True)
+    name = "a-variant-with-a-name-that-is-longer-than-the-line"
+    assert name in display.plain("x", f"it is {name}, which stays whole", width=20)
 
 
 def hole_in_body(a):
@@ -204,6 +211,15 @@ def test_numbers():
         pictures.numbers(np.zeros((40, 2)))
 
 
+def test_numbers_with_names_of_rows():
+    axes = pictures.numbers(np.array([["no", "yes"]]), rows=["in truth"], columns="phase").figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["in truth"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("phase", "")
+    axes = pictures.numbers(np.zeros((3, 1)), rows="stage").figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == list("012")
+    assert axes.get_ylabel() == "stage"
+
+
 def test_barrier_states():
     steps = [
         ("init", 0, 2, 2, 0),
@@ -218,6 +234,57 @@ def test_barrier_states():
     dots = [d for d in made.figure.axes[0].lines if d.get_marker() == "o"]
     assert len(dots) == 8
     assert "after expect: phase 0, pending 1 of 2, tx-count 64" in made.alt
+
+
+def test_barrier_state_by_state():
+    """What is not there yet has its place already, and six states are two lines of three."""
+    steps = [(f"a name-with-hyphens {i}", i // 3, 1, 1, 0) for i in range(6)]
+    sizes = set()
+    for shown in range(1, 7):
+        made = pictures.barrier_states(steps, shown=shown)
+        sizes.add(tuple(made.figure.get_size_inches()))
+        assert made.alt.count("after") == shown
+        assert [len(rectangles(made, panel)) for panel in (0, 1)] == [min(shown, 3), max(0, shown - 3)]
+    assert len(sizes) == 1
+    frames = [p.get_linewidth() for p in rectangles(made, 1)]
+    assert frames[0] > frames[1], "the first state of the second line has a phase that has just begun"
+    assert "hyphens 0" in texts(made)[0].replace("\n", " ") and "name-with-hyphens" in texts(made)[0]
+
+
+def test_a_ring_moment_by_moment():
+    """Two tiles in two stages: asked for, read, free; in the second lap with the other parity."""
+    def span(activity, stage, parity, use, start, end):
+        return timeline.Span(activity, 0, stage, parity, use, start, end)
+
+    flights = [span("flight", 0, 0, 0, 5, 100), span("flight", 1, 0, 1, 10, 130),
+               span("flight", 0, 1, 2, 120, 220)]  # fmt: skip
+    spans = [span("compute", 0, 0, 0, 100, 120), span("compute", 1, 0, 1, 130, 150),
+             span("compute", 0, 1, 2, 220, 240)]  # fmt: skip
+    recorded = timeline.Timeline("a ring", "e", 1, spans, flights, 0)
+    assert pictures.ring_moments(recorded) == [0, 5, 10, 100, 120, 130, 150, 220, 240]
+    said = [pictures.ring(recorded, step).alt.partition(": ")[2] for step in (0, 2, 3, 4, 5, 7, 8, 99)]
+    free = "stage 0, free; stage 1, free"
+    assert said == [
+        free,
+        "stage 0, asked for, tile 0, parity 0; stage 1, asked for, tile 1, parity 0",
+        "stage 0, being read, tile 0, parity 0; stage 1, asked for, tile 1, parity 0",
+        "stage 0, asked for, tile 2, parity 1; stage 1, asked for, tile 1, parity 0",
+        "stage 0, asked for, tile 2, parity 1; stage 1, being read, tile 1, parity 0",
+        "stage 0, being read, tile 2, parity 1; stage 1, free",
+        free,
+        free,
+    ]
+
+
+def test_a_schedule_step_by_step():
+    steps = [("warp 0", "A"), ("warp 1", "D"), ("warp 0", "B")]
+    for shown in range(4):
+        made = pictures.schedule(steps, shown)
+        assert texts(made) == ["A", "D", "B"][:shown]
+        weights = [text.get_weight() for text in made.figure.axes[0].texts]
+        assert weights == ["normal"] * (shown - 1) + ["bold"] * (shown > 0)
+    assert [p.get_x() < 1 for p in rectangles(made)] == [True, False, True]
+    assert made.alt == "1: warp 0: A; 2: warp 1: D; 3: warp 0: B"
 
 
 def test_wavefronts():

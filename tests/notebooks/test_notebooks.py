@@ -1,10 +1,14 @@
 """Every notebook runs as it stands; every exercise tells a hole, typical mistakes and the solution apart."""
 
+import re
+
 import lessons
 import nbclient
 import pytest
+from matplotlib.text import Text
 
 from numba_deform.compiler import Kernel
+from numba_deform.course.lessons import pictures
 
 each_notebook = pytest.mark.parametrize("name", lessons.NOTEBOOKS)
 
@@ -36,10 +40,33 @@ def test_no_cell_twice(name):
 
 
 @each_notebook
-def test_solved(name):
-    """From top to bottom with its solutions, each of which its check takes."""
+def test_solved(name, monkeypatch):
+    """From top to bottom with its solutions, each of which its check takes; its pictures can be read."""
+    drawn, init = [], pictures.Picture.__init__
+
+    def noting(self, *parts):
+        init(self, *parts)
+        drawn.append(self)
+
+    monkeypatch.setattr(pictures.Picture, "__init__", noting)
     verdicts = [verdict for _, _, verdict in lessons.play(name, variations=False)]
     assert verdicts and all(verdict.passed for verdict in verdicts), verdicts
+    assert drawn
+    for picture in drawn:
+        _check_picture(picture)
+
+
+SEEN = 7.6  # inches at most, of an output of JupyterLab in a window of 1280 pixels; it shrinks what is wider
+
+
+def _check_picture(picture):
+    """No text is smaller on the screen than 6 points, and no two panels have one title."""
+    shrunk = min(1, SEEN / picture.figure.get_figwidth())
+    texts = [text for text in picture.figure.findobj(Text) if text.get_visible() and text.get_text()]
+    small = [text.get_text() for text in texts if text.get_fontsize() * shrunk < 5.99]
+    assert not small, f"{picture}: too small: {small}"
+    titles = [axes.get_title() for axes in picture.figure.axes if axes.get_title()]
+    assert len(titles) == len(set(titles)), f"{picture}: panels of one title, {titles}"
 
 
 @pytest.mark.full
@@ -71,6 +98,25 @@ def test_solutions_are_of_this_notebook(name):
     exercises = [cell.exercise for cell in lessons.cells(name) if cell.exercise]
     assert len(exercises) >= 3 and len(set(exercises)) == len(exercises)
     assert sorted(exercises) == sorted(lessons.answers(name))
+
+
+@each_notebook
+def test_its_number_and_its_minutes(name):
+    """A lesson has one number, in its file's name, its title, the README's table and links to it. It has one
+    time, which is not far from what the README says it is: 150 words or 12 lines of code a minute, and here 5
+    minutes for an exercise."""
+    text = (lessons.FOLDER / f"{name}.py").read_text()
+    number, page = int(name[:2]), (lessons.FOLDER / "README.md").read_text()
+    assert re.search(rf"^# # {number} · ", text, re.M)
+    minutes = int(re.search(r"^# \*About (\d+) minutes\. ", text, re.M)[1])
+    assert re.search(rf"^\| {number} \| \[`{name}`\].* \| {minutes} \|$", page, re.M)
+    cells = lessons.notebook(name).cells
+    words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
+    code = sum(cell.source.count("\n") + 1 for cell in cells if cell.cell_type == "code")
+    exercises = sum("exercise" in cell.metadata for cell in cells)
+    assert 0.75 < (words / 150 + code / 12 + 5 * exercises) / minutes < 1.25
+    told = {int(n) for n in re.findall(r"\[lesson (\d+)\]\(0\d_\w+\.py\)", text)}
+    assert told == {int(n) for n in re.findall(r"\[lesson \d+\]\((\d+)_\w+\.py\)", text)}
 
 
 def test_there_is_a_file_of_solutions_for_each_notebook():

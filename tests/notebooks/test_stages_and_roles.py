@@ -1,4 +1,6 @@
-"""What lessons 4 and 5 say and do not compute: the faults they show, the numbers they quote."""
+"""What lessons 4, 5 and 7 say and do not compute: the faults they show, the numbers they quote."""
+
+import re
 
 import lessons
 import pytest
@@ -65,3 +67,15 @@ def test_what_the_producers_explain():
     assert blocks == 4 and predicted == pytest.approx(times["phase2"], rel=0.1)
     assert times["phase2"] / times["tma-fp32"] == pytest.approx(1.43, abs=0.01)
     assert times["phase2"] < times["phase6"] < times["phase1"]
+
+
+def test_lesson_7_has_the_numbers_of_the_readme():
+    """One run, one number: what it draws and prints of a pipeline is what the table of the README says."""
+    scope = {}
+    for words in ("import math", "B, S, H, C", "LOCAL =", "NAMES ="):
+        lessons.execute(cell_with("07_how_fast", words), scope)
+    readme = (lessons.FOLDER.parent / "README.md").read_text()
+    told = dict(re.findall(r"^\| `([\w-]+)`: .*? \| (\d+\.\d+) \|", readme, re.M))
+    both = set(told) & set(scope["times"])
+    assert {"direct", "tma-fastest", "window"} <= both
+    assert {name: f"{scope['times'][name]:.3f}" for name in both} == {name: told[name] for name in both}

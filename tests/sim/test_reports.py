@@ -1,6 +1,7 @@
 """What a report says: the fields of a fault, the drawing of who waits for whom, and who is blamed."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -619,6 +620,16 @@ def test_a_drawing_of_many_groups_stays_narrow():
     assert max(map(len, lines)) <= WIDTH
     assert len(lines) < 10 * GROUPS and f"and {128 - GROUPS} groups more" in lines
     assert "   -> B, C, D, E, F, G, H, I, .. (threads 8, 16" in "\n".join(lines)
+
+
+def test_a_drawing_splits_no_word():
+    """A source line that is too long ends between words, and says that it goes on; a long name stays whole."""
+    source = "mbarrier_wait(" + " + ".join(f"part{i:02}" for i in range(30)) + ")"
+    name = "a_barrier_with_a_name_that_is_longer_than_one_line_" + 60 * "x"
+    lines = draw([replace(wait(0, 0, []), source=source, on=f"{name}[0]")]).splitlines()
+    assert lines[1].endswith(" ..") and len(lines[1]) <= WIDTH
+    assert set(lines[1].split()) <= {"at", LINE, "..", *source.split()}
+    assert any(f"{name}[0]" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,44 @@ def test_nothing_is_computed_before_it_was_issued(recorded):
         assert flight.end > flight.start and flight.activity == "flight"
 
 
+def test_every_tile_that_is_computed_was_in_flight(recorded):
+    """One flight for each issue that somebody computes, from its end to the first compute of its lap."""
+    name, made = recorded
+    issued = of(made, "issue")
+    if name == "tile-cp-async":  # without the empty groups past the end
+        assert len(made.flights) == len(of(made, "compute")) < len(issued)
+        return
+    assert len(made.flights) == len(issued)
+    for span, flight in zip(issued, sorted(made.flights, key=issued_at), strict=True):
+        whose = {span.warp} & {s.warp for s in of(made, "compute")} or {s.warp for s in of(made, "compute")}
+        lap = [s.start for s in of(made, "compute") if s.use == span.use and s.warp in whose]
+        assert (flight.start, flight.end, flight.stage) == (span.end, min(lap), span.stage)
+
+
+def issued_at(span):
+    return span.warp, span.use
+
+
+@pytest.mark.parametrize("stages, producers", [(3, 2), (2, 2), (1, 2), (2, 3), (3, 4)])
+def test_flights_of_producers_in_turn(stages, producers):
+    """Tile i is issued by warp i % P into stage i % S; the consumer is a warp of its own, two cycles a tile."""
+    tiles, parts = 12, []
+    for warp in range(producers):
+        part = []
+        for i in range(warp, tiles, producers):
+            stage, parity, now = i % stages, i // stages % 2, 100 * i
+            part += [(now, device.ISSUE, stage, parity), (now + 3, device.COMMIT, stage, parity)]
+        parts.append(marks_of(*part, (5000, device.COMMIT, 0, 0)))
+    ring = [(i % stages, i // stages % 2) for i in range(tiles)]
+    part = [mark for i, at in enumerate(ring) for mark in ((100 * i + 80, device.COMPUTE, *at),
+                                                           (100 * i + 82, device.RELEASE, *at))]  # fmt: skip
+    made = timeline.decode(np.concatenate([*parts, marks_of(*part)]), "t", "e")
+    flights = sorted((f.start, f.end, f.stage, f.warp) for f in made.flights)
+    assert flights == [
+        (100 * i + 3, 100 * i + 80, i % stages, i % producers) for i in range(tiles)
+    ]
+
+
 def test_a_deeper_ring_waits_less():
     """What the timeline is for: with more stages a warp waits for less of its time."""
     waits = []

@@ -491,6 +491,32 @@ def test_rich_tables(capsys):
     assert "tma stages=2" in text and "wrong result" in text and "tiles through L1" in text
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_table_splits_a_word(capsys, width):
+    from rich.console import Console
+
+    long = "warp-specialized metadata=shared arithmetic=fp32"
+    made = document()
+    made["rows"][0] |= {"variant": long, "workload": "detr-encoder-b4", "pattern": "local(0.5)"}
+    for table in report.tables(made):
+        Console(width=width).print(table, crop=False)
+    printed = set(capsys.readouterr().out.split())
+    words = f"{long} detr-encoder-b4 local(0.5) cycles/tile Gtiles/s 6.0e-04"
+    assert printed >= set(words.split())
+
+
+def test_virtual_cycles_stand_beside_their_like():
+    """Plain loads have no latency in virtual time: ``direct`` is not fast, and no rival of ``tma``."""
+    names = "tma stages=3", "direct", "window", "tile", "of a notebook"
+    rows = [{"workload": "tiny", "pattern": "seed", "dtype": "float16", "kind": "variant", "variant": name,
+             "name": name.split(" ")[0], "error": 6e-4, "virtual_cycles": 9.0} for name in names]  # fmt: skip
+    made = {"kind": "bench", "machine": {"gpu": ""}, "rows": rows}
+    tables = {title: [row[1] for row in of] for title, _, of in report._parts(made)}
+    assert sorted(tables.values()) == [["direct", "tile"], ["tma stages=3", "window", "of a notebook"]]
+    (plain,) = (title for title, of in tables.items() if "direct" in of)
+    assert "plain loads have no latency" in plain and "not measured" in plain
+
+
 @pytest.mark.parametrize("kind", ["bench", "sweep"])
 def test_plot(kind, tmp_path):
     pytest.importorskip("matplotlib")

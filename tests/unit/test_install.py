@@ -58,7 +58,8 @@ def test_a_wheel_is_complete(tmp_path):
     assert shipped == sorted(path.name for path in (ROOT / "ptx").glob("*.ptx"))
     modules = {path.relative_to(package) for path in package.rglob("*.py")}
     own = ROOT / "numba_deform"
-    assert modules == {path.relative_to(own) for path in own.rglob("*.py")}
+    lessons = {path.relative_to(ROOT) for path in (ROOT / "notebooks").rglob("*.py")}
+    assert modules == {path.relative_to(own) for path in own.rglob("*.py")} | lessons
     (described,) = tmp_path.glob("*.dist-info")
     text = (described / "METADATA").read_text()
     assert f"Version: {numba_deform.__version__}\n" in text
@@ -70,6 +71,13 @@ def test_a_wheel_is_complete(tmp_path):
 
     done = python("-m", "numba_deform", "probe", cwd=tmp_path.parent, path=[tmp_path])
     assert done.returncode == 0 and "PASS" in done.stdout, done.stdout + done.stderr
+    # lessons are copied from the wheel, and what they quote is in it
+    copies = tmp_path / "copies"
+    done = python("-m", "numba_deform", "lessons", copies, cwd=tmp_path.parent, path=[tmp_path])
+    assert done.returncode == 0 and str(package / "notebooks") in done.stdout, done.stdout + done.stderr
+    assert len(list(copies.glob("*.ipynb"))) == len(list((ROOT / "notebooks").glob("[0-9]*.py")))
+    quoted = set(re.findall(r'results\("(\w+)"\)', "".join(f.read_text() for f in own.rglob("lesson*.py"))))
+    assert {path.stem for path in (package / "bench" / "results").iterdir()} == quoted
 
 
 def import_beside(clone_parent, path):

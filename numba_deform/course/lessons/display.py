@@ -10,6 +10,7 @@ from ...measure.timeline import BLUE, GREEN, ORANGE, VERMILION
 COLOURS = {"right": GREEN, "wrong": VERMILION, "hole": ORANGE, "fault": BLUE}
 CODE = re.compile(r"`([^`\n]+)`")
 EMPHASIS = re.compile(r"(?<![\w*])\*(\w+)\*(?![\w*])")
+WHOLE_WORDS = {"break_long_words": False, "break_on_hyphens": False}  # to textwrap: a name stays one
 PLACE = re.compile(r"[^\s()]*\.py:(\d+)")
 
 
@@ -51,7 +52,7 @@ def card(kind, title, body, pre=False):
 def plain(title, body, width=100):
     """What :func:`card` shows, as text."""
     lines = (
-        textwrap.fill(line, width, initial_indent="  ", subsequent_indent="  ")
+        textwrap.fill(line, width, initial_indent="  ", subsequent_indent="  ", **WHOLE_WORDS)
         for line in body.splitlines()
     )
     return "\n".join([title, *lines])

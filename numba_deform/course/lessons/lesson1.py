@@ -255,6 +255,11 @@ def mend(answer):
     )
     m = TensorMap.of(array, box)
     require(
+        array.shape[2] == 8,
+        f"{array.shape[2]} channels are {2 * array.shape[2]} bytes a pixel. The rules allow it, and ask for "
+        "less: which is the smallest number of channels whose bytes are a multiple of 16?",
+    )
+    require(
         tuple(box[1:]) == (4, 4),
         f"box = {tuple(box)} is legal, but the box should be 4 x 4 pixels: (channels, 4, 4).",
     )
@@ -264,4 +269,4 @@ def mend(answer):
         "The map is legal, but the colours in the box are not the picture's: copy them into the first 3 "
         "channels.",
     )
-    return f"{array.shape[2]} channels are {2 * array.shape[2]} bytes a pixel. Memory is the price of the rule."
+    return "8 channels are 16 bytes a pixel. Memory is the price of the rule."

@@ -11,7 +11,7 @@ from ...kernels.problem import Constants
 from ...kernels.registry import variant
 from ...measure import timeline
 from ..bugs.base import poison, random_words
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, fault_message, require
 from .results import results
 from .running import run
 
@@ -141,10 +141,17 @@ def stages_needed(answer):
 
 
 RING_FAULTS = {
-    faults.RefillRace: "Thread 0 refills a stage while others still read it: it has to acquire it first.",
+    faults.StaleRefill: "Thread 0 has waited, but not for the readers of the stage that it refills: it has to "
+    "acquire it first, in the state `ahead`.",
+    faults.RefillRace: "Thread 0 refills a stage while others still read it: it has to acquire it first, in "
+    "the state `ahead`.",
+    faults.UnobservedPhase: "Release the stage that was read, in the state `now`, and let thread 0 acquire "
+    "before it refills: who arrives on empty has to know that the lap before is over.",
+    faults.UninitialisedRead: "Nothing has arrived in this stage yet: wait on its full barrier, "
+    "wait(ring, now), before the first read.",
+    faults.FreshBarrierPassed: "A wait in the state `ahead` asks for a tile that nobody has asked for yet. The "
+    "tile that is read is that of `now`: wait(ring, now).",
     faults.ReadAfterRelease: "The release says `I have read it`. It comes after the last read.",
-    faults.MissingArrivals: "The empty barrier expects an arrival of each of the 64 threads, in every lap: "
-    "all of them release.",
     faults.InFlightRead: "Nobody may read a tile before its full barrier says that it is there: wait(ring, "
     "now).",
     faults.TooManyArrivals: "Each thread releases a stage once for each tile.",
@@ -166,12 +173,33 @@ def shared_ring(build, engine=None):
         (3, "random", 2),
     ):
         built = build(stages)
-        sums(built, expected, data, engine="cpu", landing=landing, seed=seed)
+        try:
+            sums(built, expected, data, engine="cpu", landing=landing, seed=seed)
+        except faults.MissingArrivals as fault:
+            raise Wrong(fault_message(fault, _who_is_missing(fault))) from None
+    require(
+        {"release", "mbarrier_arrive"} & set(built.py_func.__code__.co_names),
+        "No rule is broken, but nobody arrives on the empty barriers: all threads meet at every tile, so that "
+        "no warp is ever ahead of the other. Let each thread release the stage, and thread 0 acquire it.",
+    )
     if engine == "gpu":
         sums(built, expected, data, engine=engine)
     return (
         "Acquire, commit, wait, release: all tiles arrive, none is overwritten early, in every "
         "schedule that was tried."
+    )
+
+
+def _who_is_missing(fault):
+    """What a standstill of the shared ring has to do with its three calls; threads wait on full or on empty."""
+    if fault.barrier.startswith("full"):
+        return (
+            "The full barrier of this stage waits for thread 0, which commits there. Before that it may wait "
+            "for an *empty* stage only: acquire(ring, ahead)."
+        )
+    return (
+        "The empty barrier expects an arrival of each of the 64 threads, in every lap: all of them release, in "
+        "the state `now`."
     )
 
 
@@ -222,22 +250,27 @@ def mend(kernel, engine=None):
 @exercise("An SM has 228 KB. Each block takes its ring and its barriers, and 1 KB for the system.")
 def most_stages(answer):
     """answer(stage_bytes, blocks) -> the largest ring with which so many blocks fit on an SM."""
-    for stage, blocks in ((16384, 3), (16384, 2), (32768, 3), (8192, 6), (32768, 1)):
-        barriers = 64  # bytes a stage: eight warps' barriers
-        right = ((SM.shared // blocks) // 128 * 128 - 1024 - 128) // (stage + barriers)
+    barriers, system, align = 64, 1024, 128  # bytes: of a stage for eight warps; twice of a block
+    # Each of these bytes decides in some case; 7 KB and 2 blocks leave 448 of them.
+    for stage, blocks in ((16384, 3), (16384, 2), (7168, 2), (8192, 4), (32768, 3), (32768, 1)):
+        right = (SM.shared // blocks - system - align) // (stage + barriers)
         got = answer(stage, blocks)
+        given = f"For stages of {stage // 1024} KB and {blocks} blocks it says {got}. "
+        require(got == int(got), given + "A ring has a whole number of stages: round down, as with `//`.")
         if got == right:
             continue
-        given = f"For stages of {stage // 1024} KB and {blocks} blocks it says {got}. "
         require(
             got != SM.shared // stage,
             given + f"That is for one block alone; here {blocks} of them share the SM.",
         )
+        taken = blocks * (got * (stage + barriers) + align + system)
         require(
             got <= right,
             given
-            + f"{blocks} x ({got} x {stage + barriers} + 1024) bytes are more than {SM.shared}: one "
-            "block less would fit.",
+            + f"{blocks} x ({got} x ({stage} + {barriers}) + {align} + {system}) = {taken} bytes are more than "
+            f"{SM.shared}: one block less would fit.",
         )
-        raise Wrong(given + f"There is room for {right}.")
+        raise Wrong(
+            given + f"There is room for {right}: the {SM.shared} bytes are those of an SM, for all its blocks."
+        )
     return "Three blocks with stages of 16 KB leave room for four. The fifth stage costs a whole block."

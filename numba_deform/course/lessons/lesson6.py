@@ -1,8 +1,12 @@
 """The checks of lesson 6, debugging: predictions, and five pipelines to mend."""
 
+import inspect
+from unittest import mock
+
 import numpy as np
 
-from ...engines.cpu import SimFault, explore
+from ...engines.cpu import SimFault, explore, interleave, simulate
+from ...engines.cpu.sites import line_of
 from ..bugs.base import Launch, poison, random_words
 from .exercise import Wrong, exercise, fault_message, require
 from .results import results
@@ -13,6 +17,27 @@ SCHEDULES = 4  # for each landing
 LANES, ITEMS, READERS = 32, 6, 64  # of the notebook's first two pipelines
 POINTS, THREADS = 4, 64  # of the third
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+
+
+def steps_of(kernel, args, seed):
+    """[("warp N", source line)] of one block: what others can see, in the order of the schedule ``seed``.
+
+    Lanes that come to a line together are one step. A run that breaks a rule ends in the fault's name."""
+    lines, first = inspect.getsourcelines(kernel.py_func)
+    steps, give_way = [], interleave.SteppedThread.give_way
+
+    def noting(thread, operation):
+        give_way(thread, operation)  # comes back when it is this thread's turn
+        step = f"warp {thread.warp}", lines[line_of(thread.site()) - first].strip()
+        if step not in steps[-1:]:
+            steps.append(step)
+
+    with mock.patch.object(interleave.SteppedThread, "give_way", noting):
+        try:
+            simulate(kernel, 1, kernel.threads, args, seed=seed)
+        except SimFault as fault:
+            steps.append((f"warp {fault.threads[0] // 32}", type(fault).__name__))
+    return steps
 
 
 def _names(kernel):

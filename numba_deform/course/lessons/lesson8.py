@@ -45,11 +45,14 @@ def refuse(answer, config):
     """answer(config, constants) raises ConfigError for what level-ring cannot run; ``config`` is its class."""
     for parameters, constants, sentence in ALLOWED:
         error = _raised(answer, config(**parameters), constants)
-        require(error is None, f"It refuses {_shown(parameters, constants)} ({error}). {sentence}")
+        given = _shown(parameters, constants)
+        _require_verdict(error, given)
+        require(error is None, f"It refuses {given} ({error}). {sentence}")
     for parameters, constants, field, why in REFUSED:
         given = _shown(parameters, constants)
         error = _raised(answer, config(**parameters), constants)
         require(error is not None, f"It lets {given} pass: {why}.")
+        _require_verdict(error, given)
         require(
             isinstance(error, ConfigError),
             f"For {given} it raises {type(error).__name__}: {error}. A ConfigError tells field, value and "
@@ -66,6 +69,15 @@ def refuse(answer, config):
     return (
         "Every limit is told with its field, and nothing is refused that works. Nobody who calls the "
         "variant will meet a hang."
+    )
+
+
+def _require_verdict(error, given):
+    """Neither a yes nor a no: the function itself has gone wrong, whatever the configuration."""
+    require(
+        error is None or isinstance(error, (ValueError, AssertionError)),
+        f"For {given} it neither refuses nor allows: it stops by a mistake of its own, "
+        f"{type(error).__name__}: {error}. A caller would take that for a fault of the package.",
     )
 
 

@@ -14,9 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...measure import timeline
-from ...measure.timeline import BLACK, BLUE, GREY, ORANGE, PALE, SERIES, SKY, VERMILION, YELLOW
+from ...measure.timeline import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, SERIES, SKY, VERMILION, YELLOW
+from .display import WHOLE_WORDS
 
 DOTS_PER_INCH = 110
+WIDEST = 9.5  # inches: wider ones are shrunk in a notebook, and their texts with them
+SMALL, TEXT = 7.5, 9  # points
+STATES_ABREAST = 5  # of a barrier
 BANKS, BANK_BYTES = 32, 4  # of shared memory; a wavefront serves each bank once
 
 BarrierState = namedtuple("BarrierState", ["what", "phase", "pending", "expected", "tx"])
@@ -60,7 +64,7 @@ def box_on_picture(image, boxes, names=None, loaded=(), title=""):
     """``boxes`` = (x, y, width, height) in pixels on a feature map; what lies outside it is hatched.
 
     ``image`` is (height, width) or (height, width, C): the first three channels are drawn as colours, of
-    fewer the first as grey. ``loaded``: the boxes' contents, shaped as ``image``, drawn beside it.
+    fewer the first as grey. ``loaded``: the boxes' contents, shaped as ``image``, drawn below it.
     ``names``: a label for each box, default 0, 1, ...
     """
     boxes = [tuple(int(v) for v in box) for box in boxes]
@@ -71,15 +75,17 @@ def box_on_picture(image, boxes, names=None, loaded=(), title=""):
         left, right = min(left, x - 1), max(right, x + w + 1)
         top, bottom = min(top, y - 1), max(bottom, y + h + 1)
     ratio = (right - left) / (bottom - top)
-    figure = _figure(min(9.5, 4.2 * ratio) + 2.0 * len(loaded), 4.2)
-    ratios = [4.2 * ratio, *(2.0 for _ in loaded)]
-    axes, *beside = figure.subplots(1, 1 + len(loaded), squeeze=False, width_ratios=ratios)[0]
+    heights = [4.2, 1.9] if loaded else [4.2]
+    figure = _figure(min(WIDEST, max(4.2 * ratio, 1.9 * len(loaded))), sum(heights))
+    places = figure.add_gridspec(len(heights), max(1, len(loaded)), height_ratios=heights)
+    axes = figure.add_subplot(places[0, :])
+    below = [figure.add_subplot(places[1, column]) for column in range(len(loaded))]
     _show(axes, image)
     axes.set(xlim=(left, right), ylim=(bottom, top), xlabel="x", ylabel="y", title=title)
     axes.set_facecolor("white")
     for number, (box, name) in enumerate(zip(boxes, names, strict=True)):
         _draw_box(axes, box, name, _edge(number), (wide, high))
-    for number, (panel, content) in enumerate(zip(beside, loaded, strict=True)):
+    for number, (panel, content) in enumerate(zip(below, loaded, strict=True)):
         h, w = np.shape(content)[:2]
         _show(panel, content)
         x, y = boxes[number][:2]
@@ -102,7 +108,7 @@ def feature_maps(images, titles):
     shapes = [np.shape(image)[:2] for image in images]
     scale = 4.0 / max(high for high, _ in shapes)
     widths = [scale * wide for _, wide in shapes]
-    figure = _figure(min(12, sum(widths) + 0.7 * len(images)), 4.4)
+    figure = _figure(min(WIDEST, sum(widths) + 0.7 * len(images)), 4.4)
     panels = figure.subplots(1, len(images), squeeze=False, width_ratios=widths)[0]
     for axes, image, title, (high, wide) in zip(panels, images, titles, shapes, strict=True):
         _show(axes, image)
@@ -175,7 +181,8 @@ def _colours(image):
 def numbers(array, title="", marked=None, rows="", columns=""):
     """A rank-1 or rank-2 array as a grid of its numbers; cells where ``marked`` is true are hatched.
 
-    ``rows`` and ``columns`` name the two directions. At most 32 x 32 numbers (ValueError).
+    ``rows`` and ``columns`` name the two directions; ``rows`` may be a list, a name for each row. At most
+    32 x 32 numbers (ValueError).
     """
     array = np.atleast_2d(np.asarray(array))
     if array.ndim != 2 or max(array.shape) > 32:
@@ -185,8 +192,10 @@ def numbers(array, title="", marked=None, rows="", columns=""):
     longest = max(len(text) for row in texts for text in row)
     high, wide = array.shape
     cell = max(0.38, 0.11 * longest + 0.12)
-    figure = _figure(min(11, 0.7 + cell * wide), 0.7 + 0.38 * high)
-    size = min(10, 10 * 11 / max(11, 0.7 + cell * wide))
+    names = [rows] if isinstance(rows, str) else rows
+    margin = 0.7 if isinstance(rows, str) else 0.3 + 0.08 * max(map(len, rows))
+    figure = _figure(min(WIDEST, margin + cell * wide), 0.7 + 0.38 * high)
+    size = max(SMALL, min(10, 10 * WIDEST / max(WIDEST, margin + cell * wide)))
     axes = figure.subplots()
     for i in range(high):
         for j in range(wide):
@@ -198,9 +207,12 @@ def numbers(array, title="", marked=None, rows="", columns=""):
             axes.text(
                 j + 0.5, i + 0.5, texts[i][j], ha="center", va="center", fontsize=size, bbox=box
             )
-    axes.set(xlim=(0, wide), ylim=(high, 0), title=title, xlabel=columns, ylabel=rows)
-    axes.set_xticks(np.arange(wide) + 0.5, range(wide), fontsize=7)
-    axes.set_yticks(np.arange(high) + 0.5, range(high), fontsize=7)
+    axes.set(xlim=(0, wide), ylim=(high, 0), title=title, xlabel=columns)
+    axes.set_xticks(np.arange(wide) + 0.5, range(wide), fontsize=SMALL)
+    if names == [rows]:
+        axes.set_ylabel(rows)
+        names = range(high)
+    axes.set_yticks(np.arange(high) + 0.5, names, fontsize=TEXT if names == rows else SMALL)
     axes.tick_params(length=0)
     return Picture(figure, f"{title or 'numbers'}: {array.tolist()}")
 
@@ -210,34 +222,41 @@ def _text(value):
 
 
 # --- barriers -------------------------------------------------------------------------------------
-def barrier_states(steps, title=""):
+def barrier_states(steps, title="", shown=None):
     """A barrier after each of ``steps`` = (what happened, phase, pending, expected, tx), a column each.
 
-    ``steps`` are :class:`BarrierState` or any sequences of five. A phase of parity 1 is hatched, one that has
-    just begun has a thick frame; arrivals that have come are full circles, pending ones empty (up to 8).
+    ``steps`` are :class:`BarrierState` or any sequences of five; the first ``shown`` of them are drawn, and for
+    the others there is room. A phase of parity 1 is hatched, one that has just begun has a thick frame;
+    arrivals that have come are full circles, pending ones empty (up to 8).
     """
     steps = [BarrierState(*step) for step in steps]
-    figure = _figure(1.4 + 1.6 * len(steps), 2.7)
-    axes = figure.subplots()
-    for column, step in enumerate(steps):
-        _draw_state(axes, column, step, column and step.phase != steps[column - 1].phase)
-    axes.set(xlim=(0, len(steps)), ylim=(4, 0), title=title)
-    axes.set_yticks([0.5, 1.5, 2.5, 3.5], ["", "phase (parity)", "arrivals", "tx-count"])
-    axes.set_xticks([])
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    shown = len(steps) if shown is None else shown
+    lines = -(-len(steps) // STATES_ABREAST) or 1
+    across = -(-len(steps) // lines) or 1
+    figure = _figure(1.4 + 1.6 * across, 0.3 + 2.4 * lines)
+    panels = figure.subplots(lines, 1, squeeze=False)[:, 0]
+    for number, step in enumerate(steps[:shown]):
+        axes, column = panels[number // across], number % across
+        _draw_state(axes, column, step, number and step.phase != steps[number - 1].phase)
+    for axes in panels:
+        axes.set(xlim=(0, across), ylim=(4, 0))
+        axes.set_yticks([0.5, 1.5, 2.5, 3.5], ["", "phase (parity)", "arrivals", "tx-count"], fontsize=TEXT)
+        axes.set_xticks([])
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    panels[0].set_title(title)
     parts = [
         f"after {s.what}: phase {s.phase}, pending {s.pending} of {s.expected}, tx-count {s.tx}"
-        for s in steps
+        for s in steps[:shown]
     ]
     return Picture(figure, "; ".join(parts))
 
 
 def _draw_state(axes, column, step, completed):
     middle = column + 0.5
-    text = "\n".join(textwrap.wrap(step.what, 22))
-    axes.text(middle, 0.5, text, ha="center", va="center", fontsize=7.5)
+    text = "\n".join(textwrap.wrap(step.what, 22, **WHOLE_WORDS))
+    axes.text(middle, 0.5, text, ha="center", va="center", fontsize=SMALL)
     odd = step.phase % 2
     axes.add_patch(
         _rectangle(
@@ -252,7 +271,7 @@ def _draw_state(axes, column, step, completed):
     )  # fmt: skip
     axes.text(
         middle, 2.75, f"pending {step.pending} of {step.expected}", ha="center", va="center",
-        fontsize=7.5,
+        fontsize=TEXT,
     )  # fmt: skip
     if 0 < step.expected <= 8:
         come = step.expected - step.pending
@@ -263,9 +282,85 @@ def _draw_state(axes, column, step, completed):
                 markerfacecolor=BLUE if i < come else "white",
             )  # fmt: skip
     axes.text(middle, 3.5, f"{step.tx:+d} B" if step.tx else "0", ha="center", va="center",
-              fontsize=9, weight="bold" if step.tx else "normal")  # fmt: skip
+              fontsize=TEXT, weight="bold" if step.tx else "normal")  # fmt: skip
     if column:
         axes.axvline(column, color=GREY, linewidth=0.5, ymax=0.78)
+
+
+# --- a ring ---------------------------------------------------------------------------------------
+def ring_moments(recorded):
+    """The cycles of a Timeline at which something changes in warp 0's ring."""
+    ends = [span.end for span in recorded.spans if span.activity == "compute" and span.warp == 0]
+    flights = [span for span in recorded.flights if span.warp == 0]
+    return sorted({0, *ends, *(f.start for f in flights), *(f.end for f in flights)})
+
+
+def ring(recorded, step):
+    """The ring of warp 0 at the ``step``-th of its moments: what is in each stage, and what is done with it.
+
+    ``recorded`` is a Timeline of a warp that fills its own stages. A stage is free (white), asked for (green,
+    dotted) until its tile is read, or being read (blue, hatched); the arrow follows the one that is read.
+    """
+    from matplotlib.patches import Wedge
+
+    moments = ring_moments(recorded)
+    now = moments[min(step, len(moments) - 1)]
+    stages = 1 + max(span.stage for span in recorded.spans)
+    doing = {}
+    for word, spans in (("asked for", recorded.flights), ("being read", recorded.spans)):
+        for span in spans:
+            if span.warp == 0 and span.activity in ("flight", "compute") and span.start <= now < span.end:
+                doing[span.stage] = (word, span)
+    figure = _figure(5.6, 4.4)
+    axes = figure.subplots()
+    parts = []
+    for stage in range(stages):
+        word, span = doing.get(stage, ("free", None))
+        first, last = 90 - 360 * (stage + 1) / stages, 90 - 360 * stage / stages
+        colour, hatch = {"asked for": (GREEN, ".."), "being read": (SKY, "//")}.get(word, ("white", ""))
+        style = {"facecolor": colour, "hatch": hatch, "edgecolor": BLACK}
+        axes.add_patch(Wedge((0, 0), 1, first, last, width=0.55, **style))
+        angle = np.deg2rad((first + last) / 2)
+        x, y = np.cos(angle), np.sin(angle)
+        text = f"stage {stage}\n{word}" + (f"\ntile {span.use}, parity {span.parity}" if span else "")
+        axes.text(0.74 * x, 0.74 * y, text, ha="center", va="center", fontsize=TEXT,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})  # fmt: skip
+        if word == "being read":
+            arrow = {"arrowstyle": "->", "lw": 2}
+            axes.annotate("", (0.45 * x, 0.45 * y), (0.1 * x, 0.1 * y), arrowprops=arrow)
+        parts.append(text.replace("\n", ", "))
+    axes.set(xlim=(-1.35, 1.35), ylim=(-1.05, 1.05), aspect="equal", title=f"{recorded.title}: cycle {now}")
+    axes.axis("off")
+    return Picture(figure, f"{recorded.title} at cycle {now}: {'; '.join(parts)}")
+
+
+# --- a schedule -----------------------------------------------------------------------------------
+def schedule(steps, shown=None, title=""):
+    """The ``steps`` of a schedule, (who, what it does) each, one below the other, a column for each of them.
+
+    The first ``shown`` of them are drawn, the last of these in bold; for the others there is room.
+    """
+    actors = sorted({who for who, _ in steps})
+    shown = len(steps) if shown is None else min(shown, len(steps))
+    figure = _figure(min(WIDEST, 0.9 + 4.3 * len(actors)), 0.9 + 0.34 * len(steps))
+    axes = figure.subplots()
+    for row, (who, what) in enumerate(steps[:shown]):
+        column, last = actors.index(who), row == shown - 1
+        axes.add_patch(
+            _rectangle(
+                column + 0.02, row + 0.08, 0.96, 0.84, edgecolor=BLACK, linewidth=2 if last else 0.8,
+                facecolor=PALE if column % 2 else "white",
+            )
+        )  # fmt: skip
+        axes.text(column + 0.04, row + 0.5, textwrap.shorten(what, 64), va="center", fontsize=SMALL,
+                  weight="bold" if last else "normal")  # fmt: skip
+    axes.set(xlim=(0, len(actors)), ylim=(len(steps), 0), title=title)
+    axes.set_xticks(np.arange(len(actors)) + 0.5, actors, fontsize=TEXT)
+    axes.set_yticks(np.arange(len(steps)) + 0.5, range(1, len(steps) + 1), fontsize=SMALL)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    parts = [f"{i}: {who}: {what}" for i, (who, what) in enumerate(steps[:shown], 1)]
+    return Picture(figure, "; ".join(parts) or "no step yet")
 
 
 # --- banks ----------------------------------------------------------------------------------------
@@ -308,7 +403,7 @@ def banks(addresses, width=4, title=""):
     served = wavefronts(addresses, width)
     words = {word for wavefront in served for word, _ in wavefront.values()}
     least = max(1, -(-len(words) // BANKS))
-    figure = _figure(11.5, 1.1 + 0.36 * max(1, len(served)))
+    figure = _figure(WIDEST, 1.1 + 0.36 * max(1, len(served)))
     axes = figure.subplots()
     for row, wavefront in enumerate(served):
         for bank in range(BANKS):
@@ -323,13 +418,14 @@ def banks(addresses, width=4, title=""):
             others = f"+{len(lanes) - 1}" if len(lanes) > 1 else ""
             text = f"{lanes[0]}{others}" if lanes else ""
             axes.text(
-                bank + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6.5,
+                bank + 0.5, row + 0.5, text, ha="center", va="center", fontsize=SMALL,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6} if text else None,
             )  # fmt: skip
     axes.set(xlim=(0, BANKS), ylim=(max(1, len(served)), 0))
     axes.set_xlabel("bank (numbers: lanes; 3+7 is lane 3 and 7 more)")
-    axes.set_xticks(np.arange(BANKS) + 0.5, range(BANKS), fontsize=7)
-    axes.set_yticks(np.arange(len(served)) + 0.5, [f"wavefront {i}" for i in range(len(served))])
+    axes.set_xticks(np.arange(BANKS) + 0.5, range(BANKS), fontsize=SMALL)
+    names = [f"wavefront {i}" for i in range(len(served))]
+    axes.set_yticks(np.arange(len(served)) + 0.5, names, fontsize=TEXT)
     axes.tick_params(length=0)
     count = f"{len(served)} wavefront{'s' * (len(served) != 1)}; {least} would do for these bytes"
     axes.set_title(f"{title}: {count}" if title else count, fontsize="medium")
@@ -346,7 +442,8 @@ def timelines(*recorded, start=0, end=None):
 # --- tables ---------------------------------------------------------------------------------------
 def grid(marks, rows, columns, title=""):
     """A table of truth values with names at its rows and columns: full, hatched squares where it is true."""
-    figure = _figure(1.6 + 0.09 * max(map(len, rows)) + 0.95 * len(columns), 1.1 + 0.3 * len(rows))
+    width = min(WIDEST, 1.6 + 0.09 * max(map(len, rows)) + 0.95 * len(columns))
+    figure = _figure(width, 1.1 + 0.3 * len(rows))
     axes = figure.subplots()
     for i, row in enumerate(marks):
         for j, mark in enumerate(row):
@@ -358,7 +455,7 @@ def grid(marks, rows, columns, title=""):
             )  # fmt: skip
             text = "yes" if mark else "-"
             axes.text(
-                j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7.5,
+                j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=SMALL,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
             )  # fmt: skip
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0), title=title)

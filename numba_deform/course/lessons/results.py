@@ -10,10 +10,11 @@ def results(name):
     """The contents of ``bench/results/<name>.json``.
 
     The file is looked for upwards from the working directory (a notebook's is its own folder), then beside the
-    package. FileNotFoundError where there is none, as in an installed package without its repository.
+    package, then in it: an installed package has those that the lessons quote. FileNotFoundError where there
+    is none.
     """
     here, package = Path.cwd(), Path(__file__).resolve().parents[2]
-    for folder in (here, *here.parents, package.parent):
+    for folder in (here, *here.parents, package.parent, package):
         file = folder / FOLDER / f"{name}.json"
         if file.is_file():
             return json.loads(file.read_text())

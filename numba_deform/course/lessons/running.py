@@ -139,9 +139,8 @@ def slider(function, start=None, **values):
         )
         for name, options in values.items()
     }
-    box = widgets.interactive(function, **sliders)
-    box.update()
-    return box
+    # alone, ``interactive`` calls the function and shows only what that displays itself
+    return widgets.interactive(function, {"auto_display": True}, **sliders)
 
 
 def _widgets():

@@ -1,0 +1,103 @@
+"""Answers that look right and are not: which checks refuse them, and that they say what is wrong with them."""
+
+from dataclasses import replace
+
+import lessons
+import pytest
+
+from numba_deform.course.lessons import lesson4, lesson8
+
+KB = 1024
+
+
+def wrong_answers(name, exercise, scope):
+    """(words, verdict) of the typical mistakes of one exercise, and of its solution, whose words are ""."""
+    right, wrong = lessons.answers(name)[exercise]
+    cells = iter(lessons.cells(name))
+    next(cell for cell in cells if cell.exercise == exercise)
+    check = next(cells)
+    for answer in (*wrong, right):
+        aside = dict(scope)
+        lessons.execute(answer.cell, aside)
+        yield answer.words, lessons.execute(check, aside)
+
+
+def scope_of(name, *words):
+    """What the cells in which ``words`` stand leave."""
+    scope = {"__name__": "__main__"}
+    for text in words:
+        lessons.execute(next(cell for cell in lessons.cells(name) if text in cell.source), scope)
+    return scope
+
+
+@pytest.mark.parametrize(
+    "name, exercise, words",
+    [
+        ("01_boxes", "mend", ("import numpy",)),
+        ("04_stages", "most_stages", ("import numpy",)),
+        ("08_your_variant", "refuse", ("import dataclasses", "class LevelRing")),
+    ],
+)
+def test_typical_mistakes(name, exercise, words):
+    """In the default tests, of the checks that have taken some of them for right."""
+    for said, verdict in wrong_answers(name, exercise, scope_of(name, *words)):
+        assert verdict.kind == ("wrong" if said else "right"), (said, verdict)
+        assert said in verdict.message
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda s, b: (228 * KB // b - 128) // (s + 64),  # without what the system keeps
+        lambda s, b: (228 * KB // b - 1024) // (s + 64),  # without the alignment
+        lambda s, b: (228 * KB // b - 1024 - 128) // s,  # without the barriers
+        lambda s, b: (228 * KB - 1024 - 128) // b // (s + 64),  # once for all blocks
+        lambda s, b: 228 * KB // b // s,  # tiles alone
+        lambda s, b: (227 * KB // b - 1024 - 128) // (s + 64),
+    ],
+)
+def test_every_byte_of_a_block_counts(answer):
+    verdict = lesson4.most_stages(answer)
+    assert verdict.kind == "wrong" and "it says" in verdict.message and "233472" in verdict.message
+
+
+def test_a_crash_is_no_refusal():
+    """Whether it comes where something is allowed or where it is refused."""
+    scope = scope_of("08_your_variant", "import dataclasses", "class LevelRing")
+    right, _ = lessons.answers("08_your_variant")["refuse"]
+    for mistake in ("config.stages < 1", "config.stage < 1"), ("constants.points, rule", "config.points, rule"):
+        aside = dict(scope)
+        lessons.execute(replace(right.cell, source=right.cell.source.replace(*mistake)), aside)
+        verdict = lesson8.refuse(aside["refuse"], scope["LevelRing"])
+        assert verdict.kind == "wrong" and "has no attribute" in verdict.message
+        assert "mistake of its own, AttributeError" in verdict.message and "It refuses" not in verdict.message
+
+
+RING = ("acquire(ring, ahead)", "wait(ring, now)", "release(ring, now)")
+
+
+@pytest.mark.parametrize(
+    "calls, words",
+    [
+        (RING, "Acquire, commit, wait, release"),
+        (("pass", *RING[1:]), "has to acquire it first"),
+        (("acquire(ring, now)", *RING[1:]), "has to acquire it first, in the state `ahead`"),
+        (("wait(ring, ahead)", *RING[1:]), "for an *empty* stage only: acquire(ring, ahead)"),
+        (("release(ring, ahead)", RING[1], "acquire(ring, now)"), "not for the readers of the stage"),
+        ((RING[0], "pass", RING[2]), "Nobody may read a tile before"),
+        ((RING[0], "wait(ring, ahead)", RING[2]), "asks for a tile that nobody has asked for yet"),
+        (("wait(ring, ahead)", "acquire(ring, now)", RING[2]), "Nothing has arrived in this stage"),
+        ((*RING[:2], "pass"), "an arrival of each of the 64 threads"),
+        ((*RING[:2], "release(ring, ahead)"), "Release the stage that was read, in the state `now`"),
+        (("pass", RING[1], "cuda.syncthreads()"), "nobody arrives on the empty barriers"),
+    ],
+)
+def test_a_ring_is_told_what_it_lacks(calls, words):
+    scope = scope_of("04_stages", "import numpy", "def work(", "import acquire, release")
+    cell = next(cell for cell in lessons.cells("04_stages") if cell.exercise == "shared_ring")
+    source = cell.source
+    for hole, call in zip(("the stage may", "the tile may", "this thread has"), calls, strict=True):
+        source = source.replace(f"...  # {hole}", f"{call}  # {hole}")
+    lessons.execute(replace(cell, source=source), scope)
+    verdict = lesson4.shared_ring(scope["build_shared"], engine="cpu")
+    assert verdict.passed == (calls == RING) and words in verdict.message, verdict
