@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..attention.call import ENGINES, pick_variant
 from ..engines.cpu.engine import LANDINGS
-from ..engines.cpu.interleave import Schedule
+from ..engines.cpu.steps import Schedule
 from ..kernels.problem import NUMPY_DTYPES
 from ..kernels.registry import VARIANTS
 from ..measure.parameters import COUNT, FLAG, REAL, TEXT, WHOLE, Kind, kind_of, one_of, show
