@@ -32,7 +32,7 @@ from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore, simulate
 from numba_deform.engines.cpu.engine import Grid
 from numba_deform.engines.cpu.explore import Exploration, outcomes
-from numba_deform.engines.cpu.interleave import Schedule
+from numba_deform.engines.cpu.steps import Schedule
 
 # A kernel here runs a program that it is given as a list, which Numba does not compile.
 pytestmark = pytest.mark.usefixtures("untyped")

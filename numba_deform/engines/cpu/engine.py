@@ -23,7 +23,7 @@ from . import arguments
 from .block import Block
 from .cross_block import CrossBlockBarrier
 from .fake_cuda import FakeCuda, printed
-from .interleave import BadSchedule, Schedule, SteppedBlock
+from .interleave import SteppedBlock
 from .memory import GlobalMemory, Rerun
 from .names import Names, refused
 from .native.maker import CODES, compiled
@@ -32,6 +32,7 @@ from .registers import most_registers
 from .residents import Residents
 from .schedules import to_run
 from .sites import KERNEL, raised_at
+from .steps import BadSchedule, Schedule
 from .typed import typed
 
 GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z

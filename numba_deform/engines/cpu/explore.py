@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..faults import SimFault
 from .engine import Grid, Report, check_integers
-from .interleave import BadSchedule, Schedule, Step
+from .steps import BadSchedule, Schedule, Step
 
 LIMIT = 10_000
 
