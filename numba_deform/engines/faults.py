@@ -156,7 +156,7 @@ class MissingInitFence(MissingProxyFence):
     cure = "Call fence_mbarrier_init() (or fence_proxy_async()) after mbarrier_init(), then a barrier."
 
 class MissingTensormapFence(SimFault):
-    rule = "A tensor map in global memory needs an acquire fence once in each block (PTX 9.7.13.4)."
+    rule = "A tensor map in global memory needs an acquire in each block, after each change (PTX 9.7.13.4)."
     cure = "Call fence_proxy_tensormap_acquire_sys(map) before the first load that uses it."
 
 class BadTensorMap(SimFault):

@@ -102,9 +102,14 @@ class TensorMaps:
         fences = self.fenced.get(int(address), {})
         if not any(thread.seen[t] >= clock and seen == records for t, (clock, seen) in fences.items()):
             what = "uses a tensor map in global memory that this block has not fenced before"
-            if fences:
-                what += f", as {thread.describe(records[0])} has written it at {thread.at(records[0].site)}"
-            raise thread.fault(faults.MissingTensormapFence, what)
+            if records == [INITIAL]:
+                raise thread.fault(faults.MissingTensormapFence, what)
+            what = f"uses a tensor map that {thread.describe(records[0])} published at "
+            what += f"{thread.at(records[0].site)}, and that this block has not fenced since"
+            fault = thread.fault(faults.MissingTensormapFence, what)
+            fault.cure = "Call fence_proxy_tensormap_acquire_gpu(map) after each publication, in a thread that "
+            fault.cure += "knows of it, before the first copy that uses the map."
+            raise fault
         return tensor
 
     def _check_published(self, thread, address, records):

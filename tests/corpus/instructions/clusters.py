@@ -35,6 +35,7 @@ from numba_deform.device.memory import (
     st_global_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import fence_acq_rel_gpu
 from numba_deform.engines import faults
 
 WARP, CLUSTER = 32, 4
@@ -122,6 +123,25 @@ def a_relaxed_look_at_a_flag(data: u64, out: u64):
             pass
     cuda.syncwarp()
     st_global_b32(global_at(out, cuda.blockIdx.x * WARP + i, 4), inbox[WARP - 1 - i])  # <- fault
+    cluster_sync()
+
+
+@right(source=MODEL, grid=CLUSTER, cluster=CLUSTER, args=words(CLUSTER, WARP), expect=from_before)
+def fences_around_a_relaxed_flag(data: u64, out: u64):
+    """Neither releases nor acquires by itself: the fences do, of gpu scope, which has the cluster in it."""
+    inbox, flag = cuda.shared.array(WARP, uint32), cuda.shared.array(1, uint32)
+    i = int32(cuda.threadIdx.x)
+    set_first(flag)
+    after = send(data, inbox, i)
+    cuda.syncwarp()
+    if i == 0:
+        fence_acq_rel_gpu()
+        st_relaxed_cluster_shared_cluster_b32(mapa_shared_cluster(shared_address(flag), after), uint32(1))
+        while ld_relaxed_cluster_shared_cluster_b32(shared_address(flag)) == 0:
+            pass
+        fence_acq_rel_gpu()
+    cuda.syncwarp()
+    st_global_b32(global_at(out, cuda.blockIdx.x * WARP + i, 4), inbox[WARP - 1 - i])
     cluster_sync()
 
 
