@@ -238,7 +238,7 @@ def find(word):
     if "=" in word:
         limit = closest(word.lstrip("-").partition("=")[0], ["time_limit"])
         raise UsageError(f"there is no command before {word}{limit or f'; try: numba-deform run {word} ...'}")
-    hint = closest(word, [*COMMANDS, "--version"])
+    hint = closest(word, [*COMMANDS, "--version", "time_limit=SECONDS"])
     raise UsageError(f"unknown command {word}{hint} (there are {', '.join(COMMANDS)})")
 
 

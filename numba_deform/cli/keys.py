@@ -141,7 +141,8 @@ def split_pairs(words, keys=(), first=""):
         elif not equals and first and first not in pairs and not word.startswith("-"):
             name, text = first, word
         elif not equals:
-            raise UsageError(f"{word!r} is not of the form key=value or --key value{_meant(word, keys, left)}")
+            hint = _meant(word, keys, left, pairs)
+            raise UsageError(f"{word!r} is not of the form key=value or --key value{hint}")
         if not name:
             raise UsageError(f"{word!r} is not of the form key=value or --key value")
         if name in pairs:
@@ -163,8 +164,11 @@ def _value_after(name, key, left):
     return left.pop(0) if is_value else ALONE if key is None else key.by_itself
 
 
-def _meant(word, keys, left):
-    """The end of a refusal of ``word``: how it was perhaps meant."""
+def _meant(word, keys, left, pairs):
+    """How ``word``, after ``pairs`` and before the words ``left``, was perhaps meant: the end of its refusal."""
+    for name, text in list(pairs.items())[-1:]:
+        if text.endswith(","):
+            return f"; did you mean {name}={text}{word}?"
     plain, colon, text = word.lstrip("-").replace("-", "_").partition(":")
     for key in keys:
         if plain == key.name and colon:

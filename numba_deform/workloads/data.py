@@ -95,7 +95,8 @@ def _read_file(path, dtype, letters, shape) -> np.ndarray:
     size = path.stat().st_size
     if size != expected:
         raise DataError(
-            f"{path}: expected {expected:,} bytes for ({letters}) = {shape} of {dtype.name}, found {size:,}"
+            f"{path}: expected {expected:,} bytes for ({letters}) = {shape} of {dtype.name}, found {size:,}; "
+            "the files do not say their sizes: give those that they were written with, or the workload"
         )
     # astype: to the machine's own byte order, free where that is little-endian already.
     return np.fromfile(path, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)

@@ -70,6 +70,7 @@ def test_spellings(words, pairs):
         ("--num-query 3 num_query=4", "num_query is given twice: num_query=3 and num_query=4"),
         ("--=3", "'--=3' is not of the form"),
         ("--", "'--' is not of the form"),
+        ("variants=direct, tma", "did you mean variants=direct,tma?"),
         ("corner:1,2", "did you mean corner=1,2?"),
         ("7", "'7' is not of the form key=value or --key value"),
     ],
@@ -186,7 +187,7 @@ def test_functions_of_commands_exist():
         ("sweep variant=tma-fastst out=x", "tma-fastest"), ("bench variants=tma:stagse=1", "stages"),
         ("sweep stagse=1 out=x variant=tma", "stages"), ("budget variant=tma stagse=1", "stages"),
         ("run tma", "variant=tma"), ("run tiny", "workload=tiny"), ("time_limt=5 probe", "time_limit"),
-        ("version", "--version"),
+        ("version", "--version"), ("time_limit 5 probe", "time_limit=SECONDS"),
     ],
 )  # fmt: skip
 def test_a_close_match_is_suggested(call, words, meant):
