@@ -250,8 +250,8 @@ def mend(kernel, engine=None):
 @exercise("An SM has 228 KB. Each block takes its ring and its barriers, and 1 KB for the system.")
 def most_stages(answer):
     """answer(stage_bytes, blocks) -> the largest ring with which so many blocks fit on an SM."""
-    barriers, system, align = 64, 1024, 128  # bytes: of a stage for eight warps; twice of a block
-    # Each of these bytes decides in some case; 7 KB and 2 blocks leave 448 of them.
+    barriers, system, align = 64, 1024, 128  # bytes: the first of each stage, the others of each block
+    # Each of them decides in some case: of 7 KB and 2 blocks, 16 stages are 128 bytes too many.
     for stage, blocks in ((16384, 3), (16384, 2), (7168, 2), (8192, 4), (32768, 3), (32768, 1)):
         right = (SM.shared // blocks - system - align) // (stage + barriers)
         got = answer(stage, blocks)

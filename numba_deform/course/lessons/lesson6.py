@@ -22,7 +22,8 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 def steps_of(kernel, args, seed):
     """[("warp N", source line)] of one block: what others can see, in the order of the schedule ``seed``.
 
-    Lanes that come to a line together are one step. A run that breaks a rule ends in the fault's name."""
+    ``kernel`` calls its intrinsics itself. Lanes that come to a line together are one step. A run that breaks a
+    rule ends in the fault's name."""
     lines, first = inspect.getsourcelines(kernel.py_func)
     steps, give_way = [], interleave.SteppedThread.give_way
 
