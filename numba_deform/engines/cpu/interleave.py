@@ -21,7 +21,7 @@ between.
 from ...compiler.rewrite import REBUILT
 from .block import LIVELOCK_STATES, Block
 from .instructions import ADDS
-from .loops import may_come_back
+from .loops import Loops
 from .mbarrier import phase_of
 from .memory import Rerun
 from .steps import EXIT, EXITS, Operation, Schedule, Step, Touch
@@ -142,6 +142,7 @@ class SteppedThread(Thread):
     fails = False  # whether the next look at a barrier comes back false, even if its phase is complete
     # Whether more has happened since the last operation than reckoning with variables; of the one before that.
     busy = was_busy = False
+    wrote = False  # whether anything has changed in its last step
     # (state, progress) at one of the times of many reads; how many more it is kept, and in all
     last_look, left, stride = None, 1, 1
 
@@ -160,8 +161,8 @@ class SteppedThread(Thread):
         self.block.hub.switch()
         self.operation = None
 
-    def may_come_back(self):
-        """Whether the code around the look at which the thread stands may lead back to it."""
+    def loops(self):
+        """What ``loops.py`` says of the place of the look at which the thread stands."""
         frame, known, sites = self.gr_frame, self.block.grid.places, []
         while frame is not None:
             if REBUILT in frame.f_globals:
@@ -169,7 +170,7 @@ class SteppedThread(Thread):
             frame = frame.f_back
         place = self.waiting[0] == "atomic", *((id(code), offset) for code, offset in sites)
         if place not in known:
-            known[place] = may_come_back(sites, place[0])
+            known[place] = Loops.around(sites, place[0])
         return known[place]
 
     def poll(self, *_):
@@ -180,9 +181,10 @@ class SteppedThread(Thread):
         self.looks[state] = self.last_view = view
 
     def may_look(self, state, view, attempts):
-        """Whether a poll could come to something new. One that counts its attempts is in a new state each
-        time: it gets so many of them."""
-        return self.looks.get(state) != view and (view != self.last_view or self.same < attempts)
+        """Whether a poll could come to something new. One that counts its attempts, be it in a variable, in
+        memory or by a loop that does not show it, gets so many of them."""
+        new = self.looks.get(state) != view or self.wrote or self.loops().hidden
+        return new and (view != self.last_view or self.same < attempts)
 
     def many_reads(self, *waiting):
         """Give way only if this is a poll, which comes back to where it was: whoever works through much data
@@ -348,7 +350,8 @@ class SteppedBlock(Block):
         else:
             self.acts[thread.warp] += 1
         self._resume(thread)
-        if self.progress != progress:
+        thread.wrote = self.progress != progress
+        if thread.wrote:
             for thing, kind, _ in touches:
                 if kind == "write":
                     self.changes[thing] = self.changes.get(thing, 0) + 1
@@ -359,7 +362,7 @@ class SteppedBlock(Block):
         look = thread.operation
         if look.waits is None:
             alone = sum(touch.thing != ("grid",) for touch in look.touches()) == 1
-            look.waits = alone and thread.may_come_back()
+            look.waits = alone and thread.loops().back
         return look.waits
 
     def _state(self, thread):
