@@ -15,6 +15,8 @@ from numba_deform.device.memory import ld_acquire_cta_shared_b32, shared_address
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore, simulate
+from numba_deform.engines.cpu.engine import Grid
+from numba_deform.engines.cpu.explore import Exploration, outcomes
 
 TURNS = 2
 
@@ -81,10 +83,25 @@ def locked(out):
             cuda.atomic.exch(lock, 0, 0)
 
 
+def comes_late(out):
+    """In the first order the phase is complete before the second warp comes to wait for it."""
+    bars, flags, tid = cuda.shared.array(1, uint64), cuda.shared.array(1, uint32), cuda.threadIdx.x
+    if tid == 0:
+        mbarrier_init(shared_address(bars), 1)
+    cuda.syncthreads()
+    if tid == 0:
+        mbarrier_arrive(shared_address(bars))
+    elif tid == 32:
+        st_release_cta_shared_b32(shared_address(flags), 1)
+        while mbarrier_try_wait_parity(shared_address(bars), 0) == 0:
+            pass
+
+
 @pytest.mark.parametrize(
     "kernel, threads, orders",
-    [(flags_in_a_ring, 96, 1), (barriers_in_turn, 128, 1), (locked, 96, 90)],  # 6! / 2!^3 ways to take turns
-)
+    [(flags_in_a_ring, 96, 1), (barriers_in_turn, 128, 1), (comes_late, 64, 1),
+     (locked, 96, 90)],  # 6! / 2!^3 ways to take turns
+)  # fmt: skip
 def test_looks_in_vain_make_no_order(kernel, threads, orders):
     assert numbers(explored(kernel, threads)[0]) == (True, orders, 0, 1)
 
@@ -283,14 +300,45 @@ def resets(out):
             pass
 
 
-@pytest.mark.parametrize("kernel, line", [(peeks, "words[0] == 7"), (resets, "ld_acquire")])
-def test_races_with_who_polls(kernel, line):
+def scribbles(out):
+    """Each look in vain writes what the other one reads."""
+    flags, words, tid = cuda.shared.array(1, uint32), cuda.shared.array(1, uint32), cuda.threadIdx.x
+    if tid == 0:
+        flags[0] = words[0] = 0
+    cuda.syncthreads()
+    if tid == 0:
+        out[0] = words[0]
+        st_release_cta_shared_b32(shared_address(flags), 1)
+    elif tid == 32:
+        while ld_acquire_cta_shared_b32(shared_address(flags)) == 0:
+            words[0] = 7
+
+
+@pytest.mark.parametrize("kernel", [peeks, resets, scribbles])
+def test_races_with_who_polls(kernel):
     with pytest.raises(faults.DataRace) as caught:
         explored(kernel)
-    assert line in caught.value.source or "flags[0] = 0" in caught.value.source
     with pytest.raises(SimFault) as again:
         simulate(kernel, 1, 64, (np.zeros(4, np.int32),), seed=caught.value.seed)
     assert str(again.value) == str(caught.value)
+
+
+def adds(out):
+    """Who has the old value in a variable tries again with another."""
+    if cuda.threadIdx.x % 32 == 0:
+        old = int32(0)
+        while True:
+            known = old
+            old = cuda.atomic.cas(out, 0, known, known + 1)
+            if old == known:
+                break
+
+
+def test_an_addition_by_compare_and_swap_is_no_poll():
+    out = np.zeros(4, np.int32)
+    grid = Grid(adds, 1, 96, (out,), 0, 60.0)
+    runs = list(outcomes(grid, Exploration(1, 3, 96, False, 100)))
+    assert len(runs) > 1 and out[0] == 3 and not grid.looks  # to try each out takes a run of its own
 
 
 # --- what never comes -----------------------------------------------------------------------------

@@ -113,7 +113,9 @@ class Operation:
     ``touches()`` is what it touches if it is done now. ``poll``: it is a look, maybe one of many at the same
     thing. ``waiting`` is what a thread that polls is going to say of itself. Of a barrier: its ``address``, the
     ``parity`` and ``token`` that are waited for, and whether the look may ``suspend`` the thread, which then is
-    no poll but a wait if it is in vain. ``changes()``: whether an atomic is going to change the word.
+    no poll but a wait if it is in vain. ``sees()``: what the thread gets of a look, at a barrier of one that
+    has not come so far; ``changes()``: whether an atomic is going to change the word; ``is_fault()``: whether
+    nobody has written the word.
     """
 
     address = parity = token = None
@@ -121,8 +123,15 @@ class Operation:
     state = None  # of its thread at a look
     waits = None  # whether a look may be in vain at all; of a barrier, whether it is until that has come so far
 
-    def __init__(self, touches, poll=False, waiting=("spin", None, None), changes=lambda: False):
-        self.touches, self.poll, self.waiting, self.changes = touches, poll, waiting, changes
+    def __init__(self, touches, poll=False, waiting=("spin", None, None)):
+        self.touches, self.poll, self.waiting = touches, poll, waiting
+
+    def of_word(self, sees, changes, is_fault):
+        self.sees, self.changes, self.is_fault = sees, changes, is_fault
+
+    @staticmethod
+    def sees():
+        return 0
 
     def of_barrier(self, address, parity, token, suspends):
         self.address, self.parity, self.token, self.suspends = address, parity, token, suspends
