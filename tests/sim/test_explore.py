@@ -89,6 +89,18 @@ def program_kernel(program, counts, lane=1):
                 seen = 1 + ld_acquire_cta_shared_b32(flag + 4 * n)
             elif what == "spin":
                 flag_wait(flag + 4 * n, more[0])
+            elif what == "poll":
+                while mbarrier_test_wait_parity(bar + 8 * n, more[0]) == 0:
+                    pass
+            elif what == "either":
+                while ld_acquire_cta_shared_b32(flag) != 1 and ld_acquire_cta_shared_b32(flag + 4) != 1:
+                    pass
+            elif what == "patient":
+                while seen < 3 and ld_acquire_cta_shared_b32(flag + 4 * n) != 1:
+                    seen = seen + 1
+            elif what == "lock":
+                while cuda.atomic.exch(flags, n, 1) != 0:
+                    pass
             elif what == "add":
                 seen = 1 + cuda.atomic.add(flags, n, 1)
             elif what == "cas":
@@ -121,9 +133,25 @@ def grid_of(program, counts=(), lane=1, threads=None):
     return Grid(kernel, 1, threads, (data, out), 0, 60.0), out
 
 
-def found(program, counts, reduced, limit, by_thread=True, lane=1):
-    """(the set of outcomes, Exploration): of each schedule its fault's class, or what it wrote."""
+class NoneInVain(dict):
+    """For ``Grid.looks``: each look is a step."""
+
+    def __missing__(self, key):
+        return False
+
+    def __contains__(self, key):
+        return True
+
+    def get(self, key, default=None):
+        return False
+
+
+def found(program, counts, reduced, limit, by_thread=True, lane=1, waits=True):
+    """(the set of outcomes, Exploration): of each schedule its fault's class, or what it wrote. ``waits``:
+    whether looks in vain are no steps."""
     grid, out = grid_of(program, counts, lane)
+    if not waits:
+        grid.looks = NoneInVain()
     result = Exploration(1, 1, len(program), by_thread, limit)
     seen = set()
     for _, fault in outcomes(grid, result, reduced):
@@ -185,6 +213,43 @@ def test_random_programs_have_the_same_outcomes(part):
             assert seen == all_seen, (program, counts)
         clean, several = clean + (not broken), several + (len(all_seen) > 1)
     assert clean >= 10 and several >= 5
+
+
+STUCK = {"Livelock", "MissingArrivals", "MissingBytes"}
+
+
+def outcomes_of_polls(program, counts):
+    """(Exploration, what comes of it, whether threads get stuck and meet faults) where looks in vain are waits
+    in the reduced search and in the full one, and where they are steps; None if these are too many."""
+    everything = []
+    for reduced, waits in ((False, False), (False, True), (True, True)):
+        seen, result = found(program, counts, reduced, 250, waits=waits)
+        if not result.complete:
+            return None
+        faults_met = {x for x in seen if isinstance(x, str)}
+        everything.append((result, seen - faults_met, (bool(faults_met & STUCK), bool(faults_met - STUCK))))
+    return everything
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2))])
+def test_waits_have_the_outcomes_of_polls(part):
+    rng, saved, stuck, several = random.Random(7000 + part), 0, 0, 0
+    kinds = "set set spin either patient poll lock get arrive wait add cas".split()
+    for _ in range(60):
+        program = []
+        for _ in range(2):
+            steps = [(rng.choice(kinds), rng.randrange(2)) for _ in range(rng.choice([1, 2, 3]))]
+            more = {"poll": (0,), "wait": (0,), "spin": (1,), "cas": (0, rng.randrange(2))}
+            program.append([(w, n, *(more.get(w) or [rng.randrange(3)] * (w == "set"))) for w, n in steps])
+        everything = outcomes_of_polls(program, (1, 1))
+        if not everything:
+            continue
+        (steps, *polls), (waits, *full), (fewest, *reduced) = everything
+        assert fewest.schedules <= waits.schedules <= steps.schedules, program
+        assert polls == full == reduced, program
+        saved += fewest.schedules < waits.schedules < steps.schedules
+        stuck, several = stuck + full[1][0], several + (len(full[0]) > 1)
+    assert saved >= 3 and stuck >= 5 and several >= 5, (saved, stuck, several)
 
 
 def test_warps_in_step_have_the_same_outcomes():

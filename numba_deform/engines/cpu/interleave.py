@@ -21,9 +21,10 @@ between.
 from ...compiler.rewrite import REBUILT
 from .block import LIVELOCK_STATES, Block
 from .instructions import ADDS
-from .loops import may_come_back
+from .loops import Loops
 from .mbarrier import phase_of
 from .memory import Rerun
+from .records import UNWRITTEN
 from .steps import EXIT, EXITS, Operation, Schedule, Step, Touch
 from .thread import FLAG, Thread
 from .values import WORD, unpack
@@ -39,10 +40,11 @@ def _visible(name, describe):
     def method(self, *args, **options):
         if self.inside:  # a part of a visible operation
             return plain(self, *args, **options)
-        self.give_way(describe(self, *args, **options))
-        if self.fails:
-            self.fails = False
-            return 0
+        operation = describe(self, *args, **options)
+        self.give_way(operation)
+        if self.only_sees:
+            self.only_sees = False
+            return operation.sees()
         self.inside = True
         try:
             return plain(self, *args, **options)
@@ -88,19 +90,27 @@ def _copy(thread, *args):
     return Operation(lambda: [Touch(("mbarrier", int(args[-1]) & WORD), "read")])
 
 
-def _words(thread, kind, space, address, size, waiting=None, *changes):
+def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=lambda: False):
     words = range(address // 4, address // 4 + max(1, size // 4))
 
     def touches():
         result = [Touch(("word", word), kind, space.word(4 * word)) for word in words]
         return result if space is thread.block.shared else [*result, Touch(("grid",), "read")]
 
-    return Operation(touches, waiting is not None, waiting, *changes)
+    operation = Operation(touches, waiting is not None, waiting)
+    if waiting:
+        at = slice(address - space.base, address - space.base + size)
+        operation.of_word(sees, changes, lambda: UNWRITTEN in space.written[at])
+    return operation
+
+
+def _sees(space, address):
+    return lambda: unpack(space.bytes, address - space.base, 4, 1)
 
 
 def _load(thread, space, address, *_, **__):
     space, address = thread._locate(space, address, 4, FLAG)
-    return _words(thread, "read", space, address, 4, ("flag", space, address))
+    return _words(thread, "read", space, address, 4, ("flag", space, address), _sees(space, address))
 
 
 def _store(thread, space, address, *_, **__):
@@ -110,27 +120,28 @@ def _store(thread, space, address, *_, **__):
 def _atomic_word(thread, space, address, change, *_, **__):
     space, address = thread._locate(space, address, 4, FLAG)
 
-    def changes():
-        old = unpack(space.bytes, address - space.base, 4, 1)
-        return change(old) not in (None, old)
-
-    return _words(thread, "write", space, address, 4, ("atomic", space, address), changes)
+    sees = _sees(space, address)
+    waiting = ("atomic", space, address)
+    return _words(thread, "write", *waiting[1:], 4, waiting, sees, lambda: change(sees()) not in (None, sees()))
 
 
 def _atomic_add(thread, address, kind, values):
     size = 4 * len(values)
     space, address = thread._locate("global", address, size, ADDS)
-    return _words(thread, "write", space, address, size, ("atomic", space, address), lambda: True)
+    return _words(thread, "write", space, address, size, ("atomic", space, address), None, lambda: True)
 
 
 def _atomic(thread, view, index, change, *_, **__):
     place, address = view._locate(thread, index)
 
+    def sees():
+        return view.data[place].item() if view.integer else view.data[place]
+
     def changes():
         return place is None or change(view.data[place]) not in (None, view.data[place])
 
-    waiting = ("atomic", view.space, address)
-    return _words(thread, "write", view.space, address or 0, view.itemsize, waiting, changes)
+    at, waiting = address or view.space.base, ("atomic", view.space, address)
+    return _words(thread, "write", view.space, at, view.itemsize, waiting, sees, changes)
 
 
 def named_operation(thread, number, *_, **__):
@@ -143,9 +154,10 @@ class SteppedThread(Thread):
     """A thread that gives way before each visible operation."""
 
     operation, inside = None, False
-    fails = False  # whether the next look at a barrier comes back false, even if its phase is complete
+    only_sees = False  # whether the look at which it stands comes back with what is there, and that is all
     # Whether more has happened since the last operation than reckoning with variables; of the one before that.
     busy = was_busy = False
+    wrote = False  # whether anything has changed in its last step
     # (state, progress) at one of the times of many reads; how many more it is kept, and in all
     last_look, left, stride = None, 1, 1
 
@@ -164,8 +176,8 @@ class SteppedThread(Thread):
         self.block.hub.switch()
         self.operation = None
 
-    def may_come_back(self):
-        """Whether the code around the look at which the thread stands may lead back to it."""
+    def loops(self):
+        """What ``loops.py`` says of the place of the look at which the thread stands."""
         frame, known, sites = self.gr_frame, self.block.grid.places, []
         while frame is not None:
             if REBUILT in frame.f_globals:
@@ -173,7 +185,7 @@ class SteppedThread(Thread):
             frame = frame.f_back
         place = self.waiting[0] == "atomic", *((id(code), offset) for code, offset in sites)
         if place not in known:
-            known[place] = may_come_back(sites, place[0])
+            known[place] = Loops.around(sites, place[0])
         return known[place]
 
     def poll(self, *_):
@@ -184,9 +196,10 @@ class SteppedThread(Thread):
         self.looks[state] = self.last_view = view
 
     def may_look(self, state, view, attempts):
-        """Whether a poll could come to something new. One that counts its attempts is in a new state each
-        time: it gets so many of them."""
-        return self.looks.get(state) != view and (view != self.last_view or self.same < attempts)
+        """Whether a poll could come to something new. One that counts its attempts, be it in a variable, in
+        memory or by a loop that does not show it, gets so many of them."""
+        new = self.looks.get(state) != view or self.wrote or self.loops().hidden
+        return new and (view != self.last_view or self.same < attempts)
 
     def many_reads(self, *waiting):
         """Give way only if this is a poll, which comes back to where it was: whoever works through much data
@@ -345,7 +358,7 @@ class SteppedBlock(Block):
         operation, progress = thread.operation, self.progress
         touches = operation.touches()
         waited = operation.suspends and self._passes(thread)
-        thread.fails = operation.suspends and not waited
+        thread.only_sees = operation.suspends and not waited
         self.step.did(touches, operation if operation.poll and self._may_be_in_vain(thread) else None)
         if operation.poll and not waited:
             self.polled[thread.warp].update((touch.thing, None) for touch in touches)
@@ -353,7 +366,8 @@ class SteppedBlock(Block):
         else:
             self.acts[thread.warp] += 1
         self._resume(thread)
-        if self.progress != progress:
+        thread.wrote = self.progress != progress
+        if thread.wrote:
             for thing, kind, _ in touches:
                 if kind == "write":
                     self.changes[thing] = self.changes.get(thing, 0) + 1
@@ -364,7 +378,7 @@ class SteppedBlock(Block):
         look = thread.operation
         if look.waits is None:
             alone = sum(touch.thing != ("grid",) for touch in look.touches()) == 1
-            look.waits = alone and thread.may_come_back()
+            look.waits = alone and thread.loops().back
         return look.waits
 
     def _state(self, thread):
@@ -381,7 +395,9 @@ class SteppedBlock(Block):
             return False
         if look.parity is not None:
             return not self._passes(thread)
-        return not look.changes() and self.grid.looks.get((self._state(thread), _seen(look)))
+        if look.changes() or look.is_fault():
+            return False
+        return self.grid.looks.get((self._state(thread), _seen(look)))
 
     def was_in_vain(self, look, held):
         """Whether a look that has been made would have been in vain when what it looks at held that."""
@@ -393,9 +409,9 @@ class SteppedBlock(Block):
         return waits and self.grid.looks.get((look.state, None), False)
 
     def _try_looks(self):
-        """Note in ``grid.looks`` whether looks are in vain of which that is not known. Where finding out has
-        done anything, the schedule starts over. Of a barrier that has come so far it is noted as well, for
-        those who come earlier in another order."""
+        """Note in ``grid.looks`` whether looks are in vain of which that is not known. If one is not, the
+        schedule starts over. Of a barrier that has come so far it is noted as well, for those who come earlier
+        in another order."""
         looking, self.looking, done = self.looking, [], False
         for thread, look in looking:
             if thread.operation is not look or not self._may_be_in_vain(thread):
@@ -403,24 +419,24 @@ class SteppedBlock(Block):
             of_word, key = look.parity is None, (self._state(thread), _seen(look))
             if of_word:
                 self.looking.append((thread, look))  # the word may change
-            if key not in self.grid.looks and not (of_word and look.changes()):
+            if key not in self.grid.looks and not (of_word and (look.changes() or look.is_fault())):
                 self.grid.looks[key] = False  # such as when it meets a fault
                 try:
                     self.grid.looks[key] = self._leads_back(thread, look)
                 except Exception:  # to be met again, in its turn
                     pass
-                # To have looked at a barrier in vain has changed nothing; a load may have acquired something.
-                done |= of_word or not self.grid.looks[key]
+                done |= not self.grid.looks[key]
                 look = thread.operation
             if not of_word and not done:
-                look.waits = self.grid.looks[key]
+                look.state, look.waits = key[0], self.grid.looks[key]
         if done:
             raise Rerun
 
     def _leads_back(self, thread, look):
-        """Have a thread look; whether all then is as it was before. A look at a barrier fails."""
+        """Have a thread see what is there, at a barrier that it has not come so far; whether all then is as it
+        was before."""
         touches, progress = look.touches(), self.progress
-        thread.fails = look.parity is not None
+        thread.only_sees = True
         self._resume(thread)
         now = thread.operation
         return (

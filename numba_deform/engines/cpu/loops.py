@@ -4,28 +4,38 @@ import ast
 import dis
 import functools
 import linecache
+from typing import NamedTuple
 
 from .sites import line_of
 
 COUNTED = ("range", "static_range")  # what gives another number each time
 
 
-def may_come_back(sites, atomic=False):
-    """Whether a thread can come back to where it stands with nothing changed. ``sites``: (code, offset) in each
-    of its functions, the innermost first; ``atomic``: what it does there is an atomic.
+class Loops(NamedTuple):
+    """What is known of the loops around a place.
 
-    It takes a ``while`` around that place which counts nothing. A ``for`` loop keeps a count of its own, which
-    only its variable tells: it must be over a range, and nothing else may set the variable. Nor may an atomic
-    set one: what computes with the old value tries again with another. Where there is no source, anything can
-    be.
+    hidden  a thread may be in another round of one although all its variables are the same. A ``for`` keeps a
+            count of its own, which only its variable tells: if it goes through a range, and nothing else sets
+            the variable
+    back    it can come back with nothing changed: all that counts shows, and there is a ``while`` around the
+            place which does not count
     """
-    found = [loops_at(site) for site in sites]
-    if None in found:
-        return True
-    loops = [loop for each in found for loop in each]
-    if not loops or not isinstance(loops[0], ast.While) or not all(map(_shows, loops)):
-        return False
-    return not _counts(loops[0]) and not (atomic and any(_is_kept(*site) for site in sites))
+
+    hidden: bool
+    back: bool
+
+    @classmethod
+    def around(cls, sites, atomic=False):
+        """Those around ``sites``: (code, offset) in each function that a thread is in, the innermost first;
+        ``atomic``: what it does there is an atomic. Where a variable takes the old value, that is not seen as a
+        poll: what computes with it tries again with another. Without source, anything can be."""
+        found = [loops_at(site) for site in sites]
+        if None in found:
+            return cls(False, True)
+        loops = [loop for each in found for loop in each]
+        hidden = not all(map(_shows, loops))
+        back = bool(loops) and isinstance(loops[0], ast.While) and not hidden and not _counts(loops[0])
+        return cls(hidden, back and not (atomic and any(_is_kept(*site) for site in sites)))
 
 
 def step_of(code, offset):
