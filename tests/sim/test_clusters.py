@@ -822,6 +822,39 @@ def sent_when_free(fence):
     return kernel
 
 
+def test_who_sent_may_end_behind_a_wait_of_scope_cta():
+    """The arrival that it waits for says that the copy out of its memory is complete."""
+
+    def make(wait):
+        def kernel(out):
+            tile = shared_address(cuda.shared.array(4, uint32, alignment=16))
+            bar = shared_address(cuda.shared.array(1, uint64))
+            mbarrier_init(bar, 1)
+            fence_mbarrier_init()
+            for k in range(4):
+                st_shared_b32(tile + uint32(4 * k), uint32(7 + k))
+            fence_proxy_async()
+            cluster_sync()
+            if cluster_ctarank() == 0:
+                there = mapa_shared_cluster(tile, uint32(1))
+                cp_async_bulk_shared_cluster(there, tile, uint32(16), mapa_shared_cluster(bar, uint32(1)))
+                if wait:
+                    mbarrier_wait(bar, 0)
+            else:
+                mbarrier_arrive_expect_tx(bar, uint32(16))
+                mbarrier_wait(bar, 0)
+                if wait:
+                    mbarrier_arrive_cluster(mapa_shared_cluster(bar, uint32(0)))
+                out[0] = ld_shared_b32(tile + uint32(8))
+
+        return kernel
+
+    out = words(1)
+    clean(make(True), out, grid=2, block=1, cluster=2)
+    assert out[0] == 9
+    always(faults.CopyOutlivesBlock, make(False), out, grid=2, block=1, cluster=2)
+
+
 def test_a_copy_behind_a_wait_of_scope_cta():
     out = words(1)
     clean(sent_when_free(True), out, grid=2, block=1, cluster=2)

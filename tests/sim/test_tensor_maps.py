@@ -39,8 +39,9 @@ def template(**options):
     return TensorMapArray([TensorMap.of(data, (8, 4), **options)]), data, np.zeros(96, np.uint32)
 
 
-def using(change):
-    """A kernel that copies the template, has lane 0 ``change`` it, publishes it and loads a box by it."""
+def using(change, lane=0):
+    """A kernel that copies the template, has lane 0 ``change`` it, publishes it and has ``lane`` load a box by
+    it."""
     change = cuda.jit(device=True)(change)
 
     def kernel(maps, data, room, out):
@@ -58,7 +59,7 @@ def using(change):
         cuda.syncwarp()
         own = uint64((global_address(room) + uint64(127)) & ~uint64(127))
         tensormap_cp_fenceproxy(own, shared_address(map))
-        if i == 0:
+        if i == lane:
             fence_proxy_tensormap_acquire_gpu(own)
             mbarrier_arrive_expect_tx(bar, 4 * TILE)
             cp_async_bulk_tensor_2d(shared_address(tile), own, 4, 3, bar)
@@ -75,11 +76,12 @@ def second_half(map, data):
 
 def test_a_changed_map():
     maps, data, room = template()
-    out = np.zeros(TILE, np.uint32)
-    clean(using(second_half), maps, data, room, out)
     expected = np.zeros((4, 8), np.uint32)
     expected[:1] = data[7:, 4:12]
-    np.testing.assert_array_equal(out.reshape(4, 8), expected)
+    for lane in (0, 9):
+        out = np.zeros(TILE, np.uint32)
+        clean(using(second_half, lane), maps, data, room, out)
+        np.testing.assert_array_equal(out.reshape(4, 8), expected)
 
 
 @pytest.mark.parametrize("change, kind, words", [
