@@ -68,9 +68,8 @@ def test_every_seed_has_an_order_of_its_own():
     assert len(orders) == 6
 
 
-@pytest.mark.parametrize("block", (4, 64))
 @pytest.mark.parametrize("landing", ("late", "random", "earliest"))
-def test_copies_land_when_they_are_due(landing, block):
+def test_copies_land_when_they_are_due(landing):
     """In the midst of switches that machine code makes by itself."""
 
     def copied(data, out, seen):
@@ -95,12 +94,43 @@ def test_copies_land_when_they_are_due(landing, block):
 
     data = np.arange(128, dtype=np.uint32)
     results = set()
-    for seed in range(1, 7):
+    for seed in SEEDS:
         args = data, np.zeros(64, np.int64), np.full((64, 4), -1, np.int32)
-        (_, _, arrays), ended = alike(copied, *args, block=block, seed=seed, landing=landing)
+        (_, _, arrays), ended = alike(copied, *args, block=64, seed=seed, landing=landing)
         assert ended
         results.add(arrays[2])
     assert len(results) == 1 if landing == "earliest" else len(results) > 1
+
+
+def test_copies_land_at_the_same_switch():
+    """Who waits for them goes on between the same steps of others."""
+
+    def between(data, turn, order):
+        tile, bars = cuda.shared.array(32, uint32, alignment=16), cuda.shared.array(1, uint64)
+        at, bar, t = shared_address(tile), shared_address(bars), cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(bar, 1)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if t >= 32:
+            for _ in range(100):
+                order[cuda.atomic.add(turn, 0, 1)] = t
+                cuda.syncwarp(3)
+        elif t == 0:
+            for i in range(4):
+                mbarrier_arrive_expect_tx(bar, 128)
+                cp_async_bulk_load(at, global_address(data), 128, bar)
+                while mbarrier_try_wait_parity(bar, uint32(i & 1)) == 0:
+                    pass
+                order[cuda.atomic.add(turn, 0, 1)] = t
+
+    orders = set()
+    for seed in range(6):
+        args = np.arange(32, dtype=np.uint32), np.zeros(1, np.int32), np.full(204, -1, np.int32)
+        (_, _, arrays), ended = alike(between, *args, block=34, seed=seed, landing="random")
+        assert ended
+        orders.add(arrays[2])
+    assert len(orders) > 3
 
 
 def test_a_thread_that_leaves_from_within():
@@ -385,21 +415,27 @@ def test_what_comes_after_an_arrival_is_not_handed_on(late):
 
 @pytest.mark.parametrize("waits", (1, 0))
 def test_an_arrival_in_a_phase_that_nobody_has_seen_begin(waits):
+    """The other one sees it, and arrives later: nothing else is wrong."""
+
     def twice(out, waits):
         bars, t = cuda.shared.array(1, uint64), cuda.threadIdx.x
         bar = shared_address(bars)
         if t == 0:
-            mbarrier_init(bar, 32)
+            mbarrier_init(bar, 2)
         cuda.syncwarp()
-        for phase in range(2):
-            mbarrier_arrive(bar)
-            while (waits or phase == 1) and mbarrier_try_wait_parity(bar, uint32(phase)) == 0:
-                pass
+        mbarrier_arrive(bar)
+        cuda.nanosleep(1)
+        while (t > 0 or waits) and mbarrier_try_wait_parity(bar, 0) == 0:
+            pass
+        if t > 0:
+            cuda.nanosleep(1)
+        mbarrier_arrive(bar)
         out[t] = 1
 
     for seed in SEEDS:
-        told, ended = alike(twice, np.zeros(32, np.int64), waits, seed=seed)
-        assert ended if waits else issubclass(told[0], faults.SimFault)
+        told, ended = alike(twice, np.zeros(2, np.int64), waits, block=2, seed=seed)
+        assert ended if waits else issubclass(told[0], faults.SimFault), told
+    assert waits or alike(twice, np.zeros(2, np.int64), waits, block=2)[0][0] is faults.UnobservedPhase
 
 
 @pytest.mark.parametrize("ordered", (True, False))
