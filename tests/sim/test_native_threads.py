@@ -94,12 +94,43 @@ def test_copies_land_when_they_are_due(landing):
 
     data = np.arange(128, dtype=np.uint32)
     results = set()
-    for seed in (1, 2, 3):
+    for seed in SEEDS:
         args = data, np.zeros(64, np.int64), np.full((64, 4), -1, np.int32)
         (_, _, arrays), ended = alike(copied, *args, block=64, seed=seed, landing=landing)
         assert ended
         results.add(arrays[2])
     assert len(results) == 1 if landing == "earliest" else len(results) > 1
+
+
+def test_copies_land_at_the_same_switch():
+    """Who waits for them goes on between the same steps of others."""
+
+    def between(data, turn, order):
+        tile, bars = cuda.shared.array(32, uint32, alignment=16), cuda.shared.array(1, uint64)
+        at, bar, t = shared_address(tile), shared_address(bars), cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(bar, 1)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if t >= 32:
+            for _ in range(100):
+                order[cuda.atomic.add(turn, 0, 1)] = t
+                cuda.syncwarp(3)
+        elif t == 0:
+            for i in range(4):
+                mbarrier_arrive_expect_tx(bar, 128)
+                cp_async_bulk_load(at, global_address(data), 128, bar)
+                while mbarrier_try_wait_parity(bar, uint32(i & 1)) == 0:
+                    pass
+                order[cuda.atomic.add(turn, 0, 1)] = t
+
+    orders = set()
+    for seed in range(6):
+        args = np.arange(32, dtype=np.uint32), np.zeros(1, np.int32), np.full(204, -1, np.int32)
+        (_, _, arrays), ended = alike(between, *args, block=34, seed=seed, landing="random")
+        assert ended
+        orders.add(arrays[2])
+    assert len(orders) > 3
 
 
 def test_a_thread_that_leaves_from_within():
@@ -257,7 +288,11 @@ def test_lanes_that_exit_while_others_wait(seed):
             return
         out[t] = uint32(cuda.ballot_sync(FULL, t % 2))
         cuda.syncwarp()
-        out[t] += cuda.syncthreads_count(t % 3)
+        if t < 64:
+            out[t] += cuda.syncthreads_count(t % 3)
+        else:
+            for _ in range(3):
+                cuda.syncwarp()
 
     assert alike(exits, np.zeros(96, np.int64), 90, block=96, seed=seed)[1]
 
@@ -294,21 +329,6 @@ def test_syncthreads_at_two_places_and_by_some():
     assert issubclass(alike(places, np.zeros(64, np.int64), 1, block=64)[0][0], faults.SimFault)
     assert not alike(places, np.zeros(64, np.int64), 2, block=64)[1]
     assert alike(places, np.zeros(64, np.int64), 3, block=64)[1]
-
-
-def test_a_lane_that_exits_after_its_warp_has_come():
-    def leaves(out, late):
-        t = cuda.threadIdx.x
-        if t == 40 and late:
-            cuda.syncwarp()
-            return
-        cuda.syncwarp()
-        cuda.syncthreads()
-        out[t] = 1
-
-    assert alike(leaves, np.zeros(64, np.int64), 0, block=64)[1]
-    for seed in range(4):
-        alike(leaves, np.zeros(64, np.int64), 1, block=64, seed=seed)
 
 
 @pytest.mark.parametrize("ordered", (True, False))
@@ -369,6 +389,55 @@ def test_a_ring_of_one_slot(what):
         assert ended if what == 0 else issubclass(told[0], kinds[what]), told
 
 
+@pytest.mark.parametrize("late", (0, 1))
+def test_what_comes_after_an_arrival_is_not_handed_on(late):
+    def hands_on(out, late):
+        tile, bars = cuda.shared.array(1, int32), cuda.shared.array(1, uint64)
+        bar, t = shared_address(bars), cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(bar, 2)
+        cuda.syncthreads()
+        if t == 0 and not late:
+            tile[0] = 1
+        if t < 2:
+            mbarrier_arrive(bar)
+        if t == 0 and late:
+            tile[0] = 1
+        if t == 1:
+            while mbarrier_try_wait_parity(bar, 0) == 0:
+                pass
+            out[t] = tile[0]
+
+    for seed in SEEDS:
+        told, ended = alike(hands_on, np.zeros(2, np.int64), late, seed=seed)
+        assert ended if not late else told[0] in (faults.DataRace, faults.UninitialisedRead)
+
+
+@pytest.mark.parametrize("waits", (1, 0))
+def test_an_arrival_in_a_phase_that_nobody_has_seen_begin(waits):
+    """The other one sees it, and arrives later: nothing else is wrong."""
+
+    def twice(out, waits):
+        bars, t = cuda.shared.array(1, uint64), cuda.threadIdx.x
+        bar = shared_address(bars)
+        if t == 0:
+            mbarrier_init(bar, 2)
+        cuda.syncwarp()
+        mbarrier_arrive(bar)
+        cuda.nanosleep(1)
+        while (t > 0 or waits) and mbarrier_try_wait_parity(bar, 0) == 0:
+            pass
+        if t > 0:
+            cuda.nanosleep(1)
+        mbarrier_arrive(bar)
+        out[t] = 1
+
+    for seed in SEEDS:
+        told, ended = alike(twice, np.zeros(2, np.int64), waits, block=2, seed=seed)
+        assert ended if waits else issubclass(told[0], faults.SimFault), told
+    assert waits or alike(twice, np.zeros(2, np.int64), waits, block=2)[0][0] is faults.UnobservedPhase
+
+
 @pytest.mark.parametrize("ordered", (True, False))
 def test_an_inval_after_waits(ordered):
     def ends(out, ordered):
@@ -384,6 +453,7 @@ def test_an_inval_after_waits(ordered):
             if ordered:
                 cuda.syncwarp()
             if t == 0:
+                cuda.nanosleep(1)  # the others have waited by now
                 mbarrier_inval(bar)
             cuda.syncwarp()
         out[t] = 1

@@ -204,7 +204,8 @@ def with_block(thread, block, kind):
 
 
 def without(thread, block):
-    """A thread has ended: for whom it was the last one to come goes on. As ``Block._exited``."""
+    """A thread has ended: those who waited for nobody else go on. As ``Block._exited``, less its fault, which
+    takes somebody who has come and goes on."""
     tid = get(thread, at.TID)
     warp = get(block, at.WARPS) + 8 * at.WARP_WORDS * (tid >> 5)
     meeting, result = warp + 8 * at.MEETINGS, at.DONE
@@ -216,14 +217,7 @@ def without(thread, block):
             result = finish_lanes(block, meeting, thread - STRIDE * (tid & 31), count)
         meeting += 8 * at.MEETING_WORDS
     meeting = get(block, at.SYNC)
-    count, order = get(meeting, at.COME_COUNT), get(meeting, at.ORDER)
-    for i in range(count):
-        other = get(order, i)
-        if other >> 5 == tid >> 5:
-            own = get(thread_of(block, other), at.SEEN) + 4 * other
-            if get32(get(thread, at.SEEN), other) >= get32(own, 0):
-                return at.LEAVE  # it was there when the other came, and knows of it
-            break
+    count = get(meeting, at.COME_COUNT)
     if not count or count != get(block, at.LIVE):
         return result
     return finish_block(block, meeting, count) if result == at.DONE else at.LEAVE
