@@ -11,7 +11,8 @@ the 16-byte chunk number c of row r lies at c ^ (r % 8), so the eight rows take 
 addresses do the same (``place_of``), as do those of ``stmatrix``.
 
 Consumers load the fragments of the next 16 of k while they multiply the last, also from one stage into the
-next. A stage goes back as soon as its last fragments are in registers.
+next. A stage goes back as soon as its last fragments are in registers. ``warpgroup_product.py`` has the same
+pipeline with wgmma, which needs no fragments.
 """
 
 from collections import namedtuple

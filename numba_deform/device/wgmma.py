@@ -1,43 +1,43 @@
 """Tensor cores by warpgroups: products of matrices in shared memory, asynchronous (PTX ISA 9.7.15).
 
 A *warpgroup* is four warps, the first of which has a number that is a multiple of 4. All its 128 threads
-execute each of these instructions together. A product D = A B + D has 64 rows, 16 of k and N columns; D
-stays in registers: ``sums`` is a whole local array of N / 2 float32 (``cuda.local.array``), indexed by
-constants, so that the compiler keeps it in registers. With ``w = warp % 4``, ``g = lane // 4`` and ``t =
+execute each of these instructions together. A product adds A (64 x 16) times B (16 x N) to D (64 x N). D
+stays in registers: ``sums`` is a whole local array of N / 2 float32 (``cuda.local.array``), which the kernel
+indexes by constants, so that the compiler keeps it there. With ``w = warp % 4``, ``g = lane // 4`` and ``t =
 lane % 4``, a thread holds
 
     D, 64xN, f32       sums[4j + 2h + e]: row 16w + g + 8h, column 8j + 2t + e     (h, e = 0, 1)
-    A, 64x16, 16 bits  rows 16w to 16w + 15, as the A of mma_m16n8k16 (``matrix.py``)
+    A, 64x16, 16 bits  rows 16w to 16w + 15, as the A of mma_m16n8k16 (``matrix.py``), if not in memory
 
 The order of a pipeline's step, by all threads of the warpgroup:
 
     wait for what the products read       TMA's bytes by their mbarrier; ordinary writes by fence_proxy_async
                                           in their threads, and a barrier
-    wgmma_fence()                         once before the first product, and again after other instructions
-                                          have read or written sums (or written A, where it is in registers)
+    wgmma_fence()                         before the first product, and again where other instructions have
+                                          read or written sums since (or written A, where it is in registers)
     wgmma_m64n128k16_f16(sums, a, b, ..)  any number of them; those with the same sums follow each other
-    wgmma_commit_group()                  the products so far form one group
+    wgmma_commit_group()                  the products since the last one form one group
     wgmma_wait_group_n128(sums, pending)  until at most so many groups are open
 
-Until a product's group has been waited for, its sums belong to it: reading or writing them is undefined. So
-does the memory that it reads: writing there is a race. What it does not need is a fence between the
-products and a TMA load into the same memory after that wait.
+Until its group has been waited for, a product owns its sums: reading or writing them is undefined. Writing to
+the memory that it reads is a race until then; afterwards a TMA load into it needs no fence.
 
-Where *descriptors* say that a matrix lies in shared memory. A is 64 x 16 and B is N x 16, its *columns*
-being the rows here. Memory holds *lines* of 16 bytes, eight elements. In a K-major matrix these are
-neighbours along k, in an MN-major one (``trans_a``, ``trans_b`` = 1) along the 64 or N rows. With a
-swizzle, S = 128, 64 or 32 bytes are a row of lines, and address bits are permuted as TMA does with the same
-swizzle (SEMANTICS of tensor maps: 128B: bits 4 to 6 ^= 7 to 9; 64B: 4, 5 ^= 7, 8; 32B: 4 ^= 7). Row r and
-column k of the matrix lie, before that, at ``address`` plus
+A *descriptor* says how A, or B, lies in shared memory: 64 or N *rows* of 16 elements along k. Memory holds
+lines of 16 bytes, eight elements, which are neighbours along k in a *K-major* matrix, and along the rows in
+an *MN-major* one (``trans_a``, ``trans_b`` = 1). Under a swizzle of S = 128, 64 or 32 bytes, S / 16 lines
+stand side by side, and bits of their addresses are changed as TMA changes them with the same swizzle: 128B:
+bits 4 to 6 ^= bits 7 to 9; 64B: 4 and 5 ^= 7 and 8; 32B: 4 ^= 7. Before that, element k of row r lies at
+``address`` plus
 
     K-major, swizzled    r // 8 * stride + r % 8 * S + 2k                    leading is not used
     K-major, none        r // 8 * stride + k // 8 * leading + r % 8 * 16 + k % 8 * 2
     MN-major, swizzled   k // 8 * stride + r // (S / 2) * leading + k % 8 * S + r % (S / 2) * 2
     MN-major, none       r // 8 * stride + k // 8 * leading + k % 8 * 16 + r % 8 * 2
 
-A box of 64 fp16 along k, brought in by TMA with 128B swizzle, is K-major with stride 1024: its next 16 of k
-are 32 bytes on, which is ``descriptor + 2``. A box of 64 along the rows is MN-major: stride 1024, too, the
-next 64 rows a whole box on (``leading``), and the next 16 of k at 2048 bytes. """
+A box of 64 fp16 along k that TMA brought in with 128B swizzle is K-major with stride 1024; the next 16 of k
+are 32 bytes on, ``descriptor + 2``. A box of 64 along the rows is MN-major: stride 1024 as well, ``leading``
+is the size of a box, where the next 64 rows begin, and the next 16 of k are 2048 bytes on.
+"""
 
 from .ptx import cpu, f32_registers, intrinsic, u32, u64, void
 

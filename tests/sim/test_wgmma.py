@@ -290,6 +290,23 @@ def test_another_thread_writes_after_the_wait_of_one():
     clean(kernel, matrix(), np.zeros(THREADS, np.float32), block=160)
 
 
+def test_half_of_the_warpgroup_calls_another_product():
+    def kernel(a):
+        tile = cuda.shared.array(SIZE, uint16, alignment=128)
+        sums = cuda.local.array(SUMS, float32)
+        x = ready(tile, a)
+        wgmma_fence()
+        if cuda.threadIdx.x < 64:
+            wgmma_m64n64k16_f16(sums, x, x, uint32(0), uint32(0), uint32(0))
+        else:
+            wgmma_m64n64k16_f16(sums, x, x, uint32(0), uint32(0), uint32(0))
+        wgmma_commit_group()
+        wgmma_wait_group_n64(sums, uint32(0))
+
+    always(faults.WarpDivergence, kernel, matrix(), words=("while warp", "execute the same wgmma together"),
+           block=THREADS)  # fmt: skip
+
+
 def test_the_block_is_too_small_for_its_warpgroup():
     def kernel(a):
         tile = cuda.shared.array(SIZE, uint16, alignment=128)

@@ -306,6 +306,7 @@ class CopyEngine:
         groups.number += 1
 
     def wait_group(self, thread, kind, pending, read_only=False):
+        """Returns the (number, copies) of the groups that it waits for."""
         groups, pending = self._groups(thread, kind), min(pending & WORD, 7 if kind == "cp.async" else 3)
         done = groups.committed[: max(0, len(groups.committed) - pending)]
         for number, copies in done:
@@ -322,6 +323,7 @@ class CopyEngine:
             groups.committed = groups.committed[len(done) :]
         if done and kind == "cp.async":
             thread.time += COST.cp_async_latency
+        return done
 
     def _check_aligned(self, thread, address, size, what, space=None):
         if address % size:

@@ -239,9 +239,8 @@ def wait_products(thread, pending, sums=None, columns=0):
     converged(thread, "wgmma.wait_group", int(pending), list)
     if sums is not None:
         _check_size(thread, sums, columns, "wgmma.wait_group")
-    groups = _groups(thread)
-    over = groups.committed[: max(0, len(groups.committed) - min(int(pending) & WORD, 3))]
-    thread.block.engine.wait_group(thread, KIND, pending)
+    _groups(thread)
+    over = thread.block.engine.wait_group(thread, KIND, pending)
     thread.time = max([thread.time, *(product.done for _, products in over for product in products)])
 
 
