@@ -89,8 +89,8 @@ def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, 
 
     Rows that ``path`` has already are kept and not measured again, but for variants whose file has changed;
     ``retry`` repeats those that failed. ``limit`` is in seconds, for one point. ``measure`` is the path of a
-    function as ``bench.measure``. With ``gpu`` None the CPU engine gives virtual cycles. ``progress(done, total,
-    label)`` is called before every point and at the end. Raises ValueError for a file of another GPU."""
+    function as ``bench.measure``. With ``gpu`` None the CPU engine gives virtual cycles. ``progress(done,
+    total, label)`` is called before every point and at the end. Raises ValueError for a file of another GPU."""
     document = _open(path, gpu, repeats, seed)
     rows = {row["key"]: row for row in document["rows"]}
     left = [p for p in points if p.key not in rows or (retry and "error_text" in rows[p.key])

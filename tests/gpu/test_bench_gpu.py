@@ -62,7 +62,8 @@ from numba_deform.kernels import direct
 from numba_deform.kernels.direct import Direct
 from numba_deform.kernels.registry import Functions, Variant, register
 
-register(Variant("of-a-file", "", "direct once more", Direct, Functions(direct.build, direct.blocks), (8, 0), "l1"))
+functions = Functions(direct.build, direct.blocks)
+register(Variant("of-a-file", "", "direct once more", Direct, functions, (8, 0), "l1"))
 """
 
 
