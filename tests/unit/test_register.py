@@ -236,6 +236,19 @@ def test_what_is_loaded_is_what_is_meant(file, tmp_path, capsys):
         assert says in capsys.readouterr().out
 
 
+def test_several_files(file, capsys):
+    other = file.with_name("other.py")
+    other.write_text(FILE.replace("of-a-file", "of-another"))
+    try:
+        assert cli.main(["bench", f"load={file},{other}", "engine=cpu", "workload=tiny"]) == 0
+        out = capsys.readouterr().out
+        assert all(f" {name} " in out for name in ("direct", "of-a-file", "of-another"))
+        assert cli.main(["run", f"load={file},{other}"]) == 2
+        assert "variant=of-a-file,of-another: must be one of" in capsys.readouterr().err
+    finally:
+        variants._registered.pop("of-another", None), VARIANTS.pop("of-another", None)
+
+
 def test_children_load_the_file_too(file, tmp_path, capsys):
     more = [f"load={file}", "engine=cpu", "workload=tiny"]
     assert cli.main(["bench", "variants=of-a-file,direct", *more]) == 0
