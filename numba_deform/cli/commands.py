@@ -35,12 +35,11 @@ class Command:
         pairs = split_pairs(words, self.keys, self.first)
         files = pairs.pop("load").split(",") if keys.LOAD in self.keys and "load" in pairs else ()
         options = pairs if self.raw else parse_pairs(pairs, self.keys, self.name)
-        for file in files:
-            names = import_module("..kernels.registry", __package__).load(file)
-            if keys.VARIANT in self.keys or self.name == "sweep":  # what is loaded is what is meant
-                options.setdefault("variant", ",".join(names))
-            elif self.name == "bench":
-                options.setdefault("variants", ",".join(["direct", *names]))
+        names = [n for file in files for n in import_module("..kernels.registry", __package__).load(file)]
+        if names and self.name == "bench":  # what is loaded is what is meant
+            options.setdefault("variants", ",".join(["direct", *names]))
+        elif names and self.name != "variants":
+            options.setdefault("variant", ",".join(names))
         module, _, function = self.call.partition(":")
         return getattr(import_module(f".{module}", __package__), function)(options)
 

@@ -165,7 +165,7 @@ def _value_after(name, key, left):
 
 
 def _meant(word, keys, left, pairs):
-    """How ``word``, after ``pairs`` and before the words ``left``, was perhaps meant: the end of its refusal."""
+    """How ``word``, after ``pairs`` and before the words ``left``, was perhaps meant: for its refusal."""
     for name, text in list(pairs.items())[-1:]:
         if text.endswith(","):
             return f"; did you mean {name}={text}{word}?"

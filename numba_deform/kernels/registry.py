@@ -8,6 +8,7 @@ the package stand in ``configurations.json``, some with a name that they had bef
 """
 
 import dataclasses
+import hashlib
 import importlib.util
 import json
 import re
@@ -189,8 +190,7 @@ def is_registered(name):
 
 def is_of_this_process(name):
     """Whether only this process knows the variant of that name: it was registered, and by no file."""
-    of_files = [entries.get(name) for entries in _loaded.values()]
-    return name in _registered and _registered[name] not in of_files
+    return name in _registered and not source_of(name)
 
 
 def load(path):
@@ -221,6 +221,14 @@ def load(path):
                           "register(Variant(...)) as it is imported, not under __main__")  # fmt: skip
     _loaded[file] = entries
     return list(entries)
+
+
+def source_of(name):
+    """A digest of the file that registered the variant of that name; "" where no file did."""
+    for file, entries in _loaded.items():
+        if name in entries and entries[name] is VARIANTS.get(name):
+            return hashlib.sha256(file.read_bytes()).hexdigest()
+    return ""
 
 
 def loaded_files():

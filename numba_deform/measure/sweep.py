@@ -11,7 +11,7 @@ from pathlib import Path
 from ..attention.call import pick_variant
 from ..compiler.cache import shared_directory
 from ..kernels.problem import ConfigError
-from ..kernels.registry import VARIANTS, is_of_this_process
+from ..kernels.registry import VARIANTS, is_of_this_process, source_of
 from ..kernels.words import closest
 from ..workloads.presets import preset
 from . import bench, record
@@ -25,12 +25,14 @@ WORKLOAD_FIELDS = ("batch", "num_query", "num_heads", "channels", "num_points", 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One configuration of the grid. ``refused`` says why it cannot run, else ""."""
+    """One configuration of the grid. ``refused`` says why it cannot run, else "". ``source`` is the digest of
+    the file that has the variant (``registry.load``), or ""."""
 
     entry: bench.Entry
     workload: object
     key: str
     refused: str = ""
+    source: str = ""
 
 
 def expand(grid):
@@ -78,20 +80,21 @@ def point_of(entry, workload):
     # Variant, resolved parameters and workload: what makes two configurations the same.
     parts = [json.dumps(part, sort_keys=True) for part in (config, dataclasses.asdict(workload))]
     key = " ".join([entry.variant, "linked" if entry.linked else "inline", *parts])
-    return Point(entry, workload, key, refused)
+    return Point(entry, workload, key, refused, source_of(entry.variant))
 
 
 def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, measure=MEASURE,
           progress=lambda done, total, label: None):  # fmt: skip
     """Measure ``points`` into the JSON file ``path``; returns the document.
 
-    Rows that ``path`` has already are kept and not measured again; ``retry`` repeats those that
-    failed. ``limit`` is in seconds, for one point. ``measure`` is the path of a function as
-    ``bench.measure``. With ``gpu`` None the CPU engine gives virtual cycles. ``progress(done, total,
-    label)`` is called before every point and at the end. Raises ValueError for a file of another GPU."""
+    Rows that ``path`` has already are kept and not measured again, but for variants whose file has changed;
+    ``retry`` repeats those that failed. ``limit`` is in seconds, for one point. ``measure`` is the path of a
+    function as ``bench.measure``. With ``gpu`` None the CPU engine gives virtual cycles. ``progress(done,
+    total, label)`` is called before every point and at the end. Raises ValueError for a file of another GPU."""
     document = _open(path, gpu, repeats, seed)
     rows = {row["key"]: row for row in document["rows"]}
-    left = [p for p in points if p.key not in rows or (retry and "error_text" in rows[p.key])]
+    left = [p for p in points if p.key not in rows or (retry and "error_text" in rows[p.key])
+            or rows[p.key].get("source", "") != p.source]  # fmt: skip
     engine = "gpu" if gpu else "cpu"
 
     def task(point):
@@ -138,6 +141,8 @@ def _row(point, result, gpu):
            "name": point.entry.variant, "parameters": dict(point.entry.parameters),
            "fetch": pick_variant(point.entry.variant).fetch, "commit": record.commit(),
            "date": record.now(), **result}  # fmt: skip
+    if point.source:
+        row["source"] = point.source
     if gpu and "median_ms" in result:
         ghz = bench.clock(gpu)["ghz"]
         row |= bench.rates(result["median_ms"], workload.samples, bench.bytes_of(workload), gpu.sms, ghz)

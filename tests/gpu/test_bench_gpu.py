@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from numba_deform import cli
 from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.cpu import simulate
 from numba_deform.engines.gpu.device import DeviceArray
 from numba_deform.engines.gpu.launch import launch
+from numba_deform.kernels import registry
 from numba_deform.measure import ceilings, report
 from numba_deform.measure import counters as profile
 from numba_deform.measure.bench import Entry, bench, bytes_of, parse_entries, task_of
@@ -53,6 +55,31 @@ def test_bench(hopper, tmp_path):
     assert 1.8 < best["l1"]["cycles_per_tile"] < 8
     assert 4 < best["tma"]["cycles_per_tile"] < 30
     assert "tiles through L1" in report.markdown(document)
+
+
+OWN = """
+from numba_deform.kernels import direct
+from numba_deform.kernels.direct import Direct
+from numba_deform.kernels.registry import Functions, Variant, register
+
+functions = Functions(direct.build, direct.blocks)
+register(Variant("of-a-file", "", "direct once more", Direct, functions, (8, 0), "l1"))
+"""
+
+
+def test_a_variant_of_a_file_is_timed(hopper, tmp_path):
+    """Checked in a child, which loads the file and runs its guarded form first; timed beside direct."""
+    file = tmp_path / "my.py"
+    file.write_text(OWN)
+    words = ["workload=detr-decoder", f"load={file}", f"out={tmp_path / 'out.json'}", "repeats=3"]
+    try:
+        assert cli.main(["bench", *words]) == 0
+        rows = report.load(tmp_path / "out.json")["rows"]
+        assert [row["variant"] for row in rows] == ["direct", "of-a-file"]
+        assert all(row["error"] < 1e-3 and row["median_ms"] > 0 for row in rows)
+    finally:
+        registry._loaded.clear(), registry._registered.pop("of-a-file", None)
+        registry.VARIANTS.pop("of-a-file", None)
 
 
 def test_bench_with_torch(hopper):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pickle
 import sys
 
 import numpy as np
@@ -15,7 +16,7 @@ from numba_deform.kernels.direct import Direct
 from numba_deform.kernels.problem import ConfigError
 from numba_deform.kernels.registry import VARIANTS, Functions, Variant, register
 from numba_deform.measure import bench as library
-from numba_deform.measure import report
+from numba_deform.measure import counters, report
 from numba_deform.measure.bench import Entry, bench, parse_entries, task_of
 from numba_deform.measure.sweep import expand, sweep
 from numba_deform.workloads.presets import preset
@@ -235,6 +236,19 @@ def test_what_is_loaded_is_what_is_meant(file, tmp_path, capsys):
         assert says in capsys.readouterr().out
 
 
+def test_several_files(file, capsys):
+    other = file.with_name("other.py")
+    other.write_text(FILE.replace("of-a-file", "of-another"))
+    try:
+        assert cli.main(["bench", f"load={file},{other}", "engine=cpu", "workload=tiny"]) == 0
+        out = capsys.readouterr().out
+        assert all(f" {name} " in out for name in ("direct", "of-a-file", "of-another"))
+        assert cli.main(["run", f"load={file},{other}"]) == 2
+        assert "variant=of-a-file,of-another: must be one of" in capsys.readouterr().err
+    finally:
+        variants._registered.pop("of-another", None), VARIANTS.pop("of-another", None)
+
+
 def test_children_load_the_file_too(file, tmp_path, capsys):
     more = [f"load={file}", "engine=cpu", "workload=tiny"]
     assert cli.main(["bench", "variants=of-a-file,direct", *more]) == 0
@@ -244,6 +258,63 @@ def test_children_load_the_file_too(file, tmp_path, capsys):
     assert cli.main(["sweep", "variant=of-a-file", "lanes=4,8", "num_query=2", f"out={out}", *more]) == 0
     assert len(set(processes(file))) == 3  # this one, and a child of each command
     assert [row["parameters"] for row in json.loads(out.read_text())["rows"]] == [{"lanes": 4}, {"lanes": 8}]
+
+
+def test_a_sweep_measures_a_changed_file_again(file, tmp_path, monkeypatch):
+    ran = []
+
+    def answer(self, task):
+        ran.append(task["entry"].label)
+        return {"error": 1e-4, "virtual_cycles": 7}
+
+    monkeypatch.setattr("numba_deform.measure.worker.Worker.call", answer)
+    words = ["sweep", "variant=of-a-file,direct", f"load={file}", f"out={tmp_path / 'out.json'}"]
+    words += ["workload=tiny", "engine=cpu"]
+    for _ in range(2):
+        assert cli.main(words) == 0
+        assert ran == ["of-a-file", "direct"]
+    file.write_text(FILE + "# changed\n")
+    assert cli.main(words) == 0
+    assert ran == ["of-a-file", "direct", "of-a-file"]
+    assert len(json.loads((tmp_path / "out.json").read_text())["rows"]) == 2
+
+
+def test_what_counts_loads_it(file, tmp_path, monkeypatch):
+    """As a child of Nsight Compute, which gets the task in a file."""
+    bound = []
+
+    class Case:
+        gpu = None
+
+        def bind(self, name, parameters, form):
+            bound.append(variants.variant(name).summary)
+            return None, ""
+
+        def launcher(self, bound):
+            return lambda: None
+
+    monkeypatch.setattr(counters, "case_of", lambda *_: Case())
+    monkeypatch.setattr(counters, "profile_launch", lambda gpu, run: run())
+    task = task_of(Entry("of-a-file"), TINY, 1) | {"load": (str(file),)}
+    (tmp_path / "task").write_bytes(pickle.dumps(task))
+    counters.launch_twice(tmp_path / "task")
+    assert bound == ["direct once more"]
+
+
+def test_on_a_gpu_the_guarded_form_of_a_file_runs_first(file, monkeypatch):
+    ran = []
+
+    class Case:
+        def bind(self, name, parameters, form):
+            return form, ""
+
+        def launcher(self, bound):
+            return lambda: ran.append(bound)
+
+    monkeypatch.setattr(library, "case_of", lambda *_: Case())
+    monkeypatch.setattr(library, "measure_entry", lambda task: {"error": 0.0})
+    task = task_of(Entry("of-a-file"), TINY, 1) | {"load": (str(file),)}
+    assert library.measure(task) == {"error": 0.0} and ran == ["guarded"]
 
 
 def test_a_compiler_of_another_process_loads_it(file, monkeypatch):
