@@ -476,8 +476,11 @@ MISUSE = {  # count, arrive, expect, parity, again
 }
 
 
-def misuse(how):
-    return pictures.barrier_states(watch(load_box, 1, (maps, out, *MISUSE[how])), how)
+story = {how: watch(load_box, 1, (maps, out, *numbers)) for how, numbers in MISUSE.items()}
+
+
+def misuse(how, step):
+    return pictures.barrier_states(story[how], how, step + 1)
 
 
 def report(how):
@@ -485,7 +488,8 @@ def report(how):
     return lessons.show_fault(lambda: lessons.run(load_box, 1, arguments, engine="cpu"))
 
 
-lessons.slider(misuse, start={"how": "too few arrivals"}, how=list(MISUSE))
+last = max(map(len, story.values())) - 1
+lessons.slider(misuse, start={"how": "too few arrivals", "step": last}, how=list(MISUSE), step=range(last + 1))
 
 # %% [markdown]
 # **Too few arrivals.** The barrier expects two, and one comes. All bytes have landed, nothing is wrong with
