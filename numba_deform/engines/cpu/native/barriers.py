@@ -48,6 +48,7 @@ class Waiters:
 
     def __init__(self, barrier):
         self.words, self.tids, self.threads = barrier.words, barrier.waiting, barrier.block.threads
+        self.barrier = barrier.at
 
     def __len__(self):
         return self.words[layout.WAITER_COUNT]
@@ -71,7 +72,7 @@ class NativeMBarrier(MBarrier):
 
     def __init__(self, block, address, name, count, thread):
         row = np.zeros(layout.BARRIER_WORDS, np.int64)
-        self.words, self.doubles, self.row = memoryview(row), memoryview(row.view(np.float64)), row
+        self.words, self.doubles, self.at = memoryview(row), memoryview(row.view(np.float64)), row.ctypes.data
         self.numbers, self.waiting = np.zeros((3, block.size), np.int32), np.zeros(block.size, np.int64)
         for i, word in enumerate((layout.KNOWN, layout.ARRIVED, layout.WAITED)):
             self.words[word] = self.numbers[i].ctypes.data
@@ -141,7 +142,7 @@ class NativeBarriers(Barriers):
 
     def _list(self):
         """Let machine code know where they are: the rest of very many are Python's."""
-        addresses = [barrier.row.ctypes.data for barrier in self.live.values()][: self.ROOM]
+        addresses = [barrier.at for barrier in self.live.values()][: self.ROOM]
         self.rows[: len(addresses)] = addresses
         self.block.words[layout.BARRIER_COUNT] = len(addresses)
 

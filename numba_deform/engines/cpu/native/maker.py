@@ -316,6 +316,7 @@ def machine_code(text, others=(), level=1):
 def check_functions():
     """{name: (address, number of parameters)} of the functions of ``checks``."""
     functions = checks.find, checks.read, checks.write, checks.overwrite, turns.run, together.without
+    functions += (together.wake,)
     words = Words(ir.Module("checks"))
     for function in functions:
         words.function(function)

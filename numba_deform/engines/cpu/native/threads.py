@@ -15,7 +15,7 @@ from ..records import Write
 from ..thread import Thread
 from ..values import Undefined, dtype_of, is_undefined
 from . import layout
-from .barriers import Interpret, NativeBarriers, time_of, word_of
+from .barriers import Interpret, NativeBarriers, Waiters, time_of, word_of
 from .maker import FUEL, callable_check
 from .memory import NativeRegion, NativeShared
 from .shadow import Table
@@ -35,7 +35,7 @@ class Machine:
         self.names = Names(FakeCuda(launch))
         self.answers = [None, *(self.answer(*each) for each in enumerate(code.requests, 1))]
         self.regions = []
-        for name in ("run", "without", "read", "overwrite"):
+        for name in ("run", "without", "wake", "read", "overwrite"):
             setattr(self, name, callable_check(name))
 
     def region(self, group, traces):
@@ -185,8 +185,8 @@ def _words(count):
 class Ready:
     """Those who are ready, as a ``deque``: a ring of their numbers, which ``turns`` takes them from."""
 
-    def __init__(self, words, ring):
-        self.words, self.ring = words, memoryview(ring)
+    def __init__(self, block):
+        self.block, self.words, self.ring = block, block.words, memoryview(block.ring)
 
     def __len__(self):
         return self.words[layout.READY_COUNT]
@@ -200,6 +200,9 @@ class Ready:
         words[layout.READY_COUNT] += 1
 
     def extend(self, threads):
+        if type(threads) is Waiters:
+            self.block.machine.wake(self.block.address, threads.barrier)
+            return
         for thread in threads:
             self.append(thread)
 
@@ -357,7 +360,7 @@ class NativeBlock(Block):
                 self.words[first + i] = number
         self._queue(size)
         super().__init__(grid, index, size, shared_bytes)
-        self.ready, self.rng = Ready(self.words, self.ring), Draws(self.rng, self.words)
+        self.ready, self.rng = Ready(self), Draws(self.rng, self.words)
         self.words[layout.IN_TURN] = self.in_turn
 
     def _rows(self, shape, size):

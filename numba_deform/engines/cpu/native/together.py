@@ -74,6 +74,13 @@ def release(block, meeting, waiting):
     put(meeting, at.COME_COUNT, 0)
 
 
+def wake(block, row):
+    """A phase is complete of the mbarrier with this row: all who wait for it go on."""
+    for i in range(get(row, at.WAITER_COUNT)):
+        make_ready(block, get(get(row, at.WAITERS), i))
+    return 0
+
+
 # --- of a warp --------------------------------------------------------------------------------------
 def source_of(kind, lane, operand):
     """The lane whose value a shuffle hands to ``lane``."""
