@@ -224,8 +224,8 @@ class Callers(Writer):
 
 
     def hold(self):
-        """Keep the variables of those who call routines in memory. To LLVM it seems that a routine may return to
-        any of its callers, so that each number would be handed on by all of them."""
+        """Keep the variables of those who call routines in memory. To LLVM it seems that a routine may return
+        to any of its callers, so that each number would be handed on by all of them."""
         clear = self.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
         zero, volatile = ir.Constant(I8, 0), ir.Constant(I1, 1)
         for caller in self.callers:
