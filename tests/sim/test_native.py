@@ -8,7 +8,7 @@ import pytest
 from helpers import alike, device, outcome, run
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from numba_deform.compiler import cache, i32, inference, kernel, u64
+from numba_deform.compiler import cache, i32, inference, kernel, static_range, u64
 from numba_deform.device import float32 as float32s
 from numba_deform.device import half2, integer
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
@@ -318,6 +318,34 @@ def test_a_function_of_the_library_stands_for_the_line_that_calls_it():
 
     told, _ = alike(branches, np.zeros(32, np.int64), block=64)
     assert told[0] is faults.DivergentBarrier and "meet()" in told[2]
+
+
+def unrolled(turns):
+    """A kernel with many calls, over which many variables live."""
+
+    def kernel(out, data):
+        tile, t = cuda.shared.array(THREADS, int64), int64(cuda.threadIdx.x)
+        tile[t] = data[t]
+        cuda.syncthreads()
+        a, b, c, d, e, f = data[0], data[1], data[2], data[3], data[4], data[5]
+        for _ in static_range(turns):
+            a += neighbour(tile, t, b & 7)
+            b += neighbour(tile, t, c & 7) ^ d
+            c ^= neighbour(tile, t, d & 3) + e
+            d, e, f = d + (e ^ a), e + (f & c), f ^ (a + b * c)
+        out[t] = a + b + c + d + e + f
+
+    return kernel
+
+
+def test_code_grows_with_the_calls_and_not_with_their_square(monkeypatch, tmp_path):
+    data, sizes = np.arange(THREADS), []
+    assert alike(unrolled(1), np.zeros(THREADS, np.int64), data, block=THREADS)[1]
+    for turns in (8, 24):
+        monkeypatch.setenv(cache.VARIABLE, str(tmp_path / str(turns)))
+        assert alike(unrolled(turns), np.zeros(THREADS, np.int64), data, block=THREADS)[1]
+        sizes += [file.stat().st_size for file in (tmp_path / str(turns)).iterdir()]
+    assert len(sizes) == 2 and sizes[1] < 4 * sizes[0]
 
 
 def test_functions_of_which_most_is_forgotten(monkeypatch):

@@ -159,6 +159,12 @@ class Body:
                 self._store(name, value)
         self.fresh.clear()
 
+    def variables(self):
+        """(place, LLVM's type) of all that is in memory from one statement to another."""
+        loops = [loop for loop in self.known.values() if isinstance(loop, Loop)]
+        places = [(slot, lowered(o.kind)) for o in loops for slot in (o.next, o.stop, o.step)]
+        return places + [pair for name, (_, slots) in self.slots.items() if name != "return" for pair in slots]
+
     def _make_slots(self, name, value):
         self.slots[name] = value, [(self.maker.slot(part.type), part.type) for part in leaves(value)]
 

@@ -12,7 +12,10 @@ from ..names import PATHS
 from . import operations
 from .body import Body
 from .values import (
+    F32,
+    F64,
     I1,
+    I8,
     I32,
     I64,
     POINTER,
@@ -168,7 +171,7 @@ class Callers(Writer):
     """What a coroutine knows of the device functions that it calls."""
 
     def __init__(self):
-        self.functions, self.routines = {}, {}
+        self.functions, self.routines, self.callers = {}, {}, {}  # callers: those of routines, in order
 
     def function_of(self, found, args):
         """The :class:`Function` for a call; None if there can be none."""
@@ -188,12 +191,24 @@ class Callers(Writer):
         place = caller.site(operations.is_used(caller, target)) if _is_library(found) else None
         key = found, place, _shape_of(Tuple(args), lambda array: array)
         caller.spill()
+        self.callers[caller] = True
         routine = self.routines.get(key)
         if routine is None:
             routine = Routine(self, found, args, place)
             if routine.again:
                 self.routines[key] = routine
         return routine.call(args)
+
+
+    def hold(self):
+        """Keep the variables of those who call routines in memory. To LLVM it seems that a routine may return
+        to any of its callers, so that each number would be handed on by all of them."""
+        clear = self.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
+        zero, volatile = ir.Constant(I8, 0), ir.Constant(I1, 1)
+        for caller in self.callers:
+            for slot, kind in caller.variables():
+                size = ir.Constant(I64, 8 if kind == F64 else 4 if kind == F32 else (kind.width + 7) // 8)
+                self.builder.call(clear, [slot, zero, size, volatile])
 
 
 def _shape_of(value, of_array):

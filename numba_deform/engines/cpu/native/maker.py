@@ -86,11 +86,17 @@ class Coroutine(Callers):
         self.take_rows()
         self.builder.position_at_end(start)
         self._begin()
+        begun = self.builder.block
+        self.builder.position_at_end(self.function.append_basic_block("held"))
+        first = self.builder.block
         self.suspend()
         args = iter(self._arguments(found.args))
         value = Body(self, found, list(args)).lower()
         assert not leaves(value)
         self._end(layout.ENDED)
+        self.builder.position_at_end(begun)
+        self.hold()
+        self.builder.branch(first)
         self.builder.position_at_end(self.leaving)
         self._end(layout.BAILED)
         self._finish()
