@@ -323,6 +323,26 @@ def test_races_with_who_polls(kernel):
     assert str(again.value) == str(caught.value)
 
 
+def reads(out):
+    """What it reads between two looks may be another's to change."""
+    flags, words, tid = cuda.shared.array(1, uint32), cuda.shared.array(1, uint32), cuda.threadIdx.x
+    if tid == 0:
+        flags[0] = words[0] = 0
+    cuda.syncthreads()
+    if tid == 0:
+        st_release_cta_shared_b32(shared_address(flags), 1)
+    elif tid == 32:
+        while ld_acquire_cta_shared_b32(shared_address(flags)) == 0:
+            if words[0] == 7:
+                break
+
+
+def test_a_loop_that_reads_is_no_wait():
+    grid = Grid(reads, 1, 64, (np.zeros(4, np.int32),), 0, 60.0)
+    runs = list(outcomes(grid, Exploration(1, 2, 64, False, 100)))
+    assert len(runs) > 1 and grid.looks and not any(grid.looks.values())
+
+
 def adds(out):
     """Who has the old value in a variable tries again with another."""
     if cuda.threadIdx.x % 32 == 0:

@@ -7,6 +7,10 @@ both orders: dynamic partial-order reduction (Flanagan and Godefroid, POPL 2005)
 of Abdulla, Aronis, Jonsson and Sagonas (*Optimal dynamic partial order reduction*, POPL 2014,
 algorithm 1) and with sleep sets (Godefroid, LNCS 1032). One schedule then stands for all that differ in
 the order of independent steps only; whether it has a race, the vector clocks say without luck.
+
+A thread that looks in vain, and only comes back to look again, waits: how often it looks is no matter of order.
+Its look is a step once it sees something new, and the steps before which it would have been in vain have one
+order with it (Jonsson, Lang and Sagonas, *Awaiting for Godot*, FMCAD 2022). ``interleave.py`` says which are.
 """
 
 import time
@@ -74,7 +78,9 @@ def explore(kernel, grid, block=None, args=(), shared_bytes=None, limit=LIMIT, b
     says whether that was all. ``timeout`` is in seconds, for one schedule. The arrays are left as one of the
     schedules leaves them.
 
-    A ``try_wait`` comes back before its phase is complete, unless that only leads back to it.
+    A thread that polls a flag, an mbarrier or a lock waits as long as a look only leads back to that look.
+    Where it does more, such as to count its attempts, to give up, or to look elsewhere in between, each look is
+    an event, and a ``try_wait`` comes back before its phase is complete as well.
 
     Not covered: clusters, lanes of a warp out of step, more turns of the blocks, values of the clocks, and weak
     memory beyond what the race rules forbid.

@@ -100,7 +100,9 @@ def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=
     operation = Operation(touches, waiting is not None, waiting)
     if waiting:
         at = slice(address - space.base, address - space.base + size)
-        operation.of_word(sees, changes, lambda: UNWRITTEN in space.written[at])
+        operation.of_word(
+            lambda: space.word(4 * words[0]), sees, changes, lambda: UNWRITTEN in space.written[at]
+        )
     return operation
 
 
@@ -395,9 +397,15 @@ class SteppedBlock(Block):
             return False
         if look.parity is not None:
             return not self._passes(thread)
-        if look.changes() or look.is_fault():
-            return False
-        return self.grid.looks.get((self._state(thread), _seen(look)))
+        held = look.held()
+        if look.last[0] != held:
+            if look.is_fault():
+                return False
+            vain = not look.changes() and self.grid.looks.get((self._state(thread), held))
+            if vain is None:
+                return None
+            look.last = held, vain
+        return look.last[1]
 
     def was_in_vain(self, look, held):
         """Whether a look that has been made would have been in vain when what it looks at held that."""
@@ -416,10 +424,13 @@ class SteppedBlock(Block):
         for thread, look in looking:
             if thread.operation is not look or not self._may_be_in_vain(thread):
                 continue
-            of_word, key = look.parity is None, (self._state(thread), _seen(look))
+            of_word = look.parity is None
             if of_word:
                 self.looking.append((thread, look))  # the word may change
-            if key not in self.grid.looks and not (of_word and (look.changes() or look.is_fault())):
+                if self._in_vain(thread) is not None:
+                    continue
+            key = self._state(thread), look.held()
+            if key not in self.grid.looks:
                 self.grid.looks[key] = False  # such as when it meets a fault
                 try:
                     self.grid.looks[key] = self._leads_back(thread, look)
@@ -523,8 +534,3 @@ class SteppedBlock(Block):
     def _unspin(self):
         self.spinning = [t for t in self.spinning if not t.operation]  # the others make steps
         super()._unspin()
-
-
-def _seen(look):
-    """What a look would see now: of a barrier that has not come so far always the same."""
-    return look.touches()[0].held if look.parity is None else None

@@ -114,20 +114,25 @@ class Operation:
     thing. ``waiting`` is what a thread that polls is going to say of itself. Of a barrier: its ``address``, the
     ``parity`` and ``token`` that are waited for, and whether the look may ``suspend`` the thread, which then is
     no poll but a wait if it is in vain. ``sees()``: what the thread gets of a look, at a barrier of one that
-    has not come so far; ``changes()``: whether an atomic is going to change the word; ``is_fault()``: whether
-    nobody has written the word.
+    has not come so far. Of a word: what it ``held()``; ``changes()``: whether an atomic is going to change it;
+    ``is_fault()``: whether nobody has written it.
     """
 
     address = parity = token = None
     suspends = False
     state = None  # of its thread at a look
+    last = None, None  # what the word held last, and whether the look was in vain then
     waits = None  # whether a look may be in vain at all; of a barrier, whether it is until that has come so far
 
     def __init__(self, touches, poll=False, waiting=("spin", None, None)):
         self.touches, self.poll, self.waiting = touches, poll, waiting
 
-    def of_word(self, sees, changes, is_fault):
-        self.sees, self.changes, self.is_fault = sees, changes, is_fault
+    def of_word(self, held, sees, changes, is_fault):
+        self.held, self.sees, self.changes, self.is_fault = held, sees, changes, is_fault
+
+    @staticmethod
+    def held():
+        return None
 
     @staticmethod
     def sees():
