@@ -5,6 +5,8 @@ has no stack where it gives way. So all other functions are parts of it, written
 arguments: a call jumps there, and from there back to where it came from.
 """
 
+from collections import Counter
+
 from llvmlite import ir
 from numba import types
 
@@ -29,6 +31,8 @@ from .values import (
     rebuilt,
     same_structure,
 )
+
+FEW = 16  # calls of routines by one function for which LLVM may keep its variables as numbers
 
 
 class Writer:
@@ -171,7 +175,7 @@ class Callers(Writer):
     """What a coroutine knows of the device functions that it calls."""
 
     def __init__(self):
-        self.functions, self.routines, self.callers = {}, {}, {}  # callers: those of routines, in order
+        self.functions, self.routines, self.callers = {}, {}, Counter()  # callers: of routines
 
     def function_of(self, found, args):
         """The :class:`Function` for a call; None if there can be none."""
@@ -191,7 +195,7 @@ class Callers(Writer):
         place = caller.site(operations.is_used(caller, target)) if _is_library(found) else None
         key = found, place, _shape_of(Tuple(args), lambda array: array)
         caller.spill()
-        self.callers[caller] = True
+        self.callers[caller] += 1
         routine = self.routines.get(key)
         if routine is None:
             routine = Routine(self, found, args, place)
@@ -199,14 +203,13 @@ class Callers(Writer):
                 self.routines[key] = routine
         return routine.call(args)
 
-
     def hold(self):
-        """Keep the variables of those who call routines in memory. To LLVM it seems that a routine may return
-        to any of its callers, so that each number would be handed on by all of them."""
+        """Keep the variables of those who often call routines in memory. To LLVM it seems that a routine may
+        return to any of its callers, so that each number would be handed on by all of them."""
         clear = self.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
         zero, volatile = ir.Constant(I8, 0), ir.Constant(I1, 1)
-        for caller in self.callers:
-            for slot, kind in caller.variables():
+        for caller, calls in self.callers.items():
+            for slot, kind in caller.variables() if calls > FEW else ():
                 size = ir.Constant(I64, 8 if kind == F64 else 4 if kind == F32 else (kind.width + 7) // 8)
                 self.builder.call(clear, [slot, zero, size, volatile])
 
