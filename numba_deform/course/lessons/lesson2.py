@@ -106,9 +106,9 @@ def watch(kernel, grid, args, landing="late", seed=0):
         def note(self, what):
             states.append(BarrierState(what, self.phase, self.pending, self.expected, self.tx))
 
-    with mock.patch.object(mbarrier, "MBarrier", Watched):
+    with mock.patch.object(mbarrier.Barriers, "kind", Watched):
         try:
-            simulate(kernel, grid, kernel.threads, args, landing=landing, seed=seed)
+            simulate(kernel, grid, kernel.threads, args, landing=landing, seed=seed, compiled=False)
         except SimFault as fault:
             if not barriers:
                 raise
