@@ -398,6 +398,19 @@ def test_what_never_comes_is_named(what):
     assert str(again.value) == str(caught.value)
 
 
+def test_a_flag_that_nobody_has_written():
+    """It holds something, and to wait for it to change is a fault by itself."""
+
+    def kernel(out):
+        flags = cuda.shared.array(1, uint32)
+        if cuda.threadIdx.x == 32:
+            while ld_acquire_cta_shared_b32(shared_address(flags)) != 1:
+                pass
+
+    with pytest.raises(faults.UninitialisedRead):
+        explored(kernel)
+
+
 def test_what_was_there_and_is_gone():
     """The flag holds what is waited for between two stores: the wait sees it, or comes too late."""
 

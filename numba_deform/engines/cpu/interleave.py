@@ -13,7 +13,7 @@ A *look* is one poll: a test_wait, a try_wait that comes back before its phase i
 an atomic. It is *in vain* if the thread then stands before the same look again with nothing changed: no
 variable of its own, no memory, and not what it looks at. As long as that is so, the thread waits: to look more
 often makes no other order. Whether a look is in vain follows from the thread's state and from what it would
-see, so it is tried out once for each (``_try_looks``), and the schedule then starts over with what is known.
+see, so it is tried out once for each (``_try_looks``); if it is not, the schedule starts over and knows that.
 Other looks are steps: those that end a wait, and those of threads that count them, or look elsewhere in
 between.
 """
