@@ -356,8 +356,8 @@ def our_answer(case: Case, base: int) -> tuple[str, str]:
 
 
 def driver_answer(case: Case, base: int) -> str | None:
-    """The driver's CUresult name with our check bypassed, or ValueError where its Python bindings refuse; None if
-    neither can see the mistake."""
+    """The driver's CUresult name with our check bypassed, or ValueError where its Python bindings refuse; None
+    if neither can see the mistake."""
     if not case.ask_driver:
         return None
     m = case.tensor_map(base, checked=False)

@@ -40,7 +40,7 @@ def test_same_outcome(names):
     right = [name for name in names if not PROGRAMS[name].faults]
     ended = [name for name in names if compare(name, [NAMES.index(name) % 6])]
     assert set(ended) <= set(right) | {n for n in names if PROGRAMS[n].faults}
-    assert len(set(ended) & set(right)) > 0.8 * len(right), sorted(set(right) - set(ended))
+    assert len(set(ended) & set(right)) > 0.7 * len(right), sorted(set(right) - set(ended))
 
 
 @pytest.mark.full

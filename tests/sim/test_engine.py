@@ -138,7 +138,7 @@ def test_launch_errors():
         ({"schedules": 0}, "schedules=0 must be at least 1"),
         ({"schedules": 1.5}, "schedules=1.5 must be an integer"),
         ({"seed": "a"}, "seed='a' must be an integer"),
-        ({"shared_bytes": None}, "shared_bytes=None must be an integer"),
+        ({"shared_bytes": "48"}, "shared_bytes='48' must be an integer"),
     ):
         with pytest.raises(ValueError) as caught:
             simulate(add_one, 1, 4, args, **options)
