@@ -147,6 +147,7 @@ PAIRS = [
 WORK = ("LDS", "LDSM", "HMMA", "FADD", "ST", "STG", "STS", "SYNCS", "UTMALDG", "BAR", "DEPBAR", "FENCE")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("one, by_hand", PAIRS, ids=lambda k: k.name)
 def test_layouts_cost_nothing(one, by_hand):
     one, by_hand = inspect_kernel(one).instructions, inspect_kernel(by_hand).instructions

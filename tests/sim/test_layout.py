@@ -29,6 +29,7 @@ def test_column_sums(landing):
     assert right(reduction, reduction.column_sums, lambda data: data.sum(0), 9, landing=landing, seed=1)
 
 
+@pytest.mark.full
 def test_product():
     assert right(product, product.product, lambda ab: ab[0].astype(np.float32) @ ab[1].T, 2, seed=1)
 
