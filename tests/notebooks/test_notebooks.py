@@ -39,7 +39,12 @@ def test_no_cell_twice(name):
     assert len(sources) == len(set(sources))
 
 
-@each_notebook
+LONG = "05_roles", "08_your_variant"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if name in LONG else ()) for name in lessons.NOTEBOOKS]
+)
 def test_solved(name, monkeypatch):
     """From top to bottom with its solutions, each of which its check takes; its pictures can be read."""
     drawn, init = [], pictures.Picture.__init__

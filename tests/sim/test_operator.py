@@ -159,6 +159,7 @@ def bound(name, inputs, **parameters):
     return Bound(problem, chosen, config, None, inputs.sampling_locations)
 
 
+@pytest.mark.full
 def test_a_bound_call_runs_again_and_again():
     inputs = preset("tiny").generate(seed=4)
     arrays = (inputs.value, inputs.sampling_locations, inputs.attention_weights)

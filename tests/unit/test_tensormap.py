@@ -381,7 +381,7 @@ def elements_of_box(m, corner):
         yield offset if inside else None, number * m.itemsize
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(maps_and_corners())
 def test_load_box_against_a_loop(drawn):
     m, corner = drawn
