@@ -35,6 +35,7 @@ def test_broken_twin_is_named(name):
 BY_CHANCE = {"a_phase_that_copies_have_completed", "a_token_that_grows_old_by_chance"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(set(load("instructions")) & set(WRONG) - BY_CHANCE))
 def test_no_landing_hides_it(name):
     """The verdict on one instruction is no matter of luck."""
@@ -50,6 +51,7 @@ def test_right_is_silent_in_every_order(name):
     PROGRAMS[name].explore()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in WRONG if PROGRAMS[name].explorable])
 def test_every_order_blames_the_same(name):
     """Some faults take lanes of a warp that are out of step, which exploring does not try."""

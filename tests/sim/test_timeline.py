@@ -183,6 +183,7 @@ def test_more_marks_than_fit():
     assert made.lost == 1
 
 
+@pytest.mark.full
 def test_files(tmp_path):
     pytest.importorskip("matplotlib")
     made = timeline.record(plan("phase2"))

@@ -601,6 +601,7 @@ def test_plot_against_queries_and_stages(monkeypatch, tmp_path):
     assert found == {"tma": [[2, 1.1], [3, 1.1]]}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("x", "grid", "scales"),
     [
@@ -685,6 +686,7 @@ def test_a_bar_that_is_full_swings(elapsed, total):
     assert (task.completed, task.total, bar.pulse) == (elapsed, total, False)
 
 
+@pytest.mark.full
 def test_commands_count_what_they_tell_of(monkeypatch, tmp_path, capsys):
     """The last call of each is complete."""
     told = []

@@ -249,6 +249,7 @@ def test_several_files(file, capsys):
         variants._registered.pop("of-another", None), VARIANTS.pop("of-another", None)
 
 
+@pytest.mark.full
 def test_children_load_the_file_too(file, tmp_path, capsys):
     more = [f"load={file}", "engine=cpu", "workload=tiny"]
     assert cli.main(["bench", "variants=of-a-file,direct", *more]) == 0
