@@ -381,8 +381,8 @@ def main():
     from numba_deform.engines.gpu.device import find_gpu
     from numba_deform.measure import record
 
+    file = RESULTS if tuple(options.folders) == CORPUS else PIPELINES
     if options.engine:
-        file = RESULTS if tuple(options.folders) == CORPUS else PIPELINES
         document = json.loads(file.read_text())
         for row in document["rows"]:
             program = programs(tuple(options.folders))[row["program"]]
@@ -392,7 +392,6 @@ def main():
     for row in rows:
         print(row, flush=True)
     if options.only:  # the others stay as they are
-        file = RESULTS if tuple(options.folders) == CORPUS else PIPELINES
         known = {row["program"]: row for row in [*results(file), *rows]}
         rows = [known[name] for name in programs(tuple(options.folders)) if name in known]
     if options.out:

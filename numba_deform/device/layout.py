@@ -50,10 +50,8 @@ class Namespace(python.ModuleType):
 
     def map(self, change):
         """Another one, with ``change(member)`` in place of each function and Namespace in it."""
-        other = Namespace.__new__(Namespace)
-        python.ModuleType.__init__(other, self.__name__)
-        vars(other).update({name: change(value) for name, value in vars(self).items() if name[:1] != "_"})
-        return other
+        members = {name: change(value) for name, value in vars(self).items() if name[:1] != "_"}
+        return Namespace(self.__name__, **members)
 
 
 class Shared(Namespace):

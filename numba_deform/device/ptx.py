@@ -292,13 +292,15 @@ def address_intrinsic(space, result):
 
         return result(array), codegen
 
-    def bind(model):
-        made = Intrinsic(model.__name__, address, model=model)
-        functools.update_wrapper(made, model)
-        made._register()
-        return made
+    return lambda model: _of_python(model, address)
 
-    return bind
+
+def _of_python(model, definition):
+    """The Intrinsic of a definition that is no text in ``ptx/``."""
+    made = Intrinsic(model.__name__, definition, model=model)
+    functools.update_wrapper(made, model)
+    made._register()
+    return made
 
 
 def array_intrinsic(model):
@@ -326,10 +328,7 @@ def array_intrinsic(model):
 
         return kind(u32, shape, dtype), codegen
 
-    made = Intrinsic(model.__name__, array, model=model)
-    functools.update_wrapper(made, model)
-    made._register()
-    return made
+    return _of_python(model, array)
 
 
 def dynamic_intrinsic(model):
@@ -355,7 +354,4 @@ def dynamic_intrinsic(model):
 
         return u32(u32), codegen
 
-    made = Intrinsic(model.__name__, start, model=model)
-    functools.update_wrapper(made, model)
-    made._register()
-    return made
+    return _of_python(model, start)
