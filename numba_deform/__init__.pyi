@@ -187,7 +187,9 @@ from .device.memory import red_add_release_gpu_global_u32 as red_add_release_gpu
 from .device.memory import shared_address as shared_address
 from .device.memory import shared_array as shared_array
 from .device.memory import shared_at as shared_at
+from .device.memory import st_global_b16 as st_global_b16
 from .device.memory import st_global_b32 as st_global_b32
+from .device.memory import st_global_v2 as st_global_v2
 from .device.memory import st_global_L1_no_allocate_v4 as st_global_L1_no_allocate_v4
 from .device.memory import st_global_v4 as st_global_v4
 from .device.memory import st_release_cta_global_b32 as st_release_cta_global_b32

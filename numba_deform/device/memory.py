@@ -135,6 +135,18 @@ def st_global_b32(address, x):
     cpu().store("global", address, (x,))
 
 
+@intrinsic(void(u64, u32))
+def st_global_b16(address, x):
+    """``st.global.b16``: 2 bytes, the lower half of ``x``. PTX ISA 9.7.9.11."""
+    cpu().store("global", address, (x,), half=True)
+
+
+@intrinsic(void(u64, u32, u32))
+def st_global_v2(address, x, y):
+    """``st.global.v2.b32``: 8 bytes. PTX ISA 9.7.9.11."""
+    cpu().store("global", address, (x, y))
+
+
 @intrinsic(void(u64, u32, u32, u32, u32))
 def st_global_v4(address, x, y, z, w):
     """``st.global.v4.b32``: 16 bytes. PTX ISA 9.7.9.11."""

@@ -33,7 +33,7 @@ from .loops import step_of
 from .records import CLOCK, SITE, UNWRITTEN, AtomicWrite, Write
 from .sites import KERNEL, describe_site, place, result_used
 from .space import MANY_READS
-from .values import WORD, dtype_of, is_undefined, put, undefined, unpack
+from .values import WORD, dtype_of, is_undefined, put, put_half, undefined, unpack
 from .verdicts import bad_read, too_early
 
 maximum = np.maximum
@@ -225,8 +225,9 @@ class Thread(Instructions, greenlet):
             return region.words[address - region.base >> 2]
         return unpack(region.bytes, address - region.base, size, words)
 
-    def store(self, space, address, words):
-        size = 4 * len(words)
+    def store(self, space, address, words, half=False):
+        """``half``: the lower 16 bits of one word."""
+        size = 2 if half else 4 * len(words)
         if space == "shared":
             region, address = self.shared, address & WORD
             self.time += COST.shared_access
@@ -243,7 +244,10 @@ class Thread(Instructions, greenlet):
                 self.check_defined(word, region.name_of(address))
         region.on_write(self, address, size, self.write_record())
         self.block.progress += 1
-        put(region.bytes, address - region.base, words)
+        if half:
+            put_half(region.bytes, address - region.base, *words)
+        else:
+            put(region.bytes, address - region.base, words)
 
     def _set(self, region, address, words):
         self.block.progress += 1

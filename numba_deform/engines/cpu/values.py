@@ -125,3 +125,8 @@ def put(buffer, offset, words):
         _PACK[len(words)](buffer, offset, *words)
     except struct.error:  # what is no such word, modulo 2^32
         _PACK[len(words)](buffer, offset, *[int(w) & WORD for w in words])
+
+
+def put_half(buffer, offset, word):
+    """Write the lower 16 bits of a word to ``offset``."""
+    buffer[offset : offset + 2] = (int(word) & 0xFFFF).to_bytes(2, "little")

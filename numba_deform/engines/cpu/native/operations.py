@@ -238,7 +238,8 @@ LOADS = {
         ("shared_v2", "shared", 8, 2, 0), ("shared_v4", "shared", 16, 4, 0),
     )
 }  # fmt: skip
-STORES = {"st_global_b32": "global", "st_global_v4": "global", "st_global_L1_no_allocate_v4": "global",
+STORES = {"st_global_b16": "global", "st_global_b32": "global", "st_global_v2": "global", "st_global_v4": "global",
+          "st_global_L1_no_allocate_v4": "global",
           "st_shared_b32": "shared", "st_shared_v2": "shared", "st_shared_v4": "shared"}  # fmt: skip
 
 
@@ -252,7 +253,7 @@ def intrinsic(body, c, function):
     if name in LOADS:
         return load(body, given[0][0], *LOADS[name], ask)
     if name in STORES:
-        return store(body, given[0][0], STORES[name], [v for v, _ in given[1:]], ask)
+        return store(body, given[0][0], STORES[name], [v for v, _ in given[1:]], ask, half=name == "st_global_b16")
     if name == "shared_address" and isinstance(given[0][0], View):
         return _shared_address(body, given[0][0], ask)
     if name in JOINT:
@@ -286,9 +287,11 @@ def load(body, address, space, size, words, read_only, ask):
     return maker.either(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
 
 
-def store(body, address, space, words, ask):
-    """A store intrinsic, likewise."""
-    maker, builder, size = body.maker, body.builder, 4 * len(words)
+def store(body, address, space, words, ask, half=False):
+    """A store intrinsic, likewise; ``half``: of the lower 16 bits of one word."""
+    maker, builder, size = body.maker, body.builder, 2 if half else 4 * len(words)
+    if half:
+        words = [builder.trunc(words[0], ir.IntType(16))]
     region, address = _region(body, space, address, size)
     found = maker.check("write", region, address, ir.Constant(I64, size), ir.Constant(I64, body.site()))
 
