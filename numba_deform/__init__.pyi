@@ -34,6 +34,7 @@ from .device.atomics import atom_add_gpu_global_v4_f32 as atom_add_gpu_global_v4
 from .device.atomics import red_add_gpu_global_bf16x2 as red_add_gpu_global_bf16x2
 from .device.atomics import red_add_gpu_global_f16x2 as red_add_gpu_global_f16x2
 from .device.atomics import red_add_gpu_global_f32 as red_add_gpu_global_f32
+from .device.atomics import red_add_gpu_global_u64 as red_add_gpu_global_u64
 from .device.atomics import red_add_gpu_global_v2_bf16x2 as red_add_gpu_global_v2_bf16x2
 from .device.atomics import red_add_gpu_global_v2_f16x2 as red_add_gpu_global_v2_f16x2
 from .device.atomics import red_add_gpu_global_v2_f32 as red_add_gpu_global_v2_f32

@@ -1,4 +1,5 @@
-"""Atomic additions of floats to global memory, one word or several (PTX ISA 9.7.13.8, 9.7.13.9).
+"""Atomic additions to global memory: of floats, one word or several, and of a 64-bit integer (PTX ISA 9.7.13.8,
+9.7.13.9). Those of 32-bit integers, which also order memory, stand in ``memory.py``.
 
 All are relaxed, of gpu scope: they order nothing by themselves, as ``memory.atom_add_gpu_global_u32``.
 ``red`` returns nothing, so nothing waits for it. The vector forms need an address that is a multiple of all
@@ -8,6 +9,13 @@ and subnormals stay. ``f32`` takes subnormals, and leaves them, as zeros.
 """
 
 from .ptx import cpu, f32, f32x2, f32x4, intrinsic, u32, u32x2, u32x4, u64, void
+
+
+@intrinsic(void(u64, u64))
+def red_add_gpu_global_u64(address, x):
+    """``red.relaxed.gpu.global.add.u64``: adds a 64-bit integer, modulo 2^64: signed ones too. In whatever order
+    integers are added, the sum is the same. PTX ISA 9.7.13.9."""
+    cpu().atomic_add_u64(address, x)
 
 
 @intrinsic(void(u64, f32))

@@ -12,14 +12,15 @@ round: it finds its tile, hands it to the others by shuffles, and gets its three
 from collections import namedtuple
 from dataclasses import dataclass
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, int64, uint32, uint64
 
 from ..compiler import i32, kernel, static_range, u64
-from ..device.atomics import red_add_gpu_global_v4_f32
-from ..device.half2 import cvt_rn_bf16x2_f32, cvt_rn_f16x2_f32, mov_b32_f32
+from ..device.atomics import red_add_gpu_global_u64, red_add_gpu_global_v4_f32
+from ..device.half2 import cvt_rn_bf16x2_f32, cvt_rn_f16x2_f32, mov_b32_f32, mov_f32_b32
 from ..device.integer import div_u32, rem_u32
 from ..device.memory import (
     global_at,
+    ld_global_nc_b32,
     ld_global_nc_v2,
     ld_global_nc_v4,
     st_global_b16,
@@ -29,6 +30,7 @@ from ..device.memory import (
 from ..device.sync import shfl_sync_bfly_f32, shfl_sync_idx_b32, shfl_sync_idx_f32
 from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL
+from .shared.config import one_of
 from .shared.row import run_parts
 from .shared.sampling import HALVES, clamp, load_level, locate
 
@@ -46,18 +48,22 @@ class Backward:
     min_blocks  blocks that should fit on an SM, which caps the registers; 0 leaves it open
     of_value    whether the gradient of value is computed
     of_samples  whether those of locations and weights are
+    sums        how the additions to one pixel are made: ``fp32``, whose last bits depend on their order, or
+                ``fixed``, in 64-bit integers, where no order matters
     """
 
     threads: int = 128
     min_blocks: int = 6
     of_value: bool = True
     of_samples: bool = True
+    sums: str = "fp32"
 
     def __post_init__(self):
         if self.threads % 32 or not 32 <= self.threads <= 1024:
             raise ConfigError("threads", self.threads, "must be a multiple of 32 from 32 to 1024")
         if not (self.of_value or self.of_samples):
             raise ConfigError("of_value", self.of_value, "or of_samples must be on: else nothing is computed")
+        one_of(self, "sums", ("fp32", "fixed"))
 
 
 def lanes(constants):
@@ -128,6 +134,12 @@ def tile_from(tile, owner):
     return Tile(pixel, int32(steps >> uint32(4) & uint32(1)), int32(steps >> uint32(5)), steps, fx, fy)
 
 
+@cuda.jit(device=True, forceinline=True)
+def add_fixed(address, x):
+    """Add a float, rounded towards zero, to a 64-bit integer."""
+    red_add_gpu_global_u64(address, uint64(int64(x)))
+
+
 def sums_for_owners(owners, lanes):
     """A device function (partial, place) -> sum over a row's lanes of ``partial[place]``, for ``owners`` partial
     sums a lane: half of them are sent away in each step, so that ``owners - 1`` shuffles do for all."""
@@ -158,6 +170,10 @@ def build(config, constants):
     (B, Q, H, L, P), the gradient of the output (B, Q, H, C) in the type of value; what is written: the
     gradients of value (B, S, H, C) float32, added to what is there, of locations and of weights in their
     types; rows = B*Q*H, rows of one batch, heads, S. What is not computed may have any address.
+
+    With ``sums="fixed"`` the gradient of value is (B, S, H, 4, C/4) int64 with the channels 0, 4, 8, .. of a head
+    first, then 1, 5, 9, ..: neighbouring lanes add to neighbouring words. It is to be divided by ``scale``, the
+    address of a float32, by which every share is multiplied.
     """
     LANES, CHUNKS = lanes(constants), constants.channels // CHANNELS
     OWNERS = min(LANES, 8)  # samples of a round, each with a lane; more would take too many registers
@@ -166,6 +182,7 @@ def build(config, constants):
     ITEM, LOCATION = ITEMSIZE[constants.dtype], 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT, OF_VALUE, OF_SAMPLES = ITEMSIZE[constants.weight_dtype], config.of_value, config.of_samples
     HEAD = constants.channels
+    FIXED, SUM = config.sums == "fixed", 8 if config.sums == "fixed" else 4  # bytes
     load_four, _, _ = numbers(constants.dtype)
     _, _, store_location = numbers(constants.location_dtype)
     _, store_weight, _ = numbers(constants.weight_dtype)
@@ -176,6 +193,7 @@ def build(config, constants):
     def backward(
         value: u64, levels: u64, locations: u64, weights: u64, grad_out: u64, grad_value: u64,
         grad_locations: u64, grad_weights: u64, rows: i32, rows_per_batch: i32, heads: i32, spatial_size: i32,
+        scale: u64,
     ):  # fmt: skip
         lane = int32(cuda.threadIdx.x) & int32(31)
         sub = lane & int32(LANES - 1)
@@ -188,6 +206,11 @@ def build(config, constants):
         channel = head * int32(HEAD) + min(sub, int32(CHUNKS - 1)) * int32(CHANNELS)
         pixel_numbers = heads * int32(HEAD)
         plane = global_at(global_at(0, global_at(0, batch, spatial_size), pixel_numbers), channel, 1)
+        first = channel if not FIXED else int32(head * int32(HEAD) + sub)  # of this lane's sums
+        sums = global_at(grad_value, plane - uint64(channel) + uint64(first), SUM)
+        unit = float32(1)
+        if FIXED:
+            unit = mov_f32_b32(ld_global_nc_b32(scale))
         of_row = global_at(0, number, HEAD)
 
         g = cuda.local.array(CHANNELS, float32)
@@ -230,8 +253,13 @@ def build(config, constants):
                             of_y[i] += across * dot if c >> 1 else -across * dot
                         if OF_VALUE:
                             share = float32(weight * float32(across * down))
-                            to = global_at(grad_value, plane + uint64(pixel) * uint64(pixel_numbers), 4)
-                            red_add_gpu_global_v4_f32(to, share * g[0], share * g[1], share * g[2], share * g[3])
+                            to = global_at(sums, uint64(pixel) * uint64(pixel_numbers), SUM)
+                            if FIXED:
+                                for j in static_range(CHANNELS):
+                                    add_fixed(to + uint64(8 * CHUNKS * j), share * g[j] * unit)
+                            else:
+                                red_add_gpu_global_v4_f32(
+                                    to, share * g[0], share * g[1], share * g[2], share * g[3])
             if OF_SAMPLES:
                 w = sum_for_owner(of_weight, place)
                 x = sum_for_owner(of_x, place) * attention * float32(width)

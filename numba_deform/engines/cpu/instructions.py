@@ -56,6 +56,14 @@ class Instructions:
             old.append(self.atomic_word("global", int(address) + 4 * i, change))
         return tuple(word if kind != "f32" else np.uint32(word).view(np.float32) for word in old)
 
+    def atomic_add_u64(self, address, value):
+        """An addition to a 64-bit word in global memory, modulo 2^64: to its two halves, with nothing between."""
+        self._locate("global", address, 8, ADDS)
+        value, address = int(value) % 2**64, int(address)
+        low = self.atomic_word("global", address, lambda old: old + (value & WORD))
+        carry = low + (value & WORD) >> 32
+        self.atomic_word("global", address + 4, lambda old: old + (value >> 32) + carry)
+
     def create_policy(self, priority, fraction):
         """A cache policy, which has no effect here."""
         if not 0 < fraction <= 1:
