@@ -54,11 +54,11 @@ def reference(
             for first in range(0, len(places), chunk):
                 place = places[first : first + chunk]
                 of_head = b, query[place], h
-                index, factor = _neighbours(
-                    locations[of_head].astype(np.float64), weights[of_head].astype(np.float64), shapes,
-                    starts, border=1 if padded else 0, nowhere=S)  # fmt: skip
+                near = _neighbours(locations[of_head].astype(np.float64), shapes, starts, padded, S)
+                weight = weights[of_head].astype(np.float64)[..., None]
                 with np.errstate(invalid="ignore", over="ignore"):  # 0 * inf is NaN, as on a GPU
-                    total = np.matmul(factor[:, None, :], table[index])  # (R, 1, K) @ (R, K, C)
+                    factor = _flat(np.where(near.real, weight * near.share, 0.0))
+                    total = np.matmul(factor[:, None, :], table[_flat(near.position)])  # (R, 1, K) @ (R, K, C)
                 out[place, h * C : (h + 1) * C] = total[:, 0]
     return out.reshape(B, Q, H * C) if rows is None else out
 
@@ -88,32 +88,72 @@ class Exact:
         return relative_error(out.reshape(-1, out.shape[-1])[self.rows], self.values)
 
 
-def _neighbours(locations, weights, shapes, starts, border, nowhere):
-    """What R queries of one head read: position along S and factor, both (R, L*P*4).
+def reference_gradients(value, spatial_shapes, level_start_index, sampling_locations, attention_weights, grad_out):
+    """Exact gradients, float64, of value, sampling locations and attention weights, in the shapes of these.
 
-    locations (R, L, P, 2) and weights (R, L, P) in float64. Skipped neighbours get the position
-    `nowhere` and the factor 0."""
+    Arguments are those of :func:`reference`, without a border; grad_out (B, Q, H*C). Where a location lies on a
+    pixel's centre line its gradient has two sides, and the one towards larger coordinates is taken."""
+    value, locations, weights = map(np.asarray, (value, sampling_locations, attention_weights))
+    shapes, starts = (np.asarray(index, np.int64) for index in (spatial_shapes, level_start_index))
+    _check(value, shapes, starts, locations, weights, False)
+    B, S, H, C = value.shape
+    given = np.asarray(grad_out, np.float64).reshape(B, -1, H, C)
+    of_value, of_locations = np.zeros((B, S + 1, H, C)), np.zeros(locations.shape)
+    of_weights = np.zeros(weights.shape)
+    size = shapes[:, None, ::-1]  # (L, 1, 2): what x and y are multiplied by
+    for b, h in np.ndindex(B, H):
+        near = _neighbours(locations[b, :, h].astype(np.float64), shapes, starts, False, S)
+        table = np.vstack([value[b, :, h].astype(np.float64), np.zeros((1, C))])
+        dots = np.einsum("qlpkc,qc->qlpk", table[near.position], given[b, :, h])
+        weight = np.where(near.real.any(-1), weights[b, :, h].astype(np.float64), 0.0)
+        of_weights[b, :, h] = (near.share * dots).sum(-1)
+        slopes = np.stack([(slope * dots).sum(-1) for slope in near.slopes], -1)
+        of_locations[b, :, h] = size * weight[..., None] * slopes
+        shares = (weight[..., None] * near.share)[..., None] * given[b, :, h][:, None, None, None, :]
+        np.add.at(of_value[b, :, h], near.position, shares)
+    return of_value[:, :S], of_locations, of_weights
+
+
+@dataclass(frozen=True, eq=False)
+class _Neighbours:
+    """The four neighbours of samples, arrays of shape (R, L, P, 4), upper left, upper right, lower left, lower
+    right: position along S, whether it is there at all, bilinear share (0 if not), and how that grows with x
+    and with y (in pixels)."""
+
+    position: np.ndarray
+    real: np.ndarray
+    share: np.ndarray
+    slopes: tuple
+
+
+def _flat(array):
+    return array.reshape(len(array), -1)
+
+
+def _neighbours(locations, shapes, starts, padded, nowhere):
+    """:class:`_Neighbours` of the samples at ``locations`` (R, L, P, 2) float64; those that are not there have
+    the position ``nowhere``."""
     height, width = shapes[:, 0, None], shapes[:, 1, None]  # (L, 1) beside (R, L, P)
+    border = 1 if padded else 0
     start, pitch = starts[:, None], width + 2 * border
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and inf compare as outside
         x = locations[..., 0] * width - 0.5
         y = locations[..., 1] * height - 0.5
         near = (x > -1) & (x < width) & (y > -1) & (y < height)
-        x, y, weights = (np.where(near, numbers, 0.0) for numbers in (x, y, weights))
-        left, top = np.floor(x), np.floor(y)
-        to_right, to_bottom = x - left, y - top
-        left, top = left.astype(np.int64), top.astype(np.int64)
-
-        index = np.empty((*near.shape, 4), np.int64)
-        factor = np.empty((*near.shape, 4))
-        for corner, (dy, dx) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
-            row, column = top + dy, left + dx
-            share = (to_bottom if dy else 1 - to_bottom) * (to_right if dx else 1 - to_right)
-            real = near & (row >= 0) & (row < height) & (column >= 0) & (column < width)
-            position = start + (row + border) * pitch + column + border
-            index[..., corner] = np.where(real, position, nowhere)
-            factor[..., corner] = np.where(real, weights * share, 0.0)
-    return index.reshape(len(index), -1), factor.reshape(len(factor), -1)
+        x, y = (np.where(near, numbers, 0.0) for numbers in (x, y))
+    left, top = np.floor(x), np.floor(y)
+    to_right, to_bottom = x - left, y - top
+    left, top = left.astype(np.int64), top.astype(np.int64)
+    parts = []
+    for dy, dx in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        row, column = top + dy, left + dx
+        across, down = to_right if dx else 1 - to_right, to_bottom if dy else 1 - to_bottom
+        real = near & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        position = np.where(real, start + (row + border) * pitch + column + border, nowhere)
+        slopes = down if dx else -down, across if dy else -across
+        parts.append((position, real, *(np.where(real, n, 0.0) for n in (across * down, *slopes))))
+    position, real, share, by_x, by_y = (np.stack(part, -1) for part in zip(*parts, strict=True))
+    return _Neighbours(position, real, share, (by_x, by_y))
 
 
 def _check(value, shapes, starts, locations, weights, padded):

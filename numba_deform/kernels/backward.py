@@ -30,7 +30,7 @@ from ..device.memory import (
 from ..device.sync import shfl_sync_bfly_f32, shfl_sync_idx_b32, shfl_sync_idx_f32
 from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL
-from .shared.config import one_of
+from .shared.config import SharedBytes, one_of
 from .shared.row import run_parts
 from .shared.sampling import HALVES, clamp, load_level, locate
 
@@ -64,6 +64,13 @@ class Backward:
         if not (self.of_value or self.of_samples):
             raise ConfigError("of_value", self.of_value, "or of_samples must be on: else nothing is computed")
         one_of(self, "sums", ("fp32", "fixed"))
+
+
+    def resolve(self, constants):
+        return self
+
+    def shared_bytes(self, constants):
+        return SharedBytes()
 
 
 def lanes(constants):
@@ -273,6 +280,6 @@ def build(config, constants):
     return backward
 
 
-def blocks(problem, config):
+def blocks(problem, config, resident):
     """Grid size: every row has its lanes."""
     return -(-problem.rows // (config.threads // lanes(problem.constants)))
