@@ -190,8 +190,8 @@ from .device.memory import shared_array as shared_array
 from .device.memory import shared_at as shared_at
 from .device.memory import st_global_b16 as st_global_b16
 from .device.memory import st_global_b32 as st_global_b32
-from .device.memory import st_global_v2 as st_global_v2
 from .device.memory import st_global_L1_no_allocate_v4 as st_global_L1_no_allocate_v4
+from .device.memory import st_global_v2 as st_global_v2
 from .device.memory import st_global_v4 as st_global_v4
 from .device.memory import st_release_cta_global_b32 as st_release_cta_global_b32
 from .device.memory import st_release_cta_shared_b32 as st_release_cta_shared_b32

@@ -14,8 +14,8 @@ from .call import engine_for
 from .checks import OperatorError, check_problem
 
 BACKWARD = Variant(
-    "backward", systems="", summary="gradients of value, locations and weights", config=Backward, module=backward,
-    capability=HOPPER, fetch="l1",
+    "backward", systems="", summary="gradients of value, locations and weights", config=Backward,
+    module=backward, capability=HOPPER, fetch="l1",
 )  # fmt: skip
 BITS = 62  # of a fixed-point sum, with its sign
 
@@ -42,9 +42,9 @@ def sums_shape(problem, sums):
 
 
 def fixed_exponent(problem, exponent):
-    """The power of two by which shares are multiplied so that no sum of them leaves 64 bits, where no product of
-    a weight and an element of the output's gradient reaches 2^exponent: to one pixel every sample of its level
-    adds at most one such product."""
+    """The power of two by which shares are multiplied so that no sum of them leaves 64 bits, where no product
+    of a weight and an element of the output's gradient reaches 2^exponent: every sample of a level adds at most
+    one such product to one pixel."""
     count = problem.queries * problem.constants.points
     return min(max(BITS - exponent - math.ceil(math.log2(count)), -126), 126)
 
@@ -54,9 +54,9 @@ def gradients(
     engine="auto", deterministic=False, of_value=True, of_samples=True, **options):  # fmt: skip
     """(gradient of value, of the locations, of the weights) for NumPy arrays, in the types of these.
 
-    Arguments are those of ``ms_deform_attn`` and grad_out (B, Q, H*C), the gradient of its result, in the type of
-    value. ``deterministic``: the gradient of value is the same in every run, to the last bit. What is not asked
-    for (``of_value``, ``of_samples``) is None. ``options`` go to the CPU engine."""
+    Arguments are those of ``ms_deform_attn`` and grad_out (B, Q, H*C), the gradient of its result, in the type
+    of value. ``deterministic``: the gradient of value is the same in every run, to the last bit. What is not
+    asked for (``of_value``, ``of_samples``) is None. ``options`` go to the CPU engine."""
     shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
     problem = check_problem(value, shapes, starts, sampling_locations, attention_weights)
     if grad_out.shape != problem.out_shape or grad_out.dtype != value.dtype:
@@ -77,7 +77,7 @@ def gradients(
         copies = {name: DeviceArray.of(gpu, array) for name, array in extra.items()}
         call.launch(OnGpu(gpu, problem, inputs).addresses, extra=copies)
         gpu.device.sync()
-        total, of_locations, of_weights = (copies[f"grad_{n}"].to_numpy() for n in ("value", "locations", "weights"))
+        total, of_locations, of_weights = (copies[name].to_numpy() for name in list(extra)[1:4])
     else:
         call.simulate(inputs, np.empty(0, value.dtype), extra=extra, **options)
     if deterministic:

@@ -88,7 +88,9 @@ class Exact:
         return relative_error(out.reshape(-1, out.shape[-1])[self.rows], self.values)
 
 
-def reference_gradients(value, spatial_shapes, level_start_index, sampling_locations, attention_weights, grad_out):
+def reference_gradients(
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, grad_out
+):
     """Exact gradients, float64, of value, sampling locations and attention weights, in the shapes of these.
 
     Arguments are those of :func:`reference`, without a border; grad_out (B, Q, H*C). Where a location lies on a

@@ -13,8 +13,8 @@ from .ptx import cpu, f32, f32x2, f32x4, intrinsic, u32, u32x2, u32x4, u64, void
 
 @intrinsic(void(u64, u64))
 def red_add_gpu_global_u64(address, x):
-    """``red.relaxed.gpu.global.add.u64``: adds a 64-bit integer, modulo 2^64: signed ones too. In whatever order
-    integers are added, the sum is the same. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.u64``: adds a 64-bit integer, modulo 2^64: signed ones too. In
+    whatever order integers are added, the sum is the same. PTX ISA 9.7.13.9."""
     cpu().atomic_add_u64(address, x)
 
 

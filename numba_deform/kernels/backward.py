@@ -2,7 +2,7 @@
 
 With g the gradient of a row's output, v a neighbour's channels, and a bilinear weight w for each of a sample's
 four neighbours, the dot products of g and v give the sample's own gradients: that of its attention weight is
-the sum of w (g . v), and those of its location the same with w's derivative. Every neighbour gets attention * w * g.
+the sum of w (g . v), and those of its location the same with w's derivative. A neighbour gets attention w g.
 
 A row's lanes have four channels each, so that what they add to a pixel is one run of memory: the additions,
 ``red.global.add.v4.f32``, are what takes the time (bench/NOTES.md). A lane also has a sample of its own in each
@@ -79,7 +79,8 @@ def lanes(constants):
 
 
 def numbers(dtype):
-    """(load_four(address, to), store_one(address, x), store_pair(address, x, y)) of numbers of a type: as float32."""
+    """(load_four(address, to), store_one(address, x), store_pair(address, x, y)) of a type's numbers, which in
+    registers are float32."""
     low, high = HALVES[dtype]
 
     @cuda.jit(device=True, forceinline=True)
@@ -126,9 +127,12 @@ def tile_of(xy, width, height, start, row_stride):
     upper, lower = y >= 0 and y < height, y + 1 >= 0 and y + 1 < height
     inside = uint32(0)
     if inside_x and inside_y:
-        inside = uint32((left and upper) | (right and upper) << 1 | (left and lower) << 2 | (right and lower) << 3)
+        above = uint32(left) | uint32(right) << uint32(1)
+        below = above << uint32(2)
+        inside = (above if upper else uint32(0)) | (below if lower else uint32(0))
     pixel = start + clamp(y, 0, height - 1) * row_stride + clamp(x, 0, width - 1)
-    return Tile(int32(pixel), int32(left and right), int32(row_stride if upper and lower else 0), inside, fx, fy)
+    row = row_stride if upper and lower else 0
+    return Tile(int32(pixel), int32(left and right), int32(row), inside, fx, fy)
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -148,8 +152,8 @@ def add_fixed(address, x):
 
 
 def sums_for_owners(owners, lanes):
-    """A device function (partial, place) -> sum over a row's lanes of ``partial[place]``, for ``owners`` partial
-    sums a lane: half of them are sent away in each step, so that ``owners - 1`` shuffles do for all."""
+    """A device function (partial, place) -> sum over a row's lanes of ``partial[place]``, where each lane has
+    ``owners`` partial sums: it sends half of them away in each step, so ``owners - 1`` shuffles do for all."""
 
     OWNERS, STEPS, COPIES = owners, owners.bit_length() - 1, (lanes // owners).bit_length() - 1
 
@@ -178,8 +182,8 @@ def build(config, constants):
     gradients of value (B, S, H, C) float32, added to what is there, of locations and of weights in their
     types; rows = B*Q*H, rows of one batch, heads, S. What is not computed may have any address.
 
-    With ``sums="fixed"`` the gradient of value is (B, S, H, 4, C/4) int64 with the channels 0, 4, 8, .. of a head
-    first, then 1, 5, 9, ..: neighbouring lanes add to neighbouring words. It is to be divided by ``scale``, the
+    With ``sums="fixed"`` the gradient of value is (B, S, H, 4, C/4) int64, first the channels 0, 4, 8, .. of a
+    head, then 1, 5, 9, ..: neighbouring lanes add to neighbouring words. It is to be divided by ``scale``, the
     address of a float32, by which every share is multiplied.
     """
     LANES, CHUNKS = lanes(constants), constants.channels // CHANNELS

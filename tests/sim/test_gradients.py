@@ -67,7 +67,7 @@ def test_only_what_is_asked_for(of_value, of_samples):
 
 def test_deterministic_sums_are_equal_in_any_order():
     arguments, given = drawn(channels=8, dtype="float32", num_query=40, levels=((1, 1),), num_heads=1)
-    orders = [check(arguments, given, deterministic=True, seed=seed)[0] for seed in (None, 1, 2)]
+    orders = [check(arguments, given, deterministic=True, seed=seed)[0] for seed in range(3)]
     assert all((other == orders[0]).all() for other in orders)
 
 

@@ -20,6 +20,7 @@ from numba import cuda, float32, int8, int32, int64, types, uint8, uint16, uint3
 
 from numba_deform.compiler import kernel as typed
 from numba_deform.device import memory as m
+from numba_deform.device.atomics import red_add_gpu_global_u64
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_init
 from numba_deform.device.memory import align_up
 from numba_deform.device.pipeline import mbarrier_wait
@@ -437,6 +438,31 @@ def test_values_by_address():
     source, target = (aligned(a) for a in (source, target))
     clean(kernel, source, target, block=1)
     assert list(target) == [0xABCD0001, 2, 3, 4, 4, 3, 0xFFFFFFFF, 0xABCD]
+
+
+def test_halves_and_pairs_by_address():
+    @typed(types.void(u64), threads=1)
+    def kernel(target):
+        m.st_global_b16(target + 2, 0xABCD1234)
+        m.st_global_v2(target + 8, 7, -1)
+
+    target = aligned(np.full(4, 0x55555555, np.uint32))
+    clean(kernel, target, block=1)
+    assert list(target) == [0x12345555, 0x55555555, 7, 0xFFFFFFFF]
+
+
+def test_sums_of_64_bits():
+    def kernel(sums, first):
+        i = cuda.threadIdx.x
+        red_add_gpu_global_u64(m.global_address(sums), uint64(2**31 + i))
+        red_add_gpu_global_u64(m.global_address(sums) + uint64(8), uint64(int64(first - i)))
+
+    for seed in range(3):
+        sums = np.array([2**40, -5], np.int64)
+        run(kernel, sums, 3, grid=2, block=96, seed=seed)
+        each = np.arange(96)
+        assert list(sums) == [2**40 + 2 * (2**31 + each).sum(), -5 + 2 * (3 - each).sum()]
+    expect(faults.Misaligned, kernel, np.zeros(5, np.int32)[1:], 0, block=1, words="8 bytes")
 
 
 def test_addresses_of_the_wrong_kind():

@@ -57,7 +57,7 @@ class Instructions:
         return tuple(word if kind != "f32" else np.uint32(word).view(np.float32) for word in old)
 
     def atomic_add_u64(self, address, value):
-        """An addition to a 64-bit word in global memory, modulo 2^64: to its two halves, with nothing between."""
+        """An addition to a 64-bit word in global memory, modulo 2^64: to both halves, with nothing between."""
         self._locate("global", address, 8, ADDS)
         value, address = int(value) % 2**64, int(address)
         low = self.atomic_word("global", address, lambda old: old + (value & WORD))

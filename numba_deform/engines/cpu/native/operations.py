@@ -238,8 +238,8 @@ LOADS = {
         ("shared_v2", "shared", 8, 2, 0), ("shared_v4", "shared", 16, 4, 0),
     )
 }  # fmt: skip
-STORES = {"st_global_b16": "global", "st_global_b32": "global", "st_global_v2": "global", "st_global_v4": "global",
-          "st_global_L1_no_allocate_v4": "global",
+STORES = {"st_global_b16": "global", "st_global_b32": "global", "st_global_v2": "global",
+          "st_global_v4": "global", "st_global_L1_no_allocate_v4": "global",
           "st_shared_b32": "shared", "st_shared_v2": "shared", "st_shared_v4": "shared"}  # fmt: skip
 
 
@@ -253,7 +253,8 @@ def intrinsic(body, c, function):
     if name in LOADS:
         return load(body, given[0][0], *LOADS[name], ask)
     if name in STORES:
-        return store(body, given[0][0], STORES[name], [v for v, _ in given[1:]], ask, half=name == "st_global_b16")
+        words = [v for v, _ in given[1:]]
+        return store(body, given[0][0], STORES[name], words, ask, half=name == "st_global_b16")
     if name == "shared_address" and isinstance(given[0][0], View):
         return _shared_address(body, given[0][0], ask)
     if name in JOINT:
