@@ -1,4 +1,7 @@
-"""PyTorch's view of the operator: for CUDA tensors, on PyTorch's current stream; needs the extra ``torch``."""
+"""PyTorch's view of the operator, with gradients, for tensors on a GPU or the CPU; needs the extra ``torch``.
+
+Importing this registers ``torch.ops.numba_deform.ms_deform_attn``, which :func:`ms_deform_attn` calls.
+"""
 
 try:
     import torch
@@ -8,24 +11,52 @@ except ImportError as error:
     ) from error
 
 from .attention import call, prepared
-from .attention.checks import OperatorError
+from .attention.checks import OperatorError, check_im2col_step
+from .attention.torch_operator import FORWARD, index_tensor
 
 __all__ = ["ms_deform_attn", "prepare"]
 
 
 def ms_deform_attn(
-    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
-    padded=False, out=None, im2col_step=None, **parameters):  # fmt: skip
-    """A tensor (B, Q, H*C); arguments and errors are those of :func:`numba_deform.ms_deform_attn`.
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, *, num_points=None,
+    method="default", im2col_step=None):  # fmt: skip
+    """A tensor (B, Q, H*C) in the type of value, through which gradients flow (once).
 
-    ``value``, ``sampling_locations``, ``attention_weights`` and ``out`` must be tensors; any other array raises
-    OperatorError, and so does a tensor that requires a gradient, unless none is recorded (``torch.no_grad()``).
-    The shapes and starts of levels may also be NumPy arrays or lists; from a GPU they have to be copied, which
-    waits for it."""
-    _check(value, sampling_locations, attention_weights, *([] if out is None else [out]))
-    return call.ms_deform_attn(
-        value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
-        padded=padded, out=out, im2col_step=im2col_step, **parameters)  # fmt: skip
+    value               (B, S, H, C): float16, bfloat16 or float32; on the CPU float64 too
+    spatial_shapes      (L, 2) integers, height and width of each level: a tensor, or a list
+    level_start_index   (L,) integers, where each level starts in S: a tensor, a list, or None for levels that
+                        follow one another
+    sampling_locations  (B, Q, H, L, P, 2) as (x, y), normalised; of any of these types
+    attention_weights   (B, Q, H, L, P), after the softmax; of any of these types
+    num_points          points of each level, if they differ: locations are (B, Q, H, N, 2) then, and weights
+                        (B, Q, H, N), with N their sum; such calls may always be flat
+    method              "default": bilinear; "discrete": the nearest pixel, at the border where it is outside
+    im2col_step         accepted for compatibility, checked, ignored
+
+    Tensors may have any strides. Shapes and starts that lie on a GPU are copied once for each version of the
+    tensor, which waits for the GPU; lists never wait. The gradient of value is added up in an order that
+    changes from run to run, except with ``torch.use_deterministic_algorithms(True)``.
+
+    Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
+    given = (value, sampling_locations, attention_weights)
+    _check(*given)
+    shapes, starts = _index(spatial_shapes), level_start_index
+    if starts is None:
+        sizes = shapes.prod(1)
+        starts = sizes.cumsum(0) - sizes
+    check_im2col_step(im2col_step, value.shape[0])
+    return FORWARD(value, shapes, _index(starts), *given[1:], num_points, method)
+
+
+def _index(numbers):
+    """The index tensor for a tensor, or for a (nested) list of numbers."""
+    if isinstance(numbers, torch.Tensor):
+        return numbers
+    if torch.compiler.is_compiling():
+        return torch.tensor(numbers, dtype=torch.int64)
+    if hasattr(numbers, "tolist"):
+        numbers = numbers.tolist()
+    return index_tensor(tuple(tuple(n) if isinstance(n, (list, tuple, torch.Size)) else n for n in numbers))
 
 
 def prepare(
@@ -39,7 +70,7 @@ def prepare(
 
 
 def _check(*arrays):
-    for name, array in zip((*call.INPUTS, "out"), arrays, strict=False):
+    for name, array in zip(call.INPUTS, arrays, strict=True):
         if not isinstance(array, torch.Tensor):
             raise OperatorError(
                 f"{name} is a {type(array).__name__}; numba_deform.torch takes PyTorch's tensors, and "

@@ -14,6 +14,7 @@ RANKS = {
     "spatial_shapes": (2, "(L, 2)"),
     "level_start_index": (1, "(L,)"),
 }
+FLAT_RANKS = {"sampling_locations": (5, "(B, Q, H, N, 2)"), "attention_weights": (4, "(B, Q, H, N)")}
 LIMIT = 2**31  # of a kernel's 32-bit numbers
 
 
@@ -29,44 +30,60 @@ def problem_of(inputs):
 
 
 def check_problem(
-    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False
-):
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded=False,
+    num_points=None, method="default",
+):  # fmt: skip
     """A :class:`Problem` from objects with ``shape`` and ``dtype``; the index arrays are NumPy.
 
-    Raises OperatorError for ranks, types or shapes that do not fit together, and ConfigError for a
-    number of channels that no kernel supports."""
-    arrays = {
-        "value": value, "sampling_locations": sampling_locations, "attention_weights": attention_weights,
-        "spatial_shapes": spatial_shapes, "level_start_index": level_start_index}  # fmt: skip
-    for name, array in arrays.items():
-        rank, letters = RANKS[name]
-        if len(array.shape) != rank:
-            raise OperatorError(f"{name} has shape {tuple(array.shape)}; it must have rank {rank}: {letters}")
-        if 0 in array.shape:
-            raise OperatorError(f"{name} has shape {tuple(array.shape)}: no dimension may be 0")
-    dtypes = [_dtype_name(name, arrays[name], ITEMSIZE) for name in list(arrays)[:3]]
-    for name in ("spatial_shapes", "level_start_index"):
-        _dtype_name(name, arrays[name], ("int64", "int32"))
-    _check_shapes(arrays)
-    starts = [int(start) for start in level_start_index]
-    _check_levels(spatial_shapes, starts, value.shape[1], padded)
-
+    With ``num_points``, the points of each level, sampling_locations are (B, Q, H, N, 2) and attention_weights
+    (B, Q, H, N), where N is their sum. Raises OperatorError for ranks, types or shapes that do not fit, and
+    ConfigError for a number of channels that no kernel supports."""
+    dtypes, starts = check_arguments(
+        value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded, num_points
+    )
     batch, spatial_size, heads, channels = value.shape
-    _, queries, _, levels, points, _ = sampling_locations.shape
-    dtype, location_dtype, weight_dtype = dtypes
-    constants = Constants(levels, points, channels, dtype, location_dtype, weight_dtype)
+    queries = sampling_locations.shape[1]
+    points = sampling_locations.shape[4] if num_points is None else tuple(map(int, num_points))
+    if num_points is not None and len(set(points)) == 1:
+        points = points[0]
+    constants = Constants(len(starts), points, channels, *dtypes, method)
     problem = Problem(
         batch, spatial_size, heads, queries,
         make_levels(spatial_shapes, starts, padded), constants)  # fmt: skip
     if problem.rows >= LIMIT:
         raise OperatorError(f"B*Q*H={problem.rows} must stay below 2^31; split the batch")
-    plane = prod((spatial_size, heads, channels, ITEMSIZE[dtype]))
+    plane = prod((spatial_size, heads, channels, ITEMSIZE[constants.dtype]))
     if plane >= LIMIT:
         raise OperatorError(
             f"one batch of value takes S*H*C*itemsize={plane} bytes; it must stay below 2^31, since "
             "kernels use 32-bit offsets inside a batch; split the heads"
         )
     return problem
+
+
+def check_arguments(
+    value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded, num_points,
+    dtypes=tuple(ITEMSIZE),
+):  # fmt: skip
+    """(names of the types of value, locations and weights, starts of the levels) of arguments that fit; see
+    :func:`check_problem`. ``dtypes`` are those that may be."""
+    arrays = {
+        "value": value, "sampling_locations": sampling_locations, "attention_weights": attention_weights,
+        "spatial_shapes": spatial_shapes, "level_start_index": level_start_index}  # fmt: skip
+    ranks = RANKS if num_points is None else {**RANKS, **FLAT_RANKS}
+    for name, array in arrays.items():
+        rank, letters = ranks[name]
+        if len(array.shape) != rank:
+            raise OperatorError(f"{name} has shape {tuple(array.shape)}; it must have rank {rank}: {letters}")
+        if 0 in array.shape:
+            raise OperatorError(f"{name} has shape {tuple(array.shape)}: no dimension may be 0")
+    names = [_dtype_name(name, arrays[name], dtypes) for name in list(arrays)[:3]]
+    for name in ("spatial_shapes", "level_start_index"):
+        _dtype_name(name, arrays[name], ("int64", "int32"))
+    _check_shapes(arrays, num_points)
+    starts = [int(start) for start in level_start_index]
+    _check_levels(spatial_shapes, starts, value.shape[1], padded)
+    return names, starts
 
 
 def _dtype_name(name, array, allowed):
@@ -76,15 +93,15 @@ def _dtype_name(name, array, allowed):
     return text
 
 
-def _check_shapes(arrays):
+def _check_shapes(arrays, num_points):
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     value, locations = shapes["value"], shapes["sampling_locations"]
-    if locations[5] != 2:
-        raise OperatorError(f"sampling_locations ends in {locations[5]}; its last dimension is (x, y), size 2")
-    if shapes["attention_weights"] != locations[:5]:
+    if locations[-1] != 2:
+        raise OperatorError(f"sampling_locations ends in {locations[-1]}; its last dimension is (x, y), size 2")
+    if shapes["attention_weights"] != locations[:-1]:
         raise OperatorError(
             f"attention_weights has shape {shapes['attention_weights']}, but sampling_locations asks "
-            f"for {locations[:5]}"
+            f"for {locations[:-1]}"
         )
     for letter, axis in (("B", 0), ("H", 2)):
         if value[axis] != locations[axis]:
@@ -92,11 +109,17 @@ def _check_shapes(arrays):
                 f"value has {letter}={value[axis]} (dimension {axis}) but sampling_locations has "
                 f"{letter}={locations[axis]}"
             )
-    for name in ("spatial_shapes", "level_start_index"):
-        if shapes[name][0] != locations[3]:
+    levels, who = locations[3], "sampling_locations"
+    if num_points is not None:
+        levels, who = len(num_points), "num_points"
+        if min(num_points) < 1 or sum(num_points) != locations[3]:
             raise OperatorError(
-                f"{name} describes {shapes[name][0]} levels, sampling_locations has L={locations[3]}"
+                f"num_points={list(num_points)}: they are at least 1, and sampling_locations has "
+                f"{locations[3]} samples a row"
             )
+    for name in ("spatial_shapes", "level_start_index"):
+        if shapes[name][0] != levels:
+            raise OperatorError(f"{name} describes {shapes[name][0]} levels, {who} has L={levels}")
     if shapes["spatial_shapes"][1] != 2:
         raise OperatorError(f"spatial_shapes has shape {shapes['spatial_shapes']}; it is (L, 2)")
 

@@ -45,7 +45,7 @@ def fixed_exponent(problem, exponent):
     """The power of two by which shares are multiplied so that no sum of them leaves 64 bits, where no product
     of a weight and an element of the output's gradient reaches 2^exponent: every sample of a level adds at most
     one such product to one pixel."""
-    count = problem.queries * problem.constants.points
+    count = problem.queries * max(problem.constants.point_counts)
     return min(max(BITS - exponent - math.ceil(math.log2(count)), -126), 126)
 
 

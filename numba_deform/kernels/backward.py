@@ -32,7 +32,7 @@ from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL
 from .shared.config import SharedBytes, one_of
 from .shared.row import run_parts
-from .shared.sampling import HALVES, clamp, load_level, locate
+from .shared.sampling import HALVES, LOCATE, clamp, level_finder, load_level
 
 CHANNELS = 4  # of a lane: 16 bytes of sums
 # Where a sample's tile is: its first neighbour that is inside, how far on the next column and row are (none
@@ -57,6 +57,8 @@ class Backward:
     of_value: bool = True
     of_samples: bool = True
     sums: str = "fp32"
+
+    any_samples = True  # as of direct
 
     def __post_init__(self):
         if self.threads % 32 or not 32 <= self.threads <= 1024:
@@ -118,21 +120,27 @@ def numbers(dtype):
     return load_halves, store_half, store_halves
 
 
-@cuda.jit(device=True, forceinline=True)
-def tile_of(xy, width, height, start, row_stride):
-    """The :class:`Tile` of a sample at ``xy``; one that has no neighbour inside is the level's first pixel."""
-    x, fx, inside_x = locate(xy[0], width)
-    y, fy, inside_y = locate(xy[1], height)
-    left, right = x >= 0 and x < width, x + 1 >= 0 and x + 1 < width
-    upper, lower = y >= 0 and y < height, y + 1 >= 0 and y + 1 < height
-    inside = uint32(0)
-    if inside_x and inside_y:
-        above = uint32(left) | uint32(right) << uint32(1)
-        below = above << uint32(2)
-        inside = (above if upper else uint32(0)) | (below if lower else uint32(0))
-    pixel = start + clamp(y, 0, height - 1) * row_stride + clamp(x, 0, width - 1)
-    row = row_stride if upper and lower else 0
-    return Tile(int32(pixel), int32(left and right), int32(row), inside, fx, fy)
+def tile_finder(method):
+    """A device function: the :class:`Tile` of a sample at ``xy``. That of a sample without any neighbour inside
+    is a pixel at the level's border."""
+    locate, DISCRETE = LOCATE[method], method == "discrete"
+
+    @cuda.jit(device=True, forceinline=True)
+    def tile_of(xy, width, height, start, row_stride):
+        x, fx, inside_x = locate(xy[0], width)
+        y, fy, inside_y = locate(xy[1], height)
+        left, right = x >= 0 and x < width, x + 1 >= 0 and x + 1 < width
+        upper, lower = y >= 0 and y < height, y + 1 >= 0 and y + 1 < height
+        inside = uint32(DISCRETE)
+        if inside_x and inside_y and not DISCRETE:
+            above = uint32(left) | uint32(right) << uint32(1)
+            below = above << uint32(2)
+            inside = (above if upper else uint32(0)) | (below if lower else uint32(0))
+        pixel = start + clamp(y, 0, height - 1) * row_stride + clamp(x, 0, width - 1)
+        row = row_stride if upper and lower else 0
+        return Tile(int32(pixel), int32(left and right), int32(row), inside, fx, fy)
+
+    return tile_of
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -188,7 +196,8 @@ def build(config, constants):
     """
     LANES, CHUNKS = lanes(constants), constants.channels // CHANNELS
     OWNERS = min(LANES, 8)  # samples of a round, each with a lane; more would take too many registers
-    ROWS, POINTS, SAMPLES = config.threads // LANES, constants.points, constants.levels * constants.points
+    ROWS, SAMPLES, level_of = config.threads // LANES, constants.samples, level_finder(constants)
+    DISCRETE, tile_of = constants.method == "discrete", tile_finder(constants.method)
     ROUNDS, LANE_BITS = -(-SAMPLES // OWNERS), LANES.bit_length() - 1
     ITEM, LOCATION = ITEMSIZE[constants.dtype], 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT, OF_VALUE, OF_SAMPLES = ITEMSIZE[constants.weight_dtype], config.of_value, config.of_samples
@@ -238,8 +247,7 @@ def build(config, constants):
             sample = global_at(min(k, int32(SAMPLES - 1)), number, SAMPLES)
             load_run(global_at(locations, sample, LOCATION), global_at(weights, sample, WEIGHT), raw)
             run = unpack(raw)
-            level = int32(div_u32(min(k, int32(SAMPLES - 1)), POINTS))
-            height, width, start, row_stride = load_level(levels, level)
+            height, width, start, row_stride = load_level(levels, level_of(min(k, int32(SAMPLES - 1))))
             tile = tile_of(run.xy, width, height, start, row_stride)
             attention = run.attention[0] if has_sample else float32(0)
 
@@ -276,7 +284,7 @@ def build(config, constants):
                 x = sum_for_owner(of_x, place) * attention * float32(width)
                 y = sum_for_owner(of_y, place) * attention * float32(height)
                 if is_row and has_sample and sub < OWNERS:
-                    if not tile.inside:
+                    if DISCRETE or not tile.inside:
                         x = y = float32(0)  # also where its attention is not a number
                     store_weight(global_at(grad_weights, sample, WEIGHT), w)
                     store_location(global_at(grad_locations, sample, LOCATION), x, y)

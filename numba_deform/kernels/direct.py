@@ -30,6 +30,8 @@ class Direct(Rows):
     threads: int = 128
     min_blocks: int = 7
 
+    any_samples = True  # also levels with different numbers of points, and method="discrete"
+
 
 def build(config, constants):
     """The kernel for a :class:`Direct` and ``problem.Constants``.

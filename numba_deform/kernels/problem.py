@@ -14,6 +14,8 @@ from ..engines.tensormap import broken_rule
 NUMPY_DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
 """The dtypes a value may have: name -> NumPy scalar type."""
 
+METHODS = ("default", "discrete")
+
 ITEMSIZE = {name: np.dtype(dtype).itemsize for name, dtype in NUMPY_DTYPES.items()}
 
 
@@ -27,28 +29,51 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Constants:
-    """What a kernel is compiled for: levels L, points P, channels C of a head, and the types."""
+    """What a kernel is compiled for: levels L, points P, channels C of a head, the types, and the method.
+
+    ``points`` is a tuple where levels have different numbers of points. ``method`` is ``default``, bilinear, or
+    ``discrete``: a sample is the pixel next to it, at the border where it lies outside (RT-DETR v2)."""
 
     levels: int
-    points: int
+    points: int | tuple
     channels: int
     dtype: str = "float16"
     location_dtype: str = "float16"
     weight_dtype: str = "float16"
+    method: str = "default"
 
     def __post_init__(self):
         for field in ("dtype", "location_dtype", "weight_dtype"):
             value = getattr(self, field)
             if value not in ITEMSIZE:
                 raise ConfigError(field, value, f"must be one of {', '.join(ITEMSIZE)}")
-        for field in ("levels", "points"):
-            if getattr(self, field) < 1:
-                raise ConfigError(field, getattr(self, field), "must be at least 1")
+        if self.method not in METHODS:
+            raise ConfigError("method", self.method, f"must be one of {', '.join(METHODS)}")
+        if self.levels < 1:
+            raise ConfigError("levels", self.levels, "must be at least 1")
+        if len(self.point_counts) != self.levels or min(self.point_counts) < 1:
+            raise ConfigError("points", self.points, f"must be at least 1 in each of {self.levels} levels")
         row = self.channels * ITEMSIZE[self.dtype]
         if row % 16 or not 16 <= row <= 256:
             rule = (f"of {self.dtype} are {row} bytes a head; a multiple of 16 from 16 to 256 is needed, "
                     "for 16-byte loads and TMA boxes")  # fmt: skip
             raise ConfigError("channels", self.channels, rule)
+
+
+    @property
+    def point_counts(self):
+        """Points of each level."""
+        return self.points if isinstance(self.points, tuple) else (self.points,) * self.levels
+
+    @property
+    def samples(self):
+        """Samples of a row: the points of all levels."""
+        return sum(self.point_counts)
+
+    @property
+    def is_usual(self):
+        """Whether all levels have the same number of points, and the method is the default one."""
+        return self.method == "default" and not isinstance(self.points, tuple)
 
 
 class Level(NamedTuple):
@@ -130,7 +155,7 @@ class Problem:
 
     @property
     def samples(self):
-        return self.rows * self.constants.levels * self.constants.points
+        return self.rows * self.constants.samples
 
     @property
     def level_table(self):

@@ -49,7 +49,12 @@ class Variant:
     why: str = ""  # where it is slower than the fastest: what the measurements say (bench/NOTES.md)
 
     def configure(self, constants, **parameters):
-        """A resolved configuration; raises ConfigError for an unknown or unusable parameter."""
+        """A resolved configuration; raises ConfigError for an unknown or unusable parameter, and for constants
+        that this kernel does not take."""
+        if not (constants.is_usual or getattr(self.config, "any_samples", False)):
+            rule = f"{self.name} takes bilinear samples, as many in every level; direct takes all kinds"
+            points = constants.points if isinstance(constants.points, tuple) else None
+            raise ConfigError(*(("points", points) if points else ("method", constants.method)), rule)
         return self.unresolved(**parameters).resolve(constants)
 
     def unresolved(self, **parameters):

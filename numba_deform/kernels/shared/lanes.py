@@ -15,6 +15,7 @@ shuffles. Each lane prepares a *run*, 1, 2, 4 or 8 neighbouring samples of one l
 loads. The runs of all lanes of a part are a *round*; a row takes as many as its samples need, usually one.
 """
 
+import math
 from typing import NamedTuple
 
 from numba import cuda, float32, int32, uint32
@@ -39,14 +40,14 @@ class LaneLayout(NamedTuple):
 
 def lane_layout(lanes, constants):
     """The :class:`LaneLayout` for ``lanes`` = 1, 2, 4, .. 32 lanes a row and a ``problem.Constants``."""
-    samples = constants.levels * constants.points
+    samples, points = constants.samples, math.gcd(*constants.point_counts)
     chunks = constants.channels * ITEMSIZE[constants.dtype] // 16
     padded = 1 << (chunks - 1).bit_length()
     chunk_lanes = min(padded, lanes)
     sides = 2 if lanes >= 2 * chunk_lanes else 1
     parts = lanes // (chunk_lanes * sides)
     longest = 4 * sides  # a run's numbers stay in registers, for one or both sides
-    run = next(n for n in (8, 4, 2, 1) if n <= longest and constants.points % n == 0)
+    run = next(n for n in (8, 4, 2, 1) if n <= longest and points % n == 0)
     while run > 1 and samples < run * chunk_lanes * parts:
         run //= 2  # few samples: rather all lanes with short runs
     each, rounds = padded // chunk_lanes, -(-samples // (run * chunk_lanes * parts))

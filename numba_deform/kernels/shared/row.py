@@ -14,7 +14,7 @@ from ...device.memory import global_at
 from ..problem import ITEMSIZE
 from .accumulate import ARITHMETIC
 from .lanes import lane_layout, sum_over_lanes
-from .sampling import locate, number_loader
+from .sampling import LOCATE, level_finder, number_loader
 
 # Where a thread stands: lane and warp, its row in the block, and its part of that row (lanes.py);
 # ``first_lane`` is the first of the lanes that prepare runs for this side and part.
@@ -108,7 +108,7 @@ def row_parts(config, constants):
     ROW_SHIFT = layout.lanes.bit_length() - 1
     SIDE_SHIFT = layout.chunk_lanes.bit_length() - 1
     PART_SHIFT = SIDE_SHIFT + layout.sides.bit_length() - 1
-    POINTS, SAMPLES = constants.points, constants.levels * constants.points
+    SAMPLES, locate, level_of = constants.samples, LOCATE[constants.method], level_finder(constants)
     ROW_BYTES = constants.channels * ITEMSIZE[constants.dtype]
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WEIGHT_BYTES = ITEMSIZE[constants.weight_dtype]
@@ -134,7 +134,7 @@ def row_parts(config, constants):
         sample = global_at(first, row.number, SAMPLES)
         location = global_at(locations, sample, LOCATION_BYTES)
         load_run(location, global_at(weights, sample, WEIGHT_BYTES), raw)
-        return int32(div_u32(first, POINTS)), mine
+        return level_of(first), mine
 
     @cuda.jit(device=True, forceinline=True)
     def sample(run, k, width, height, mine):

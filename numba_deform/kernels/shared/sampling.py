@@ -8,9 +8,12 @@ weighs nothing, and a sample that has no neighbour inside, or is not a number, c
 import functools
 from typing import NamedTuple
 
+import numpy as np
 from numba import cuda, float32, int32, uint64
 
+from ...compiler import static_range
 from ...device.half2 import cvt_f32_bf16_hi, cvt_f32_bf16_lo, cvt_f32_f16_hi, cvt_f32_f16_lo, mov_f32_b32
+from ...device.integer import div_u32
 from ...device.memory import (
     global_at,
     ld_global_nc_b32,
@@ -91,6 +94,37 @@ def locate(location, size):
     clamped = cuda.libdevice.fminf(cuda.libdevice.fmaxf(pixel, float32(-2)), float32(size))
     lower = cuda.libdevice.floorf(clamped)
     return int32(lower), float32(clamped - lower), inside
+
+
+@cuda.jit(device=True, forceinline=True)
+def locate_discrete(location, size):
+    """As :func:`locate` for ``method="discrete"``: a pixel of the level, and a weight of 0 for the next one."""
+    pixel = float32(float32(location) * float32(size) + float32(0.5))
+    clamped = cuda.libdevice.fminf(cuda.libdevice.fmaxf(pixel, float32(0)), float32(size - 1))
+    return int32(cuda.libdevice.floorf(clamped)), float32(0), True
+
+
+LOCATE = {"default": locate, "discrete": locate_discrete}
+
+
+def level_finder(constants):
+    """A device function: the level of a row's sample ``k``."""
+    LEVELS, POINTS = constants.levels, constants.points
+    STARTS = tuple(np.cumsum((0, *constants.point_counts)).tolist())
+
+    @cuda.jit(device=True, forceinline=True)
+    def by_division(k):
+        return int32(div_u32(k, POINTS))
+
+    @cuda.jit(device=True, forceinline=True)
+    def by_starts(k):
+        level = int32(0)
+        for i in static_range(1, LEVELS):
+            if k >= STARTS[i]:
+                level = int32(i)
+        return level
+
+    return by_starts if isinstance(constants.points, tuple) else by_division
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -1,0 +1,256 @@
+"""``torch.ops.numba_deform``: the operator and its gradients as PyTorch's own operators.
+
+    ms_deform_attn           on CUDA the kernels of this package, on the CPU PyTorch's own operations
+    ms_deform_attn_backward  the gradients, of what needs them; differentiable once
+
+Both have fake implementations, so that ``torch.compile`` and ``torch.export`` can look at shapes alone.
+"""
+
+import ctypes
+import functools
+import threading
+import weakref
+
+import torch
+
+from ..device.limits import HOPPER
+from ..engines.gpu.device import find_gpu, require
+from ..engines.gpu.launch import ArgumentBlock, ready_launch
+from ..kernels.registry import runnable, variant
+from . import gradients
+from .auto import LEAST_ROWS
+from .bind import Bound
+from .call import ms_deform_attn as any_array
+from .checks import OperatorError, check_problem
+from .torch_reference import backward_of, forward_of
+
+ARGUMENTS = (
+    "Tensor value, Tensor spatial_shapes, Tensor level_start_index, Tensor sampling_locations, "
+    "Tensor attention_weights, int[]? num_points=None, str method='default'"
+)
+LIBRARY = torch.library.Library("numba_deform", "DEF")
+LIBRARY.define(f"ms_deform_attn({ARGUMENTS}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+LIBRARY.define(
+    f"ms_deform_attn_backward(Tensor grad_out, {ARGUMENTS}, bool of_value=True, bool of_locations=True, "
+    "bool of_weights=True, bool? deterministic=None) -> (Tensor, Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+FORWARD = torch.ops.numba_deform.ms_deform_attn.default
+BACKWARD = torch.ops.numba_deform.ms_deform_attn_backward.default
+
+
+# --- the shapes of levels --------------------------------------------------------------------------
+_known = {}  # id of a tensor -> (weak reference to it, its version, its numbers)
+
+
+def numbers_of(name, tensor):
+    """The numbers in an index tensor, as nested tuples.
+
+    One on a GPU has to be copied, which waits for it: that happens once for each version of the tensor, and
+    never while a graph is captured (OperatorError)."""
+    entry = _known.get(id(tensor))
+    if entry is not None and entry[0]() is tensor and entry[1] == tensor._version:
+        return entry[2]
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise OperatorError(
+            f"{name} is on a GPU, and cannot be read while a graph is captured; call the operator once with "
+            "this tensor before the capture, or give the numbers as a list"
+        )
+    if tensor.dtype not in (torch.int64, torch.int32):
+        raise OperatorError(f"{name} has dtype {str(tensor.dtype)[6:]}; it must be one of int64, int32")
+    numbers = tensor.tolist()
+    numbers = tuple(tuple(n) if isinstance(n, list) else n for n in numbers)
+    if not tensor.is_inference():  # such a tensor does not tell when it is changed
+        key = id(tensor)
+        forget = weakref.ref(tensor, lambda _: _known.pop(key, None))
+        _known[key] = forget, tensor._version, numbers
+    return numbers
+
+
+@functools.lru_cache(maxsize=64)
+def index_tensor(numbers):
+    """A tensor on the CPU with these (nested) numbers: the same one for the same numbers."""
+    return torch.tensor(numbers, dtype=torch.int64)
+
+
+class _Array:
+    """What ``check_problem`` looks at."""
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+
+# --- on a GPU --------------------------------------------------------------------------------------
+class Plan:
+    """A kernel bound to one problem on one GPU: called with a stream and the addresses of its operands."""
+
+    def __init__(self, bound, *names):
+        operands = {name: ctypes.c_uint64() for name in names}
+        four = [operands.get(name, 0) for name in ("value", "locations", "weights", "out")]
+        block = ArgumentBlock(bound.kernel, bound.arguments(four, extra=operands))
+        self.problem, self._operands, self._lock = bound.problem, tuple(operands.values()), threading.Lock()
+        self._launch = ready_launch(bound.gpu, bound.kernel, bound.blocks, bound.shared_bytes, block)
+
+    def __call__(self, stream, *addresses):
+        with self._lock:
+            for operand, address in zip(self._operands, addresses, strict=True):
+                operand.value = address
+            self._launch(stream)
+
+
+@functools.lru_cache(maxsize=256)
+def problem_for(shapes, dtypes, levels, starts, num_points, method):
+    """The ``Problem`` for shapes and types of value, locations and weights."""
+    import numpy as np
+
+    arrays = [_Array(tuple(shape), dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    index = [np.asarray(levels, np.int64), np.asarray(starts, np.int64)]
+    return check_problem(arrays[0], *index, *arrays[1:], num_points=num_points, method=method)
+
+
+@functools.lru_cache(maxsize=256)
+def forward_plan(device, problem):
+    """The :class:`Plan` of ``direct``: operands value, locations, weights, out."""
+    direct = variant("direct")
+    bound = Bound(problem, direct, direct.configure(problem.constants), find_gpu(device))
+    return Plan(bound, "value", "locations", "weights", "out")
+
+
+@functools.lru_cache(maxsize=256)
+def backward_plan(device, problem, of_value, of_samples, sums):
+    """The :class:`Plan` of the backward kernel: operands value, locations, weights, ``gradients.operands``."""
+    gpu = find_gpu(device)
+    require(gpu, HOPPER, "the backward kernel", runnable(gpu.capability))
+    bound = gradients.bound(problem, gpu, of_value=of_value, of_samples=of_samples, sums=sums)
+    return Plan(bound, "value", "locations", "weights", *gradients.operands(0, 0, 0, 0))
+
+
+def _problem(value, shapes, starts, locations, weights, num_points, method):
+    for name, tensor in (("sampling_locations", locations), ("attention_weights", weights)):
+        if tensor.get_device() != value.get_device():
+            raise OperatorError(f"value is on {value.device} but {name} on {tensor.device}")
+    return problem_for(
+        (value.shape, locations.shape, weights.shape), (value.dtype, locations.dtype, weights.dtype),
+        numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts),
+        None if num_points is None else tuple(num_points), method)  # fmt: skip
+
+
+def _stream(tensor):
+    return torch._C._cuda_getCurrentRawStream(tensor.get_device())
+
+
+def forward_cuda(value, shapes, starts, locations, weights, num_points=None, method="default"):
+    value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
+    problem = _problem(value, shapes, starts, locations, weights, num_points, method)
+    if problem.rows >= LEAST_ROWS and problem.constants.is_usual and num_points is None:
+        levels = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
+        return any_array(value.detach(), *levels, locations.detach(), weights.detach())  # perhaps windows
+    out = value.new_empty(problem.out_shape)
+    plan = forward_plan(value.get_device(), problem)
+    plan(_stream(value), value.data_ptr(), locations.data_ptr(), weights.data_ptr(), out.data_ptr())
+    return out
+
+
+def backward_cuda(
+    grad_out, value, shapes, starts, locations, weights, num_points=None, method="default", of_value=True,
+    of_locations=True, of_weights=True, deterministic=None,
+):  # fmt: skip
+    value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
+    grad_out = grad_out.to(value.dtype).contiguous()
+    problem = _problem(value, shapes, starts, locations, weights, num_points, method)
+    if deterministic is None:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+    of_samples, nothing = of_locations or of_weights, value.new_empty(0)
+    grad_locations = torch.empty_like(locations) if of_samples else nothing
+    grad_weights = torch.empty_like(weights) if of_samples else nothing
+    sums, scale, exponent = nothing, 0, None
+    if of_value and deterministic:
+        shape, _ = gradients.sums_shape(problem, "fixed")
+        sums = torch.zeros(shape, dtype=torch.int64, device=value.device)
+        scale, exponent = fixed_scale(problem, grad_out, weights)
+    elif of_value:
+        sums = torch.zeros(value.shape, dtype=torch.float32, device=value.device)
+    plan = backward_plan(
+        value.get_device(), problem, of_value, of_samples, "fp32" if exponent is None else "fixed")  # fmt: skip
+    operands = (value, locations, weights, grad_out, sums, grad_locations, grad_weights)
+    addresses = [tensor.data_ptr() for tensor in operands]
+    plan(_stream(value), *addresses, scale.data_ptr() if exponent is not None else 0)
+    if exponent is not None:
+        sums = torch.ldexp(sums.transpose(-1, -2).to(torch.float32), -exponent).reshape(value.shape)
+    return (
+        sums.to(value.dtype) if of_value else nothing,
+        grad_locations if of_locations else nothing,
+        grad_weights if of_weights else nothing,
+    )
+
+
+def fixed_scale(problem, grad_out, weights):
+    """(the float32 2^e, e) of ``gradients.fixed_exponent``, both on the GPU: nothing waits for it."""
+    largest = grad_out.abs().amax().float() * weights.abs().amax().float()
+    _, exponent = torch.frexp(largest)
+    spare = gradients.fixed_exponent(problem, 0)
+    exponent = (spare - exponent).clamp(-126, 126)
+    scale = torch.ldexp(torch.ones_like(largest), exponent)
+    return torch.where(torch.isfinite(largest), scale, torch.nan).reshape(1), exponent
+
+
+# --- what PyTorch asks for -------------------------------------------------------------------------
+def forward_fake(value, shapes, starts, locations, weights, num_points=None, method="default"):
+    batch, _, heads, channels = value.shape
+    return value.new_empty((batch, locations.shape[1], heads * channels))
+
+
+def backward_fake(
+    grad_out, value, shapes, starts, locations, weights, num_points=None, method="default", of_value=True,
+    of_locations=True, of_weights=True, deterministic=None,
+):  # fmt: skip
+    return tuple(
+        torch.empty_like(tensor, memory_format=torch.contiguous_format) if wanted else value.new_empty(0)
+        for tensor, wanted in ((value, of_value), (locations, of_locations), (weights, of_weights))
+    )
+
+
+def _setup_context(ctx, inputs, output):
+    *tensors, ctx.num_points, ctx.method = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _backward(ctx, grad_out):
+    tensors = ctx.saved_tensors
+    needs = [ctx.needs_input_grad[i] for i in (0, 3, 4)]
+    found = BACKWARD(grad_out, *tensors, ctx.num_points, ctx.method, *needs)
+    of_value, of_locations, of_weights = (
+        g if needed else None for g, needed in zip(found, needs, strict=True)
+    )
+    return of_value, None, None, of_locations, of_weights, None, None
+
+
+def _no_second(ctx, *grads):
+    raise NotImplementedError("ms_deform_attn can be differentiated once: its gradients have no gradients")
+
+
+def _with_autocast(kind):
+    """Under autocast, value gets the type asked for; locations keep theirs: fp16 names the wrong pixels."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{kind.upper()}"))
+
+    def call(value, shapes, starts, locations, weights, num_points=None, method="default"):
+        if value.is_floating_point() and value.dtype is not torch.float64:
+            value = value.to(torch.get_autocast_dtype(kind))
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return FORWARD(value, shapes, starts, locations, weights, num_points, method)
+
+    return call
+
+
+LIBRARY.impl("ms_deform_attn", forward_cuda, "CUDA")
+LIBRARY.impl("ms_deform_attn", forward_of, "CPU")
+LIBRARY.impl("ms_deform_attn", _with_autocast("cuda"), "AutocastCUDA")
+LIBRARY.impl("ms_deform_attn", _with_autocast("cpu"), "AutocastCPU")
+LIBRARY.impl("ms_deform_attn_backward", backward_cuda, "CUDA")
+LIBRARY.impl("ms_deform_attn_backward", backward_of, "CPU")
+torch.library.register_fake("numba_deform::ms_deform_attn", forward_fake, lib=LIBRARY)
+torch.library.register_fake("numba_deform::ms_deform_attn_backward", backward_fake, lib=LIBRARY)
+torch.library.register_autograd(
+    "numba_deform::ms_deform_attn", _backward, setup_context=_setup_context, lib=LIBRARY
+)
+torch.library.register_autograd("numba_deform::ms_deform_attn_backward", _no_second, lib=LIBRARY)
