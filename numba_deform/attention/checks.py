@@ -172,8 +172,8 @@ def check_gradient(name, array):
     torch = sys.modules.get("torch")
     if getattr(array, "requires_grad", False) and (torch is None or torch.is_grad_enabled()):
         raise OperatorError(
-            f"{name} requires a gradient, which this operator does not compute yet; pass {name}.detach(), or "
-            "call it under torch.no_grad()"
+            f"{name} requires a gradient, which only numba_deform.torch.ms_deform_attn computes; call that, "
+            f"pass {name}.detach(), or call this under torch.no_grad()"
         )
     jax = sys.modules.get("jax")
     if jax and isinstance(array, jax.core.Tracer):

@@ -1,0 +1,233 @@
+"""torch.ops.numba_deform on the CPU: values, gradients, and what PyTorch's own checks say."""
+
+import threading
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from numba_deform import ConfigError, OperatorError, reference, relative_error  # noqa: E402
+from numba_deform.attention.reference import reference_gradients  # noqa: E402
+from numba_deform.torch import ms_deform_attn, prepare  # noqa: E402
+
+SHAPES = [[5, 4], [2, 3], [1, 1]]
+STARTS = [0, 20, 26]
+OPERATOR = torch.ops.numba_deform.ms_deform_attn.default
+BACKWARD = torch.ops.numba_deform.ms_deform_attn_backward.default
+
+
+def drawn(dtype=torch.float32, points=(3, 3, 3), flat=False, learning=True, seed=0):
+    """value, locations (some outside) and weights of a small call."""
+    random = torch.Generator().manual_seed(seed)
+    batch, queries, heads, channels = 2, 3, 2, 4
+    samples = (sum(points),) if flat else (len(points), points[0])
+    rows = (batch, queries, heads, *samples)
+    value = torch.randn(batch, 27, heads, channels, generator=random, dtype=torch.float64)
+    locations = torch.rand(*rows, 2, generator=random, dtype=torch.float64) * 1.6 - 0.3
+    weights = torch.rand(*rows, generator=random, dtype=torch.float64)
+    return [t.to(dtype).requires_grad_(learning) for t in (value, locations, weights)]
+
+
+def exact(value, locations, weights):
+    return reference(*arrays(value), SHAPES, STARTS, *arrays(locations, weights))
+
+
+def arrays(*tensors):
+    return [tensor.detach().double().numpy() for tensor in tensors]
+
+
+@pytest.mark.parametrize("method", ["default", "discrete"])
+@pytest.mark.parametrize("points", [None, (3, 6, 3)])
+def test_gradients(points, method):
+    inputs = drawn(torch.float64, points or (3, 3, 3), flat=points is not None)
+
+    def call(*tensors):
+        value, locations, weights = tensors
+        return ms_deform_attn(value, SHAPES, None, locations, weights, num_points=points, method=method)
+
+    assert torch.autograd.gradcheck(call, inputs)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "limit"), [(torch.float16, 1e-3), (torch.bfloat16, 8e-3), (torch.float32, 1e-6)]
+)
+def test_values_and_gradients_of_each_type(dtype, limit):
+    value, locations, weights = drawn(dtype)
+    out = ms_deform_attn(value, SHAPES, STARTS, locations, weights)
+    assert out.dtype == dtype
+    assert relative_error(*arrays(out), exact(value, locations, weights)) < limit
+    given = torch.randn(out.shape).to(dtype)
+    out.backward(given)
+    wanted = reference_gradients(*arrays(value), SHAPES, STARTS, *arrays(locations, weights, given))
+    for tensor, gradient in zip((value, locations, weights), wanted, strict=True):
+        assert tensor.grad.dtype == dtype
+        assert relative_error(*arrays(tensor.grad), gradient) < limit
+
+
+def test_each_argument_keeps_its_type():
+    value, locations, weights = drawn()
+    value, weights = (t.detach().bfloat16().requires_grad_() for t in (value, weights))
+    out = ms_deform_attn(value, SHAPES, STARTS, locations, weights)
+    out.sum().backward()
+    assert [t.dtype for t in (out, value.grad, locations.grad, weights.grad)] == [
+        torch.bfloat16, torch.bfloat16, torch.float32, torch.bfloat16]  # fmt: skip
+
+
+def test_flat_calls_are_the_same_where_levels_have_as_many_points():
+    value, locations, weights = drawn()
+    flat = locations.flatten(3, 4), weights.flatten(3)
+    flat = ms_deform_attn(value, SHAPES, STARTS, *flat, num_points=[3, 3, 3])
+    assert torch.equal(flat, ms_deform_attn(value, SHAPES, STARTS, locations, weights))
+
+
+def test_discrete_samples_are_pixels():
+    value, _, weights = drawn(torch.float64, (1, 1, 1))
+    centres = torch.zeros(2, 3, 2, 3, 1, 2, dtype=torch.float64)
+    centres[..., 0, 0, :] = torch.tensor([2.6 / 4, 9.0])  # column 3 of 4; below the last of 5 rows
+    out = ms_deform_attn(value, SHAPES, STARTS, centres, weights, method="discrete").unflatten(2, (2, 4))
+    pixels = value[:, [4 * 4 + 3, 20, 26]].permute(0, 2, 1, 3)  # (B, H, L, C)
+    wanted = torch.einsum("bhlc,bqhl->bqhc", pixels, weights.squeeze(-1))
+    assert torch.allclose(out, wanted)
+
+
+def test_opcheck():
+    value, locations, weights = drawn()
+    index = torch.tensor(SHAPES), torch.tensor(STARTS)
+    strided = value.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    for given in (value, strided):
+        torch.library.opcheck(OPERATOR, (given, *index, locations, weights))
+    inputs = (t.detach() for t in (value, locations, weights))
+    value, locations, weights = inputs
+    torch.library.opcheck(BACKWARD, (torch.randn(2, 3, 8), value, *index, locations, weights))
+
+
+def test_any_strides():
+    value, locations, weights = drawn(learning=False)
+    moved = [t.transpose(0, 1).contiguous().transpose(0, 1) for t in (value, locations, weights)]
+    assert not any(t.is_contiguous() for t in moved)
+    plain = ms_deform_attn(value, SHAPES, STARTS, locations, weights)
+    assert torch.equal(plain, ms_deform_attn(moved[0], SHAPES, STARTS, *moved[1:]))
+
+
+@pytest.mark.parametrize("learning", [0, 1, 2])
+def test_gradients_of_what_needs_them_alone(learning):
+    tensors = drawn(learning=False)
+    tensors[learning].requires_grad_()
+    out = ms_deform_attn(tensors[0], SHAPES, STARTS, *tensors[1:])
+    wanted = torch.autograd.grad(out.sum(), tensors[learning])
+    everything = drawn()
+    ms_deform_attn(everything[0], SHAPES, STARTS, *everything[1:]).sum().backward()
+    assert torch.equal(wanted[0], everything[learning].grad)
+    assert [t.grad for t in tensors] == [None] * 3
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile(dynamic):
+    """One graph, forward and backward, also when sizes change."""
+    def loss(value, locations, weights):
+        return (ms_deform_attn(value, SHAPES, STARTS, locations, weights) ** 2).sum()
+
+    compiled = torch.compile(loss, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for repeat in (1, 2):
+        eager, traced = ([t.detach().repeat(repeat, *[1] * (t.ndim - 1)).requires_grad_() for t in drawn()]
+                         for _ in range(2))  # fmt: skip
+        loss(*eager).backward()
+        compiled(*traced).backward()
+        for a, b in zip(eager, traced, strict=True):
+            assert torch.equal(a.grad, b.grad)
+
+
+def test_export():
+    class Model(torch.nn.Module):
+        def forward(self, value, locations, weights):
+            return ms_deform_attn(value, SHAPES, None, locations, weights) + 1
+
+    inputs = tuple(drawn(learning=False))
+    program = torch.export.export(Model(), inputs)
+    assert torch.equal(program.module()(*inputs), Model()(*inputs))
+
+
+def test_autocast_changes_the_type_of_value_alone():
+    value, locations, weights = drawn()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = ms_deform_attn(value, SHAPES, STARTS, locations, weights)
+    wanted = ms_deform_attn(value.bfloat16(), SHAPES, STARTS, locations, weights)
+    assert out.dtype == torch.bfloat16 and torch.equal(out, wanted)
+    out.float().sum().backward()
+    assert value.grad.dtype == locations.grad.dtype == torch.float32
+
+
+def test_checkpointing():
+    from torch.utils.checkpoint import checkpoint
+
+    def call(value, *rest):
+        return ms_deform_attn(value, SHAPES, STARTS, *rest).sum()
+
+    plain, kept = drawn(), drawn()
+    call(*plain).backward()
+    checkpoint(call, *kept, use_reentrant=False).backward()
+    for a, b in zip(plain, kept, strict=True):
+        assert torch.equal(a.grad, b.grad)
+
+
+def test_index_tensors_are_read_again_after_a_change():
+    value, locations, weights = drawn(learning=False)
+    shapes, starts = torch.tensor(SHAPES), torch.tensor(STARTS)
+    first = ms_deform_attn(value, shapes, starts, locations, weights)
+    shapes[0] = torch.tensor([4, 5])
+    again = ms_deform_attn(value, shapes, starts, locations, weights)
+    assert not torch.equal(first, again)
+    assert torch.equal(again, ms_deform_attn(value, [[4, 5], *SHAPES[1:]], starts, locations, weights))
+
+
+def test_threads():
+    inputs = [drawn(seed=seed) for seed in range(12)]
+    results = [None] * len(inputs)
+
+    def work(i):
+        value, locations, weights = inputs[i]
+        ms_deform_attn(value, SHAPES, STARTS, locations, weights).sum().backward()
+        results[i] = [t.grad for t in inputs[i]]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, gradients in enumerate(results):
+        alone = drawn(seed=seed)
+        ms_deform_attn(alone[0], SHAPES, STARTS, *alone[1:]).sum().backward()
+        assert all(torch.equal(a.grad, b) for a, b in zip(alone, gradients, strict=True))
+
+
+def test_what_is_refused():
+    value, locations, weights = drawn(learning=False)
+
+    def refused(text, *changes, kind=OperatorError, **options):
+        given = {
+            "value": value, "spatial_shapes": SHAPES, "level_start_index": STARTS,
+            "sampling_locations": locations, "attention_weights": weights, **dict(changes)}  # fmt: skip
+        with pytest.raises(kind, match=text):
+            ms_deform_attn(**given, **options)
+
+    refused("^value is a ndarray; numba_deform.torch takes", ("value", np.zeros(3)))
+    refused("^spatial_shapes says 22 positions but value has S=27", ("spatial_shapes", [[5, 3], *SHAPES[1:]]))
+    refused("^spatial_shapes has dtype float32", ("spatial_shapes", torch.tensor(SHAPES).float()))
+    refused("^attention_weights has shape", ("attention_weights", weights[:, :1]))
+    refused("^value has dtype int32", ("value", value.int()))
+    refused("^sampling_locations has shape .* it must have rank 5", num_points=[3, 6, 3])
+    refused("^im2col_step=0", im2col_step=0)
+    refused("^method=nearest: must be one of default, discrete", method="nearest", kind=ConfigError)
+    refused(r"^num_points=\[3, 5\]: .* has 9 samples a row", ("sampling_locations", locations.flatten(3, 4)),
+            ("attention_weights", weights.flatten(3)), num_points=[3, 5])  # fmt: skip
+    with pytest.raises(OperatorError, match="^value is a ndarray; numba_deform.torch takes"):
+        prepare(np.zeros(3), SHAPES, STARTS, locations, weights)
+
+
+def test_gradients_of_gradients_are_refused():
+    value, locations, weights = drawn()
+    out = ms_deform_attn(value, SHAPES, STARTS, locations, weights)
+    (gradient,) = torch.autograd.grad(out.sum(), weights, create_graph=True)
+    with pytest.raises(NotImplementedError, match="can be differentiated once"):
+        gradient.sum().backward()
