@@ -1,12 +1,12 @@
-"""PyTorch's view of the operator on a GPU: milliseconds of forward and backward, and what a call costs the host.
+"""PyTorch's view of the operator on a GPU: milliseconds of forward and backward, and a call's time on the host.
 
     python bench/torch_operator.py --out bench/results/torch_operator.json
     python bench/torch_operator.py --host --out bench/results/torch_host.json
 
-GPU times are those of CUDA graphs of 5 calls, medians of 15 replays, with all that a call does: clearing the sums,
-and rounding them to the type of value. ``errors`` are against float64, of the first batch items' gradients of
-value, locations and weights. With ``--host``: wall clock over 200 calls for a decoder of 300 queries, the median
-of 7 such rounds, beside a C++ extension with the same arguments that launches a kernel which does nothing.
+GPU times are those of CUDA graphs of 5 calls, medians of 15 replays, with all that a call does: clearing the
+sums, and rounding them to the type of value. ``errors`` are against float64: of the gradients of value, locations
+and weights of the first batch item. With ``--host``: wall clock over 200 calls for a decoder of 300 queries, the
+median of 7 such rounds, beside a C++ extension with the same arguments that launches a kernel which does nothing.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def milliseconds(call):
 
 
 def errors(inputs, given, found):
-    """Relative errors of the gradients of the first two batch items against ``grid_sample`` in float64."""
+    """Relative errors of the gradients of the first batch item against ``grid_sample`` in float64."""
     value, shapes, _, locations, weights = inputs
     some = [t.detach()[:1].double().requires_grad_() for t in (value, locations, weights)]
     exact = torch.autograd.grad(sampled(some[0], shapes, *some[1:]), some, given[:1].double())
@@ -146,7 +146,8 @@ def microseconds(call):
 def on_host():
     """One row: microseconds of a decoder's call, by lists and by index tensors on the GPU."""
     extension = load_inline("nothing", [CPP], [CUDA], functions=["nothing"])
-    value, shapes, starts, locations, weights = arguments(preset("detr-decoder", dtype="float16"), learning=False)
+    workload = preset("detr-decoder", dtype="float16")
+    value, shapes, starts, locations, weights = arguments(workload, learning=False)
     index = torch.tensor(shapes, device="cuda"), torch.tensor(starts, device="cuda")
     learning = [t.clone().requires_grad_() for t in (value, locations, weights)]
     out = ms_deform_attn(learning[0], shapes, starts, *learning[1:])
