@@ -12,7 +12,16 @@ except ImportError as error:
 
 from .attention import call, prepared
 from .attention.checks import OperatorError, check_im2col_step
-from .attention.torch_operator import FORWARD, index_tensor
+from .attention.torch_operator import (
+    FORWARD,
+    Differentiable,
+    forward_on_gpu,
+    index_tensor,
+    is_plain,
+    numbers_from,
+    numbers_of,
+    starts_of,
+)
 
 __all__ = ["ms_deform_attn", "prepare"]
 
@@ -40,23 +49,31 @@ def ms_deform_attn(
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
     given = (value, sampling_locations, attention_weights)
     _check(*given)
-    shapes, starts = _index(spatial_shapes), level_start_index
-    if starts is None:
-        sizes = shapes.prod(1)
-        starts = sizes.cumsum(0) - sizes
     check_im2col_step(im2col_step, value.shape[0])
-    return FORWARD(value, shapes, _index(starts), *given[1:], num_points, method)
-
-
-def _index(numbers):
-    """The index tensor for a tensor, or for a (nested) list of numbers."""
-    if isinstance(numbers, torch.Tensor):
-        return numbers
     if torch.compiler.is_compiling():
-        return torch.tensor(numbers, dtype=torch.int64)
-    if hasattr(numbers, "tolist"):
-        numbers = numbers.tolist()
-    return index_tensor(tuple(tuple(n) if isinstance(n, (list, tuple, torch.Size)) else n for n in numbers))
+        shapes = _tensor(spatial_shapes)
+        sizes = shapes.prod(1)
+        starts = sizes.cumsum(0) - sizes if level_start_index is None else _tensor(level_start_index)
+        return FORWARD(value, shapes, starts, *given[1:], num_points, method)
+    levels = _numbers("spatial_shapes", spatial_shapes)
+    starts = level_start_index
+    starts = starts_of(levels) if starts is None else _numbers("level_start_index", starts)
+    if value.is_cuda and is_plain(*given):
+        needs = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+        return (Differentiable.apply if needs else forward_on_gpu)(
+            value, levels, starts, *given[1:], num_points, method
+        )
+    return FORWARD(value, index_tensor(levels), index_tensor(starts), *given[1:], num_points, method)
+
+
+def _tensor(numbers):
+    return numbers if isinstance(numbers, torch.Tensor) else torch.tensor(numbers, dtype=torch.int64)
+
+
+def _numbers(name, numbers):
+    if isinstance(numbers, torch.Tensor):
+        return numbers_of(name, numbers)
+    return numbers_from(numbers.tolist() if hasattr(numbers, "tolist") else numbers)
 
 
 def prepare(

@@ -213,6 +213,8 @@ def test_what_is_refused():
 
     refused("^value is a ndarray; numba_deform.torch takes", ("value", np.zeros(3)))
     refused("^spatial_shapes says 22 positions but value has S=27", ("spatial_shapes", [[5, 3], *SHAPES[1:]]))
+    refused(r"^spatial_shapes=\[5, 4\]: it is a height and a width", ("spatial_shapes", [5, 4]),
+            ("level_start_index", None))  # fmt: skip
     refused("^spatial_shapes has dtype float32", ("spatial_shapes", torch.tensor(SHAPES).float()))
     refused("^attention_weights has shape", ("attention_weights", weights[:, :1]))
     refused("^value has dtype int32", ("value", value.int()))
