@@ -164,6 +164,7 @@ class Ring:
     ring.full(state)         the shared address of the barrier that copies complete on
     ring.wait(state)         consumer: wait until the stage is full
     ring.release(state)      consumer: arrive on empty
+    ring.empty(state)        the shared address of the barrier that is released
     ring.stages
     """
 
@@ -215,6 +216,10 @@ class Ring:
             return pipeline.full_barrier(barriers(), state)
 
         @cuda.jit(device=True, forceinline=True)
+        def empty(state):
+            return uint32(barriers().empty + uint32(BARRIER) * uint32(state.stage))
+
+        @cuda.jit(device=True, forceinline=True)
         def wait(state):
             pipeline.wait(barriers(), state)
 
@@ -224,7 +229,7 @@ class Ring:
 
         return Namespace(
             name, start=pipeline.first_state, advance=pipeline.make_advance(self.stages), acquire=acquire,
-            expect=expect, full=full, wait=wait, release=release, stages=self.stages,
+            expect=expect, full=full, wait=wait, release=release, empty=empty, stages=self.stages,
         )  # fmt: skip
 
     def name_of(self, name, offset):

@@ -49,15 +49,15 @@ LAYOUT = nd.Shared(
 def places(out: nd.uint32[:]):
     out[0], out[1], out[2] = LAYOUT.odd.at(0), LAYOUT.wide.at(0), LAYOUT.wide.at(1)
     out[3], out[4], out[5] = LAYOUT.near.at(3), LAYOUT.last.at(0), LAYOUT.bars.full(LAYOUT.bars.start())
-    out[6], out[7] = LAYOUT.wide.stride, LAYOUT.wide.nbytes
+    out[6], out[7], out[8] = LAYOUT.wide.stride, LAYOUT.wide.nbytes, LAYOUT.bars.empty(LAYOUT.bars.start())
 
 
 def test_parts_lie_behind_one_another_aligned():
-    out = np.zeros(8, np.uint32)
+    out = np.zeros(9, np.uint32)
     nd.simulate(places, 1, args=[out])
-    odd, wide, wide_1, near_3, last, full, stride, nbytes = map(int, out)
+    odd, wide, wide_1, near_3, last, full, stride, nbytes, empty = map(int, out)
     assert odd % 1024 == wide % 1024 == 0
-    assert full == odd + 8 and wide == odd + 1024
+    assert full == odd + 8 and empty == full + 16 and wide == odd + 1024
     assert (stride, nbytes, wide_1 - wide) == (30, 60, 30)
     assert near_3 == wide + 64 + 3 * 32 and last == wide + 64 + 128
     assert last + 7 * 4 <= odd + LAYOUT.bytes - (1024 - 16)
