@@ -61,7 +61,7 @@ def test_no_cell_twice(name):
     assert len(sources) == len(set(sources))
 
 
-LONG = "05_roles", "08_your_variant"
+LONG = "05_roles", "08_your_variant", "11_clusters"
 
 
 @pytest.mark.parametrize(
