@@ -351,9 +351,9 @@ lessons.show_fault(lambda: check.recorded(check.pair(meets=False), cluster=2))
 # %% [markdown]
 # ## Exercise 5: let them meet
 #
-# Write the four missing parts. One lane of the consumer warp is enough for each arrival, after a `syncwarp`:
-# lane 0 for the block of rank 0, and lane 1 for that of rank 1, with the same line of code. How many arrivals
-# does an empty barrier then get in one lap?
+# Write the four missing parts; the kernel calls your `fetch` of exercise 4, so solve that first. One lane of
+# the consumer warp is enough for each arrival, after a `syncwarp`: lane 0 for the block of rank 0, and lane 1
+# for that of rank 1, with the same line of code. How many arrivals does an empty barrier then get in one lap?
 
 
 # %% exercise="meet"
@@ -395,26 +395,27 @@ def build_pair(stages):
 
 
 # %%
-check.meet(build_pair, engine)
+check.meet(build_pair, fetch, engine)
 
 # %% [markdown]
 # ## Two blocks at once
 #
 # Here is such a cluster on the CPU engine, six tiles in a ring of two stages. A stage is filled by three loads:
-# the upper half of A, the lower half, and B. Look at stage 0 in both panels: the two loads of A are the same
-# ones. With the slider, let block 1 be the slower one: it multiplies each tile 1, 3 or 5 times.
+# the upper half of A, the lower half, and B. The loads of A in both panels are the same ones. A producer waits
+# for an empty stage where it is hatched; a consumer waits for a full one where it is pale, and multiplies where
+# it is blue. With the slider, make block 1 the slower one: it multiplies each tile 1, 3 or 5 times.
 
 # %%
 lessons.cpu_only("The timeline of a cluster")
-runs = {times: check.recorded(check.pair(extra=times - 1), steps=6, cluster=2) for times in (1, 3, 5)}
+runs = {work: check.recorded(check.pair(extra=work - 1), steps=6, cluster=2) for work in (1, 3, 5)}
 
 
-def two_blocks(block_1_multiplies):
-    title = f"block 1 multiplies each tile {block_1_multiplies} times"
-    return matrix_pictures.two_blocks(runs[block_1_multiplies].events, title, end=runs[5].cycles)
+def two_blocks(work):
+    title = f"work of block 1 on each tile: {work}"
+    return matrix_pictures.two_blocks(runs[work].events, title, end=runs[5].cycles)
 
 
-lessons.slider(two_blocks, block_1_multiplies=list(runs))
+lessons.slider(two_blocks, work=list(runs))
 
 # %% [markdown]
 # Block 0 gets slower too, although nothing of it has changed. Its producer waits (hatched) until the dotted
@@ -453,7 +454,7 @@ kernels = {
 for label, name in kernels.items():
     row = measured[name]
     print(f"{label:29} {row['tflops']:4.0f} TFLOP/s, {row['l2_bytes'] / 1e6:4.0f} MB through L2")
-pictures.times({label: 1000 * measured[name]["median_ms"] for label, name in kernels.items()}, {}, unit="us")
+pictures.times({label: 1000 * measured[name]["median_ms"] for label, name in kernels.items()}, {}, "H200", "us")
 
 # %% [markdown]
 # Compare the tiles of 128 x 128 with those of 128 x 256: more bytes through L2, and slower. A cluster that

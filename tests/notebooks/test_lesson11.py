@@ -119,7 +119,7 @@ def answer(cells, scope, old="if nd.lane() < 2:", new="", empty=2):
     lines[at : at + 2] = [indent + line for line in new.split("\n")]
     cell = lessons.Cell(NAME, 0, "\n".join(lines))
     lessons.execute(cell, scope)
-    return lesson11.meet(scope["build_pair"])
+    return lesson11.meet(scope["build_pair"], scope["fetch"])
 
 
 ALL_LANES = "there = ring.empty(state)\nfor r in range(2):\n"
@@ -145,7 +145,7 @@ def test_a_release_before_the_work_is_wrong(cells, scope):
         "                state = ring.advance(state)\n            store")  # fmt: skip
     assert source.index("mbarrier_arrive_cluster") < source.index(multiply)
     lessons.execute(lessons.Cell(NAME, 0, source), scope)
-    verdict = lesson11.meet(scope["build_pair"])
+    verdict = lesson11.meet(scope["build_pair"], scope["fetch"])
     assert verdict.kind == "wrong" and "The engine stops it" in verdict.message
 
 
@@ -166,6 +166,15 @@ def test_what_is_said_of_a_wrong_fetch(cells, scope, old, new, words):
     lessons.execute(lessons.Cell(NAME, 0, source.replace(old, new)), scope)
     verdict = lesson11.fetch(scope["fetch"])
     assert verdict.kind == "wrong" and words in verdict.message
+
+
+def test_who_has_not_solved_the_exercise_before(cells, scope):
+    source = cells[1]["fetch"].source
+    lessons.execute(cells[1]["meet"], scope)
+    for change, kind, words in (("1", "wrong", "calls your `fetch`"), ("...", "hole", "mask = ...")):
+        lessons.execute(lessons.Cell(NAME, 0, source.replace("mask = 3", f"mask = {change}")), scope)
+        verdict = lesson11.meet(scope["build_pair"], scope["fetch"])
+        assert verdict.kind == kind and words in verdict.message
 
 
 # --- on a GPU -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...compiler import function, uint32
 from ...engines import faults
-from ...engines.cpu import simulate
+from ...engines.cpu import SimFault, simulate
 from ...engines.cpu.thread import Thread
 from ...engines.gpu.device import find_gpu
 from ...engines.gpu.in_place import launch_in_place
@@ -300,9 +300,14 @@ PAIR_FAULTS = (
     "end?",
     faults=PAIR_FAULTS,
 )
-def meet(build, engine=None):
-    """build(stages) -> the kernel (a_map, b_map, out, steps) of a cluster."""
+def meet(build, fetch, engine=None):
+    """build(stages) -> the kernel (a_map, b_map, out, steps) of a cluster, which calls ``fetch``."""
     a, b = operands()
+    try:
+        _check_pair(pair(2, fetch), a, b)
+    except (SimFault, Wrong):
+        sentence = "This kernel calls your `fetch`, which is not right yet. Its check, above, says why."
+        raise Wrong(sentence) from None
     for stages, landing, seed in ((2, "earliest", 1), (2, "late", 1), (3, "random", 2), (1, "random", 4)):
         built = build(stages)
         try:

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from ...measure.timeline import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, SERIES, SKY, YELLOW
+from ...measure.timeline import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, SKY, VERMILION, YELLOW
 from .pictures import BANKS, SMALL, TEXT, Picture, _figure, _rectangle, wavefronts
 
 WIDTH = 7.6  # inches, which JupyterLab shows unshrunk
@@ -145,8 +145,9 @@ def two_blocks(events, title="", end=None):
     for name, (colour, hatch) in FLIGHTS.items():
         style = {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
         panels[0].add_patch(_rectangle(0, 0, 0, 0, label=name, **style))
-    panels[0].plot([], [], ":", color=BLACK, label="the other block releases")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=SMALL)
+    panels[0].plot([], [], ":", color=BLACK, label="the other block releases the stage")
+    panels[0].plot([], [], "|", color=VERMILION, markersize=9, label="the producer asks for a box")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=SMALL)
     figure.suptitle(title, fontsize=TEXT)
     return Picture(figure, f"{title}: {_in_words(events)}")
 
@@ -182,7 +183,7 @@ def _draw_roles(axes, events, consumer, end):
             span = [(event.start, event.end - event.start)]
             axes.broken_barh(span, (0.15, 0.7), facecolor=GREY, hatch="////", edgecolor="white")
         if event.kind == "issue":
-            axes.plot([event.start] * 2, [0.15, 0.85], color=SERIES[5], linewidth=1.5)
+            axes.plot([event.start] * 2, [0.15, 0.85], color=VERMILION, linewidth=1.5)
     waits = sorted({(e.start, e.end) for e in events if e.kind == "wait" and e.warp == 1 and e.lane == 0})
     last = max((e.start for e in events if e.kind == "arrive" and e.warp == 1), default=end)
     starts = [start for start, _ in waits[1:]] + [last]
