@@ -101,10 +101,10 @@ print(straight)
 pictures.banks(straight.rows[0][:8], 16, title="plain rows")
 
 # %% [markdown]
-# The cure is to store each row a little differently. TMA does this by itself: with `swizzle="128B"` in the
-# tensor map, it exchanges the chunks of a row, and in each of eight rows in another way. Move the slider (click
-# on it, then use the arrow keys) and follow a chunk through the rows. On the left it stays where it is. On the
-# right it visits every group of four banks once.
+# The cure is that of lesson 7: store each row a little differently, swizzle. TMA does it by itself. With
+# `swizzle="128B"` in the tensor map it exchanges the chunks of a row, in each of eight rows in another way.
+# Move the slider (click on it, then use the arrow keys) and follow a chunk through the rows. On the left it
+# stays where it is. On the right it visits every group of four banks once.
 
 # %%
 lessons.slider(matrix_pictures.tile_in_banks, chunk=range(8))
