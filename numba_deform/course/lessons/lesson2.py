@@ -46,7 +46,7 @@ class Barrier:
         """First expect, then one arrival."""
         self.tx += bytes
         self._arrive(1)
-        self._note(f"arrive. expect_tx({bytes})")
+        self._note(f"arrive.expect_tx({bytes})")
 
     def land(self, bytes):
         """A copy has brought ``bytes``: complete_tx."""
