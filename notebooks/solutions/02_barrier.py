@@ -95,20 +95,20 @@ def use_parity(use):
 # %% patient_wait
 @cuda.jit(device=True)
 def patient_wait(bar, parity):
-    while mbarrier_try_wait_parity(bar, parity) == 0:
+    while nd.mbarrier_try_wait_parity(bar, parity) == 0:
         pass
 
 
 # %% patient_wait wrong: Ask again until it says 1
 @cuda.jit(device=True)
 def patient_wait(bar, parity):
-    mbarrier_try_wait_parity(bar, parity)
+    nd.mbarrier_try_wait_parity(bar, parity)
 
 
 # %% patient_wait wrong: Loop while it is 0
 @cuda.jit(device=True)
 def patient_wait(bar, parity):
-    while mbarrier_try_wait_parity(bar, parity) == 1:
+    while nd.mbarrier_try_wait_parity(bar, parity) == 1:
         pass
 
 
