@@ -12,6 +12,7 @@ from ...device.sync import fence_mbarrier_init
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from ...engines.gpu.device import find_gpu
+from ...kernels.registry import current_name
 from ...measure import timeline
 from ..bugs.base import poison, random_words
 from .exercise import Wrong, exercise, require
@@ -56,11 +57,11 @@ def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
 def measured(*names, pattern="local(2)"):
     """{variant: ms} on an H200, preset seeds, from ``bench/results/pipelines_seeds.json``."""
     times = {
-        row["variant"]: row["median_ms"]
+        current_name(row["variant"]): row["median_ms"]
         for row in results("pipelines_seeds")["rows"]
         if row["pattern"] == pattern and "median_ms" in row
     }
-    return {name: times[name] for name in names}
+    return {name: times[current_name(name)] for name in names}
 
 
 def measured_timeline():
