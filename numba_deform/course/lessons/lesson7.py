@@ -7,6 +7,7 @@ import numpy as np
 from ...device.limits import SMS, limits_of
 from ...engines.tensormap import swizzle_offsets
 from ...kernels.budget import occupancy
+from ...kernels.registry import current_name
 from ...measure.ceilings import attribute
 from .exercise import Wrong, exercise, require
 from .pictures import wavefronts
@@ -252,7 +253,7 @@ def bound(answer):
         ceilings, ms = row["bounds"], row["median_ms"]
         right = attribute(ms, row["fetch"], ceilings)
         name, share = answer(ms, tuple(ceilings), ceilings | {"none": 9.0})
-        given = f"{row['variant']}, {ms:.3f} ms: "
+        given = f"{current_name(row['variant'])}, {ms:.3f} ms: "
         require(
             name != "none",
             given + "the ceiling `none` is not on this kernel's way. Look at `passes` only.",
