@@ -132,7 +132,8 @@ THREADS = 32
 
 @nd.kernel(threads=THREADS)
 def load_box(
-    map: nd.u64, out: nd.u64, count: nd.i32, arrive: nd.i32, expect: nd.i32, parity: nd.i32, again: nd.i32
+    map: nd.u64, out: nd.u64,
+    count: nd.i32, arrive: nd.i32, expect: nd.i32, parity: nd.i32, again: nd.i32,
 ):  # fmt: skip
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
@@ -482,7 +483,8 @@ def report(how):
 
 
 last = max(map(len, story.values())) - 1
-lessons.slider(misuse, start={"how": "too few arrivals", "step": last}, how=list(MISUSE), step=range(last + 1))
+start = {"how": "too few arrivals", "step": last}
+lessons.slider(misuse, start=start, how=list(MISUSE), step=range(last + 1))
 
 # %% [markdown]
 # **Too few arrivals.** The barrier expects two arrivals, and one comes. All bytes have landed, the copy is

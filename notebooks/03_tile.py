@@ -194,7 +194,9 @@ def lower_and_fraction(location, size):
 
 
 @nd.kernel(threads=32)
-def attend_query(map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32):
+def attend_query(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
@@ -337,7 +339,9 @@ def near(x0, y0, width, height):
 
 
 @nd.kernel(threads=32)
-def attend_near(map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32):
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)

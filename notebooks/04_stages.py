@@ -130,7 +130,7 @@ def one_stage(data: nd.u64, out: nd.u64):
 # %%
 alone = check.trace(one_stage, "one stage", engine)
 share = timeline.shares(alone)[0]
-print(f"{check.cycles(alone)} cycles: waits {share['wait']:.0%}, computes {share['compute']:.0%} of them")
+print(f"{check.cycles(alone)} cycles: waits {share['wait']:.0%}, computes {share['compute']:.0%}")
 pictures.timelines(alone)
 
 # %% [markdown]

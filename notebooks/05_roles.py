@@ -477,8 +477,9 @@ registers = 55
 config = variant("roles-shared").configure(constants)
 blocks = Budget.of(config, constants, limits, registers).occupancy.blocks
 cycles = 81.5 / 0.725 / (2 * blocks)
+milliseconds = cycles * tiles / 132 / 1.98e9 * 1e3
 print(
-    f"{blocks} blocks, {cycles:.1f} cycles a tile: {cycles * tiles / 132 / 1.98e9 * 1e3:.2f} ms predicted,",
+    f"{blocks} blocks, {cycles:.1f} cycles a tile: {milliseconds:.2f} ms predicted,",
     f"{check.measured('roles-shared')['roles-shared']:.2f} ms measured",
 )
 

@@ -348,7 +348,7 @@ for stages in range(2, 9):
     held = budget.occupancy
     row = rows["tma" if stages == 2 else f"tma stages={stages}"]
     print(
-        f"{stages} stages {budget.total:7,} bytes: {held.blocks} blocks, {held.warps:2} warps, limited by "
+        f"{stages} stages {budget.total:7,} bytes: {held.blocks} blocks, {held.warps:2} warps, limit: "
         f"{' and '.join(held.limiters):27} {row['median_ms']:.2f} ms"
     )
 

@@ -145,6 +145,12 @@ def level_map(batch, start, width, height, S, H, C, itemsize):
     return (batch * S + start) * pixel, (height, width, H * C), (pixel, width * pixel)
 
 
+# %% level_map wrong: Dimension 0 goes through all 3 heads
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    pixel = H * C * itemsize
+    return (batch * S + start) * pixel, (C, width, height), (pixel, width * pixel)
+
+
 # %% level_map wrong: A tensor map wants bytes
 def level_map(batch, start, width, height, S, H, C, itemsize):
     pixel = H * C
@@ -239,3 +245,10 @@ def mend(picture):
     array = np.zeros((height, 16, 3), picture.dtype)
     array[:, :width] = picture
     return array, (3, 4, 4)
+
+
+# %% mend wrong: A box has it innermost first
+def mend(picture):
+    array = np.zeros((*picture.shape[:2], 8), picture.dtype)
+    array[:, :, :3] = picture
+    return array, (4, 4, 8)

@@ -112,6 +112,21 @@ def patient_wait(bar, parity):
         pass
 
 
+# %% patient_wait wrong: there is no limit
+@cuda.jit(device=True)
+def patient_wait(bar, parity):
+    for _ in range(100):
+        if nd.mbarrier_try_wait_parity(bar, parity):
+            return
+
+
+# %% patient_wait wrong: asks for the same parity every time
+@cuda.jit(device=True)
+def patient_wait(bar, parity):
+    while nd.mbarrier_try_wait_parity(bar, uint32(0)) == 0:
+        pass
+
+
 # %% arrivals
 count = 5
 

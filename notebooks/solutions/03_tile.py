@@ -79,6 +79,27 @@ def attend(image, locations, weights):
     return total
 
 
+# %% attend wrong: Row 0 and column 0 are left out
+def attend(image, locations, weights):
+    """The result of one query: one number for each channel."""
+    height, width, channels = image.shape
+    image = image.astype(np.float64)
+    total = np.zeros(channels)
+    for (u, v), weight in zip(
+        locations.astype(np.float64), weights.astype(np.float64), strict=True
+    ):
+        x, y = u * width - 0.5, v * height - 0.5
+        x0, y0 = math.floor(x), math.floor(y)
+        shares = corner_weights(x - x0, y - y0)
+        for dy in range(2):
+            for dx in range(2):
+                row, column = y0 + dy, x0 + dx
+                inside = 0 < row < height and 0 < column < width
+                if inside:
+                    total += weight * shares[dy][dx] * image[row, column]
+    return total
+
+
 # %% attend wrong: past the right or the lower border
 def attend(image, locations, weights):
     """The result of one query: one number for each channel."""
@@ -167,7 +188,9 @@ def near(x0, y0, width, height):
 
 
 @nd.kernel(threads=32)
-def attend_near(map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32):
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
@@ -217,7 +240,9 @@ def near(x0, y0, width, height):
 
 
 @nd.kernel(threads=32)
-def attend_near(map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32):
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
@@ -267,7 +292,9 @@ def near(x0, y0, width, height):
 
 
 @nd.kernel(threads=32)
-def attend_near(map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32):
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
@@ -317,7 +344,9 @@ def near(x0, y0, width, height):
 
 
 @nd.kernel(threads=32)
-def attend_near(map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32):
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
@@ -367,7 +396,9 @@ def near(x0, y0, width, height):
 
 
 @nd.kernel(threads=32)
-def attend_near(map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32):
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
@@ -417,7 +448,9 @@ def near(x0, y0, width, height):
 
 
 @nd.kernel(threads=32)
-def attend_near(map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32):
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
     tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)

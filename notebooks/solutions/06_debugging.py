@@ -48,7 +48,8 @@ def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = nd.shared_address(tile), nd.shared_address(full_bars), nd.shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A
@@ -80,7 +81,8 @@ def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = nd.shared_address(tile), nd.shared_address(full_bars), nd.shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A
@@ -112,7 +114,8 @@ def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = nd.shared_address(tile), nd.shared_address(full_bars), nd.shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A
@@ -144,7 +147,8 @@ def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = nd.shared_address(tile), nd.shared_address(full_bars), nd.shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A

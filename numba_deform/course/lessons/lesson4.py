@@ -85,7 +85,7 @@ def use(answer):
                 isinstance(got, tuple) and len(got) == 2,
                 f"For tile {i} it returns {got!r}, and not two numbers (stage, parity).",
             )
-            given = f"With {stages} stages, tile {i} gets stage {got[0]} and parity {got[1]}. "
+            given = f"With stages={stages}, tile {i} gets stage {got[0]} and parity {got[1]}. "
             require(
                 got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}."
             )
@@ -129,10 +129,11 @@ def stages_needed(answer):
         "cover 610: ten cycles of waiting are left in every step. Round up.",
     )
     for (latency, work), got, ahead in zip(cases, answers, steps, strict=True):
+        given = f"For a latency of {latency} and {work} cycles of work it says {got}. "
+        require(got == int(got), given + "A ring has a whole number of stages: round up.")
         require(
             got == ahead + 1,
-            f"For a latency of {latency} and {work} cycles of work it says {got}. {ahead} tiles have to be on "
-            "their way while one is being read.",
+            given + f"{ahead} tiles have to be on their way while one is being read.",
         )
     return (
         "As many tiles on their way as cover the latency, and one being read. A deeper ring has nothing "

@@ -15,7 +15,7 @@ from ...engines.gpu.device import find_gpu
 from ...kernels.registry import current_name
 from ...measure import timeline
 from ..bugs.base import poison, random_words
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, fault_message, require
 from .lesson4 import expected_sums
 from .results import results
 from .running import run
@@ -132,8 +132,14 @@ def consumer(build, engine=None):
     """build(stages) -> the persistent kernel(data, out, items), its release written."""
     for stages in (2, 3):
         built = build(stages)
-        for landing in ("late", "random"):
-            trace(built, "", "cpu", items=2, landing=landing, schedules=2)
+        try:
+            for landing in ("late", "random"):
+                trace(built, "", "cpu", items=2, landing=landing, schedules=2)
+        except faults.MissingArrivals as fault:
+            if "waits on syncthreads" not in fault.what:
+                raise
+            why = "syncthreads waits for the whole block, and the producer never comes. One *warp* has to meet."
+            raise Wrong(fault_message(fault, why)) from None
     if engine == "gpu":
         trace(built, "", engine, items=4, grid=2)
     return "Read, meet, and one lane arrives: three arrivals on empty for each tile, in every schedule."

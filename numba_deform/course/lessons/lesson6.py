@@ -163,6 +163,7 @@ def race(lines, later):
         "C touches only the barrier. Who reads the bytes that the copy of B overwrites?",
     )
     require(letters == "BD", f"{letters} is not it: B writes a tile's bytes, D reads them.")
+    require(isinstance(later, int), f"later = {later!r} is not a number of iterations.")
     require(
         later != 2,
         "Tile i + 2 lies where tile i was, that is right. But it is asked for one ahead, before tile "
@@ -203,7 +204,7 @@ def warp_sync(kernel, engine=None):
 
     runs = _mended(kernel, lambda: _tiles(ITEMS, LANES), explain, engine)
     return (
-        f"After the syncwarp lane 0 knows that all lanes are past their read. No barrier in memory is "
+        f"After it lane 0 knows that all lanes are past their read. No barrier in memory is "
         f"needed, since readers and loader are one warp. {runs} runs are clean."
     )
 
@@ -219,6 +220,7 @@ def _queries(queries):
 @exercise("A block has 64 threads. In which launches does some block have threads without a query?")
 def tail(hangs):
     """hangs: those of 64, 96, 128, 200 queries that do not end."""
+    require(isinstance(hangs, (list, tuple, set)), "Write a list of numbers, like [64, 200].")
     hangs = set(hangs)
     require(
         hangs <= {64, 96, 128, 200},

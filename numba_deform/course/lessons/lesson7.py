@@ -139,8 +139,8 @@ def column_order(answer):
     given = f"{count:.2f} wavefronts a sample: "
     if count == 2:
         return (
-            "2.00 wavefronts a sample, the least there is. Even rows begin with the even column, odd rows "
-            "with the odd one, and so each pair of rows fills all 32 banks."
+            "2.00 wavefronts a sample, the least there is. Of two neighbouring rows one begins with its even "
+            "column and the other with its odd one, and together they fill all 32 banks."
         )
     require(
         len(set(table.values())) > 1,
@@ -218,6 +218,7 @@ BLOCK = dict(threads=256, registers=81, shared_bytes=34_000)
 def blocks(answer):
     """answer: how many blocks of BLOCK an SM of sm_90 holds."""
     right = occupancy(**BLOCK, limits=limits_of("sm_90a"))
+    require(isinstance(answer, (int, float)), f"{answer!r} is not a number of blocks.")
     require(
         answer != 3,
         "65536 / (256 x 81) is 3.16, but registers come in units of 8 a thread: 81 take as much as 88, and "
