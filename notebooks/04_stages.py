@@ -152,7 +152,7 @@ pictures.timelines(alone)
 # Why `S - 1` and not `S`? Tile `i + S - 1` goes into the stage of tile `i - 1`, which was used in the step
 # before. That stage has just become free. The stage of tile `i` itself is full, and about to be read.
 #
-# There are two states now: `ahead` for the tile that is requested next, and `now` for the tile that is read
+# There are two states now: `ahead` for the tile that is asked for next, and `now` for the tile that is read
 # next. Both start as `first_state()`, and `advance` moves each of them on.
 
 
@@ -231,8 +231,8 @@ lessons.slider(
 
 # %% [markdown]
 # Now the ring itself, moment by moment, from the same runs. Go step by step (click on the slider, then use
-# the arrow keys) and watch one stage: requested, read, free, and requested again with the other parity.
-# With more stages, more tiles are requested at once.
+# the arrow keys) and watch one stage: asked for, being read, free, and asked for again with the other
+# parity. With more stages, more tiles are asked for at once.
 
 
 # %%

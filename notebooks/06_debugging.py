@@ -632,7 +632,7 @@ for name in FAULTS:
         + [tools[tool] != "nothing" for tool in check.TOOLS]
         + [bool(gpu["cpu_engine"])]
     )
-pictures.grid(sees, FAULTS, COLUMNS, title="who says something of which fault")
+pictures.grid(sees, FAULTS, COLUMNS, title="who says something about which fault")
 
 # %% [markdown]
 # Use them all, because they look at different things. memcheck checks a kernel's global addresses at full

@@ -32,7 +32,7 @@ def stages_needed(latency, work):
     return latency // work + 1
 
 
-# %% stages_needed wrong: have to be on their way
+# %% stages_needed wrong: must be in flight
 def stages_needed(latency, work):
     return latency
 

@@ -352,7 +352,7 @@ def bottleneck(producer, consumer):
     return "consumers" if consumer["wait"] > 0.5 else "producers"
 
 
-# %% bottleneck wrong: What neither of them does
+# %% bottleneck wrong: So neither of them is slow
 def bottleneck(producer, consumer):
     return "producers" if consumer["wait"] > 0.5 else "consumers"
 

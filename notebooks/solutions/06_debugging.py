@@ -186,7 +186,7 @@ later = 1
 lines = ("A", "D")
 later = 1
 
-# %% race wrong: these two are in order
+# %% race wrong: puts these two in order
 lines = ("C", "D")
 later = 0
 

@@ -10,7 +10,7 @@ from matplotlib.text import Text
 from nbclient.output_widget import OutputWidget
 
 from numba_deform.compiler import Kernel
-from numba_deform.course.lessons import pictures
+from numba_deform.course.lessons import display, pictures
 
 each_notebook = pytest.mark.parametrize("name", lessons.NOTEBOOKS)
 
@@ -67,9 +67,11 @@ LONG = "05_roles", "08_your_variant"
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.full if name in LONG else ()) for name in lessons.NOTEBOOKS]
 )
-def test_solved(name, monkeypatch):
-    """From top to bottom with its solutions, each of which its check takes; its pictures can be read."""
+def test_solved(name, monkeypatch, capsys):
+    """From top to bottom with its solutions, each of which its check takes; its pictures can be read, and
+    what it prints fits into a cell."""
     drawn, init = [], pictures.Picture.__init__
+    monkeypatch.setattr(display, "shows_values", lambda: True)  # as in a notebook: a verdict is not printed
 
     def noting(self, *parts):
         init(self, *parts)
@@ -78,11 +80,14 @@ def test_solved(name, monkeypatch):
     monkeypatch.setattr(pictures.Picture, "__init__", noting)
     verdicts = [verdict for _, _, verdict in lessons.play(name, variations=False)]
     assert verdicts and all(verdict.passed for verdict in verdicts), verdicts
+    wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > CHARACTERS]
+    assert not wide, f"JupyterLab breaks these lines within words: {wide}"
     assert drawn
     for picture in drawn:
         _check_picture(picture)
 
 
+CHARACTERS = 104  # at most, in a line of output, of JupyterLab in a window of 1280 pixels
 SEEN = 7.6  # inches at most, of an output of JupyterLab in a window of 1280 pixels; it shrinks what is wider
 
 

@@ -59,8 +59,8 @@ def tile_corner(answer):
         )
         raise Wrong(given + f"{expected} are the pixels whose centres surround the sample.")
     return (
-        "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, "
-        "which TMA allows: what lies outside is delivered as zeros."
+        "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, and "
+        "TMA allows that: what lies outside arrives as zeros."
     )
 
 
@@ -281,4 +281,4 @@ def mend(answer):
         "The map is legal, but the colours in the box are not the picture's: copy them into the first 3 "
         "channels.",
     )
-    return "8 channels are 16 bytes a pixel. Memory is the price of the rule."
+    return "8 channels are 16 bytes a pixel. The rule costs memory."

@@ -147,7 +147,7 @@ def predict(after):
         require(
             number != 1 or got[0] == 0,
             given
-            + "All arrivals are in, but 512 bytes are still to come, so the phase goes on. It needs both.",
+            + "All arrivals are in, but 512 bytes are missing, so the phase goes on. It needs both.",
         )
         require(
             number != 3 or tuple(got) != (1, 0, 0),
@@ -157,7 +157,7 @@ def predict(after):
         require(
             number != 3 or got[0] != 0,
             given
-            + "Nothing is pending and nothing is to come: that is when a phase completes, by itself.",
+            + "No arrival is pending and no byte is missing: then a phase completes, by itself.",
         )
         raise Wrong(given + f"Before it the barrier was in {states[number - 1][1:]}; look again.")
     return "A phase ends by itself when both counts are zero, and the next begins with all arrivals pending."
@@ -253,7 +253,7 @@ ENGINES_WAIT = Thread.mbarrier_wait
         faults.StaleWait: "Your wait asks for the same parity every time. Pass `parity` on.",
         faults.InFlightRead: "Your wait has returned although the phase was not over: try_wait may come back "
         "with 0 before anything has happened. Ask again until it says 1.",
-        faults.Unfinished: "It never comes back: it goes on asking after the answer was 1. Loop while it is 0.",
+        faults.Unfinished: "It never returns: it goes on asking after the answer was 1. Loop while it is 0.",
         faults.CopyOutlivesBlock: "Nobody has waited for the copy: the wait has to ask the barrier.",
     },
 )
@@ -344,6 +344,6 @@ def diagnose(**answers):
             raise Wrong(given + "Nothing is pending; all arrivals have come. Look at the tx-count.")
         raise Wrong(given + "Its tx-count is 0. What does `pending` say?")
     return (
-        "Every report of a barrier is read like that: is it the phase I mean, are arrivals pending, are bytes "
-        "to come?"
+        "Read every report of a barrier like that: is it the phase that I mean, are arrivals pending, are "
+        "bytes missing?"
     )

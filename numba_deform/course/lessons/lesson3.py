@@ -123,7 +123,7 @@ def coordinate_steps(width, first=None, pixels=4):
 
 # --- the exercises --------------------------------------------------------------------------------
 @exercise(
-    "A sample on a pixel's centre (fx = fy = 0) takes all from the top left one. How does each grow?"
+    "A sample on a pixel's centre (fx = fy = 0) takes everything from the top left. How does each weight grow?"
 )
 def corner_weights(answer):
     """answer(fx, fy) -> ((top left, top right), (bottom left, bottom right))."""
@@ -281,7 +281,7 @@ def pixel(answer):
         faults.MissingBytes: "A lane announces bytes, and no copy brings them: a tile that is not loaded is "
         "not expected.",
         faults.UninitialisedRead: "This tile was not loaded, and is read. A weight of 0 would not help, since "
-        "0 times garbage may be NaN. Pass it over.",
+        "0 times garbage may be NaN. Leave it out.",
         faults.TooManyArrivals: "A lane arrives twice: arrive_expect_tx has arrived already.",
     },
 )
@@ -342,5 +342,5 @@ def sass(load, announce, wait, taken_apart):
             f"{name} is not {got}{absent}. Look for the registers: who uses the barrier's address?"
         )
     return (
-        "Three lines of Python, and for each an instruction that no ordinary load or barrier uses."
+        "Three lines of Python, and each of them is an instruction that no ordinary load or barrier uses."
     )

@@ -120,8 +120,8 @@ def stages_needed(answer):
     steps = [-(-latency // work) for latency, work in cases]  # tiles on their way
     require(
         answers != steps,
-        "So many steps of work do hide the latency. But while those tiles are on their way, one more is being "
-        "read, and it has a stage too.",
+        "So many steps of work do hide the latency. But while those tiles are in flight, one more is being "
+        "read, and it needs a stage too.",
     )
     require(
         answers != [latency // work + 1 for latency, work in cases],
@@ -133,11 +133,11 @@ def stages_needed(answer):
         require(got == int(got), given + "A ring has a whole number of stages: round up.")
         require(
             got == ahead + 1,
-            given + f"{ahead} tiles have to be on their way while one is being read.",
+            given + f"{ahead} tiles must be in flight while one more is being read.",
         )
     return (
-        "As many tiles on their way as cover the latency, and one being read. A deeper ring has nothing "
-        "left to hide."
+        "Enough tiles in flight to cover the latency, and one that is being read. A deeper ring would have "
+        "nothing left to hide."
     )
 
 
@@ -244,7 +244,7 @@ def mend(kernel, engine=None):
     if engine == "gpu":
         require(np.array_equal(result(engine), weights @ data), "On the GPU the sum is wrong.")
     return (
-        "Both faults are gone: two stages work, with the barriers just as they were all the time."
+        "Both faults are gone. Two stages work, and the barriers are what they always were."
     )
 
 

@@ -85,7 +85,7 @@ def counts(answer):
                 continue
             given = f"With {producers} + {consumers} warps and arrivals={arrivals!r} it says {got}. "
             require(
-                isinstance(got, tuple) and len(got) == 2, given + "Two numbers: full, then empty."
+                isinstance(got, tuple) and len(got) == 2, given + "Return two numbers: full, then empty."
             )
             everybody = (producers + consumers) * 32
             require(
@@ -109,7 +109,7 @@ def counts(answer):
             )
     return (
         "Full counts the producers' arrivals, and the bytes besides; empty counts the consumers'. A thread "
-        "that is in neither role is in neither count."
+        "with neither role is in neither count."
     )
 
 
@@ -153,7 +153,7 @@ def consumer(build, engine=None):
         "it passes by a phase that was over long ago.",
     )
     | {
-        faults.MissingArrivals: "The producer waits for a release before anything was there to be released: in "
+        faults.MissingArrivals: "The producer waits for a release before there was anything to release: in "
         "lap 0 it has to pass at once.",
         faults.RefillRace: "The producer passes before the consumers have released: which phase of empty do "
         "they complete by releasing lap 0?",
@@ -236,7 +236,7 @@ SHARES = {  # made up, to be told apart: a role's share of its time
 
 
 @exercise(
-    "Whoever waits is not the one who is waited for. And if both wait, what are they waiting for?"
+    "The role that waits is not the bottleneck. And if both wait, what are they waiting for?"
 )
 def bottleneck(answer):
     """answer(producer, consumer): shares of one warp of each role -> producers, consumers or copies."""
@@ -253,8 +253,8 @@ def bottleneck(answer):
         require(
             right != "copies",
             given
-            + "Both wait most of their time. What neither of them does is the copies' own way: latency, or "
-            "a full unit. More stages, or larger boxes.",
+            + "Both wait most of their time. So neither of them is slow. The copies are: their latency, or a "
+            "full unit. More stages or larger boxes may help.",
         )
         require(
             got != "copies",

@@ -18,7 +18,7 @@ GHZ = 1.98
 
 
 @exercise(
-    "How many cycles does one sample take an SM? How many samples has each SM? Then cycles to ms."
+    "How many cycles does an SM need for one sample? How many samples does each SM get? Then cycles to ms."
 )
 def data_path(answer):
     """answer(samples, bytes_per_sample, sms, ghz) -> ms that the data path takes at least."""
@@ -188,7 +188,7 @@ def swizzle(answer):
     require(
         inside or column > 1,
         "It is free of conflicts, and longer than 1024 bytes: a gap after each row. With plain stores that "
-        "is the usual cure. But a TMA box arrives packed, so there is nobody to leave the gaps.",
+        "is the usual cure. But a TMA box arrives packed: there is nobody to leave the gaps.",
     )
     require(
         column == 1,
@@ -204,7 +204,7 @@ def swizzle(answer):
     )
     return (
         "Rows and columns take one wavefront each, nothing is wasted, and TMA writes it by itself with "
-        'swizzle="128B". Only who reads has to know.'
+        'swizzle="128B". Only the readers have to know.'
     )
 
 
@@ -237,8 +237,8 @@ def blocks(answer):
         f"{answer} is not it. A quarter has 16384 registers; a warp takes 32 x 88 of them.",
     )
     return (
-        "A quarter holds 5 warps of 88 registers, the SM 20, and a block has 8: two blocks, and four warps' "
-        "registers lie idle. With one register less, 80, it is three: ask the compiler by min_blocks=3."
+        "A quarter holds 5 warps of 88 registers, the SM 20, and a block has 8: two blocks, and the "
+        "registers of four warps stay unused. With 80 registers it is three: ask the compiler by min_blocks=3."
     )
 
 
@@ -275,6 +275,6 @@ def bound(answer):
             given + f"the share is {right['closeness']:.2f}, the ceiling's time over the kernel's.",
         )
     return (
-        "That is all that a ceiling says. A share near 1 means: change the way, not the code. A small one "
-        "means that something else costs the time, and a timeline or a profiler has to say what."
+        "That is all that a ceiling says. A share near 1 means: choose another way, not better code. A "
+        "small one means that something else costs the time. A timeline or a profiler tells what."
     )
