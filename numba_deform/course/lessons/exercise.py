@@ -123,7 +123,7 @@ def find_hole(answer, label=None):
     if isinstance(answer, (tuple, list)):
         return next(filter(None, (find_hole(part, label) for part in answer)), None)
     if isinstance(answer, dict):
-        return next(filter(None, (find_hole(part, key) for key, part in answer.items())), None)
+        return next(filter(None, (find_hole(part, f"[{key!r}]") for key, part in answer.items())), None)
     for function in _functions(answer):
         hole = _hole_in_source(function)
         if hole:
