@@ -329,7 +329,8 @@ check.level_map(level_map)
 #
 # The driver checks a map when it encodes it, with `cuTensorMapEncodeTiled`. Its answer to every mistake is
 # the same: `CUDA_ERROR_INVALID_VALUE`. This package checks the same rules first, one by one, and names the
-# one that is broken. These are all of them:
+# one that is broken. These are all of them. (We leave out two fields of a map: *interleave*, and *element
+# strides*, which skip elements.)
 
 # %%
 for rule in RULES:

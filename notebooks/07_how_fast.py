@@ -158,7 +158,7 @@ check.bound(bound)
 
 # %%
 for fetch, passed in PASSES.items():
-    print(f"tiles by {fetch:6} pass {' and '.join(passed)}")
+    print(f"fetch={fetch}: passes {' and '.join(passed)}")
 for name in NAMES:
     row = rows[name]
     print(

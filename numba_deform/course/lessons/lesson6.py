@@ -273,7 +273,7 @@ def rounds(kernel, engine=None):
 PLACES = ("before A", "between A and C", "after C")
 
 
-@exercise("Write down what `seen` is in each of the three places, and what line E reads then.")
+@exercise("Write down what `seen` is in each of the three cases, and what line E reads then.")
 def order(place):
     """place: where the consumer's look D has to fall for the kernel to be wrong."""
     require(place in PLACES, f"{place!r} is not one of {', '.join(map(repr, PLACES))}.")
