@@ -5,7 +5,7 @@ from dataclasses import replace
 import lessons
 import pytest
 
-from numba_deform.course.lessons import lesson4, lesson8
+from numba_deform.course.lessons import lesson1, lesson4, lesson6, lesson7, lesson8
 
 KB = 1024
 
@@ -34,6 +34,7 @@ def scope_of(name, *words):
     "name, exercise, words",
     [
         ("01_boxes", "mend", ("import numpy",)),
+        ("02_barrier", "patient_wait", ("import numpy",)),
         ("04_stages", "most_stages", ("import numpy",)),
         ("08_your_variant", "refuse", ("import dataclasses", "class LevelRing")),
     ],
@@ -71,6 +72,17 @@ def test_a_crash_is_no_refusal():
         verdict = lesson8.refuse(aside["refuse"], scope["LevelRing"])
         assert verdict.kind == "wrong" and "has no attribute" in verdict.message
         assert "mistake of its own, AttributeError" in verdict.message and "It refuses" not in verdict.message
+
+
+def test_an_answer_in_another_form():
+    """A list for a string, small letters; a text for a number is told what it is."""
+    for come in ("ADE", "ade", "A, D, E", ["A", "D", "E"]):
+        assert lesson1.corners(come).passed, come
+    assert "and not AF" in lesson1.corners("AF").message
+    assert "'1' is not a number" in lesson6.race(("B", "D"), "1").message
+    assert "Write a list" in lesson6.tail("96, 200").message
+    assert "'2' is not a number" in lesson7.blocks("2").message
+    assert "whole number of stages" in lesson4.stages_needed(lambda latency, work: latency / work + 1.5).message
 
 
 RING = ("acquire(ring, ahead)", "wait(ring, now)", "release(ring, now)")

@@ -99,16 +99,16 @@ def exercise(hint, faults=""):
 
 
 def fault_message(fault, faults=""):
-    """A fault in the words of a verdict: what, line, rule, and the exercise's own sentence."""
+    """A fault in the words of a verdict: the exercise's own sentence, then what, line and rule."""
     sentence = faults
     if isinstance(faults, dict):
         sentence = next((text for kind, text in faults.items() if isinstance(fault, kind)), "")
-    lines = [f"The engine stops it: {type(fault).__name__}: {fault.what}"]
+    lines = [sentence, f"The engine stops it: {type(fault).__name__}: {fault.what}"]
     if fault.where:
         lines.append(f"Line: {fault.where}  {fault.source or ''}")
     if fault.rule:
         lines.append(f"Rule: {fault.rule}")
-    return display.shorten("\n".join([*lines, sentence]).strip())
+    return display.shorten("\n".join(lines).strip())
 
 
 # --- holes ----------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def find_hole(answer, label=None):
     if isinstance(answer, (tuple, list)):
         return next(filter(None, (find_hole(part, label) for part in answer)), None)
     if isinstance(answer, dict):
-        return next(filter(None, (find_hole(part, key) for key, part in answer.items())), None)
+        return next(filter(None, (find_hole(part, f"[{key!r}]") for key, part in answer.items())), None)
     for function in _functions(answer):
         hole = _hole_in_source(function)
         if hole:

@@ -59,8 +59,8 @@ def tile_corner(answer):
         )
         raise Wrong(given + f"{expected} are the pixels whose centres surround the sample.")
     return (
-        "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, "
-        "which TMA allows: what lies outside is delivered as zeros."
+        "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, and "
+        "TMA allows that: what lies outside arrives as zeros."
     )
 
 
@@ -167,6 +167,10 @@ def level_map(answer):
             "then y.",
         )
         require(
+            dims[0] != C,
+            f"dims = {dims} holds one head's channels. Dimension 0 goes through all {H} heads: H * C.",
+        )
+        require(
             strides != tuple(s // ITEMSIZE for s in right[1]),
             f"strides = {strides} are in elements. A tensor map wants bytes: times itemsize.",
         )
@@ -210,6 +214,8 @@ def level_map(answer):
 @exercise("Which coordinate of each corner is the innermost one? How many bytes is it?")
 def corners(come):
     """come: the letters of the loads that an H200 carries out."""
+    come = {letter.strip().upper() for letter in come} - {"", ","}
+    require(come <= set(CORNERS), f"The letters are {''.join(CORNERS)}, and not {''.join(sorted(come))}.")
     for letter, corner in CORNERS.items():
         size = corner[0] * ITEMSIZE
         why = f"the innermost coordinate is {corner[0]}, {size} bytes"
@@ -231,8 +237,10 @@ def corners(come):
 def mend(answer):
     """answer(picture) -> (array, box), for a picture (height, width, 3) of float16."""
     picture = np.random.default_rng(3).standard_normal((10, 14, 3)).astype(np.float16)
-    array, box = answer(picture)
-    require(isinstance(array, np.ndarray), "Return the new array and the box: (array, box).")
+    got = answer(picture)
+    both = isinstance(got, tuple) and len(got) == 2 and isinstance(got[0], np.ndarray)
+    require(both, "Return the new array and the box: (array, box).")
+    array, box = got
     require(
         array.shape != (3, 10, 14),
         "With a plane for each colour a pixel is in three places. Keep the channels of a pixel together.",
@@ -253,6 +261,10 @@ def mend(answer):
         array.shape[2] != 3,
         "The array still has 3 channels, 6 bytes a pixel, and 6 is no multiple of 16.",
     )
+    require(
+        tuple(box) != (4, 4, array.shape[2]) or array.shape[2] == 4,
+        f"box = {tuple(box)} is in the array's order. A box has it innermost first: (channels, 4, 4).",
+    )
     m = TensorMap.of(array, box)
     require(
         array.shape[2] == 8,
@@ -269,4 +281,4 @@ def mend(answer):
         "The map is legal, but the colours in the box are not the picture's: copy them into the first 3 "
         "channels.",
     )
-    return "8 channels are 16 bytes a pixel. Memory is the price of the rule."
+    return "8 channels are 16 bytes a pixel. The rule costs memory."

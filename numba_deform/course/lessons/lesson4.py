@@ -85,7 +85,7 @@ def use(answer):
                 isinstance(got, tuple) and len(got) == 2,
                 f"For tile {i} it returns {got!r}, and not two numbers (stage, parity).",
             )
-            given = f"With {stages} stages, tile {i} gets stage {got[0]} and parity {got[1]}. "
+            given = f"With stages={stages}, tile {i} gets stage {got[0]} and parity {got[1]}. "
             require(
                 got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}."
             )
@@ -120,8 +120,8 @@ def stages_needed(answer):
     steps = [-(-latency // work) for latency, work in cases]  # tiles on their way
     require(
         answers != steps,
-        "So many steps of work do hide the latency. But while those tiles are on their way, one more is being "
-        "read, and it has a stage too.",
+        "So many steps of work do hide the latency. But while those tiles are in flight, one more is being "
+        "read, and it needs a stage too.",
     )
     require(
         answers != [latency // work + 1 for latency, work in cases],
@@ -129,14 +129,15 @@ def stages_needed(answer):
         "cover 610: ten cycles of waiting are left in every step. Round up.",
     )
     for (latency, work), got, ahead in zip(cases, answers, steps, strict=True):
+        given = f"For a latency of {latency} and {work} cycles of work it says {got}. "
+        require(got == int(got), given + "A ring has a whole number of stages: round up.")
         require(
             got == ahead + 1,
-            f"For a latency of {latency} and {work} cycles of work it says {got}. {ahead} tiles have to be on "
-            "their way while one is being read.",
+            given + f"{ahead} tiles must be in flight while one more is being read.",
         )
     return (
-        "As many tiles on their way as cover the latency, and one being read. A deeper ring has nothing "
-        "left to hide."
+        "Enough tiles in flight to cover the latency, and one that is being read. A deeper ring would have "
+        "nothing left to hide."
     )
 
 
@@ -243,7 +244,7 @@ def mend(kernel, engine=None):
     if engine == "gpu":
         require(np.array_equal(result(engine), weights @ data), "On the GPU the sum is wrong.")
     return (
-        "Both faults are gone: two stages work, with the barriers just as they were all the time."
+        "Both faults are gone. Two stages work, and the barriers are what they always were."
     )
 
 

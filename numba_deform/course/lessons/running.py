@@ -17,6 +17,7 @@ from ...workloads.picture import picture_workload
 from . import display
 
 VARIABLE = "NUMBA_DEFORM_ENGINE"
+SLIDER = "420px"  # wide, with its name and its value: JupyterLab's 300 cut the value off
 FAULTS = (SimFault, TensorMapError)  # what a lesson shows instead of ending
 
 
@@ -135,8 +136,9 @@ def slider(function, start=None, **values):
         return function(**first)
     sliders = {
         name: widgets.SelectionSlider(
-            options=options, value=first[name], description=name, continuous_update=False
-        )
+            options=options, value=first[name], description=name, continuous_update=False,
+            layout=widgets.Layout(width=SLIDER),
+        )  # fmt: skip
         for name, options in values.items()
     }
     # alone, ``interactive`` calls the function and shows only what that displays itself
