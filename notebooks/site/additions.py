@@ -1,7 +1,8 @@
 """A Sphinx extension: what the site adds to pages of the repository, before they are read.
 
 To the first page cards and the table of contents, to the page of intrinsics the documentation and the PTX of
-each, to the page of faults the story and the report of each. Docstrings with columns become lists."""
+each, to the page of faults the story and the report of each, to the page of names those that it leaves out.
+Docstrings with columns become lists."""
 
 import importlib
 import inspect
@@ -10,6 +11,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numba_deform as nd
 from numba_deform.course.bugs import BUGS
 from numba_deform.engines.cpu import SimFault, simulate
 
@@ -69,7 +71,8 @@ def faults_page(text):
     for name in BUGS:
         text = text.replace(f"\n| {name} |", f"\n| [{name}](#{name}) |")
     sections = [f"### {bug.name}\n\n{fault_section(bug)}" for bug in BUGS.values()]
-    return "\n".join([text, "## Each fault, and its report", "", *sections])
+    head = "Notes 1 to 5, where some were met, are those that the project [began with](ORIGINS.md)."
+    return "\n".join([text, "## Each fault, and its report", "", head, "", *sections])
 
 
 def fault_section(bug):
@@ -95,7 +98,29 @@ def report(bug):
     return f"No rule is broken: {launch.wrong()} of {launch.out.size} elements are wrong."
 
 
-ADDITIONS = {"README": first_page, "bench/INTRINSICS": intrinsics_page, "bench/FAULTS": faults_page}
+def api_page(text):
+    """At its end the functions and classes of ``nd`` that stand neither there nor among the intrinsics."""
+    elsewhere = {one.__name__ for family in intrinsics.families().values() for one in family}
+    names = [name for name in nd.__all__ if name not in elsewhere and f":: {name}\n" not in text]
+    others = "\n".join(filter(None, (other(name, getattr(nd, name)) for name in names)))
+    return f"{text}\n## More names\n\n````{{eval-rst}}\n.. currentmodule:: numba_deform\n{others}\n````\n"
+
+
+def other(name, thing):
+    """The documentation of a public name, as reStructuredText; None for numbers, types and tables."""
+    python = getattr(thing, "py_func", getattr(thing, "model", thing))  # of a device function, of an intrinsic
+    if inspect.isclass(python):
+        return f".. autoclass:: {name}\n"
+    if not inspect.isfunction(python):
+        return None
+    lines = inspect.getdoc(python).splitlines()
+    in_columns(None, "function", name, thing, None, lines)
+    body = textwrap.indent("\n".join(lines), 3 * " ")
+    return f".. py:function:: {name}{inspect.signature(python)}\n\n{body}\n"
+
+
+ADDITIONS = {"README": first_page, "bench/INTRINSICS": intrinsics_page, "bench/FAULTS": faults_page,
+             "notebooks/site/api": api_page}  # fmt: skip
 
 
 def add(app, docname, source):

@@ -46,7 +46,7 @@ nb_merge_streams = True
 html_theme = "furo"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
-html_copy_source = False
+html_copy_source = html_show_copyright = False
 html_theme_options = {"top_of_page_buttons": []}
 highlight_language = "none"  # blocks that name no language are commands and reports
 pygments_style, pygments_dark_style = "tango", "github-dark"

@@ -144,8 +144,9 @@ class Ptx(RegexLexer):
 
 
 def setup(app):
-    # what pages are made of beside their own text: after a change of it all are read again
-    app.add_config_value("repository_digest", digest("numba_deform", "ptx", "bench", "notebooks/site"), "env")
+    # What pages are made of beside their own text: after a change of it all are read again.
+    made_of = f"{NAME}@{COMMIT} {digest('numba_deform', 'ptx', 'bench', 'notebooks/site')}"
+    app.add_config_value("repository_digest", made_of, "env")
     app.add_builder(Builder, override=True)
     app.add_transform(FileLinks)
     app.add_lexer("ptx", Ptx)

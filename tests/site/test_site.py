@@ -66,6 +66,9 @@ def test_all_is_there(folder):
         assert "%pip install" in "".join(notebook["cells"][0]["source"])
     text = (folder / "bench" / "INTRINSICS.html").read_text()
     assert 'id="numba_deform.mbarrier_init"' in text and "mbarrier.init.shared::cta.b64" in text
+    text = (folder / "notebooks" / "site" / "api.html").read_text()
+    for name in ("simulate", "Ring", "prepare", "shared_at"):
+        assert f'id="numba_deform.{name}"' in text
     text = (folder / "bench" / "FAULTS.html").read_text()
     for bug in BUGS.values():
         assert all(kind.__name__ in text for kind in bug.faults) and bug.title.split("'")[0] in text
@@ -84,7 +87,7 @@ def test_looks_right(driver, folder, name, width, dark, tmp_path):
     assert not driver.execute_script(pages.WIDER), "the page is wider than the screen"
     for place, wide, alt in driver.execute_script(pages.PICTURES):
         assert wide > 0, f"{place} is missing"
-        assert alt or "badge" in place, f"{place} has no text for those who do not see it"
+        assert alt, f"{place} has no text for those who do not see it"
     assert driver.execute_script(pages.TEXT, SMALLEST, CONTRAST) == {}
 
 
@@ -101,6 +104,23 @@ def test_a_phone_reaches_every_page(driver, folder):
     lab.until(lambda: driver.execute_script(inside, link), "the menu comes in")
     link.click()
     lab.until(lambda: driver.current_url.endswith("01_boxes.html"), "its link leads to lesson 1")
+
+
+@pytest.mark.full
+def test_one_click_where_the_repository_is_known():
+    """The buttons lead to it, and the notebook's first cell installs from it."""
+    pytest.importorskip("sphinx", reason="no Sphinx: pip install -e '.[site]'")
+    code = "import lessons; print(lessons.buttons('01_boxes')); print(lessons.install_cell().source)"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "GITHUB_REPOSITORY": "some/name", "GITHUB_SHA": "c0ffee"}
+    folder = ROOT / "notebooks" / "site"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for place in (
+        "https://colab.research.google.com/github/some/name/blob/gh-pages/notebooks/01_boxes.ipynb",
+        "https://codespaces.new/some/name", 'href="01_boxes.ipynb" download',
+        "git+https://github.com/some/name@c0ffee",
+    ):  # fmt: skip
+        assert place in done.stdout
 
 
 # --- where the site cannot be built, too ----------------------------------------------------------
