@@ -1,6 +1,7 @@
 """``numba-deform site``: the site, built from the repository by Sphinx, and opened."""
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 import webbrowser
@@ -12,6 +13,7 @@ from .output import say
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "notebooks" / "site"
+READ = ROOT / "build" / "site" / "doctrees"  # what Sphinx has read
 NEEDED = ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "sphinx_design", "jupytext", "matplotlib")
 
 
@@ -36,7 +38,11 @@ def site(options):
 
 
 def _sphinx(builder, target):
-    """The exit status of one of its builders; what it has read is kept for the next."""
+    """The exit status of one of its builders. What it has read is kept for the next, unless it warned: a page
+    that is not read again does not warn again."""
     words = ["-b", builder, "--fail-on-warning", "--keep-going", "--quiet"]
-    places = ["-c", SOURCES, "-d", ROOT / "build" / "site" / "doctrees", ROOT, target]
-    return subprocess.run([sys.executable, "-m", "sphinx", *words, *map(str, places)]).returncode
+    places = ["-c", SOURCES, "-d", READ, ROOT, target]
+    status = subprocess.run([sys.executable, "-m", "sphinx", *words, *map(str, places)]).returncode
+    if status:
+        shutil.rmtree(READ, ignore_errors=True)
+    return status

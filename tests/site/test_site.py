@@ -140,6 +140,16 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     assert "from a checkout of the repository" in capsys.readouterr().err
 
 
+def test_what_warned_is_read_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(site, "NEEDED", ())
+    monkeypatch.setattr(site, "READ", tmp_path / "read")
+    monkeypatch.setattr(subprocess, "run", lambda words: subprocess.CompletedProcess(words, status))
+    for status in (0, 1):
+        site.READ.mkdir(exist_ok=True)
+        assert cli.main(["site", "open=0", f"out={tmp_path}"]) == status
+        assert site.READ.exists() == (status == 0)
+
+
 def test_the_container_opens_lesson_1(tmp_path, monkeypatch):
     """Its commands are ours, and what they write is what it opens."""
     container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
