@@ -23,14 +23,24 @@ SMALLEST, CONTRAST = 11.5, 3  # pixels; of letters against what is behind them (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The site, built as a reader builds it."""
+    """The site, built as a reader builds it, by the first of the test processes that wants it."""
     pytest.importorskip("myst_nb", reason="no MyST-NB: pip install -e '.[site]'")
-    folder = tmp_path_factory.mktemp("site")
+    fcntl = pytest.importorskip("fcntl", reason="file locks of Windows are others")
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with open(base / "site.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (base / "site" / "built").exists():
+            build(base / "site")
+            (base / "site" / "built").touch()
+    return base / "site"
+
+
+def build(folder):
     words = [sys.executable, "-m", "numba_deform", "site", "open=0", f"out={folder}"]
     env = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
     done = subprocess.run(words, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
 
 
 @pytest.fixture(scope="module")
