@@ -167,6 +167,13 @@ command(
         ("sigma", "queries")), first="file",
 )  # fmt: skip
 command(
+    "site", "site:site", "no",
+    "build the site with the lessons' outputs, and open it: from a checkout, with the extra site",
+    Key("out", TEXT, "the folder to write, default build/site/html"),
+    Key("open", FLAG, "0 does not open it in a browser"),
+    Key("links", FLAG, "also check its links to other places, which takes a network"),
+)  # fmt: skip
+command(
     "completion", "completion:completion", "no",
     "completion bash, completion zsh: a script for the shell",
     Key("shell", one_of("bash", "zsh"), "which one; it may stand alone"),
