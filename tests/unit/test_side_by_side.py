@@ -59,6 +59,14 @@ def test_every_mistake_is_one_statement_of_the_program(side):
                 compile(text, program, "exec")
 
 
+def test_a_change_that_fits_no_line_or_many_is_refused(side, monkeypatch):
+    mistakes = side("mistakes")
+    for old, times in (("ring.", 8), ("rings", 0)):
+        monkeypatch.setitem(mistakes.MISTAKES["here_copy"], "full", (old, ""))
+        with pytest.raises(ValueError, match=f"'{old}' stands {times} times in here_copy.py"):
+            mistakes.text_of("here_copy", "full")
+
+
 # --- ours -----------------------------------------------------------------------------------------
 def test_our_copy_is_right(side, tmp_path):
     module = side("mistakes").module_of("here_copy", tmp_path)
