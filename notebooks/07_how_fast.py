@@ -499,5 +499,5 @@ for wish in (1, 8):
 # - SASS tells what was really made: `LDL`, `STL`, loops around `UTMALDG`.
 #
 # The whole story, with what did not help, is in [`bench/NOTES.md`](../bench/NOTES.md). Now you have all of
-# it: boxes, barriers, stages, roles, how to find faults, and what to expect. [Lesson 8](08_your_variant.py)
-# is yours: a pipeline of your own, checked, drawn and timed.
+# it: boxes, barriers, stages, roles, how to find faults, and what to expect. [Lesson 8](08_half_a_variant.py)
+# and [lesson 9](09_your_variant.py) are yours: a pipeline of your own, checked, drawn and timed.
