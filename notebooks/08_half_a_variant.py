@@ -37,7 +37,7 @@ print(f"kernels run on: {engine}")
 # %% [markdown]
 # ## The kernel that works
 #
-# The matrix is cut into tiles of 16 rows and 32 columns. A block has two warps, and each has 32 columns, one
+# The matrix is cut into tiles of 32 rows and 32 columns. A block has two warps, and each has 32 columns, one
 # for each lane. A warp asks for a tile, waits for it, adds up its rows, and goes on to the next tile below.
 #
 # | | |
@@ -53,7 +53,7 @@ print(f"kernels run on: {engine}")
 # Read the kernel slowly. The number of the warp is `nd.warp()`, and that of the lane is `nd.lane()`.
 
 # %%
-ROWS, COLUMNS, WARPS = 16, 32, 2
+ROWS, COLUMNS, WARPS = 32, 32, 2
 shared = nd.Shared(
     tiles=nd.Array((WARPS, ROWS, COLUMNS), nd.float32, alignment=128),
     ring=nd.WarpRing(1, WARPS),
@@ -63,7 +63,7 @@ shared = nd.Shared(
 @nd.function
 def issue(map, state, step):
     if nd.lane() == 0:
-        shared.ring.expect(state, 2048)
+        shared.ring.expect(state, 4096)
         tile, full = shared.tiles.at(nd.warp()), shared.ring.full(state)
         nd.cp_async_bulk_tensor_2d(tile, map, COLUMNS * nd.warp(), ROWS * step, full)
 
@@ -85,7 +85,7 @@ def one_stage(map: nd.u64, out: nd.float32[:], steps: nd.i32):
 
 
 # %% [markdown]
-# `check.trace` runs it on a random matrix of nine tiles a warp, compares the sums, and draws what the warps
+# `check.trace` runs it on a random matrix of twelve tiles a warp, compares the sums, and draws what the warps
 # did.
 
 # %%
@@ -94,7 +94,7 @@ print(f"{check.cycles(alone)} cycles")
 pictures.timelines(alone)
 
 # %% [markdown]
-# Right, and slow: nearly everything is pale, which is waiting. A copy takes some 600 cycles, and adding up a
+# Right, and slow: nearly everything is pale, which is waiting. A copy takes some 700 cycles, and adding up a
 # tile a small part of that. So other copies should be under way meanwhile. For that a warp needs more stages.
 #
 # ## Exercise 1: the shared memory
@@ -215,8 +215,8 @@ pictures.timelines(*drawn)
 # %% [markdown]
 # ## Exercise 4: how deep?
 #
-# Each stage costs 2 KB for each warp. What is the least number of stages that brings all there is to gain, to
-# two per cent, for these nine tiles on the CPU engine? Try some: `check.cycles(check.trace(check.pipeline(2),
+# Each stage costs 4 KB for each warp. What is the least number of stages that brings all there is to gain, to
+# two per cent, for these twelve tiles on the CPU engine? Try some: `check.cycles(check.trace(check.pipeline(2),
 # ""))`.
 
 # %% exercise="depth"

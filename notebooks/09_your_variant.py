@@ -160,9 +160,8 @@ direct = nd.ms_deform_attn(*check.call, variant="direct", engine=engine)
 print("largest difference to direct:", float(abs(ours - direct).max()))
 
 # %% [markdown]
-# Look at what is in that small problem: 15 % of its samples lie outside their level, one level is a single
-# pixel wide, there are two batches, whose maps differ, and three rows of each, which two warps a block do not
-# divide. Round numbers hide mistakes.
+# That small problem has samples outside their level, a level a single pixel wide, two batches with maps of
+# their own, and three rows of each, which two warps a block do not divide. Round numbers hide mistakes.
 #
 # ## 3 · Checked
 #
@@ -365,22 +364,18 @@ view
 # %% [markdown]
 # ## 7 · Timed
 #
-# First a look at the machine code, which needs no GPU. Two things ruin a time before it is taken: registers
-# that spill to memory, and arrays that live there (`stack`).
+# First a look at the machine code, which needs no GPU: registers that spill to memory and arrays that live
+# there (`stack`) ruin a time before it is taken. Then `bench` compares each entry with float64, and times them
+# in turn, round after round, so that a clock that drifts hits all alike. On the CPU engine there is nothing to
+# time. It gives **virtual cycles** of the block that takes longest. Here a block of `level-ring` has one row,
+# and one of `level-ring-on` three, so divide before you compare. They show how a pipeline overlaps; they are no
+# measurement.
 
 # %%
 for name in names:
     if code := check.machine_code(name, stages=3):
         spilled = code.spill_loads + code.spill_stores
         print(f"{name:14} {code.registers} registers, {spilled} spills, stack of {code.stack} bytes")
-
-# %% [markdown]
-# `bench` compares each entry with float64, and then times them in turn, round after round, so that a clock
-# that drifts hits all alike. On the CPU engine there is nothing to time. It gives **virtual cycles** of the
-# block that takes longest. Here a block of `level-ring` has one row and one of `level-ring-on` three, so
-# divide before you compare. They show how a pipeline overlaps; they are no measurement.
-
-# %%
 print(check.table(["direct", "tma-fastest", *names], engine))
 
 # %% [markdown]

@@ -300,7 +300,7 @@ def build(shared, issue, stages, warps):
 
 
 # %% depth
-stages = 5
+stages = 4
 
 
 # %% depth wrong: there is more to gain
@@ -308,4 +308,4 @@ stages = 3
 
 
 # %% depth wrong: memory for nothing
-stages = 6
+stages = 5

@@ -197,7 +197,7 @@ class Rows(Namespace):
 
         @cuda.jit(device=True, forceinline=True)
         def row(item, number, batches, rows_per_batch, heads):
-            return item_row(item, number, batches, rows_per_batch, heads, PER_ITEM, ABREAST)
+            return item_row(int32(item), int32(number), batches, rows_per_batch, heads, PER_ITEM, ABREAST)
 
         @cuda.jit(device=True, forceinline=True)
         def sample(levels, locations, weights, row, k):

@@ -15,8 +15,9 @@ from ...measure import timeline
 from .exercise import Wrong, exercise, require
 from .running import run
 
-ROWS, COLUMNS, WARPS, STEPS = 16, 32, 2, 9  # of a tile; and a block's warps, each with so many tiles
+ROWS, COLUMNS, WARPS, STEPS = 32, 32, 2, 12  # of a tile; and a block's warps, each with so many tiles
 TILE_BYTES = 4 * ROWS * COLUMNS
+DEEPEST = 7  # stages that ``depth`` looks at
 LANDINGS = ("late", "random", "earliest")
 
 
@@ -156,8 +157,8 @@ def layout(answer):
         "its size is `shared.tiles.stride`.",
         faults.CopyCollision: "Both warps send their tiles to one place. `state.stage` counts the stages "
         "of one warp.",
-        faults.MisalignedBox: "A coordinate counts elements, not tiles: a tile is 32 columns wide and 16 "
-        "rows high.",
+        faults.MisalignedBox: "A coordinate counts elements, not tiles: a tile is 32 columns wide, and 32 rows "
+        "high.",
     },
 )
 def issue(answer, engine=None):
@@ -201,7 +202,7 @@ def prefetch(answer, engine=None):
     return (
         "The prologue fills the ring but for one stage, each step asks for the tile that is `stages - 1` "
         "ahead, and "
-        "what is asked for is waited for. Right with 1 and with 4 stages, for 9 tiles and for 2."
+        "what is asked for is waited for. Right with 1 and with 4 stages, for 12 tiles and for 2."
     )
 
 
@@ -209,12 +210,13 @@ def prefetch(answer, engine=None):
 def depth(answer):
     """answer: the least number of stages that brings all there is to gain."""
     require(isinstance(answer, int) and answer >= 1, f"{answer!r} is no number of stages.")
-    tried = filter(None, (answer - 1, answer, answer + 1))
+    deeper = max(answer + 1, DEEPEST)
+    tried = filter(None, (answer - 1, answer, deeper))
     taken = {stages: cycles(trace(pipeline(stages), "", "cpu")) for stages in tried}
-    more, less = taken[answer + 1], taken.get(answer - 1)
+    more, less = taken[deeper], taken.get(answer - 1)
     require(
         more > 0.98 * taken[answer],
-        f"With {answer} stages it takes {taken[answer]} cycles, and with {answer + 1} only {more}: there "
+        f"With {answer} stages it takes {taken[answer]} cycles, and with {deeper} only {more}: there "
         "is more to "
         "gain.",
     )
@@ -223,7 +225,7 @@ def depth(answer):
         f"{taken[answer]}. The "
                     "last stage is memory for nothing.")  # fmt: skip
     return (
-        "So many tiles cover the way of a copy. On a GPU other warps help to cover it, so there fewer "
-        "stages may do: "
-        "what counts is measured."
+        "With so many tiles under way the copies themselves take turns: look at the orange bars, where a warp "
+        "waits until it may ask. A deeper ring cannot help there. On a GPU the number may differ: what "
+        "counts is measured."
     )
