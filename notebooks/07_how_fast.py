@@ -497,4 +497,5 @@ for wish in (1, 8):
 #
 # [`bench/NOTES.md`](../bench/NOTES.md) tells the whole story, with everything that did not help. Now you
 # know boxes, barriers, stages and roles, how to find faults, and what to expect. [Lesson
-# 8](08_your_variant.py) is yours: a pipeline of your own, checked, drawn and timed.
+# 8](08_half_a_variant.py) and [lesson 9](09_your_variant.py) are yours: a pipeline of your own, checked, drawn
+# and timed.

@@ -147,7 +147,7 @@ def rebind(
 
 def _with_swapped(module, names, swap):
     """The module, or a Namespace in its place where ``swap`` changes one of the attributes ``names``."""
-    own = {name: vars(module)[name] for name in names if name in vars(module)}
+    own = {name: getattr(module, name) for name in names if hasattr(module, name)}  # also what is imported late
     new = {name: swap(value) for name, value in own.items() if not isinstance(value, types.ModuleType)}
     changed = any(new[name] is not own[name] for name in new)
     return Namespace(module.__name__, **{**vars(module), **new}) if changed else module

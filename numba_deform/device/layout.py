@@ -25,17 +25,17 @@ import types as python
 from dataclasses import dataclass
 
 import numpy as np
-from numba import cuda, types, uint32
+from numba import cuda, int32, types, uint32
 from numba.np.numpy_support import as_dtype, from_dtype
 
 from . import pipeline
 from .limits import MAX_THREADS, NAMED_BARRIERS, SHARED_LIMIT
-from .memory import dynamic_start, shared_array
-from .sync import bar_arrive, bar_sync, fence_mbarrier_init
+from .memory import dynamic_start, shared_array, shared_at
+from .sync import bar_arrive, bar_sync, fence_mbarrier_init, lane, warp
 
 DYNAMIC_ALIGNMENT = 16  # bytes; dynamic shared memory starts on a multiple of nothing larger
 BARRIER = 8  # bytes of an mbarrier
-TAKEN = "init", "bytes", "map", "name_of"  # of a Shared itself
+TAKEN = "init", "bytes", "barrier_bytes", "map", "name_of"  # of a Shared itself
 
 
 class Namespace(python.ModuleType):
@@ -55,7 +55,8 @@ class Namespace(python.ModuleType):
 
 
 class Shared(Namespace):
-    """The layout of a block's shared memory: ``Shared(name=part, ...)`` with parts Array, Ring, NamedBarrier.
+    """The layout of a block's shared memory: ``Shared(name=part, ...)`` with parts Array, Ring, WarpRing,
+    NamedBarrier.
 
     For kernels: ``init()``, by all threads of the block before anything else, and each part by its name.
     For the host: ``bytes`` of dynamic shared memory, which a kernel with ``shared=`` is launched with."""
@@ -63,7 +64,7 @@ class Shared(Namespace):
     def __init__(self, **parts):
         super().__init__("shared")
         alignment = max([DYNAMIC_ALIGNMENT, *(part.alignment for part in parts.values())])
-        start, offset, named, inits = _start(alignment), 0, 0, []
+        start, offset, named, inits, of_warps = _start(alignment), 0, 0, [], []
         self._places = []  # (first byte, its part, name)
         for name, part in parts.items():
             if name.startswith("_") or name in TAKEN:
@@ -75,8 +76,8 @@ class Shared(Namespace):
             offset = -(-offset // part.alignment) * part.alignment
             self._places.append((offset, part, name))
             setattr(self, name, part.functions(name, start, offset))
-            if isinstance(part, Ring):
-                inits.append(part.init(offset))
+            if isinstance(part, (Ring, WarpRing)):
+                (inits if isinstance(part, Ring) else of_warps).append(part.init(offset))
             offset += part.bytes
         if named > NAMED_BARRIERS:
             raise ValueError(f"{named} named barriers: a block has {NAMED_BARRIERS} beside that of syncthreads")
@@ -84,7 +85,12 @@ class Shared(Namespace):
         if self.bytes > SHARED_LIMIT:
             sizes = ", ".join(f"{name} {part.bytes}" for _, part, name in self._places)
             raise ValueError(f"{self.bytes} bytes of shared memory ({sizes}): a block has {SHARED_LIMIT}")
-        self.init = _init(start, inits)
+        self.init = _init(start, inits, of_warps)
+
+    @property
+    def barrier_bytes(self):
+        """Those of ``bytes`` that are barriers."""
+        return sum(part.bytes for _, part, _ in self._places if isinstance(part, (Ring, WarpRing)))
 
     def name_of(self, address, start):
         """What lies at a shared address, where dynamic shared memory begins at ``start``: ``tiles[1, 4]``; None
@@ -238,6 +244,83 @@ class Ring:
 
 
 @dataclass(frozen=True)
+class WarpRing:
+    """A ring of ``stages`` for each of the block's ``warps``, which fills its stages and reads them alone.
+
+    A stage may be filled again when all lanes of its warp have read it, so there are full barriers only, each
+    for one arrival and the bytes that it expects. Each warp has its own states. In a kernel, called ``ring``:
+
+    ring.start(), ring.advance(state), ring.expect(state, n), ring.full(state), ring.wait(state), ring.stages
+                             as those of a Ring
+    ring.release(state)      all lanes have read the stage: they wait for each other
+    ring.slot(state)         the stage's number among those of all warps, whose stages lie behind one another
+    """
+
+    stages: int
+    warps: int
+
+    alignment = BARRIER
+
+    def __post_init__(self):
+        for name, limit in (("stages", 1 << 20), ("warps", MAX_THREADS // 32 + 1)):
+            count = getattr(self, name)
+            if not isinstance(count, int) or not 1 <= count < limit:
+                raise ValueError(f"{name}={count} of a ring for each warp must be from 1 to {limit - 1}")
+
+    @property
+    def bytes(self):
+        return BARRIER * self.stages * self.warps
+
+    def init(self, offset):
+        """A device function of an address: a lane of each warp initialises its own of the barriers ``offset``
+        bytes behind it."""
+        FIRST, STAGES, STRIDE = offset, self.stages, BARRIER * self.stages
+
+        @cuda.jit(device=True, forceinline=True)
+        def init(start):
+            pipeline.init_barriers(shared_at(uint32(start + uint32(FIRST)), warp(), STRIDE), STAGES, 1)
+
+        return init
+
+    def functions(self, name, start, offset):
+        """The Namespace for kernels; the barriers lie ``offset`` bytes behind the address ``start()``."""
+        FIRST, STAGES, STRIDE = offset, self.stages, BARRIER * self.stages
+
+        @cuda.jit(device=True, forceinline=True)
+        def barriers():
+            return pipeline.Ring(shared_at(uint32(start() + uint32(FIRST)), warp(), STRIDE), uint32(0))
+
+        @cuda.jit(device=True, forceinline=True)
+        def expect(state, bytes):
+            pipeline.commit(barriers(), state, bytes)
+
+        @cuda.jit(device=True, forceinline=True)
+        def full(state):
+            return pipeline.full_barrier(barriers(), state)
+
+        @cuda.jit(device=True, forceinline=True)
+        def wait(state):
+            pipeline.wait(barriers(), state)
+
+        @cuda.jit(device=True, forceinline=True)
+        def release(state):
+            pipeline.release_in_warp(barriers(), state)
+
+        @cuda.jit(device=True, forceinline=True)
+        def slot(state):
+            return int32(warp() * int32(STAGES) + state.stage)
+
+        return Namespace(
+            name, start=pipeline.first_state, advance=pipeline.make_advance(self.stages), expect=expect,
+            full=full, wait=wait, release=release, slot=slot, stages=self.stages,
+        )  # fmt: skip
+
+    def name_of(self, name, offset):
+        warp, stage = divmod(offset // BARRIER, self.stages)
+        return f"{name}.full[{warp}, {stage}]"
+
+
+@dataclass(frozen=True)
 class NamedBarrier:
     """A hardware barrier of ``threads`` of the block, whole warps; its number is the layout's business.
 
@@ -278,23 +361,35 @@ def _start(alignment):
     return start
 
 
-def _init(start, inits):
-    """A device function: ``inits`` by the block's first thread, before anybody goes on."""
-    chain = functools.reduce(_both, inits) if inits else None
+def _init(start, inits, of_warps):
+    """A device function: ``inits`` by the block's first thread and ``of_warps`` by the first of each warp,
+    before anybody goes on."""
+    BLOCK, WARPS = bool(inits), bool(of_warps)
+    of_block, of_warp = (functools.reduce(_both, chain or [_nothing]) for chain in (inits, of_warps))
 
     @cuda.jit(device=True, forceinline=True)
     def init():
         first = start()  # here, so that all later uses have it from here
-        if cuda.threadIdx.x == 0:
-            chain(first)
-            fence_mbarrier_init()
+        if BLOCK:
+            if cuda.threadIdx.x == 0:
+                of_block(first)
+                fence_mbarrier_init()
+        if WARPS:
+            if lane() == 0:
+                of_warp(first)
+                fence_mbarrier_init()
         cuda.syncthreads()
 
     @cuda.jit(device=True, forceinline=True)
     def nothing():
         pass
 
-    return init if inits else nothing
+    return init if inits or of_warps else nothing
+
+
+@cuda.jit(device=True, forceinline=True)
+def _nothing(start):
+    pass
 
 
 def _both(one, other):

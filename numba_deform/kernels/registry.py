@@ -1,10 +1,16 @@
 """The registry: every kernel that computes the operator, by name, with its configuration.
 
-A variant is a module of ``kernels/`` with ``build`` and ``blocks`` (:class:`Functions`), perhaps
-``fit(problem, config, locations)``; the frozen dataclass of its parameters; and a ``preset`` of them. Those of
-the package stand in ``configurations.json``, some with a name that they had before (``was``), still understood.
+A variant is a module of ``kernels/`` with
 
-``register`` adds one for the time of a process, for instance from a notebook; ``load`` those of a file.
+    build(config, constants)             the kernel
+    blocks(problem, config, resident)    the size of the grid; ``resident()``: how many the GPU holds at once
+    fit(problem, config, locations)      perhaps, for a kernel that is fitted to locations
+
+the frozen dataclass of its parameters, and a ``preset`` of them. Those of the package stand in
+``configurations.json``, some with a name that they had before (``was``), still understood.
+
+``own.variant`` makes one of a function, and ``register`` adds it for the time of a process; ``load`` those of a
+file.
 """
 
 import dataclasses
@@ -42,7 +48,7 @@ class Variant:
     systems: str  # the experiments that it repeats (S3 .. S23), explained in bench/ORIGINS.md
     summary: str  # what it does, in a line
     config: type  # the dataclass of its parameters
-    module: object  # the kernel's file
+    module: object  # the kernel's file, or what stands in for it (``own.variant``)
     capability: tuple[int, int]  # of the oldest GPU that runs it
     fetch: str  # how tiles come: ``l1`` plain loads, ``tma`` one instruction each, ``shared`` many in a box
     preset: dict = field(default_factory=dict)  # the parameters that differ from the defaults
@@ -78,20 +84,8 @@ class Variant:
 
     def dynamic_shared_bytes(self, config, constants):
         """The dynamic shared memory to launch with."""
-        return dynamic_bytes(sum(config.shared_bytes(constants)))
-
-
-@dataclass(frozen=True, eq=False)
-class Functions:
-    """Stands in for a module of ``kernels/``, for a kernel that is written elsewhere."""
-
-    build: object  # (config, constants) -> the ``compiler.Kernel``
-    # (problem, config, resident) -> grid size; ``resident()`` is how many blocks the GPU holds at once
-    blocks: object
-
-    @property
-    def __name__(self):
-        return self.build.__module__
+        layout = self.kernel(config, constants).shared
+        return layout.bytes if layout else dynamic_bytes(sum(config.shared_bytes(constants)))
 
 
 # Configuration, module, the oldest GPU, how tiles are fetched, and what costs all its configurations time.
@@ -217,8 +211,8 @@ def load(path):
         raise ConfigError("load", path, told) from error
     entries = {name: entry for name, entry in _registered.items() if before.get(name) is not entry}
     if not entries:
-        raise ConfigError("load", path, "registers no variant; it has to call numba_deform.kernels.registry."
-                          "register(Variant(...)) as it is imported, not under __main__")  # fmt: skip
+        raise ConfigError("load", path, "registers no variant; it has to decorate a function by "
+                          "@nd.variant(...) as it is imported, not under __main__")  # fmt: skip
     _loaded[file] = entries
     return list(entries)
 

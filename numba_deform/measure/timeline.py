@@ -71,7 +71,7 @@ def record(plan, block=0, simulate_options=None, title=None):
     case, bound = plan.case, plan.bound
     if not getattr(bound.config, "trace", False):
         raise TimelineError(f"variant {bound.variant.name} was not built with trace=1, or has no marks")
-    marks = np.zeros((bound.config.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
+    marks = np.zeros((bound.kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
     if case.gpu:
         buffer = DeviceArray.of(case.gpu, marks)
         run = case.launcher(bound, {"trace_buffer": buffer.address, "trace_block": block})

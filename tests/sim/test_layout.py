@@ -141,6 +141,63 @@ def test_without_init_no_barrier_is_there():
     assert "ring.full[0]" in str(fault_of(uninitialised, [1]))
 
 
+# --- a ring for each warp --------------------------------------------------------------------------
+BOTH = nd.Shared(
+    block=nd.Ring(2, empty=64), tiles=nd.Array((6, 32), nd.uint32, alignment=128), ring=nd.WarpRing(3, 2)
+)
+
+
+def copy_by_warps(wait, release):
+    """Each warp copies ten tiles through its ring of three; wrong without ``wait`` or ``release``."""
+    ring, WAIT, RELEASE = BOTH.ring, wait, release
+
+    @nd.kernel(threads=64, shared=BOTH)
+    def copy_by_warps(data: nd.u64, out: nd.uint32[:, :, :]):
+        BOTH.init()
+        tiles, ahead, now = BOTH.tiles.view(), ring.start(), ring.start()
+        for step in range(12):
+            if step < 10 and nd.lane() == 0:
+                ring.expect(ahead, BOTH.tiles.stride)
+                source = nd.global_at(data, 10 * nd.warp() + step, 128)
+                nd.cp_async_bulk_load(BOTH.tiles.at(ring.slot(ahead)), source, 128, ring.full(ahead))
+            ahead = ring.advance(ahead)
+            if step >= 2:
+                if WAIT:
+                    ring.wait(now)
+                out[nd.warp(), step - 2, nd.lane()] = tiles[ring.slot(now), nd.lane()]
+                if RELEASE:
+                    ring.release(now)
+                now = ring.advance(now)
+        BOTH.block.release(BOTH.block.start())  # its barriers are there as well
+        BOTH.block.acquire(BOTH.block.advance(BOTH.block.start()))
+
+    return copy_by_warps
+
+
+def warp_data():
+    data = np.arange(640, dtype=np.uint32).reshape(2, 10, 32)
+    return data, [data, np.zeros_like(data)]
+
+
+@pytest.mark.parametrize("landing", ["late", "earliest", "random"])
+def test_each_warp_has_its_ring(landing):
+    data, args = warp_data()
+    nd.simulate(copy_by_warps(True, True), 1, args=args, landing=landing, schedules=2)
+    assert np.array_equal(args[1], data)
+    assert BOTH.barrier_bytes == 8 * (2 * 2 + 2 * 3) and BOTH.ring.stages == 3
+
+
+def test_a_ring_of_a_warp_is_judged_and_named():
+    fault = fault_of(copy_by_warps(False, True), warp_data()[1])
+    assert type(fault) is faults.InFlightRead and re.search(r"ring\.full\[[01], 0\]", str(fault))
+    assert type(fault_of(copy_by_warps(True, False), warp_data()[1])) is faults.RefillRace
+    start = 1024
+    barriers = range(BOTH.bytes - 48 - 112, BOTH.bytes - 112, 8)  # the last part, without the room to align
+    assert [BOTH.name_of(start + offset, start) for offset in barriers] == [
+        f"ring.full[{warp}, {stage}]" for warp in range(2) for stage in range(3)
+    ]
+
+
 # --- what a layout may be -------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "make, words", [
@@ -152,6 +209,8 @@ def test_without_init_no_barrier_is_there():
         (lambda: nd.Array(3, nd.float32, alignment=48), "alignment=48"),
         (lambda: nd.Ring(0), "stages=0"), (lambda: nd.Ring(2, empty=1 << 20), "empty=1048576"),
         (lambda: nd.NamedBarrier(48), "threads=48"),
+        (lambda: nd.WarpRing(0, 1), "stages=0"), (lambda: nd.WarpRing(2, 33), "warps=33"),
+        (lambda: nd.Shared(barrier_bytes=nd.Ring(2)), "barrier_bytes= cannot be"),
     ]
 )  # fmt: skip
 def test_what_cannot_be_laid_out_is_refused(make, words):
@@ -179,6 +238,24 @@ def test_forms_know_the_steps_of_a_ring():
     ]  # fmt: skip
     text = copy.copy.with_marks().plain.__code__.co_names
     assert "__mark" in text
+
+
+def test_a_form_finds_what_nobody_has_asked_for_yet():
+    """``nd`` imports its names when they are first used, and a form of a kernel may be the first to do so."""
+
+    @nd.function
+    def issue(n, state):
+        if nd.lane() == 0:  # a function, which a form makes anew
+            nd.fence_proxy_async()
+
+    @nd.kernel(threads=32, shared=copy.shared)
+    def late(n: nd.i32):
+        copy.shared.init()
+        issue(n, copy.shared.ring.start())
+
+    assert nd.lane, "this one has been asked for"
+    vars(nd).pop("fence_proxy_async", None)
+    nd.simulate(late.with_marks(), 1, args=[1, np.zeros(4096, np.uint32), 0])
 
 
 def test_a_namespace_maps_its_members():

@@ -14,15 +14,14 @@ from numba_deform.kernels import direct
 from numba_deform.kernels import registry as variants
 from numba_deform.kernels.direct import Direct
 from numba_deform.kernels.problem import ConfigError
-from numba_deform.kernels.registry import VARIANTS, Functions, Variant, register
+from numba_deform.kernels.registry import VARIANTS, Variant, register
 from numba_deform.measure import bench as library
 from numba_deform.measure import counters, report
 from numba_deform.measure.bench import Entry, bench, parse_entries, task_of
 from numba_deform.measure.sweep import expand, sweep
 from numba_deform.workloads.presets import preset
 
-MODULE = Functions(direct.build, direct.blocks)
-MINE = Variant("mine", "", "direct once more", Direct, MODULE, (8, 0), "l1", dict(lanes=4))
+MINE = Variant("mine", "", "direct once more", Direct, direct, (8, 0), "l1", dict(lanes=4))
 TINY = preset("tiny", num_query=3)
 
 
@@ -180,11 +179,11 @@ from pathlib import Path
 from beside import LANES
 from numba_deform.kernels import direct
 from numba_deform.kernels.direct import Direct
-from numba_deform.kernels.registry import Functions, Variant, register
+from numba_deform.kernels.registry import Variant, register
 
 with open(Path(__file__).with_name("processes"), "a") as file:
     file.write(f"{os.getpid()} ")
-register(Variant("of-a-file", "", "direct once more", Direct, Functions(direct.build, direct.blocks),
+register(Variant("of-a-file", "", "direct once more", Direct, direct,
                  (8, 0), "l1", dict(lanes=LANES)))
 """
 
@@ -345,7 +344,7 @@ class Own:
     def shared_bytes(self, constants):
         return SharedBytes(1024, 16)
 
-register(Variant(""").replace("Direct, Functions", "Own, Functions"))
+register(Variant(""").replace("Direct, direct,", "Own, direct,"))
     assert cli.main(["budget", "variant=of-a-file", f"load={file}", "registers=32"]) == 0
     out = capsys.readouterr().out
     assert "1,040 bytes" in out and "threads=64 lanes=4" in out
@@ -357,7 +356,7 @@ register(Variant(""").replace("Direct, Functions", "Own, Functions"))
     ("text", "says"),
     [
         (None, "my.py: there is no such file"),
-        ("x = 1\n", "my.py: registers no variant; it has to call"),
+        ("x = 1\n", "my.py: registers no variant; it has to decorate"),
         ("\n\nx = nothing\n", "my.py: line 3: NameError: name 'nothing' is not defined"),
         ("\nx = (\n", "my.py: line 2: SyntaxError: '(' was never closed"),
         ("raise SystemExit('no GPU')", "my.py: line 1: SystemExit: no GPU"),
