@@ -40,31 +40,31 @@ print(f"kernels run on: {engine}")
 # %% [markdown]
 # ## A sum without an addition
 #
-# Eight blocks add eight rows of numbers to one row of sums. No thread ever sees a number. The copy engine
-# brings the row, and the copy engine adds it to `out`:
+# Eight warps add eight rows of numbers to one row of sums. No thread ever sees a number. One lane of each warp
+# asks for a row; when all rows are there, it asks the copy engine to add its row to `out`:
 
 # %%
-COLUMNS = 32
-row_layout = nd.Shared(row=nd.Array(COLUMNS, nd.float32, alignment=128), ring=nd.Ring(1))
+ROWS, COLUMNS = 8, 32
+rows_layout = nd.Shared(rows=nd.Array((ROWS, COLUMNS), nd.float32, alignment=128), ring=nd.Ring(1, full=ROWS))
 
 
-@nd.kernel(threads=32, shared=row_layout)
+@nd.kernel(threads=32 * ROWS, shared=rows_layout)
 def add_rows(data: nd.u64, out: nd.u64):
-    row_layout.init()
-    ring, row, bytes = row_layout.ring, row_layout.row.at(0), row_layout.row.nbytes
-    state = ring.start()
+    rows_layout.init()
+    ring, bytes = rows_layout.ring, rows_layout.rows.stride
+    state, row = ring.start(), rows_layout.rows.at(nd.warp())
     if nd.lane() == 0:
         ring.expect(state, bytes)
-        nd.cp_async_bulk_load(row, nd.global_at(data, cuda.blockIdx.x, bytes), bytes, ring.full(state))
+        nd.cp_async_bulk_load(row, nd.global_at(data, nd.warp(), bytes), bytes, ring.full(state))
         ring.wait(state)
         nd.cp_reduce_async_bulk_add_f32(out, row, bytes)
         nd.cp_async_bulk_commit_group()
         nd.cp_async_bulk_wait_group_read(0)
 
 
-rows = np.random.default_rng(1).integers(1, 9, (8, COLUMNS)).astype(np.float32)
+rows = np.random.default_rng(1).integers(1, 9, (ROWS, COLUMNS)).astype(np.float32)
 sums = np.zeros(COLUMNS, np.float32)
-print(lessons.run(add_rows, len(rows), (rows, sums), engine=engine))
+print(lessons.run(add_rows, 1, (rows, sums), engine=engine))
 print("the sums of the columns:", np.array_equal(sums, rows.sum(axis=0)))
 
 # %% [markdown]
@@ -84,7 +84,7 @@ print("the sums of the columns:", np.array_equal(sums, rows.sum(axis=0)))
 # (`cp_async_bulk_` stands before each.) Without the wait, the block could end, and its shared memory could go
 # to another block, while the copy engine still reads it.
 #
-# Nothing orders the eight blocks. It need not: each number is added in one step, which nobody can get
+# Nothing orders the eight reductions. It need not: each number is added in one step, which nobody can get
 # between. `watch` runs a kernel on the CPU engine and keeps the sums after each reduction. Step through it,
 # in two schedules. The rows land in different orders, and the end is the same.
 
@@ -93,14 +93,14 @@ lessons.cpu_only("Watching sums")
 seen = {}
 for schedule, landing in ((0, "late"), (2, "random")):
     sums = np.zeros(COLUMNS, np.float32)
-    seen[schedule] = check.watch(add_rows, len(rows), (rows, sums), sums, seed=schedule, landing=landing)
+    seen[schedule] = check.watch(add_rows, 1, (rows, sums), sums, seed=schedule, landing=landing)
 
 
 def look(schedule, step):
     return check.landed(seen[schedule], step, f"schedule {schedule}")
 
 
-lessons.slider(look, start={"step": 3}, schedule=list(seen), step=range(len(rows) + 1))
+lessons.slider(look, start={"step": 3}, schedule=list(seen), step=range(ROWS + 1))
 
 # %% [markdown]
 # ## Threads write, the copy engine reads
@@ -266,7 +266,7 @@ pictures.numbers(hits, f"additions to each pixel, at most {hits.max()}", hits ==
 # %% [markdown]
 # Neighbouring queries look at the same pixels, so the same sectors are sent again and again. At one address
 # additions go one after the other, too: that is **contention**. This map has one sample a query. A real
-# layer has 8 heads, 4 levels and 4 points, and then 20 000 queries.
+# layer has 8 heads, 4 levels and 4 points, and some 20 000 queries.
 #
 # Can wider instructions help? `red_add_gpu_global_v4_f32` adds four floats, so that a pixel takes only eight
 # lanes, and a warp adds to all four pixels at once. `red_add_gpu_global_v4_f16x2` adds eight fp16 numbers.

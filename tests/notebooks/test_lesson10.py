@@ -47,7 +47,7 @@ def test_what_is_in_flight_and_what_lands():
     out = np.zeros(512, np.float32)
     late = lesson10.watch(mixed, 1, (out, 1, 448), out)
     assert late.in_flight == 2 and late.waits == [(0, True), (0, False)]
-    assert [(block, sums[448]) for block, sums in late.landed] == [(0, 1), (0, 2)]
+    assert [(warp, sums[448]) for warp, sums in late.landed] == [(0, 1), (0, 2)]
     soon = lesson10.watch(mixed, 1, (np.zeros(512, np.float32), 1, 448), landing="earliest")
     assert soon.in_flight == 1 and soon.landed[0] == (0, None)
 
@@ -77,8 +77,8 @@ def test_pictures_show_what_landed():
     seen = lesson10.Additions(landed=[(1, rows[1]), (0, rows.sum(axis=0))])
     alts = [lesson10.landed(seen, step, "two").alt for step in range(3)]
     assert "nothing landed" in alts[0] and "[0.0, 0.0" in alts[0]
-    assert "blocks 1 landed" in alts[1] and "[5.0, 6.0" in alts[1]
-    assert "blocks 1, 0 landed" in alts[2] and "[6.0, 8.0" in alts[2]
+    assert "warps 1 landed" in alts[1] and "[5.0, 6.0" in alts[1]
+    assert "warps 1, 0 landed" in alts[2] and "[6.0, 8.0" in alts[2]
     assert "up to 25 windows" in lesson10.windows(1).alt and "up to 4 windows" in lesson10.windows(8).alt
 
 
@@ -110,7 +110,7 @@ SEND = """nd.cp_reduce_async_bulk_add_u32(out, tile, bytes)
         ("== 64", SEND, "Nothing was sent"),
         ("< 32", SEND, "128 reductions"),
         ("== 0", f"cuda.syncthreads()\n        {SEND}", "all threads meet"),
-        ("== 0", SEND.replace("bytes)", "128)"), "values have arrived"),
+        ("== 0", SEND.replace("bytes)", "128)"), "2022 have arrived"),
     ],
 )
 def test_other_ways_to_leave(thread, inside, words):
@@ -152,3 +152,10 @@ def test_scales_that_are_not_the_largest(answer, words):
     scope = scope_of("def build_histogram", "def one_sum", "def fixed_sums")
     verdict = lesson10.scale(answer, scope["fixed_sums"])
     assert verdict.kind == "wrong" and words in verdict.message
+
+
+def test_rows_land_in_other_orders():
+    """The lesson's two schedules show it."""
+    seen = scope_of("def add_rows", "def look")["seen"]
+    orders = [[warp for warp, _ in one.landed] for one in seen.values()]
+    assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) == list(range(8))

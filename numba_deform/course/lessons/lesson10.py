@@ -33,7 +33,7 @@ class Additions:
     reductions    by the copy engine
     sectors       that all of them touch, each counted as often as it is touched
     touched       {(start of an array, number of a sector in it): how often}
-    landed        [(block, a copy of ``out``)] after each reduction by the copy engine
+    landed        [(warp, a copy of ``out``)] after each reduction by the copy engine
     in_flight     reductions of one block that were in flight at once, at most
     waits         [(block, whether it waited for the reads alone)] for each wait for bulk groups, in order
     """
@@ -90,7 +90,7 @@ def watch(kernel, grid, args, out=None, **simulated):
         def landing(data):
             write(data)
             flying[block] -= 1
-            seen.landed.append((block, None if out is None else out.copy()))
+            seen.landed.append((thread.warp, None if out is None else out.copy()))
 
         seen.reductions += 1
         flying[block] += 1
@@ -471,21 +471,21 @@ def scale(answer, fixed_sums):
 # --- pictures -------------------------------------------------------------------------------------
 def landed(seen, step, title=""):
     """The sums after the first ``step`` of the ``landed`` reductions of an :class:`Additions`, as bars: what
-    each block has added has its own colour and hatch."""
+    each warp has added has its own colour and hatch."""
     figure = pictures._figure(7.4, 3.6)
     axes, before, parts = figure.subplots(), np.zeros_like(seen.landed[0][1]), []
-    for block, sums in seen.landed[:step]:
-        style = {"facecolor": SERIES[block % len(SERIES)], "hatch": HATCHES[block % len(HATCHES)]}
+    for warp, sums in seen.landed[:step]:
+        style = {"facecolor": SERIES[warp % len(SERIES)], "hatch": HATCHES[warp % len(HATCHES)]}
         axes.bar(
-            range(len(sums)), sums - before, 0.85, before, label=f"block {block}", edgecolor="white", **style
+            range(len(sums)), sums - before, 0.85, before, label=f"warp {warp}", edgecolor="white", **style
         )
         before = sums
-        parts.append(str(block))
+        parts.append(str(warp))
     axes.set(xlim=(-1, len(before)), ylim=(0, 1.05 * seen.landed[-1][1].max()), xlabel="column", ylabel="sum")
     axes.set_title(f"{title}: {step} of {len(seen.landed)} rows have landed")
     if parts:
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=pictures.TEXT)
-    order = f"rows of the blocks {', '.join(parts)}" if parts else "nothing"
+    order = f"rows of the warps {', '.join(parts)}" if parts else "nothing"
     return pictures.Picture(figure, f"{title}: {order} landed; the sums are {before.tolist()}")
 
 
@@ -500,7 +500,7 @@ def windows(side, points=4, across=32):
     sent, room = bytes_of_a_sample(side, points)
     figure = pictures._figure(7.4, 3.7)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
-    image = left.imshow(cover, cmap="Greys", vmin=0, vmax=25, extent=(0, across, across, 0))
+    image = left.imshow(cover, cmap="Greys", vmin=0, vmax=max(4, cover.max()), extent=(0, across, across, 0))
     first = across // 2 // side * side
     for at, wide, colour in ((first, side, ORANGE), (first - REACH, side + 2 * REACH, BLUE)):
         left.add_patch(pictures._rectangle(at, at, wide, wide, fill=False, edgecolor="white", linewidth=4))
