@@ -90,17 +90,17 @@ print("the sums of the columns:", np.array_equal(sums, rows.sum(axis=0)))
 
 # %%
 lessons.cpu_only("Watching sums")
-seen = {}
+watched = {}
 for schedule, landing in ((0, "late"), (2, "random")):
     sums = np.zeros(COLUMNS, np.float32)
-    seen[schedule] = check.watch(add_rows, 1, (rows, sums), sums, seed=schedule, landing=landing)
+    watched[schedule] = check.watch(add_rows, 1, (rows, sums), sums, seed=schedule, landing=landing)
 
 
 def look(schedule, step):
-    return check.landed(seen[schedule], step, f"schedule {schedule}")
+    return check.landed(watched[schedule], step, f"schedule {schedule}")
 
 
-lessons.slider(look, start={"step": 3}, schedule=list(seen), step=range(ROWS + 1))
+lessons.slider(look, start={"step": 3}, schedule=list(watched), step=range(ROWS + 1))
 
 # %% [markdown]
 # ## Threads write, the copy engine reads
@@ -257,10 +257,10 @@ print(f"{len(some.x)} blocks of 8 x 8 queries, a sample each; all gradients are 
 # %%
 lessons.cpu_only("Counting additions")
 grad = np.zeros((SIDE, SIDE, CHANNELS), np.float32)
-seen = check.watch(by_one, 4, (*some.args, grad))
+counted = check.watch(by_one, 4, (*some.args, grad))
 print("the right gradient:", np.array_equal(grad, some.expected))
-print(f"{seen.instructions} instructions, {seen.sectors} sectors, {seen.sectors / some.x.size:.0f} a sample")
-hits = seen.for_each_pixel(grad)
+print(f"{counted.instructions} instructions, {counted.sectors} sectors, {counted.sectors / some.x.size:.0f} a sample")
+hits = counted.for_each_pixel(grad)
 pictures.numbers(hits, f"additions to each pixel, at most {hits.max()}", hits == hits.max(), "y", "x")
 
 # %% [markdown]

@@ -156,6 +156,6 @@ def test_scales_that_are_not_the_largest(answer, words):
 
 def test_rows_land_in_other_orders():
     """The lesson's two schedules show it."""
-    seen = scope_of("def add_rows", "def look")["seen"]
-    orders = [[warp for warp, _ in one.landed] for one in seen.values()]
+    watched = scope_of("def add_rows", "def look")["watched"]
+    orders = [[warp for warp, _ in seen.landed] for seen in watched.values()]
     assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) == list(range(8))
