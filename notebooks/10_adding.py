@@ -45,7 +45,10 @@ print(f"kernels run on: {engine}")
 
 # %%
 ROWS, COLUMNS = 8, 32
-rows_layout = nd.Shared(rows=nd.Array((ROWS, COLUMNS), nd.float32, alignment=128), ring=nd.Ring(1, full=ROWS))
+rows_layout = nd.Shared(
+    rows=nd.Array((ROWS, COLUMNS), nd.float32, alignment=128),
+    ring=nd.Ring(1, full=ROWS),
+)
 
 
 @nd.kernel(threads=32 * ROWS, shared=rows_layout)
@@ -187,14 +190,14 @@ def build_means(before_reuse, before_count):
             nd.fence_proxy_async()
             cuda.syncthreads()
             if i == 0:
-                tile = tiles_layout.tiles.at(step % 2)
-                nd.cp_reduce_async_bulk_add_u32(nd.global_address(sums), tile, tiles_layout.tiles.stride)
+                tile, bytes = tiles_layout.tiles.at(step % 2), tiles_layout.tiles.stride
+                nd.cp_reduce_async_bulk_add_u32(nd.global_address(sums), tile, bytes)
                 nd.cp_async_bulk_commit_group()
         if i == 0:
             before_count()
-            place[0] = nd.atom_add_acq_rel_gpu_global_u32(count, 1)
+            place[0] = nd.atom_add_acq_rel_gpu_global_u32(count, 1)  # what was counted before
         cuda.syncthreads()
-        if place[0] == cuda.gridDim.x - 1:  # all others have counted before
+        if place[0] == cuda.gridDim.x - 1:  # all others
             means[i] = sums[i] // data.shape[0]
 
     return means_of_squares
@@ -232,12 +235,12 @@ check.waits(build_means, before_reuse, before_count, engine=engine)
 
 # %%
 SIDE, CHANNELS, WARPS = 16, 32, 4
+Places = nd.int32[:, :]  # of a sample in a block
+Numbers = nd.float32[:, :, :]  # four weights, or 32 channels, of each
 
 
 @nd.kernel(threads=32 * WARPS)
-def by_one(
-    x: nd.int32[:, :], y: nd.int32[:, :], weights: nd.float32[:, :, :], g: nd.float32[:, :, :], grad: nd.u64
-):
+def by_one(x: Places, y: Places, weights: Numbers, g: Numbers, grad: nd.u64):
     b, lane = cuda.blockIdx.x, nd.lane()
     for s in range(nd.warp(), x.shape[1], WARPS):
         pixel, value = y[b, s] * SIDE + x[b, s], g[b, s, lane]
@@ -259,9 +262,11 @@ lessons.cpu_only("Counting additions")
 grad = np.zeros((SIDE, SIDE, CHANNELS), np.float32)
 counted = check.watch(by_one, 4, (*some.args, grad))
 print("the right gradient:", np.array_equal(grad, some.expected))
-print(f"{counted.instructions} instructions, {counted.sectors} sectors, {counted.sectors / some.x.size:.0f} a sample")
+each = counted.sectors / some.x.size
+print(f"{counted.instructions} instructions, {counted.sectors} sectors, {each:.0f} a sample")
 hits = counted.for_each_pixel(grad)
-pictures.numbers(hits, f"additions to each pixel, at most {hits.max()}", hits == hits.max(), "y", "x")
+title = f"additions to each pixel, at most {hits.max()}"
+pictures.numbers(hits, title, hits == hits.max(), "y", "x")
 
 # %% [markdown]
 # Neighbouring queries look at the same pixels, so the same sectors are sent again and again. At one address
@@ -276,22 +281,18 @@ pictures.numbers(hits, f"additions to each pixel, at most {hits.max()}", hits ==
 
 # %%
 @nd.kernel(threads=32 * WARPS)
-def by_four(
-    x: nd.int32[:, :], y: nd.int32[:, :], weights: nd.float32[:, :, :], g: nd.float32[:, :, :], grad: nd.u64
-):
+def by_four(x: Places, y: Places, weights: Numbers, g: Numbers, grad: nd.u64):
     b, corner, c = cuda.blockIdx.x, nd.lane() // 8, 4 * (nd.lane() % 8)
     for s in range(nd.warp(), x.shape[1], WARPS):
         pixel, w = (y[b, s] + corner // 2) * SIDE + x[b, s] + corner % 2, weights[b, s, corner]
         nd.red_add_gpu_global_v4_f32(
             nd.global_at(grad, CHANNELS * pixel + c, 4),
             w * g[b, s, c], w * g[b, s, c + 1], w * g[b, s, c + 2], w * g[b, s, c + 3],
-        )  # fmt: skip
+        )
 
 
 @nd.kernel(threads=32 * WARPS)
-def by_eight(
-    x: nd.int32[:, :], y: nd.int32[:, :], weights: nd.float32[:, :, :], g: nd.float32[:, :, :], grad: nd.u64
-):
+def by_eight(x: Places, y: Places, weights: Numbers, g: Numbers, grad: nd.u64):
     b, corner, c = cuda.blockIdx.x, nd.lane() // 4 % 4, 8 * (nd.lane() % 4)
     for first in range(2 * nd.warp(), x.shape[1], 2 * WARPS):
         s = first + nd.lane() // 16
@@ -302,7 +303,7 @@ def by_eight(
             nd.cvt_rn_f16x2_f32(w * g[b, s, c + 2], w * g[b, s, c + 3]),
             nd.cvt_rn_f16x2_f32(w * g[b, s, c + 4], w * g[b, s, c + 5]),
             nd.cvt_rn_f16x2_f32(w * g[b, s, c + 6], w * g[b, s, c + 7]),
-        )  # fmt: skip
+        )
 
 
 # %% [markdown]
@@ -344,9 +345,8 @@ window_layout = nd.Shared(window=nd.Array((WINDOW, WINDOW, CHANNELS), nd.float32
 def build_window(add, send):
     @nd.kernel(threads=32 * WARPS, shared=window_layout)
     def by_window(
-        map: nd.u64, x: nd.int32[:, :], y: nd.int32[:, :], weights: nd.float32[:, :, :],
-        g: nd.float32[:, :, :], corners: nd.int32[:, :],
-    ):  # fmt: skip
+        map: nd.u64, x: Places, y: Places, weights: Numbers, g: Numbers, corners: nd.int32[:, :]
+    ):
         window, b, lane = window_layout.window.view(), cuda.blockIdx.x, nd.lane()
         x0, y0 = corners[b, 0], corners[b, 1]
         for i in range(nd.warp(), WINDOW * WINDOW, WARPS):
@@ -370,8 +370,10 @@ def build_window(add, send):
 # %% [markdown]
 # ## Exercise 4: the window
 #
-# Write the two lines that are missing. The map has the dimensions (channel, x, y), innermost first, as all
-# maps of this course. The reduction is `nd.cp_reduce_async_bulk_tensor_3d_add(map, c, x, y, tile)`.
+# Write the two lines that are missing. Adding in shared memory is `cuda.atomic.add(array, index, part)`, as
+# in the histogram; here the index is three numbers in brackets. The map has the dimensions (channel, x, y),
+# innermost first, as all maps of this course. The reduction is
+# `nd.cp_reduce_async_bulk_tensor_3d_add(map, c, x, y, tile)`.
 
 
 # %% exercise="window"
@@ -442,7 +444,7 @@ for schedule in range(6):
 print(f"in float64: {values.sum(dtype=np.float64):.9g}")
 
 # %% [markdown]
-# All are right within rounding, and no two runs need agree. A race this is not, and the engine says nothing.
+# All are right within rounding, and two runs need not agree. A race this is not, and the engine says nothing.
 # But a training run cannot be repeated bit for bit, and a test that compares bits fails now and then. Three
 # ways out:
 #

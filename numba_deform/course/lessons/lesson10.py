@@ -293,7 +293,7 @@ def waits(build, before_reuse, before_count, engine=None):
     if engine == "gpu":
         outcome("gpu")
     return (
-        "wait_group_read(1) leaves the newer tile on its way and frees the older one. wait_group(0) is for"
+        "`wait_group_read(1)` leaves the newer tile on its way and frees the older one. `wait_group(0)` is for"
         " those who read the sums: all groups, and their writes too."
     )
 
@@ -506,7 +506,13 @@ def windows(side, points=4, across=32):
         left.add_patch(pictures._rectangle(at, at, wide, wide, fill=False, edgecolor="white", linewidth=4))
         left.add_patch(pictures._rectangle(at, at, wide, wide, fill=False, edgecolor=colour, linewidth=2))
     left.set_title(f"{side} x {side} queries (orange), window (blue)", fontsize=pictures.TEXT)
-    figure.colorbar(image, ax=left, label="windows that add to a pixel", shrink=0.8)
+    figure.colorbar(
+        image,
+        ax=left,
+        label="windows that add to a pixel",
+        shrink=0.8,
+        ticks=range(0, 26, 1 if side > 2 else 5),
+    )
     ways = {"by sample, floats": 4 * PIXEL, "by sample, halves": 2 * PIXEL, "by window, floats": sent}
     for place, (value, hatch) in enumerate(zip(ways.values(), ("", "", "///"), strict=True)):
         right.barh(place, value, 0.6, facecolor=BLUE if hatch else GREY, edgecolor="white", hatch=hatch)
