@@ -197,7 +197,7 @@ def build_means(before_reuse, before_count):
             before_count()
             place[0] = nd.atom_add_acq_rel_gpu_global_u32(count, 1)  # what was counted before
         cuda.syncthreads()
-        if place[0] == cuda.gridDim.x - 1:  # all others
+        if place[0] == cuda.gridDim.x - 1:  # this is the last one
             means[i] = sums[i] // data.shape[0]
 
     return means_of_squares
@@ -342,7 +342,7 @@ WINDOW = 12
 window_layout = nd.Shared(window=nd.Array((WINDOW, WINDOW, CHANNELS), nd.float32, alignment=128))
 
 
-def build_window(add, send):
+def build_window(add_part, send_window):
     @nd.kernel(threads=32 * WARPS, shared=window_layout)
     def by_window(
         map: nd.u64, x: Places, y: Places, weights: Numbers, g: Numbers, corners: nd.int32[:, :]
@@ -355,12 +355,12 @@ def build_window(add, send):
         for s in range(nd.warp(), x.shape[1], WARPS):
             for corner in range(4):
                 part = weights[b, s, corner] * g[b, s, lane]
-                add(window, x[b, s] + corner % 2, y[b, s] + corner // 2, x0, y0, lane, part)
+                add_part(window, x[b, s] + corner % 2, y[b, s] + corner // 2, x0, y0, lane, part)
         nd.fence_proxy_async()
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(map)
-            send(map, x0, y0, window_layout.window.at(0))
+            send_window(map, x0, y0, window_layout.window.at(0))
             nd.cp_async_bulk_commit_group()
             nd.cp_async_bulk_wait_group_read(0)
 
@@ -378,19 +378,19 @@ def build_window(add, send):
 
 # %% exercise="window"
 @nd.function
-def add(window, x, y, x0, y0, lane, part):
+def add_part(window, x, y, x0, y0, lane, part):
     """Add ``part`` to a channel of the map's pixel (x, y), in a window whose corner is (x0, y0)."""
     ...
 
 
 @nd.function
-def send(map, x0, y0, tile):
+def send_window(map, x0, y0, tile):
     """By one thread: add the window at shared address ``tile`` to the map."""
     ...
 
 
 # %%
-check.window(build_window, add, send, engine=engine)
+check.window(build_window, add_part, send_window, engine=engine)
 
 # %% [markdown]
 # ## How large a window?

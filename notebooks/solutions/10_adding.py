@@ -187,67 +187,67 @@ predicted = {
 
 # %% window
 @nd.function
-def add(window, x, y, x0, y0, lane, part):
+def add_part(window, x, y, x0, y0, lane, part):
     cuda.atomic.add(window, (y - y0, x - x0, lane), part)
 
 
 @nd.function
-def send(map, x0, y0, tile):
+def send_window(map, x0, y0, tile):
     nd.cp_reduce_async_bulk_tensor_3d_add(map, 0, x0, y0, tile)
 
 
 # %% window wrong: Load, add and store are three steps
 @nd.function
-def add(window, x, y, x0, y0, lane, part):
+def add_part(window, x, y, x0, y0, lane, part):
     window[y - y0, x - x0, lane] += part
 
 
 @nd.function
-def send(map, x0, y0, tile):
+def send_window(map, x0, y0, tile):
     nd.cp_reduce_async_bulk_tensor_3d_add(map, 0, x0, y0, tile)
 
 
 # %% window wrong: a reduction adds to what
 @nd.function
-def add(window, x, y, x0, y0, lane, part):
+def add_part(window, x, y, x0, y0, lane, part):
     cuda.atomic.add(window, (y - y0, x - x0, lane), part)
 
 
 @nd.function
-def send(map, x0, y0, tile):
+def send_window(map, x0, y0, tile):
     nd.cp_async_bulk_tensor_3d_store(map, 0, x0, y0, tile)
 
 
 # %% window wrong: An array counts rows first
 @nd.function
-def add(window, x, y, x0, y0, lane, part):
+def add_part(window, x, y, x0, y0, lane, part):
     cuda.atomic.add(window, (x - x0, y - y0, lane), part)
 
 
 @nd.function
-def send(map, x0, y0, tile):
+def send_window(map, x0, y0, tile):
     nd.cp_reduce_async_bulk_tensor_3d_add(map, 0, x0, y0, tile)
 
 
 # %% window wrong: other windows lie at wrong places
 @nd.function
-def add(window, x, y, x0, y0, lane, part):
+def add_part(window, x, y, x0, y0, lane, part):
     cuda.atomic.add(window, (y - y0, x - x0, lane), part)
 
 
 @nd.function
-def send(map, x0, y0, tile):
+def send_window(map, x0, y0, tile):
     nd.cp_reduce_async_bulk_tensor_3d_add(map, 0, y0, x0, tile)
 
 
 # %% window wrong: those of the map less those of its corner
 @nd.function
-def add(window, x, y, x0, y0, lane, part):
+def add_part(window, x, y, x0, y0, lane, part):
     cuda.atomic.add(window, (y, x, lane), part)
 
 
 @nd.function
-def send(map, x0, y0, tile):
+def send_window(map, x0, y0, tile):
     nd.cp_reduce_async_bulk_tensor_3d_add(map, 0, x0, y0, tile)
 
 

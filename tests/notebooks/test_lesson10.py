@@ -129,13 +129,13 @@ def test_the_window_by_another_way():
     right, _ = lessons.answers("10_adding")["window"]
     lessons.execute(right.cell, scope)
     own = (
-        "@nd.function\ndef add(window, x, y, x0, y0, lane, part):\n"
+        "@nd.function\ndef add_part(window, x, y, x0, y0, lane, part):\n"
         "    row, column = y - y0, x - x0\n    cuda.atomic.sub(window, (row, column, lane), -part)\n"
     )
-    add = written(dict(scope), own)["add"]
-    assert lesson10.window(scope["build_window"], add, scope["send"]).passed
-    idle = written(dict(scope), own.replace("-part", "nd.float32(0)"))["add"]
-    verdict = lesson10.window(scope["build_window"], idle, scope["send"])
+    add = written(dict(scope), own)["add_part"]
+    assert lesson10.window(scope["build_window"], add, scope["send_window"]).passed
+    idle = written(dict(scope), own.replace("-part", "nd.float32(0)"))["add_part"]
+    verdict = lesson10.window(scope["build_window"], idle, scope["send_window"])
     assert verdict.kind == "wrong" and "parts are lost" in verdict.message
 
 
@@ -159,3 +159,19 @@ def test_rows_land_in_other_orders():
     watched = scope_of("def add_rows", "def look")["watched"]
     orders = [[warp for warp, _ in seen.landed] for seen in watched.values()]
     assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) == list(range(8))
+
+
+@pytest.mark.full
+def test_kernels_that_are_built_from_answers_compile():
+    """As ``lessons.run`` launches them on a GPU; the others are compiled by ``test_exercises``."""
+    scope = scope_of("def build_histogram", "def build_means", "SIDE, CHANNELS, WARPS", "def build_window")
+    for exercise in ("leave", "waits", "window"):
+        lessons.execute(lessons.answers("10_adding")[exercise][0].cell, scope)
+    built = (
+        scope["build_histogram"](scope["leave"]),
+        scope["build_means"](scope["before_reuse"], scope["before_count"]),
+        scope["build_window"](scope["add_part"], scope["send_window"]),
+    )
+    for kernel in built:
+        code = kernel.with_bounded_waits().compile()
+        assert code.cubin and "cp.reduce.async.bulk" in code.ptx, kernel.name
