@@ -74,18 +74,20 @@ class Ran:
         return f"ran on the CPU engine: {blocks}, {tried}, {self.seconds:.2f} s"
 
 
-def run(kernel, grid, args, engine=None, shared_bytes=0, **simulated):
+def run(kernel, grid, args, engine=None, shared_bytes=None, **simulated):
     """A :class:`Ran`, of a ``compiler.Kernel`` on ``grid`` blocks of its own size.
 
     ``args`` are numbers, NumPy arrays (their addresses go to ``u64`` parameters) and TensorMapArray over NumPy
     arrays; what the kernel writes is in the arrays afterwards. ``engine`` is "cpu", "gpu" or None, which
     asks :func:`engine`. On the GPU the guarded form is launched, so that a wrong kernel ends in a report
-    and does not hang. ``shared_bytes`` is dynamic shared memory. ``simulated`` goes to ``simulate`` (seed,
-    schedules, landing, trace, timeout); a GPU has only the schedule that it happens to have.
+    and does not hang. ``shared_bytes`` is dynamic shared memory, if not what the kernel's layout takes.
+    ``simulated`` goes to ``simulate`` (seed, schedules, landing, trace, timeout); a GPU has only the schedule
+    that it happens to have.
 
     Raises SimFault for a broken rule, ValueError for an unknown engine or what cannot be launched.
     """
     engine = engine or _default_engine()
+    shared_bytes = kernel.shared_bytes if shared_bytes is None else shared_bytes
     started = time.perf_counter()
     if engine == "cpu":
         report = simulate(kernel, grid, kernel.threads, args, shared_bytes, **simulated)
