@@ -331,8 +331,10 @@ from .device.wgmma import wgmma_wait_group_n256 as wgmma_wait_group_n256
 from .engines.cpu import SimFault as SimFault
 from .engines.cpu import explore as explore
 from .engines.cpu import simulate as simulate
+from .engines.launches import Launch as Launch
 from .engines.tensormap import TensorMap as TensorMap
 from .engines.tensormap import TensorMapArray as TensorMapArray
+from .kernels.pipelines import pipeline as pipeline
 from .kernels.problem import ConfigError as ConfigError
 from .kernels.registry import VARIANTS as VARIANTS
 from .workloads.presets import PRESETS as PRESETS

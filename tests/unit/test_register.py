@@ -357,7 +357,7 @@ register(Variant(""").replace("Direct, Functions", "Own, Functions"))
     ("text", "says"),
     [
         (None, "my.py: there is no such file"),
-        ("x = 1\n", "my.py: registers no variant; it has to call"),
+        ("x = 1\n", "my.py: has no pipeline (a function under @nd.pipeline), and registers no"),
         ("\n\nx = nothing\n", "my.py: line 3: NameError: name 'nothing' is not defined"),
         ("\nx = (\n", "my.py: line 2: SyntaxError: '(' was never closed"),
         ("raise SystemExit('no GPU')", "my.py: line 1: SystemExit: no GPU"),
@@ -377,4 +377,4 @@ def test_what_is_no_python_file(capsys, tmp_path):
     for path in (tmp_path, tmp_path / "my.txt"):
         (tmp_path / "my.txt").touch()
         assert cli.main(["variants", f"load={path}"]) == 2
-        assert "must be a Python file that registers a variant" in capsys.readouterr().err
+        assert "must be a Python file with a pipeline or a variant" in capsys.readouterr().err
