@@ -158,7 +158,11 @@ class Ring:
     they do in which order, says ``pipeline.py``. In a kernel, called ``ring``:
 
     ring.start()             the state at first, of a producer or a consumer
+    ring.start(n)            the state of use n, from 0 on: where the n-th of several producers in turn begins
     ring.advance(state)      the state of the next use
+    ring.advance(state, n)   the state n uses on: of n producers in turn each takes every n-th. There are no more
+                             producers than stages: a parity does not tell a lap from the one after the next
+    state.stage              which stage that is, from 0 on
     ring.acquire(state)      producer: wait until the stage is empty
     ring.expect(state, n)    producer: arrive on full, and so many bytes are to come
     ring.full(state)         the shared address of the barrier that copies complete on
@@ -222,9 +226,20 @@ class Ring:
         def release(state):
             pipeline.release(barriers(), state)
 
+        @cuda.jit(device=True, inline="always")
+        def first_use(use=0):
+            return skip(pipeline.first_state(), use)
+
+        @cuda.jit(device=True, inline="always")
+        def advance(state, uses=1):
+            if uses == 1:
+                return next_use(state)
+            return skip(state, uses)
+
+        next_use, skip = pipeline.make_advance(self.stages), pipeline.make_skip(self.stages)
         return Namespace(
-            name, start=pipeline.first_state, advance=pipeline.make_advance(self.stages), acquire=acquire,
-            expect=expect, full=full, wait=wait, release=release, stages=self.stages,
+            name, start=first_use, advance=advance, acquire=acquire, expect=expect, full=full, wait=wait,
+            release=release, stages=self.stages,
         )  # fmt: skip
 
     def name_of(self, name, offset):
