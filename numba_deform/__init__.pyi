@@ -337,6 +337,8 @@ from .engines.tensormap import TensorMapArray as TensorMapArray
 from .kernels.pipelines import pipeline as pipeline
 from .kernels.problem import ConfigError as ConfigError
 from .kernels.registry import VARIANTS as VARIANTS
+from .measure.pipelines import profile as profile
+from .measure.pipelines import timeline as timeline
 from .workloads.presets import PRESETS as PRESETS
 from .workloads.presets import preset as preset
 from .workloads.workload import Workload as Workload

@@ -160,8 +160,8 @@ class Ring:
     ring.start()             the state at first, of a producer or a consumer
     ring.start(n)            the state of use n, from 0 on: where the n-th of several producers in turn begins
     ring.advance(state)      the state of the next use
-    ring.advance(state, n)   the state n uses on: of n producers in turn each takes every n-th. There are no more
-                             producers than stages: a parity does not tell a lap from the one after the next
+    ring.advance(state, n)   the state n uses on: of n producers in turn each takes every n-th. There are not
+                             more of them than stages: a parity does not tell a lap from the next but one
     state.stage              which stage that is, from 0 on
     ring.acquire(state)      producer: wait until the stage is empty
     ring.expect(state, n)    producer: arrive on full, and so many bytes are to come

@@ -58,6 +58,8 @@ class Launch:
     bytes: int | None = None
     flops: int | None = None
     capability: tuple | None = None
+    origin = None
+    """(the pipeline that made it, the parameters that it was called with)"""
 
     def __post_init__(self):
         if not isinstance(self.kernel, Kernel):
@@ -79,6 +81,12 @@ class Launch:
         self._before = [(a, a.copy()) for a in _arrays(self.args) if a.flags.writeable and id(a) not in outputs]
         if self.capability is None:
             self.capability = HOPPER if self.cluster or _has_hopper(self.kernel) else AMPERE
+
+    @property
+    def title(self):
+        """Its name: ``copy stages=4``."""
+        pipeline, parameters = self.origin or (self.kernel, {})
+        return " ".join([pipeline.name, *(f"{name}={value}" for name, value in parameters.items())])
 
     @property
     def shared_bytes(self):

@@ -59,6 +59,7 @@ class Pipeline:
             if not isinstance(launch, Launch):
                 what = f"returned a {type(launch).__name__}; it must return nd.Launch(kernel, grid=.., args=..)"
                 raise ConfigError("pipeline", self.name, what)
+            launch.origin = self, {name: values[name] for name in parameters}
             self._kept[key] = launch
         return self._kept[key]
 
