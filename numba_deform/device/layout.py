@@ -35,7 +35,7 @@ from .sync import bar_arrive, bar_sync, fence_mbarrier_init
 
 DYNAMIC_ALIGNMENT = 16  # bytes; dynamic shared memory starts on a multiple of nothing larger
 BARRIER = 8  # bytes of an mbarrier
-TAKEN = "init", "bytes", "map", "name_of"  # of a Shared itself
+TAKEN = "init", "bytes", "map", "name_of", "parts"  # of a Shared itself
 
 
 class Namespace(python.ModuleType):
@@ -85,6 +85,10 @@ class Shared(Namespace):
             sizes = ", ".join(f"{name} {part.bytes}" for _, part, name in self._places)
             raise ValueError(f"{self.bytes} bytes of shared memory ({sizes}): a block has {SHARED_LIMIT}")
         self.init = _init(start, inits)
+
+    def parts(self):
+        """The arrays and rings, in order."""
+        return [part for _, part, _ in self._places]
 
     def name_of(self, address, start):
         """What lies at a shared address, where dynamic shared memory begins at ``start``: ``tiles[1, 4]``; None

@@ -135,7 +135,7 @@ def variant(name):
     """The variant of that name, old or new; raises ConfigError naming all, and the closest."""
     name = current_name(name)
     if name not in VARIANTS:
-        hint = closest(name, [*VARIANTS, *OLD_NAMES])
+        hint = closest(name, [*VARIANTS, *OLD_NAMES, *PIPELINES])
         raise ConfigError("variant", name, f"must be one of {', '.join(VARIANTS)}{hint}")
     return VARIANTS[name]
 

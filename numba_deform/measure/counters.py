@@ -119,8 +119,8 @@ def launch_twice(file):
     task = pickle.loads(Path(file).read_bytes())
     for path in task["load"]:
         load(path)
-    gpu = find_gpu()
     if "pipeline" in task:
+        gpu = find_gpu()
         request = PIPELINES[task["pipeline"]](**task["parameters"])
         request.prepare()
         there = OnGpu(gpu, request.kernel, request.args).args
@@ -128,7 +128,7 @@ def launch_twice(file):
         run = functools.partial(launch, gpu, request.kernel, *where, cluster=request.cluster)
     else:
         case = case_of("gpu", task["workload"], task["seed"])
-        run = case.launcher(task["entry"].bind(case)[0])
+        gpu, run = case.gpu, case.launcher(task["entry"].bind(case)[0])
     run()
     profile_launch(gpu, run)
 

@@ -244,7 +244,7 @@ def test_several_files(file, capsys):
         out = capsys.readouterr().out
         assert all(f" {name} " in out for name in ("direct", "of-a-file", "of-another"))
         assert cli.main(["run", f"load={file},{other}"]) == 2
-        assert "variant=of-a-file,of-another: must be one of" in capsys.readouterr().err
+        assert "load= brings of-a-file, of-another: variant= says which" in capsys.readouterr().err
     finally:
         variants._registered.pop("of-another", None), VARIANTS.pop("of-another", None)
 
