@@ -10,6 +10,7 @@ import numba_deform as nd
 from numba_deform.course.pipelines.copy import copy
 from numba_deform.course.pipelines.product import product
 from numba_deform.course.pipelines.reduction import column_sums
+from numba_deform.course.pipelines.two_producers import two_producers
 from numba_deform.device.layout import Namespace
 from numba_deform.engines import faults
 
@@ -186,3 +187,42 @@ def test_forms_know_the_steps_of_a_ring():
 def test_a_namespace_maps_its_members():
     mapped = Namespace("one", a=1, b=2).map(lambda value: 10 * value)
     assert (mapped.a, mapped.b) == (10, 20)
+
+
+# --- producers in turn ----------------------------------------------------------------------------
+@pytest.mark.parametrize("stages, producers", [(3, 2), (3, 3), (2, 2), (4, 3), (1, 1)])
+def test_producers_in_turn(stages, producers):
+    launch = two_producers(stages=stages, producers=producers, rows=8, steps=9)
+    nd.simulate(launch, landing="random", schedules=2)
+
+
+def test_producers_in_turn_in_every_order():
+    assert nd.explore(two_producers(rows=2, steps=6)).complete
+
+
+def test_more_producers_than_stages_are_found_out():
+    with pytest.raises(faults.BarrierFault, match=r"ring.full\[0\]"):
+        nd.simulate(two_producers(stages=2, producers=3))
+
+
+@pytest.mark.parametrize("stages", [1, 3, 4])
+def test_a_state_so_many_uses_on(stages):
+    """start(n), and advance by n, are n times advance."""
+    shared = nd.Shared(ring=nd.Ring(stages))
+
+    @nd.kernel(threads=1, shared=shared)
+    def states(out: nd.int32[:, :]):
+        state = shared.ring.start()
+        for use in range(12):
+            near, there = shared.ring.start(use), shared.ring.advance(shared.ring.start(1), use)
+            out[use, 0], out[use, 1] = near.stage, near.parity
+            out[use, 2], out[use, 3] = state.stage, state.parity
+            state = shared.ring.advance(state)
+            out[use, 4], out[use, 5] = there.stage, there.parity
+            out[use, 6], out[use, 7] = state.stage, state.parity
+
+    out = np.zeros((12, 8), np.int32)
+    nd.simulate(states, 1, args=[out])
+    uses = np.arange(13)
+    right = np.stack([uses % stages, uses // stages % 2], 1)
+    assert np.array_equal(out, np.hstack([right[:-1], right[:-1], right[1:], right[1:]]))
