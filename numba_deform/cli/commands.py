@@ -222,7 +222,7 @@ Examples:
   numba-deform run batch=1 spatial_size=100 num_query=100 num_heads=1 channels=32 num_levels=4 \\
       num_points=8 im2col_step=1
   numba-deform new my.py
-  numba-deform run load=my.py stages=4 schedules=all engine=cpu
+  numba-deform run --load my.py --stages 4 --engine cpu
   numba-deform run workload=picture picture_out=out.png
   numba-deform data write dir=/tmp/quick workload=quick
   numba-deform run dir=/tmp/quick variant=direct lanes=4
