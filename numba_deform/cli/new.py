@@ -1,12 +1,12 @@
 """``numba-deform new my.py``: a file with a pipeline, to start from."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 from .commands import RIGHT
 from .keys import UsageError
 from .output import say
 
+EXAMPLE = Path(__file__).parents[1] / "course" / "pipelines" / "copy.py"
 NEXT = (
     ("is it right?", "run load={file} engine=cpu"),
     ("all orders?", "run load={file} engine=cpu schedules=all steps=2"),
@@ -26,10 +26,9 @@ def new(options):
         raise UsageError(f"new {path}: the file must end in .py, such as {path.with_suffix('.py')}")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"new {path}: there is no directory {path.absolute().parent}")
-    example = Path(find_spec("numba_deform.course.pipelines.copy").origin)
     try:
         with path.open("x") as file:
-            file.write(example.read_text())
+            file.write(EXAMPLE.read_text())
     except FileExistsError:
         raise UsageError(f"new {path}: that file exists already, and is left as it is; name another") from None
     say("written", f"{path}: a copy through a ring of stages, with one producer and one consumer")

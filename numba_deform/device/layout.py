@@ -25,7 +25,7 @@ import types as python
 from dataclasses import dataclass
 
 import numpy as np
-from numba import cuda, types, uint32
+from numba import cuda, int32, types, uint32
 from numba.np.numpy_support import as_dtype, from_dtype
 
 from . import pipeline
@@ -240,7 +240,7 @@ class Ring:
                 return next_use(state)
             return skip(state, uses)
 
-        next_use, skip = pipeline.make_advance(self.stages), pipeline.make_skip(self.stages)
+        next_use, skip = pipeline.make_advance(self.stages), _skip(self.stages)
         return Namespace(
             name, start=first_use, advance=advance, acquire=acquire, expect=expect, full=full, wait=wait,
             release=release, stages=self.stages,
@@ -279,6 +279,20 @@ class NamedBarrier:
             bar_arrive(uint32(NUMBER), uint32(THREADS))
 
         return Namespace(name, sync=sync, arrive=arrive, threads=self.threads)
+
+
+def _skip(stages):
+    """A device function: the state so many uses on, in a ring with that many stages."""
+    STAGES = stages
+
+    @cuda.jit(device=True, inline="always")
+    def skip(state, uses):
+        stage = int32(state.stage + uses)
+        laps = int32(stage // STAGES)
+        stage = int32(stage - laps * STAGES)
+        return pipeline.PipelineState(stage, stage, int32(state.parity ^ (laps & 1)))
+
+    return skip
 
 
 def _start(alignment):

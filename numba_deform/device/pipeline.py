@@ -77,20 +77,6 @@ def make_advance(stages, barriers=None):
     return advance_both
 
 
-@functools.cache
-def make_skip(stages):
-    """A device function: the state so many uses on, for a ring with that many stages, each with a barrier."""
-
-    @cuda.jit(device=True, inline="always")
-    def skip(state, uses):
-        stage = int32(state.stage + uses)
-        laps = int32(stage // stages)
-        stage = int32(stage - laps * stages)
-        return PipelineState(stage, stage, int32(state.parity ^ (laps & 1)))
-
-    return skip
-
-
 @cuda.jit(device=True, inline="always")
 def init_barriers(first, count, arrivals):
     """``count`` barriers from shared address ``first`` on, each for ``arrivals``; by one thread.
