@@ -74,7 +74,7 @@ def _introduce(pipeline, parameters):
 def run(pairs):
     """Its outputs beside what is expected of them, and how long it took."""
     options, pipeline, parameters = options_of(pairs, "run")
-    launch = pipeline(**parameters)
+    launch = measure.launch_for(Entry(pipeline.name, tuple(parameters.items()), options.get("linked", False)))
     asked = options.get("engine", "auto")
     engine, gpu = engine_for(asked, launch.capability, f"pipeline {pipeline.name}")
     _check(options, engine)
@@ -85,13 +85,13 @@ def run(pairs):
     if not launch.outputs:
         say("note", "nothing is compared: nd.Launch has no expected=")
     try:
-        _on_gpu(gpu, pipeline, parameters, launch, options) if gpu else _on_cpu(launch, options)
+        errors = _on_gpu(gpu, launch, options) if gpu else _on_cpu(launch, options)
     except WrongResult as wrong:
         say("wrong", wrong.what)
         if wrong.seed is not None:
             say("replay", f"schedule_seed={wrong.seed} landing={wrong.landing}")
         return verdict(False)
-    for name, error in launch.errors().items():
+    for name, error in errors.items():
         say(name, f"error {error:.2e}, allowed {launch.allowed(name):g} "
                   f"({launch.outputs[name].size:,} elements compared)")  # fmt: skip
     return verdict(True)
@@ -126,10 +126,12 @@ def _shape(launch):
 
 
 def _on_cpu(launch, options):
+    """The errors of the outputs after the last schedule; every one has been compared."""
     if options.get("schedules") == "all":
         with lasting(None):
-            say("explored", explore(launch, limit=options.get("limit", LIMIT)))
-        return
+            tried = explore(launch, limit=options.get("limit", LIMIT))
+        say("explored", tried)
+        return launch.errors()
     asked = keys.simulation_options(options)
     count, seed = asked.pop("schedules"), asked.pop("seed")
     with lasting(None):
@@ -146,21 +148,23 @@ def _on_cpu(launch, options):
     say("CPU engine", f"{report.seconds:.1f} s, {count} schedule{plural} without a fault")
     say("virtual time", f"{report.cycles:,.0f} cycles of the longest thread, nothing measured")
     say("events", f"{report.copies:,} TMA copies, {report.switches:,} switches between threads")
+    return launch.errors()
 
 
-def _on_gpu(gpu, pipeline, parameters, launch, options):
+def _on_gpu(gpu, launch, options):
+    """The errors of the outputs, which timing poisons again; with debug=1 the guarded form alone."""
     if options.get("debug"):
         if not has_guarded_form(launch):
             raise UsageError("debug=1 is for grids and blocks of one dimension, without clusters")
         run_launch(gpu, launch, guarded=True)
-        return
-    entry = Entry(pipeline.name, tuple(parameters.items()), options.get("linked", False))
-    task = {**measure.task_of(entry, repeats=10), "load": ()}
-    row = measure.measure(task)
+        return launch.errors()
+    measure.check(gpu, launch)
+    errors, row = launch.errors(), measure.time_one(gpu, launch, 10)
     say("time", f"{row['median_ms']:.4f} ms (median of 10; for orientation: use bench)")
     for name, unit in (("gigabytes_per_second", "GB/s"), ("teraflops_per_second", "TFLOP/s")):
         if name in row:
             say("throughput", f"{row[name]:,.1f} {unit}")
+    return errors
 
 
 # --- timeline -------------------------------------------------------------------------------------

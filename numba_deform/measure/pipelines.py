@@ -3,6 +3,7 @@
 ``timeline`` and ``profile`` take what ``simulate`` takes: a Launch such as ``copy(stages=4)``, or a kernel with
 its grid and arguments. ``measure`` is one row of ``bench`` and ``sweep``."""
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -118,7 +119,8 @@ def _launcher(gpu, kernel, launch, args):
 # --- bench and sweep ------------------------------------------------------------------------------
 def launch_for(entry):
     """The Launch of a ``bench.Entry`` that names a pipeline; ConfigError and what the pipeline raises."""
-    return PIPELINES[entry.variant](**dict(entry.parameters))
+    launch = PIPELINES[entry.variant](**dict(entry.parameters))
+    return dataclasses.replace(launch, kernel=launch.kernel.with_linked_ptx()) if entry.linked else launch
 
 
 def task_of(entry, engine="gpu", repeats=0):
@@ -149,26 +151,37 @@ def measure(task):
         return {"config": config, "error": _error(launch), "measured": False, "virtual_cycles": report.cycles}
     gpu = find_gpu()
     require(gpu, launch.capability, launch.title)
+    check(gpu, launch)
+    result = {"config": config, "error": _error(launch)}
+    return result | (time_one(gpu, launch, task["repeats"]) if task["repeats"] else {})
+
+
+def check(gpu, launch):
+    """Run a Launch on the GPU, first in its guarded form, if it has one. Raises what it waited for in vain, and
+    WrongResult."""
     if has_guarded_form(launch):
         run_launch(gpu, launch, guarded=True)
     run_launch(gpu, launch, guarded=False)
-    result = {"config": config, "error": _error(launch)}
-    if task["repeats"]:
-        (times,) = _timed(gpu, [prepared(gpu, entry)], task["repeats"])
-        result |= record.spread(times) | rates(launch, record.spread(times)["median_ms"])
-    return result
+
+
+def time_one(gpu, launch, repeats):
+    """Its figures of ``record.spread``, and rates; leaves the outputs poisoned."""
+    (times,) = _timed(gpu, [prepared(gpu, launch)], repeats)
+    times = record.spread(times)
+    return times | rates(launch, times["median_ms"])
 
 
 def _error(launch):
     return max(launch.errors().values(), default=0.0)
 
 
-def prepared(gpu, entry):
-    """A function that launches an entry on the GPU, on arguments that are there."""
-    launch = launch_for(entry)
-    kernel = launch.kernel.with_linked_ptx() if entry.linked else launch.kernel
+def prepared(gpu, launch):
+    """A function that launches it on the GPU, on arguments that are there."""
     launch.prepare()
-    return _launcher(gpu, kernel, launch, OnGpu(gpu, kernel, launch.args).args)
+    there = OnGpu(gpu, launch.kernel, launch.args)
+    run = _launcher(gpu, launch.kernel, launch, there.args)
+    run.memory = there  # lives as long as the function
+    return run
 
 
 def _timed(gpu, runs, repeats, warm_up=1):
@@ -218,7 +231,7 @@ def bench_rows(gpu, entries, repeats=10, limit=120.0, warm_up=1, profile=False, 
 def _time_all(gpu, entry_rows, repeats, warm_up):
     """Times into the rows."""
     tried = list(ceilings.copy_trials(gpu)) if any(launch_for(entry).bytes for entry, _ in entry_rows) else []
-    runs = [prepared(gpu, entry) for entry, _ in entry_rows] + [trial.run for trial in tried]
+    runs = [prepared(gpu, launch_for(entry)) for entry, _ in entry_rows] + [trial.run for trial in tried]
     times = _timed(gpu, runs, repeats, warm_up)
     for (entry, row), own in zip(entry_rows, times, strict=False):
         launch = launch_for(entry)
