@@ -208,4 +208,4 @@ def test_what_is_no_pipeline():
     with pytest.raises(nd.ConfigError, match="pipeline=returns: returned a int; it must return nd.Launch"):
         returns()
     with pytest.raises(ValueError, match=r"pipeline returns, which is called for its launch: returns\(\)"):
-        nd.simulate(returns, 1, 32)
+        nd.simulate(returns)

@@ -1,4 +1,4 @@
-"""A copy through a ring: one warp asks for tiles, as far ahead as the ring has stages; another stores them."""
+"""A copy through a ring: one warp asks for tiles, another stores them. More: help(nd.Ring), help(nd.Launch)."""
 
 import numpy as np
 
@@ -36,5 +36,5 @@ def copy(stages=3, rows=32, steps=8):
                 state = ring.advance(state)
 
     data = np.random.default_rng(1).standard_normal((rows * steps, 32)).astype(np.float32)
-    maps = nd.TensorMapArray([nd.TensorMap.of(data, (32, rows))])
-    return nd.Launch(copy, 1, [maps, np.empty_like(data), steps], {"out": data}, bytes=2 * data.nbytes)
+    args = [nd.TensorMapArray([nd.TensorMap.of(data, (32, rows))]), np.empty_like(data), steps]
+    return nd.Launch(copy, 1, args, expected={"out": data}, bytes=2 * data.nbytes)

@@ -184,6 +184,10 @@ class Grid:
                 raise ValueError("a Launch has its own grid, block, args, shared_bytes and cluster")
             self.request.prepare()
             kernel, grid, args, cluster = kernel.kernel, kernel.grid, kernel.args, kernel.cluster
+        # A Kernel has a plain form, a dispatcher of Numba's its function.
+        function = getattr(kernel, "plain", getattr(kernel, "py_func", kernel))
+        if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
+            raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
         if block is None:
             block = getattr(kernel, "block", ()) or getattr(kernel, "threads", None)
         if shared_bytes is None:
@@ -203,10 +207,6 @@ class Grid:
             raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
         if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
-        # A Kernel has a plain form, a dispatcher of Numba's its function.
-        function = getattr(kernel, "plain", getattr(kernel, "py_func", kernel))
-        if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
-            raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
         self.function, self.args = function, args
         self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
