@@ -10,7 +10,6 @@ import functools
 import inspect
 import math
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,7 +127,6 @@ def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_prog
         block = tuple(threads) if isinstance(threads, (tuple, list)) else ()
         count = math.prod(block) if block else threads
         bounds = count, min_blocks, max_registers
-        load_names(function)
         return Kernel(function, types, *bounds, whole_program=whole_program, block=block, shared=shared)
 
     return wrap
@@ -136,18 +134,7 @@ def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_prog
 
 def function(python):
     """Decorator: a function that kernels call, such as a role of a pipeline; it is written out at each call."""
-    load_names(python)
     return cuda.jit(device=True, forceinline=True)(python)
-
-
-def load_names(python):
-    """Import what a function names of this package, whose names come when they are asked for (``nd.lane``).
-
-    Numba knows an intrinsic in a kernel only if it was there before Numba began to look at that kernel."""
-    package = sys.modules[__package__.partition(".")[0]]
-    if any(value is package for value in python.__globals__.values()):
-        for name in python.__code__.co_names:
-            getattr(package, name, None)
 
 
 def _signature_of(function):

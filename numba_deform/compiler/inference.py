@@ -22,7 +22,6 @@ from numba.cuda import compiler, descriptor
 from numba.cuda import errors as cuda_errors
 from numba.cuda.dispatcher import CUDADispatcher
 
-from .build import load_names
 from .rewrite import REBUILT, all_names, source_of
 
 # With numba-cuda these are its own copies of Numba's modules; else they are Numba's.
@@ -369,7 +368,6 @@ def inferred(function, args, inline="never"):
 
 def _inferred(function, args, inline, key=None):
     """The same, whatever is known."""
-    load_names(function)
     if key in _underway:
         raise NotInferred(f"{function.__name__} calls itself")
     try:

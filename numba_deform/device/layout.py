@@ -35,7 +35,7 @@ from .sync import bar_arrive, bar_sync, fence_mbarrier_init, lane, warp
 
 DYNAMIC_ALIGNMENT = 16  # bytes; dynamic shared memory starts on a multiple of nothing larger
 BARRIER = 8  # bytes of an mbarrier
-TAKEN = "init", "bytes", "barrier_bytes", "map", "name_of"  # of a Shared itself
+TAKEN = "init", "bytes", "barrier_bytes", "map", "name_of", "parts"  # of a Shared itself
 
 
 class Namespace(python.ModuleType):
@@ -90,7 +90,11 @@ class Shared(Namespace):
     @property
     def barrier_bytes(self):
         """Those of ``bytes`` that are barriers."""
-        return sum(part.bytes for _, part, _ in self._places if isinstance(part, (Ring, WarpRing)))
+        return sum(part.bytes for part in self.parts() if isinstance(part, (Ring, WarpRing)))
+
+    def parts(self):
+        """The arrays and rings, in order."""
+        return [part for _, part, _ in self._places]
 
     def name_of(self, address, start):
         """What lies at a shared address, where dynamic shared memory begins at ``start``: ``tiles[1, 4]``; None
@@ -164,7 +168,11 @@ class Ring:
     they do in which order, says ``pipeline.py``. In a kernel, called ``ring``:
 
     ring.start()             the state at first, of a producer or a consumer
+    ring.start(n)            the state of use n, from 0 on: where the n-th of several producers in turn begins
     ring.advance(state)      the state of the next use
+    ring.advance(state, n)   the state n uses on: of n producers in turn each takes every n-th. There are not
+                             more of them than stages: a parity does not tell a lap from the next but one
+    state.stage              which stage that is, from 0 on
     ring.acquire(state)      producer: wait until the stage is empty
     ring.expect(state, n)    producer: arrive on full, and so many bytes are to come
     ring.full(state)         the shared address of the barrier that copies complete on
@@ -233,9 +241,20 @@ class Ring:
         def release(state):
             pipeline.release(barriers(), state)
 
+        @cuda.jit(device=True, inline="always")
+        def first_use(use=0):
+            return skip(pipeline.first_state(), use)
+
+        @cuda.jit(device=True, inline="always")
+        def advance(state, uses=1):
+            if uses == 1:
+                return next_use(state)
+            return skip(state, uses)
+
+        next_use, skip = pipeline.make_advance(self.stages), _skip(self.stages)
         return Namespace(
-            name, start=pipeline.first_state, advance=pipeline.make_advance(self.stages), acquire=acquire,
-            expect=expect, full=full, wait=wait, release=release, empty=empty, stages=self.stages,
+            name, start=first_use, advance=advance, acquire=acquire, expect=expect, full=full, wait=wait,
+            release=release, empty=empty, stages=self.stages,
         )  # fmt: skip
 
     def name_of(self, name, offset):
@@ -348,6 +367,20 @@ class NamedBarrier:
             bar_arrive(uint32(NUMBER), uint32(THREADS))
 
         return Namespace(name, sync=sync, arrive=arrive, threads=self.threads)
+
+
+def _skip(stages):
+    """A device function: the state so many uses on, in a ring with that many stages."""
+    STAGES = stages
+
+    @cuda.jit(device=True, inline="always")
+    def skip(state, uses):
+        stage = int32(state.stage + uses)
+        laps = int32(stage // STAGES)
+        stage = int32(stage - laps * STAGES)
+        return pipeline.PipelineState(stage, stage, int32(state.parity ^ (laps & 1)))
+
+    return skip
 
 
 def _start(alignment):

@@ -324,6 +324,11 @@ class NotCompiled(SimFault):
     rule = "The operations of a kernel are those that Numba has for the types of their operands."
     cure = "Change the line, or the types of the arguments."
 
+class WrongResult(SimFault):
+    """A Launch has left something else than it expected, without breaking a rule of the hardware."""
+    rule = "After a run every output holds what expected= of its nd.Launch says, within tolerance=."
+    cure = "Look at the element named above: who writes it, from which stage, and at which index?"
+
 class BadLaunch(SimFault):
     rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
     rule += f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."

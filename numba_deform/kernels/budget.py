@@ -88,6 +88,13 @@ class Budget:
         return dynamic_bytes(self.total) or self.total
 
     @property
+    def how(self):
+        """How it is had, in words."""
+        if self.allocated > self.total:
+            return f"{self.allocated:,} dynamic at launch, with room to align"
+        return "static"
+
+    @property
     def left(self):
         """``{size: bytes left}`` for each of ``SIZES``; negative by how much it does not fit."""
         used = {STATIC_LIMIT: self.total}

@@ -7,35 +7,33 @@ import pytest
 from numba import cuda
 
 import numba_deform as nd
-from numba_deform.course.pipelines import copy, product, reduction
+from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.product import product
+from numba_deform.course.pipelines.reduction import column_sums
+from numba_deform.course.pipelines.two_producers import two_producers
 from numba_deform.device.layout import Namespace
 from numba_deform.engines import faults
 
-
-def right(pipeline, kernel, expected, steps, **options):
-    """Whether the pipeline leaves ``expected(what it is given)``."""
-    given, args = pipeline.arguments(steps)
-    nd.simulate(kernel, 1, args=args, **options)
-    return np.array_equal(args[-2], expected(given))
+COPY = copy(steps=5)
 
 
 @pytest.mark.parametrize("landing", ["late", "earliest", "random"])
 def test_copy(landing):
-    assert right(copy, copy.copy, lambda data: data, 5, landing=landing, seed=1, schedules=2)
+    nd.simulate(copy(steps=5), landing=landing, seed=1, schedules=2)
 
 
 @pytest.mark.parametrize("landing", ["late", "random"])
 def test_column_sums(landing):
-    assert right(reduction, reduction.column_sums, lambda data: data.sum(0), 9, landing=landing, seed=1)
+    nd.simulate(column_sums(), landing=landing, seed=1)
 
 
 @pytest.mark.full
 def test_product():
-    assert right(product, product.product, lambda ab: ab[0].astype(np.float32) @ ab[1].T, 2, seed=1)
+    nd.simulate(product(steps=2), seed=1)
 
 
 def test_copy_in_every_order():
-    assert nd.explore(copy.copy, 1, args=copy.arguments(2)[1]).complete
+    assert nd.explore(copy(steps=2)).complete
 
 
 # --- where the parts lie --------------------------------------------------------------------------
@@ -90,29 +88,32 @@ def fault_of(kernel, args, **options):
 
 def test_an_element_and_a_barrier_have_their_names():
     """The consumer does not wait."""
-    ring = copy.shared.ring
+    shared = COPY.kernel.shared
+    ring = shared.ring
 
-    @nd.kernel(threads=64, shared=copy.shared)
+    @nd.kernel(threads=64, shared=shared)
     def hasty(map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
-        copy.shared.init()
-        state, tiles = ring.advance(ring.start()), copy.shared.tiles.view()
+        shared.init()
+        state, tiles = ring.advance(ring.start()), shared.tiles.view()
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(map)
-            ring.expect(state, copy.shared.tiles.stride)
-            nd.cp_async_bulk_tensor_2d(copy.shared.tiles.at(state.stage), map, 0, 0, ring.full(state))
+            ring.expect(state, shared.tiles.stride)
+            nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, 0, 0, ring.full(state))
         cuda.syncthreads()
         out[0, nd.lane()] = tiles[1, 2, nd.lane()]
 
-    fault = fault_of(hasty, copy.arguments()[1])
+    fault = fault_of(hasty, COPY.args)
     assert type(fault) is faults.InFlightRead
     assert re.search(r"tiles\[1, 2, \d+\]", str(fault)) and "ring.full[1]" in str(fault)
 
 
 def test_a_wait_for_nobody_names_its_barrier():
-    @nd.kernel(threads=64, shared=copy.shared)
+    shared = COPY.kernel.shared
+
+    @nd.kernel(threads=64, shared=shared)
     def forever(out: nd.u64):
-        ring = copy.shared.ring
-        copy.shared.init()
+        ring = shared.ring
+        shared.init()
         state = ring.advance(ring.advance(ring.start()))
         if nd.warp() == 1:
             ring.wait(state)
@@ -134,9 +135,11 @@ def test_an_index_outside_names_the_array():
 
 
 def test_without_init_no_barrier_is_there():
-    @nd.kernel(threads=64, shared=copy.shared)
+    shared = COPY.kernel.shared
+
+    @nd.kernel(threads=64, shared=shared)
     def uninitialised(n: nd.i32):
-        copy.shared.ring.wait(copy.shared.ring.start())
+        shared.ring.wait(shared.ring.start())
 
     assert "ring.full[0]" in str(fault_of(uninitialised, [1]))
 
@@ -233,10 +236,10 @@ def test_a_layout_of_arrays_alone_needs_no_start():
 
 def test_forms_know_the_steps_of_a_ring():
     """The guarded form names the kernel's lines, and the traced one marks its steps."""
-    assert [site.call for site in copy.copy.with_bounded_waits().sites] == [
+    assert [site.call for site in COPY.kernel.with_bounded_waits().sites] == [
         "shared.init()", "ring.acquire(state)", "ring.wait(state)"
     ]  # fmt: skip
-    text = copy.copy.with_marks().plain.__code__.co_names
+    text = COPY.kernel.with_marks().plain.__code__.co_names
     assert "__mark" in text
 
 
@@ -261,3 +264,42 @@ def test_a_form_finds_what_nobody_has_asked_for_yet():
 def test_a_namespace_maps_its_members():
     mapped = Namespace("one", a=1, b=2).map(lambda value: 10 * value)
     assert (mapped.a, mapped.b) == (10, 20)
+
+
+# --- producers in turn ----------------------------------------------------------------------------
+@pytest.mark.parametrize("stages, producers", [(3, 2), (3, 3), (2, 2), (4, 3), (1, 1)])
+def test_producers_in_turn(stages, producers):
+    launch = two_producers(stages=stages, producers=producers, rows=8, steps=9)
+    nd.simulate(launch, landing="random", schedules=2)
+
+
+def test_producers_in_turn_in_every_order():
+    assert nd.explore(two_producers(rows=2, steps=6)).complete
+
+
+def test_more_producers_than_stages_are_found_out():
+    with pytest.raises(faults.BarrierFault, match=r"ring.full\[0\]"):
+        nd.simulate(two_producers(stages=2, producers=3))
+
+
+@pytest.mark.parametrize("stages", [1, 3, 4])
+def test_a_state_so_many_uses_on(stages):
+    """start(n), and advance by n, are n times advance."""
+    shared = nd.Shared(ring=nd.Ring(stages))
+
+    @nd.kernel(threads=1, shared=shared)
+    def states(out: nd.int32[:, :]):
+        state = shared.ring.start()
+        for use in range(12):
+            near, there = shared.ring.start(use), shared.ring.advance(shared.ring.start(1), use)
+            out[use, 0], out[use, 1] = near.stage, near.parity
+            out[use, 2], out[use, 3] = state.stage, state.parity
+            state = shared.ring.advance(state)
+            out[use, 4], out[use, 5] = there.stage, there.parity
+            out[use, 6], out[use, 7] = state.stage, state.parity
+
+    out = np.zeros((12, 8), np.int32)
+    nd.simulate(states, 1, args=[out])
+    uses = np.arange(13)
+    right = np.stack([uses % stages, uses // stages % 2], 1)
+    assert np.array_equal(out, np.hstack([right[:-1], right[:-1], right[1:], right[1:]]))

@@ -286,3 +286,15 @@ def test_completion_in_zsh(program):
 def test_both_scripts_ask_the_same_question():
     for script in (BASH, ZSH):
         assert " completion line=" in script and "_numba_deform numba-deform" in script
+
+
+# --- how a command is called ----------------------------------------------------------------------
+@pytest.mark.parametrize("words, first", [
+    ("help lessons", "numba-deform lessons DIR"), ("help progress", "numba-deform progress DIR"),
+    ("new --help", "numba-deform new FILE"),
+    ("help bugs", "numba-deform bugs NAME key=value ...     or --key value"),
+    ("help run", "numba-deform run key=value ...     or --key value"),
+])  # fmt: skip
+def test_help_shows_the_word_that_stands_alone(call, words, first):
+    status, out, _ = call(words)
+    assert status == 0 and out.splitlines()[0] == first

@@ -243,7 +243,7 @@ def test_several_files(file, capsys):
         out = capsys.readouterr().out
         assert all(f" {name} " in out for name in ("direct", "of-a-file", "of-another"))
         assert cli.main(["run", f"load={file},{other}"]) == 2
-        assert "variant=of-a-file,of-another: must be one of" in capsys.readouterr().err
+        assert "load= brings of-a-file, of-another: variant= says which" in capsys.readouterr().err
     finally:
         variants._registered.pop("of-another", None), VARIANTS.pop("of-another", None)
 
@@ -356,7 +356,7 @@ register(Variant(""").replace("Direct, direct,", "Own, direct,"))
     ("text", "says"),
     [
         (None, "my.py: there is no such file"),
-        ("x = 1\n", "my.py: registers no variant; it has to decorate"),
+        ("x = 1\n", "my.py: has no pipeline (a function under @nd.pipeline), and registers no"),
         ("\n\nx = nothing\n", "my.py: line 3: NameError: name 'nothing' is not defined"),
         ("\nx = (\n", "my.py: line 2: SyntaxError: '(' was never closed"),
         ("raise SystemExit('no GPU')", "my.py: line 1: SystemExit: no GPU"),
@@ -376,4 +376,4 @@ def test_what_is_no_python_file(capsys, tmp_path):
     for path in (tmp_path, tmp_path / "my.txt"):
         (tmp_path / "my.txt").touch()
         assert cli.main(["variants", f"load={path}"]) == 2
-        assert "must be a Python file that registers a variant" in capsys.readouterr().err
+        assert "must be a Python file with a pipeline or a variant" in capsys.readouterr().err
