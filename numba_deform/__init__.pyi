@@ -131,6 +131,7 @@ from .device.layout import Array as Array
 from .device.layout import NamedBarrier as NamedBarrier
 from .device.layout import Ring as Ring
 from .device.layout import Shared as Shared
+from .device.layout import WarpRing as WarpRing
 from .device.matrix import ldmatrix_x1 as ldmatrix_x1
 from .device.matrix import ldmatrix_x1_trans as ldmatrix_x1_trans
 from .device.matrix import ldmatrix_x2 as ldmatrix_x2

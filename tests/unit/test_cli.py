@@ -663,7 +663,7 @@ def test_a_closed_pipe_is_no_error():
         ("tile-copy box=2x2x16", ["its channels must be those of the tensor, 32"]),
         ("tile-copy shape=9x9x3 box=2x2x3", ["tensor map rule 'stride multiple'"]),
         ("tile-copy shape=0x9x32", ["shape=(0, 9, 32)", "three sizes"]),
-        ("tile-copy stages=99", ["takes 104544 bytes of shared memory; this kernel has 49152"]),
+        ("tile-copy stages=250", ["warps=4 takes 264112 bytes of shared memory", "has 232448; use fewer"]),
         ("tile-copy warps=33", ["warps=33: it must be from 1 to 32"]),
         ("data", ["data must be followed by read or write"]),
         ("data copy", ["not 'copy'"]),
