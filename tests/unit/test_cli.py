@@ -13,7 +13,6 @@ from numba_deform.attention.reference import Exact
 from numba_deform.cli import COMMANDS, inputs, keys, main
 from numba_deform.cli.budget import expand
 from numba_deform.compiler import sass as inspect
-from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import Gpu, GpuMissing
@@ -44,16 +43,6 @@ def put_gpu(monkeypatch):
         monkeypatch.setattr(host_gpu, "_find", lambda number: Gpu(device, name, capability, 132, 0))
 
     return put
-
-
-@pytest.fixture
-def no_registers(monkeypatch):
-    """Leave the compiler out, which costs two seconds for each new kernel."""
-
-    def missing(kernel, architecture):
-        raise ToolMissing("not in this test")
-
-    monkeypatch.setattr(inputs, "inspect_kernel", missing)
 
 
 @pytest.fixture
