@@ -30,9 +30,9 @@ from numba.core.dispatcher import Dispatcher
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device import guard, marks, tokens
-from ..device.layout import Namespace
 from ..device.mbarrier import mbarrier_test_wait_parity, mbarrier_try_wait_parity
 from ..device.memory import ld_acquire_cta_shared_b32
+from ..device.namespace import Namespace
 from ..device.sync import bar_arrive, bar_sync
 
 LIBRARY = "numba_deform.device."

@@ -11,7 +11,7 @@ from numba_deform.course.pipelines.copy import copy
 from numba_deform.course.pipelines.product import product
 from numba_deform.course.pipelines.reduction import column_sums
 from numba_deform.course.pipelines.two_producers import two_producers
-from numba_deform.device.layout import Namespace
+from numba_deform.device.namespace import Namespace
 from numba_deform.engines import faults
 
 COPY = copy(steps=5)
@@ -201,6 +201,76 @@ def test_a_ring_of_a_warp_is_judged_and_named():
     ]
 
 
+# --- rings that warps fill and read themselves ------------------------------------------------------
+def sums_of(ring, data, landing):
+    """What each of two warps adds up of its own rows of ``data``, (2, 7, 32), which it asks for itself."""
+    shared = nd.Shared(tiles=nd.Array((2, 3, 32), nd.uint32, alignment=128), ring=ring)
+
+    @nd.kernel(threads=64, shared=shared)
+    def own(data: nd.u64, out: nd.uint32[:, :]):
+        shared.init()
+        ring, tiles, rows = shared.ring, shared.tiles.view(), nd.global_at(data, nd.warp(), 7 * 128)
+        ahead = now = ring.start()
+        total = nd.uint32(0)
+        for i in range(9):
+            if i < 7:
+                if nd.lane() == 0:
+                    ring.expect(ahead, 128)
+                    tile = nd.shared_at(shared.tiles.at(nd.warp()), ahead.stage, 128)
+                    nd.cp_async_bulk_load(tile, nd.global_at(rows, i, 128), 128, ring.full(ahead))
+                ahead = ring.advance(ahead)
+            if i >= 2:
+                ring.wait(now)
+                total += tiles[nd.warp(), now.stage, nd.lane()]
+                ring.release(now)
+                now = ring.advance(now)
+        out[nd.warp(), nd.lane()] = total
+
+    out = np.zeros((2, 32), np.uint32)
+    nd.simulate(own, 1, args=[data, out], landing=landing)
+    return out
+
+
+@pytest.mark.parametrize("landing", ["late", "earliest"])
+@pytest.mark.parametrize("ring", [
+    nd.WarpRing(3, 2), nd.WarpRing(3, 2, barriers=6), nd.WarpRing(3, 2, barriers=7),
+    nd.Ring(3, full=2, empty=0), nd.Ring(3, full=2, empty=0, barriers=5),
+], ids=str)  # fmt: skip
+def test_warps_fill_their_own_stages(ring, landing):
+    data = np.random.default_rng(1).integers(0, 1 << 20, (2, 7, 32)).astype(np.uint32)
+    assert np.array_equal(sums_of(ring, data, landing), data.sum(1))
+
+
+def test_barriers_of_all_kinds_have_their_names():
+    shared = nd.Shared(a=nd.Ring(2, barriers=3), b=nd.WarpRing(2, 2, barriers=4), c=nd.Ring(2, empty=0))
+    names = [shared.name_of(8 * i, 0) for i in range(shared.bytes // 8)]
+    assert names[:5] == ["a.full[0]", "a.full[1]", "a.full[2]", "a.empty[0]", "a.empty[1]"]
+    assert names[5:9] == [f"b.full[0, {i}]" for i in range(4)] and names[12] == "b.full[1, 3]"
+    assert names[13:] == ["c.full[0]", "c.full[1]"]
+    assert not hasattr(shared.b, "acquire") and not hasattr(shared.c, "acquire")
+
+
+def test_each_warp_may_start_its_own_ring():
+    """``ring.init()`` by a lane of each warp is enough for the copies that this lane waits for."""
+    shared = nd.Shared(tiles=nd.Array((2, 32), nd.uint32, alignment=128), ring=nd.WarpRing(1, 2))
+
+    @nd.kernel(threads=64, shared=shared)
+    def own(data: nd.u64, out: nd.uint32[:]):
+        ring, tiles = shared.ring, shared.tiles.view()
+        if nd.lane() == 0:
+            ring.init()
+            state = ring.start()
+            ring.expect(state, 128)
+            slot = ring.slot(state)
+            nd.cp_async_bulk_load(shared.tiles.at(slot), nd.global_at(data, slot, 128), 128, ring.full(state))
+            ring.wait(state)
+            out[nd.warp()] = tiles[slot, 5]
+
+    data, out = np.arange(64, dtype=np.uint32), np.zeros(2, np.uint32)
+    nd.simulate(own, 1, args=[data, out])
+    assert list(out) == [5, 37]
+
+
 # --- what a layout may be -------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "make, words", [
@@ -210,9 +280,12 @@ def test_a_ring_of_a_warp_is_judged_and_named():
         (lambda: nd.Shared(**{f"n{i}": nd.NamedBarrier(32) for i in range(16)}), "16 named barriers"),
         (lambda: nd.Array((3, 0), nd.float32), "shape=(3, 0)"),
         (lambda: nd.Array(3, nd.float32, alignment=48), "alignment=48"),
-        (lambda: nd.Ring(0), "stages=0"), (lambda: nd.Ring(2, empty=1 << 20), "empty=1048576"),
-        (lambda: nd.NamedBarrier(48), "threads=48"),
+        (lambda: nd.Ring(0), "stages=0"), (lambda: nd.Ring(2, full=0), "full=0"),
+        (lambda: nd.Ring(2, empty=-1), "empty=-1"),
+        (lambda: nd.Ring(3, barriers=2), "barriers=2"), (lambda: nd.WarpRing(3, 2, barriers=2), "barriers=2"),
         (lambda: nd.WarpRing(0, 1), "stages=0"), (lambda: nd.WarpRing(2, 33), "warps=33"),
+        (lambda: nd.Ring(2, empty=1 << 20), "empty=1048576"),
+        (lambda: nd.NamedBarrier(48), "threads=48"),
         (lambda: nd.Shared(barrier_bytes=nd.Ring(2)), "barrier_bytes= cannot be"),
     ]
 )  # fmt: skip
@@ -251,10 +324,12 @@ def test_a_form_finds_what_nobody_has_asked_for_yet():
         if nd.lane() == 0:  # a function, which a form makes anew
             nd.fence_proxy_async()
 
-    @nd.kernel(threads=32, shared=copy.shared)
+    shared = nd.Shared(ring=nd.Ring(2))
+
+    @nd.kernel(threads=32, shared=shared)
     def late(n: nd.i32):
-        copy.shared.init()
-        issue(n, copy.shared.ring.start())
+        shared.init()
+        issue(n, shared.ring.start())
 
     assert nd.lane, "this one has been asked for"
     vars(nd).pop("fence_proxy_async", None)

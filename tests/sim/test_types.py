@@ -25,6 +25,31 @@ def test_how_many_bits_an_operand_has():
     assert list(out) == [32, 64, 31, 63, 1 << 63, 1]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_masks_of_lanes_are_int32(compiled):
+    """Those of votes and matches; that of the lanes below is uint32."""
+
+    def kernel(a, out):
+        t, every = cuda.threadIdx.x, 0xFFFFFFFF
+        vote = cuda.ballot_sync(every, a[t] >= 0)
+        out[t, 0], out[t, 1], out[t, 2] = vote, vote >> 31, vote < 0
+        out[t, 3] = cuda.ballot_sync(vote, a[t] < 31)
+        out[t, 4] = uint32(vote)
+
+    def matches(a, out):
+        t, every = cuda.threadIdx.x, 0xFFFFFFFF
+        out[t, 0], same = cuda.match_all_sync(every, 0 * a[t])
+        out[t, 1], out[t, 2] = cuda.match_any_sync(every, a[t] // 16), same
+        out[t, 3], out[t, 4] = cuda.lanemask_lt(), cuda.popc(cuda.match_any_sync(every, 0))
+
+    lanes, out = np.arange(32, dtype=np.int32), np.zeros((32, 5), np.int64)
+    report = run(kernel, lanes, out, block=32, compiled=compiled)
+    assert report.compiled == compiled
+    assert (out == [-1, -1, 1, (1 << 31) - 1, (1 << 32) - 1]).all()
+    run(matches, lanes, out, block=32)
+    assert (out[31] == [-1, -1 << 16, 1, (1 << 31) - 1, 32]).all() and out[0, 1] == 0xFFFF
+
+
 # --- 200 expressions --------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def module(tmp_path_factory):

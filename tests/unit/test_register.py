@@ -39,7 +39,7 @@ def inputs():
     )  # fmt: skip
 
 
-def test_is_known_by_name(mine, capsys):
+def test_is_known_by_name(mine, capsys, no_registers):
     assert mine is MINE and variants.is_registered("mine") and not variants.is_registered("tma")
     assert variants.is_of_this_process("mine") and not variants.is_of_this_process("tma")
     ours = ms_deform_attn(*inputs(), variant="mine", engine="cpu")
@@ -223,7 +223,7 @@ def test_commands_know_the_variants_of_a_file(file, capsys, words, says):
     assert variants.is_registered("of-a-file") and not variants.is_of_this_process("of-a-file")
 
 
-def test_what_is_loaded_is_what_is_meant(file, tmp_path, capsys):
+def test_what_is_loaded_is_what_is_meant(file, tmp_path, capsys, no_registers):
     small, out = ["engine=cpu", "workload=tiny"], tmp_path / "out.json"
     for command, words, says in (
         ("inspect", ["show=ptx", "levels=1", "points=1"], ".entry direct("),
