@@ -3,7 +3,7 @@
 import expressions
 import numpy as np
 import pytest
-from helpers import expect, run
+from helpers import device, expect, run
 from numba import cuda, float32, int8, int16, int32, int64, njit, uint8, uint16, uint32, uint64
 
 from numba_deform.engines import faults
@@ -200,6 +200,31 @@ def test_device_functions_have_the_types_of_each_call():
 
 
 # --- what Numba does not compile ----------------------------------------------------------------------
+def test_a_call_as_a_condition():
+    """Numba calls bool of what it returns."""
+
+    @device
+    def between(x, low, high):
+        return x >= low and x < high
+
+    @device
+    def bit(x):
+        return x & uint8(1)
+
+    def kernel(out):
+        i = cuda.threadIdx.x
+        if between(i, 3, 9):
+            out[i] += 1
+        out[i] += 10 if bit(i) else 20
+        while bit(out[i]):
+            out[i] += 1
+
+    out = np.zeros(12, np.int32)
+    run(kernel, out, block=12)
+    wanted = [(3 <= i < 9) + (10 if i % 2 else 20) for i in range(12)]
+    assert list(out) == [n + n % 2 for n in wanted]
+
+
 def test_what_numba_refuses_is_refused_before_the_first_step():
     @cuda.jit(device=True)
     def attribute(x):
