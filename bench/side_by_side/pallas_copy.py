@@ -44,8 +44,8 @@ def copy_kernel(source, out, tiles, full, empty):
 def copy(data, **options):
     kernel = plgpu.kernel(
         copy_kernel,
-        out_shape=jax.ShapeDtypeStruct(data.shape, data.dtype),
-        scratch_shapes=[
+        out_type=jax.ShapeDtypeStruct(data.shape, data.dtype),
+        scratch_types=[
             plgpu.SMEM((STAGES, ROWS, COLUMNS), data.dtype),
             plgpu.Barrier(num_barriers=STAGES),
             plgpu.Barrier(num_barriers=STAGES),

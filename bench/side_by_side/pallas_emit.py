@@ -30,7 +30,7 @@ def copy_kernel(source, out):
 def copy(data, **options):
     kernel = plgpu.kernel(
         copy_kernel,
-        out_shape=jax.ShapeDtypeStruct(data.shape, data.dtype),
+        out_type=jax.ShapeDtypeStruct(data.shape, data.dtype),
         num_threads=2,
         thread_name="role",
         **options,
