@@ -80,7 +80,7 @@ def use(i, stages):
     return stage, parity
 
 
-# %% use wrong: Its barrier has completed 1 phases
+# %% use wrong: That lap is number 1
 def use(i, stages):
     """(stage, parity) with which tile i is awaited."""
     stage = i % stages

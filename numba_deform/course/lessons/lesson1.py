@@ -181,28 +181,7 @@ def level_map(answer):
         offset, dims, strides = answer(b, start, width, height, S, H, C, ITEMSIZE)
         dims, strides, pixel = tuple(dims), tuple(strides), H * C * ITEMSIZE
         right = (H * C, width, height), (pixel, width * pixel), (b * S + start) * pixel
-        require(
-            (len(dims), len(strides)) == (3, 2),
-            f"There are {len(dims)} dims and {len(strides)} strides. A map of rank 3 has three dims: the "
-            "channels of all heads are one. And it has two strides: elements of dimension 0 are adjacent.",
-        )
-        require(
-            dims != right[0][::-1],
-            f"dims = {dims} begins with the height. The innermost dimension comes first: channels, then x, "
-            "then y.",
-        )
-        require(
-            dims[0] != C,
-            f"dims = {dims} holds one head's channels. Dimension 0 goes through all {H} heads: H * C.",
-        )
-        require(
-            strides != tuple(s // ITEMSIZE for s in right[1]),
-            f"strides = {strides} are in elements. A tensor map wants bytes: times itemsize.",
-        )
-        require(
-            strides != (C * ITEMSIZE, width * C * ITEMSIZE),
-            f"strides = {strides} step over one head's channels. From pixel to pixel it is all {H} heads.",
-        )
+        _require_form(dims, strides, right, H, C)
         require(
             offset != start * pixel or not b,
             f"For batch {b} the map starts at byte {offset}: that is in batch 0. A batch has S * H * C "
@@ -237,6 +216,32 @@ def level_map(answer):
     return (
         "Every box of every head is where it should be, and outside the level come zeros, not the next "
         "level."
+    )
+
+
+def _require_form(dims, strides, right, H, C):
+    """The mistakes with names in dims and strides of a level's map; ``right`` has both as they should be."""
+    require(
+        (len(dims), len(strides)) == (3, 2),
+        f"There are {len(dims)} dims and {len(strides)} strides. A map of rank 3 has three dims: the "
+        "channels of all heads are one. And it has two strides: elements of dimension 0 are adjacent.",
+    )
+    require(
+        dims != right[0][::-1],
+        f"dims = {dims} begins with the height. The innermost dimension comes first: channels, then x, "
+        "then y.",
+    )
+    require(
+        dims[0] != C,
+        f"dims = {dims} holds one head's channels. Dimension 0 goes through all {H} heads: H * C.",
+    )
+    require(
+        strides != tuple(s // ITEMSIZE for s in right[1]),
+        f"strides = {strides} are in elements. A tensor map wants bytes: times itemsize.",
+    )
+    require(
+        strides != tuple(s // H for s in right[1]),
+        f"strides = {strides} step over one head's channels. From pixel to pixel it is all {H} heads.",
     )
 
 

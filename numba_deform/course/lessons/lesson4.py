@@ -106,7 +106,7 @@ def use(answer):
                 + "That is the other one: a fresh barrier is in phase 0, and the first tile completes "
                 "phase 0.",
             )
-            raise Wrong(given + f"Its barrier has completed {i // stages} phases before this one.")
+            raise Wrong(given + f"That lap is number {i // stages}, if the first is number 0.")
     return "The stage is the remainder, the lap is the quotient, and the parity is the lap's lowest bit."
 
 
