@@ -89,6 +89,8 @@ print(box_map)
 # - **Sizes count elements, strides count bytes.** The map holds no stride for dimension 0, because its
 #   elements must be adjacent. The 2 that is printed is the size of an element.
 #
+# (`every` is 1 in each dimension: the box takes every element. This course leaves it so.)
+#
 # `dims` and `strides` describe the tensor. `box` says how much one instruction brings: 32 channels of 12 ×
 # 8 pixels, 6144 bytes. The box's size belongs to the map, not to the instruction. A kernel that needs boxes
 # of two sizes needs two maps.

@@ -143,9 +143,11 @@ check.issue(make_issue, engine=engine)
 # %% [markdown]
 # ## Where we want to go
 #
-# This is a ring of the same kind at work. First its timeline, with one to four stages. Then move the slider,
-# step by step, and watch one stage: a tile is asked for, it is read, the stage is free, and the next tile is
-# asked for with the other parity. How many tiles are under way while one is read?
+# This is a ring of the same kind at work. First its timeline, with two to four stages. Orange is where a warp
+# asks for a tile: copies take turns, so with many under way it also waits there. Adding up is quick, and
+# hardly to be seen. Then move the slider, step by step, and watch one stage: a tile is asked for, it is read,
+# the stage is free, and the next tile is asked for with the other parity. How many tiles are under way while
+# one is read?
 
 # %%
 recorded = {stages: check.trace(check.pipeline(stages), f"{stages} stages", engine) for stages in (2, 3, 4)}

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 9 · Your own variant
 #
-# *About 55 minutes. You have met barriers, stages, parity and roles, and have written half a pipeline in
+# *About 45 minutes. You have met barriers, stages, parity and roles, and have written half a pipeline in
 # [lesson 8](08_half_a_variant.py). You need no GPU.*
 #
 # Now you write a whole one: a variant of the operator. You take it from an idea with a prediction to a row in
@@ -49,9 +49,9 @@ print(f"kernels run on: {engine}")
 #
 # ## 2 · The pipeline
 #
-# First its parts. `nd.Shared` lays out shared memory. An `nd.WarpRing` is a ring of stages for each warp: a
-# warp fills its own stages and reads them alone, so no empty barriers are needed. `issue` asks for a level,
-# and `add_level` adds one up. You have seen all of it in lessons 3 and 4.
+# First its parts. The shared memory and the ring are those of lesson 8: an `nd.WarpRing`, whose stages a warp
+# fills and reads alone, so no empty barriers are needed. `issue` asks for a level, and `add_level` adds one up,
+# by the four weights of lesson 3.
 
 # %%
 ALL = 0xFFFFFFFF  # all lanes of a warp
@@ -108,8 +108,8 @@ def parts(constants, stages, warps):
 # kernel, and a function that says how many blocks the grid has.
 #
 # `nd.Rows` deals the rows out to blocks, `warps` of them to each *item*, and reads samples. The kernel's
-# operands are found by the names of its parameters. Two states walk around the ring: `ahead` is where the
-# next level is asked for, `now` is the level that is added up.
+# operands are found by the names of its parameters. The loop, with `ahead` and `now`, is the one that you wrote
+# in lesson 8; a level takes the place of a step.
 
 
 # %%
@@ -368,8 +368,9 @@ view
 # there (`stack`) ruin a time before it is taken. Then `bench` compares each entry with float64, and times them
 # in turn, round after round, so that a clock that drifts hits all alike. On the CPU engine there is nothing to
 # time. It gives **virtual cycles** of the block that takes longest. Here a block of `level-ring` has one row,
-# and one of `level-ring-on` three, so divide before you compare. They show how a pipeline overlaps; they are no
-# measurement.
+# and one of `level-ring-on` three, so divide before you compare. Blocks of the other two hold other numbers of
+# rows, and plain loads have no latency here, so do not compare with those. Virtual cycles show how a pipeline
+# overlaps; they are no measurement.
 
 # %%
 for name in names:
@@ -395,3 +396,5 @@ print(check.table(["direct", "tma-fastest", *names], engine))
 # - Right comes before fast: many schedules, odd sizes, a poisoned output, float64; and break it on purpose.
 # - The ring of a persistent kernel is never reset; what is asked for must be waited for, also at the end.
 # - Prediction, change, outcome: in this order.
+#
+# The copy engine can do more than copy: in [lesson 10](10_adding.py) it adds.

@@ -13,7 +13,8 @@
 # %% [markdown]
 # # 10 · Adding by TMA
 #
-# *About 55 minutes. You know barriers ([lesson 2](02_barrier.py)) and stages ([lesson 4](04_stages.py)).*
+# *About 55 minutes. You know barriers ([lesson 2](02_barrier.py)), stages ([lesson 4](04_stages.py)) and shared
+# memory by name ([lesson 8](08_half_a_variant.py)). You need no GPU.*
 #
 # So far the copy engine has copied. It can also **add**: it takes a tile from shared memory and adds it to
 # what is in global memory, number by number. The threads go on with something else.
@@ -41,7 +42,8 @@ print(f"kernels run on: {engine}")
 # ## A sum without an addition
 #
 # Eight warps add eight rows of numbers to one row of sums. No thread ever sees a number. One lane of each warp
-# asks for a row; when all rows are there, it asks the copy engine to add its row to `out`:
+# asks for a row; when all rows are there, it asks the copy engine to add its row to `out`. An `nd.Ring` is one
+# ring for the whole block. `full=ROWS`: its full barrier expects eight arrivals, the `expect` of each warp.
 
 # %%
 ROWS, COLUMNS = 8, 32
@@ -112,9 +114,9 @@ lessons.slider(look, start={"step": 3}, schedule=list(watched), step=range(ROWS 
 # counts its own part of the picture in shared memory, in 64 bins. Then the bins go out, as one reduction of
 # 256 bytes.
 #
-# Now there are two ways into shared memory. Threads go one way, the copy engine goes another (PTX calls them
-# *proxies*). What a thread has written on the first way need not be visible on the second. So there is an
-# order to keep:
+# Now there are two ways into shared memory, as at the end of lesson 6. Threads go one way, the copy engine
+# goes another (PTX calls them *proxies*). What a thread has written on the first way need not be visible on
+# the second. So there is an order to keep:
 #
 # 1. every thread writes its numbers;
 # 2. every thread calls `fence_proxy_async()`: *my writes come before what the copy engine does next*;
@@ -500,3 +502,6 @@ check.scale(scale, fixed_sums)
 # - A scatter of samples is slow since its *bytes* meet in L2. Wider instructions leave the bytes as they are;
 #   halves are half of them; a window adds up on the chip and sends one tile.
 # - Float sums depend on the order. Integers do not.
+#
+# [Lesson 11](11_clusters.py) has two more things that came with Hopper: clusters, and tensor cores that are fed
+# by TMA.

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 11 · Clusters and tensor cores
 #
-# *About 50 minutes. You know the ring with two roles ([lesson 5](05_roles.py)) and the banks of shared memory
-# ([lesson 7](07_how_fast.py)).*
+# *About 50 minutes. You know the ring with two roles ([lesson 5](05_roles.py)), the banks of shared memory
+# ([lesson 7](07_how_fast.py)) and shared memory by name ([lesson 8](08_half_a_variant.py)). You need no GPU.*
 #
 # A product of matrices is what Hopper was built for. Its *tensor cores* multiply small matrices in one
 # instruction, and the whole art is to feed them. This lesson builds a product by tiles. You will see
@@ -85,8 +85,8 @@ def plain(tile, row, chunk):
 
 
 # %% [markdown]
-# `check.read` runs it on the CPU engine, notes the addresses that the lanes give to `ldmatrix`, and counts how
-# many turns the banks need for them. Such a turn is called a *wavefront*: each bank hands out one word.
+# `check.read` runs it on the CPU engine, notes the addresses that the lanes give to `ldmatrix`, and counts the
+# *wavefronts* of lesson 7: the turns of the banks, in each of which every bank hands out one word.
 
 # %%
 lessons.cpu_only("The count of wavefronts")
@@ -121,8 +121,9 @@ print(check.read(build_read(plain), swizzle="128B"))
 #
 # ## Exercise 1: where is it?
 #
-# At which byte of a swizzled tile does a chunk of a row lie? Look at the right half of the picture: what does
-# row 1 do with its chunks, what does row 2 do? The tile has 16 rows, and row 8 is stored like row 0.
+# At which byte of a swizzled tile does a chunk of a row lie? You met the pattern at the end of lesson 1. Look
+# at the right half of the picture: what does row 1 do with its chunks, what does row 2 do? The tile has 16
+# rows, and row 8 is stored like row 0.
 
 
 # %% exercise="place"
@@ -237,9 +238,10 @@ def store(out, column, sums):
 # %% [markdown]
 # ## A ring that feeds it
 #
-# A product with a long k is a sequence of such tiles, and that is the ring of lesson 5: one warp produces, one
-# consumes. Two blocks share the work. Both need all of A; block 0 has the first 16 rows of B, block 1 the
-# others. So block 0 makes the left half of C, and block 1 the right one. They know nothing of each other.
+# A product with a long k is a sequence of such tiles, and that is the ring of lesson 5: one warp produces,
+# one consumes. `empty=32`: each lane of the consumer releases a stage. Two blocks share the work. Both need
+# all of A; block 0 has the first 16 rows of B, block 1 the others. So block 0 makes the left half of C, and
+# block 1 the right one. They know nothing of each other.
 
 
 # %%
@@ -462,7 +464,7 @@ pictures.times({label: 1000 * measured[name]["median_ms"] for label, name in ker
 # not everything. With tiles of 128 x 256, mma.sync and wgmma move about as many of them, and mma.sync takes
 # longer: there, the tensor cores are the limit. Measure before you pay for a cluster with its meetings.
 #
-# ## What to keep
+# ## What you know now
 #
 # - Rows of 128 bytes lie in the same banks. TMA's swizzle puts chunk `c` of row `r` at `c ^ (r & 7)`, and the
 #   reader does the same.

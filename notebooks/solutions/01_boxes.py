@@ -42,6 +42,16 @@ def tile_corner(u, v, head, width, height, channels):
     return head, math.floor(u * width - 0.5), math.floor(v * height - 0.5)
 
 
+# %% tile_corner wrong: on the centres of the outer pixels
+def tile_corner(u, v, head, width, height, channels):
+    return (head * channels, math.floor(u * (width - 1)), math.floor(v * (height - 1)))
+
+
+# %% tile_corner wrong: is a whole number
+def tile_corner(u, v, head, width, height, channels):
+    return (head * channels, u * width - 0.5, v * height - 0.5)
+
+
 # %% zero_fill
 inside = (12 - 5) * (40 - 36)  # pixels
 filled = (12 * 8 - inside) * 32
@@ -62,6 +72,14 @@ expect = 7 * 4 * 32 * 2
 # %% zero_fill wrong: in elements
 filled = (12 * 8 - 7 * 4) * 32
 expect = 12 * 8 * 32
+
+# %% zero_fill wrong: counts a corner of the box twice
+filled = (5 * 8 + 12 * 4) * 32
+expect = 12 * 8 * 32 * 2
+
+# %% zero_fill wrong: Those that come from the picture are counted too
+filled = (12 * 8 - 28) * 32
+expect = 68 * 32 * 2
 
 
 # %% block_corner
@@ -133,6 +151,29 @@ def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
         nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
 
 
+# %% block_corner wrong: and brings that at x=12, y=8
+@nd.kernel(threads=THREADS)
+def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
+    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
+    barrier = cuda.shared.array(1, types.uint64)
+    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
+    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+    x = block * BOX_W
+    y = block * BOX_H
+    if tid == 0:
+        nd.mbarrier_init(full, uint32(1))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
+    cuda.syncthreads()
+    if tid == 0:
+        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
+        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
+    nd.mbarrier_wait(full, int32(0))
+    place = out + uint64(block) * uint64(BOX_BYTES)
+    for i in range(tid, BOX_WORDS, THREADS):
+        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
+
+
 # %% level_map
 def level_map(batch, start, width, height, S, H, C, itemsize):
     pixel = H * C * itemsize
@@ -179,6 +220,22 @@ def level_map(batch, start, width, height, S, H, C, itemsize):
 def level_map(batch, start, width, height, S, H, C, itemsize):
     pixel = H * C * itemsize
     return (batch * S + start) * pixel, (H * C, width, height + 1), (pixel, width * pixel)
+
+
+# %% level_map wrong: counts pixels, not rows
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    offset = (batch * S + start * width) * H * C * itemsize
+    dims = (H * C, width, height)
+    strides = (H * C * itemsize, width * H * C * itemsize)
+    return offset, dims, strides
+
+
+# %% level_map wrong: A map of rank 3 has three dims
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    offset = (batch * S + start) * H * C * itemsize
+    dims = (H, C, width, height)
+    strides = (C * itemsize, H * C * itemsize, width * H * C * itemsize)
+    return offset, dims, strides
 
 
 # %% corners

@@ -72,6 +72,22 @@ def use(i, stages):
     return stage, parity
 
 
+# %% use wrong: Called with i=0, stages=1
+def use(i, stages):
+    """(stage, parity) with which tile i is awaited."""
+    stage = i % stages
+    parity = i // (stages - 1) % 2
+    return stage, parity
+
+
+# %% use wrong: That lap is number 1
+def use(i, stages):
+    """(stage, parity) with which tile i is awaited."""
+    stage = i % stages
+    parity = (i % stages) % 2
+    return stage, parity
+
+
 # %% shared_ring
 def build_shared(stages):
     STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
@@ -569,6 +585,35 @@ def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
         cuda.syncwarp()
         if lane == 0:
             init_barriers(uint32(full + 8 * stage), 1, 1)
+    nd.st_global_b32(out + uint64(4 * lane), total)
+
+
+# %% mend wrong: Which stage has the tile
+@nd.kernel(threads=LANES)
+def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
+    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    if lane == 0:
+        init_barriers(full, 2, 1)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+    cuda.syncwarp()
+    meta = cuda.local.array(2, uint32)  # an entry for each stage
+    meta[0] = nd.ld_global_b32(weights)
+    total = uint32(0)
+    for i in range(STEPS):
+        ahead, stage = i + 1, i % 2
+        if ahead < STEPS:
+            if lane == 0:
+                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
+                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[ahead] = nd.ld_global_b32(weights + uint64(4 * ahead))
+        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        total = uint32(total + meta[stage] * tile[stage, lane])
+        cuda.syncwarp()
     nd.st_global_b32(out + uint64(4 * lane), total)
 
 

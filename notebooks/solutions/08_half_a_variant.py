@@ -137,6 +137,21 @@ def make_issue(shared):
     return issue
 
 
+# %% issue wrong: i counts tiles, not bytes
+def make_issue(shared):
+    ring = shared.ring
+
+    @nd.function
+    def issue(map, state, step):
+        """Lane 0 asks for tile ``step`` of this warp's columns, into the state's stage."""
+        if nd.lane() == 0:
+            ring.expect(state, shared.tiles.stride)
+            tile = shared.tiles.at(4096 * ring.slot(state))
+            nd.cp_async_bulk_tensor_2d(tile, map, COLUMNS * nd.warp(), ROWS * step, ring.full(state))
+
+    return issue
+
+
 # %% prefetch
 def build(shared, issue, stages, warps):
     ring, AHEAD = shared.ring, stages - 1

@@ -90,6 +90,17 @@ def leave(out, tile, bytes):
         nd.cp_async_bulk_wait_group_read(0)
 
 
+# %% leave wrong: takes their bits for something else
+@nd.function
+def leave(out, tile, bytes):
+    nd.fence_proxy_async()
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        nd.cp_reduce_async_bulk_add_f32(out, tile, bytes)
+        nd.cp_async_bulk_commit_group()
+        nd.cp_async_bulk_wait_group_read(0)
+
+
 # %% waits
 @nd.function
 def before_reuse():
@@ -154,6 +165,17 @@ def before_reuse():
 @nd.function
 def before_count():
     nd.cp_async_bulk_wait_group(1)
+
+
+# %% waits wrong: nobody meets it there
+@nd.function
+def before_reuse():
+    cuda.syncthreads()
+
+
+@nd.function
+def before_count():
+    nd.cp_async_bulk_wait_group(0)
 
 
 # %% sectors
@@ -249,6 +271,28 @@ def add_part(window, x, y, x0, y0, lane, part):
 @nd.function
 def send_window(map, x0, y0, tile):
     nd.cp_reduce_async_bulk_tensor_3d_add(map, 0, x0, y0, tile)
+
+
+# %% window wrong: not to its own place
+@nd.function
+def add_part(window, x, y, x0, y0, lane, part):
+    cuda.atomic.add(window, (y - y0, x - x0, lane), part)
+
+
+@nd.function
+def send_window(map, x0, y0, tile):
+    nd.cp_reduce_async_bulk_tensor_3d_add(map, 0, 0, 0, tile)
+
+
+# %% window wrong: The channel comes first
+@nd.function
+def add_part(window, x, y, x0, y0, lane, part):
+    cuda.atomic.add(window, (y - y0, x - x0, lane), part)
+
+
+@nd.function
+def send_window(map, x0, y0, tile):
+    nd.cp_reduce_async_bulk_tensor_3d_add(map, x0, y0, 0, tile)
 
 
 # %% scale

@@ -356,8 +356,10 @@ class _Unroll(ast.NodeTransformer):
 def waits(function):
     """Whether ``function`` polls, or stands at a barrier of threads, itself or in what it calls."""
     source = _Source(function)
-    for value in (*_values(function).values(), *map(source.called, _calls(source.tree))):
-        if isinstance(value, CUDADispatcher) and waits(value.py_func):
+    # By its names alone: a function `add` may call `cuda.atomic.add`, and does not wait for itself then.
+    names = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    for value in (*map(source.values.get, names), *map(source.called, _calls(source.tree))):
+        if isinstance(value, CUDADispatcher) and value.py_func is not function and waits(value.py_func):
             return True
         if callable(value) and value in BARRIERS:
             return True

@@ -177,6 +177,10 @@ def element(answer):
             row, column = got
             require(got != right[::-1], given + "Those are exchanged: the row comes first.")
             require(
+                got != (lane // 4 + 8 * (i % 2), 2 * (lane % 4) + i // 2),
+                given + "c1 is right of c0, in the same row; c2 and c3 are eight rows below.",
+            )
+            require(
                 row == right[0] or row + 8 != right[0],
                 given + "c2 and c3 are eight rows below c0 and c1.",
             )
@@ -211,6 +215,9 @@ def b_place(answer, engine=None):
     return "Words 0 and 1 are b0 and b1 of columns 0 to 7, words 2 and 3 those of columns 8 to 15."
 
 
+BRACKETS = "(Python adds before it shifts, and shifts before `&`: write brackets.)"
+
+
 def _what_is_wrong_with(place):
     """Of an answer to ``b_place`` whose product is wrong."""
     starts = [[place(8 * m, k) for m in range(4)] for k in range(2)]  # [k][matrix]: row, chunk
@@ -225,8 +232,8 @@ def _what_is_wrong_with(place):
     if len(set(chunks)) == 1:
         return "All four matrices have the same chunk: 16 elements of k are two chunks, b0 and b1."
     if starts[1][0][1] - starts[0][0][1] != 2:
-        return "A step of k is 16 elements, two chunks: the next step begins two chunks further on."
-    return f"Matrices 0 to 3 begin in the rows {rows}, at k = 0 with the chunks {chunks}."
+        return f"A step of k is 16 elements, two chunks: the next step begins two chunks further on. {BRACKETS}"
+    return f"Matrices 0 to 3 begin in the rows {rows}, at k = 0 with the chunks {chunks}. {BRACKETS}"
 
 
 FETCH_FAULTS = dict.fromkeys(
@@ -234,6 +241,10 @@ FETCH_FAULTS = dict.fromkeys(
     "The consumer has been let in too early: into each block come a whole tile of A, of which the other block "
     "fetches a half, and a tile of B. Its own barrier counts all of them.",
 ) | {
+    faults.Misaligned: "An address counts bytes: a row of A has 128 of them, and the lower half begins eight "
+    "rows below the upper one.",
+    faults.MoreBytesThanExpected: "More comes into a block than it has announced: a whole tile of A, of which "
+    "the other block fetches a half, and a tile of B. Its own barrier counts all of them.",
     faults.CopyCollision: "Both halves of A go to one place. The block of rank 1 fetches the lower eight rows, "
     "and they belong behind the upper ones.",
     faults.MissingBytes: "A full barrier waits for bytes that nobody sends. Count what comes into one "
@@ -249,7 +260,13 @@ def fetch(answer, engine=None):
     """answer(a_map, b_map, a, b, full, step, rank, column), a device function."""
     a, b = operands()
     for landing, seed in (("late", 0), ("random", 1), ("earliest", 2)):
-        _check_pair(pair(2, answer), a, b, landing=landing, seed=seed)
+        try:
+            _check_pair(pair(2, answer), a, b, landing=landing, seed=seed)
+        except faults.CopyCollision as fault:
+            if " into b[" not in fault.what:
+                raise
+            why = "A half of A is fetched into the tile of B. The lower half begins in the middle of the tile "
+            raise Wrong(fault_message(fault, why + "of A, not behind it.")) from None
     if engine == "gpu":
         _check_pair(pair(2, answer), a, b, engine=engine)
     return (
@@ -275,8 +292,9 @@ PAIR_FAULTS = (
     dict.fromkeys((faults.CopyCollision, faults.RefillRace, faults.StaleRefill), BOTH)
     | dict.fromkeys(
         (faults.TooManyArrivals, faults.UnobservedPhase),
-        "More arrivals come in one lap than the empty barrier expects. The first of them ends the phase, and "
-        "the producer goes on without the others.",
+        "The producer goes on, and cannot know that both consumers have left the stage. Do more arrivals come "
+        "in one lap than the empty barrier expects? The first of them ends the phase. Or do they come from one "
+        "block alone? They must come from both.",
     )
     | dict.fromkeys(
         (faults.BlockNotStarted, faults.InitNotOrdered, faults.NotABarrier, faults.MissingInitFence),
@@ -316,6 +334,11 @@ def meet(build, fetch, engine=None):
             why = "An empty barrier expects more arrivals than come. Count who calls an arrive on it in one "
             why += "lap: the consumers of both blocks, and of each warp as many lanes as arrive there."
             raise Wrong(fault_message(fault, why)) from None
+        except faults.TooManyArrivals as fault:
+            if "ring.full" not in fault.what or "fetch" in fault.source:
+                raise
+            why = "The consumers arrive on a *full* barrier, which is for bytes. They say that a stage is "
+            raise Wrong(fault_message(fault, why + "empty: they arrive on `ring.empty(state)`.")) from None
     if engine == "gpu":
         _check_pair(build(2), a, b, engine=engine)
     return "Barriers known to all, stages free in both blocks, nobody gone too early: in every schedule tried."

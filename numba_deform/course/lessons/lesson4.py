@@ -101,12 +101,12 @@ def use(answer):
                 "so the bit flips when the ring wraps.",
             )
             require(
-                got[1] != 1 - right[1],
+                got[1] != 1 - right[1] or i,
                 given
                 + "That is the other one: a fresh barrier is in phase 0, and the first tile completes "
                 "phase 0.",
             )
-            raise Wrong(given + f"Its barrier has completed {i // stages} phases before this one.")
+            raise Wrong(given + f"That lap is number {i // stages}, if the first is number 0.")
     return "The stage is the remainder, the lap is the quotient, and the parity is the lap's lowest bit."
 
 
@@ -205,6 +205,7 @@ def _who_is_missing(fault):
 
 
 MEND_FAULTS = {
+    faults.OutOfRange: "There are two entries, one for each stage. Which stage has the tile `ahead`?",
     faults.UninitialisedRead: "The weight of this tile was stored somewhere, but not in the entry that is "
     "read here.",
     faults.RefillRace: "One fault is mended, the other shows: lane 0 runs on and refills the stage that a "
@@ -272,6 +273,7 @@ def most_stages(answer):
             f"{SM.shared}: one block less would fit.",
         )
         raise Wrong(
-            given + f"There is room for {right}: the {SM.shared} bytes are those of an SM, for all its blocks."
+            given + f"There is room for {right}: the {SM.shared} bytes (228 x 1024) are those of an SM, for "
+            "all its blocks."
         )
     return "Three blocks with stages of 16 KB leave room for four. The fifth stage costs a whole block."

@@ -155,8 +155,9 @@ def layout(answer):
         faults.MoreBytesThanExpected: "The copy brings more bytes than the barrier was told of. One tile "
         "comes, and "
         "its size is `shared.tiles.stride`.",
-        faults.CopyCollision: "Both warps send their tiles to one place. `state.stage` counts the stages "
-        "of one warp.",
+        faults.CopyCollision: "Both warps send their tiles to one place: `step` and `state.stage` are the "
+        "same in both. `ring.slot(state)` counts the stages of all warps.",
+        faults.OutOfRange: "`at(i)` is the address of part i: i counts tiles, not bytes.",
         faults.MisalignedBox: "A coordinate counts elements, not tiles: a tile is 32 columns wide, and 32 rows "
         "high.",
     },
@@ -168,7 +169,7 @@ def issue(answer, engine=None):
         shared = right_layout(stages)
         return right_kernel(shared, answer(shared), stages)
 
-    hint = "So other tiles have come: is the column first, and the row second?"
+    hint = "So other tiles have come: is the column first, that of this warp, and the row of this step second?"
     _check_all(make, engine, hint, stages=(1, 3))
     return "The bytes are announced, and the tile of this step and warp comes into the warp's own stage."
 
@@ -216,9 +217,8 @@ def depth(answer):
     more, less = taken[deeper], taken.get(answer - 1)
     require(
         more > 0.98 * taken[answer],
-        f"With {answer} stages it takes {taken[answer]} cycles, and with {deeper} only {more}: there "
-        "is more to "
-        "gain.",
+        f"With stages = {answer} it takes {taken[answer]} cycles, and with {deeper} only {more}: there is more "
+        "to gain.",
     )
     if less is not None and less < 1.02 * taken[answer]:
         raise Wrong(f"With {answer - 1} stages it takes {less} cycles, and with {answer} still "

@@ -207,7 +207,8 @@ def _check_turn(got, n, level, levels, stages):
     "`later - LEVELS` is a level of the next item. When is there none?",
     faults={
         CopyOutlivesBlock: "The block ends while tiles are on their way that nobody waits for: after the last "
-        "item nothing may be asked for. What tells you that there is a next one?",
+        "item nothing may be asked for. The next one is number item + gridDim.x. What tells you that it "
+        "exists?",
         Deadlock: "A level is waited for that nobody has asked for: the condition leaves out an item that "
         "exists. Items are numbered from 0 to count - 1.",
     },
@@ -281,6 +282,7 @@ def entry(blocks, capability, fetch):
         "fetch='shared' is for many tiles that one copy brings. Here every tile has an instruction of its own, "
         "and bench would hold the kernel against the wrong ceiling.",
     )
+    require(fetch in ("l1", "tma", "shared"), f"fetch={fetch!r} is none of 'l1', 'tma' and 'shared'.")
     require(
         fetch == "tma",
         f"fetch={fetch!r}: how do tiles come here? bench compares with the ceiling of that way.",
