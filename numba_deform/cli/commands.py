@@ -261,7 +261,7 @@ def help(options):
         rows.append(("...", "and the variant's own parameters: see numba-deform variants"))
     if command.pipeline:
         more = ", and schedules=all limit=N (every order), debug=1 (bounded waits)" * (command.name == "run")
-        rows.append(("...", f"of a pipeline that load= brings: its parameters{more}"))
+        rows.append(("...", f"of a pipeline that load= brings: its parameters{more}, but no key of a workload"))
     for name, text in rows:
         print(f"  {name:<15} {text}")
     return RIGHT
