@@ -255,13 +255,15 @@ def help(options):
     more = " key=value ...     or --key value" if len(command.keys) > bool(command.first) else ""
     first = f" {command.first.upper()}" if command.first else ""
     print(f"numba-deform {command.name}{first}{more}")
-    print(f"{command.about}; {GPU[command.gpu]}\n")
+    can_do_without = command.gpu == "yes" and keys.ENGINE_KEY in command.keys
+    without = "; without one, engine=cpu gives virtual cycles" if can_do_without else ""
+    print(f"{command.about}; {GPU[command.gpu]}{without}\n")
     rows = [(k.name, k.help + f" ({k.kind.accepts})" * (k.kind is not TEXT)) for k in command.keys]
     if keys.VARIANT in command.keys:
         rows.append(("...", "and the variant's own parameters: see numba-deform variants"))
     if command.pipeline:
         more = ", and schedules=all limit=N (every order), debug=1 (bounded waits)" * (command.name == "run")
-        rows.append(("...", f"of a pipeline that load= brings: its parameters{more}"))
+        rows.append(("...", f"of a pipeline that load= brings: its parameters{more}, but no key of a workload"))
     for name, text in rows:
         print(f"  {name:<15} {text}")
     return RIGHT

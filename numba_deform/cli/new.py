@@ -11,8 +11,10 @@ NEXT = (
     ("is it right?", "run load={file} engine=cpu"),
     ("all orders?", "run load={file} engine=cpu schedules=all steps=2"),
     ("what waits?", "timeline load={file} engine=cpu out={stem}.png"),
+    ("machine code?", "inspect load={file} show=sass"),
     ("what it takes", "budget load={file} stages=1,2,3,4"),
     ("without a GPU", "bench load={file} engine=cpu variants=copy:stages=1,copy:stages=3"),
+    ("how deep?", "sweep load={file} engine=cpu stages=1,2,3,4 out={stem}-stages.json"),
     ("on a GPU", "bench load={file} variants=copy:stages=1,copy:stages=3 out={stem}.json"),
 )
 

@@ -148,14 +148,16 @@ class Array:
 class Ring:
     """The barriers of a ring of ``stages``, a *full* and an *empty* one for each.
 
-    They complete after ``full`` and ``empty`` arrivals. Which states a producer and a consumer keep, and what
-    they do in which order, says ``pipeline.py``. In a kernel, called ``ring``:
+    They complete after ``full`` and ``empty`` arrivals. Every producer and every consumer keeps a state of its
+    own. For each use a producer calls acquire and expect, issues copies that complete on full, and advances; a
+    consumer calls wait, reads the stage, calls release, and advances. In a kernel, called ``ring``:
 
     ring.start()             the state at first, of a producer or a consumer
     ring.start(n)            the state of use n, from 0 on: where the n-th of several producers in turn begins
     ring.advance(state)      the state of the next use
-    ring.advance(state, n)   the state n uses on: of n producers in turn each takes every n-th. There are not
-                             more of them than stages: a parity does not tell a lap from the next but one
+    ring.advance(state, n)   the state n uses on: of n producers in turn each takes every n-th. There are no
+                             more of them than stages: with more, one may be two laps ahead, which a
+                             parity cannot tell from none
     state.stage              which stage that is, from 0 on
     ring.acquire(state)      producer: wait until the stage is empty
     ring.expect(state, n)    producer: arrive on full, and so many bytes are to come

@@ -214,7 +214,8 @@ class TooManyArrivals(BarrierFault):
     rule = "A phase takes exactly the expected arrivals; more spill into the next phase."
     cure = (
         "Initialise with the number of arrivals that each phase gets; a producer waits on empty before "
-        "it arms a stage again."
+        "it arms a stage again. Of n producers in turn, no more than there are stages, each starts at its own "
+        "use and advances by n."
     )
 
 class CompletesPhase(BarrierFault):

@@ -44,10 +44,12 @@ def timeline(kernel, grid=None, args=(), *, block=0, engine="auto", cluster=None
     """The :class:`~.timeline.Timeline` of one block: what each of its warps does when, and which copies fly.
 
     ``timeline(copy(stages=4))``, or a kernel with ``grid`` and ``args`` as for ``simulate``. The steps of the
-    kernel's rings are shown: ``ring.acquire``, ``ring.wait``, ``ring.release``, and what is issued between an
-    ``acquire`` and the ``ring.advance`` after it. ``block`` is the number of the block. ``engine`` is "cpu",
-    "gpu", or "auto": the GPU if there is one. ``options`` are those of ``simulate``, such as ``landing=``. In a
-    notebook the result draws itself; ``.save("x.png")`` writes it, as .png, .svg or .json.
+    kernel's rings are shown. *acquire* and *wait* are the times inside ``ring.acquire`` and ``ring.wait``.
+    *issue* lasts from ``acquire`` to the ``ring.advance`` after it, and *prepare* from there to the next step;
+    *compute* lasts from ``wait`` to ``ring.release``, and *other* from there to the next step. *flight* goes
+    from the end of an issue to the first compute on that stage. ``block`` is the number of the block.
+    ``engine`` is "cpu", "gpu", or "auto": the GPU if there is one. ``options`` are those of ``simulate``, such
+    as ``landing=``. In a notebook the result draws itself; ``.save("x.png")`` writes .png, .svg or .json.
 
     Raises TimelineError for a kernel without such steps and for a block that is not there, and what the
     engines raise. Outputs are not compared."""
@@ -83,10 +85,11 @@ def profile(kernel, grid=None, args=(), *, engine="auto", cluster=None, **option
     """What is counted of one launch, {name: number}; takes what ``timeline`` takes.
 
     On the CPU engine: ``virtual_cycles`` of the longest thread, ``tma_copies`` that were issued,
-    ``shared_bytes`` of a block, ``blocks`` and ``threads`` of one. On a GPU: the counters of Nsight Compute
-    (``measure.counters.METRICS``), if it is installed; it watches another process, which makes the pipeline
-    anew from its file. Raises ValueError for one that is in no file, ToolMissing without Nsight Compute, and
-    on the CPU engine what ``simulate`` raises."""
+    ``shared_bytes`` of a block, ``blocks`` and ``threads`` of one. It counts no bank conflicts, no sectors and
+    no other traffic: it judges what a kernel does, not how long memory takes. On a GPU: the counters of Nsight
+    Compute (``measure.counters.METRICS``), if it is installed; it watches another process, which makes the
+    pipeline anew from its file. Raises ValueError for one that is in no file, ToolMissing without Nsight
+    Compute, and on the CPU engine what ``simulate`` raises."""
     launch = launch_of(kernel, grid, args, cluster)
     _, gpu = engine_for(engine, launch.capability, launch.title)
     if gpu:

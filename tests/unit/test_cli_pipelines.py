@@ -88,8 +88,8 @@ def test_new_is_the_example_and_says_what_works(tmp_path, monkeypatch, call):
     text = Path("my.py").read_text()
     assert status == 0 and text == Path(example.__file__).read_text() and len(text.splitlines()) <= 40
     commands = [line.split("numba-deform ")[1] for line in out.splitlines() if "numba-deform " in line]
-    assert len(commands) == 6
-    for command in commands[:4]:  # the last two start child processes, see below
+    assert len(commands) == 8
+    for command in commands[:5]:  # the others start child processes, see below
         status, _, err = call(command.replace("budget", "budget registers=32"))
         assert status == 0, (command, err)
     assert Path("my.png").stat().st_size > 5000
@@ -283,3 +283,41 @@ def test_an_old_gpu_runs_what_has_nothing_of_hopper(monkeypatch, ring, call):
     monkeypatch.setattr(pipelines, "time_one", time_one)
     status, out, err = call(f"run load={file} engine=gpu")
     assert status == 0 and "time          0.5000 ms" in out and "out           error 0.00e+00" in out, err
+
+
+# --- mistakes in the file -------------------------------------------------------------------------
+def test_a_mistake_in_the_file_is_told_with_its_line(tmp_path, call):
+    path = tmp_path / "mine.py"
+    path.write_text(TEXT.replace("nd.Launch(twice", "nd.Launch(twise"))
+    line = TEXT.splitlines().index(next(x for x in TEXT.splitlines() if "nd.Launch" in x)) + 1
+    status, out, err = call(f"run engine=cpu load={path}")
+    assert status == 2 and f"{path}:{line}: NameError: name 'twise' is not defined, in: return nd.L" in err
+    assert err.count("\n") == 1 and not out
+    path.write_text(TEXT.replace("data: nd.float32[:], ", "data, "))
+    PIPELINES.clear()
+    registry._loaded.clear()
+    status, _, err = call(f"run engine=cpu load={path}")
+    assert status == 2 and "TypeError: parameter data of kernel twice needs a type as its annotation" in err
+
+
+@pytest.mark.parametrize("call_, why", [
+    ("nd.shfl_sync_bfly_f32(data[0], 1)",
+     "TypeError: shfl_sync_bfly_f32() missing 1 required positional argument: 'lanes'"),
+    ("data.tail", "TypingError: Unknown attribute 'tail' of type array(float32, 1d, A)"),
+])  # fmt: skip
+def test_what_numba_does_not_compile_is_told_with_its_line(tmp_path, call, call_, why):
+    path = tmp_path / "mine.py"
+    path.write_text(TEXT.replace("2 * data[nd.lane()]", call_))
+    line = next(i for i, text in enumerate(TEXT.splitlines(), 1) if "2 * data[nd" in text)
+    status, _, err = call(f"inspect load={path}")
+    assert status == 2 and f"kernel twice does not compile for sm_90a at {path}:{line}: {why}" in err
+    assert err.count("\n") == 1 and "candidate" not in err
+
+
+def test_a_wrong_operand_of_a_library_function_is_placed_at_its_call(tmp_path, call):
+    path = tmp_path / "mine.py"
+    path.write_text(TEXT.replace("2 * data[nd.lane()]", "nd.global_at(data, 0, 4)"))
+    line = next(i for i, text in enumerate(TEXT.splitlines(), 1) if "2 * data[nd" in text)
+    status, _, err = call(f"run engine=cpu load={path}")
+    assert status == 1 and "NotCompiled: global_at: No implementation of function" in err
+    assert f"at     {path}:{line}    out[nd.lane()] = nd.global_at(data, 0, 4)" in err

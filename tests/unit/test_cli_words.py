@@ -298,3 +298,9 @@ def test_both_scripts_ask_the_same_question():
 def test_help_shows_the_word_that_stands_alone(call, words, first):
     status, out, _ = call(words)
     assert status == 0 and out.splitlines()[0] == first
+
+
+@pytest.mark.parametrize("command, can", [("bench", True), ("sweep", True), ("tune", False), ("run", False)])
+def test_help_says_what_does_without_a_gpu(call, command, can):
+    status, out, _ = call(f"help {command}")
+    assert status == 0 and ("without one, engine=cpu gives virtual cycles" in out) is can
