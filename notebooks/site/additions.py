@@ -112,7 +112,7 @@ def report(bug):
 def api_page(text):
     """At its end the functions and classes of ``nd`` that stand neither there nor among the intrinsics."""
     elsewhere = {one.__name__ for family in intrinsics.families().values() for one in family}
-    names = [name for name in nd.__all__ if name not in elsewhere and f":: {name}\n" not in text]
+    names = [name for name in nd.__all__ if name not in elsewhere and not re.search(rf":: {name}\b", text)]
     others = "\n".join(filter(None, (other(name, getattr(nd, name)) for name in names)))
     return f"{text}\n## More names\n\n````{{eval-rst}}\n.. currentmodule:: numba_deform\n{others}\n````\n"
 
