@@ -1,7 +1,8 @@
 """A Sphinx extension: what the site adds to pages of the repository, before they are read.
 
-To the first page cards and the table of contents, to the page of intrinsics the documentation and the PTX of
-each, to the page of faults the story and the report of each, to the page of names those that it leaves out.
+To the first page cards, a picture, what to try and the table of contents, to the page of intrinsics the
+documentation and the PTX of each, to the page of faults the story and the report of each, to the page of names
+those that it leaves out.
 Docstrings with columns become lists."""
 
 import importlib
@@ -19,13 +20,23 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "bench"))
 intrinsics = importlib.import_module("intrinsics")  # bench/intrinsics.py
+PICTURE = re.compile(r"!\[(?P<alt>.*?)\]\((?P<file>.*?)\)\n\nThe last command draws this\. (?P<meaning>[^\n]+)")
+MINUTE = "**In one minute**, in a checkout of the repository. No GPU is needed:"
+TRY = """\
+    numba-deform bugs parity_two_behind           # a pipeline that is wrong, and the report that says why
+    numba-deform new my.py                        # a pipeline in 40 lines; says how to run and draw it"""
 
 
 def first_page(text):
-    """Cards after the first paragraph, the table of contents at the end."""
-    title, about, rest = text.split("\n\n", 2)
-    parts = title, about, (HERE / "cards.md").read_text(), rest, (HERE / "contents.md").read_text()
-    return "\n\n".join(parts)
+    """After the first paragraph cards, the picture, what to try; the table of contents at the end."""
+    title, about, install, rest = text.split("\n\n", 3)
+    found = PICTURE.search(rest)
+    if not found or not install.startswith("    pip install"):
+        raise ValueError("README.md: a title, what it is, how to install it, and later a picture")
+    rest = rest.replace(found[0], "The last command draws the picture at the top of this page.")
+    figure = f":::{{figure}} {found['file']}\n:alt: {found['alt']}\n\n{found['meaning']}\n:::"
+    head = title, about, (HERE / "cards.md").read_text(), figure, MINUTE, f"{install}\n{TRY}"
+    return "\n\n".join([*head, rest, (HERE / "contents.md").read_text()])
 
 
 def intrinsics_page(text):
@@ -101,7 +112,7 @@ def report(bug):
 def api_page(text):
     """At its end the functions and classes of ``nd`` that stand neither there nor among the intrinsics."""
     elsewhere = {one.__name__ for family in intrinsics.families().values() for one in family}
-    names = [name for name in nd.__all__ if name not in elsewhere and f":: {name}\n" not in text]
+    names = [name for name in nd.__all__ if name not in elsewhere and not re.search(rf":: {name}\b", text)]
     others = "\n".join(filter(None, (other(name, getattr(nd, name)) for name in names)))
     return f"{text}\n## More names\n\n````{{eval-rst}}\n.. currentmodule:: numba_deform\n{others}\n````\n"
 
@@ -137,13 +148,19 @@ def in_columns(app, what, name, thing, options, lines):
 
 
 def _definitions(paragraph):
-    if not re.match(r"\S+(?: \S+)* {2,}\S", paragraph):
+    if not re.match(r"\S+(?: \S+)*(?: {2,}|\n {8,})\S", paragraph):
         return paragraph
-    lines = []
+    named = []  # [name, lines of text]
     for line in paragraph.splitlines():
-        name = re.match(r"(\S+(?: \S+)*) {2,}", line)
-        lines += [f"``{name[1]}``", f"    {line[name.end():]}"] if name else [f"    {line.strip()}"]
-    return "\n".join(lines)
+        name = re.match(r"(\S+(?: \S+)*)(?: {2,}|$)", line)
+        if name:
+            named.append((name[1], []))
+        named[-1][1].append(line[name.end() :] if name else line.strip())
+    return "\n".join(_definition(name, list(filter(None, text)) or [".."]) for name, text in named)
+
+
+def _definition(name, text):
+    return "\n".join([f"``{name}``", *(f"    {line}" for line in text)])
 
 
 def setup(app):

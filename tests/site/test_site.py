@@ -15,9 +15,12 @@ from numba_deform import cli
 from numba_deform.cli import site
 
 ROOT = Path(__file__).resolve().parents[2]
-LOOKED_AT = ("index", "notebooks/01_boxes", "notebooks/04_stages", "notebooks/06_debugging", "bench/INTRINSICS",
-             "bench/FAULTS", "bench/TABLE", "notebooks/site/api", "notebooks/site/measured",
-             "CONTRIBUTING")  # fmt: skip
+LOOKED_AT = (
+    "index", "notebooks/README", "notebooks/01_boxes", "notebooks/04_stages", "notebooks/06_debugging",
+    "notebooks/08_half_a_variant", "notebooks/10_adding", "notebooks/11_clusters", "notebooks/site/pipelines",
+    "notebooks/site/api", "notebooks/site/measured", "bench/INTRINSICS", "bench/FAULTS", "bench/TABLE",
+    "bench/SIDE_BY_SIDE", "CONTRIBUTING",
+)  # fmt: skip
 SMALLEST, CONTRAST = 11.5, 3  # pixels; of letters against what is behind them (WCAG 2 asks 3 of large ones)
 
 
@@ -65,20 +68,34 @@ def test_no_link_is_dead(folder):
 
 @pytest.mark.full
 def test_all_is_there(folder):
-    """Every lesson with its outputs and its notebook, every intrinsic, every fault with its report."""
+    """Every lesson with its outputs and its notebook, every intrinsic, pipeline, and fault with its report."""
+    import nbformat
+
     from numba_deform.course.bugs import BUGS
+
+    first = (folder / "index.html").read_text()
+    for page in sorted(ROOT.glob("bench/*.md")):
+        assert f'href="bench/{page.stem}.html"' in first, f"{page.name} has no place in the navigation"
 
     for lesson in (ROOT / "notebooks").glob("[0-9]*.py"):
         text = (folder / "notebooks" / f"{lesson.stem}.html").read_text()
         assert text.count("Still open") == lesson.read_text().count('# %% exercise="'), lesson.name
         assert "data:image/png" in text or "_images" in text
-        notebook = json.loads((folder / "notebooks" / f"{lesson.stem}.ipynb").read_text())
-        assert "%pip install" in "".join(notebook["cells"][0]["source"])
+        notebook = nbformat.read(folder / "notebooks" / f"{lesson.stem}.ipynb", as_version=4)
+        nbformat.validate(notebook)
+        assert notebook.cells[0].source.startswith("%pip install")
     text = (folder / "bench" / "INTRINSICS.html").read_text()
     assert 'id="numba_deform.mbarrier_init"' in text and "mbarrier.init.shared::cta.b64" in text
     text = (folder / "notebooks" / "site" / "api.html").read_text()
-    for name in ("simulate", "Ring", "prepare", "shared_at"):
+    for name in ("simulate", "Ring", "WarpRing", "pipeline", "Launch", "timeline", "profile", "variant", "Rows",
+                 "prepare", "shared_at"):  # fmt: skip
         assert f'id="numba_deform.{name}"' in text
+    text = (folder / "notebooks" / "site" / "pipelines.html").read_text()
+    pictures, outputs = text.count('src="../../_images/'), re.sub("<[^>]+>", "", text)
+    assert pictures == 3 and "right: 8 copies by TMA" in outputs and "complete: every order" in outputs
+    for file in (ROOT / "numba_deform" / "course" / "pipelines").glob("[a-z]*.py"):
+        (name,) = re.findall(r"@nd.pipeline\ndef (\w+\()", file.read_text())
+        assert f"def {name}" in outputs, f"{file.name} is not shown"
     text = (folder / "bench" / "FAULTS.html").read_text()
     for bug in BUGS.values():
         assert all(kind.__name__ in text for kind in bug.faults) and bug.title.split("'")[0] in text
