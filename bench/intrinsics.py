@@ -9,9 +9,8 @@ import pkgutil
 import re
 
 import numba_deform.device
-from numba_deform.device.ptx import Intrinsic, f32, f32_registers, i32, u32, u64, void
+from numba_deform.device.ptx import Intrinsic
 
-TYPES = {u32: "u32", i32: "i32", u64: "u64", f32: "f32", f32_registers: "local f32 x {}", void: ""}
 HEAD = """\
 # The intrinsics
 
@@ -43,15 +42,9 @@ def families():
 
 def signature(one):
     """Its name, parameters and result as a reader writes them."""
-    names = inspect.signature(one.model).parameters
     if one.ptx is None:  # takes an array, of whatever type
-        return f"{one.__name__}({', '.join(names)}) -> {'u32' if 'shared' in one.__name__ else 'u64'}"
-    pairs = zip(names, one.signature.args, strict=True)
-    result = one.signature.return_type
-    kind = f"{TYPES[result.dtype]} x {result.count}" if hasattr(result, "count") else TYPES[result]
-    size = one.ptx.result[2] if one.ptx.registers else 0
-    parameters = ", ".join(f"{name}: {TYPES[kind].format(size)}" for name, kind in pairs)
-    return f"{one.__name__}({parameters})" + (f" -> {kind}" if kind else "")
+        return f"{one.words} -> {'u32' if 'shared' in one.__name__ else 'u64'}"
+    return one.words
 
 
 def first_sentence(one):

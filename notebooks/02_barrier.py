@@ -13,46 +13,30 @@
 # %% [markdown]
 # # 2 · One barrier
 #
-# *About 60 minutes. You have read [lesson 1](01_boxes.py) and seen a box arrive.*
+# *About 50 minutes. You have read [lesson 1](01_boxes.py) and seen a box arrive.*
 #
-# A copy by TMA has no thread that could say "I am done". The thread that asked for it went on long ago. So
-# how does anybody know when the bytes are there?
+# No thread can say "this TMA copy is done". The thread that asked for it went on long ago. So how does
+# anybody know when the bytes are there?
 #
-# `syncthreads` cannot help: it counts threads, and the copy engine is none. What Hopper has instead is the
-# **mbarrier**, a small object in shared memory that counts *two* things, arrivals and bytes, and that lets a
-# thread arrive at one time and wait at another. Everything that this course builds later, rings and pipelines
-# and producers and consumers, is made of this one object.
+# `syncthreads` cannot help. It counts threads, and the copy engine is not a thread. Hopper has the
+# **mbarrier** instead: a small object in shared memory that counts *two* things, arrivals and bytes. A
+# thread can arrive at one time and wait at another. Everything that this course builds later is made of
+# this one object: rings, pipelines, producers and consumers.
 #
-# After this lesson you can say what state a barrier is in after each operation, why one bit is enough to wait
-# for it, what a wait promises about memory, and what is wrong when one never returns.
+# After this lesson you can tell a barrier's state after each operation, why one bit is enough to wait for
+# it, what a wait promises about memory, and what is wrong when a wait never returns.
 
 # %%
 
 import numpy as np
 from numba import cuda, int32, types, uint32, uint64
 
-from numba_deform.compiler import i32, kernel, u64
+import numba_deform as nd
 from numba_deform.course import lessons
 from numba_deform.course.bugs import BUGS
 from numba_deform.course.lessons import lesson2 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.course.lessons.lesson2 import Barrier, watch
-from numba_deform.device.mbarrier import (
-    mbarrier_arrive,
-    mbarrier_arrive_expect_tx,
-    mbarrier_init,
-    mbarrier_test_wait_parity,
-    mbarrier_try_wait_parity,
-)
-from numba_deform.device.memory import ld_shared_b32, shared_address, st_global_b32, st_shared_b32
-from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
-from numba_deform.device.tma import (
-    cp_async_bulk_load,
-    cp_async_bulk_tensor_3d,
-    fence_proxy_tensormap_acquire_sys,
-)
-from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -60,19 +44,19 @@ print(f"kernels run on: {engine}")
 # %% [markdown]
 # ## Four numbers in eight bytes
 #
-# An mbarrier is 8 bytes of shared memory, and holds four numbers:
+# An mbarrier is 8 bytes of shared memory. It holds four numbers:
 #
-# - **phase**: how often it has been completed. It only grows.
-# - **expected**: how many arrivals a phase needs. `init` sets it.
-# - **pending**: how many of them are still missing in this phase.
-# - **tx-count**: how many *bytes* are still to come in this phase.
+# - **phase**: how many times it has been completed. It only grows.
+# - **expected**: how many arrivals each phase needs. `init` sets it.
+# - **pending**: how many of these arrivals are still missing in this phase.
+# - **tx-count**: how many *bytes* are still missing in this phase.
 #
-# A kernel cannot look inside: these bytes are for barrier operations only. So here is a model in Python,
-# `Barrier`, which counts exactly as the hardware does and remembers every step. It is a toy for one lesson;
-# the tests of this package hold it to the CPU engine's barrier, step by step.
+# A kernel cannot read these numbers. Only barrier operations may touch the bytes. So here is a model in
+# Python, `Barrier`, which counts exactly as the hardware does and remembers every step. (The tests of this
+# package compare it with the CPU engine's barrier, step by step.)
 #
-# Let us play the load of lesson 1 with it. One arrival is expected. Thread 0 announces 6144 bytes and
-# arrives, both in one instruction, and later the copy engine brings them.
+# Let us replay the load of lesson 1. The barrier expects one arrival. Thread 0 announces 6144 bytes and
+# arrives, both in one instruction. Later the copy engine delivers the bytes.
 
 # %%
 full = Barrier(1)
@@ -81,18 +65,18 @@ full.land(6144)
 full.picture("one load")
 
 # %% [markdown]
-# Read it column by column. `init` makes the barrier: phase 0, one arrival pending, no bytes to come.
-# `arrive.expect_tx` does its two things: the tx-count grows by 6144, and the pending arrival is made. Now
-# nothing is pending any more, and yet the phase goes on, as bytes are still to come. When they land, both
-# counts are zero, and **the phase completes by itself**. The next one begins at once: phase 1, pending again
-# what is expected. Nobody resets anything.
+# Read the picture column by column. `init` makes the barrier: phase 0, one arrival pending, no bytes
+# missing. `arrive.expect_tx` does two things: it adds 6144 to the tx-count, and it makes the pending
+# arrival. Now nothing is pending, but bytes are missing, so the phase goes on. When the bytes land, both
+# counts are zero, and **the phase completes by itself**. The next one begins at once: phase 1, and pending
+# is back at what is expected. Nobody resets anything.
 #
 # That is the whole rule:
 #
 # > A phase is over when pending is 0 **and** the tx-count is 0. Then phase + 1, and pending = expected.
 #
-# Bytes may come in several pieces, and even *before* they are expected. The tx-count is signed for that
-# reason. Here somebody issues the copy first and announces it after:
+# Bytes may land in several pieces. They may even land *before* they are announced, and for this reason the
+# tx-count is signed. Here somebody issues the copy first and announces it afterwards:
 
 # %%
 early = Barrier(1)
@@ -101,14 +85,14 @@ early.arrive_expect_tx(64)
 early.picture("bytes that land before they are expected")
 
 # %% [markdown]
-# It works, since the arrival was still pending: a phase cannot end while one is. So as long as a thread
-# announces its bytes *before or with* its arrival, the phase waits for them, however the copies hurry.
-# `arrive.expect_tx` does both in one instruction, in this order.
+# This works because the arrival was still pending, and a phase cannot end while an arrival is pending. So a
+# thread has to announce its bytes *before or with* its arrival. Then the phase waits for them, however fast
+# the copies are. `arrive.expect_tx` does both in one instruction, in this order.
 
 # %% [markdown]
 # ## Exercise 1: predict the states
 #
-# A barrier is initialised with 2. Then, in this order:
+# A barrier is initialised with 2. Then this happens, in this order:
 #
 # 1. thread 0: `arrive_expect_tx(512)`
 # 2. thread 1: `arrive()`
@@ -116,7 +100,7 @@ early.picture("bytes that land before they are expected")
 # 4. the other 256 bytes land
 # 5. thread 1: `arrive()`
 #
-# Write `(phase, pending, tx-count)` after each of them. Do it in your head first; afterwards `Barrier(2)` can
+# Write `(phase, pending, tx-count)` after each step. Do it in your head first. Afterwards `Barrier(2)` can
 # tell you.
 
 # %% exercise="predict"
@@ -132,11 +116,12 @@ after = [
 check.predict(after)
 
 # %% [markdown]
-# ## The real thing
+# ## A barrier in a kernel
 #
-# Now a kernel. It loads a box as in lesson 1, and so that we can do it wrong later, everything about its
-# barrier is a parameter: how many arrivals the barrier is initialised with, how many threads arrive, how many
-# bytes thread 0 announces, which parity all wait for, and whether thread 0 initialises the barrier `again`.
+# Now a kernel. It loads a box, as in lesson 1. Later we will misuse it, so everything about its barrier is
+# a parameter: how many arrivals it expects (`count`), how many threads `arrive`, how many bytes thread 0
+# announces (`expect`), for which `parity` all threads wait, and whether thread 0 initialises the barrier
+# `again`.
 
 # %%
 CHANNELS, BOX_W, BOX_H = 32, 4, 4
@@ -145,45 +130,50 @@ BOX_WORDS = BOX_BYTES // 4
 THREADS = 32
 
 
-@kernel(threads=THREADS)
-def load_box(map: u64, out: u64, count: i32, arrive: i32, expect: i32, parity: i32, again: i32):
+@nd.kernel(threads=THREADS)
+def load_box(
+    map: nd.u64, out: nd.u64,
+    count: nd.i32, arrive: nd.i32, expect: nd.i32, parity: nd.i32, again: nd.i32,
+):  # fmt: skip
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = shared_address(tile), shared_address(barrier)
+    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
-        mbarrier_init(full, uint32(count))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(count))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
     if tid == 0:
-        mbarrier_arrive_expect_tx(full, uint32(expect))
-        cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(8), int32(4), full)
+        nd.mbarrier_arrive_expect_tx(full, uint32(expect))
+        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(8), int32(4), full)
         if again != 0:
-            mbarrier_init(full, uint32(count))
+            nd.mbarrier_init(full, uint32(count))
     elif tid < arrive:
-        mbarrier_arrive(full)
-    mbarrier_wait(full, parity)
+        nd.mbarrier_arrive(full)
+    nd.mbarrier_wait(full, parity)
     for i in range(tid, BOX_WORDS, THREADS):
-        st_global_b32(out + uint64(4 * i), ld_shared_b32(tile_at + uint32(4 * i)))
+        nd.st_global_b32(out + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
 
 
 # %% [markdown]
-# `init` is followed by two different orders to keep. `syncthreads` lets the *threads* see the new barrier.
-# The *copy engine* is not a thread and does not take part in it; for it there is `fence_mbarrier_init`.
+# Two things must happen after `init`. `syncthreads` lets the *threads* see the new barrier. The *copy
+# engine* is not a thread and takes no part in `syncthreads`. For the copy engine there is
+# `fence_mbarrier_init`.
 #
-# Three arrivals now: thread 0 with the bytes, threads 1 and 2 just so.
+# This time there are three arrivals: thread 0 with the bytes, and threads 1 and 2 without.
 
 # %%
 features = lessons.feature_map(height=16, width=20, channels=CHANNELS)
-maps = TensorMapArray([TensorMap.of(features, box=(CHANNELS, BOX_W, BOX_H))])
+maps = nd.TensorMapArray([nd.TensorMap.of(features, box=(CHANNELS, BOX_W, BOX_H))])
 out = np.full((BOX_H, BOX_W, CHANNELS), np.nan, np.float16)
 print(lessons.run(load_box, 1, (maps, out, 3, 3, BOX_BYTES, 0, 0), engine=engine))
 print("the right box:", np.array_equal(out, features[4:8, 8:12]))
 
 # %% [markdown]
-# `watch` runs a kernel on the CPU engine and notes what its barrier does. These are not drawn by hand, they
-# are the states of that run. `landing` says when the engine lets copies land: as late as it can, or at once.
+# `watch` runs a kernel on the CPU engine and records what its barrier does. So nobody drew these states by
+# hand. They are the states of this run. `landing` says when the engine lets copies land: as late as it can,
+# or as early as it can.
 
 # %%
 lessons.cpu_only("Watching a barrier")
@@ -199,49 +189,50 @@ def look(landing, step):
 lessons.slider(look, start={"step": 5}, landing=landings, step=range(6))
 
 # %% [markdown]
-# Step through it, once for each landing. `arrive_expect_tx` is seen as the two steps that it is. Whether the
-# bytes come before the last arrival or after it makes no difference to the end: phase 1. That is what a
-# barrier is for.
+# Step through both landings. `arrive_expect_tx` appears as the two steps that it is. The bytes may land
+# before the last arrival or after it. Both runs end in phase 1. That is the purpose of a barrier.
 
 # %% [markdown]
-# ## Waiting, by one bit
+# ## Waiting for one bit
 #
-# A wait does not say "phase 5". It names a **parity**, the last bit of a phase's number, and asks: *is the
-# phase of this parity over?* The barrier knows its current phase, so the answer is simple. If the current
-# phase has the same parity, it is the one that you mean, and it is not over. If not, you mean the one before,
-# and it is.
+# A wait does not name "phase 5". It names a **parity**, the last bit of a phase's number, and asks: *is the
+# phase with this parity over?* The barrier compares the bit with its current phase. If the parities are the
+# same, you mean the current phase, and it is not over. If they differ, you mean the phase before, and it is
+# over.
 #
-# `mbarrier_test_wait_parity` asks without waiting. One thread asks both questions in each of four phases, and
-# ends the phase by its arrival:
+# `mbarrier_test_wait_parity` asks without waiting. Here one thread asks both questions in each of four
+# phases, and ends each phase by its arrival:
 
 
 # %%
-@kernel(threads=1)
-def ask(answers: u64):
+@nd.kernel(threads=1)
+def ask(answers: nd.u64):
     barrier = cuda.shared.array(1, types.uint64)
-    bar = shared_address(barrier)
-    mbarrier_init(bar, uint32(1))
+    bar = nd.shared_address(barrier)
+    nd.mbarrier_init(bar, uint32(1))
     for phase in range(4):
         for parity in range(2):
-            answer = mbarrier_test_wait_parity(bar, uint32(parity))
-            st_global_b32(answers + uint64(4 * (2 * phase + parity)), answer)
-        mbarrier_arrive(bar)
+            answer = nd.mbarrier_test_wait_parity(bar, uint32(parity))
+            nd.st_global_b32(answers + uint64(4 * (2 * phase + parity)), answer)
+        nd.mbarrier_arrive(bar)
 
 
 answers = np.zeros((4, 2), np.uint32)
 lessons.run(ask, 1, (answers,), engine=engine)
-pictures.numbers(answers, "does wait(P) pass?", answers == 1, "phase", "P")
+pictures.numbers(
+    np.where(answers, "yes", "no"), "does wait(P) pass?", answers == 1, "phase", "P"
+)
 
 # %% [markdown]
-# Look at the first row. A *fresh* barrier is in phase 0, and `wait(1)` passes at once: the phase before 0,
-# which never was, counts as over. It looks like an accident, and is the idiom of every pipeline. In lesson 5
-# a producer waits until a stage is empty, and at the start all stages are. It asks with parity 1.
+# Look at the first row. A *fresh* barrier is in phase 0, and `wait(1)` passes at once: the phase before
+# phase 0, which never existed, counts as over. Every pipeline uses this. In lesson 5 a producer waits until
+# a stage is empty. At the start all stages are empty, and the producer asks with parity 1.
 
 # %% [markdown]
 # ## Exercise 2: the parity of a use
 #
-# Write down what you have just seen, without an `if`. Then: a barrier is used again and again, and completes
-# one phase at each use. For which parity does use number 0, 1, 2, … wait?
+# Write down what you have just seen, without an `if`. Then suppose that a barrier is used again and again,
+# and that each use completes one phase. For which parity does use number 0, 1, 2, … wait?
 
 
 # %% exercise="parity"
@@ -259,11 +250,12 @@ def use_parity(use):
 check.parity(passes, use_parity)
 
 # %% [markdown]
-# ## Why one bit is enough, and when it is not
+# ## When one bit is not enough
 #
-# One bit tells two phases apart: the current one and the one before. Suppose a thread wants to know whether
-# phase 0 is over, and asks with parity 0. The upper row of the picture is the truth, the lower one what
-# `wait(0)` says, depending on how late it asks. Where they differ it is hatched.
+# One bit distinguishes two phases: the current one and the one before. Suppose a thread wants to know
+# whether phase 0 is over, and asks with parity 0. The upper row of the picture shows the truth, and the
+# lower row the answer of `wait(0)`. They depend on how late the thread asks. Where they differ, the cells
+# are hatched.
 
 # %%
 barrier, rows = Barrier(1), []
@@ -280,13 +272,13 @@ pictures.numbers(
 )
 
 # %% [markdown]
-# At phase 2 the answer is wrong. The bit is the same as in phase 0, so the thread waits, for the end of phase
-# 2, which it does not mean. This is called **aliasing**. If a third phase comes, it passes for the wrong
-# reason and reads the wrong data. If none comes, it sleeps for ever.
+# In phase 2 the answer is wrong. The bit is the same as in phase 0, so the thread waits for the end of
+# phase 2, which it does not mean. This is called **aliasing**. If phase 2 ends, the thread passes for the
+# wrong reason and reads the wrong data. If it does not, the thread waits for ever.
 #
-# So one bit is enough under one condition: **no waiter may be two phases behind**. Usually that costs
-# nothing. If everybody who waits for a phase must also *arrive* for the next one, the barrier cannot run away
-# from them. The bug appears where one thread does the arriving for others that only look on:
+# So one bit is enough on one condition: **no waiter may be two phases behind**. Usually this costs nothing.
+# If everybody who waits for a phase must also *arrive* in the next one, the barrier cannot run ahead of
+# them. The bug appears where one thread arrives on behalf of others, and the others only wait:
 
 # %%
 print(BUGS["parity_two_behind"].story)
@@ -298,36 +290,36 @@ launch = bug.arguments()
 lessons.show_fault(lambda: lessons.run(bug.kernel(), 1, launch.args, engine="cpu"))
 
 # %% [markdown]
-# On an H200 this kernel hangs (`bench/FAULTS.md`), and says nothing.
+# On an H200 this kernel hangs, and says nothing (`bench/FAULTS.md`).
 
 # %% [markdown]
 # ## `try_wait` may give up
 #
-# There are two questions. `test_wait` answers at once. `try_wait` puts the thread to sleep, so that it does
-# not burn issue slots while it waits, and wakes it when the phase is over *or when some time has passed*. How
-# long is not specified. So `try_wait` may come back with "no" although nothing is wrong, and who takes its
-# return for the end of the phase reads a tile that is still in flight.
+# There are two ways to ask. `test_wait` answers at once. `try_wait` puts the thread to sleep, so the thread
+# uses no issue slots while it waits. The hardware wakes it when the phase is over *or when some time has
+# passed*. How long is not specified. So `try_wait` may return "no" although nothing is wrong. A kernel that
+# ignores the answer reads a tile that is still in flight.
 
 # %%
 TILE_WORDS = 32
 TILE_BYTES = 4 * TILE_WORDS
 
 
-@kernel(threads=TILE_WORDS)
-def hasty(data: u64, out: u64):
+@nd.kernel(threads=TILE_WORDS)
+def hasty(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array(TILE_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = shared_address(tile), shared_address(barrier)
+    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
-        mbarrier_init(full, uint32(1))
-        fence_mbarrier_init()
+        nd.mbarrier_init(full, uint32(1))
+        nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 0:
-        mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-        cp_async_bulk_load(tile_at, data, uint32(TILE_BYTES), full)
-    mbarrier_try_wait_parity(full, uint32(0))
-    st_global_b32(out + uint64(4 * tid), ld_shared_b32(tile_at + uint32(4 * tid)))
+        nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+        nd.cp_async_bulk_load(tile_at, data, uint32(TILE_BYTES), full)
+    nd.mbarrier_try_wait_parity(full, uint32(0))
+    nd.st_global_b32(out + uint64(4 * tid), nd.ld_shared_b32(tile_at + uint32(4 * tid)))
 
 
 data, copied = np.arange(TILE_WORDS, dtype=np.uint32), np.zeros(TILE_WORDS, np.uint32)
@@ -337,13 +329,13 @@ lessons.show_fault(
 )
 
 # %% [markdown]
-# The nasty part is how rarely it may show. If the copy is there before `try_wait` loses its patience, this
-# kernel is right, and so it may pass every test. The CPU engine gives up early on purpose now and then.
+# Such a fault shows rarely. If the copy lands before `try_wait` gives up, the kernel is right, and it may
+# pass every test. The CPU engine sometimes gives up early on purpose.
 
 # %% [markdown]
 # ## Exercise 3: a patient wait
 #
-# Write the function that all kernels of this package use. It returns when the phase of `parity` is over, and
+# Write the wait that all kernels of this package use. It returns when the phase of `parity` is over, and
 # not before.
 
 
@@ -358,40 +350,40 @@ def patient_wait(bar, parity):
 check.patient_wait(patient_wait)
 
 # %% [markdown]
-# ## What an arrival and a wait order
+# ## What arrivals and waits order
 #
-# A barrier is more than a counter. Threads of a GPU may see each other's writes late and in another order,
-# unless something orders them. Here the two halves are:
+# A barrier does more than count. Threads of a GPU may see each other's writes late, and in another order,
+# unless something orders them. Here this takes two halves:
 #
-# - **an arrival releases**: all that this thread has done *before* it belongs to the phase;
-# - **a wait that succeeds acquires**: all that belongs to the phase is visible *after* it. So are the bytes
-#   that copies have brought in that phase.
+# - **An arrival releases.** Everything that the thread did *before* its arrival belongs to the phase.
+# - **A successful wait acquires.** Everything that belongs to the phase is visible *after* the wait. This
+#   includes the bytes that copies delivered in that phase.
 #
-# Nothing else is promised. What a thread writes *after* its arrival is not covered, even if it is only the
-# next line. This kernel reverses an array by way of shared memory. It writes its number before it arrives,
-# or, if `late` is not 0, after:
+# Nothing else is promised. What a thread writes *after* its arrival is not covered, even on the very next
+# line. The following kernel reverses an array by way of shared memory. Each thread writes its number before
+# it arrives, or, if `late` is not 0, after.
 
 # %%
 COUNT = 64
 
 
-@kernel(threads=COUNT)
-def reverse(out: u64, late: i32):
+@nd.kernel(threads=COUNT)
+def reverse(out: nd.u64, late: nd.i32):
     numbers = cuda.shared.array(COUNT, types.uint32)
     barrier = cuda.shared.array(1, types.uint64)
-    at, bar = shared_address(numbers), shared_address(barrier)
+    at, bar = nd.shared_address(numbers), nd.shared_address(barrier)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
-        mbarrier_init(bar, uint32(COUNT))
+        nd.mbarrier_init(bar, uint32(COUNT))
     cuda.syncthreads()
     if late == 0:
-        st_shared_b32(at + uint32(4 * tid), uint32(tid))
-    mbarrier_arrive(bar)
+        nd.st_shared_b32(at + uint32(4 * tid), uint32(tid))
+    nd.mbarrier_arrive(bar)
     if late != 0:
-        st_shared_b32(at + uint32(4 * tid), uint32(tid))
-    mbarrier_wait(bar, int32(0))
+        nd.st_shared_b32(at + uint32(4 * tid), uint32(tid))
+    nd.mbarrier_wait(bar, int32(0))
     other = COUNT - 1 - tid
-    st_global_b32(out + uint64(4 * tid), ld_shared_b32(at + uint32(4 * other)))
+    nd.st_global_b32(out + uint64(4 * tid), nd.ld_shared_b32(at + uint32(4 * other)))
 
 
 reversed_numbers = np.zeros(COUNT, np.uint32)
@@ -401,49 +393,51 @@ lessons.cpu_only("The report of a race")
 lessons.show_fault(lambda: lessons.run(reverse, 1, (reversed_numbers, 1), engine="cpu"))
 
 # %% [markdown]
-# Everybody has arrived and everybody has waited, and still it is a race: the write comes after the release.
+# Everybody has arrived and everybody has waited. Still it is a race, because the write comes after the
+# release.
 #
-# The same holds for the wait. It orders for the thread *that waits*. If one lane waits and the others only
-# hear of it, they need a `syncwarp` after it, or have to wait themselves. A wait on a phase that is over
+# The same holds for the wait. It orders only for the thread *that waits*. If one lane waits for its whole
+# warp, the others need a `syncwarp` after it, or they wait themselves. A wait for a phase that is over
 # costs little, so in our kernels everybody who reads also waits.
 #
-# One operation orders nothing: `expect_tx` alone only counts. `arrive_expect_tx` releases, as it arrives.
+# One operation orders nothing: `expect_tx` alone only counts. `arrive_expect_tx` releases, because it
+# arrives.
 
 # %% [markdown]
 # ## Exercise 4: count the arrivals
 #
-# Not every thread needs to arrive. Here four warps write a number for each thread; in each warp the lanes
-# meet in `syncwarp`, which orders what they wrote, and then lane 0 arrives for all 32. One thread of a fifth
-# warp loads 32 more numbers from memory. Then the writers wait; each reads what a thread of another warp has
-# written, and adds all that was loaded.
+# Not every thread has to arrive. Here four warps write one number for each thread. In each warp the lanes
+# meet in `syncwarp`, which orders their writes, and then lane 0 arrives for all 32. One thread of a fifth
+# warp loads 32 more numbers from memory. Then the writers wait. Each of them reads what a thread of another
+# warp has written, and adds everything that was loaded.
 
 
 # %%
-@kernel(threads=160)
-def team(data: u64, out: u64, count: i32):
+@nd.kernel(threads=160)
+def team(data: nd.u64, out: nd.u64, count: nd.i32):
     numbers = cuda.shared.array(128, types.uint32)
     tile = cuda.shared.array(TILE_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    at, tile_at, full = shared_address(numbers), shared_address(tile), shared_address(barrier)
+    at, tile_at, full = nd.shared_address(numbers), nd.shared_address(tile), nd.shared_address(barrier)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
-        mbarrier_init(full, uint32(count))
-        fence_mbarrier_init()
+        nd.mbarrier_init(full, uint32(count))
+        nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 128:
-        mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-        cp_async_bulk_load(tile_at, data, uint32(TILE_BYTES), full)
-        mbarrier_wait(full, int32(0))  # a block must not end before its copies
+        nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+        nd.cp_async_bulk_load(tile_at, data, uint32(TILE_BYTES), full)
+        nd.mbarrier_wait(full, int32(0))  # a block must not end before its copies
     if tid < 128:
-        st_shared_b32(at + uint32(4 * tid), uint32(tid))
+        nd.st_shared_b32(at + uint32(4 * tid), uint32(tid))
         cuda.syncwarp()
         if tid % 32 == 0:
-            mbarrier_arrive(full)
-        mbarrier_wait(full, int32(0))
-        total = uint32(ld_shared_b32(at + uint32(4 * (127 - tid))))
+            nd.mbarrier_arrive(full)
+        nd.mbarrier_wait(full, int32(0))
+        total = uint32(nd.ld_shared_b32(at + uint32(4 * (127 - tid))))
         for i in range(TILE_WORDS):
-            total = uint32(total + ld_shared_b32(tile_at + uint32(4 * i)))
-        st_global_b32(out + uint64(4 * tid), total)
+            total = uint32(total + nd.ld_shared_b32(tile_at + uint32(4 * i)))
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
 
 # %% [markdown]
@@ -458,21 +452,21 @@ check.arrivals(count, team)
 # %% [markdown]
 # ## How to misuse it
 #
-# Now the collection of what goes wrong, with one kernel, `load_box`, and one number changed each time.
-# `watch` shows how the barrier got there, and the report says what is missing. The same six mistakes are
-# planted in `numba_deform/course/bugs`, where they were tried on an H200: four hang, one ends in an error
-# that names nothing, and one gives the right result, by luck (`bench/FAULTS.md`).
+# Here is a collection of mistakes. The kernel is always `load_box`, and one number changes each time. The
+# slider shows how the barrier got there. The reports below say what is missing. The same six mistakes are
+# planted in `numba_deform/course/bugs`, and were tried on an H200: four hang, one ends in an error that
+# names nothing, and one gives the right result, by luck (`bench/FAULTS.md`).
 
 # %%
 lessons.cpu_only("The reports of a misused barrier")
 MISUSE = {  # count, arrive, expect, parity, again
-    "as it should be": (1, 1, BOX_BYTES, 0, 0),
+    "right": (1, 1, BOX_BYTES, 0, 0),
     "too few arrivals": (2, 1, BOX_BYTES, 0, 0),
     "too many arrivals": (1, 2, BOX_BYTES, 0, 0),
-    "too many bytes expected": (1, 1, BOX_BYTES + 512, 0, 0),
-    "too few bytes expected": (1, 1, BOX_BYTES - 512, 0, 0),
+    "too many bytes": (1, 1, BOX_BYTES + 512, 0, 0),
+    "too few bytes": (1, 1, BOX_BYTES - 512, 0, 0),
     "the other parity": (1, 1, BOX_BYTES, 1, 0),
-    "init of a live barrier": (1, 1, BOX_BYTES, 0, 1),
+    "init again": (1, 1, BOX_BYTES, 0, 1),
 }
 
 
@@ -489,58 +483,60 @@ def report(how):
 
 
 last = max(map(len, story.values())) - 1
-lessons.slider(misuse, start={"how": "too few arrivals", "step": last}, how=list(MISUSE), step=range(last + 1))
+start = {"how": "too few arrivals", "step": last}
+lessons.slider(misuse, start=start, how=list(MISUSE), step=range(last + 1))
 
 # %% [markdown]
-# **Too few arrivals.** The barrier expects two, and one comes. All bytes have landed, nothing is wrong with
-# the copy, and everybody waits for ever. It happens when the count says "all threads" and a tail or a branch
-# keeps some of them away.
+# **Too few arrivals.** The barrier expects two arrivals, and one comes. All bytes have landed, the copy is
+# fine, and everybody waits for ever. This happens when the count says "all threads" and a branch keeps some
+# of them away.
 
 # %%
 report("too few arrivals")
 
 # %% [markdown]
-# **Too many arrivals.** One is expected and two come. The second one is not refused. It counts in the *next*
-# phase, if that has begun, and then everything is one arrival ahead: a later phase ends before its data are
-# there.
+# **Too many arrivals.** The barrier expects one, and two come. Nobody refuses the second one. If the next
+# phase has begun, it counts *there*. From then on everything is one arrival ahead, and a later phase ends
+# before its data are there.
 
 # %%
 report("too many arrivals")
 
 # %% [markdown]
-# **Wrong bytes.** Expect more than comes, and the phase never ends:
+# **Too many bytes expected.** More are announced than ever land, and the phase never ends:
 
 # %%
-report("too many bytes expected")
+report("too many bytes")
 
 # %% [markdown]
-# Expect less, and the tx-count goes below zero with no arrival pending, which is not defined. People get here
-# when they count only the part of a box that lies inside the tensor; lesson 1 told why that is wrong.
+# **Too few bytes expected.** The tx-count falls below zero while no arrival is pending. That is undefined.
+# People get here when they count only the part of a box that lies inside the tensor (lesson 1).
 
 # %%
-report("too few bytes expected")
+report("too few bytes")
 
 # %% [markdown]
-# **Wrong parity.** `wait(1)` passes the fresh barrier, and the threads read what has not arrived. On the GPU
-# they find whatever was in shared memory before:
+# **The other parity.** `wait(1)` passes a fresh barrier, and the threads read a tile that has not arrived.
+# On a GPU they find whatever was in shared memory before:
 
 # %%
 report("the other parity")
 
 # %% [markdown]
-# **`init` again.** It is tempting to "reset" a barrier between two uses. But a barrier needs no reset, and to
-# initialise a live one is undefined: the copy in flight will signal an object that has forgotten it.
+# **`init` again.** It is tempting to "reset" a barrier between two uses. A barrier needs no reset. To
+# initialise one that is in use is undefined: the copy in flight will signal an object that has forgotten
+# it.
 
 # %%
-report("init of a live barrier")
+report("init again")
 
 # %% [markdown]
 # ## Exercise 5: read the state
 #
-# Three kernels hang. All you have is the state of the barrier, which the CPU engine prints in each report,
-# the number of the use that the thread is at, and the parity that it waits for. What is wrong with each:
-# `"arrivals"` (one is missing), `"bytes"` (some are missing) or `"parity"` (it waits for a phase that it does
-# not mean)?
+# Three kernels hang. You know the state of the barrier, which the CPU engine prints in each report, the
+# number of the use that the thread has reached, and the parity for which it waits. What is wrong with each:
+# `"arrivals"` (one is missing), `"bytes"` (some are missing) or `"parity"` (it waits for a phase that it
+# does not mean)?
 
 # %%
 check.stuck()
@@ -556,12 +552,12 @@ check.diagnose(A=A, B=B, C=C)
 # %% [markdown]
 # ## What you know now
 #
-# - A phase is over when no arrival is pending and no byte is to come. Then the next begins, by itself.
-# - `arrive_expect_tx` announces bytes and arrives; its arrival keeps the phase open until they are announced.
-# - A wait names the parity of the phase: use n waits for n & 1. A fresh barrier passes `wait(1)`.
-# - One bit tells two phases apart, so nobody may be two behind.
+# - A phase is over when no arrival is pending and no byte is missing. The next one begins by itself.
+# - `arrive_expect_tx` announces bytes, then arrives.
+# - A wait names the parity of a phase: use n waits for n & 1. A fresh barrier passes `wait(1)`.
+# - One bit distinguishes two phases, so nobody may be two phases behind.
 # - `try_wait` may give up. Ask again.
-# - An arrival releases what came before it, a wait acquires it, for those who wait.
+# - An arrival releases what came before it. A wait acquires it, for the thread that waits.
 #
-# A box, a barrier: that is all one needs to compute something with it. [Lesson 3](03_tile.py) loads the
+# You have a box and a barrier. That is all you need to compute something. [Lesson 3](03_tile.py) loads the
 # pixels around a sampling location and interpolates: deformable attention, for one query.

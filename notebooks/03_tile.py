@@ -13,20 +13,20 @@
 # %% [markdown]
 # # 3 · One tile
 #
-# *About 60 minutes. You know boxes ([lesson 1](01_boxes.py)) and barriers ([lesson 2](02_barrier.py)).*
+# *About 50 minutes. You know boxes ([lesson 1](01_boxes.py)) and barriers ([lesson 2](02_barrier.py)).*
 #
 # Now we compute something. **Deformable attention** looks at a feature map in a few places only. A *query*
-# says where: it comes with sampling locations, and with a weight for each. Its result is
+# says where: it has sampling locations, and a weight for each of them. Its result is
 #
 # > the sum over its samples of (attention weight) × (the feature map, interpolated at the location)
 #
-# That is all of the operator, for one query, one head and one level. The encoder of Deformable DETR, on an
-# image of 800 × 1333 pixels, computes it for 22223 queries, 8 heads, 4 levels and 4 samples on each: 2.8
-# million times somebody has to fetch 2 × 2 pixels from somewhere. That makes it a good teacher for
-# asynchronous copies: many small loads, at addresses that nobody knows beforehand.
+# For one query, one head and one level that is the whole operator. The encoder of Deformable DETR, on an
+# image of 800 × 1333 pixels, computes it for 22223 queries, 8 heads and 4 levels, with 4 samples each. It
+# fetches 2.8 million groups of 2 × 2 pixels. So it is a good teacher for asynchronous copies: many small
+# loads, at addresses that nobody knows in advance.
 #
-# We write it three times: by hand in NumPy, as a kernel that loads its tiles by TMA, and once more with a
-# look at what the machine makes of it.
+# We write it twice, by hand in NumPy and as a kernel that loads its tiles by TMA. Then we look at what the
+# compiler makes of the kernel.
 
 # %%
 
@@ -35,24 +35,11 @@ import math
 import numpy as np
 from numba import cuda, float32, int32, types, uint32, uint64
 
-from numba_deform import reference, relative_error
+import numba_deform as nd
 from numba_deform.attention.reference import TOLERANCE
-from numba_deform.compiler import i32, kernel, u64
 from numba_deform.course import lessons
 from numba_deform.course.lessons import lesson3 as check
-from numba_deform.device.half2 import cvt_f32_f16_hi, cvt_f32_f16_lo, mov_b32_f32, mov_f32_b32
-from numba_deform.device.mbarrier import (
-    mbarrier_arrive,
-    mbarrier_arrive_expect_tx,
-    mbarrier_init,
-    mbarrier_try_wait_parity,
-)
-from numba_deform.device.memory import ld_global_b32, ld_shared_b32, shared_address, st_global_b32
-from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.ptx import ptx_directory
-from numba_deform.device.sync import fence_mbarrier_init
-from numba_deform.device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
-from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
@@ -60,9 +47,9 @@ print(f"kernels run on: {engine}")
 # %% [markdown]
 # ## A query
 #
-# One query with four samples. Locations are *normalised*: (0, 0) is the top left corner of the picture and
-# (1, 1) the bottom right one. So the same location means the same place on every level of a pyramid. Samples
-# 2 and 3 lie at the border on purpose. Weights come from a softmax and sum to 1.
+# Here is one query with four samples. Locations are *normalised*: (0, 0) is the top left corner of the
+# picture and (1, 1) the bottom right one. So a location means the same place on every level of a pyramid.
+# Samples 2 and 3 lie at the border on purpose. The weights come from a softmax and add up to 1.
 
 # %%
 W, H, CHANNELS, POINTS = 48, 40, 32, 4
@@ -70,19 +57,19 @@ features = lessons.feature_map(height=H, width=W, channels=CHANNELS)
 locations = np.array([(0.30, 0.42), (0.56, 0.33), (-0.004, 0.62), (0.74, 0.994)], np.float32)
 weights = np.array([0.4, 0.3, 0.2, 0.1], np.float32)
 
-tile_map = TensorMap.of(features, box=(CHANNELS, 2, 2))
+tile_map = nd.TensorMap.of(features, box=(CHANNELS, 2, 2))
 corners = [(math.floor(u * W - 0.5), math.floor(v * H - 0.5)) for u, v in locations]
 tiles = [tile_map.load_box((0, x, y)).view(np.float16).reshape(2, 2, CHANNELS) for x, y in corners]
 check.samples_on_picture(features, locations, tiles, "four samples and their tiles")
 
 # %% [markdown]
-# Each small picture is a *tile*: the 2 × 2 pixels around a sample, and where in it the sample lies. Hatched
-# pixels are outside the level and count as zero.
+# Each small picture is a *tile*: the 2 × 2 pixels around a sample, and the sample's place among them.
+# Hatched pixels lie outside the level and count as zero.
 
 # %% [markdown]
 # ## From a location to four weights
 #
-# Take sample 0 and go step by step.
+# Take sample 0, step by step.
 
 # %%
 u, v = (float(number) for number in locations[0])
@@ -95,14 +82,13 @@ print(f"tile       ({x0}, {y0})             floor: the pixel above and to the le
 print(f"fractions  ({fx:.3f}, {fy:.3f})       the rest: how far it is from there")
 
 # %% [markdown]
-# Why *less half a pixel*? The value of a pixel belongs to its centre. Pixel 0 covers 0 to 1, and its centre
-# lies at 0.5. In the coordinate `x` centres are at whole numbers, and interpolating between centres is what
-# we want to do.
+# Why *less half a pixel*? A pixel's value belongs to its centre. Pixel 0 covers the range from 0 to 1, and
+# its centre lies at 0.5. In the coordinate `x` the centres are whole numbers, and we interpolate between
+# centres.
 #
-# `floor` gives the tile, which the copy needs. The fractions give the weights, which the arithmetic needs. A
-# picture says how. Draw the square between the four centres and cut it at the sample: **the weight of a
-# corner is the area opposite to it**. The nearer the sample comes to a corner, the larger the area on the
-# other side.
+# `floor` gives the tile, which the copy needs. The fractions give the weights, which the arithmetic needs.
+# Draw the square between the four centres and cut it at the sample: **the weight of a corner is the area of
+# the opposite rectangle**. The nearer the sample comes to a corner, the larger that rectangle is.
 
 
 # %%
@@ -116,7 +102,7 @@ lessons.slider(areas, start={"fx": 0.9, "fy": 0.3}, fx=tenths, fy=tenths)
 # %% [markdown]
 # ## Exercise 1: corner weights
 #
-# Write the four weights.
+# Return the four weights.
 
 
 # %% exercise="corner_weights"
@@ -131,8 +117,8 @@ check.corner_weights(corner_weights)
 # %% [markdown]
 # ## Exercise 2: the query in NumPy
 #
-# Now the whole query. What is missing is what makes the border right, and what is added up. A neighbour
-# outside the picture counts as zero, so it is left out. Mind that `image[-1]` is no error in Python.
+# Now the whole query. Two parts are missing: the test for the border, and the term of the sum. A neighbour
+# outside the picture counts as zero, so we leave it out. Remember that `image[-1]` is no error in Python.
 
 
 # %% exercise="attend"
@@ -160,12 +146,12 @@ def attend(image, locations, weights):
 check.attend(attend, corner_weights)
 
 # %% [markdown]
-# `numba_deform.reference` is the same, for batches of queries, heads and levels. It is what every kernel of
-# this package is checked against. Its arguments are those of the operator: `value` with all levels' pixels in
-# a row, the levels' shapes and starts, and locations and weights of shape (batch, query, head, level, point).
+# `nd.reference` does the same for batches of queries, heads and levels. Every kernel of this package is
+# checked against it. It takes the arguments of the operator: `value` with all levels' pixels in a row, the
+# levels' shapes and starts, and locations and weights of shape (batch, query, head, level, point).
 
 # %%
-exact = reference(
+exact = nd.reference(
     features.reshape(1, H * W, 1, CHANNELS),
     [(H, W)],
     [0],
@@ -177,16 +163,16 @@ print("the first channels, in float64:", exact[:4].round(4))
 # %% [markdown]
 # ## The kernel: load, wait, interpolate
 #
-# The same with TMA. One warp, three steps:
+# Now with TMA. One warp takes three steps:
 #
-# 1. **Load.** Lane `p` computes the corner of tile `p` and asks for it. Four lanes arrive, and each announces
-#    the bytes of its own tile. So the barrier is initialised with 4.
-# 2. **Wait.** For all four, with parity 0: it is the barrier's first use.
-# 3. **Interpolate.** Lane `c` takes channels `2c` and `2c + 1`, which are one 32-bit word in each pixel, and
-#    sums up all four tiles. That is work for 16 lanes.
+# 1. **Load.** Lane `p` computes the corner of tile `p` and asks for it. Four lanes arrive, and each
+#    announces the bytes of its own tile. So the barrier is initialised with 4.
+# 2. **Wait.** All lanes wait for parity 0, because it is the barrier's first use.
+# 3. **Interpolate.** Lane `c` takes channels `2c` and `2c + 1`. In each pixel these two are one 32-bit
+#    word. The lane adds up all four tiles. This is work for 16 lanes.
 #
-# A tile has 4 pixels of 32 channels of 2 bytes: 256 bytes. It arrives packed as lesson 1 said: pixel by
-# pixel, top left, top right, bottom left, bottom right, 64 bytes each.
+# A tile has 4 pixels of 32 channels of 2 bytes: 256 bytes. It arrives packed, pixel by pixel: top left, top
+# right, bottom left, bottom right, 64 bytes each.
 
 # %%
 PIXEL_BYTES = CHANNELS * 2
@@ -197,7 +183,7 @@ PAIRS = CHANNELS // 2
 
 @cuda.jit(device=True, forceinline=True)
 def load_f32(address):
-    return mov_f32_b32(ld_global_b32(address))
+    return nd.mov_f32_b32(nd.ld_global_b32(address))
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -207,25 +193,27 @@ def lower_and_fraction(location, size):
     return int32(lower), float32(x - lower)
 
 
-@kernel(threads=32)
-def attend_query(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
+@nd.kernel(threads=32)
+def attend_query(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = shared_address(tiles), shared_address(barrier)
+    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
-        mbarrier_init(full, uint32(POINTS))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(POINTS))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
 
     if lane < POINTS:  # load
         x0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane)), width)
         y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
-        mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-        cp_async_bulk_tensor_3d(tiles_at + uint32(TILE_BYTES * lane), map, int32(0), x0, y0, full)
+        nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+        nd.cp_async_bulk_tensor_3d(tiles_at + uint32(TILE_BYTES * lane), map, int32(0), x0, y0, full)
 
-    mbarrier_wait(full, int32(0))  # wait
+    nd.mbarrier_wait(full, int32(0))  # wait
 
     if lane < PAIRS:  # interpolate
         even = odd = float32(0)
@@ -239,34 +227,34 @@ def attend_query(map: u64, locations: u64, weights: u64, out: u64, width: i32, h
                     down = fy if dy == 1 else float32(1) - fy
                     share = float32(weight * across * down)
                     pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                    word = ld_shared_b32(pixel_at + uint32(4 * lane))
-                    even += share * cvt_f32_f16_lo(word)
-                    odd += share * cvt_f32_f16_hi(word)
-        st_global_b32(out + uint64(8 * lane), mov_b32_f32(even))
-        st_global_b32(out + uint64(8 * lane + 4), mov_b32_f32(odd))
+                    word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                    even += share * nd.cvt_f32_f16_lo(word)
+                    odd += share * nd.cvt_f32_f16_hi(word)
+        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
+        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
 
 
 # %%
-maps = TensorMapArray([tile_map])
+maps = nd.TensorMapArray([tile_map])
 out = np.full(CHANNELS, np.nan, np.float32)
 print(lessons.run(attend_query, 1, (maps, locations, weights, out, W, H), engine=engine))
-print(f"error against the reference: {relative_error(out, exact):.1e}")
+print(f"error against the reference: {nd.relative_error(out, exact):.1e}")
 print(f"allowed for fp16 values:     {TOLERANCE['float16']:.0e}")
 
 # %% [markdown]
 # Compare it with your NumPy: **there is no test for the border**. Samples 2 and 3 lie half outside, and the
-# copy has brought zeros there. Their weights are multiplied with zeros, which is what the definition asks
-# for.
+# copy delivered zeros there. Their weights are multiplied by zero, as the definition asks.
 #
-# The rest are the words that you know. Note what the kernel does *not* do: no thread computes the address of
-# a pixel in memory, and no register holds a pixel on its way to shared memory.
+# Note what the kernel does *not* do. No thread computes the address of a pixel in global memory, and no
+# register holds a pixel on its way to shared memory.
 
 # %% [markdown]
 # ## Coordinates stay in fp32
 #
-# Values are often fp16, and so are locations. It is tempting to compute coordinates in fp16 too, since the
-# hardware does two of them at once. What does it cost? An fp16 number has 11 significant bits. Between 128
-# and 256 neighbours are 1/8 apart, and a level 160 pixels wide needs coordinates up there:
+# Values are often fp16, and so are locations. It is tempting to compute coordinates in fp16 too, because
+# the hardware does two of them at once. What does it cost? An fp16 number has 11 significant bits. Between
+# 128 and 256 neighbouring numbers are 1/8 apart, and a level 160 pixels wide needs coordinates in that
+# range:
 
 # %%
 rng = np.random.default_rng(0)
@@ -281,17 +269,18 @@ for width in (20, 48, 80, 160, 334):
     print(f"{width:5} {spacing:8.4f} {worst:14.4f} {missed[0]:28.1%} {missed[1]:11.1%}")
 
 # %% [markdown]
-# The locations are the *same* fp16 numbers in both columns. Only the multiplication and the subtraction
-# differ. And a wrong tile is not the worst of it: just beyond a border its fraction is nearly 0 where it
-# should be nearly 1, which comes to nearly the same pixels. What hurts is that *every* fraction is off, by up
-# to half a step. Here are all fp16 locations within four pixels; each should lie on the line.
+# Both columns start from the *same* fp16 locations. Only the multiplication and the subtraction differ. A
+# wrong tile is not the worst of it: just past the border of a tile the fraction is nearly 0 where it should
+# be nearly 1, and that gives nearly the same pixels. The real damage is that *every* fraction is off, by up
+# to half a step. Here are all fp16 locations within four pixels. Each should lie on the line.
 
 # %%
 check.coordinate_steps(160)
 
 # %% [markdown]
-# And in the result? We ask the reference itself for the samples at the fp16 coordinates, all else in float64.
-# The values are random here; on a smooth picture neighbours are alike and the error hides.
+# How large is the error of the result? We ask the reference for the samples at the fp16 coordinates, with
+# everything else in float64. The values are random here. On a smooth picture neighbours are alike and the
+# error hides.
 
 # %%
 height, width, samples = 92, 160, 2000
@@ -304,21 +293,22 @@ as_computed = (coordinates.astype(np.float64) + 0.5) / size
 
 def at(where):
     shape = (1, samples, 1, 1, 1)
-    return reference(level, [(height, width)], [0], where.reshape(*shape, 2), np.ones(shape))
+    return nd.reference(level, [(height, width)], [0], where.reshape(*shape, 2), np.ones(shape))
 
 
-error = relative_error(at(as_computed), at(at16))
+error = nd.relative_error(at(as_computed), at(at16))
 print(f"coordinates in fp16: error {error:.1e}; fp16 values may cost {TOLERANCE['float16']:.0e}")
 
 # %% [markdown]
-# No rule is broken, so no engine can report it. It is one of two faults of the planted 30 that only a
-# comparison with a float64 reference finds (`numba_deform/course/bugs/fp16_coordinates.py`).
+# No rule is broken, so no engine can report this. Of the package's 30 planted faults, two can only be found
+# by a comparison with a float64 reference, and this is one
+# (`numba_deform/course/bugs/fp16_coordinates.py`).
 
 # %% [markdown]
 # ## Exercise 3: the location's type
 #
-# Locations are stored in fp16. Return the tile's index and the fraction along one axis, precise enough to be
-# used. NumPy has a trap here, the same as a kernel.
+# Locations are stored in fp16. Return the tile's index and the fraction along one axis, precise enough for
+# interpolation. NumPy has the same trap here as a kernel.
 
 
 # %% exercise="pixel"
@@ -334,9 +324,9 @@ check.pixel(pixel)
 # %% [markdown]
 # ## Exercise 4: leave out what lies outside
 #
-# A sample far outside has a tile of zeros only. Loading it is a TMA instruction for nothing, so let us not
-# load it. That is a little exercise in *accounting*, with all of lesson 2 in it: who arrives, which bytes are
-# expected, and which tiles may be read.
+# A sample far outside has a tile of zeros. Loading it wastes a TMA instruction, so let us not load it. Then
+# three things have to agree, as you know from lesson 2: who arrives, how many bytes are expected, and which
+# tiles are read.
 #
 # `near` says whether any pixel of the tile is inside. Replace the two `...`: what a lane does that loads
 # nothing, and when a tile is read.
@@ -348,16 +338,18 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(threads=32)
-def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
+@nd.kernel(threads=32)
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = shared_address(tiles), shared_address(barrier)
+    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
-        mbarrier_init(full, uint32(POINTS))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(POINTS))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
 
     if lane < POINTS:
@@ -365,12 +357,12 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
         y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
         tile = tiles_at + uint32(TILE_BYTES * lane)
         if near(x0, y0, width, height):
-            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
         else:
             ...
 
-    mbarrier_wait(full, int32(0))
+    nd.mbarrier_wait(full, int32(0))
 
     if lane < PAIRS:
         even = odd = float32(0)
@@ -385,11 +377,11 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
                         down = fy if dy == 1 else float32(1) - fy
                         share = float32(weight * across * down)
                         pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = ld_shared_b32(pixel_at + uint32(4 * lane))
-                        even += share * cvt_f32_f16_lo(word)
-                        odd += share * cvt_f32_f16_hi(word)
-        st_global_b32(out + uint64(8 * lane), mov_b32_f32(even))
-        st_global_b32(out + uint64(8 * lane + 4), mov_b32_f32(odd))
+                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        even += share * nd.cvt_f32_f16_lo(word)
+                        odd += share * nd.cvt_f32_f16_hi(word)
+        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
+        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
 
 
 # %%
@@ -398,9 +390,9 @@ check.skip(attend_near, engine=engine)
 # %% [markdown]
 # ## Behind each line: PTX
 #
-# `cp_async_bulk_tensor_3d` and its like look like Python functions, but each is one instruction of **PTX**,
-# NVIDIA's assembly language for a virtual GPU. The text is written by hand in the folder `ptx/`, one function
-# for each:
+# `cp_async_bulk_tensor_3d` looks like a Python function, but it is one instruction of **PTX**, NVIDIA's
+# assembly language for a virtual GPU. So are its relatives. Their texts are written by hand in the folder
+# `ptx/`, one function for each:
 
 # %%
 text = (ptx_directory() / "tma.ptx").read_text()
@@ -408,43 +400,44 @@ start = text.index(".visible .func cp_async_bulk_tensor_3d(")
 print(text[start : text.index("\n}", start) + 2])
 
 # %% [markdown]
-# Most of it fetches parameters. The one instruction that counts reads like a sentence: *copy asynchronously,
-# in bulk, a tensor of 3 dimensions, into shared memory from global memory, tile mode, and when done tell the
-# mbarrier the bytes*; `[tile]` from `[tensor, {x0, x1, x2}]`, `[barrier]`.
+# Most lines fetch parameters. The one instruction that matters reads like a sentence: *copy asynchronously,
+# in bulk, a tensor of 3 dimensions, to shared memory from global memory, in tile mode, and tell the
+# mbarrier the bytes when done*. Its operands are `[tile]`, `[tensor, {x0, x1, x2}]` and `[barrier]`.
 #
-# When your kernel is compiled, this text goes *into* it, without a call. Parameters become registers of the
-# kernel (`$0`, `$1`, …):
+# When your kernel is compiled, this text goes *into* it, without a call. The parameters become registers of
+# the kernel (`$0`, `$1`, …):
 
 # %%
-inlined = cp_async_bulk_tensor_3d.ptx.inline_text()
+inlined = nd.cp_async_bulk_tensor_3d.ptx.inline_text()
 print(inlined.replace("; ", ";\n  ").replace(" [tile]", "\n      [tile]"))
 
 # %% [markdown]
-# And here is what the other lines of the kernel are, without the fetching of parameters:
+# Here are the other lines of the kernel, without the parameters:
 
 # %%
 for line in (
-    mbarrier_init,
-    fence_mbarrier_init,
-    fence_proxy_tensormap_acquire_sys,
-    mbarrier_arrive_expect_tx,
-    mbarrier_try_wait_parity,
-    ld_shared_b32,
-    cvt_f32_f16_lo,
+    nd.mbarrier_init,
+    nd.fence_mbarrier_init,
+    nd.fence_proxy_tensormap_acquire_sys,
+    nd.mbarrier_arrive_expect_tx,
+    nd.mbarrier_try_wait_parity,
+    nd.ld_shared_b32,
+    nd.cvt_f32_f16_lo,
 ):
     moves = (".reg", "ld.param", "st.param", "ret")
     own = [each for each in line.ptx.statements if not each.startswith(moves)]
     print(f"{line.ptx.name}\n    " + ";\n    ".join(own))
 
 # %% [markdown]
-# Everything that lesson 2 told in words stands in these names: `release` with the arrival, `acquire` with the
-# wait, `expect_tx` before it, `parity`.
+# Lesson 2 stands in these names: `release` with the arrival, `acquire` with the wait, `expect_tx`,
+# `parity`.
 
 # %% [markdown]
 # ## Behind PTX: SASS
 #
-# PTX is not what runs. It is translated to **SASS**, the machine code of one GPU. `machine_code` compiles
-# for Hopper and takes the result apart, which needs no GPU (but NVIDIA's packages, which macOS does not have):
+# A GPU does not run PTX. PTX is translated to **SASS**, the machine code of one GPU model. `machine_code`
+# compiles for Hopper and disassembles the result. It needs no GPU, only NVIDIA's packages (which macOS does
+# not have):
 
 # %%
 taken_apart = lessons.machine_code(attend_query)
@@ -456,17 +449,17 @@ if taken_apart:
             print(line)
 
 # %% [markdown]
-# It is the kernel again, from top to bottom: a barrier is made, fences, `syncthreads`, and then load, wait,
-# and the reads of the tiles (`LDS`, 4 bytes for each lane, at distances of 0x40 = 64 bytes: a pixel).
+# It is the kernel again, from top to bottom: a barrier is made, then come fences, `syncthreads`, load and
+# wait, and the reads of the tiles (`LDS`, 4 bytes for each lane, 0x40 = 64 bytes apart: a pixel).
 #
-# `SYNCS` is what operations on an mbarrier are called there, and `UTMA…` belongs to the TMA unit. The wait is
-# there several times: the compiler has taken the first turn out of its loop, and put the rest elsewhere.
+# `SYNCS` is the name for operations on an mbarrier, and `UTMA…` belongs to the TMA unit. The wait appears
+# several times, because the compiler moved the first round out of its loop.
 
 # %% [markdown]
 # ## Exercise 5: find your lines
 #
-# Which instructions of the list are these three lines of the kernel? Write their names with what follows the
-# first dot where needed, for instance `"BAR.SYNC"`.
+# Which instructions of this list are the following three lines of the kernel? Write their names, with what
+# follows the first dot where you need it, for instance `"BAR.SYNC"`.
 
 # %% exercise="sass"
 load = ...  # cp_async_bulk_tensor_3d(...)
@@ -477,9 +470,9 @@ wait = ...  # mbarrier_wait(...)
 check.sass(load=load, announce=announce, wait=wait, taken_apart=taken_apart)
 
 # %% [markdown]
-# Four lanes load a tile each, and yet the load stands there once. The TMA unit takes its operands from
-# *uniform* registers (`UR`), which a warp has once and not once a lane. So the compiler makes a small loop
-# around it: elect a lane, take its numbers, issue, next lane.
+# Four lanes load a tile each, and yet the load appears once. The TMA unit takes its operands from *uniform*
+# registers (`UR`). A warp has one set of them, not one for each lane. So the compiler makes a small loop:
+# pick a lane, take its numbers, issue, next lane.
 
 # %%
 if taken_apart:
@@ -488,42 +481,19 @@ if taken_apart:
     print("\n".join(lines[here - 7 : here + 2]))
 
 # %% [markdown]
-# ## Inlined or linked
+# The same `.ptx` files can also be linked as a library, by `attend_query.with_linked_ptx()`. Then each
+# instruction is a function, and the kernel calls it. On an H200 the package's TMA pipeline takes 2.9 times
+# as long that way (`bench/NOTES.md`), so kernels are inlined.
 #
-# The same `.ptx` files can also be handed to the linker, as a library. Then each instruction is a real
-# function, and the kernel *calls* it. It is one method away:
-
-# %%
-linked = lessons.machine_code(attend_query.with_linked_ptx())
-if linked:
-    print("instructions of the kernel:")
-    for name, form in (("inlined", taken_apart), ("linked", linked)):
-        total = sum(form.instructions.values())
-        print(f"  {name:8} {total:4}, of which {form.instructions.get('CALL', 0)} are calls")
-    print("and what the linked functions are made of:")
-    for name, made_of in linked.functions.items():
-        kinds = [
-            kind for kind in made_of if kind.startswith(("SYNCS", "UTMA", "FENCE", "LD", "ST", "HADD"))
-        ]
-        if name != "attend_query" and kinds:
-            print(f"  {name:34}", *kinds)
-
-# %% [markdown]
-# A function for one instruction is a fine thing to look at: here you read which line becomes which SASS. But
-# a call saves registers, jumps, and cannot be mixed with its neighbours. On an H200 the package's TMA
-# pipeline takes 2.9 times as long when linked (`bench/NOTES.md`). So the kernels of this package are inlined,
-# and the linked form is kept to look at, and as a proof that the files are valid PTX.
-
-# %% [markdown]
 # ## What you know now
 #
-# - Deformable attention for a query: locations to pixels, floor for the tile, fractions for the weights, a
-#   sum.
-# - Less half a pixel, since values belong to centres; a corner's weight is the area opposite.
-# - Outside is zero: with TMA the copy does it.
-# - Coordinates are computed in fp32, also where everything else is fp16.
-# - Arrivals, bytes and reads have to tell the same story about which tiles exist.
-# - Each intrinsic is one PTX instruction, inlined; SASS says what became of it.
+# - Deformable attention for a query: locations become pixels, floor gives the tile, fractions give the
+#   weights, and the rest is a sum.
+# - Less half a pixel, because values belong to centres. A corner's weight is the opposite area.
+# - Outside is zero. With TMA the copy takes care of it.
+# - Compute coordinates in fp32, even where everything else is fp16.
+# - Arrivals, bytes and reads must agree about which tiles exist.
+# - Each intrinsic is one PTX instruction, inlined. SASS shows what became of it.
 #
-# One thing is bad about this kernel: while the tiles are on their way the warp does nothing, and while it
-# computes, nothing is on its way. [Lesson 4](04_stages.py) gives it a second set of tiles.
+# This kernel has one weakness. While the tiles are in flight, the warp does nothing, and while it computes,
+# nothing is in flight. [Lesson 4](04_stages.py) gives it a second set of tiles.

@@ -13,29 +13,26 @@
 # %% [markdown]
 # # 4 · Stages
 #
-# *About 75 minutes. You know barriers ([lesson 2](02_barrier.py)) and one tile ([lesson 3](03_tile.py)).*
+# *About 60 minutes. You know barriers ([lesson 2](02_barrier.py)) and one tile ([lesson 3](03_tile.py)).*
 #
-# Lesson 3 brought one tile: ask, wait, compute. Most of that time the warp did nothing. A copy takes some
-# hundred cycles from the request to the last byte, however small it is, and the arithmetic of a tile takes
+# Lesson 3 brought one tile: ask, wait, compute. Most of the time the warp did nothing. A copy takes
+# hundreds of cycles from the request to the last byte, however small it is. The arithmetic of a tile takes
 # far fewer.
 #
-# The cure is old and simple: **ask earlier**. While one tile is being read, the next ones are already on
-# their way. They need somewhere to arrive, so shared memory becomes a ring of buffers, the **stages**. This
-# lesson builds the ring, draws what it does, and finds out when more of it stops helping. It also tells the
-# true story of a ring of two stages that read garbage, and of a barrier that was blamed for it.
+# The cure is old and simple: **ask earlier**. While the warp reads one tile, the next ones are already on
+# their way. They need somewhere to land, so shared memory becomes a ring of buffers, the **stages**. This
+# lesson builds the ring, draws what it does, and finds out when more stages stop helping. It also tells the
+# true story of a two-stage ring that read garbage, and of a barrier that got the blame.
 
 # %%
 import numpy as np
 from numba import cuda, int32, uint32, uint64
 
-from numba_deform import Workload
-from numba_deform.compiler import kernel, u64
+import numba_deform as nd
 from numba_deform.course import bugs, lessons
 from numba_deform.course.lessons import lesson4 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.device.limits import limits_of
-from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx
-from numba_deform.device.memory import ld_global_b32, ld_shared_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import (
     Ring,
     commit,
@@ -43,11 +40,8 @@ from numba_deform.device.pipeline import (
     full_barrier,
     init_barriers,
     make_advance,
-    mbarrier_wait,
     wait,
 )
-from numba_deform.device.sync import fence_mbarrier_init
-from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.kernels.budget import Budget
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
@@ -60,17 +54,17 @@ print(f"kernels run on: {engine}")
 # %% [markdown]
 # ## One stage
 #
-# To see the ring and nothing else, we take the plainest job: twelve tiles of 1 KB, one behind the other in
-# memory, and one warp that takes them in. For a straight run of bytes there is an instruction without tensor
-# map: `cp_async_bulk_load(to, from, bytes, barrier)`. In all else it is what you know: it returns at once,
-# and the barrier counts the bytes.
+# To see only the ring, we take the simplest job: twelve tiles of 1 KB, one after another in memory, and one
+# warp that reads them. For a straight run of bytes there is an instruction without a tensor map:
+# `cp_async_bulk_load(to, from, bytes, barrier)`. In everything else it is what you know. It returns at
+# once, and the barrier counts the bytes.
 #
-# `work` stands for the interpolation: 192 steps over the words of a tile, each of which depends on the last.
+# `work` stands for the interpolation: 192 steps over the words of a tile, each depending on the one before.
 #
-# The bookkeeping of barriers is always the same, and `device/pipeline.py` has it. A `Ring` is where the
-# barriers lie, a *state* is a stage and a parity; it begins at `first_state()`. `commit` announces bytes on
-# the state's full barrier, `wait` waits for them, `advance` goes on to the next use. With one stage, that is
-# the same stage with the other parity.
+# The bookkeeping of barriers is always the same, so `device/pipeline.py` contains it. A `Ring` knows where
+# the barriers lie. A *state* is a stage and a parity. It starts as `first_state()`. `commit` announces
+# bytes on the full barrier of the state's stage, `wait` waits for them, and `advance` returns the state of
+# the next use. With one stage, that is the same stage with the other parity.
 
 # %%
 LANES, TILES, WORDS, WORK = 32, 12, 8, 192
@@ -82,7 +76,7 @@ TILE_BYTES = 4 * TILE_WORDS
 def work(tile, lane, total):
     """The words ``lane``, ``lane + 32``, .. of the tile at shared address ``tile``, over and over."""
     for k in range(WORK):
-        word = ld_shared_b32(uint32(tile + uint32(4 * (lane + k % WORDS * LANES))))
+        word = nd.ld_shared_b32(uint32(tile + uint32(4 * (lane + k % WORDS * LANES))))
         total = uint32(total * uint32(5) + word)
     return total
 
@@ -93,7 +87,7 @@ def issue(ring, state, data, tiles, i):
     commit(ring, state, TILE_BYTES)
     to = uint32(tiles + uint32(TILE_BYTES) * uint32(state.stage))
     start = data + uint64(TILE_BYTES) * uint64(i)
-    cp_async_bulk_load(to, start, uint32(TILE_BYTES), full_barrier(ring, state))
+    nd.cp_async_bulk_load(to, start, uint32(TILE_BYTES), full_barrier(ring, state))
 
 
 @cuda.jit(device=True, inline="always")
@@ -105,15 +99,15 @@ def release(ring, state):
 advance = make_advance(1)
 
 
-@kernel(threads=LANES)
-def one_stage(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def one_stage(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array(TILE_WORDS, uint32, alignment=128)
     bars = cuda.shared.array(1, uint64)
-    tiles, ring = shared_address(tile), Ring(shared_address(bars), uint32(0))
+    tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(bars), uint32(0))
     lane, total, state = int32(cuda.threadIdx.x), uint32(0), first_state()
     if lane == 0:
         init_barriers(ring.full, 1, 1)
-        fence_mbarrier_init()
+        nd.fence_mbarrier_init()
     cuda.syncwarp()
     for i in range(TILES):
         if lane == 0:
@@ -122,33 +116,32 @@ def one_stage(data: u64, out: u64):
         total = work(tiles, lane, total)
         release(ring, state)
         state = advance(state)
-    st_global_b32(out + uint64(4 * lane), total)
+    nd.st_global_b32(out + uint64(4 * lane), total)
 
 
 # %% [markdown]
-# `check.trace` runs the kernel, compares its sums, and draws what the warp did when. For that it takes the
+# `check.trace` runs the kernel, compares its sums, and records what the warp did when. For this it uses the
 # kernel's *traced form*, which the package makes from the source: before and after `issue`, `wait` and
-# `release` (they are known by these names) lane 0 writes the clock to global memory. On a GPU it is the clock
-# of the SM. The CPU engine has virtual cycles: each operation costs what a table says, for instance 600
-# cycles for the way of a copy (`engines/cpu/costs.py`). It predicts what overlaps with what, not the
-# milliseconds.
+# `release`, lane 0 writes the clock to global memory. (The package finds the three functions by these
+# names.) On a GPU it is the clock of the SM. The CPU engine counts virtual cycles: each operation costs
+# what a table says, for instance 600 cycles for a copy's latency (`engines/cpu/costs.py`). They predict
+# what overlaps with what. They do not predict milliseconds.
 
 # %%
 alone = check.trace(one_stage, "one stage", engine)
-print(
-    f"{check.cycles(alone)} cycles;", {k: f"{v:.0%}" for k, v in timeline.shares(alone)[0].items()}
-)
+share = timeline.shares(alone)[0]
+print(f"{check.cycles(alone)} cycles: waits {share['wait']:.0%}, computes {share['compute']:.0%}")
 pictures.timelines(alone)
 
 # %% [markdown]
-# Pale is waiting, blue is work, and the green line below is the copy in flight. The two never overlap: while
-# the copy is under way there is nothing to read, and while the warp reads, nothing is under way. There cannot
-# be: the only buffer is being read.
+# Grey is waiting, blue is work, and green below is the copy in flight. They never overlap. While the copy
+# is in flight there is nothing to read. While the warp reads, nothing is in flight, because the only buffer
+# is in use.
 #
 # ## A ring
 #
-# With `S` stages, tile `i` lies in stage `i % S`, and each stage has a full barrier of its own. The warp runs
-# through three kinds of steps:
+# With `S` stages, tile `i` lies in stage `i % S`, and each stage has a full barrier of its own. The warp
+# makes three kinds of steps:
 #
 # | | |
 # |---|---|
@@ -156,12 +149,11 @@ pictures.timelines(alone)
 # | **prefetch** | in step `i`, ask for tile `i + S - 1` |
 # | **wait, compute** | wait for tile `i`, and use it |
 #
-# Why `S - 1`, and not `S`? Tile `i + S - 1` goes to the stage of tile `i - 1`, the one that was used in the
-# last step. That is the earliest moment at which it is free. The stage of tile `i` itself is full, and about
-# to be read.
+# Why `S - 1` and not `S`? Tile `i + S - 1` goes into the stage of tile `i - 1`, which was used in the step
+# before. That stage has just become free. The stage of tile `i` itself is full, and about to be read.
 #
-# There are two states now, one for the tile that is asked for next (`ahead`) and one for the tile that is
-# read next (`now`). Both begin at `first_state()`, and `advance` takes each on to the next stage.
+# There are two states now: `ahead` for the tile that is asked for next, and `now` for the tile that is read
+# next. Both start as `first_state()`, and `advance` moves each of them on.
 
 
 # %%
@@ -169,15 +161,15 @@ def build_ring(stages):
     STAGES, LEAD = stages, stages - 1
     advance = make_advance(stages)
 
-    @kernel(threads=LANES)
-    def stages_of_a_warp(data: u64, out: u64):
+    @nd.kernel(threads=LANES)
+    def stages_of_a_warp(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         bars = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(bars), uint32(0))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(bars), uint32(0))
         lane, total = int32(cuda.threadIdx.x), uint32(0)
         if lane == 0:
             init_barriers(ring.full, STAGES, 1)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncwarp()
         ahead = now = first_state()
         for i in range(LEAD):  # prologue
@@ -193,7 +185,7 @@ def build_ring(stages):
             total = work(uint32(tiles + TILE_BYTES * now.stage), lane, total)
             release(ring, now)  # the next step may refill the stage
             now = advance(now)
-        st_global_b32(out + uint64(4 * lane), total)
+        nd.st_global_b32(out + uint64(4 * lane), total)
 
     return stages_of_a_warp
 
@@ -201,9 +193,9 @@ def build_ring(stages):
 rings = {stages: build_ring(stages) for stages in (1, 2, 3, 4, 5)}
 
 # %% [markdown]
-# The number of stages is a constant of the kernel, so `build_ring` makes one for each. Note what the kernel
-# with one stage becomes: no prologue, and the prefetch of step `i` asks for tile `i` itself. Nothing special
-# is needed for it.
+# The number of stages is a constant of the kernel, so `build_ring` makes one kernel for each number. With
+# one stage there is no prologue, and the prefetch of step `i` asks for tile `i` itself. No special case is
+# needed.
 
 # %%
 recorded = {s: check.trace(rings[s], f"{s} stage{'s' * (s > 1)}", engine) for s in rings}
@@ -211,18 +203,18 @@ end = check.cycles(recorded[1])
 pictures.timelines(*(recorded[s] for s in (1, 2, 3, 4)), end=end)
 
 # %% [markdown]
-# All four have the same scale. Look at the green lines: each stage has a track of its own, so you can count
-# how many copies are in flight at once. Then look at the pale gaps. On the CPU engine they shrink from row to
-# row, and at four stages only the first is left: for the first tile everybody has to wait.
+# All four have the same scale. Look at the green bars. Each stage has its own row, so you can count how
+# many copies are in flight at once. Then look at the grey gaps. On the CPU engine they shrink from picture
+# to picture. With four stages only the first gap is left: for the first tile everybody has to wait.
 #
-# Follow one stage with your finger: a copy, then its tile's work, then the next copy. **A stage goes round in
+# Follow one stage with your finger: a copy, the work on its tile, the next copy. **A stage goes round in
 # `latency + work` cycles**, and each round brings one tile. Two stages bring two tiles in that time, three
 # bring three, until the warp works without a pause.
 
 # %%
 for stages, drawn in recorded.items():
     share = timeline.shares(drawn)[0]
-    print(f"{stages} stages: {check.cycles(drawn):6} cycles, waits {share['wait']:4.0%} of them")
+    print(f"stages={stages}: {check.cycles(drawn):6} cycles, waits {share['wait']:4.0%} of them")
 
 
 # %%
@@ -238,9 +230,9 @@ lessons.slider(
 )
 
 # %% [markdown]
-# Now from close by: the ring itself, moment by moment, as this run has left it. Go on step by step (click on
-# the slider, then use the arrow keys), and watch one stage: asked for, read, free, and asked for again with
-# the other parity. With more stages more of them are asked for at once.
+# Now the ring itself, moment by moment, from the same runs. Go step by step (click on the slider, then use
+# the arrow keys) and watch one stage: asked for, being read, free, and asked for again with the other
+# parity. With more stages, more tiles are asked for at once.
 
 
 # %%
@@ -254,8 +246,9 @@ lessons.slider(turn, start={"stages": 3, "step": 4}, stages=list(recorded), step
 # %% [markdown]
 # ## Exercise 1: how many stages?
 #
-# A copy takes `latency` cycles, and the work on a tile `work` cycles. With how many stages does the warp
-# never wait, once the ring is running? Both are whole numbers; asking costs nothing.
+# A copy takes `latency` cycles, and the work on a tile takes `work` cycles. How many stages does the ring
+# need, so that the running warp never waits? Both numbers are whole. Assume that the request itself takes
+# no time.
 
 
 # %% exercise="stages_needed"
@@ -270,9 +263,9 @@ check.stages_needed(stages_needed)
 # %% [markdown]
 # ## One bit
 #
-# In lesson 2 a wait named a phase by its parity. In a ring, a stage's barrier completes one phase for each
-# lap, so the parity to wait for is the same for all stages of one lap, and flips in the next. Here is a ring
-# of three; the numbers are the parities, and the odd laps are hatched:
+# In lesson 2 a wait named a phase by its parity. In a ring, each stage's barrier completes one phase a lap.
+# So the parity is the same for all tiles of one lap, and it flips in the next. Here is a ring of three. The
+# numbers are the parities, and the odd laps are hatched:
 
 # %%
 S = 3
@@ -282,8 +275,8 @@ for i in range(12):
 pictures.numbers(table, "the parity with which each tile is awaited", table == 1, "stage", "tile")
 
 # %% [markdown]
-# A single bit is enough, since a waiter is never further behind than one phase: the barrier of a stage cannot
-# go on to the lap after next before this lap's tile was read. Here are the two laps of one stage's barrier:
+# One bit is enough because no waiter is more than one phase behind. A stage's barrier cannot complete the
+# next lap before this lap's tile has been read. Here are two laps of one stage's barrier:
 
 # %%
 pictures.barrier_states(
@@ -300,7 +293,7 @@ pictures.barrier_states(
 # %% [markdown]
 # ## Exercise 2: stage and parity
 #
-# `advance` keeps both by counting. Write them as formulas.
+# `advance` counts both. Write them as formulas.
 
 
 # %% exercise="use"
@@ -315,9 +308,9 @@ def use(i, stages):
 check.use(use)
 
 # %% [markdown]
-# What if the bit never flips? The first lap runs. In the second, a wait for parity 0 finds phase 0 completed
-# long ago, and passes at once, while the tile is still on its way. This is one of the package's planted
-# faults:
+# What if the bit never flips? The first lap is right. In the second, a wait for parity 0 finds that phase 0
+# was over long ago. It passes at once, while the tile is still in flight. This is one of the package's
+# planted faults:
 
 # %%
 lessons.cpu_only("The report of a stale wait")
@@ -328,10 +321,10 @@ lessons.show_fault(lambda: lessons.run(stuck.kernel(), launch.grid, launch.args,
 # %% [markdown]
 # ## When several warps share the ring
 #
-# In our kernel, a stage is free when the warp's own lanes have read it, and one `syncwarp` says so. Now let
-# two warps share a tile, half of it each, and thread 0 ask for all of it. It cannot know how far the other
-# warp is. So each stage gets a second barrier, **empty**: whoever has read the stage arrives on it
-# (`release`), and whoever wants to refill it waits for that (`acquire`).
+# In our kernel a stage is free when all lanes of one warp have read it, and a `syncwarp` makes sure of
+# that. Now let two warps share a tile, half of it each, while thread 0 asks for the whole tile. It cannot
+# know how far the other warp is. So each stage gets a second barrier, **empty**. Every reader arrives on it
+# (`release`), and whoever refills the stage waits for it first (`acquire`).
 #
 # | thread 0 | every thread |
 # |---|---|
@@ -340,12 +333,12 @@ lessons.show_fault(lambda: lessons.run(stuck.kernel(), launch.grid, launch.args,
 # | `ahead = advance(ahead)` | `release(ring, now)`: one arrival on empty |
 # | | `now = advance(now)` |
 #
-# In the first lap nobody has released anything, and nothing has to be released. `acquire` waits for the
-# *opposite* parity, and that a fresh barrier passes at once. Lesson 5 looks at this more closely.
+# In the first lap nobody has released anything, and nobody needs to. `acquire` waits for the *opposite*
+# parity, which a fresh barrier passes at once. Lesson 5 looks at this more closely.
 #
 # ## Exercise 3: write the ring
 #
-# Three calls are missing. `acquire` and `release` are those of the package now: they use the empty barriers.
+# Three calls are missing. `acquire` and `release` now come from the package, and use the empty barriers.
 
 # %%
 from numba_deform.device.pipeline import acquire, release
@@ -357,18 +350,18 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -377,7 +370,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 ...  # the tile may still be on its way
@@ -385,7 +378,7 @@ def build_shared(stages):
                 total = work(half, lane, total)
                 ...  # this thread has read the stage
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
@@ -394,60 +387,59 @@ def build_shared(stages):
 check.shared_ring(build_shared, engine=engine)
 
 # %% [markdown]
-# ## The ring of two that read garbage
+# ## The two-stage ring that read garbage
 #
-# This package began with a line of experiments in CUDA C++ on the same operator (`bench/ORIGINS.md` tells of
-# them). One of their kernels worked with `STAGES = 1`. With `STAGES = 2` the values read were these, beside
-# those expected:
+# This package began with a series of experiments in CUDA C++ on the same operator (`bench/ORIGINS.md`). One
+# of their kernels worked with `STAGES = 1`. With `STAGES = 2` the first line shows what it read, and the
+# second what was expected:
 #
 #     [0.0001, 0.0000, 37184.0000, ...]
 #     [0.0000, 0.0100, 0.0200, 0.0300, ...]
 #
-# The new thing was a barrier that is used again and again, so the notes on it blamed the barrier: *"barrier
-# phase mismatch in reuse pattern"*. Two cures were tried. Setting the barrier up again with `init` hung;
-# `arrive_and_drop` ended in a launch failure. Then two stages were given up, with the advice not to use them
-# until the barrier bug is resolved.
+# The new element was a barrier that is used more than once. So the notes blamed the barrier: *"barrier
+# phase mismatch in reuse pattern"*. Two cures were tried. With a second `init` the kernel hung, and with
+# `arrive_and_drop` the launch failed. Then two stages were given up, until "the barrier bug" would be
+# resolved.
 #
-# But the barriers were right. Their waits kept the token of their arrival, which tracks phases properly. The
-# fault stood elsewhere, in one character that is missing:
+# But the barriers were right. The fault was elsewhere: one character was missing.
 #
 #     auto meta = point_meta[s];    // a copy of the entry; it is filled in, and thrown away
 #     auto& meta = point_meta[s];   // the entry itself
 #
-# The code that issued a load computed the point's coordinates into a *copy*, and the code that computed read
-# the entry, in which nothing had ever been written. Here is the same mistake in Python. A tile's weight
-# stands for its coordinates:
+# The code that issued a load wrote the point's coordinates into a *copy* of the entry. The code that
+# computed read the entry itself, into which nobody had ever written. Here is the same mistake in Python. A
+# weight for each tile takes the place of the coordinates:
 
 # %%
 STEPS, ROW_BYTES = 6, 4 * LANES
 
 
-@kernel(threads=LANES)
-def two_stages(data: u64, weights: u64, out: u64):
+@nd.kernel(threads=LANES)
+def two_stages(data: nd.u64, weights: nd.u64, out: nd.u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, 2, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = ld_global_b32(weights)
+    meta[0] = nd.ld_global_b32(weights)
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
                 slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
             copied = cuda.local.array(1, uint32)
-            copied[0] = ld_global_b32(weights + uint64(4 * ahead))  # auto meta = point_meta[s];
-        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+            copied[0] = nd.ld_global_b32(weights + uint64(4 * ahead))  # auto meta = point_meta[s];
+        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
         total = uint32(total + meta[stage] * tile[stage, lane])
-    st_global_b32(out + uint64(4 * lane), total)
+    nd.st_global_b32(out + uint64(4 * lane), total)
 
 
 rows = check.tiles_of_data(STEPS, LANES)
@@ -458,9 +450,8 @@ by_seed_5 = {"seed": 5, "landing": "random", "engine": "cpu"}
 lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), **by_seed_5))
 
 # %% [markdown]
-# The report does not speak of barriers at all. It names the line that reads, and what nobody wrote, and
-# that is the whole diagnosis. And if one does what the notes did, and sets up the barrier again for each
-# use?
+# The report does not mention barriers at all. It names the line that reads, and what nobody wrote. That is
+# the whole diagnosis. And what happens if we initialise the barrier again for each use, as the notes tried?
 
 # %%
 again = bugs.BUGS["init_again"]
@@ -469,12 +460,12 @@ lessons.cpu_only("The report of a second init")
 lessons.show_fault(lambda: lessons.run(again.kernel(), launch.grid, launch.args, engine="cpu"))
 
 # %% [markdown]
-# The moral is not that barriers are innocent. It is that *the last thing one has changed* is a suspicion, not
-# a finding. Every phase, every byte and every coordinate can be checked on its own.
+# This does not prove that barriers are always innocent. But *the last thing you changed* is a suspect, not
+# a culprit. Every phase, every byte and every coordinate can be checked on its own.
 #
-# There is a second fault in `two_stages`, and it was in the original too, silent behind the first one. The
-# engine stops at the first broken rule that it meets, and which one that is depends on the order in which the
-# lanes run. `seed=5` above picked an order. Here is the one in which they run in turn:
+# `two_stages` has a second fault. The original had it too, hidden behind the first one. The engine stops at
+# the first broken rule that it meets, and that depends on the order in which the lanes run. Above, `seed=5`
+# chose an order. Here the lanes run one after another:
 
 # %%
 lessons.cpu_only("Another order of the lanes")
@@ -483,36 +474,36 @@ lessons.show_fault(lambda: lessons.run(two_stages, 1, (rows, weights, sums), eng
 # %% [markdown]
 # ## Exercise 4: mend it
 #
-# Mend both. The barriers need nothing.
+# Mend both faults. The barriers are fine.
 
 
 # %% exercise="mend"
-@kernel(threads=LANES)
-def mended(data: u64, weights: u64, out: u64):
+@nd.kernel(threads=LANES)
+def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, 2, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = ld_global_b32(weights)
+    meta[0] = nd.ld_global_b32(weights)
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
                 slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
             ...  # ld_global_b32(weights + uint64(4 * ahead)): where does it belong?
-        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
         total = uint32(total + meta[stage] * tile[stage, lane])
         ...  # what has to be true before the next step refills this stage?
-    st_global_b32(out + uint64(4 * lane), total)
+    nd.st_global_b32(out + uint64(4 * lane), total)
 
 
 # %%
@@ -521,11 +512,11 @@ check.mend(mended, engine=engine)
 # %% [markdown]
 # ## The real kernel
 #
-# `kernels/tma.py` is this loop, with tensor loads and interpolation in it. Built with `trace=True` it writes
-# the same marks. A small problem, one warp to a block:
+# `kernels/tma.py` is this loop, with tensor loads and interpolation in it. Built with `trace=True` it
+# writes the same marks. Here is a small problem, with one warp to a block:
 
 # %%
-small = Workload(
+small = nd.Workload(
     "small", batch=1, levels=((12, 16), (6, 8)), num_query=8, num_heads=1, num_points=8
 )
 inputs = small.generate(seed=1)
@@ -550,23 +541,15 @@ real = {stages: attention(stages) for stages in (1, 2, 3, 4)}
 pictures.timelines(*real.values(), end=check.cycles(real[1]))
 
 
-# %%
-def real_stages(stages):
-    return pictures.timelines(real[stages])
-
-
-lessons.slider(real_stages, start={"stages": 4}, stages=list(real))
-
 # %% [markdown]
-# Here the work on a tile is short, so even four stages leave a lonely warp waiting. By the formula of
-# exercise 1 it would take many more. So shall we take many more?
+# Here the work on a tile is short, so a single warp waits even with four stages. By the formula of exercise
+# 1 it would need many more. So should we add many more?
 #
 # ## What a stage costs
 #
-# Each stage is shared memory, and shared memory decides how many blocks an SM holds at once. Those
-# experiments met it first as a wall: 512 threads with two stages need 65,792 bytes, and a block has 48 KB
-# unless it asks for more. With 256 threads two stages fit. `Budget` is the arithmetic behind it, and needs no
-# GPU:
+# Every stage takes shared memory, and shared memory limits how many blocks an SM can hold. The experiments
+# first met this as a wall: 512 threads with two stages need 65,792 bytes, and without a special request a
+# block gets 48 KB. With 256 threads two stages fit. `Budget` does this arithmetic, and needs no GPU:
 
 # %%
 constants, limits = Constants(levels=4, points=8, channels=32), limits_of("sm_90a")
@@ -582,38 +565,38 @@ for threads, stages in ((512, 2), (256, 2), (256, 3), (256, 4)):
     )
 
 # %% [markdown]
-# A Hopper block can opt in to 227 KB, so the wall is gone. A slope is left. These are measurements on an
-# H200, of `tma` with 256 threads on 31.5 million tiles (`bench/results/sweep_stages.json`), beside the number
-# of blocks for which an SM has shared memory:
+# A Hopper block can ask for 227 KB, so the wall is gone. The cost is not. Here are measurements on an H200,
+# of `tma` with 256 threads on 31.5 million tiles (`bench/results/sweep_stages.json`), beside the number of
+# blocks for which an SM has shared memory:
 
 # %%
 for stages, ms, budget in check.measured_stages("tma"):
     blocks = budget.occupancy.blocks
-    size, bar = f"{budget.total / 1024:6.1f} KB a block", "#" * round(ms * 25)
-    print(f"{stages} stages: {size}, blocks that fit: {blocks}, {ms:.2f} ms {bar}")
+    size, bar = f"{budget.total / 1024:6.1f} KB a block", "#" * round(ms * 15)
+    print(f"stages={stages}: {size}, blocks that fit: {blocks}, {ms:.2f} ms {bar}")
 
 # %% [markdown]
-# The registers leave room for three blocks. So up to four stages, shared memory costs nothing, and nearly
-# nothing is gained by them: 1.19, 1.15, 1.15, 1.14 ms. The fifth stage leaves two blocks and costs 15 %. The
-# eighth leaves one, and the time nearly doubles.
+# The registers leave room for three blocks. So up to four stages cost nothing here, and they gain almost
+# nothing: 1.19, 1.15, 1.15, 1.14 ms. The fifth stage leaves room for two blocks and costs 15 %. The eighth
+# leaves room for one, and the time nearly doubles.
 #
-# Why does the second stage bring 3 % here, where our lonely warp was nearly twice as fast? **Because the warp
-# is not alone.** On an SM there are 24 warps, each with a ring of its own. When one waits, another works: the
-# other warps *are* the stages. And all of them share one TMA unit, which takes a tile every 8 to 9 cycles,
-# however many wait in line (lesson 7 measures it: 0.966 ms for these tiles, 8.0 cycles each). A pipeline
-# hides latency. It does not make a throughput.
+# Why does the second stage gain only 3 %, when our single warp became nearly twice as fast? **Because a
+# warp on an SM is not alone.** There are 24 warps, each with its own ring. When one waits, another one
+# works: the other warps *act as* stages. And they all share one TMA unit, which accepts a tile every 8 to 9
+# cycles, however many warps are waiting for it (lesson 7 measures 8.0). A pipeline hides latency. It does
+# not add throughput.
 #
-# So there are three reasons why more stages stop helping:
+# So more stages stop helping for three reasons:
 #
-# 1. The latency is hidden: the warp never waits, and there is nothing left to win (exercise 1).
-# 2. Something else is full: a unit, the memory's bandwidth.
-# 3. They cost shared memory, so fewer blocks, so fewer warps, which hid latency for free.
+# 1. The latency is hidden. The warp never waits, and nothing is left to gain (exercise 1).
+# 2. Something else is at its limit: a unit, or the memory's bandwidth.
+# 3. Stages take shared memory. That leaves fewer blocks, so fewer warps, and those hid latency for free.
 #
 # ## Exercise 5: the largest ring
 #
-# An SM has 228 KB of shared memory. A block takes `stages * (stage_bytes + 64)` bytes (64 for the barriers of
-# eight warps), 128 to align the tiles, and the system keeps 1024 bytes of each block for itself. How many
-# stages may a ring have, so that `blocks` blocks fit on an SM?
+# An SM has 228 KB of shared memory. A block takes `stages * (stage_bytes + 64)` bytes (64 for the barriers
+# of eight warps), 128 more to align the tiles, and the system keeps 1024 bytes for each block. How many
+# stages may a ring have, if `blocks` blocks must fit on an SM?
 
 
 # %% exercise="most_stages"
@@ -628,15 +611,13 @@ check.most_stages(most_stages)
 # %% [markdown]
 # ## What you know now
 #
-# - Ask `S - 1` tiles ahead: prologue, then in each step prefetch, wait, compute.
-# - Tile `i` lies in stage `i % S`, and is awaited with the parity of its lap, `i // S % 2`.
-# - A stage may be refilled when all have read it. Within a warp a `syncwarp` says so, between warps an empty
-#   barrier.
-# - A result that is wrong with two stages is not a proof against the barrier. Let each part be checked on its
-#   own.
-# - `ceil(latency / work) + 1` stages hide a latency. Other warps hide it as well, and shared memory is what
-#   both compete for.
+# - Ask `S - 1` tiles ahead: first the prologue, then in each step prefetch, wait, compute.
+# - Tile `i` lies in stage `i % S`, and its parity is that of its lap, `i // S % 2`.
+# - A stage may be refilled when everybody has read it. Within a warp `syncwarp` ensures this, between warps
+#   an empty barrier does.
+# - A result that is wrong with two stages proves nothing against the barrier. Check each part on its own.
+# - `ceil(latency / work) + 1` stages hide a latency. Other warps hide it too, and both need shared memory.
 #
-# Our thread 0 did two jobs: it asked for tiles, and it computed. In [lesson 5](05_roles.py) they go to
-# different warps. [`kernels/tma.py`](../numba_deform/kernels/tma.py) and
-# [`device/pipeline.py`](../numba_deform/device/pipeline.py) are readable now, from top to bottom.
+# Our thread 0 had two jobs: it asked for tiles, and it computed. In [lesson 5](05_roles.py) different warps
+# do these jobs. You can now read [`kernels/tma.py`](../numba_deform/kernels/tma.py) and
+# [`device/pipeline.py`](../numba_deform/device/pipeline.py) from top to bottom.

@@ -13,111 +13,103 @@
 # %% [markdown]
 # # 6 · Debugging
 #
-# *About 90 minutes. Lessons 2, 4 and 5 come before it: barriers, stages, roles.*
+# *About 75 minutes. There is a good place to rest after the third pipeline, at 45. You know barriers,
+# stages and roles (lessons 2, 4 and 5).*
 #
-# A wrong pipeline has four ways to show it. It hangs and says nothing. It ends in an error that names
-# nothing. It gives wrong numbers. Or it gives *right* numbers, today, on this GPU. Of the 30 faults that are
-# planted in this package, an H200 treats them so:
+# A wrong pipeline can fail in four ways. It hangs and says nothing. It ends in an error that names nothing.
+# It gives wrong numbers. Or it gives *right* numbers, today, on this GPU. This package contains 30 planted
+# faults. Here is what they do on an H200:
 
 # %%
 
+import textwrap
 from collections import Counter
 
 import numpy as np
 from numba import cuda, int32, uint32, uint64
 
-from numba_deform import SimFault, simulate
-from numba_deform.compiler import i32, kernel, u64
+import numba_deform as nd
 from numba_deform.course import lessons
 from numba_deform.course.bugs import BUGS
 from numba_deform.course.bugs.base import poison, random_words
 from numba_deform.course.lessons import lesson6 as check
 from numba_deform.course.lessons import pictures
 from numba_deform.course.lessons.results import results
-from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
-from numba_deform.device.memory import (
-    ld_acquire_cta_shared_b32,
-    ld_global_b32,
-    shared_address,
-    st_global_b32,
-    st_release_cta_shared_b32,
-)
-from numba_deform.device.pipeline import init_barriers, mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
-from numba_deform.device.tma import (
-    cp_async_bulk_commit_group,
-    cp_async_bulk_load,
-    cp_async_bulk_store,
-    cp_async_bulk_wait_group,
-)
-from numba_deform.engines.cpu import explore
+from numba_deform.device.pipeline import init_barriers
 
 engine = lessons.engine()
 print(f"kernels run on: {engine}")
 on_the_h200 = {row["bug"]: row for row in results("bugs")["rows"]}
-print("30 planted faults on an H200:", Counter(row["gpu"] for row in on_the_h200.values()))
+OUTCOMES = {
+    "hang": "hang", "error": "end in an error",
+    "wrong": "give wrong numbers", "right": "give right numbers",
+}  # fmt: skip
+counted = Counter(row["gpu"] for row in on_the_h200.values())
+for outcome, words in OUTCOMES.items():
+    print(f"{counted[outcome]:2} of {len(on_the_h200)} planted faults {words}")
 
 # %% [markdown]
-# A third of them are right, by luck. So neither "it runs" nor "the numbers agree" says that a pipeline is
-# right. What can be relied on is a *reason*: which rule makes this read come after that write?
+# A third of them give right numbers, by luck. So neither "it runs" nor "the numbers agree" proves that a
+# pipeline is right. What you need is a *reason*: which rule makes this read come after that write?
 #
-# You will meet five broken pipelines, each broken in one line. Do the same three things with each:
+# You will meet five broken pipelines. In each of them one line is wrong. Always take the same three steps:
 #
-# 1. **Predict.** Read the kernel, and say what happens. This is the part that trains you, so do it before you
-#    run the next cell.
-# 2. **Let the engine explain.** Compare its report with what you said.
-# 3. **Mend.** The kernel stands there once more with a hole in the line that was at fault. The check runs it
-#    in several schedules, and with copies that land early, late and at random.
+# 1. **Predict.** Read the kernel and say what happens. This step trains you most, so take it before you run
+#    the next cell.
+# 2. **Let the engine explain.** Compare its report with your prediction.
+# 3. **Mend.** The kernel appears once more, with a hole in the faulty line. The check runs it in several
+#    schedules, with copies that land early, late and at random.
 #
-# Lines that we talk about are marked with letters.
+# A *schedule* is an order in which the threads take their turns. Letters mark the lines that we discuss.
 
 # %% [markdown]
 # ## First pipeline: silence
 #
-# Thread 0 is the producer, as in lesson 5. Two warps, 64 threads, add up the tiles, each thread its own
-# number of each tile. One lane of each warp gives the stage back, after a `syncwarp`.
+# Thread 0 is the producer, as in lesson 5. Two warps, 64 threads, add up the tiles, and each thread adds
+# its own number of each tile. In each warp one lane gives the stage back, after a `syncwarp`.
 
 # %%
 STAGES, ITEMS, READERS = 2, 6, 64
 TILE_BYTES = 4 * READERS
 
 
-@kernel(threads=32 + READERS)
-def roles(data: u64, out: u64):
+@nd.kernel(threads=32 + READERS)
+def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = shared_address(tile), shared_address(full_bars), shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A
         init_barriers(empty, STAGES, READERS)  # B
-        fence_mbarrier_init()
+        nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 0:  # the producer
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
             slot, bar = tiles + TILE_BYTES * stage, full + 8 * stage
-            mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
-            mbarrier_arrive_expect_tx(bar, TILE_BYTES)
-            cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
+            nd.mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
+            nd.mbarrier_arrive_expect_tx(bar, TILE_BYTES)
+            nd.cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
     elif tid >= 32:  # the consumers
         reader, total = int32(tid - 32), uint32(0)
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
-            mbarrier_wait(full + 8 * stage, parity)  # D
+            nd.mbarrier_wait(full + 8 * stage, parity)  # D
             total += tile[stage, reader]
             cuda.syncwarp()
             if reader % 32 == 0:
-                mbarrier_arrive(empty + 8 * stage)  # E
-        st_global_b32(out + uint64(4 * reader), uint32(total))
+                nd.mbarrier_arrive(empty + 8 * stage)  # E
+        nd.st_global_b32(out + uint64(4 * reader), uint32(total))
 
 
 # %% [markdown]
 # ### Predict: where do they stand?
 #
-# This kernel never ends. On which kind of barrier, `"full"` or `"empty"`, does the producer wait in the end,
-# on which do the consumers, and how many tiles has each reader added by then?
+# This kernel never ends. On which kind of barrier does the producer wait in the end, `"full"` or `"empty"`?
+# On which do the consumers wait? How many tiles has each reader added by then?
 
 # %% exercise="standstill"
 producer = ...
@@ -130,9 +122,9 @@ check.standstill(producer=producer, consumers=consumers, tiles=tiles)
 # %% [markdown]
 # ### Let the engine explain
 #
-# When nobody can go on and no copy is in flight, the CPU engine draws who waits for whom: each group of
-# threads, the line and the barrier where it waits, the barrier's state, what is missing, and who could bring
-# it.
+# When nobody can go on and no copy is in flight, the CPU engine reports who waits for whom. For each group
+# of threads it names the line and the barrier where they wait, the barrier's state, what is missing, and
+# who could bring it.
 
 # %%
 data, out = random_words(ITEMS, READERS, seed=1), poison(READERS)
@@ -140,49 +132,50 @@ lessons.cpu_only("The drawing of who waits for whom")
 lessons.show_fault(lambda: lessons.run(roles, 1, (data, out), engine="cpu"))
 
 # %% [markdown]
-# Read it from the top. Group A, the producer, waits on `empty_bars[0]`: **pending 62 of 64**. Two have
-# arrived, 62 are missing. Group B waits on full, for one arrival that only A can make. `circle: A -> B -> A`
-# is the deadlock, and one of its two arrows is wrong.
+# Read it from the top. Group A, the producer, waits on `empty_bars[0]`: **pending 62 of 64**. Two arrivals
+# have come, 62 are missing. Group B waits on full, for an arrival that only A can make. The deadlock is
+# `circle: A -> B -> A`, and one of its two arrows is wrong.
 #
-# B to A is all right: the tile is not there, and it cannot be. A to B is not. Those who could end A's wait
-# are threads 33-63 and 65-95, and the kernel never lets them: only lanes 0 arrive. A pending count that stops
-# at "all but two of 64" is nearly always this: **the barrier counts threads where the code arrives by
-# warps**, or the other way round.
+# The arrow from B to A is right: the tile is not there. The arrow from A to B is wrong. Threads 33-63 and
+# 65-95 could end A's wait, but the kernel never lets them, because only lane 0 of each warp arrives. A
+# count that stops at "pending 62 of 64" nearly always means: **the barrier counts threads, and the code
+# arrives by warps**, or the other way round.
 #
 # ### Mend
 
 # %% exercise="arrivals"
 
 
-@kernel(threads=32 + READERS)
-def roles(data: u64, out: u64):
+@nd.kernel(threads=32 + READERS)
+def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = shared_address(tile), shared_address(full_bars), shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A
         init_barriers(empty, STAGES, ...)  # B
-        fence_mbarrier_init()
+        nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 0:  # the producer
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
             slot, bar = tiles + TILE_BYTES * stage, full + 8 * stage
-            mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
-            mbarrier_arrive_expect_tx(bar, TILE_BYTES)
-            cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
+            nd.mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
+            nd.mbarrier_arrive_expect_tx(bar, TILE_BYTES)
+            nd.cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
     elif tid >= 32:  # the consumers
         reader, total = int32(tid - 32), uint32(0)
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
-            mbarrier_wait(full + 8 * stage, parity)  # D
+            nd.mbarrier_wait(full + 8 * stage, parity)  # D
             total += tile[stage, reader]
             cuda.syncwarp()
             if reader % 32 == 0:
-                mbarrier_arrive(empty + 8 * stage)  # E
-        st_global_b32(out + uint64(4 * reader), uint32(total))
+                nd.mbarrier_arrive(empty + 8 * stage)  # E
+        nd.st_global_b32(out + uint64(4 * reader), uint32(total))
 
 
 # %%
@@ -191,41 +184,41 @@ check.arrivals(roles, engine=engine)
 # %% [markdown]
 # ## Second pipeline: the numbers are right
 #
-# One warp that loads for itself. Lane 0 asks for the next tile, all lanes wait for this one and add it. There
-# is no empty barrier, since those who read and the one who loads are the same warp.
+# Here one warp loads for itself. Lane 0 asks for the next tile, and all lanes wait for this one and add it.
+# There is no empty barrier, because the same warp loads and reads.
 
 # %%
 LANES = 32
 ROW_BYTES = 4 * LANES
 
 
-@kernel(threads=LANES)
-def pipeline(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def pipeline(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full = shared_address(tile), shared_address(full_bars)
+    tiles, full = nd.shared_address(tile), nd.shared_address(full_bars)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, STAGES, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
-        cp_async_bulk_load(tiles, data, ROW_BYTES, full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     total = uint32(0)
     for i in range(ITEMS):
         ahead = i + 1
         if lane == 0 and ahead < ITEMS:
             slot, bar = tiles + ROW_BYTES * (ahead % STAGES), full + 8 * (ahead % STAGES)
-            mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
-            cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
+            nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
+            nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
         stage, parity = i % STAGES, (i // STAGES) & 1
-        mbarrier_wait(full + 8 * stage, parity)  # C
+        nd.mbarrier_wait(full + 8 * stage, parity)  # C
         total += tile[stage, lane]  # D
-    st_global_b32(out + uint64(4 * lane), uint32(total))
+    nd.st_global_b32(out + uint64(4 * lane), uint32(total))
 
 
 # %% [markdown]
-# It is the planted fault `no_warp_sync`, and this is what the GPU makes of it:
+# This is the planted fault `no_warp_sync`. Here is what a GPU makes of it:
 
 # %%
 data, out = random_words(ITEMS, LANES, seed=2), poison(LANES)
@@ -238,8 +231,8 @@ else:
 # %% [markdown]
 # ### Predict: which two lines race?
 #
-# Two lines touch the same bytes of a tile, one of them writing, and nothing orders them. Give their letters,
-# in any order. The one reads in iteration `i`. How many iterations later does the other come?
+# Two lines touch the same bytes of a tile, one of them writes, and nothing orders them. Give their letters,
+# in any order. One of them reads in iteration `i`. How many iterations later does the other one write?
 
 # %% exercise="race"
 lines = (..., ...)
@@ -256,43 +249,43 @@ lessons.cpu_only("Judging a race by its reason")
 lessons.show_fault(lambda: lessons.run(pipeline, 1, (data, out), engine="cpu"))
 
 # %% [markdown]
-# No number was lost in this run either, and still it is reported. The engine does not watch for damage. It
-# keeps for every byte who touched it last, and for every thread what it *knows* of the others (a vector
-# clock, handed on by barriers). Thread 31 has read, and thread 0 has no way to know. That is all that a race
-# is, and the verdict is the same in every schedule.
+# The numbers were right in this run, too, and still the engine reports a race. It does not look for damage.
+# For every byte it remembers who touched it last, and for every thread what this thread *knows* about the
+# others. (Such a record is called a vector clock, and barriers pass it on.) Thread 31 has read the byte,
+# and thread 0 has no way to know it. That is a race, and the verdict is the same in every schedule.
 #
-# When would it do damage? Since Volta the lanes of a warp may drift apart. If one of them is late, by a
-# compiler's different mood or a cache miss, lane 0's next tile arrives under its hands.
+# When does it do damage? Since Volta the lanes of a warp may drift apart. If one lane is late, because of a
+# cache miss for instance, the next tile overwrites what it still has to read.
 #
 # ### Mend
 
 # %% exercise="warp_sync"
 
 
-@kernel(threads=LANES)
-def pipeline(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def pipeline(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full = shared_address(tile), shared_address(full_bars)
+    tiles, full = nd.shared_address(tile), nd.shared_address(full_bars)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, STAGES, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
-        cp_async_bulk_load(tiles, data, ROW_BYTES, full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     total = uint32(0)
     for i in range(ITEMS):
         ahead = i + 1
         if lane == 0 and ahead < ITEMS:
             slot, bar = tiles + ROW_BYTES * (ahead % STAGES), full + 8 * (ahead % STAGES)
-            mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
-            cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
+            nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
+            nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
         stage, parity = i % STAGES, (i // STAGES) & 1
-        mbarrier_wait(full + 8 * stage, parity)  # C
+        nd.mbarrier_wait(full + 8 * stage, parity)  # C
         total += tile[stage, lane]  # D
         ...
-    st_global_b32(out + uint64(4 * lane), uint32(total))
+    nd.st_global_b32(out + uint64(4 * lane), uint32(total))
 
 
 # %%
@@ -301,33 +294,33 @@ check.warp_sync(pipeline, engine=engine)
 # %% [markdown]
 # ## Third pipeline: it depends on the size
 #
-# A thread for each query. Thread 0 publishes the weight of each point, a barrier of the whole block hands it
-# on, and all use it. The launch is rounded up to whole blocks, and threads without a query leave at once, as
-# in every first CUDA kernel.
+# Here each query has a thread. Thread 0 publishes the weight of each point, a barrier of the whole block
+# passes it on, and all threads use it. The launch is rounded up to whole blocks. Threads without a query
+# leave at once, as in every first CUDA kernel.
 
 # %%
 POINTS, THREADS = 4, 64
 
 
-@kernel(threads=THREADS)
-def weighted(weights: u64, data: u64, out: u64, queries: i32):
+@nd.kernel(threads=THREADS)
+def weighted(weights: nd.u64, data: nd.u64, out: nd.u64, queries: nd.i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
-    bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
+    bar, tid = nd.shared_address(bars), int32(cuda.threadIdx.x)
     query = int32(cuda.blockIdx.x * THREADS + tid)
     if tid == 0:
-        mbarrier_init(bar, THREADS)
+        nd.mbarrier_init(bar, THREADS)
     cuda.syncthreads()
     if query >= queries:
         return
-    number, total = ld_global_b32(data + uint64(4 * query)), uint32(0)
+    number, total = nd.ld_global_b32(data + uint64(4 * query)), uint32(0)
     for point in range(POINTS):
         if tid == 0:
-            metadata[point] = ld_global_b32(weights + uint64(4 * point))
-        mbarrier_arrive(bar)
-        mbarrier_wait(bar, point & 1)
+            metadata[point] = nd.ld_global_b32(weights + uint64(4 * point))
+        nd.mbarrier_arrive(bar)
+        nd.mbarrier_wait(bar, point & 1)
         total += metadata[point] * number
-    st_global_b32(out + uint64(4 * query), uint32(total))
+    nd.st_global_b32(out + uint64(4 * query), uint32(total))
 
 
 # %% [markdown]
@@ -344,10 +337,10 @@ check.tail(hangs=hangs)
 # %% [markdown]
 # ### Let the engine explain, and the GPU
 #
-# This cell runs on your engine. On a GPU, `lessons.run` launches the **guarded form** of a kernel: its source
-# is rewritten so that every wait looks at the clock, and after a second the whole grid ends, with a report
-# instead of a hang. (In your own programs: `numba_deform.engines.gpu.guard.launch_guarded`, or `debug=1` on
-# the command line.)
+# This cell runs on your engine. On a GPU, `lessons.run` launches the **guarded form** of a kernel. Its
+# source is rewritten, and every wait looks at the clock. After a second the whole grid ends, with a report
+# instead of a hang. (In your own programs use `numba_deform.engines.gpu.guard.launch_guarded`, or `debug=1`
+# on the command line.)
 
 
 # %%
@@ -360,94 +353,96 @@ def attend(queries, where=engine):
 lessons.show_fault(lambda: attend(96))
 
 # %% [markdown]
-# And this is what the guarded form said on an H200, of the planted fault `tail_skips_barrier`:
+# And this is what the guarded form said on an H200, about the planted fault `tail_skips_barrier`:
 
 # %%
 print(on_the_h200["tail_skips_barrier"]["debug_text"])
 
 # %% [markdown]
-# A GPU knows where its threads wait, and for which parity. It does not know who has arrived: a barrier
-# counts, and nobody keeps a list. The CPU engine does, and names the threads that have left. So the guarded
-# form tells you *where*, and you go to the CPU engine for *why*.
+# A GPU knows where its threads wait, and for which parity. It does not know who has arrived, because a
+# barrier only counts. The CPU engine keeps a list, and names the threads that have left. So the guarded
+# form tells you *where*, and the CPU engine tells you *why*.
 #
-# This fault comes from the CUDA C++ experiments that this package began with: 48 × 20522 queries fill 15391
-# blocks of 64, and half of one more. A test whose queries fill their blocks sees nothing of it. Test with a
-# size that does not.
+# This fault comes from the CUDA C++ experiments with which this package began. There, 48 × 20522 queries
+# filled 15391 blocks of 64, and half of one more. A test whose queries fill their blocks does not find it.
+# Test with a size that does not.
 #
-# Why is the same early `return` harmless with `syncthreads`? Because the hardware counts exited threads as
-# arrived there. An mbarrier is only a number in memory, and no exit changes it.
+# Why is the same early `return` harmless with `syncthreads`? There the hardware counts exited threads as
+# arrived. An mbarrier is only a number in memory, and no exit changes it.
 #
 # ### Mend
 
 # %% exercise="rounds"
 
 
-@kernel(threads=THREADS)
-def weighted(weights: u64, data: u64, out: u64, queries: i32):
+@nd.kernel(threads=THREADS)
+def weighted(weights: nd.u64, data: nd.u64, out: nd.u64, queries: nd.i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
-    bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
+    bar, tid = nd.shared_address(bars), int32(cuda.threadIdx.x)
     query = int32(cuda.blockIdx.x * THREADS + tid)
     if tid == 0:
-        mbarrier_init(bar, THREADS)
+        nd.mbarrier_init(bar, THREADS)
     cuda.syncthreads()
     number, total = uint32(0), uint32(0)
     if query < queries:
-        number = ld_global_b32(data + uint64(4 * query))
+        number = nd.ld_global_b32(data + uint64(4 * query))
     my_rounds = ...
     for point in range(my_rounds):
         if tid == 0:
-            metadata[point] = ld_global_b32(weights + uint64(4 * point))
-        mbarrier_arrive(bar)
-        mbarrier_wait(bar, point & 1)
+            metadata[point] = nd.ld_global_b32(weights + uint64(4 * point))
+        nd.mbarrier_arrive(bar)
+        nd.mbarrier_wait(bar, point & 1)
         total += metadata[point] * number
     if query < queries:
-        st_global_b32(out + uint64(4 * query), uint32(total))
+        nd.st_global_b32(out + uint64(4 * query), uint32(total))
 
 
 # %%
 check.rounds(weighted, engine=engine)
 
 # %% [markdown]
+# *A good place to rest.*
+#
 # ## Fourth pipeline: one order of many
 #
-# A producer puts a number into a box and says by a flag how far it is. The consumer does not wait. It looks
-# at the flag *once*: if there is something in the box it takes it, if not it fetches the number itself. Looks
-# of this kind belong to kernels that share out their work as they go.
+# A producer puts a number into a box, and a flag says how far it is. The consumer does not wait. It looks
+# at the flag *once*. If there is something in the box, it takes the number. If not, it fetches the number
+# itself. Kernels that distribute their work while they run look at flags like this.
 
 # %%
 EMPTY, WRITING, READY = 0, 1, 2
 
 
-@kernel(threads=64)
-def mailbox(data: u64, out: u64):
+@nd.kernel(threads=64)
+def mailbox(data: nd.u64, out: nd.u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
-    flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
+    flag, tid = nd.shared_address(flags), int32(cuda.threadIdx.x)
     if tid == 0:
         flags[0] = EMPTY
     cuda.syncthreads()
     if tid == 0:  # the producer
-        st_release_cta_shared_b32(flag, uint32(WRITING))  # A
-        box[0] = ld_global_b32(data)  # B
-        st_release_cta_shared_b32(flag, uint32(READY))  # C
+        nd.st_release_cta_shared_b32(flag, uint32(WRITING))  # A
+        box[0] = nd.ld_global_b32(data)  # B
+        nd.st_release_cta_shared_b32(flag, uint32(READY))  # C
     elif tid == 32:  # the consumer
-        seen = ld_acquire_cta_shared_b32(flag)  # D
+        seen = nd.ld_acquire_cta_shared_b32(flag)  # D
         taken = seen != EMPTY
         number = uint32(0)
         if taken:
             number = uint32(box[0])  # E
         else:
-            number = ld_global_b32(data)
-        st_global_b32(out, number)
-        st_global_b32(out + uint64(4), uint32(taken))
+            number = nd.ld_global_b32(data)
+        nd.st_global_b32(out, number)
+        nd.st_global_b32(out + uint64(4), uint32(taken))
 
 
 # %% [markdown]
-# ### Predict: where does the look have to fall?
+# ### Predict: when must the consumer look?
 #
-# The flag changes twice, so there are three places for line D: `"before A"`, `"between A and C"`, `"after
-# C"`. In which of them is the kernel wrong?
+# The flag changes twice, so line D can run at three times: `"before A"`, `"between A and C"`, `"after C"`.
+# In which case is the kernel wrong?
 
 # %% exercise="order"
 place = ...
@@ -458,36 +453,37 @@ check.order(place=place)
 # %% [markdown]
 # ### Let the engine explain
 #
-# Let us try a hundred random schedules, with each way of landing:
+# First a hundred random schedules, with each way of landing:
 
 # %%
 lessons.cpu_only("Random schedules, and all schedules")
 data, out = random_words(1, seed=5), poison(2)
 for landing in ("late", "random", "earliest"):
-    report = simulate(mailbox, 1, 64, (data, out), schedules=100, landing=landing)
+    report = nd.simulate(mailbox, 1, 64, (data, out), schedules=100, landing=landing)
     print(f"{report.schedules} schedules, landing {landing}: nothing was reported")
 
 # %% [markdown]
-# 300 runs, and nothing. The engine's random schedules change threads where they wait, and nobody waits here:
-# a thread that is started runs to its end. A GPU would not meet it often either: the look has to fall into
-# the few hundred cycles between A and C.
+# 300 runs, and no report. The engine's random schedules switch threads where they wait, and here nobody
+# waits. A thread that has started runs to its end. A GPU would rarely meet the fault either: the consumer
+# has to look in the few hundred cycles between A and C.
 #
 # For a small kernel there is something better than chance. `explore` tries **every order** of its barrier,
-# flag and copy events, where the order of two events can matter:
+# flag and copy events, as far as their order can matter:
 
 # %%
 try:
-    explore(mailbox, 1, 64, (data, out))
-except SimFault as fault:
+    nd.explore(mailbox, 1, 64, (data, out))
+except nd.SimFault as fault:
     seed = fault.seed
 print(f"the seed: {seed!r}")
-lessons.show_fault(lambda: simulate(mailbox, 1, 64, (data, out), seed=seed))
+lessons.show_fault(lambda: nd.simulate(mailbox, 1, 64, (data, out), seed=seed))
 
 # %% [markdown]
-# The seed is not a number, it is the schedule itself: which of the threads that could go on did, step by
-# step. `simulate(..., seed=...)` runs exactly this one again, as often as you like, with a `print` in the
-# kernel if you want. Go through it, and then through the schedule in which the threads run in turn. Only what
-# the other thread can see is a step; lines B and E are not, they hang on the step before them:
+# This seed is not a number. It is the schedule itself, step by step: which of the threads that could go on
+# did so. `simulate(..., seed=...)` runs exactly this schedule again, as often as you like, with a `print`
+# in the kernel if you want. Go through its steps, and then through the schedule in which the threads run in
+# turn. A step is what the other thread can see. Lines B and E are not steps of their own. They belong to
+# the step before them.
 
 
 # %%
@@ -502,80 +498,81 @@ def go(order, step):
 
 
 most = max(map(len, schedules.values()))
-lessons.slider(go, start={"step": 2}, order=list(schedules), step=range(1, most + 1))
+lessons.slider(go, start={"step": most}, order=list(schedules), step=range(1, most + 1))
 
 # %% [markdown]
-# In the order that was found, warp 1 looks at the flag between A and C: it is no longer empty, so the
-# number is taken, and nothing says that it has been written.
+# In the schedule that was found, warp 1 looks at the flag between A and C. The flag is no longer empty, so
+# it takes the number, and nothing says that the number has been written.
 #
 # ### Mend
 
 # %% exercise="ready"
 
 
-@kernel(threads=64)
-def mailbox(data: u64, out: u64):
+@nd.kernel(threads=64)
+def mailbox(data: nd.u64, out: nd.u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
-    flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
+    flag, tid = nd.shared_address(flags), int32(cuda.threadIdx.x)
     if tid == 0:
         flags[0] = EMPTY
     cuda.syncthreads()
     if tid == 0:  # the producer
-        st_release_cta_shared_b32(flag, uint32(WRITING))  # A
-        box[0] = ld_global_b32(data)  # B
-        st_release_cta_shared_b32(flag, uint32(READY))  # C
+        nd.st_release_cta_shared_b32(flag, uint32(WRITING))  # A
+        box[0] = nd.ld_global_b32(data)  # B
+        nd.st_release_cta_shared_b32(flag, uint32(READY))  # C
     elif tid == 32:  # the consumer
-        seen = ld_acquire_cta_shared_b32(flag)  # D
+        seen = nd.ld_acquire_cta_shared_b32(flag)  # D
         taken = ...
         number = uint32(0)
         if taken:
             number = uint32(box[0])  # E
         else:
-            number = ld_global_b32(data)
-        st_global_b32(out, number)
-        st_global_b32(out + uint64(4), uint32(taken))
+            number = nd.ld_global_b32(data)
+        nd.st_global_b32(out, number)
+        nd.st_global_b32(out + uint64(4), uint32(taken))
 
 
 # %%
 check.ready(mailbox)
 
 # %% [markdown]
-# What `explore` says when it finds nothing is a statement of what was covered. Here is one, for the right
-# twin of a planted fault:
+# When `explore` finds nothing, it says what it has covered. Here is its answer for the right twin of a
+# planted fault:
 
 # %%
 bug = BUGS["release_too_early"]
 launch = bug.arguments()
-print(explore(bug.kernel(False), launch.grid, bug.kernel(False).threads, launch.args))
+covered = nd.explore(bug.kernel(False), launch.grid, bug.kernel(False).threads, launch.args)
+print(textwrap.fill(str(covered), 90))
 
 # %% [markdown]
 # ## Fifth pipeline: nobody notices
 #
-# The last one writes a tile to shared memory, and lets the copy engine store it to global memory.
+# The last one writes a tile to shared memory, and the copy engine stores it to global memory.
 
 # %%
 
 
-@kernel(threads=LANES)
-def add_one(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def add_one(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
-    tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
+    tile[lane] = uint32(nd.ld_global_b32(data + uint64(4 * lane)) + uint32(1))
     cuda.syncwarp()
     if lane == 0:
-        cp_async_bulk_store(out, shared_address(tile), ROW_BYTES)
-        cp_async_bulk_commit_group()
-        cp_async_bulk_wait_group(uint32(0))
+        nd.cp_async_bulk_store(out, nd.shared_address(tile), ROW_BYTES)
+        nd.cp_async_bulk_commit_group()
+        nd.cp_async_bulk_wait_group(uint32(0))
 
 
 # %% [markdown]
 # ### Predict: who will tell you?
 #
-# NVIDIA's compute-sanitizer has four tools: `memcheck` looks at addresses, `racecheck` at shared memory
-# touched by two threads, `synccheck` at barriers, `initcheck` at memory that nothing has written. Which of
-# these notice that something is missing here: `"numbers"` (they were wrong on the H200), the four tools by
-# name, `"CPU engine"`? Give all that do.
+# NVIDIA's compute-sanitizer has four tools. `memcheck` looks at addresses, `racecheck` at shared memory
+# that two threads touch, `synccheck` at barriers, and `initcheck` at memory that nobody has written.
+# Something is missing here. Which of these notice it: `"numbers"` (they were wrong on the H200), the four
+# tools by name, `"CPU engine"`? Name all that do.
 
 # %% exercise="notice"
 who = [...]
@@ -592,27 +589,27 @@ lessons.cpu_only("The rules of proxies")
 lessons.show_fault(lambda: lessons.run(add_one, 1, (data, out), engine="cpu"))
 
 # %% [markdown]
-# The copy engine looks at shared memory through another *proxy*, another path with its own order. `syncwarp`
-# brings the lanes together, and says nothing about the two paths: the engine may find what was there before.
-# `fence.proxy.async` closes the gap. In a kernel of sgl-project/sglang 86 of 100 results changed when it was
-# missing (their pull request 39124); on our H200, with this kernel, none did.
+# The copy engine sees shared memory through another *proxy*: another path, with its own order. `syncwarp`
+# brings the lanes together, but it does not order the two paths. The copy engine may still find the old
+# contents. `fence.proxy.async` closes this gap. In a kernel of sgl-project/sglang 86 of 100 results changed
+# when it was missing (their pull request 39124). On our H200, with this kernel, none did.
 #
 # ### Mend
 
 # %% exercise="proxy_fence"
 
 
-@kernel(threads=LANES)
-def add_one(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def add_one(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
-    tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
+    tile[lane] = uint32(nd.ld_global_b32(data + uint64(4 * lane)) + uint32(1))
     ...
     cuda.syncwarp()
     if lane == 0:
-        cp_async_bulk_store(out, shared_address(tile), ROW_BYTES)
-        cp_async_bulk_commit_group()
-        cp_async_bulk_wait_group(uint32(0))
+        nd.cp_async_bulk_store(out, nd.shared_address(tile), ROW_BYTES)
+        nd.cp_async_bulk_commit_group()
+        nd.cp_async_bulk_wait_group(uint32(0))
 
 
 # %%
@@ -621,9 +618,9 @@ check.proxy_fence(add_one, engine=engine)
 # %% [markdown]
 # ## Who sees what
 #
-# The same question for the planted faults that are nearest to what you saw, and two others. From
-# `bench/results`; all 30 are in [`bench/FAULTS.md`](../bench/FAULTS.md). A full square: it says something of
-# this fault. That need not be the fault's name: racecheck speaks of a race also where there is none.
+# Here is the same question for the planted faults closest to those that you saw, and for two others. A full
+# square means that the tool says something. It need not be the fault's name: racecheck sometimes speaks of
+# a race where there is none. All 30 are in [`bench/FAULTS.md`](../bench/FAULTS.md).
 
 # %%
 FAULTS = (
@@ -640,12 +637,12 @@ for name in FAULTS:
         + [tools[tool] != "nothing" for tool in check.TOOLS]
         + [bool(gpu["cpu_engine"])]
     )
-pictures.grid(sees, FAULTS, COLUMNS, title="who says something of which fault")
+pictures.grid(sees, FAULTS, COLUMNS, title="who says something about which fault")
 
 # %% [markdown]
-# Use them all, they look at different things. memcheck is the one for a kernel's global addresses, which the
-# CPU engine sees only at the sizes that you can afford to simulate. And a guarded launch is the first thing
-# to try when something hangs that you can only run at full size.
+# Use them all, because they look at different things. memcheck checks a kernel's global addresses at full
+# size, where the CPU engine would take too long. And when something hangs that you can only run at full
+# size, try a guarded launch first.
 #
 # ## What the engine cannot tell you
 #
@@ -661,28 +658,26 @@ lessons.show_fault(lambda: lessons.run(bug.kernel(), launch.grid, launch.args, e
 print(f"{launch.wrong()} of {launch.out.size} numbers are wrong")
 
 # %% [markdown]
-# - **Blocks take turns** on it: one runs until it ends or waits for others, then the next. In what order they
-#   come is no matter of the seed. Textures and matrix instructions are not modelled.
-# - **It sees what you run.** A path that this input does not take is not judged: hence odd sizes, several
-#   levels, samples outside the border.
-# - **`explore` keeps the lanes of a warp in step.** It is for kernels with a few dozen events. Of several
-#   faults it may meet one only: mend it, and run again.
-# - **The rule it names may be the second one broken.** A missing wait often shows at the arrival that
-#   follows. The cure is the same.
-# - **The guarded form** bounds waits on mbarriers, on barriers of threads, and loops that poll. Lanes that
-#   wait for each other in two different shuffles still hang.
-#
-# All of them are in [`bench/FAULTS.md`](../bench/FAULTS.md).
+# - **Blocks take turns.** One runs until it ends or waits for others, then the next. The seed does not
+#   change their order. Textures and `wgmma` are not modelled.
+# - **It sees what you run.** It does not judge a path that this input does not take. So use odd sizes,
+#   several levels, and samples outside the border.
+# - **`explore` keeps the lanes of a warp in step.** It is made for kernels with a few dozen events. If
+#   there are several faults, it may find only one. Mend that one and run it again.
+# - **It may name the second broken rule.** A missing wait often shows at the arrival that follows. The cure
+#   is the same.
+# - **The guarded form** limits waits on mbarriers, on barriers of threads, and in loops that poll. Lanes
+#   that wait for each other in two different shuffles still hang.
 #
 # ## What you know now
 #
-# - Read a deadlock's drawing for the arrow that is wrong. "pending 62 of 64" is a count of threads where
+# - In a report of a deadlock, look for the wrong arrow. "pending 62 of 64" is a count of threads where
 #   warps arrive.
-# - Right numbers prove nothing about a race. Ask how the one who writes *knows* that the others have read.
-# - Every thread that a barrier counts has to come, in every phase, also those without work. Test with a size
-#   that does not fit.
-# - Chance does not find what needs one order; `explore` does, and gives you a seed.
-# - Between your writes and the copy engine stands a fence, in every thread that wrote.
+# - Right numbers prove nothing about a race. Ask how the writer *knows* that the others have read.
+# - Every thread that a barrier counts must come, in every phase, even without work. Test with a size that
+#   does not fit.
+# - Chance rarely finds a fault that needs one special order. `explore` does, and gives you a seed.
+# - Between your writes and the copy engine there must be a fence, in every thread that wrote.
 #
-# All 30 faults, with their stories: `numba-deform bugs`. A pipeline that is right may still be slow, and
-# [lesson 7](07_how_fast.py) asks how fast it could be at all.
+# `numba-deform bugs` tells the stories of all 30 faults. A correct pipeline may still be slow. [Lesson
+# 7](07_how_fast.py) asks how fast it could be at all.

@@ -132,6 +132,7 @@ from .device.layout import Array as Array
 from .device.layout import NamedBarrier as NamedBarrier
 from .device.layout import Ring as Ring
 from .device.layout import Shared as Shared
+from .device.layout import WarpRing as WarpRing
 from .device.matrix import ldmatrix_x1 as ldmatrix_x1
 from .device.matrix import ldmatrix_x1_trans as ldmatrix_x1_trans
 from .device.matrix import ldmatrix_x2 as ldmatrix_x2
@@ -334,10 +335,18 @@ from .device.wgmma import wgmma_wait_group_n256 as wgmma_wait_group_n256
 from .engines.cpu import SimFault as SimFault
 from .engines.cpu import explore as explore
 from .engines.cpu import simulate as simulate
+from .engines.launches import Launch as Launch
 from .engines.tensormap import TensorMap as TensorMap
 from .engines.tensormap import TensorMapArray as TensorMapArray
+from .kernels.own import Rows as Rows
+from .kernels.own import variant as variant
+from .kernels.pipelines import pipeline as pipeline
 from .kernels.problem import ConfigError as ConfigError
+from .kernels.problem import Constants as Constants
 from .kernels.registry import VARIANTS as VARIANTS
+from .kernels.shared.sampling import corner_weights as corner_weights
+from .measure.pipelines import profile as profile
+from .measure.pipelines import timeline as timeline
 from .workloads.presets import PRESETS as PRESETS
 from .workloads.presets import preset as preset
 from .workloads.workload import Workload as Workload

@@ -42,6 +42,16 @@ def tile_corner(u, v, head, width, height, channels):
     return head, math.floor(u * width - 0.5), math.floor(v * height - 0.5)
 
 
+# %% tile_corner wrong: on the centres of the outer pixels
+def tile_corner(u, v, head, width, height, channels):
+    return (head * channels, math.floor(u * (width - 1)), math.floor(v * (height - 1)))
+
+
+# %% tile_corner wrong: is a whole number
+def tile_corner(u, v, head, width, height, channels):
+    return (head * channels, u * width - 0.5, v * height - 0.5)
+
+
 # %% zero_fill
 inside = (12 - 5) * (40 - 36)  # pixels
 filled = (12 * 8 - inside) * 32
@@ -63,74 +73,105 @@ expect = 7 * 4 * 32 * 2
 filled = (12 * 8 - 7 * 4) * 32
 expect = 12 * 8 * 32
 
+# %% zero_fill wrong: counts a corner of the box twice
+filled = (5 * 8 + 12 * 4) * 32
+expect = 12 * 8 * 32 * 2
+
+# %% zero_fill wrong: Those that come from the picture are counted too
+filled = (12 * 8 - 28) * 32
+expect = 68 * 32 * 2
+
 
 # %% block_corner
-@kernel(threads=THREADS)
-def all_boxes(map: u64, out: u64, across: i32):
+@nd.kernel(threads=THREADS)
+def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = shared_address(tile), shared_address(barrier)
+    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
     tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
     x = block % across * BOX_W
     y = block // across * BOX_H
     if tid == 0:
-        mbarrier_init(full, uint32(1))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(1))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
     if tid == 0:
-        mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
-    mbarrier_wait(full, int32(0))
+        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
+        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
+    nd.mbarrier_wait(full, int32(0))
     place = out + uint64(block) * uint64(BOX_BYTES)
     for i in range(tid, BOX_WORDS, THREADS):
-        st_global_b32(place + uint64(4 * i), ld_shared_b32(tile_at + uint32(4 * i)))
+        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
 
 
 # %% block_corner wrong: Coordinates count pixels
-@kernel(threads=THREADS)
-def all_boxes(map: u64, out: u64, across: i32):
+@nd.kernel(threads=THREADS)
+def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = shared_address(tile), shared_address(barrier)
+    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
     tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
     x = block % across
     y = block // across
     if tid == 0:
-        mbarrier_init(full, uint32(1))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(1))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
     if tid == 0:
-        mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
-    mbarrier_wait(full, int32(0))
+        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
+        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
+    nd.mbarrier_wait(full, int32(0))
     place = out + uint64(block) * uint64(BOX_BYTES)
     for i in range(tid, BOX_WORDS, THREADS):
-        st_global_b32(place + uint64(4 * i), ld_shared_b32(tile_at + uint32(4 * i)))
+        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
 
 
 # %% block_corner wrong: x and y exchanged
-@kernel(threads=THREADS)
-def all_boxes(map: u64, out: u64, across: i32):
+@nd.kernel(threads=THREADS)
+def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
     tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tile_at, full = shared_address(tile), shared_address(barrier)
+    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
     tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
     x = block // across * BOX_H
     y = block % across * BOX_W
     if tid == 0:
-        mbarrier_init(full, uint32(1))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(1))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
     if tid == 0:
-        mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
-        cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
-    mbarrier_wait(full, int32(0))
+        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
+        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
+    nd.mbarrier_wait(full, int32(0))
     place = out + uint64(block) * uint64(BOX_BYTES)
     for i in range(tid, BOX_WORDS, THREADS):
-        st_global_b32(place + uint64(4 * i), ld_shared_b32(tile_at + uint32(4 * i)))
+        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
+
+
+# %% block_corner wrong: and brings that at x=12, y=8
+@nd.kernel(threads=THREADS)
+def all_boxes(map: nd.u64, out: nd.u64, across: nd.i32):
+    tile = cuda.shared.array(BOX_BYTES, types.uint8, alignment=128)
+    barrier = cuda.shared.array(1, types.uint64)
+    tile_at, full = nd.shared_address(tile), nd.shared_address(barrier)
+    tid, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+    x = block * BOX_W
+    y = block * BOX_H
+    if tid == 0:
+        nd.mbarrier_init(full, uint32(1))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
+    cuda.syncthreads()
+    if tid == 0:
+        nd.mbarrier_arrive_expect_tx(full, uint32(BOX_BYTES))
+        nd.cp_async_bulk_tensor_3d(tile_at, map, int32(0), int32(x), int32(y), full)
+    nd.mbarrier_wait(full, int32(0))
+    place = out + uint64(block) * uint64(BOX_BYTES)
+    for i in range(tid, BOX_WORDS, THREADS):
+        nd.st_global_b32(place + uint64(4 * i), nd.ld_shared_b32(tile_at + uint32(4 * i)))
 
 
 # %% level_map
@@ -143,6 +184,12 @@ def level_map(batch, start, width, height, S, H, C, itemsize):
 def level_map(batch, start, width, height, S, H, C, itemsize):
     pixel = H * C * itemsize
     return (batch * S + start) * pixel, (height, width, H * C), (pixel, width * pixel)
+
+
+# %% level_map wrong: Dimension 0 goes through all 3 heads
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    pixel = H * C * itemsize
+    return (batch * S + start) * pixel, (C, width, height), (pixel, width * pixel)
 
 
 # %% level_map wrong: A tensor map wants bytes
@@ -173,6 +220,22 @@ def level_map(batch, start, width, height, S, H, C, itemsize):
 def level_map(batch, start, width, height, S, H, C, itemsize):
     pixel = H * C * itemsize
     return (batch * S + start) * pixel, (H * C, width, height + 1), (pixel, width * pixel)
+
+
+# %% level_map wrong: counts pixels, not rows
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    offset = (batch * S + start * width) * H * C * itemsize
+    dims = (H * C, width, height)
+    strides = (H * C * itemsize, width * H * C * itemsize)
+    return offset, dims, strides
+
+
+# %% level_map wrong: A map of rank 3 has three dims
+def level_map(batch, start, width, height, S, H, C, itemsize):
+    offset = (batch * S + start) * H * C * itemsize
+    dims = (H, C, width, height)
+    strides = (C * itemsize, H * C * itemsize, width * H * C * itemsize)
+    return offset, dims, strides
 
 
 # %% corners
@@ -239,3 +302,10 @@ def mend(picture):
     array = np.zeros((height, 16, 3), picture.dtype)
     array[:, :width] = picture
     return array, (3, 4, 4)
+
+
+# %% mend wrong: A box has it innermost first
+def mend(picture):
+    array = np.zeros((*picture.shape[:2], 8), picture.dtype)
+    array[:, :, :3] = picture
+    return array, (4, 4, 8)

@@ -79,6 +79,27 @@ def attend(image, locations, weights):
     return total
 
 
+# %% attend wrong: Row 0 and column 0 are left out
+def attend(image, locations, weights):
+    """The result of one query: one number for each channel."""
+    height, width, channels = image.shape
+    image = image.astype(np.float64)
+    total = np.zeros(channels)
+    for (u, v), weight in zip(
+        locations.astype(np.float64), weights.astype(np.float64), strict=True
+    ):
+        x, y = u * width - 0.5, v * height - 0.5
+        x0, y0 = math.floor(x), math.floor(y)
+        shares = corner_weights(x - x0, y - y0)
+        for dy in range(2):
+            for dx in range(2):
+                row, column = y0 + dy, x0 + dx
+                inside = 0 < row < height and 0 < column < width
+                if inside:
+                    total += weight * shares[dy][dx] * image[row, column]
+    return total
+
+
 # %% attend wrong: past the right or the lower border
 def attend(image, locations, weights):
     """The result of one query: one number for each channel."""
@@ -166,16 +187,18 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(threads=32)
-def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
+@nd.kernel(threads=32)
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = shared_address(tiles), shared_address(barrier)
+    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
-        mbarrier_init(full, uint32(POINTS))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(POINTS))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
 
     if lane < POINTS:
@@ -183,12 +206,12 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
         y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
         tile = tiles_at + uint32(TILE_BYTES * lane)
         if near(x0, y0, width, height):
-            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
         else:
-            mbarrier_arrive(full)
+            nd.mbarrier_arrive(full)
 
-    mbarrier_wait(full, int32(0))
+    nd.mbarrier_wait(full, int32(0))
 
     if lane < PAIRS:
         even = odd = float32(0)
@@ -203,11 +226,11 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
                         down = fy if dy == 1 else float32(1) - fy
                         share = float32(weight * across * down)
                         pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = ld_shared_b32(pixel_at + uint32(4 * lane))
-                        even += share * cvt_f32_f16_lo(word)
-                        odd += share * cvt_f32_f16_hi(word)
-        st_global_b32(out + uint64(8 * lane), mov_b32_f32(even))
-        st_global_b32(out + uint64(8 * lane + 4), mov_b32_f32(odd))
+                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        even += share * nd.cvt_f32_f16_lo(word)
+                        odd += share * nd.cvt_f32_f16_hi(word)
+        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
+        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
 
 
 # %% skip wrong: has to arrive all the same
@@ -216,16 +239,18 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(threads=32)
-def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
+@nd.kernel(threads=32)
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = shared_address(tiles), shared_address(barrier)
+    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
-        mbarrier_init(full, uint32(POINTS))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(POINTS))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
 
     if lane < POINTS:
@@ -233,12 +258,12 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
         y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
         tile = tiles_at + uint32(TILE_BYTES * lane)
         if near(x0, y0, width, height):
-            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
         else:
             pass
 
-    mbarrier_wait(full, int32(0))
+    nd.mbarrier_wait(full, int32(0))
 
     if lane < PAIRS:
         even = odd = float32(0)
@@ -253,11 +278,11 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
                         down = fy if dy == 1 else float32(1) - fy
                         share = float32(weight * across * down)
                         pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = ld_shared_b32(pixel_at + uint32(4 * lane))
-                        even += share * cvt_f32_f16_lo(word)
-                        odd += share * cvt_f32_f16_hi(word)
-        st_global_b32(out + uint64(8 * lane), mov_b32_f32(even))
-        st_global_b32(out + uint64(8 * lane + 4), mov_b32_f32(odd))
+                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        even += share * nd.cvt_f32_f16_lo(word)
+                        odd += share * nd.cvt_f32_f16_hi(word)
+        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
+        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
 
 
 # %% skip wrong: a tile that is not loaded is not expected
@@ -266,16 +291,18 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(threads=32)
-def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
+@nd.kernel(threads=32)
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = shared_address(tiles), shared_address(barrier)
+    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
-        mbarrier_init(full, uint32(POINTS))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(POINTS))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
 
     if lane < POINTS:
@@ -283,12 +310,12 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
         y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
         tile = tiles_at + uint32(TILE_BYTES * lane)
         if near(x0, y0, width, height):
-            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
         else:
-            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
 
-    mbarrier_wait(full, int32(0))
+    nd.mbarrier_wait(full, int32(0))
 
     if lane < PAIRS:
         even = odd = float32(0)
@@ -303,11 +330,11 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
                         down = fy if dy == 1 else float32(1) - fy
                         share = float32(weight * across * down)
                         pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = ld_shared_b32(pixel_at + uint32(4 * lane))
-                        even += share * cvt_f32_f16_lo(word)
-                        odd += share * cvt_f32_f16_hi(word)
-        st_global_b32(out + uint64(8 * lane), mov_b32_f32(even))
-        st_global_b32(out + uint64(8 * lane + 4), mov_b32_f32(odd))
+                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        even += share * nd.cvt_f32_f16_lo(word)
+                        odd += share * nd.cvt_f32_f16_hi(word)
+        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
+        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
 
 
 # %% skip wrong: This tile was not loaded
@@ -316,16 +343,18 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(threads=32)
-def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
+@nd.kernel(threads=32)
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = shared_address(tiles), shared_address(barrier)
+    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
-        mbarrier_init(full, uint32(POINTS))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(POINTS))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
 
     if lane < POINTS:
@@ -333,12 +362,12 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
         y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
         tile = tiles_at + uint32(TILE_BYTES * lane)
         if near(x0, y0, width, height):
-            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
         else:
-            mbarrier_arrive(full)
+            nd.mbarrier_arrive(full)
 
-    mbarrier_wait(full, int32(0))
+    nd.mbarrier_wait(full, int32(0))
 
     if lane < PAIRS:
         even = odd = float32(0)
@@ -353,11 +382,11 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
                         down = fy if dy == 1 else float32(1) - fy
                         share = float32(weight * across * down)
                         pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = ld_shared_b32(pixel_at + uint32(4 * lane))
-                        even += share * cvt_f32_f16_lo(word)
-                        odd += share * cvt_f32_f16_hi(word)
-        st_global_b32(out + uint64(8 * lane), mov_b32_f32(even))
-        st_global_b32(out + uint64(8 * lane + 4), mov_b32_f32(odd))
+                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        even += share * nd.cvt_f32_f16_lo(word)
+                        odd += share * nd.cvt_f32_f16_hi(word)
+        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
+        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
 
 
 # %% skip wrong: where 3 would do
@@ -366,16 +395,18 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(threads=32)
-def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
+@nd.kernel(threads=32)
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = shared_address(tiles), shared_address(barrier)
+    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
-        mbarrier_init(full, uint32(POINTS))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(POINTS))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
 
     if lane < POINTS:
@@ -383,12 +414,12 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
         y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
         tile = tiles_at + uint32(TILE_BYTES * lane)
         if x0 >= int32(-100):
-            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
         else:
-            mbarrier_arrive(full)
+            nd.mbarrier_arrive(full)
 
-    mbarrier_wait(full, int32(0))
+    nd.mbarrier_wait(full, int32(0))
 
     if lane < PAIRS:
         even = odd = float32(0)
@@ -403,11 +434,11 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
                         down = fy if dy == 1 else float32(1) - fy
                         share = float32(weight * across * down)
                         pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = ld_shared_b32(pixel_at + uint32(4 * lane))
-                        even += share * cvt_f32_f16_lo(word)
-                        odd += share * cvt_f32_f16_hi(word)
-        st_global_b32(out + uint64(8 * lane), mov_b32_f32(even))
-        st_global_b32(out + uint64(8 * lane + 4), mov_b32_f32(odd))
+                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        even += share * nd.cvt_f32_f16_lo(word)
+                        odd += share * nd.cvt_f32_f16_hi(word)
+        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
+        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
 
 
 # %% skip wrong: is left out
@@ -416,16 +447,18 @@ def near(x0, y0, width, height):
     return x0 >= -1 and x0 < width and y0 >= -1 and y0 < height
 
 
-@kernel(threads=32)
-def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, height: i32):
+@nd.kernel(threads=32)
+def attend_near(
+    map: nd.u64, locations: nd.u64, weights: nd.u64, out: nd.u64, width: nd.i32, height: nd.i32
+):
     tiles = cuda.shared.array(ROOM, types.uint8, alignment=128)
     barrier = cuda.shared.array(1, types.uint64)
-    tiles_at, full = shared_address(tiles), shared_address(barrier)
+    tiles_at, full = nd.shared_address(tiles), nd.shared_address(barrier)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
-        mbarrier_init(full, uint32(POINTS))
-        fence_mbarrier_init()
-        fence_proxy_tensormap_acquire_sys(map)
+        nd.mbarrier_init(full, uint32(POINTS))
+        nd.fence_mbarrier_init()
+        nd.fence_proxy_tensormap_acquire_sys(map)
     cuda.syncthreads()
 
     if lane < POINTS:
@@ -433,12 +466,12 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
         y0, _ = lower_and_fraction(load_f32(locations + uint64(8 * lane + 4)), height)
         tile = tiles_at + uint32(TILE_BYTES * lane)
         if near(x0, y0, width, height):
-            mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
-            cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
+            nd.mbarrier_arrive_expect_tx(full, uint32(TILE_BYTES))
+            nd.cp_async_bulk_tensor_3d(tile, map, int32(0), x0, y0, full)
         else:
-            mbarrier_arrive(full)
+            nd.mbarrier_arrive(full)
 
-    mbarrier_wait(full, int32(0))
+    nd.mbarrier_wait(full, int32(0))
 
     if lane < PAIRS:
         even = odd = float32(0)
@@ -453,11 +486,11 @@ def attend_near(map: u64, locations: u64, weights: u64, out: u64, width: i32, he
                         down = fy if dy == 1 else float32(1) - fy
                         share = float32(weight * across * down)
                         pixel_at = tiles_at + uint32(TILE_BYTES * p + PIXEL_BYTES * (2 * dy + dx))
-                        word = ld_shared_b32(pixel_at + uint32(4 * lane))
-                        even += share * cvt_f32_f16_lo(word)
-                        odd += share * cvt_f32_f16_hi(word)
-        st_global_b32(out + uint64(8 * lane), mov_b32_f32(even))
-        st_global_b32(out + uint64(8 * lane + 4), mov_b32_f32(odd))
+                        word = nd.ld_shared_b32(pixel_at + uint32(4 * lane))
+                        even += share * nd.cvt_f32_f16_lo(word)
+                        odd += share * nd.cvt_f32_f16_hi(word)
+        nd.st_global_b32(out + uint64(8 * lane), nd.mov_b32_f32(even))
+        nd.st_global_b32(out + uint64(8 * lane + 4), nd.mov_b32_f32(odd))
 
 
 # %% sass

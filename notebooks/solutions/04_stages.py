@@ -32,7 +32,7 @@ def stages_needed(latency, work):
     return latency // work + 1
 
 
-# %% stages_needed wrong: have to be on their way
+# %% stages_needed wrong: must be in flight
 def stages_needed(latency, work):
     return latency
 
@@ -72,24 +72,40 @@ def use(i, stages):
     return stage, parity
 
 
+# %% use wrong: Called with i=0, stages=1
+def use(i, stages):
+    """(stage, parity) with which tile i is awaited."""
+    stage = i % stages
+    parity = i // (stages - 1) % 2
+    return stage, parity
+
+
+# %% use wrong: That lap is number 1
+def use(i, stages):
+    """(stage, parity) with which tile i is awaited."""
+    stage = i % stages
+    parity = (i % stages) % 2
+    return stage, parity
+
+
 # %% shared_ring
 def build_shared(stages):
     STAGES, LEAD, THREADS = stages, stages - 1, 2 * LANES
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -98,7 +114,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
@@ -106,7 +122,7 @@ def build_shared(stages):
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
@@ -117,18 +133,18 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -137,7 +153,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
@@ -145,7 +161,7 @@ def build_shared(stages):
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
@@ -156,18 +172,18 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -176,7 +192,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
@@ -184,7 +200,7 @@ def build_shared(stages):
                 half = uint32(tiles + BYTES * now.stage + TILE_BYTES * warp)
                 total = work(half, lane, total)
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
@@ -195,18 +211,18 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -215,7 +231,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
@@ -224,7 +240,7 @@ def build_shared(stages):
                 if lane == 0:
                     release(ring, now)
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
@@ -235,18 +251,18 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -255,7 +271,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 pass
@@ -263,7 +279,7 @@ def build_shared(stages):
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
@@ -274,18 +290,18 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -294,7 +310,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
@@ -302,7 +318,7 @@ def build_shared(stages):
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
@@ -313,18 +329,18 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -333,7 +349,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
@@ -341,7 +357,7 @@ def build_shared(stages):
                 total = work(half, lane, total)
                 release(ring, now)
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
@@ -352,18 +368,18 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -372,7 +388,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
@@ -380,7 +396,7 @@ def build_shared(stages):
                 total = work(half, lane, total)
                 release(ring, ahead)
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
@@ -391,18 +407,18 @@ def build_shared(stages):
     BYTES, COLUMNS = 2 * TILE_BYTES, 2 * TILE_WORDS
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def stages_of_a_block(data: u64, out: u64):
+    @nd.kernel(threads=THREADS)
+    def stages_of_a_block(data: nd.u64, out: nd.u64):
         tile = cuda.shared.array((STAGES, COLUMNS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid, total = int32(cuda.threadIdx.x), uint32(0)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, THREADS)
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         ahead = now = first_state()
         for i in range(-LEAD, TILES):  # negative steps are the prologue
@@ -410,7 +426,7 @@ def build_shared(stages):
                 commit(ring, ahead, BYTES)
                 to = uint32(tiles + uint32(BYTES) * uint32(ahead.stage))
                 start = data + uint64(BYTES) * uint64(i + LEAD)
-                cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
+                nd.cp_async_bulk_load(to, start, uint32(BYTES), full_barrier(ring, ahead))
                 ahead = advance(ahead)
             if i >= 0:
                 wait(ring, now)
@@ -418,158 +434,187 @@ def build_shared(stages):
                 total = work(half, lane, total)
                 cuda.syncthreads()
                 now = advance(now)
-        st_global_b32(out + uint64(4 * tid), total)
+        nd.st_global_b32(out + uint64(4 * tid), total)
 
     return stages_of_a_block
 
 
 # %% mend
-@kernel(threads=LANES)
-def mended(data: u64, weights: u64, out: u64):
+@nd.kernel(threads=LANES)
+def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, 2, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = ld_global_b32(weights)
+    meta[0] = nd.ld_global_b32(weights)
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
                 slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            meta[ahead % 2] = ld_global_b32(weights + uint64(4 * ahead))
-        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))
+        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
         total = uint32(total + meta[stage] * tile[stage, lane])
         cuda.syncwarp()
-    st_global_b32(out + uint64(4 * lane), total)
+    nd.st_global_b32(out + uint64(4 * lane), total)
 
 
 # %% mend wrong: the other shows
-@kernel(threads=LANES)
-def mended(data: u64, weights: u64, out: u64):
+@nd.kernel(threads=LANES)
+def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, 2, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = ld_global_b32(weights)
+    meta[0] = nd.ld_global_b32(weights)
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
                 slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            meta[ahead % 2] = ld_global_b32(weights + uint64(4 * ahead))
-        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))
+        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
         total = uint32(total + meta[stage] * tile[stage, lane])
         pass
-    st_global_b32(out + uint64(4 * lane), total)
+    nd.st_global_b32(out + uint64(4 * lane), total)
 
 
 # %% mend wrong: not in the entry that is read here
-@kernel(threads=LANES)
-def mended(data: u64, weights: u64, out: u64):
+@nd.kernel(threads=LANES)
+def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, 2, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = ld_global_b32(weights)
+    meta[0] = nd.ld_global_b32(weights)
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
                 slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
             entry = cuda.local.array(1, uint32)
-            entry[0] = ld_global_b32(weights + uint64(4 * ahead))
-        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+            entry[0] = nd.ld_global_b32(weights + uint64(4 * ahead))
+        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
         total = uint32(total + meta[stage] * tile[stage, lane])
         cuda.syncwarp()
-    st_global_b32(out + uint64(4 * lane), total)
+    nd.st_global_b32(out + uint64(4 * lane), total)
 
 
 # %% mend wrong: overwritten
-@kernel(threads=LANES)
-def mended(data: u64, weights: u64, out: u64):
+@nd.kernel(threads=LANES)
+def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, 2, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = ld_global_b32(weights)
+    meta[0] = nd.ld_global_b32(weights)
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
                 slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            meta[stage] = ld_global_b32(weights + uint64(4 * ahead))
-            meta[ahead % 2] = ld_global_b32(weights + uint64(4 * ahead))
-        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[stage] = nd.ld_global_b32(weights + uint64(4 * ahead))
+            meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))
+        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
         total = uint32(total + meta[stage] * tile[stage, lane])
         cuda.syncwarp()
-    st_global_b32(out + uint64(4 * lane), total)
+    nd.st_global_b32(out + uint64(4 * lane), total)
 
 
 # %% mend wrong: what the kernel's authors tried
-@kernel(threads=LANES)
-def mended(data: u64, weights: u64, out: u64):
+@nd.kernel(threads=LANES)
+def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
     tile = cuda.shared.array((2, LANES), uint32, alignment=128)
     bars = cuda.shared.array(2, uint64)
-    tiles, full, lane = shared_address(tile), shared_address(bars), int32(cuda.threadIdx.x)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, 2, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
-        cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
     cuda.syncwarp()
     meta = cuda.local.array(2, uint32)  # an entry for each stage
-    meta[0] = ld_global_b32(weights)
+    meta[0] = nd.ld_global_b32(weights)
     total = uint32(0)
     for i in range(STEPS):
         ahead, stage = i + 1, i % 2
         if ahead < STEPS:
             if lane == 0:
                 slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
-                mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
-                cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
-            meta[ahead % 2] = ld_global_b32(weights + uint64(4 * ahead))
-        mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))
+        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
         total = uint32(total + meta[stage] * tile[stage, lane])
         cuda.syncwarp()
         if lane == 0:
             init_barriers(uint32(full + 8 * stage), 1, 1)
-    st_global_b32(out + uint64(4 * lane), total)
+    nd.st_global_b32(out + uint64(4 * lane), total)
+
+
+# %% mend wrong: Which stage has the tile
+@nd.kernel(threads=LANES)
+def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
+    tile = cuda.shared.array((2, LANES), uint32, alignment=128)
+    bars = cuda.shared.array(2, uint64)
+    tiles, full, lane = nd.shared_address(tile), nd.shared_address(bars), int32(cuda.threadIdx.x)
+    if lane == 0:
+        init_barriers(full, 2, 1)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, uint32(ROW_BYTES))
+        nd.cp_async_bulk_load(tiles, data, uint32(ROW_BYTES), full)
+    cuda.syncwarp()
+    meta = cuda.local.array(2, uint32)  # an entry for each stage
+    meta[0] = nd.ld_global_b32(weights)
+    total = uint32(0)
+    for i in range(STEPS):
+        ahead, stage = i + 1, i % 2
+        if ahead < STEPS:
+            if lane == 0:
+                slot, bar = uint32(tiles + ROW_BYTES * (ahead % 2)), uint32(full + 8 * (ahead % 2))
+                nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
+                nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
+            meta[ahead] = nd.ld_global_b32(weights + uint64(4 * ahead))
+        nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
+        total = uint32(total + meta[stage] * tile[stage, lane])
+        cuda.syncwarp()
+    nd.st_global_b32(out + uint64(4 * lane), total)
 
 
 # %% most_stages

@@ -80,18 +80,18 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def persistent(data: u64, out: u64, items: i32):
+    @nd.kernel(threads=THREADS)
+    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid = int32(cuda.threadIdx.x)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
@@ -114,7 +114,7 @@ def build_persistent(stages):
                         release(ring, state)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
-                st_global_b32(out + uint64(4) * uint64(place), total)
+                nd.st_global_b32(out + uint64(4) * uint64(place), total)
                 item = int32(item + stride)
 
     return persistent
@@ -125,18 +125,18 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def persistent(data: u64, out: u64, items: i32):
+    @nd.kernel(threads=THREADS)
+    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid = int32(cuda.threadIdx.x)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
@@ -158,7 +158,7 @@ def build_persistent(stages):
                         release(ring, state)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
-                st_global_b32(out + uint64(4) * uint64(place), total)
+                nd.st_global_b32(out + uint64(4) * uint64(place), total)
                 item = int32(item + stride)
 
     return persistent
@@ -169,18 +169,18 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def persistent(data: u64, out: u64, items: i32):
+    @nd.kernel(threads=THREADS)
+    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid = int32(cuda.threadIdx.x)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
@@ -201,7 +201,7 @@ def build_persistent(stages):
                     release(ring, state)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
-                st_global_b32(out + uint64(4) * uint64(place), total)
+                nd.st_global_b32(out + uint64(4) * uint64(place), total)
                 item = int32(item + stride)
 
     return persistent
@@ -212,18 +212,18 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def persistent(data: u64, out: u64, items: i32):
+    @nd.kernel(threads=THREADS)
+    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid = int32(cuda.threadIdx.x)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
@@ -244,7 +244,52 @@ def build_persistent(stages):
                     cuda.syncwarp()
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
-                st_global_b32(out + uint64(4) * uint64(place), total)
+                nd.st_global_b32(out + uint64(4) * uint64(place), total)
+                item = int32(item + stride)
+
+    return persistent
+
+
+# %% consumer wrong: the producer never comes
+def build_persistent(stages):
+    STAGES = stages
+    advance = make_advance(stages)
+
+    @nd.kernel(threads=THREADS)
+    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
+        tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
+        full = cuda.shared.array(STAGES, uint64)
+        empty = cuda.shared.array(STAGES, uint64)
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
+        tid = int32(cuda.threadIdx.x)
+        warp, lane = int32(tid // LANES), int32(tid % LANES)
+        if tid == 0:
+            init_barriers(ring.full, STAGES, 1)
+            init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
+            nd.fence_mbarrier_init()
+        cuda.syncthreads()
+        state = first_state()
+        item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        if warp == 0:
+            while item < items and lane == 0:
+                for i in range(TILES):
+                    acquire(ring, state)
+                    issue(ring, state, data, tiles, item * TILES + i)
+                    state = advance(state)
+                item = int32(item + stride)
+        else:
+            while item < items:
+                consumer, total = int32(warp - 1), uint32(0)
+                for _ in range(TILES):
+                    wait(ring, state)
+                    part = uint32(tiles + TILE_BYTES * state.stage + PART_BYTES * consumer)
+                    total = work(part, lane, total)
+                    cuda.syncthreads()
+                    if lane == 0:
+                        release(ring, state)
+                    state = advance(state)
+                place = item * (CONSUMERS * LANES) + tid - LANES
+                nd.st_global_b32(out + uint64(4) * uint64(place), total)
                 item = int32(item + stride)
 
     return persistent
@@ -255,18 +300,18 @@ def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)
 
-    @kernel(threads=THREADS)
-    def persistent(data: u64, out: u64, items: i32):
+    @nd.kernel(threads=THREADS)
+    def persistent(data: nd.u64, out: nd.u64, items: nd.i32):
         tile = cuda.shared.array((STAGES, TILE_WORDS), uint32, alignment=128)
         full = cuda.shared.array(STAGES, uint64)
         empty = cuda.shared.array(STAGES, uint64)
-        tiles, ring = shared_address(tile), Ring(shared_address(full), shared_address(empty))
+        tiles, ring = nd.shared_address(tile), Ring(nd.shared_address(full), nd.shared_address(empty))
         tid = int32(cuda.threadIdx.x)
         warp, lane = int32(tid // LANES), int32(tid % LANES)
         if tid == 0:
             init_barriers(ring.full, STAGES, 1)
             init_barriers(ring.empty, STAGES, CONSUMERS)  # one lane of each consumer warp
-            fence_mbarrier_init()
+            nd.fence_mbarrier_init()
         cuda.syncthreads()
         state = first_state()
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
@@ -289,7 +334,7 @@ def build_persistent(stages):
                     total = work(part, lane, total)
                     state = advance(state)
                 place = item * (CONSUMERS * LANES) + tid - LANES
-                st_global_b32(out + uint64(4) * uint64(place), total)
+                nd.st_global_b32(out + uint64(4) * uint64(place), total)
                 item = int32(item + stride)
 
     return persistent
@@ -307,7 +352,7 @@ def bottleneck(producer, consumer):
     return "consumers" if consumer["wait"] > 0.5 else "producers"
 
 
-# %% bottleneck wrong: What neither of them does
+# %% bottleneck wrong: So neither of them is slow
 def bottleneck(producer, consumer):
     return "producers" if consumer["wait"] > 0.5 else "consumers"
 

@@ -43,131 +43,135 @@ tiles = 6
 
 
 # %% arrivals
-@kernel(threads=32 + READERS)
-def roles(data: u64, out: u64):
+@nd.kernel(threads=32 + READERS)
+def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = shared_address(tile), shared_address(full_bars), shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A
         init_barriers(empty, STAGES, 2)  # B
-        fence_mbarrier_init()
+        nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 0:  # the producer
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
             slot, bar = tiles + TILE_BYTES * stage, full + 8 * stage
-            mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
-            mbarrier_arrive_expect_tx(bar, TILE_BYTES)
-            cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
+            nd.mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
+            nd.mbarrier_arrive_expect_tx(bar, TILE_BYTES)
+            nd.cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
     elif tid >= 32:  # the consumers
         reader, total = int32(tid - 32), uint32(0)
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
-            mbarrier_wait(full + 8 * stage, parity)  # D
+            nd.mbarrier_wait(full + 8 * stage, parity)  # D
             total += tile[stage, reader]
             cuda.syncwarp()
             if reader % 32 == 0:
-                mbarrier_arrive(empty + 8 * stage)  # E
-        st_global_b32(out + uint64(4 * reader), uint32(total))
+                nd.mbarrier_arrive(empty + 8 * stage)  # E
+        nd.st_global_b32(out + uint64(4 * reader), uint32(total))
 
 
 # %% arrivals wrong: That is too few
-@kernel(threads=32 + READERS)
-def roles(data: u64, out: u64):
+@nd.kernel(threads=32 + READERS)
+def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = shared_address(tile), shared_address(full_bars), shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A
         init_barriers(empty, STAGES, 1)  # B
-        fence_mbarrier_init()
+        nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 0:  # the producer
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
             slot, bar = tiles + TILE_BYTES * stage, full + 8 * stage
-            mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
-            mbarrier_arrive_expect_tx(bar, TILE_BYTES)
-            cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
+            nd.mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
+            nd.mbarrier_arrive_expect_tx(bar, TILE_BYTES)
+            nd.cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
     elif tid >= 32:  # the consumers
         reader, total = int32(tid - 32), uint32(0)
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
-            mbarrier_wait(full + 8 * stage, parity)  # D
+            nd.mbarrier_wait(full + 8 * stage, parity)  # D
             total += tile[stage, reader]
             cuda.syncwarp()
             if reader % 32 == 0:
-                mbarrier_arrive(empty + 8 * stage)  # E
-        st_global_b32(out + uint64(4 * reader), uint32(total))
+                nd.mbarrier_arrive(empty + 8 * stage)  # E
+        nd.st_global_b32(out + uint64(4 * reader), uint32(total))
 
 
 # %% arrivals wrong: pending 62 of 64
-@kernel(threads=32 + READERS)
-def roles(data: u64, out: u64):
+@nd.kernel(threads=32 + READERS)
+def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = shared_address(tile), shared_address(full_bars), shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A
         init_barriers(empty, STAGES, READERS)  # B
-        fence_mbarrier_init()
+        nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 0:  # the producer
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
             slot, bar = tiles + TILE_BYTES * stage, full + 8 * stage
-            mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
-            mbarrier_arrive_expect_tx(bar, TILE_BYTES)
-            cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
+            nd.mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
+            nd.mbarrier_arrive_expect_tx(bar, TILE_BYTES)
+            nd.cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
     elif tid >= 32:  # the consumers
         reader, total = int32(tid - 32), uint32(0)
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
-            mbarrier_wait(full + 8 * stage, parity)  # D
+            nd.mbarrier_wait(full + 8 * stage, parity)  # D
             total += tile[stage, reader]
             cuda.syncwarp()
             if reader % 32 == 0:
-                mbarrier_arrive(empty + 8 * stage)  # E
-        st_global_b32(out + uint64(4 * reader), uint32(total))
+                nd.mbarrier_arrive(empty + 8 * stage)  # E
+        nd.st_global_b32(out + uint64(4 * reader), uint32(total))
 
 
 # %% arrivals wrong: the producer does not arrive on empty
-@kernel(threads=32 + READERS)
-def roles(data: u64, out: u64):
+@nd.kernel(threads=32 + READERS)
+def roles(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, READERS), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
     empty_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full, empty = shared_address(tile), shared_address(full_bars), shared_address(empty_bars)
+    tiles = nd.shared_address(tile)
+    full, empty = nd.shared_address(full_bars), nd.shared_address(empty_bars)
     tid = int32(cuda.threadIdx.x)
     if tid == 0:
         init_barriers(full, STAGES, 1)  # A
         init_barriers(empty, STAGES, 3)  # B
-        fence_mbarrier_init()
+        nd.fence_mbarrier_init()
     cuda.syncthreads()
     if tid == 0:  # the producer
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
             slot, bar = tiles + TILE_BYTES * stage, full + 8 * stage
-            mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
-            mbarrier_arrive_expect_tx(bar, TILE_BYTES)
-            cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
+            nd.mbarrier_wait(empty + 8 * stage, parity ^ 1)  # C
+            nd.mbarrier_arrive_expect_tx(bar, TILE_BYTES)
+            nd.cp_async_bulk_load(slot, data + uint64(TILE_BYTES * i), TILE_BYTES, bar)
     elif tid >= 32:  # the consumers
         reader, total = int32(tid - 32), uint32(0)
         for i in range(ITEMS):
             stage, parity = i % STAGES, (i // STAGES) & 1
-            mbarrier_wait(full + 8 * stage, parity)  # D
+            nd.mbarrier_wait(full + 8 * stage, parity)  # D
             total += tile[stage, reader]
             cuda.syncwarp()
             if reader % 32 == 0:
-                mbarrier_arrive(empty + 8 * stage)  # E
-        st_global_b32(out + uint64(4 * reader), uint32(total))
+                nd.mbarrier_arrive(empty + 8 * stage)  # E
+        nd.st_global_b32(out + uint64(4 * reader), uint32(total))
 
 
 # %% race
@@ -182,7 +186,7 @@ later = 1
 lines = ("A", "D")
 later = 1
 
-# %% race wrong: these two are in order
+# %% race wrong: puts these two in order
 lines = ("C", "D")
 later = 0
 
@@ -196,112 +200,112 @@ later = 0
 
 
 # %% warp_sync
-@kernel(threads=LANES)
-def pipeline(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def pipeline(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full = shared_address(tile), shared_address(full_bars)
+    tiles, full = nd.shared_address(tile), nd.shared_address(full_bars)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, STAGES, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
-        cp_async_bulk_load(tiles, data, ROW_BYTES, full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     total = uint32(0)
     for i in range(ITEMS):
         ahead = i + 1
         if lane == 0 and ahead < ITEMS:
             slot, bar = tiles + ROW_BYTES * (ahead % STAGES), full + 8 * (ahead % STAGES)
-            mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
-            cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
+            nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
+            nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
         stage, parity = i % STAGES, (i // STAGES) & 1
-        mbarrier_wait(full + 8 * stage, parity)  # C
+        nd.mbarrier_wait(full + 8 * stage, parity)  # C
         total += tile[stage, lane]  # D
         cuda.syncwarp()
-    st_global_b32(out + uint64(4 * lane), uint32(total))
+    nd.st_global_b32(out + uint64(4 * lane), uint32(total))
 
 
 # %% warp_sync wrong: A fence orders what *one* thread does
-@kernel(threads=LANES)
-def pipeline(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def pipeline(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full = shared_address(tile), shared_address(full_bars)
+    tiles, full = nd.shared_address(tile), nd.shared_address(full_bars)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, STAGES, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
-        cp_async_bulk_load(tiles, data, ROW_BYTES, full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     total = uint32(0)
     for i in range(ITEMS):
         ahead = i + 1
         if lane == 0 and ahead < ITEMS:
             slot, bar = tiles + ROW_BYTES * (ahead % STAGES), full + 8 * (ahead % STAGES)
-            mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
-            cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
+            nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
+            nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
         stage, parity = i % STAGES, (i // STAGES) & 1
-        mbarrier_wait(full + 8 * stage, parity)  # C
+        nd.mbarrier_wait(full + 8 * stage, parity)  # C
         total += tile[stage, lane]  # D
-        fence_proxy_async()
-    st_global_b32(out + uint64(4 * lane), uint32(total))
+        nd.fence_proxy_async()
+    nd.st_global_b32(out + uint64(4 * lane), uint32(total))
 
 
 # %% warp_sync wrong: Waiting for full once more
-@kernel(threads=LANES)
-def pipeline(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def pipeline(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full = shared_address(tile), shared_address(full_bars)
+    tiles, full = nd.shared_address(tile), nd.shared_address(full_bars)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, STAGES, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
-        cp_async_bulk_load(tiles, data, ROW_BYTES, full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     total = uint32(0)
     for i in range(ITEMS):
         ahead = i + 1
         if lane == 0 and ahead < ITEMS:
             slot, bar = tiles + ROW_BYTES * (ahead % STAGES), full + 8 * (ahead % STAGES)
-            mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
-            cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
+            nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
+            nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
         stage, parity = i % STAGES, (i // STAGES) & 1
-        mbarrier_wait(full + 8 * stage, parity)  # C
+        nd.mbarrier_wait(full + 8 * stage, parity)  # C
         total += tile[stage, lane]  # D
-        mbarrier_wait(full + 8 * stage, parity)
-    st_global_b32(out + uint64(4 * lane), uint32(total))
+        nd.mbarrier_wait(full + 8 * stage, parity)
+    nd.st_global_b32(out + uint64(4 * lane), uint32(total))
 
 
 # %% warp_sync wrong: One lane alone cannot meet the others
-@kernel(threads=LANES)
-def pipeline(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def pipeline(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array((STAGES, LANES), uint32, alignment=128)
     full_bars = cuda.shared.array(STAGES, uint64)
-    tiles, full = shared_address(tile), shared_address(full_bars)
+    tiles, full = nd.shared_address(tile), nd.shared_address(full_bars)
     lane = int32(cuda.threadIdx.x)
     if lane == 0:
         init_barriers(full, STAGES, 1)
-        fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
-        cp_async_bulk_load(tiles, data, ROW_BYTES, full)
+        nd.fence_mbarrier_init()
+        nd.mbarrier_arrive_expect_tx(full, ROW_BYTES)  # prologue: tile 0
+        nd.cp_async_bulk_load(tiles, data, ROW_BYTES, full)
     cuda.syncwarp()
     total = uint32(0)
     for i in range(ITEMS):
         ahead = i + 1
         if lane == 0 and ahead < ITEMS:
             slot, bar = tiles + ROW_BYTES * (ahead % STAGES), full + 8 * (ahead % STAGES)
-            mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
-            cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
+            nd.mbarrier_arrive_expect_tx(bar, ROW_BYTES)  # A
+            nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), ROW_BYTES, bar)  # B
         stage, parity = i % STAGES, (i // STAGES) & 1
-        mbarrier_wait(full + 8 * stage, parity)  # C
+        nd.mbarrier_wait(full + 8 * stage, parity)  # C
         total += tile[stage, lane]  # D
         if lane == 0:
             cuda.syncwarp()
-    st_global_b32(out + uint64(4 * lane), uint32(total))
+    nd.st_global_b32(out + uint64(4 * lane), uint32(total))
 
 
 # %% tail
@@ -318,99 +322,99 @@ hangs = [64, 96, 128, 200]
 
 
 # %% rounds
-@kernel(threads=THREADS)
-def weighted(weights: u64, data: u64, out: u64, queries: i32):
+@nd.kernel(threads=THREADS)
+def weighted(weights: nd.u64, data: nd.u64, out: nd.u64, queries: nd.i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
-    bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
+    bar, tid = nd.shared_address(bars), int32(cuda.threadIdx.x)
     query = int32(cuda.blockIdx.x * THREADS + tid)
     if tid == 0:
-        mbarrier_init(bar, THREADS)
+        nd.mbarrier_init(bar, THREADS)
     cuda.syncthreads()
     number, total = uint32(0), uint32(0)
     if query < queries:
-        number = ld_global_b32(data + uint64(4 * query))
+        number = nd.ld_global_b32(data + uint64(4 * query))
     my_rounds = POINTS
     for point in range(my_rounds):
         if tid == 0:
-            metadata[point] = ld_global_b32(weights + uint64(4 * point))
-        mbarrier_arrive(bar)
-        mbarrier_wait(bar, point & 1)
+            metadata[point] = nd.ld_global_b32(weights + uint64(4 * point))
+        nd.mbarrier_arrive(bar)
+        nd.mbarrier_wait(bar, point & 1)
         total += metadata[point] * number
     if query < queries:
-        st_global_b32(out + uint64(4 * query), uint32(total))
+        nd.st_global_b32(out + uint64(4 * query), uint32(total))
 
 
 # %% rounds wrong: the same fault in other words
-@kernel(threads=THREADS)
-def weighted(weights: u64, data: u64, out: u64, queries: i32):
+@nd.kernel(threads=THREADS)
+def weighted(weights: nd.u64, data: nd.u64, out: nd.u64, queries: nd.i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
-    bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
+    bar, tid = nd.shared_address(bars), int32(cuda.threadIdx.x)
     query = int32(cuda.blockIdx.x * THREADS + tid)
     if tid == 0:
-        mbarrier_init(bar, THREADS)
+        nd.mbarrier_init(bar, THREADS)
     cuda.syncthreads()
     number, total = uint32(0), uint32(0)
     if query < queries:
-        number = ld_global_b32(data + uint64(4 * query))
+        number = nd.ld_global_b32(data + uint64(4 * query))
     my_rounds = POINTS if query < queries else 0
     for point in range(my_rounds):
         if tid == 0:
-            metadata[point] = ld_global_b32(weights + uint64(4 * point))
-        mbarrier_arrive(bar)
-        mbarrier_wait(bar, point & 1)
+            metadata[point] = nd.ld_global_b32(weights + uint64(4 * point))
+        nd.mbarrier_arrive(bar)
+        nd.mbarrier_wait(bar, point & 1)
         total += metadata[point] * number
     if query < queries:
-        st_global_b32(out + uint64(4 * query), uint32(total))
+        nd.st_global_b32(out + uint64(4 * query), uint32(total))
 
 
 # %% rounds wrong: stay away from a later one
-@kernel(threads=THREADS)
-def weighted(weights: u64, data: u64, out: u64, queries: i32):
+@nd.kernel(threads=THREADS)
+def weighted(weights: nd.u64, data: nd.u64, out: nd.u64, queries: nd.i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
-    bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
+    bar, tid = nd.shared_address(bars), int32(cuda.threadIdx.x)
     query = int32(cuda.blockIdx.x * THREADS + tid)
     if tid == 0:
-        mbarrier_init(bar, THREADS)
+        nd.mbarrier_init(bar, THREADS)
     cuda.syncthreads()
     number, total = uint32(0), uint32(0)
     if query < queries:
-        number = ld_global_b32(data + uint64(4 * query))
+        number = nd.ld_global_b32(data + uint64(4 * query))
     my_rounds = POINTS if query < queries else 1
     for point in range(my_rounds):
         if tid == 0:
-            metadata[point] = ld_global_b32(weights + uint64(4 * point))
-        mbarrier_arrive(bar)
-        mbarrier_wait(bar, point & 1)
+            metadata[point] = nd.ld_global_b32(weights + uint64(4 * point))
+        nd.mbarrier_arrive(bar)
+        nd.mbarrier_wait(bar, point & 1)
         total += metadata[point] * number
     if query < queries:
-        st_global_b32(out + uint64(4 * query), uint32(total))
+        nd.st_global_b32(out + uint64(4 * query), uint32(total))
 
 
 # %% rounds wrong: Each of the four points has to be added
-@kernel(threads=THREADS)
-def weighted(weights: u64, data: u64, out: u64, queries: i32):
+@nd.kernel(threads=THREADS)
+def weighted(weights: nd.u64, data: nd.u64, out: nd.u64, queries: nd.i32):
     metadata = cuda.shared.array(POINTS, uint32)
     bars = cuda.shared.array(1, uint64)
-    bar, tid = shared_address(bars), int32(cuda.threadIdx.x)
+    bar, tid = nd.shared_address(bars), int32(cuda.threadIdx.x)
     query = int32(cuda.blockIdx.x * THREADS + tid)
     if tid == 0:
-        mbarrier_init(bar, THREADS)
+        nd.mbarrier_init(bar, THREADS)
     cuda.syncthreads()
     number, total = uint32(0), uint32(0)
     if query < queries:
-        number = ld_global_b32(data + uint64(4 * query))
+        number = nd.ld_global_b32(data + uint64(4 * query))
     my_rounds = POINTS - 1
     for point in range(my_rounds):
         if tid == 0:
-            metadata[point] = ld_global_b32(weights + uint64(4 * point))
-        mbarrier_arrive(bar)
-        mbarrier_wait(bar, point & 1)
+            metadata[point] = nd.ld_global_b32(weights + uint64(4 * point))
+        nd.mbarrier_arrive(bar)
+        nd.mbarrier_wait(bar, point & 1)
         total += metadata[point] * number
     if query < queries:
-        st_global_b32(out + uint64(4 * query), uint32(total))
+        nd.st_global_b32(out + uint64(4 * query), uint32(total))
 
 
 # %% order
@@ -424,103 +428,103 @@ place = "after C"
 
 
 # %% ready
-@kernel(threads=64)
-def mailbox(data: u64, out: u64):
+@nd.kernel(threads=64)
+def mailbox(data: nd.u64, out: nd.u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
-    flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
+    flag, tid = nd.shared_address(flags), int32(cuda.threadIdx.x)
     if tid == 0:
         flags[0] = EMPTY
     cuda.syncthreads()
     if tid == 0:  # the producer
-        st_release_cta_shared_b32(flag, uint32(WRITING))  # A
-        box[0] = ld_global_b32(data)  # B
-        st_release_cta_shared_b32(flag, uint32(READY))  # C
+        nd.st_release_cta_shared_b32(flag, uint32(WRITING))  # A
+        box[0] = nd.ld_global_b32(data)  # B
+        nd.st_release_cta_shared_b32(flag, uint32(READY))  # C
     elif tid == 32:  # the consumer
-        seen = ld_acquire_cta_shared_b32(flag)  # D
+        seen = nd.ld_acquire_cta_shared_b32(flag)  # D
         taken = seen == READY
         number = uint32(0)
         if taken:
             number = uint32(box[0])  # E
         else:
-            number = ld_global_b32(data)
-        st_global_b32(out, number)
-        st_global_b32(out + uint64(4), uint32(taken))
+            number = nd.ld_global_b32(data)
+        nd.st_global_b32(out, number)
+        nd.st_global_b32(out + uint64(4), uint32(taken))
 
 
 # %% ready wrong: as soon as the producer has begun
-@kernel(threads=64)
-def mailbox(data: u64, out: u64):
+@nd.kernel(threads=64)
+def mailbox(data: nd.u64, out: nd.u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
-    flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
+    flag, tid = nd.shared_address(flags), int32(cuda.threadIdx.x)
     if tid == 0:
         flags[0] = EMPTY
     cuda.syncthreads()
     if tid == 0:  # the producer
-        st_release_cta_shared_b32(flag, uint32(WRITING))  # A
-        box[0] = ld_global_b32(data)  # B
-        st_release_cta_shared_b32(flag, uint32(READY))  # C
+        nd.st_release_cta_shared_b32(flag, uint32(WRITING))  # A
+        box[0] = nd.ld_global_b32(data)  # B
+        nd.st_release_cta_shared_b32(flag, uint32(READY))  # C
     elif tid == 32:  # the consumer
-        seen = ld_acquire_cta_shared_b32(flag)  # D
+        seen = nd.ld_acquire_cta_shared_b32(flag)  # D
         taken = seen > EMPTY
         number = uint32(0)
         if taken:
             number = uint32(box[0])  # E
         else:
-            number = ld_global_b32(data)
-        st_global_b32(out, number)
-        st_global_b32(out + uint64(4), uint32(taken))
+            number = nd.ld_global_b32(data)
+        nd.st_global_b32(out, number)
+        nd.st_global_b32(out + uint64(4), uint32(taken))
 
 
 # %% ready wrong: just when it must not be
-@kernel(threads=64)
-def mailbox(data: u64, out: u64):
+@nd.kernel(threads=64)
+def mailbox(data: nd.u64, out: nd.u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
-    flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
+    flag, tid = nd.shared_address(flags), int32(cuda.threadIdx.x)
     if tid == 0:
         flags[0] = EMPTY
     cuda.syncthreads()
     if tid == 0:  # the producer
-        st_release_cta_shared_b32(flag, uint32(WRITING))  # A
-        box[0] = ld_global_b32(data)  # B
-        st_release_cta_shared_b32(flag, uint32(READY))  # C
+        nd.st_release_cta_shared_b32(flag, uint32(WRITING))  # A
+        box[0] = nd.ld_global_b32(data)  # B
+        nd.st_release_cta_shared_b32(flag, uint32(READY))  # C
     elif tid == 32:  # the consumer
-        seen = ld_acquire_cta_shared_b32(flag)  # D
+        seen = nd.ld_acquire_cta_shared_b32(flag)  # D
         taken = seen == WRITING
         number = uint32(0)
         if taken:
             number = uint32(box[0])  # E
         else:
-            number = ld_global_b32(data)
-        st_global_b32(out, number)
-        st_global_b32(out + uint64(4), uint32(taken))
+            number = nd.ld_global_b32(data)
+        nd.st_global_b32(out, number)
+        nd.st_global_b32(out + uint64(4), uint32(taken))
 
 
 # %% ready wrong: So it is of no use
-@kernel(threads=64)
-def mailbox(data: u64, out: u64):
+@nd.kernel(threads=64)
+def mailbox(data: nd.u64, out: nd.u64):
     box = cuda.shared.array(1, uint32)
     flags = cuda.shared.array(1, uint32)
-    flag, tid = shared_address(flags), int32(cuda.threadIdx.x)
+    flag, tid = nd.shared_address(flags), int32(cuda.threadIdx.x)
     if tid == 0:
         flags[0] = EMPTY
     cuda.syncthreads()
     if tid == 0:  # the producer
-        st_release_cta_shared_b32(flag, uint32(WRITING))  # A
-        box[0] = ld_global_b32(data)  # B
-        st_release_cta_shared_b32(flag, uint32(READY))  # C
+        nd.st_release_cta_shared_b32(flag, uint32(WRITING))  # A
+        box[0] = nd.ld_global_b32(data)  # B
+        nd.st_release_cta_shared_b32(flag, uint32(READY))  # C
     elif tid == 32:  # the consumer
-        seen = ld_acquire_cta_shared_b32(flag)  # D
+        seen = nd.ld_acquire_cta_shared_b32(flag)  # D
         taken = seen > READY
         number = uint32(0)
         if taken:
             number = uint32(box[0])  # E
         else:
-            number = ld_global_b32(data)
-        st_global_b32(out, number)
-        st_global_b32(out + uint64(4), uint32(taken))
+            number = nd.ld_global_b32(data)
+        nd.st_global_b32(out, number)
+        nd.st_global_b32(out + uint64(4), uint32(taken))
 
 
 # %% notice
@@ -540,57 +544,57 @@ who = []
 
 
 # %% proxy_fence
-@kernel(threads=LANES)
-def add_one(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def add_one(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
-    tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
-    fence_proxy_async()
+    tile[lane] = uint32(nd.ld_global_b32(data + uint64(4 * lane)) + uint32(1))
+    nd.fence_proxy_async()
     cuda.syncwarp()
     if lane == 0:
-        cp_async_bulk_store(out, shared_address(tile), ROW_BYTES)
-        cp_async_bulk_commit_group()
-        cp_async_bulk_wait_group(uint32(0))
+        nd.cp_async_bulk_store(out, nd.shared_address(tile), ROW_BYTES)
+        nd.cp_async_bulk_commit_group()
+        nd.cp_async_bulk_wait_group(uint32(0))
 
 
 # %% proxy_fence wrong: in one lane only
-@kernel(threads=LANES)
-def add_one(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def add_one(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
-    tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
+    tile[lane] = uint32(nd.ld_global_b32(data + uint64(4 * lane)) + uint32(1))
     if lane == 0:
-        fence_proxy_async()
+        nd.fence_proxy_async()
     cuda.syncwarp()
     if lane == 0:
-        cp_async_bulk_store(out, shared_address(tile), ROW_BYTES)
-        cp_async_bulk_commit_group()
-        cp_async_bulk_wait_group(uint32(0))
+        nd.cp_async_bulk_store(out, nd.shared_address(tile), ROW_BYTES)
+        nd.cp_async_bulk_commit_group()
+        nd.cp_async_bulk_wait_group(uint32(0))
 
 
 # %% proxy_fence wrong: new barriers, and nothing else
-@kernel(threads=LANES)
-def add_one(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def add_one(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
-    tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
-    fence_mbarrier_init()
+    tile[lane] = uint32(nd.ld_global_b32(data + uint64(4 * lane)) + uint32(1))
+    nd.fence_mbarrier_init()
     cuda.syncwarp()
     if lane == 0:
-        cp_async_bulk_store(out, shared_address(tile), ROW_BYTES)
-        cp_async_bulk_commit_group()
-        cp_async_bulk_wait_group(uint32(0))
+        nd.cp_async_bulk_store(out, nd.shared_address(tile), ROW_BYTES)
+        nd.cp_async_bulk_commit_group()
+        nd.cp_async_bulk_wait_group(uint32(0))
 
 
 # %% proxy_fence wrong: orders ordinary accesses among themselves
-@kernel(threads=LANES)
-def add_one(data: u64, out: u64):
+@nd.kernel(threads=LANES)
+def add_one(data: nd.u64, out: nd.u64):
     tile = cuda.shared.array(LANES, uint32, alignment=128)
     lane = int32(cuda.threadIdx.x)
-    tile[lane] = uint32(ld_global_b32(data + uint64(4 * lane)) + uint32(1))
+    tile[lane] = uint32(nd.ld_global_b32(data + uint64(4 * lane)) + uint32(1))
     cuda.threadfence()
     cuda.syncwarp()
     if lane == 0:
-        cp_async_bulk_store(out, shared_address(tile), ROW_BYTES)
-        cp_async_bulk_commit_group()
-        cp_async_bulk_wait_group(uint32(0))
+        nd.cp_async_bulk_store(out, nd.shared_address(tile), ROW_BYTES)
+        nd.cp_async_bulk_commit_group()
+        nd.cp_async_bulk_wait_group(uint32(0))

@@ -109,7 +109,7 @@ class Bound:
         from ..engines.cpu import simulate
 
         return simulate(
-            self.kernel, self.blocks, self.config.threads, self.arguments((*arrays, out), extra=extra),
+            self.kernel, self.blocks, self.kernel.threads, self.arguments((*arrays, out), extra=extra),
             shared_bytes=self.shared_bytes, **options)  # fmt: skip
 
     def run(self, arrays, extra=(), **options):

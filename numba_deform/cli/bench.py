@@ -5,9 +5,12 @@ from pathlib import Path
 
 from ..attention import tuned
 from ..engines.gpu.device import GpuMissing, find_gpu
+from ..kernels.pipelines import PIPELINES
 from ..measure import report
 from ..measure.bench import Entry, bench, parse_entries, workloads_of
 from ..measure.peers import PEERS
+from ..measure.pipelines import bench_rows
+from ..measure.pipelines import document as pipelines_document
 from ..measure.record import save
 from ..measure.sweep import expand, sweep
 from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
@@ -25,6 +28,9 @@ SETTINGS = ("repeats", "seed", "limit", "warm_up", "retry")
 def run_bench(options):
     """Exit status 1 when a variant failed."""
     entries = parse_entries(options.get("variants", "direct,tma"))
+    own = [entry for entry in entries if entry.variant in PIPELINES]
+    if own:
+        return _bench_own(own, [entry for entry in entries if entry not in own], options)
     workloads = _workloads(options)
     peers = {"0": (), "1": tuple(PEERS)}.get(options.get("peers", "0"))
     gpu = _gpu(options, workloads)
@@ -46,10 +52,32 @@ def run_bench(options):
     return WRONG if failed else RIGHT
 
 
+def _bench_own(own, others, options):
+    """Pipelines of one's own; exit status 1 when one failed."""
+    if others:
+        both = f"{own[0].variant} is a pipeline and {others[0].variant} computes the operator"
+        raise UsageError(f"{both}: time them in two commands, each with its variants=")
+    for name in ("workload", "patterns", "dtype", "peers", "seed"):
+        if name in options:
+            raise UsageError(f"{name} is for variants of the operator, and {own[0].variant} is a pipeline")
+    gpu, counters = _gpu(options, ()), options.get("profile", False)
+    if counters and not gpu:
+        raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
+    settings = {name: options[name] for name in ("repeats", "limit", "warm_up") if name in options}
+    total, steps = len(own) * (2 if counters else 1) + bool(gpu), itertools.count()
+    with counting(GPU_SECONDS if gpu else CHILD_SECONDS) as advance:
+        rows = bench_rows(gpu, own, profile=counters,
+                          progress=lambda text: advance(next(steps), total, text), **settings)  # fmt: skip
+    _show(pipelines_document(gpu, rows, repeats=options.get("repeats", 10)), options)
+    return WRONG if any("error_text" in row for row in rows) else RIGHT
+
+
 def _seconds(gpu, workloads):
     """Roughly how long one entry takes, on average over the workloads."""
     if gpu:
         return GPU_SECONDS
+    if not workloads:
+        return CHILD_SECONDS
     return CHILD_SECONDS + SECONDS_PER_SAMPLE * sum(w.samples for w in workloads) / len(workloads)
 
 
@@ -76,8 +104,8 @@ def _gpu(options, workloads):
             return find_gpu()
         except GpuMissing as error:
             raise UsageError(
-                f"times need a GPU: {str(error).rstrip('.')}; engine=cpu workload=tiny gives the CPU "
-                "engine's virtual cycles instead, which are not measured"
+                f"times need a GPU: {str(error).rstrip('.')}; engine=cpu{' workload=tiny' * bool(workloads)} "
+                "gives the CPU engine's virtual cycles instead, which are not measured"
             ) from None
     for workload in workloads:
         if workload.samples > CPU_SAMPLES:
@@ -110,7 +138,7 @@ def run_sweep(pairs):
             raise UsageError("pattern and patterns are the same: give one of them")
         grid["pattern"] = grid.pop("patterns")
     points = expand(grid)
-    workloads = [point.workload for point in points]
+    workloads = [point.workload for point in points if point.workload]
     gpu = _gpu(options, workloads)
     out = options.pop("out")
     with counting(_seconds(gpu, workloads)) as advance:

@@ -38,22 +38,28 @@ class Row:
 def budget(pairs):
     """A long form for one configuration, a table for several."""
     options, chosen, swept, grid = expand(pairs)
-    architecture = check_architecture(options, chosen)
+    architecture = check_architecture(options, chosen.capability, f"variant {chosen.name}")
     limits_of(architecture)  # refuses one without known limits before anything is compiled
     constants = make_constants(options)
     given = options.get("registers")
     rows = [_examine(chosen, parameters, constants, architecture, given) for parameters in grid]
     title = f"{chosen.name} for {architecture}: {chosen.summary}"
-    if options.get("markdown"):
+    return print_rows(rows, swept, title, architecture, options.get("markdown", False), constants)
+
+
+def print_rows(rows, swept, title, architecture, markdown=False, constants=None):
+    """One Row in its long form, several as a table; a refused one by itself is raised. RIGHT."""
+    if markdown:
         headers, cells, notes = _table(rows, swept)
-        title += f"; {in_words(vars(constants))}"
+        title += f"; {in_words(vars(constants))}" if constants else ""
         print("\n".join(markdown_lines(title, headers, cells, right=headers[:-1])))
         print("".join(f"\n{note}\n" for note in notes), end="")
         return RIGHT
     if rows[0].budget is None and len(rows) == 1:
         raise rows[0].refusal
-    say("variant", title)
-    say("constants", in_words(vars(constants)))
+    say("variant" if constants else "pipeline", title)
+    if constants:
+        say("constants", in_words(vars(constants)))
     if len(rows) > 1:
         _print_table(*_table(rows, swept))
     else:
@@ -100,13 +106,11 @@ def _examine(chosen, parameters, constants, architecture, registers):
 
 def _print_row(row, architecture):
     needs = row.budget
-    say("configuration", in_words(vars(row.config)))
+    config = row.config if isinstance(row.config, dict) else vars(row.config)
+    say("configuration", in_words(config))
     for part, size in needs.shared._asdict().items():
         say(part, f"{size:,} bytes")
-    how = "static"
-    if needs.allocated > needs.total:
-        how = f"{needs.allocated:,} dynamic at launch, with room to align"
-    say("shared memory", f"{needs.total:,} bytes ({needs.total / KB:.2f} KB) a block, {how}")
+    say("shared memory", f"{needs.total:,} bytes ({needs.total / KB:.2f} KB) a block, {needs.how}")
     for size, left in needs.left.items():
         over = f"does not fit: {-left:,} bytes over ({-100 * left / SIZES[size]:.1f} %)"
         say(size, f"fits, {left:,} bytes left" if left >= 0 else over)

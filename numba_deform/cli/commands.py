@@ -21,7 +21,8 @@ class Command:
 
     call   ``module:function`` here; the function gets ``{key: value}``, or ``{key: text}`` if ``raw``
     gpu    whether it needs one, a key of GPU
-    first  the key whose value may stand without it"""
+    first  the key whose value may stand without it
+    pipeline  as ``call``, for a pipeline that load= has brought; it gets ``{key: text}``"""
 
     name: str
     call: str
@@ -30,23 +31,43 @@ class Command:
     keys: tuple[Key, ...]
     first: str
     raw: bool
+    pipeline: str = ""
 
     def __call__(self, words):
         pairs = split_pairs(words, self.keys, self.first)
         files = pairs.pop("load").split(",") if keys.LOAD in self.keys and "load" in pairs else ()
         options = pairs if self.raw else parse_pairs(pairs, self.keys, self.name)
         names = [n for file in files for n in import_module("..kernels.registry", __package__).load(file)]
-        if names and self.name == "bench":  # what is loaded is what is meant
-            options.setdefault("variants", ",".join(["direct", *names]))
-        elif names and self.name != "variants":
-            options.setdefault("variant", ",".join(names))
-        module, _, function = self.call.partition(":")
+        if names:
+            self._mean(options, names)
+        call = self.pipeline if self._is_pipeline(names, options.get("variant", "")) else self.call
+        module, _, function = call.partition(":")
         return getattr(import_module(f".{module}", __package__), function)(options)
 
 
-def command(name, call, gpu, about, *keys, first="", raw=False):
+    def _mean(self, options, names):
+        """What is loaded is what is meant, where nothing is named."""
+        if self.name == "bench":
+            own = [] if self._is_pipeline(names, *names) else ["direct"]
+            options.setdefault("variants", ",".join([*own, *names]))
+        elif self.name == "sweep":
+            options.setdefault("variant", ",".join(names))
+        elif self.name != "variants" and "variant" not in options:
+            if len(names) > 1:
+                raise UsageError(f"load= brings {', '.join(names)}: variant= says which")
+            options["variant"] = names[0]
+
+    def _is_pipeline(self, loaded, *names):
+        """Whether all ``names`` are pipelines; only what was loaded can be one."""
+        if not loaded or not (self.pipeline or self.name == "bench"):
+            return False
+        pipelines = import_module("..kernels.pipelines", __package__).PIPELINES
+        return all(name in pipelines for name in names)
+
+
+def command(name, call, gpu, about, *keys, first="", raw=False, pipeline=""):
     """Enter a :class:`Command`."""
-    COMMANDS[name] = Command(name, call, gpu, about, keys, first, raw)
+    COMMANDS[name] = Command(name, call, gpu, about, keys, first, raw, pipeline)
 
 
 command(
@@ -56,7 +77,7 @@ command(
     *keys.SIMULATION,
     Key("picture_out", TEXT, "for workload=picture: write the output as a PNG"),
     Key("debug_rows", keys.ROWS, "with debug=1: whose tiles to compare, (b * Q + q) * H + h, default 0"),
-    Key("force", FLAG, "run on the CPU engine however long it takes"), raw=True,
+    Key("force", FLAG, "run on the CPU engine however long it takes"), raw=True, pipeline="pipelines:run",
 )  # fmt: skip
 command(
     "probe", "tools:probe", "either",
@@ -87,7 +108,7 @@ command(
     "shared memory, registers and resident blocks of a configuration, or of a grid",
     keys.VARIANT, keys.LOAD, *keys.COMPILED_FOR,
     Key("registers", keys.REGISTERS, "of a thread, instead of compiling to find out; 0 leaves them out"),
-    Key("markdown", FLAG, "print the table as Markdown"), raw=True,
+    Key("markdown", FLAG, "print the table as Markdown"), raw=True, pipeline="pipelines:budget",
 )  # fmt: skip
 command(
     "timeline", "run:timeline", "either",
@@ -98,6 +119,7 @@ command(
     Key("out", TEXT, "the file to write: .png, .svg, or .json for Perfetto"),
     Key("start", WHOLE, "first cycle of the picture, default 0"),
     Key("end", WHOLE, "last cycle of the picture, default the block's last"), raw=True,
+    pipeline="pipelines:timeline",
 )  # fmt: skip
 command(
     "bugs", "bugs:bugs", "no",
@@ -111,6 +133,10 @@ command(
     *keys.SIMULATION[1:], first="name",
 )  # fmt: skip
 command(
+    "new", "new:new", "no", "new my.py writes a pipeline to start from, for run, timeline, bench .. load=my.py",
+    Key("file", TEXT, "the file to write; it may stand alone"), first="file",
+)
+command(
     "lessons", "lessons:lessons", "no", "lessons DIR copies the lessons as notebooks, to work in",
     Key("dir", TEXT, "the directory; it may stand alone"), first="dir",
 )  # fmt: skip
@@ -122,7 +148,7 @@ command(
     "inspect", "tools:inspect", "no",
     "PTX, machine code, registers and spills of a variant",
     keys.VARIANT, keys.LOAD, *keys.COMPILED_FOR, keys.LINKED,
-    Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True,
+    Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True, pipeline="pipelines:inspect",
 )  # fmt: skip
 command(
     "bench", "bench:run_bench", "yes",
@@ -167,6 +193,13 @@ command(
         ("sigma", "queries")), first="file",
 )  # fmt: skip
 command(
+    "site", "site:site", "no",
+    "build the site with the lessons' outputs, and open it: from a checkout, with the extra site",
+    Key("out", TEXT, "the folder to write, default build/site/html"),
+    Key("open", FLAG, "0 does not open it in a browser"),
+    Key("links", FLAG, "also check its links to other places, which takes a network"),
+)  # fmt: skip
+command(
     "completion", "completion:completion", "no",
     "completion bash, completion zsh: a script for the shell",
     Key("shell", one_of("bash", "zsh"), "which one; it may stand alone"),
@@ -195,7 +228,8 @@ Examples:
   numba-deform run variant=tma stages=4 workload=tiny schedules=5 landing=random engine=cpu
   numba-deform run batch=1 spatial_size=100 num_query=100 num_heads=1 channels=32 num_levels=4 \\
       num_points=8 im2col_step=1
-  numba-deform run --load my.py --variant mine --workload tiny --engine cpu
+  numba-deform new my.py
+  numba-deform run --load my.py --stages 4 --engine cpu
   numba-deform run workload=picture picture_out=out.png
   numba-deform data write dir=/tmp/quick workload=quick
   numba-deform run dir=/tmp/quick variant=direct lanes=4
@@ -217,11 +251,19 @@ def help(options):
     if command.name == "help":
         print(USAGE, end="")
         return RIGHT
-    print(f"numba-deform {command.name} key=value ...     or --key value")
-    print(f"{command.about}; {GPU[command.gpu]}\n")
+    # a key whose value may stand alone is shown so: numba-deform lessons DIR
+    more = " key=value ...     or --key value" if len(command.keys) > bool(command.first) else ""
+    first = f" {command.first.upper()}" if command.first else ""
+    print(f"numba-deform {command.name}{first}{more}")
+    can_do_without = command.gpu == "yes" and keys.ENGINE_KEY in command.keys
+    without = "; without one, engine=cpu gives virtual cycles" if can_do_without else ""
+    print(f"{command.about}; {GPU[command.gpu]}{without}\n")
     rows = [(k.name, k.help + f" ({k.kind.accepts})" * (k.kind is not TEXT)) for k in command.keys]
     if keys.VARIANT in command.keys:
         rows.append(("...", "and the variant's own parameters: see numba-deform variants"))
+    if command.pipeline:
+        more = ", and schedules=all limit=N (every order), debug=1 (bounded waits)" * (command.name == "run")
+        rows.append(("...", f"of a pipeline that load= brings: its parameters{more}, but no key of a workload"))
     for name, text in rows:
         print(f"  {name:<15} {text}")
     return RIGHT

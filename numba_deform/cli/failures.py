@@ -1,11 +1,13 @@
 """What a command raised, for a person: refusals, faults of the CPU engine, a GPU that fails."""
 
 import sys
+import traceback
 
 from ..compiler.sass import ToolMissing
 from ..engines.cpu import SimFault
 from ..engines.gpu.device import GpuMissing, is_cuda_error
 from ..engines.tensormap import DriverMissing
+from ..kernels.registry import loaded_files
 from .commands import refuse
 from .output import verdict
 
@@ -27,7 +29,17 @@ def report(error):
     if isinstance(error, RuntimeError) or is_cuda_error(error):
         print(f"numba-deform: the GPU or its tools failed: {error}", file=sys.stderr)
         return verdict(False)
-    return None
+    return _report_own(error)
+
+
+def _report_own(error):
+    """A mistake in a file that load= has brought, with its line; None for one of ours."""
+    files = loaded_files()
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    if not own:
+        return None
+    told = f"{type(error).__name__}: {str(error).strip()}"
+    return refuse(f"{own[-1].filename}:{own[-1].lineno}: {told}, in: {own[-1].line}")
 
 
 def _report_fault(fault):

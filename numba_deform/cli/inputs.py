@@ -188,13 +188,13 @@ def try_inspect(kernel, architecture):
         return None, str(error).partition("\n")[0]
 
 
-def check_architecture(options, chosen):
-    """The architecture of ``arch=``; refuses what is none, or one that the variant does not run on."""
+def check_architecture(options, capability, what):
+    """The architecture of ``arch=``; refuses what is none, or one that ``what`` does not run on."""
     architecture = options.get("arch", "sm_90a")
     match = re.fullmatch(r"sm_(\d+)(\d)a?", architecture)
     if not match:
         raise UsageError(f"arch={architecture}: it must be of the form sm_90 or sm_90a")
-    if (int(match[1]), int(match[2])) < chosen.capability:
-        oldest = "sm_{}{}".format(*chosen.capability)
-        raise UsageError(f"arch={architecture}: variant {chosen.name} needs {oldest} or newer")
+    if (int(match[1]), int(match[2])) < capability:
+        oldest = "sm_{}{}".format(*capability)
+        raise UsageError(f"arch={architecture}: {what} needs {oldest} or newer")
     return architecture

@@ -97,7 +97,7 @@ DIRECTORY = Key("dir", TEXT, "data directory, with value.bin, spatial_shapes.bin
 ENGINE_KEY = Key("engine", ENGINE, "auto takes the GPU if there is one, else the CPU engine")
 VARIANT = Key("variant", TEXT, "kernel: see numba-deform variants; auto is the fastest known",
               (*VARIANTS, "auto"))  # fmt: skip
-LOAD = Key("load", TEXT, "Python files, by commas, whose variants are known then: my.py registers them")
+LOAD = Key("load", TEXT, "Python files, by commas, whose pipelines (@nd.pipeline) and variants are known then")
 LINKED = Key("linked", FLAG, "call the PTX functions instead of inlining them")
 SIMULATION = (Key("schedules", COUNT, "CPU engine: try that many orders of the threads"),
               Key("schedule_seed", SEED_KIND, "CPU engine: the first order to try; 0 is in turn"),

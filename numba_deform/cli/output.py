@@ -80,8 +80,8 @@ class _Elapsed(progress.BarColumn):
 
 @contextmanager
 def lasting(seconds):
-    """A bar that is full after ``seconds``, an estimate; on a terminal only."""
-    about = progress.TextColumn(f"of about {duration(seconds)}")
+    """A bar that is full after ``seconds``, an estimate, and swings without one; on a terminal only."""
+    about = progress.TextColumn(f"of about {duration(seconds)}" if seconds else "")
     with _bar(_Elapsed(), progress.TimeElapsedColumn(), about) as bar:
         bar.add_task("", total=seconds)
         yield

@@ -181,7 +181,7 @@ def timeline(pairs):
         simulation = keys.simulation_options(options) if engine == "cpu" else {}
         for block in options.get("block", (0,)):
             recorded.append(record(plan, block, simulation))
-            _print_shares(recorded[-1])
+            print_shares(recorded[-1])
     if without:
         say("note", f"only the CPU engine's half: {without}")
     if "out" in options:
@@ -200,7 +200,8 @@ def _engines(asked, chosen):
     return ("cpu", "gpu"), ""
 
 
-def _print_shares(recorded):
+def print_shares(recorded):
+    """A table of what each warp of a Timeline spends its time on."""
     names = list(ACTIVITIES.values())
     last = max(span.end for span in recorded.spans)
     table = Table("warp", *names, title=f"{recorded.title}: {recorded.engine}, {last:,} cycles")

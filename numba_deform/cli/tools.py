@@ -7,6 +7,7 @@ import numpy as np
 from rich.table import Table
 
 from ..compiler.sass import ToolMissing, inspect_kernel
+from ..kernels.pipelines import PIPELINES
 from ..kernels.registry import VARIANTS
 from ..kernels.words import closest
 from ..measure.parameters import show
@@ -106,7 +107,7 @@ def data_read(options):
 
 
 def variants(_):
-    """The registry, then the parameters of each kernel."""
+    """The registry, the parameters of each kernel, and pipelines that were loaded."""
     table = Table("variant", "origin", "what it does", "kernel and preset", "oldest GPU")
     for v in VARIANTS.values():
         oldest = "SM {}.{}".format(*v.capability)
@@ -118,6 +119,11 @@ def variants(_):
         defaults = {field.name: field.default for field in dataclasses.fields(config)}
         table.add_row(_file(members[0]), in_words(defaults))
     console().print(table)
+    if PIPELINES:
+        table = Table("pipeline", "what it does", "parameters and their defaults")
+        for pipeline in PIPELINES.values():
+            table.add_row(pipeline.name, pipeline.summary, in_words(pipeline.defaults))
+        console().print(table)
     return RIGHT
 
 
@@ -146,7 +152,7 @@ def inspect(pairs):
     kernel = chosen.kernel(config, constants)
     if options.get("linked"):
         kernel = kernel.with_linked_ptx()
-    architecture = check_architecture(options, chosen)
+    architecture = check_architecture(options, chosen.capability, f"variant {chosen.name}")
     try:
         inspection = inspect_kernel(kernel, architecture)
     except (ToolMissing, ValueError):
@@ -155,17 +161,22 @@ def inspect(pairs):
         if "arch" not in options:
             raise
         raise UsageError(f"arch={architecture}: {str(error).partition(chr(10))[0]}") from None
-    wanted = options.get("show", "summary")
+    heads = {"variant": f"{chosen.name} for {architecture}" + (", linked PTX" if kernel.linked else ""),
+             "constants": in_words(vars(constants)), "configuration": in_words(vars(config))}  # fmt: skip
+    dynamic = chosen.dynamic_shared_bytes(config, constants)
+    return print_inspection(inspection, options.get("show", "summary"), heads, dynamic)
+
+
+def print_inspection(inspection, wanted, heads, dynamic):
+    """PTX or machine code as it is, or a summary under ``heads``; ``dynamic`` bytes of shared memory. RIGHT."""
     if wanted != "summary":
         print({"ptx": inspection.ptx, "sass": inspection.sass}[wanted])
         return RIGHT
-    say("variant", f"{chosen.name} for {architecture}" + (", linked PTX" if kernel.linked else ""))
-    say("constants", in_words(vars(constants)))
-    say("configuration", in_words(vars(config)))
+    for label, text in heads.items():
+        say(label, text)
     say("registers", f"{inspection.registers} a thread")
     say("stack", f"{inspection.stack} bytes a thread")
     say("spills", f"{inspection.spill_loads} loads, {inspection.spill_stores} stores")
-    dynamic = chosen.dynamic_shared_bytes(config, constants)
     say("shared memory", f"{inspection.shared:,} bytes static + {dynamic:,} dynamic a block")
     table = Table("instruction", "count", "what it is")
     counts = inspection.instructions

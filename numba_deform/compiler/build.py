@@ -5,6 +5,7 @@ handed PTX, since an older driver may not read what a newer toolchain wrote, and
 where there is no GPU at all. This file and ``device/ptx.py`` are all that know the insides of Numba-CUDA.
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -20,8 +21,10 @@ from numba import cuda, types
 from ..device.packages import require_cuda
 from ..device.ptx import Intrinsic, ptx_directory, read_ptx
 from .cache import cached
+from .inference import places_of, without_source
 from .rewrite import TRACE_PARAMETERS, rebind, rewritten
 
+DEVICE = Path(inspect.getfile(Intrinsic)).parent  # of the functions that kernels call
 ARCHITECTURE = "sm_90a"
 GRID_BARRIER = "cudaCGSynchronize"  # what Numba makes of this_grid().sync(); a function of the device runtime
 i32, u32, u64 = types.int32, types.uint32, types.uint64
@@ -153,6 +156,24 @@ def built(build, *arguments):
     return dataclasses.replace(build(*arguments), key=(build.__module__, build.__qualname__, repr(arguments)))
 
 
+class NotBuilt(ValueError):
+    """Numba does not compile a kernel for a GPU; the text says what it says, and of which line."""
+
+
+@contextlib.contextmanager
+def _in_words(kernel, architecture):
+    """Inside, what Numba raises while it compiles becomes a NotBuilt, with Numba's error as its cause."""
+    try:
+        yield
+    except Exception as error:
+        places = places_of(error.__traceback__) + re.findall(r" at (\S+) \((\d+)\)", str(error))
+        own = [place for place in places if Path(place[0]).parent != DEVICE] or places
+        place = " at {}:{}".format(*own[0]) if own else ""
+        told = " ".join(without_source(str(error)).split())
+        raise NotBuilt(f"kernel {kernel.name} does not compile for {architecture}{place}: "
+                       f"{type(error).__name__}: {told}") from error  # fmt: skip
+
+
 def _compile(kernel, architecture):
     """(PTX, cubin, the kernel's name in both)."""
     require_cuda("compiling a kernel")
@@ -166,7 +187,7 @@ def _compile(kernel, architecture):
     arguments = dict(cc=capability, launch_bounds=bounds)
     limits = dict(arch=architecture, max_register_count=kernel.max_registers or None)
     if kernel.whole_program:
-        with _no_driver_needed(capability):
+        with _in_words(kernel, architecture), _no_driver_needed(capability):
             code, _ = cuda.compile(
                 function, kernel.signature.args, device=False, abi="numba", output="ltoir", **arguments
             )
@@ -175,7 +196,7 @@ def _compile(kernel, architecture):
         asked = LinkerOptions(**limits, ptx=True)
         ptx = Linker(*objects, options=asked).link("ptx").code.decode().rstrip("\0")
     else:
-        with _no_driver_needed(capability):
+        with _in_words(kernel, architecture), _no_driver_needed(capability):
             ptx, _ = cuda.compile_ptx(function, kernel.signature.args, **arguments)
         objects = [ObjectCode.from_ptx(ptx.encode())]
         objects += [ObjectCode.from_ptx(path.read_bytes()) for path in _files_to_link(ptx)]

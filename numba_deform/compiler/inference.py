@@ -45,6 +45,9 @@ PASSES = (
 )  # fmt: skip
 
 
+LIBRARY = "numba_deform.device."
+
+
 class Refused(Exception):
     """Numba does not compile the function: its words, and the node that it means, or None."""
 
@@ -291,7 +294,16 @@ def infer(function, args):
                 raise NotInferred("Numba's own numba.cuda lacks some of what numba-cuda compiles") from None
             if not _failed:
                 raise
-            raise _failed[0] from None
+            raise _place_of_the_caller(_failed) from None
+
+
+def _place_of_the_caller(failed):
+    """What failed first; inside a function of this package's, with the place where the kernel calls it."""
+    first = failed[0]
+    own = next((f for f in failed if not (f.function.__module__ or "").startswith(LIBRARY)), first)
+    if own is first:
+        return first
+    return Refused(own.function, f"{first.function.__name__}: {first.words}", own.line)
 
 
 @contextlib.contextmanager
@@ -394,7 +406,10 @@ def _inferred(function, args, inline, key=None):
         raise
     except Exception as error:  # of which Numba does not catch all that it raises
         if (function.__module__ or "").partition(".")[0] not in ("numba", "numba_cuda"):
-            _failed.append(Refused(function, *_words(error, lines)))
+            words, line = _words(error, lines)
+            if _failed:  # in a function that this one calls: the outermost place is the call
+                line = next((lines[n] for n in reversed(_places(error.__traceback__)) if n in lines), None)
+            _failed.append(Refused(function, words, line))
         raise
     finally:
         _underway.discard(key)
@@ -435,20 +450,30 @@ def _words(error, lines):
         numbers.insert(0, error.loc.line)
     numbers += _places(error.__traceback__)
     line = next((lines[n] for n in numbers if n in lines), None)
+    text = without_source(text)
+    return re.sub(re.escape(FILE) + r" \((\d+)\)", lambda m: f"line {lines.get(int(m[1]), '?')}", text), line
+
+
+def without_source(text):
+    """What Numba says, without candidates, passes and the source around it."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     text = re.split(r"\n\s*(?:There (?:are|is) \d+ candidate|During: |File \"|raised from )", text)[0]
     text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\)\n?", "", text)
     text = re.sub(r"\.? Raised from .*", "", text)
-    text = re.sub(re.escape(FILE) + r" \((\d+)\)", lambda m: f"line {lines.get(int(m[1]), '?')}", text)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()), line
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
 
 
 def _places(trace):
     """The numbers that Numba was at when it raised, the innermost first."""
+    return [line for file, line in places_of(trace) if file == FILE]
+
+
+def places_of(trace):
+    """(file, line) of all that Numba was at when it raised, the innermost first."""
     found = []
     while trace is not None:
         here = trace.tb_frame.f_locals
         locs = [here.get("loc"), *(getattr(here.get(name), "loc", None) for name in ("inst", "self"))]
-        found[:0] = [loc.line for loc in locs if getattr(loc, "filename", None) == FILE]
+        found[:0] = [(loc.filename, loc.line) for loc in locs if hasattr(loc, "filename")]
         trace = trace.tb_next
     return found

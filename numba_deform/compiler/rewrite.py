@@ -7,8 +7,9 @@ their own line numbers. ``rebind`` swaps what their names stand for. Nothing is 
     guarded    loops that poll stop after a limit; ``syncthreads`` and ``bar.sync`` become counters that can be
                polled; at its end a thread says that it comes to no more barriers (device/guard.py)
     traced     marks stand around the steps of the pipeline (device/marks.py), which are known by name:
-               ``acquire``, ``issue``, ``wait`` and ``release``, called with a ring and a state. The kernel
-               gets two parameters more, ``trace_buffer`` and ``trace_block``
+               ``acquire``, ``issue``, ``wait`` and ``release``, called with a ring and a state; without
+               ``issue`` that ends where the producer's state advances. The kernel gets two parameters more,
+               ``trace_buffer`` and ``trace_block``
 
 A guarded wait inside a library function (device/) is reported at the line of the kernel that called it, whose
 number such functions get as one more argument; functions with marks get the thread's marks.
@@ -29,9 +30,9 @@ from numba.core.dispatcher import Dispatcher
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device import guard, marks, tokens
-from ..device.layout import Namespace
 from ..device.mbarrier import mbarrier_test_wait_parity, mbarrier_try_wait_parity
 from ..device.memory import ld_acquire_cta_shared_b32
+from ..device.namespace import Namespace
 from ..device.sync import bar_arrive, bar_sync
 
 LIBRARY = "numba_deform.device."
@@ -48,6 +49,7 @@ BARRIERS = {bar_sync: True, bar_arrive: False}
 # The marks before and after a step of the pipeline, by the name of the function that is called.
 STEPS = {"acquire": (marks.ACQUIRE, marks.ISSUE), "issue": (marks.ISSUE, marks.COMMIT),
          "wait": (marks.WAIT, marks.COMPUTE), "release": (marks.RELEASE, None)}  # fmt: skip
+STATEMENTS = ast.Expr, ast.Assign  # those in which a step is taken
 TRACE_PARAMETERS = ("trace_buffer", "trace_block")
 
 
@@ -147,7 +149,7 @@ def rebind(
 
 def _with_swapped(module, names, swap):
     """The module, or a Namespace in its place where ``swap`` changes one of the attributes ``names``."""
-    own = {name: vars(module)[name] for name in names if name in vars(module)}
+    own = {name: getattr(module, name) for name in names if hasattr(module, name)}  # also what is imported late
     new = {name: swap(value) for name, value in own.items() if not isinstance(value, types.ModuleType)}
     changed = any(new[name] is not own[name] for name in new)
     return Namespace(module.__name__, **{**vars(module), **new}) if changed else module
@@ -354,8 +356,10 @@ class _Unroll(ast.NodeTransformer):
 def waits(function):
     """Whether ``function`` polls, or stands at a barrier of threads, itself or in what it calls."""
     source = _Source(function)
-    for value in (*_values(function).values(), *map(source.called, _calls(source.tree))):
-        if isinstance(value, CUDADispatcher) and waits(value.py_func):
+    # By its names alone: a function `add` may call `cuda.atomic.add`, and does not wait for itself then.
+    names = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    for value in (*map(source.values.get, names), *map(source.called, _calls(source.tree))):
+        if isinstance(value, CUDADispatcher) and value.py_func is not function and waits(value.py_func):
             return True
         if callable(value) and value in BARRIERS:
             return True
@@ -464,6 +468,25 @@ def _with_steps(function):
     return traced
 
 
+def _ends_issue(tree):
+    """The statements by which a producer goes on to the next stage, in the blocks of code where it acquires
+    one: there all copies into the stage are issued."""
+    found = set()
+    for node in ast.walk(tree):
+        for block in (getattr(node, "body", ()), getattr(node, "orelse", ())):
+            block = block if isinstance(block, list) else []
+            calls = {statement: _calls(statement) for statement in block if isinstance(statement, STATEMENTS)}
+            if any(step and step[0] == "acquire" for of in calls.values() for step in map(_step, of)):
+                found |= {statement for statement, of in calls.items() if any(map(_advanced, of))}
+    return found
+
+
+def _advanced(call):
+    """The state that a call ``ring.advance(state)`` goes on from, or None."""
+    is_advance = isinstance(call.func, ast.Attribute) and call.func.attr == "advance" and call.args
+    return call.args[0] if is_advance else None
+
+
 def _step(call):
     """(the name of the step that a call takes, its state), or None: ``wait(ring, state)`` or
     ``ring.wait(state)``."""
@@ -477,7 +500,9 @@ class _Trace(ast.NodeTransformer):
 
     def __init__(self, source, traced, is_kernel):
         self.source, self.traced, self.is_kernel = source, traced, is_kernel
-        self.acquires = "acquire" in {step[0] for step in map(_step, _calls(source.tree)) if step}
+        steps = {step[0] for step in map(_step, _calls(source.tree)) if step}
+        self.acquires = "acquire" in steps
+        self.ends = _ends_issue(source.tree) if "issue" not in steps else set()
 
     def visit_FunctionDef(self, node):
         parameters = TRACE_PARAMETERS if self.is_kernel else (MARKS,)
@@ -497,6 +522,9 @@ class _Trace(ast.NodeTransformer):
     def _marked(self, node):
         step = next(filter(None, map(_step, _calls(node))), None)
         self.generic_visit(node)
+        if step is None and node in self.ends:
+            state = next(filter(None, map(_advanced, _calls(node))))
+            return [_statement(f"__mark({MARKS}, {marks.COMMIT}, {ast.unparse(state)})", node), node]
         if step is None:
             return node
         name, state = step[0], ast.unparse(step[1])

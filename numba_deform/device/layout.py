@@ -21,41 +21,26 @@ that know their addresses, and nothing is left of it at run time.
 
 import functools
 import math
-import types as python
 from dataclasses import dataclass
 
 import numpy as np
-from numba import cuda, types, uint32
+from numba import cuda, int32, types, uint32
 from numba.np.numpy_support import as_dtype, from_dtype
 
 from . import pipeline
 from .limits import MAX_THREADS, NAMED_BARRIERS, SHARED_LIMIT
-from .memory import dynamic_start, shared_array
-from .sync import bar_arrive, bar_sync, fence_mbarrier_init
+from .memory import dynamic_start, shared_array, shared_at
+from .namespace import Namespace
+from .sync import bar_arrive, bar_sync, fence_mbarrier_init, lane, warp
 
 DYNAMIC_ALIGNMENT = 16  # bytes; dynamic shared memory starts on a multiple of nothing larger
 BARRIER = 8  # bytes of an mbarrier
-TAKEN = "init", "bytes", "map", "name_of"  # of a Shared itself
-
-
-class Namespace(python.ModuleType):
-    """Functions and numbers by name, for kernels.
-
-    Numba takes the attributes of a module for what they are at the moment when it compiles, so that
-    ``ring.wait(state)`` in a kernel is a call of that very function."""
-
-    def __init__(self, name, **members):
-        super().__init__(name)
-        vars(self).update(members)
-
-    def map(self, change):
-        """Another one, with ``change(member)`` in place of each function and Namespace in it."""
-        members = {name: change(value) for name, value in vars(self).items() if name[:1] != "_"}
-        return Namespace(self.__name__, **members)
+TAKEN = "init", "bytes", "barrier_bytes", "map", "name_of", "parts"  # of a Shared itself
 
 
 class Shared(Namespace):
-    """The layout of a block's shared memory: ``Shared(name=part, ...)`` with parts Array, Ring, NamedBarrier.
+    """The layout of a block's shared memory: ``Shared(name=part, ...)`` with parts Array, Ring, WarpRing,
+    NamedBarrier.
 
     For kernels: ``init()``, by all threads of the block before anything else, and each part by its name.
     For the host: ``bytes`` of dynamic shared memory, which a kernel with ``shared=`` is launched with."""
@@ -63,7 +48,7 @@ class Shared(Namespace):
     def __init__(self, **parts):
         super().__init__("shared")
         alignment = max([DYNAMIC_ALIGNMENT, *(part.alignment for part in parts.values())])
-        start, offset, named, inits = _start(alignment), 0, 0, []
+        start, offset, named, inits, of_warps = _start(alignment), 0, 0, [], []
         self._places = []  # (first byte, its part, name)
         for name, part in parts.items():
             if name.startswith("_") or name in TAKEN:
@@ -75,8 +60,8 @@ class Shared(Namespace):
             offset = -(-offset // part.alignment) * part.alignment
             self._places.append((offset, part, name))
             setattr(self, name, part.functions(name, start, offset))
-            if isinstance(part, Ring):
-                inits.append(part.init(offset))
+            if isinstance(part, (Ring, WarpRing)):
+                (inits if isinstance(part, Ring) else of_warps).append(part.init(offset))
             offset += part.bytes
         if named > NAMED_BARRIERS:
             raise ValueError(f"{named} named barriers: a block has {NAMED_BARRIERS} beside that of syncthreads")
@@ -84,7 +69,16 @@ class Shared(Namespace):
         if self.bytes > SHARED_LIMIT:
             sizes = ", ".join(f"{name} {part.bytes}" for _, part, name in self._places)
             raise ValueError(f"{self.bytes} bytes of shared memory ({sizes}): a block has {SHARED_LIMIT}")
-        self.init = _init(start, inits)
+        self.init = _init(start, inits, of_warps)
+
+    @property
+    def barrier_bytes(self):
+        """Those of ``bytes`` that are barriers."""
+        return sum(part.bytes for part in self.parts() if isinstance(part, (Ring, WarpRing)))
+
+    def parts(self):
+        """The arrays and rings, in order."""
+        return [part for _, part, _ in self._places]
 
     def name_of(self, address, start):
         """What lies at a shared address, where dynamic shared memory begins at ``start``: ``tiles[1, 4]``; None
@@ -154,82 +148,228 @@ class Array:
 class Ring:
     """The barriers of a ring of ``stages``, a *full* and an *empty* one for each.
 
-    They complete after ``full`` and ``empty`` arrivals. Which states a producer and a consumer keep, and what
-    they do in which order, says ``pipeline.py``. In a kernel, called ``ring``:
+    They complete after ``full`` and ``empty`` arrivals. Every producer and every consumer keeps a state of its
+    own. For each use a producer calls acquire and expect, issues copies that complete on full, and advances; a
+    consumer calls wait, reads the stage, calls release, and advances. In a kernel, called ``ring``:
 
     ring.start()             the state at first, of a producer or a consumer
+    ring.start(n)            the state of use n, from 0 on: where the n-th of several producers in turn begins
     ring.advance(state)      the state of the next use
+    ring.advance(state, n)   the state n uses on: of n producers in turn each takes every n-th. There are no
+                             more of them than stages: with more, one may be two laps ahead, which a
+                             parity cannot tell from none
+    state.stage              which stage that is, from 0 on
     ring.acquire(state)      producer: wait until the stage is empty
     ring.expect(state, n)    producer: arrive on full, and so many bytes are to come
     ring.full(state)         the shared address of the barrier that copies complete on
     ring.wait(state)         consumer: wait until the stage is full
     ring.release(state)      consumer: arrive on empty
+    ring.empty(state)        the shared address of the barrier that is released
+    ring.init()              initialise the barriers, by one thread, where ``shared.init()`` does not
     ring.stages
+
+    ``empty=0`` is for warps that fill again what they alone have read: there are no empty barriers and no
+    ``acquire``, and ``release`` waits until all lanes of the warp have read the stage. ``barriers`` is the
+    number of full ones, where it is not that of the stages (``pipeline.barrier_count``).
     """
 
     stages: int
     full: int = 1
     empty: int = 1
+    barriers: int = 0
 
     alignment = BARRIER
 
     def __post_init__(self):
-        for name in ("stages", "full", "empty"):
+        for name, least in (("stages", 1), ("full", 1), ("empty", 0)):
             count = getattr(self, name)
-            if not isinstance(count, int) or not 1 <= count < 1 << 20:
-                raise ValueError(f"{name}={count} of a ring must be a whole number above 0")
+            if not isinstance(count, int) or not least <= count < 1 << 20:
+                raise ValueError(f"{name}={count} of a ring must be a whole number from {least} on")
+        _check_barriers(self)
 
     @property
     def bytes(self):
-        return 2 * BARRIER * self.stages
+        return BARRIER * (_full_barriers(self) + (self.stages if self.empty else 0))
 
     def init(self, offset):
         """A device function of an address: one thread initialises the barriers ``offset`` bytes behind it."""
-        FIRST, STAGES, FULL, EMPTY = offset, self.stages, self.full, self.empty
+        FIRST, BARRIERS, STAGES, FULL, EMPTY = offset, _full_barriers(self), self.stages, self.full, self.empty
 
         @cuda.jit(device=True, forceinline=True)
         def init(start):
-            pipeline.init_barriers(uint32(start + uint32(FIRST)), STAGES, FULL)
-            pipeline.init_barriers(uint32(start + uint32(FIRST + BARRIER * STAGES)), STAGES, EMPTY)
+            pipeline.init_barriers(uint32(start + uint32(FIRST)), BARRIERS, FULL)
+            if EMPTY:
+                pipeline.init_barriers(uint32(start + uint32(FIRST + BARRIER * BARRIERS)), STAGES, EMPTY)
 
         return init
 
     def functions(self, name, start, offset):
         """The Namespace for kernels; the barriers lie ``offset`` bytes behind the address ``start()``."""
-        FIRST, SECOND = offset, offset + BARRIER * self.stages
+        FIRST, SECOND = offset, offset + BARRIER * _full_barriers(self)
 
         @cuda.jit(device=True, forceinline=True)
         def barriers():
             return pipeline.Ring(uint32(start() + uint32(FIRST)), uint32(start() + uint32(SECOND)))
 
-        @cuda.jit(device=True, forceinline=True)
-        def acquire(state):
-            pipeline.acquire(barriers(), state)
-
-        @cuda.jit(device=True, forceinline=True)
-        def expect(state, bytes):
-            pipeline.commit(barriers(), state, bytes)
-
-        @cuda.jit(device=True, forceinline=True)
-        def full(state):
-            return pipeline.full_barrier(barriers(), state)
-
-        @cuda.jit(device=True, forceinline=True)
-        def wait(state):
-            pipeline.wait(barriers(), state)
-
-        @cuda.jit(device=True, forceinline=True)
-        def release(state):
-            pipeline.release(barriers(), state)
-
-        return Namespace(
-            name, start=pipeline.first_state, advance=pipeline.make_advance(self.stages), acquire=acquire,
-            expect=expect, full=full, wait=wait, release=release, stages=self.stages,
-        )  # fmt: skip
+        return _ring_functions(self, name, barriers, _alone(start, self.init(offset)), bool(self.empty))
 
     def name_of(self, name, offset):
-        kind, stage = divmod(offset // BARRIER, self.stages)
-        return f"{name}.{('full', 'empty')[kind]}[{stage}]"
+        number, full = offset // BARRIER, _full_barriers(self)
+        return f"{name}.full[{number}]" if number < full else f"{name}.empty[{number - full}]"
+
+
+@dataclass(frozen=True)
+class WarpRing:
+    """A ring of ``stages`` for each of the block's ``warps``, which fills its stages and reads them alone.
+
+    A stage may be filled again when all lanes of its warp have read it, so there are full barriers only, each
+    for one arrival and the bytes that it expects. Each warp has its own states. In a kernel, called ``ring``:
+
+    ring.start(), ring.advance(state), ring.expect(state, n), ring.full(state), ring.wait(state), ring.stages
+                             as those of a Ring
+    ring.release(state)      all lanes have read the stage: they wait for each other
+    ring.slot(state)         the stage's number among those of all warps, whose stages lie behind one another
+    ring.init()              as that of a Ring, by one lane of each warp
+
+    ``barriers`` of a warp are as those of a Ring.
+    """
+
+    stages: int
+    warps: int
+    barriers: int = 0
+
+    alignment = BARRIER
+
+    def __post_init__(self):
+        for name, limit in (("stages", 1 << 20), ("warps", MAX_THREADS // 32 + 1)):
+            count = getattr(self, name)
+            if not isinstance(count, int) or not 1 <= count < limit:
+                raise ValueError(f"{name}={count} of a ring for each warp must be from 1 to {limit - 1}")
+        _check_barriers(self)
+
+    @property
+    def bytes(self):
+        return BARRIER * _full_barriers(self) * self.warps
+
+    def init(self, offset):
+        """A device function of an address: a lane of each warp initialises its barriers, of those ``offset``
+        bytes behind it."""
+        FIRST, BARRIERS, STRIDE = offset, _full_barriers(self), BARRIER * _full_barriers(self)
+
+        @cuda.jit(device=True, forceinline=True)
+        def init(start):
+            pipeline.init_barriers(shared_at(uint32(start + uint32(FIRST)), warp(), STRIDE), BARRIERS, 1)
+
+        return init
+
+    def functions(self, name, start, offset):
+        """The Namespace for kernels; the barriers lie ``offset`` bytes behind the address ``start()``."""
+        FIRST, STAGES, STRIDE = offset, self.stages, BARRIER * _full_barriers(self)
+
+        @cuda.jit(device=True, forceinline=True)
+        def barriers():
+            return pipeline.Ring(shared_at(uint32(start() + uint32(FIRST)), warp(), STRIDE), uint32(0))
+
+        @cuda.jit(device=True, forceinline=True)
+        def slot(state):
+            return int32(warp() * int32(STAGES) + state.stage)
+
+        ring = _ring_functions(self, name, barriers, _alone(start, self.init(offset)), False)
+        ring.slot = slot
+        return ring
+
+    def name_of(self, name, offset):
+        warp, barrier = divmod(offset // BARRIER, _full_barriers(self))
+        return f"{name}.full[{warp}, {barrier}]"
+
+
+def _full_barriers(ring):
+    """Full barriers of a Ring, or of a warp's in a WarpRing."""
+    return ring.barriers or ring.stages
+
+
+def _check_barriers(ring):
+    if not isinstance(ring.barriers, int) or ring.barriers and not ring.stages <= ring.barriers < 1 << 20:
+        rule = f"must be at least its stages={ring.stages}, or 0 for as many"
+        raise ValueError(f"barriers={ring.barriers} of a ring {rule}")
+
+
+def _ring_functions(part, name, barriers, init, has_empty):
+    """The Namespace for kernels of a ring whose addresses, a ``pipeline.Ring``, are ``barriers()``."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def acquire(state):
+        pipeline.acquire(barriers(), state)
+
+    @cuda.jit(device=True, forceinline=True)
+    def expect(state, bytes):
+        pipeline.commit(barriers(), state, bytes)
+
+    @cuda.jit(device=True, forceinline=True)
+    def full(state):
+        return pipeline.full_barrier(barriers(), state)
+
+    @cuda.jit(device=True, forceinline=True)
+    def wait(state):
+        pipeline.wait(barriers(), state)
+
+    @cuda.jit(device=True, forceinline=True)
+    def release(state):
+        pipeline.release(barriers(), state)
+
+    @cuda.jit(device=True, forceinline=True)
+    def release_in_warp(state):
+        pipeline.release_in_warp(barriers(), state)
+
+    @cuda.jit(device=True, forceinline=True)
+    def empty(state):
+        return shared_at(barriers().empty, state.stage, BARRIER)
+
+    @cuda.jit(device=True, inline="always")
+    def first_use(use=0):
+        return skip(pipeline.first_state(), use)
+
+    @cuda.jit(device=True, inline="always")
+    def advance(state, uses=1):
+        if uses == 1:
+            return next_use(state)
+        return skip(state, uses)
+
+    both = part.stages, _full_barriers(part)
+    next_use, skip = pipeline.make_advance(*both), _skip(*both)
+    ring = Namespace(
+        name, start=first_use, advance=advance, expect=expect, full=full, wait=wait,
+        release=release if has_empty else release_in_warp, init=init, stages=part.stages,
+    )  # fmt: skip
+    if has_empty:
+        ring.acquire, ring.empty = acquire, empty
+    return ring
+
+
+def _skip(stages, barriers):
+    """A device function: the state so many uses on, in a ring with that many stages and full barriers."""
+    STAGES, BARRIERS = stages, barriers
+
+    @cuda.jit(device=True, inline="always")
+    def skip(state, uses):
+        laps = int32(int32(state.barrier + uses) // BARRIERS)
+        barrier = int32(state.barrier + uses - laps * BARRIERS)
+        return pipeline.PipelineState(
+            int32(int32(state.stage + uses) % STAGES), barrier, int32(state.parity ^ (laps & 1))
+        )
+
+    return skip
+
+
+def _alone(start, init):
+    """A device function: one thread initialises the barriers of a ring, for the copy engine too."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def init_alone():
+        init(start())
+        fence_mbarrier_init()
+
+    return init_alone
 
 
 @dataclass(frozen=True)
@@ -273,23 +413,36 @@ def _start(alignment):
     return start
 
 
-def _init(start, inits):
-    """A device function: ``inits`` by the block's first thread, before anybody goes on."""
-    chain = functools.reduce(_both, inits) if inits else None
+def _init(start, inits, of_warps):
+    """A device function: ``inits`` by the block's first thread and ``of_warps`` by the first of each warp,
+    before anybody goes on."""
+    BLOCK, WARPS = bool(inits), bool(of_warps)
+    of_block = functools.reduce(_both, inits or [_nothing])
+    of_warp = functools.reduce(_both, of_warps or [_nothing])
 
     @cuda.jit(device=True, forceinline=True)
     def init():
         first = start()  # here, so that all later uses have it from here
-        if cuda.threadIdx.x == 0:
-            chain(first)
-            fence_mbarrier_init()
+        if BLOCK:
+            if cuda.threadIdx.x == 0:
+                of_block(first)
+                fence_mbarrier_init()
+        if WARPS:
+            if lane() == 0:
+                of_warp(first)
+                fence_mbarrier_init()
         cuda.syncthreads()
 
     @cuda.jit(device=True, forceinline=True)
     def nothing():
         pass
 
-    return init if inits else nothing
+    return init if inits or of_warps else nothing
+
+
+@cuda.jit(device=True, forceinline=True)
+def _nothing(start):
+    pass
 
 
 def _both(one, other):

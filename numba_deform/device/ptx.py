@@ -27,6 +27,7 @@ u32x2, u32x4 = types.UniTuple(u32, 2), types.UniTuple(u32, 4)
 f32x2, f32x4 = types.UniTuple(f32, 2), types.UniTuple(f32, 4)
 f32_registers = types.Array(f32, 1, "C")  # a local array that an instruction reads and writes in its registers
 
+WORDS = {u32: "u32", i32: "i32", u64: "u64", f32: "f32", f32_registers: "local f32 x {}", void: ""}
 DYNAMIC = "numba_deform_dynamic"  # the symbol of dynamic shared memory
 SHARED_SPACE = 3  # the address space of shared memory, to LLVM
 # Numba type -> (LLVM type, inline-assembly constraint, PTX parameter type)
@@ -176,6 +177,21 @@ class Intrinsic(_NumbaIntrinsic):
     def __call__(self, *args):
         return self.model(*args)
 
+    def __repr__(self):
+        return f"<intrinsic {self.words}>"
+
+    @functools.cached_property
+    def words(self):
+        """Its name, parameters and result as a reader writes them."""
+        names = inspect.signature(self.model).parameters
+        if self.ptx is None:  # those made in Python: shared_address and the like
+            return f"{self.__name__}({', '.join(names)})"
+        result, size = self.signature.return_type, self.ptx.result[2] if self.ptx.registers else 0
+        kind = f"{WORDS[result.dtype]} x {result.count}" if hasattr(result, "count") else WORDS[result]
+        pairs = zip(names, self.signature.args, strict=True)
+        parameters = ", ".join(f"{name}: {WORDS[kind].format(size)}" for name, kind in pairs)
+        return f"{self.__name__}({parameters})" + (f" -> {kind}" if kind else "")
+
     @functools.cached_property
     def linked(self):
         """The same function as a real call. A kernel that uses it must be linked with the file."""
@@ -242,8 +258,9 @@ def _make(model, signature, ptx, pure, linked_form):
     # Numba reads the number of arguments off the definition's own signature.
     names = ", ".join(name for _, name in ptx.parameters)
     scope = {"signature": signature, "codegen": codegen}
-    exec(f"def defn(typingctx, {names}):\n    return signature, codegen\n", scope)
-    made = Intrinsic(ptx.name, scope["defn"], model=model, ptx=ptx, linked_form=linked_form)
+    # It has the intrinsic's name, because Numba says it of a call with too few arguments.
+    exec(f"def {ptx.name}(typingctx, {names}):\n    return signature, codegen\n", scope)
+    made = Intrinsic(ptx.name, scope[ptx.name], model=model, ptx=ptx, linked_form=linked_form)
     functools.update_wrapper(made, model)
     made.signature, made.pure = signature, pure
     made._register()

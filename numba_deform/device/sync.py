@@ -18,7 +18,7 @@ def fence_proxy_async():
 
 @intrinsic(void())
 def fence_proxy_async_global():
-    """``fence.proxy.async.global``: the same for global memory, and only for that.
+    """``fence.proxy.async.global``: as ``fence_proxy_async``, for global memory, and only for that.
     Between ordinary writes of this kernel and a bulk or TMA load that reads them, or a store that writes
     over them. PTX ISA 9.7.13.4."""
     cpu().fence_proxy_async(shared=False, globally=True)
@@ -26,7 +26,7 @@ def fence_proxy_async_global():
 
 @intrinsic(void())
 def fence_proxy_async_full():
-    """``fence.proxy.async``: the same for shared and global memory. PTX ISA 9.7.13.4."""
+    """``fence.proxy.async``: as ``fence_proxy_async``, for shared and global memory. PTX ISA 9.7.13.4."""
     cpu().fence_proxy_async(globally=True)
 
 

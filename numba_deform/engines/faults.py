@@ -214,7 +214,8 @@ class TooManyArrivals(BarrierFault):
     rule = "A phase takes exactly the expected arrivals; more spill into the next phase."
     cure = (
         "Initialise with the number of arrivals that each phase gets; a producer waits on empty before "
-        "it arms a stage again."
+        "it arms a stage again. Of n producers in turn, no more than there are stages, each starts at its own "
+        "use and advances by n."
     )
 
 class CompletesPhase(BarrierFault):
@@ -323,6 +324,11 @@ class NotCompiled(SimFault):
     """Numba does not compile the kernel for the types of its arguments; ``what`` is what Numba says."""
     rule = "The operations of a kernel are those that Numba has for the types of their operands."
     cure = "Change the line, or the types of the arguments."
+
+class WrongResult(SimFault):
+    """A Launch has left something else than it expected, without breaking a rule of the hardware."""
+    rule = "After a run every output holds what expected= of its nd.Launch says, within tolerance=."
+    cure = "Look at the element named above: who writes it, from which stage, and at which index?"
 
 class BadLaunch(SimFault):
     rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "

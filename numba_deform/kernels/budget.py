@@ -17,7 +17,6 @@ from ..device.limits import (
     STATIC_LIMIT,
     Limits,
 )
-from ..device.memory import dynamic_bytes
 
 REGISTER_UNIT = 8  # registers a thread: 256 a warp
 SHARED_UNIT = 128  # bytes
@@ -84,8 +83,16 @@ class Budget:
 
     @property
     def allocated(self):
-        """Bytes of shared memory to launch with: past 48 KB they are dynamic, with room to align."""
-        return dynamic_bytes(self.total) or self.total
+        """Bytes of shared memory to launch with: of a layout, and past 48 KB, they are dynamic, with room to
+        align."""
+        return self.shared.dynamic or self.total
+
+    @property
+    def how(self):
+        """How it is had, in words."""
+        if self.allocated > self.total:
+            return f"{self.allocated:,} dynamic at launch, with room to align"
+        return "static"
 
     @property
     def left(self):

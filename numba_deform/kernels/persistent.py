@@ -122,6 +122,7 @@ def build(config, constants):
         items = item_count(batches, rows_per_batch, ROWS_PER_BLOCK)
         item, stride = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
 
+        # By hand as in tma.py, whose ``issue`` it calls.
         shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
         tiles_address = align_up(shared_address(shared), uint32(128))
         full = shared_at(tiles_address + uint32(shared_size.tiles), me.warp, 8 * BARRIERS)

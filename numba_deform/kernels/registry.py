@@ -1,10 +1,16 @@
 """The registry: every kernel that computes the operator, by name, with its configuration.
 
-A variant is a module of ``kernels/`` with ``build`` and ``blocks`` (:class:`Functions`), perhaps
-``fit(problem, config, locations)``; the frozen dataclass of its parameters; and a ``preset`` of them. Those of
-the package stand in ``configurations.json``, some with a name that they had before (``was``), still understood.
+A variant is a module of ``kernels/`` with
 
-``register`` adds one for the time of a process, for instance from a notebook; ``load`` those of a file.
+    build(config, constants)             the kernel
+    blocks(problem, config, resident)    the size of the grid; ``resident()``: how many the GPU holds at once
+    fit(problem, config, locations)      perhaps, for a kernel that is fitted to locations
+
+the frozen dataclass of its parameters, and a ``preset`` of them. Those of the package stand in
+``configurations.json``, some with a name that they had before (``was``), still understood.
+
+``own.variant`` makes one of a function, and ``register`` adds it for the time of a process; ``load`` those of a
+file, and its pipelines (pipelines.py).
 """
 
 import dataclasses
@@ -23,6 +29,7 @@ from ..device.memory import dynamic_bytes
 from . import direct, persistent, tile, tma, warp_specialized, window
 from .direct import Direct
 from .persistent import Persistent
+from .pipelines import PIPELINES
 from .problem import ConfigError
 from .tile import Tile
 from .tma import Tma
@@ -42,7 +49,7 @@ class Variant:
     systems: str  # the experiments that it repeats (S3 .. S23), explained in bench/ORIGINS.md
     summary: str  # what it does, in a line
     config: type  # the dataclass of its parameters
-    module: object  # the kernel's file
+    module: object  # the kernel's file, or what stands in for it (``own.variant``)
     capability: tuple[int, int]  # of the oldest GPU that runs it
     fetch: str  # how tiles come: ``l1`` plain loads, ``tma`` one instruction each, ``shared`` many in a box
     preset: dict = field(default_factory=dict)  # the parameters that differ from the defaults
@@ -83,20 +90,8 @@ class Variant:
 
     def dynamic_shared_bytes(self, config, constants):
         """The dynamic shared memory to launch with."""
-        return dynamic_bytes(sum(config.shared_bytes(constants)))
-
-
-@dataclass(frozen=True, eq=False)
-class Functions:
-    """Stands in for a module of ``kernels/``, for a kernel that is written elsewhere."""
-
-    build: object  # (config, constants) -> the ``compiler.Kernel``
-    # (problem, config, resident) -> grid size; ``resident()`` is how many blocks the GPU holds at once
-    blocks: object
-
-    @property
-    def __name__(self):
-        return self.build.__module__
+        layout = self.kernel(config, constants).shared
+        return layout.bytes if layout else dynamic_bytes(sum(config.shared_bytes(constants)))
 
 
 # Configuration, module, the oldest GPU, how tiles are fetched, and what costs all its configurations time.
@@ -138,14 +133,14 @@ def variant(name):
     """The variant of that name, old or new; raises ConfigError naming all, and the closest."""
     name = current_name(name)
     if name not in VARIANTS:
-        hint = closest(name, [*VARIANTS, *OLD_NAMES])
+        hint = closest(name, [*VARIANTS, *OLD_NAMES, *PIPELINES])
         raise ConfigError("variant", name, f"must be one of {', '.join(VARIANTS)}{hint}")
     return VARIANTS[name]
 
 
 # --- variants of this process ---------------------------------------------------------------------
 _registered = {}
-_loaded = {}  # file -> {name: variant} of what it registered
+_loaded = {}  # file -> {name: variant or pipeline} of what it registered
 
 
 class Registration:
@@ -194,21 +189,26 @@ def is_registered(name):
 
 
 def is_of_this_process(name):
-    """Whether only this process knows the variant of that name: it was registered, and by no file."""
-    return name in _registered and not source_of(name)
+    """Whether only this process knows the variant or pipeline of that name: it was made here, not by a file."""
+    return name in _own() and not source_of(name)
+
+
+def _own():
+    """{name: variant or pipeline} of what is not the package's."""
+    return {**PIPELINES, **_registered}
 
 
 def load(path):
-    """The names of the variants that the Python file ``path`` registers. It runs once in a process, as if it
+    """The names of the variants and pipelines of the Python file ``path``. It runs once in a process, as if it
     were imported; modules beside it are found. Raises ConfigError, naming the line, for what fails in it."""
     file = Path(path).expanduser().resolve()
     known = _loaded.get(file, {})
-    if known and known.items() <= _registered.items():
+    if known and known.items() <= _own().items():
         return list(known)
     if not file.is_file() or file.suffix != ".py":
-        raise ConfigError("load", path, "must be a Python file that registers a variant" if file.exists()
+        raise ConfigError("load", path, "must be a Python file with a pipeline or a variant" if file.exists()
                           else "there is no such file")  # fmt: skip
-    before = dict(_registered)
+    before = _own()
     spec = importlib.util.spec_from_file_location(f"loaded.{file.stem}", file)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     if str(file.parent) not in sys.path:
@@ -220,18 +220,21 @@ def load(path):
         line = lines[-1] if lines else getattr(error, "lineno", 1)
         told = f"line {line}: {type(error).__name__}: {' '.join(str(error).split())}"
         raise ConfigError("load", path, told) from error
-    entries = {name: entry for name, entry in _registered.items() if before.get(name) is not entry}
+    entries = {name: entry for name, entry in _own().items() if before.get(name) is not entry}
     if not entries:
-        raise ConfigError("load", path, "registers no variant; it has to call numba_deform.kernels.registry."
-                          "register(Variant(...)) as it is imported, not under __main__")  # fmt: skip
+        raise ConfigError("load", path, "has no pipeline (a function under @nd.pipeline), and registers no "
+                          "variant (a function under @nd.variant(...)) as it is imported, not under "
+                          "__main__")  # fmt: skip
+    for name in PIPELINES.keys() & entries.keys() & {*VARIANTS, *OLD_NAMES, "auto", "all"}:
+        raise ConfigError("load", path, f"pipeline {name} has the name of a variant: call it something else")
     _loaded[file] = entries
     return list(entries)
 
 
 def source_of(name):
-    """A digest of the file that registered the variant of that name; "" where no file did."""
+    """A digest of the file that has the variant or pipeline of that name; "" where no file has."""
     for file, entries in _loaded.items():
-        if name in entries and entries[name] is VARIANTS.get(name):
+        if name in entries and entries[name] is _own().get(name):
             return hashlib.sha256(file.read_bytes()).hexdigest()
     return ""
 

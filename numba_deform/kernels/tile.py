@@ -13,27 +13,25 @@ Pixels outside the level are filled with zeros, which TMA does by itself.
 
 from dataclasses import dataclass
 
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda, int32, uint8, uint32, uint64
 
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
+from ..device.layout import Array, Shared
 from ..device.memory import (
-    align_up,
     cp_async_cg_16,
     cp_async_commit_group,
     cp_async_wait_group,
     global_at,
     ld_global_nc_L1_evict_last_v4,
-    shared_address,
     shared_at,
     st_shared_v4,
-    static_bytes,
 )
 from ..device.pipeline import first_state, make_advance, release_in_warp
 from ..device.sync import shfl_sync_idx_b32
 from .problem import ITEMSIZE, ConfigError
 from .shared.accumulate import ALL
-from .shared.config import SharedBytes, Staged, one_of
+from .shared.config import LayoutBytes, Staged, one_of
 from .shared.lanes import chunk_of, lane_layout
 from .shared.row import item_row, items, row_parts
 from .shared.sampling import load_level
@@ -62,7 +60,13 @@ class Tile(Staged):
             raise ConfigError("stages", self.stages, "cp.async.wait_group is used with at most 7 groups")
 
     def shared_bytes(self, constants):
-        return SharedBytes(self.threads // 32 * self.stages * stage_layout(self, constants).bytes)
+        return LayoutBytes(tiles_of(self, constants).bytes)
+
+
+def tiles_of(config, constants):
+    """The tiles of a block in shared memory: of each warp and stage, one behind the other, in bytes."""
+    stage = stage_layout(config, constants)
+    return Array((config.threads // 32, config.stages, stage.slots, stage.slot), uint8, alignment=128)
 
 
 def build(config, constants):
@@ -74,8 +78,7 @@ def build(config, constants):
     rows, steps = row_parts(config, constants), tile_parts(config, constants)
     ROW_BYTES, SAMPLES = constants.channels * ITEMSIZE[constants.dtype], constants.levels * constants.points
     POINTS, ROWS_PER_BLOCK, LEAD = constants.points, config.threads // config.lanes, config.stages - 1
-    WARP_BYTES, ASYNC = config.stages * stage.bytes, config.copy == "cp_async"
-    STATIC_BYTES = static_bytes(config.shared_bytes(constants).tiles)
+    shared, ASYNC = Shared(tiles=tiles_of(config, constants)), config.copy == "cp_async"
     place, new_sums, new_raw, new_tiles = rows.place, rows.new_sums, rows.new_raw, steps.new_tiles
     advance, release = make_advance(config.stages), release_in_warp
 
@@ -130,7 +133,7 @@ def build(config, constants):
             cp_async_wait_group(uint32(LEAD))  # all groups of this lane but the last LEAD
         cuda.syncwarp()
 
-    @kernel(threads=config.threads, min_blocks=config.min_blocks)
+    @kernel(threads=config.threads, min_blocks=config.min_blocks, shared=shared)
     def tile(
         value: u64, levels: u64, locations: u64, weights: u64, out: u64, debug: u64,
         debug_row: i32, batches: i32, rows_per_batch: i32, heads: i32, spatial_size: i32,
@@ -141,9 +144,7 @@ def build(config, constants):
         pixel_bytes = int32(heads * ROW_BYTES)
         plane = global_at(value, global_at(0, row.batch, spatial_size), pixel_bytes)
         plane = global_at(plane, row.head, ROW_BYTES)
-        shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
-        slots = shared_at(align_up(shared_address(shared), uint32(128)), me.warp, WARP_BYTES)
-        slots = uint32(slots + steps.slot_of(me))  # of this row and part in stage 0
+        slots = uint32(shared.tiles.at(me.warp) + steps.slot_of(me))  # of this row and part in stage 0
 
         acc, raw, tiles = new_sums(), new_raw(), new_tiles()
         ahead = now = first_state()

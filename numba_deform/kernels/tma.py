@@ -227,6 +227,8 @@ def build(config, constants, add=True):
         )
         dump = dump_of(debug, debug_row, row)
 
+        # By hand: through a layout.Shared most variants have fewer instructions, but some take 1 to 4 registers
+        # more: tma-rank5 in fp16 with L=3 P=4 C=64, 51 in place of 48, so 4 blocks on an SM and not 5.
         shared = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
         tiles_address = align_up(shared_address(shared), uint32(128))
         full = tiles_address + uint32(shared_size.tiles)

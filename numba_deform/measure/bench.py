@@ -5,6 +5,7 @@ whole output is compared with float64. What crashes, hangs or is wrong becomes a
 What is right is then timed here, in turn, round after round, so that a drift hits all alike."""
 
 import dataclasses
+import functools
 import itertools
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ from ..attention.reference import TOLERANCE
 from ..compiler import built
 from ..compiler.cache import shared_directory
 from ..engines.gpu.launch import launch, time_launches
+from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_of_this_process, is_registered, load, loaded_files
 from ..kernels.words import closest
@@ -81,7 +83,9 @@ def entry_of(name, texts):
 
 
 def defaults_of(name):
-    """``{parameter: default}`` of a variant."""
+    """``{parameter: default}`` of a variant, or of a pipeline."""
+    if name in PIPELINES:
+        return PIPELINES[name].defaults
     return {field.name: field.default for field in dataclasses.fields(pick_variant(name).config)}
 
 
@@ -162,7 +166,7 @@ def measure_entry(task):
     return result
 
 
-def measure_here(task):
+def measure_here(task, measure=measure):
     """``measure`` in this process; what it raises is in ``error_text``."""
     try:
         return measure(task)
@@ -170,19 +174,23 @@ def measure_here(task):
         return {"error_text": explain(error)}
 
 
-def time_round_by_round(gpu, runs, repeats, warm_up=1):
+def time_round_by_round(gpu, runs, repeats, warm_up=1, batches=None):
     """Milliseconds, a list for each of ``runs``: every round times all of them once, in turn.
 
     Before each, a kernel that spins lets the host queue the launch ahead of the GPU, so that a short
-    kernel is not charged for Python."""
+    kernel is not charged for Python. ``batches``: how many launches of each are timed as one, whose time is
+    divided by their number."""
 
-    def hold():
-        launch(gpu, built(ceilings.build_delay), 1, (DELAY_CYCLES,))
+    def together(run, batch):
+        for _ in range(batch):
+            run()
 
     times = [[] for _ in runs]
     for _ in range(repeats):
-        for run, own in zip(runs, times, strict=True):
-            own += time_launches(gpu, run, repeats=1, warm_up=warm_up, between=hold)
+        for run, own, batch in zip(runs, times, batches or [1] * len(runs), strict=True):
+            hold = functools.partial(launch, gpu, built(ceilings.build_delay), 1, (DELAY_CYCLES * batch,))
+            group = functools.partial(together, run, batch)
+            own += [ms / batch for ms in time_launches(gpu, group, repeats=1, warm_up=warm_up, between=hold)]
     return times
 
 

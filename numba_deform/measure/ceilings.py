@@ -359,7 +359,7 @@ def trials(case):
     empty = functools.partial(launch, gpu, built(build_empty), 1, (0,))
     return [*_window_trials(gpu, row, problem.heads * row),
             *_tma_trials(gpu, problem, case.on_gpu.addresses[0], row), *_own_tile_trials(case),
-            *_copy_trials(gpu), Trial("launch", "", empty, 1, "launches")]  # fmt: skip
+            *copy_trials(gpu), Trial("launch", "", empty, 1, "launches")]  # fmt: skip
 
 
 def _window_trials(gpu, row, pixel):
@@ -423,7 +423,7 @@ def _own_tile_trials(case):
         yield Trial("tma", text, run, case.problem.samples, "tiles")
 
 
-def _copy_trials(gpu):
+def copy_trials(gpu):
     source, target = (DeviceArray(gpu, (COPY_BYTES,), np.uint8) for _ in range(2))
     source.fill(0x5A)
     for unroll, waves in ((4, 1), (4, 4), (8, 1)):

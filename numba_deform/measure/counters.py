@@ -5,6 +5,7 @@ Nsight Compute (``ncu``) watches a child process, which launches one variant twi
 are in the bench."""
 
 import csv
+import functools
 import pickle
 import shutil
 import subprocess
@@ -13,7 +14,10 @@ import tempfile
 from pathlib import Path
 
 from ..compiler.sass import ToolMissing
-from ..engines.gpu.launch import profile_launch
+from ..engines.gpu.device import find_gpu
+from ..engines.gpu.in_place import OnGpu
+from ..engines.gpu.launch import launch, profile_launch
+from ..kernels.pipelines import PIPELINES
 from ..kernels.registry import load
 from .case import case_of
 from .worker import run_program
@@ -53,11 +57,13 @@ def find_ncu():
 
 
 def count(task, limit=300.0):
-    """Counters of one launch of a task as ``bench.task_of`` makes it, on the first GPU.
+    """Counters of one launch on the first GPU: of a task as ``bench.task_of`` makes it, or
+    ``pipelines.counters_task``.
 
-    The keys of METRICS, as far as this GPU has them, in ns, bytes, percent and numbers; those of PER_SAMPLE
-    also divided by the workload's samples, as ``wavefronts_per_sample``. What fails, or takes longer than
-    ``limit`` seconds, gives ``error_text`` instead: DENIED without the permission. Raises ToolMissing."""
+    The keys of METRICS, as far as this GPU has them, in ns, bytes, percent and numbers; of an operator those
+    of PER_SAMPLE also divided by the workload's samples, as ``wavefronts_per_sample``. What fails, or takes
+    longer than ``limit`` seconds, gives ``error_text`` instead: DENIED without the permission. Raises
+    ToolMissing."""
     metrics = ("--metrics", ",".join(METRICS.values()))
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "task.pickle"
@@ -71,7 +77,7 @@ def count(task, limit=300.0):
     kernels = parse(done.stdout)
     if done.returncode or not kernels:
         return {"error_text": _why(done)}
-    return figures(kernels[-1], task["workload"].samples)
+    return figures(kernels[-1], task["workload"].samples if task.get("workload") else None)
 
 
 def parse(text):
@@ -86,15 +92,16 @@ def parse(text):
 
 
 def figures(kernel, samples):
-    """The result of :func:`count` for one kernel of :func:`parse`."""
+    """The result of :func:`count` for one kernel of :func:`parse`; ``samples`` is None for a pipeline."""
     counts = {}
     for name, metric in METRICS.items():
         try:
             counts[name] = float((kernel.get(metric) or "").replace(",", ""))
         except ValueError:
             continue  # "n/a", or nothing: not counted on this GPU
-    per_sample = {f"{name}_per_sample": counts[name] / samples for name in PER_SAMPLE if name in counts}
-    return counts | per_sample
+    if samples is None:
+        return counts
+    return counts | {f"{name}_per_sample": counts[name] / samples for name in PER_SAMPLE if name in counts}
 
 
 def _why(done):
@@ -112,10 +119,18 @@ def launch_twice(file):
     task = pickle.loads(Path(file).read_bytes())
     for path in task["load"]:
         load(path)
-    case = case_of("gpu", task["workload"], task["seed"])
-    run = case.launcher(task["entry"].bind(case)[0])
+    if "pipeline" in task:
+        gpu = find_gpu()
+        request = PIPELINES[task["pipeline"]](**task["parameters"])
+        request.prepare()
+        there = OnGpu(gpu, request.kernel, request.args).args
+        where = request.grid, there, request.shared_bytes
+        run = functools.partial(launch, gpu, request.kernel, *where, cluster=request.cluster)
+    else:
+        case = case_of("gpu", task["workload"], task["seed"])
+        gpu, run = case.gpu, case.launcher(task["entry"].bind(case)[0])
     run()
-    profile_launch(case.gpu, run)
+    profile_launch(gpu, run)
 
 
 if __name__ == "__main__":

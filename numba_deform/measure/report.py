@@ -16,6 +16,7 @@ MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")
 
 HEADINGS = ("ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB", "GB/s", "reached")
+OWN_HEADINGS = ("ms", "min .. max", "error", "GB/s", "TFLOP/s", "reached")  # of pipelines of one's own
 COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("ms", "duration_ns", 1e6, ".3f"),
     ("wavefronts/tile", "wavefronts_per_sample", 1, ".2f"),
@@ -47,8 +48,8 @@ def load(path):
 
 def _where(row):
     """The row's workload: its name, pattern, and what is unusual about it."""
-    words = [row["workload"], row["pattern"]]
-    if row["dtype"] != "float16":
+    words = [word for word in (row["workload"], row["pattern"]) if word]
+    if row["dtype"] not in ("float16", ""):
         words.append(row["dtype"])
     usual = PRESETS.get(row["workload"])
     if usual and row.get("num_query") not in (None, usual.num_query):
@@ -70,6 +71,15 @@ def _measured(row):
         f"{row['gigabytes_per_second'] * row['median_ms']:,.0f}",  # older files lack the bytes
         f"{row['gigabytes_per_second']:,.0f}", reached,
     )  # fmt: skip
+
+
+def _moved(row):
+    """Of a pipeline."""
+    reached = f"{row['closeness']:.0%} of {LIMITS[row['bounded_by']]}" if "closeness" in row else ""
+    names = "gigabytes_per_second", "teraflops_per_second"
+    rates = [f"{row[name]:,.1f}" if name in row else "" for name in names]
+    spread = f"{row['min_ms']:.4f} .. {row['max_ms']:.4f}"
+    return f"{row['median_ms']:.4f}", spread, f"{row['error']:.1e}", *rates, reached
 
 
 def _counted(row):
@@ -158,10 +168,12 @@ def markdown_lines(title, headings, rows, right=()):
 
 def _parts(document):
     """(title, headings, rows of texts) of each table that has rows."""
-    timed = _having(document, "median_ms")
-    profiled = [row for row in timed if "profile" in row]
+    measured = _having(document, "median_ms")
+    profiled = [row for row in measured if "profile" in row]
+    own, timed = ([row for row in measured if (row.get("kind") == "pipeline") == is_own] for is_own in (1, 0))
     for title, headings, rows, cells in (
         (caption(document), HEADINGS, timed, _measured),
+        (caption(document), OWN_HEADINGS, own, _moved),
         *((f"{caption(document)}; {how}", ("virtual cycles", "error"), rows,
            lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"))
           for how, rows in _by_fetch(_having(document, "virtual_cycles")).items()),
@@ -178,6 +190,8 @@ def _parts(document):
         if rows:
             kind = "ceiling" if "ceiling" in rows[0] else "variant"
             names = [CEILING_NAMES[row[kind]] if kind == "ceiling" else row[kind] for row in rows]
+            if all(row.get("kind") == "pipeline" for row in rows):
+                kind = "pipeline"
             texts = [(_where(row), name, *cells(row)) for row, name in zip(rows, names, strict=True)]
             yield title, ("workload", kind, *headings), texts
 
@@ -190,6 +204,7 @@ def _by_fetch(rows):
     for row in rows:
         known = VARIANTS.get(row["variant"].split(" ")[0])
         how = "tiles through L1, where plain loads have no latency" if known and known.fetch == "l1" else "TMA"
+        how = "pipelines" if row.get("kind") == "pipeline" else how
         groups.setdefault(how, []).append(row)
     return groups
 
@@ -238,7 +253,7 @@ def _plot_bars(make, document, rows, unit):
     for axes, place in zip(panels, places, strict=False):
         bars = sorted((r for r in rows if _where(r) == place), key=lambda r: -r["median_ms"])
         times = [row["median_ms"] for row in bars]
-        colours = [SERIES[0] if row["kind"] == "variant" else SERIES[1] for row in bars]
+        colours = [SERIES[1] if row["kind"] == "peer" else SERIES[0] for row in bars]
         names = [row["variant"] for row in bars]
         axes.barh(names, times, xerr=_spreads(bars), color=colours, height=0.7)
         ceilings = [r for r in document["ceilings"] if r["best"] and _where(r) == place]

@@ -4,21 +4,23 @@ The result file is rewritten after every configuration, so a sweep that is stopp
 was. What a variant refuses is recorded with the rule; what crashes or hangs, with how it ended."""
 
 import dataclasses
+import functools
 import itertools
 import json
 from pathlib import Path
 
 from ..attention.call import pick_variant
 from ..compiler.cache import shared_directory
+from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError
 from ..kernels.registry import VARIANTS, is_of_this_process, source_of
 from ..kernels.words import closest
 from ..workloads.presets import preset
-from . import bench, record
+from . import bench, pipelines, record
 from .parameters import parse_like
-from .worker import Worker
+from .worker import Worker, find_function
 
-MEASURE = "numba_deform.measure.bench:measure"
+MEASURE = f"{__name__}:measure"
 WORKLOAD_FIELDS = ("batch", "num_query", "num_heads", "channels", "num_points", "dtype",
                    "location_dtype", "pattern", "padded")  # fmt: skip
 
@@ -26,7 +28,7 @@ WORKLOAD_FIELDS = ("batch", "num_query", "num_heads", "channels", "num_points", 
 @dataclasses.dataclass(frozen=True)
 class Point:
     """One configuration of the grid. ``refused`` says why it cannot run, else "". ``source`` is the digest of
-    the file that has the variant (``registry.load``), or ""."""
+    the file that has the variant (``registry.load``), or "". A pipeline of one's own has no ``workload``."""
 
     entry: bench.Entry
     workload: object
@@ -46,7 +48,11 @@ def expand(grid):
     names = grid.pop("variant", ["direct"])
     names = list(VARIANTS) if names == ["all"] else names
     known = {name: bench.defaults_of(name) for name in names}
-    usable = {"workload", "linked", *WORKLOAD_FIELDS}.union(*known.values())
+    own = [name for name in names if name in PIPELINES]
+    if own and len(own) < len(names):
+        raise ConfigError("variant", ",".join(names), f"sweep pipelines ({', '.join(own)}) by themselves")
+    fields = () if own else ("workload", *WORKLOAD_FIELDS)
+    usable = {"linked", *fields}.union(*known.values())
     for key in grid:
         if key not in usable:
             rule = f"is a parameter of none of {', '.join(names)}{closest(key, usable)}"
@@ -54,7 +60,8 @@ def expand(grid):
     points = {}
     for name in names:
         for texts in itertools.product(*grid.values()):
-            point = _point(name, known[name], dict(zip(grid, texts, strict=True)))
+            make = _own_point if own else _point
+            point = make(name, known[name], dict(zip(grid, texts, strict=True)))
             points.setdefault(point.key, point)
     # One workload after the other: its inputs are made once.
     order = {}
@@ -67,6 +74,20 @@ def _point(name, defaults, texts):
     changes = {key: parse_like(key, getattr(workload, key), texts[key]) for key in fields}
     given = {key: text for key, text in texts.items() if key in defaults or key == "linked"}
     return point_of(bench.entry_of(name, given), workload.replace(**changes))
+
+
+def _own_point(name, defaults, texts):
+    """Of a pipeline: what makes two the same are all of its parameters."""
+    given = {key: text for key, text in texts.items() if key in defaults or key == "linked"}
+    entry = bench.entry_of(name, given)
+    values = json.dumps({**defaults, **dict(entry.parameters)}, sort_keys=True)
+    key = " ".join([name, "linked" if entry.linked else "inline", values])
+    return Point(entry, None, key, source=source_of(name))
+
+
+def measure(task):
+    """``bench.measure`` or ``pipelines.measure``, as the task says."""
+    return (bench if task["workload"] else pipelines).measure(task)
 
 
 def point_of(entry, workload):
@@ -98,20 +119,24 @@ def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, 
     engine = "gpu" if gpu else "cpu"
 
     def task(point):
+        if not point.workload:
+            return pipelines.task_of(point.entry, engine, repeats)
         return bench.task_of(point.entry, point.workload, seed, engine, repeats)
 
     done = len(points) - len(left)
     with shared_directory(), Worker(measure, limit) as worker:
         if gpu:
             progress(done, len(points), "compiling")
-            bench.compile_ahead([task(p) for p in left if not p.refused], gpu.architecture)
+            bench.compile_ahead([task(p) for p in left if p.workload and not p.refused], gpu.architecture)
         for point in left:
             progress(done, len(points), point.entry.label)
             if point.refused:
                 result = {"refused": True, "error_text": point.refused}
             else:
-                here = is_of_this_process(point.entry.variant)
-                result = (bench.measure_here if here else worker.call)(task(point))
+                call = worker.call
+                if is_of_this_process(point.entry.variant):
+                    call = functools.partial(bench.measure_here, measure=find_function(measure))
+                result = call(task(point))
             rows[point.key] = _row(point, result, gpu)
             document["rows"] = list(rows.values())
             record.save(path, document)
@@ -137,13 +162,15 @@ def _open(path, gpu, repeats, seed):
 
 def _row(point, result, gpu):
     workload = point.workload
-    row = {"key": point.key, **bench.columns(workload), "kind": "variant", "variant": point.entry.label,
-           "name": point.entry.variant, "parameters": dict(point.entry.parameters),
-           "fetch": pick_variant(point.entry.variant).fetch, "commit": record.commit(),
-           "date": record.now(), **result}  # fmt: skip
+    what = pipelines.columns(point.entry)
+    if workload:
+        what = {**bench.columns(workload), "kind": "variant", "fetch": pick_variant(point.entry.variant).fetch}
+    row = {"key": point.key, **what, "variant": point.entry.label, "name": point.entry.variant,
+           "parameters": dict(point.entry.parameters), "commit": record.commit(), "date": record.now(),
+           **result}  # fmt: skip
     if point.source:
         row["source"] = point.source
-    if gpu and "median_ms" in result:
+    if gpu and workload and "median_ms" in result:
         ghz = bench.clock(gpu)["ghz"]
         row |= bench.rates(result["median_ms"], workload.samples, bench.bytes_of(workload), gpu.sms, ghz)
     return row

@@ -14,7 +14,7 @@ from ..attention.call import engine_for, pick_engine, pick_variant
 from ..attention.checks import check_im2col_step
 from ..attention.reference import TOLERANCE
 from ..compiler import built
-from ..device.limits import HOPPER, RESERVED_SHARED, SM, STATIC_LIMIT
+from ..device.limits import HOPPER, RESERVED_SHARED, SM
 from ..engines.cpu import Report, SimFault, simulate
 from ..engines.gpu.device import DeviceArray, GpuMissing, find_gpu, is_cuda_error
 from ..engines.gpu.launch import launch, time_launches
@@ -105,7 +105,7 @@ def _box_at(tensor, x, y):
 
 def _probe_on_gpu(gpu, tensor, out, x, y):
     source, target = DeviceArray.of(gpu, tensor), DeviceArray.of(gpu, out)
-    launch(gpu, probe, 1, (_map_on_gpu(source, PROBE_BOX), target, x, y))
+    launch(gpu, probe, 1, (_map_on_gpu(source, PROBE_BOX), target, x, y), probe.shared_bytes)
     return target.to_numpy()
 
 
@@ -160,16 +160,14 @@ def run_tile_copy(engine="auto", shape=(100, 100, 32), box=(2, 2, 32), dtype="fl
     tensor = np.random.default_rng(0).standard_normal(shape, np.float32).astype(numpy_dtype)
     # A bad box: the map's rules say more about it than its size in shared memory does.
     TensorMap.of(tensor, box[::-1])
-    needed = warps * stages * (-(-int(np.prod(box)) * numpy_dtype.itemsize // 128) * 128 + 8)
-    if needed > STATIC_LIMIT:
-        raise ValueError(
-            f"box={box} of {numpy_dtype} with stages={stages} and warps={warps} takes {needed} bytes of "
-            f"shared memory; this kernel has {STATIC_LIMIT}: use fewer stages or warps"
-        )
+    try:
+        kernel = built(tile_copy.build, tuple(box), numpy_dtype.itemsize, stages, warps)
+    except ValueError as error:
+        what = f"box={box} of {numpy_dtype} with stages={stages} and warps={warps}"
+        raise ValueError(f"{what} takes {error}; use fewer stages or warps") from error
     down, across = (-(-size // step) for size, step in zip(shape[:2], box[:2], strict=True))
     tiles = down * across
-    kernel = built(tile_copy.build, tuple(box), numpy_dtype.itemsize, stages, warps)
-    blocks = min(-(-tiles // warps), _blocks_that_fit(gpu, needed, warps))
+    blocks = min(-(-tiles // warps), _blocks_that_fit(gpu, kernel.shared_bytes, warps))
     milliseconds = cycles = None
     if gpu:
         out, times = _copy_on_gpu(gpu, tensor, box, kernel, blocks, (across, tiles), repeats)
@@ -213,7 +211,7 @@ def _copy_on_gpu(gpu, tensor, box, kernel, blocks, counts, repeats):
     maps = _map_on_gpu(source, box), _map_on_gpu(target, box)
 
     def run():
-        launch(gpu, kernel, blocks, (*maps, *counts))
+        launch(gpu, kernel, blocks, (*maps, *counts), kernel.shared_bytes)
 
     run()
     out = target.to_numpy()

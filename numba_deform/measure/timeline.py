@@ -3,10 +3,11 @@
 One format for both engines: on the GPU the marks hold the SM's clock, on the CPU engine virtual cycles, so
 that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them."""
 
+import io
 import itertools
 import json
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,9 +59,22 @@ class Timeline:
     title: str
     engine: str
     warps: int
-    spans: list
-    flights: list
+    spans: list = field(repr=False)
+    flights: list = field(repr=False)
     lost: int
+
+    def save(self, path, start=0, end=None):
+        """Write it, as :func:`save` does; returns the Path."""
+        return save([self], path, start, end)
+
+    def _repr_png_(self):
+        """The picture, for notebooks; None without matplotlib."""
+        picture = io.BytesIO()
+        try:
+            figure([self]).savefig(picture, format="png", dpi=100, bbox_inches="tight")
+        except ModuleNotFoundError:
+            return None
+        return picture.getvalue()
 
 
 def record(plan, block=0, simulate_options=None, title=None):
@@ -71,7 +85,7 @@ def record(plan, block=0, simulate_options=None, title=None):
     case, bound = plan.case, plan.bound
     if not getattr(bound.config, "trace", False):
         raise TimelineError(f"variant {bound.variant.name} was not built with trace=1, or has no marks")
-    marks = np.zeros((bound.config.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
+    marks = np.zeros((bound.kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
     if case.gpu:
         buffer = DeviceArray.of(case.gpu, marks)
         run = case.launcher(bound, {"trace_buffer": buffer.address, "trace_block": block})

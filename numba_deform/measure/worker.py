@@ -88,4 +88,5 @@ def run_program(command, limit, **options):
 
 def explain(error):
     """An exception in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+    name, words = type(error).__name__, " ".join(str(error).split())
+    return (words if words.startswith(f"{name}: ") else f"{name}: {words}")[:500]  # a fault's text has it

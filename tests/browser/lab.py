@@ -88,6 +88,14 @@ const cell = jupyterapp.shell.currentWidget.content.widgets[arguments[0]].node;
 const shown = cell.querySelector('.widget-interact .widget-output');
 return [cell.querySelectorAll('.noUi-handle').length, shown ? shown.innerHTML : ''];
 """
+# What a reader cannot read in a cell: values of sliders that are cut off, and reports broken within words.
+SPOILT = """
+const cell = jupyterapp.shell.currentWidget.content.widgets[arguments[0]].node;
+const cut = [...cell.querySelectorAll('.widget-readout')].filter(it => it.scrollWidth > it.clientWidth);
+const broken = [...cell.querySelectorAll('[data-kind] pre')].filter(
+    it => getComputedStyle(it).wordBreak !== 'normal');
+return [...cut, ...broken].map(it => it.textContent);
+"""
 SHOW = """
 const done = arguments[1], notebook = jupyterapp.shell.currentWidget.content;
 notebook.scrollToItem(arguments[0], 'start').then(() => done(true), () => done(false));
@@ -118,6 +126,11 @@ class Lesson:
     def cells_with(self, words):
         """The numbers of the cells in whose text ``words`` stand."""
         return [i for i, source in enumerate(self.driver.execute_script(CELLS)) if words in source]
+
+    def spoilt(self, cell):
+        """The texts in a cell that are cut off or broken within words."""
+        assert self.driver.execute_async_script(SHOW, cell)
+        return self.driver.execute_script(SPOILT, cell)
 
     def handles(self, cell):
         """Scroll to the sliders of a cell, as JupyterLab draws only what is seen; their handles."""

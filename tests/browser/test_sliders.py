@@ -1,4 +1,5 @@
-"""Every slider of every lesson, moved in a real browser: the picture below it changes."""
+"""Every slider of every lesson, moved in a real browser: the picture below it changes, its value is whole. And
+reports are broken between words."""
 
 import ast
 
@@ -47,6 +48,9 @@ def test_every_slider_draws(jupyter, name):
             at_end = handle.get_attribute("aria-valuenow") == handle.get_attribute("aria-valuemax")
             handle.send_keys(Keys.ARROW_LEFT if at_end else Keys.ARROW_RIGHT)
             lesson.shown(cell, before, f"of {name} changes its picture with slider {number}")
+            assert not lesson.spoilt(cell)
+    for cell in lesson.cells_with("show_fault("):
+        assert not lesson.spoilt(cell)
 
 
 def test_lessons_have_sliders():

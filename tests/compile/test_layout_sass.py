@@ -5,7 +5,9 @@ from numba import cuda, float32, uint8, uint32, uint64
 
 from numba_deform.compiler import i32, kernel, static_range, u64
 from numba_deform.compiler.sass import inspect_kernel
-from numba_deform.course.pipelines import copy, product, reduction
+from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.product import product
+from numba_deform.course.pipelines.reduction import column_sums
 from numba_deform.device.matrix import ldmatrix_x4, mma_m16n8k16_f16
 from numba_deform.device.memory import align_up, shared_address, shared_at
 from numba_deform.device.pipeline import (
@@ -142,7 +144,8 @@ def product_by_hand(a_map: u64, b_map: u64, out: float32[:, :], steps: i32):
 
 
 PAIRS = [
-    (copy.copy, copy_by_hand), (reduction.column_sums, column_sums_by_hand), (product.product, product_by_hand)
+    (copy().kernel, copy_by_hand), (column_sums().kernel, column_sums_by_hand),
+    (product().kernel, product_by_hand),
 ]  # fmt: skip
 WORK = ("LDS", "LDSM", "HMMA", "FADD", "ST", "STG", "STS", "SYNCS", "UTMALDG", "BAR", "DEPBAR", "FENCE")
 

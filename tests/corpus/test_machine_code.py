@@ -11,6 +11,23 @@ from numba_deform.engines.cpu import SimFault, simulate
 PROGRAMS = load() | load("whole")
 NAMES = list(PROGRAMS)
 FEW = 20  # every so many are in the default tests
+# The right programs that end interpreted, and what there is no machine code for.
+INTERPRETED = {
+    "records": ["fields_of_records", "records_in_shared_memory", "random_numbers"],
+    "parts of arrays, and views": [
+        "rows_and_slices", "rows_of_a_local_array", "dynamic_memory_in_slices", "one_buffer_for_two_types",
+    ],
+    "loops over tuples": ["tuples_as_arguments", "tuples_and_defaults"],
+    "complex numbers": ["complex_numbers"],
+    "bar.sync 0 beside syncthreads": ["barrier_zero_by_both_names"],
+    "a shuffle from a lane that takes no part": ["shuffles_from_lanes_outside_the_mask"],
+    "lanes that exchange numbers of two types": ["two_branches_vote_and_exchange"],
+    "results that are tuples": ["do_all_lanes_agree", "tile_product"],
+    "a barrier that hands on what another block wrote": ["another_block_fetches_what_was_written"],
+    "clusters": ["multicast_pipeline"],
+    "products of a warpgroup": ["warpgroup_product", "warpgroup_product_step_by_step"],
+}  # fmt: skip
+WITHOUT_CODE = {name for names in INTERPRETED.values() for name in names}
 
 
 def outcome(program, compiled, **options):
@@ -37,13 +54,19 @@ def compare(name, seeds):
 
 @pytest.mark.parametrize("names", [NAMES[first::FEW] for first in (0, 9)], ids=("some", "others"))
 def test_same_outcome(names):
-    right = [name for name in names if not PROGRAMS[name].faults]
-    ended = [name for name in names if compare(name, [NAMES.index(name) % 6])]
-    assert set(ended) <= set(right) | {n for n in names if PROGRAMS[n].faults}
-    assert len(set(ended) & set(right)) > 0.7 * len(right), sorted(set(right) - set(ended))
+    right = {name for name in names if not PROGRAMS[name].faults}
+    ended = {name for name in names if compare(name, [NAMES.index(name) % 6])}
+    assert ended & right == right - WITHOUT_CODE
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_same_outcome_of_all(name):
-    compare(name, range(3))
+    ended = compare(name, range(3))
+    assert PROGRAMS[name].faults or ended == (0 if name in WITHOUT_CODE else 3)
+
+
+def test_what_has_no_machine_code_is_right():
+    """A list that names what is gone, or what ends by a fault, would hide nothing and yet look as if it did."""
+    assert sum(map(len, INTERPRETED.values())) == len(WITHOUT_CODE)
+    assert not any(PROGRAMS[name].faults for name in WITHOUT_CODE)

@@ -60,10 +60,9 @@ def test_bench(hopper, tmp_path):
 OWN = """
 from numba_deform.kernels import direct
 from numba_deform.kernels.direct import Direct
-from numba_deform.kernels.registry import Functions, Variant, register
+from numba_deform.kernels.registry import Variant, register
 
-functions = Functions(direct.build, direct.blocks)
-register(Variant("of-a-file", "", "direct once more", Direct, functions, (8, 0), "l1"))
+register(Variant("of-a-file", "", "direct once more", Direct, direct, (8, 0), "l1"))
 """
 
 

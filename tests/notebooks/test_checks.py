@@ -5,7 +5,7 @@ from dataclasses import replace
 import lessons
 import pytest
 
-from numba_deform.course.lessons import lesson4, lesson8
+from numba_deform.course.lessons import lesson1, lesson4, lesson6, lesson7, lesson9
 
 KB = 1024
 
@@ -34,8 +34,12 @@ def scope_of(name, *words):
     "name, exercise, words",
     [
         ("01_boxes", "mend", ("import numpy",)),
+        ("02_barrier", "patient_wait", ("import numpy",)),
         ("04_stages", "most_stages", ("import numpy",)),
-        ("08_your_variant", "refuse", ("import dataclasses", "class LevelRing")),
+        ("08_half_a_variant", "layout", ("import numba_deform", "ROWS, COLUMNS")),
+        ("09_your_variant", "refuse", ("import numba_deform",)),
+        ("09_your_variant", "turn", ("import numba_deform",)),
+        ("09_your_variant", "entry", ("import numba_deform",)),
     ],
 )
 def test_typical_mistakes(name, exercise, words):
@@ -63,14 +67,25 @@ def test_every_byte_of_a_block_counts(answer):
 
 def test_a_crash_is_no_refusal():
     """Whether it comes where something is allowed or where it is refused."""
-    scope = scope_of("08_your_variant", "import dataclasses", "class LevelRing")
-    right, _ = lessons.answers("08_your_variant")["refuse"]
-    for mistake in ("config.stages < 1", "config.stage < 1"), ("constants.points, rule", "config.points, rule"):
+    scope = scope_of("09_your_variant", "import numba_deform")
+    right, _ = lessons.answers("09_your_variant")["refuse"]
+    for mistake in ("constants.dtype !=", "constants.type !="), ("points, rule", "point, rule"):
         aside = dict(scope)
         lessons.execute(replace(right.cell, source=right.cell.source.replace(*mistake)), aside)
-        verdict = lesson8.refuse(aside["refuse"], scope["LevelRing"])
+        verdict = lesson9.refuse(aside["refuse"])
         assert verdict.kind == "wrong" and "has no attribute" in verdict.message
         assert "mistake of its own, AttributeError" in verdict.message and "It refuses" not in verdict.message
+
+
+def test_an_answer_in_another_form():
+    """A list for a string, small letters; a text for a number is told what it is."""
+    for come in ("ADE", "ade", "A, D, E", ["A", "D", "E"]):
+        assert lesson1.corners(come).passed, come
+    assert "and not AF" in lesson1.corners("AF").message
+    assert "'1' is not a number" in lesson6.race(("B", "D"), "1").message
+    assert "Write a list" in lesson6.tail("96, 200").message
+    assert "'2' is not a number" in lesson7.blocks("2").message
+    assert "whole number of stages" in lesson4.stages_needed(lambda latency, work: latency / work + 1.5).message
 
 
 RING = ("acquire(ring, ahead)", "wait(ring, now)", "release(ring, now)")

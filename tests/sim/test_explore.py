@@ -195,11 +195,16 @@ def both(program, counts=(), limit=5000, by_thread=True, lane=1):
     return full.schedules, reduced.schedules
 
 
+def parts(few, many):
+    """How many programs of which seed: few of one in the default tests, many of three in the full ones."""
+    return [(0, few), *(pytest.param(part, many, marks=pytest.mark.full) for part in range(3))]
+
+
 # --- the reduced search against the full one ------------------------------------------------------
-@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2))])
-def test_random_programs_have_the_same_outcomes(part):
+@pytest.mark.parametrize("part, count", parts(30, 70))
+def test_random_programs_have_the_same_outcomes(part, count):
     rng, clean, several = random.Random(100 + part), 0, 0
-    for _ in range(70):
+    for _ in range(count):
         program, counts = random_program(rng, rng.choice([2, 2, 3]))
         all_seen, full = found(program, counts, False, 150)
         if not full.complete:
@@ -212,7 +217,7 @@ def test_random_programs_have_the_same_outcomes(part):
         if not broken:
             assert seen == all_seen, (program, counts)
         clean, several = clean + (not broken), several + (len(all_seen) > 1)
-    assert clean >= 10 and several >= 5
+    assert clean >= count // 7 and several >= count // 14, (clean, several)
 
 
 STUCK = {"Livelock", "MissingArrivals", "MissingBytes"}
@@ -231,11 +236,11 @@ def outcomes_of_polls(program, counts):
     return everything
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2))])
-def test_waits_have_the_outcomes_of_polls(part):
+@pytest.mark.parametrize("part, count", parts(25, 60))
+def test_waits_have_the_outcomes_of_polls(part, count):
     rng, saved, stuck, several = random.Random(7000 + part), 0, 0, 0
     kinds = "set set spin either patient poll lock get arrive wait add cas".split()
-    for _ in range(60):
+    for _ in range(count):
         program = []
         for _ in range(2):
             steps = [(rng.choice(kinds), rng.randrange(2)) for _ in range(rng.choice([1, 2, 3]))]
@@ -249,7 +254,7 @@ def test_waits_have_the_outcomes_of_polls(part):
         assert polls == full == reduced, program
         saved += fewest.schedules < waits.schedules < steps.schedules
         stuck, several = stuck + full[1][0], several + (len(full[0]) > 1)
-    assert saved >= 3 and stuck >= 5 and several >= 5, (saved, stuck, several)
+    assert saved >= count // 20 and min(stuck, several) >= count // 12, (saved, stuck, several)
 
 
 def test_warps_in_step_have_the_same_outcomes():
@@ -329,7 +334,7 @@ def half_way(out):
 def test_a_fault_that_needs_one_order():
     out = np.zeros(1, np.int64)
     for landing in LANDINGS:
-        simulate(half_way, 1, 64, (out,), schedules=100, landing=landing)  # never met
+        simulate(half_way, 1, 64, (out,), schedules=25, landing=landing)  # never met
     with pytest.raises(faults.DataRace) as caught:
         explore(half_way, 1, 64, (out,))
     fault = caught.value
@@ -629,6 +634,7 @@ def test_right_twins_are_explored_without_a_fault(name):
     assert result.results == 1 and launch.wrong() == 0
 
 
+@pytest.mark.full
 def test_a_large_twin_to_its_end():
     bug = BUGS["no_warp_sync"]
     kernel, launch = bug.kernel(False), bug.arguments()

@@ -162,6 +162,34 @@ def test_what_needs_no_bounds_stays_as_it_is():
     assert (out == np.arange(4)).all()
 
 
+@cuda.jit(device=True)
+def add(out, i):
+    """Has the name of an attribute that it uses."""
+    cuda.atomic.add(out, i, 1)
+
+
+@cuda.jit(device=True)
+def syncwarp(bar):
+    """The same, and waits."""
+    cuda.syncwarp()
+    mbarrier_wait(bar, 1)
+
+
+def test_a_function_may_have_the_name_of_an_attribute(record):
+    def kernel(record, out):
+        add(out, cuda.threadIdx.x // 8)
+
+    def waits(out):
+        bars = cuda.shared.array(1, uint64)
+        syncwarp(shared_address(bars))
+
+    form, sites = guarded(kernel)
+    out = np.zeros(4, np.int32)
+    run(form, record, out, block=32)
+    assert sites == () and (out == 8).all()
+    assert [site.call for site in guarded(waits)[1]] == ["mbarrier_wait(bar, 1)"]
+
+
 def test_without_source_it_says_so():
     scope = {}
     exec("def kernel(out):\n    out[0] = 1\n", scope)

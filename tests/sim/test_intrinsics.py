@@ -306,6 +306,15 @@ def test_docstring_and_ptx(name):
     assert len(intrinsic.signature.args) == len(parameters)
 
 
+def test_what_help_shows_of_one():
+    shown = {name: repr(INTRINSICS[name]) for name in INTRINSICS}
+    operands = "mask: u32, value: f32, lanes: u32"
+    assert shown["shfl_sync_bfly_f32"] == f"<intrinsic shfl_sync_bfly_f32({operands}) -> f32>"
+    assert shown["ld_shared_v2"].endswith("(address: u32) -> u32 x 2>")
+    assert "(sums: local f32 x 64, pending: u32)>" in shown["wgmma_wait_group_n128"]
+    assert shown["shared_address"] == "<intrinsic shared_address(array)>"
+
+
 def test_every_ptx_function_has_a_name_in_python():
     for path in ptx.ptx_directory().glob("*.ptx"):
         functions = ptx.read_ptx(path)

@@ -7,35 +7,33 @@ import pytest
 from numba import cuda
 
 import numba_deform as nd
-from numba_deform.course.pipelines import copy, product, reduction
-from numba_deform.device.layout import Namespace
+from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.product import product
+from numba_deform.course.pipelines.reduction import column_sums
+from numba_deform.course.pipelines.two_producers import two_producers
+from numba_deform.device.namespace import Namespace
 from numba_deform.engines import faults
 
-
-def right(pipeline, kernel, expected, steps, **options):
-    """Whether the pipeline leaves ``expected(what it is given)``."""
-    given, args = pipeline.arguments(steps)
-    nd.simulate(kernel, 1, args=args, **options)
-    return np.array_equal(args[-2], expected(given))
+COPY = copy(steps=5)
 
 
 @pytest.mark.parametrize("landing", ["late", "earliest", "random"])
 def test_copy(landing):
-    assert right(copy, copy.copy, lambda data: data, 5, landing=landing, seed=1, schedules=2)
+    nd.simulate(copy(steps=5), landing=landing, seed=1, schedules=2)
 
 
 @pytest.mark.parametrize("landing", ["late", "random"])
 def test_column_sums(landing):
-    assert right(reduction, reduction.column_sums, lambda data: data.sum(0), 9, landing=landing, seed=1)
+    nd.simulate(column_sums(), landing=landing, seed=1)
 
 
 @pytest.mark.full
 def test_product():
-    assert right(product, product.product, lambda ab: ab[0].astype(np.float32) @ ab[1].T, 2, seed=1)
+    nd.simulate(product(steps=2), seed=1)
 
 
 def test_copy_in_every_order():
-    assert nd.explore(copy.copy, 1, args=copy.arguments(2)[1]).complete
+    assert nd.explore(copy(steps=2)).complete
 
 
 # --- where the parts lie --------------------------------------------------------------------------
@@ -49,15 +47,15 @@ LAYOUT = nd.Shared(
 def places(out: nd.uint32[:]):
     out[0], out[1], out[2] = LAYOUT.odd.at(0), LAYOUT.wide.at(0), LAYOUT.wide.at(1)
     out[3], out[4], out[5] = LAYOUT.near.at(3), LAYOUT.last.at(0), LAYOUT.bars.full(LAYOUT.bars.start())
-    out[6], out[7] = LAYOUT.wide.stride, LAYOUT.wide.nbytes
+    out[6], out[7], out[8] = LAYOUT.wide.stride, LAYOUT.wide.nbytes, LAYOUT.bars.empty(LAYOUT.bars.start())
 
 
 def test_parts_lie_behind_one_another_aligned():
-    out = np.zeros(8, np.uint32)
+    out = np.zeros(9, np.uint32)
     nd.simulate(places, 1, args=[out])
-    odd, wide, wide_1, near_3, last, full, stride, nbytes = map(int, out)
+    odd, wide, wide_1, near_3, last, full, stride, nbytes, empty = map(int, out)
     assert odd % 1024 == wide % 1024 == 0
-    assert full == odd + 8 and wide == odd + 1024
+    assert full == odd + 8 and empty == full + 16 and wide == odd + 1024
     assert (stride, nbytes, wide_1 - wide) == (30, 60, 30)
     assert near_3 == wide + 64 + 3 * 32 and last == wide + 64 + 128
     assert last + 7 * 4 <= odd + LAYOUT.bytes - (1024 - 16)
@@ -90,29 +88,32 @@ def fault_of(kernel, args, **options):
 
 def test_an_element_and_a_barrier_have_their_names():
     """The consumer does not wait."""
-    ring = copy.shared.ring
+    shared = COPY.kernel.shared
+    ring = shared.ring
 
-    @nd.kernel(threads=64, shared=copy.shared)
+    @nd.kernel(threads=64, shared=shared)
     def hasty(map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
-        copy.shared.init()
-        state, tiles = ring.advance(ring.start()), copy.shared.tiles.view()
+        shared.init()
+        state, tiles = ring.advance(ring.start()), shared.tiles.view()
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(map)
-            ring.expect(state, copy.shared.tiles.stride)
-            nd.cp_async_bulk_tensor_2d(copy.shared.tiles.at(state.stage), map, 0, 0, ring.full(state))
+            ring.expect(state, shared.tiles.stride)
+            nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, 0, 0, ring.full(state))
         cuda.syncthreads()
         out[0, nd.lane()] = tiles[1, 2, nd.lane()]
 
-    fault = fault_of(hasty, copy.arguments()[1])
+    fault = fault_of(hasty, COPY.args)
     assert type(fault) is faults.InFlightRead
     assert re.search(r"tiles\[1, 2, \d+\]", str(fault)) and "ring.full[1]" in str(fault)
 
 
 def test_a_wait_for_nobody_names_its_barrier():
-    @nd.kernel(threads=64, shared=copy.shared)
+    shared = COPY.kernel.shared
+
+    @nd.kernel(threads=64, shared=shared)
     def forever(out: nd.u64):
-        ring = copy.shared.ring
-        copy.shared.init()
+        ring = shared.ring
+        shared.init()
         state = ring.advance(ring.advance(ring.start()))
         if nd.warp() == 1:
             ring.wait(state)
@@ -134,11 +135,140 @@ def test_an_index_outside_names_the_array():
 
 
 def test_without_init_no_barrier_is_there():
-    @nd.kernel(threads=64, shared=copy.shared)
+    shared = COPY.kernel.shared
+
+    @nd.kernel(threads=64, shared=shared)
     def uninitialised(n: nd.i32):
-        copy.shared.ring.wait(copy.shared.ring.start())
+        shared.ring.wait(shared.ring.start())
 
     assert "ring.full[0]" in str(fault_of(uninitialised, [1]))
+
+
+# --- a ring for each warp --------------------------------------------------------------------------
+BOTH = nd.Shared(
+    block=nd.Ring(2, empty=64), tiles=nd.Array((6, 32), nd.uint32, alignment=128), ring=nd.WarpRing(3, 2)
+)
+
+
+def copy_by_warps(wait, release):
+    """Each warp copies ten tiles through its ring of three; wrong without ``wait`` or ``release``."""
+    ring, WAIT, RELEASE = BOTH.ring, wait, release
+
+    @nd.kernel(threads=64, shared=BOTH)
+    def copy_by_warps(data: nd.u64, out: nd.uint32[:, :, :]):
+        BOTH.init()
+        tiles, ahead, now = BOTH.tiles.view(), ring.start(), ring.start()
+        for step in range(12):
+            if step < 10 and nd.lane() == 0:
+                ring.expect(ahead, BOTH.tiles.stride)
+                source = nd.global_at(data, 10 * nd.warp() + step, 128)
+                nd.cp_async_bulk_load(BOTH.tiles.at(ring.slot(ahead)), source, 128, ring.full(ahead))
+            ahead = ring.advance(ahead)
+            if step >= 2:
+                if WAIT:
+                    ring.wait(now)
+                out[nd.warp(), step - 2, nd.lane()] = tiles[ring.slot(now), nd.lane()]
+                if RELEASE:
+                    ring.release(now)
+                now = ring.advance(now)
+        BOTH.block.release(BOTH.block.start())  # its barriers are there as well
+        BOTH.block.acquire(BOTH.block.advance(BOTH.block.start()))
+
+    return copy_by_warps
+
+
+def warp_data():
+    data = np.arange(640, dtype=np.uint32).reshape(2, 10, 32)
+    return data, [data, np.zeros_like(data)]
+
+
+@pytest.mark.parametrize("landing", ["late", "earliest", "random"])
+def test_each_warp_has_its_ring(landing):
+    data, args = warp_data()
+    nd.simulate(copy_by_warps(True, True), 1, args=args, landing=landing, schedules=2)
+    assert np.array_equal(args[1], data)
+    assert BOTH.barrier_bytes == 8 * (2 * 2 + 2 * 3) and BOTH.ring.stages == 3
+
+
+def test_a_ring_of_a_warp_is_judged_and_named():
+    fault = fault_of(copy_by_warps(False, True), warp_data()[1])
+    assert type(fault) is faults.InFlightRead and re.search(r"ring\.full\[[01], 0\]", str(fault))
+    assert type(fault_of(copy_by_warps(True, False), warp_data()[1])) is faults.RefillRace
+    start = 1024
+    barriers = range(BOTH.bytes - 48 - 112, BOTH.bytes - 112, 8)  # the last part, without the room to align
+    assert [BOTH.name_of(start + offset, start) for offset in barriers] == [
+        f"ring.full[{warp}, {stage}]" for warp in range(2) for stage in range(3)
+    ]
+
+
+# --- rings that warps fill and read themselves ------------------------------------------------------
+def sums_of(ring, data, landing):
+    """What each of two warps adds up of its own rows of ``data``, (2, 7, 32), which it asks for itself."""
+    shared = nd.Shared(tiles=nd.Array((2, 3, 32), nd.uint32, alignment=128), ring=ring)
+
+    @nd.kernel(threads=64, shared=shared)
+    def own(data: nd.u64, out: nd.uint32[:, :]):
+        shared.init()
+        ring, tiles, rows = shared.ring, shared.tiles.view(), nd.global_at(data, nd.warp(), 7 * 128)
+        ahead = now = ring.start()
+        total = nd.uint32(0)
+        for i in range(9):
+            if i < 7:
+                if nd.lane() == 0:
+                    ring.expect(ahead, 128)
+                    tile = nd.shared_at(shared.tiles.at(nd.warp()), ahead.stage, 128)
+                    nd.cp_async_bulk_load(tile, nd.global_at(rows, i, 128), 128, ring.full(ahead))
+                ahead = ring.advance(ahead)
+            if i >= 2:
+                ring.wait(now)
+                total += tiles[nd.warp(), now.stage, nd.lane()]
+                ring.release(now)
+                now = ring.advance(now)
+        out[nd.warp(), nd.lane()] = total
+
+    out = np.zeros((2, 32), np.uint32)
+    nd.simulate(own, 1, args=[data, out], landing=landing)
+    return out
+
+
+@pytest.mark.parametrize("landing", ["late", "earliest"])
+@pytest.mark.parametrize("ring", [
+    nd.WarpRing(3, 2), nd.WarpRing(3, 2, barriers=6), nd.WarpRing(3, 2, barriers=7),
+    nd.Ring(3, full=2, empty=0), nd.Ring(3, full=2, empty=0, barriers=5),
+], ids=str)  # fmt: skip
+def test_warps_fill_their_own_stages(ring, landing):
+    data = np.random.default_rng(1).integers(0, 1 << 20, (2, 7, 32)).astype(np.uint32)
+    assert np.array_equal(sums_of(ring, data, landing), data.sum(1))
+
+
+def test_barriers_of_all_kinds_have_their_names():
+    shared = nd.Shared(a=nd.Ring(2, barriers=3), b=nd.WarpRing(2, 2, barriers=4), c=nd.Ring(2, empty=0))
+    names = [shared.name_of(8 * i, 0) for i in range(shared.bytes // 8)]
+    assert names[:5] == ["a.full[0]", "a.full[1]", "a.full[2]", "a.empty[0]", "a.empty[1]"]
+    assert names[5:9] == [f"b.full[0, {i}]" for i in range(4)] and names[12] == "b.full[1, 3]"
+    assert names[13:] == ["c.full[0]", "c.full[1]"]
+    assert not hasattr(shared.b, "acquire") and not hasattr(shared.c, "acquire")
+
+
+def test_each_warp_may_start_its_own_ring():
+    """``ring.init()`` by a lane of each warp is enough for the copies that this lane waits for."""
+    shared = nd.Shared(tiles=nd.Array((2, 32), nd.uint32, alignment=128), ring=nd.WarpRing(1, 2))
+
+    @nd.kernel(threads=64, shared=shared)
+    def own(data: nd.u64, out: nd.uint32[:]):
+        ring, tiles = shared.ring, shared.tiles.view()
+        if nd.lane() == 0:
+            ring.init()
+            state = ring.start()
+            ring.expect(state, 128)
+            slot = ring.slot(state)
+            nd.cp_async_bulk_load(shared.tiles.at(slot), nd.global_at(data, slot, 128), 128, ring.full(state))
+            ring.wait(state)
+            out[nd.warp()] = tiles[slot, 5]
+
+    data, out = np.arange(64, dtype=np.uint32), np.zeros(2, np.uint32)
+    nd.simulate(own, 1, args=[data, out])
+    assert list(out) == [5, 37]
 
 
 # --- what a layout may be -------------------------------------------------------------------------
@@ -150,8 +280,13 @@ def test_without_init_no_barrier_is_there():
         (lambda: nd.Shared(**{f"n{i}": nd.NamedBarrier(32) for i in range(16)}), "16 named barriers"),
         (lambda: nd.Array((3, 0), nd.float32), "shape=(3, 0)"),
         (lambda: nd.Array(3, nd.float32, alignment=48), "alignment=48"),
-        (lambda: nd.Ring(0), "stages=0"), (lambda: nd.Ring(2, empty=1 << 20), "empty=1048576"),
+        (lambda: nd.Ring(0), "stages=0"), (lambda: nd.Ring(2, full=0), "full=0"),
+        (lambda: nd.Ring(2, empty=-1), "empty=-1"),
+        (lambda: nd.Ring(3, barriers=2), "barriers=2"), (lambda: nd.WarpRing(3, 2, barriers=2), "barriers=2"),
+        (lambda: nd.WarpRing(0, 1), "stages=0"), (lambda: nd.WarpRing(2, 33), "warps=33"),
+        (lambda: nd.Ring(2, empty=1 << 20), "empty=1048576"),
         (lambda: nd.NamedBarrier(48), "threads=48"),
+        (lambda: nd.Shared(barrier_bytes=nd.Ring(2)), "barrier_bytes= cannot be"),
     ]
 )  # fmt: skip
 def test_what_cannot_be_laid_out_is_refused(make, words):
@@ -174,13 +309,72 @@ def test_a_layout_of_arrays_alone_needs_no_start():
 
 def test_forms_know_the_steps_of_a_ring():
     """The guarded form names the kernel's lines, and the traced one marks its steps."""
-    assert [site.call for site in copy.copy.with_bounded_waits().sites] == [
+    assert [site.call for site in COPY.kernel.with_bounded_waits().sites] == [
         "shared.init()", "ring.acquire(state)", "ring.wait(state)"
     ]  # fmt: skip
-    text = copy.copy.with_marks().plain.__code__.co_names
+    text = COPY.kernel.with_marks().plain.__code__.co_names
     assert "__mark" in text
+
+
+def test_a_form_finds_what_nobody_has_asked_for_yet():
+    """``nd`` imports its names when they are first used, and a form of a kernel may be the first to do so."""
+
+    @nd.function
+    def issue(n, state):
+        if nd.lane() == 0:  # a function, which a form makes anew
+            nd.fence_proxy_async()
+
+    shared = nd.Shared(ring=nd.Ring(2))
+
+    @nd.kernel(threads=32, shared=shared)
+    def late(n: nd.i32):
+        shared.init()
+        issue(n, shared.ring.start())
+
+    assert nd.lane, "this one has been asked for"
+    vars(nd).pop("fence_proxy_async", None)
+    nd.simulate(late.with_marks(), 1, args=[1, np.zeros(4096, np.uint32), 0])
 
 
 def test_a_namespace_maps_its_members():
     mapped = Namespace("one", a=1, b=2).map(lambda value: 10 * value)
     assert (mapped.a, mapped.b) == (10, 20)
+
+
+# --- producers in turn ----------------------------------------------------------------------------
+@pytest.mark.parametrize("stages, producers", [(3, 2), (3, 3), (2, 2), (4, 3), (1, 1)])
+def test_producers_in_turn(stages, producers):
+    launch = two_producers(stages=stages, producers=producers, rows=8, steps=9)
+    nd.simulate(launch, landing="random", schedules=2)
+
+
+def test_producers_in_turn_in_every_order():
+    assert nd.explore(two_producers(rows=2, steps=6)).complete
+
+
+def test_more_producers_than_stages_are_found_out():
+    with pytest.raises(faults.BarrierFault, match=r"ring.full\[0\]"):
+        nd.simulate(two_producers(stages=2, producers=3))
+
+
+@pytest.mark.parametrize("stages", [1, 3, 4])
+def test_a_state_so_many_uses_on(stages):
+    """start(n), and advance by n, are n times advance."""
+    shared = nd.Shared(ring=nd.Ring(stages))
+
+    @nd.kernel(threads=1, shared=shared)
+    def states(out: nd.int32[:, :]):
+        state = shared.ring.start()
+        for use in range(12):
+            near, there = shared.ring.start(use), shared.ring.advance(shared.ring.start(1), use)
+            out[use, 0], out[use, 1] = near.stage, near.parity
+            out[use, 2], out[use, 3] = state.stage, state.parity
+            state = shared.ring.advance(state)
+            out[use, 4], out[use, 5] = there.stage, there.parity
+            out[use, 6], out[use, 7] = state.stage, state.parity
+
+    out = np.zeros((12, 8), np.int32)
+    nd.simulate(states, 1, args=[out])
+    uses = np.arange(13)
+    right = np.stack([uses % stages, uses // stages % 2], 1)
+    assert np.array_equal(out, np.hstack([right[:-1], right[:-1], right[1:], right[1:]]))

@@ -111,7 +111,7 @@ def test_clean_over_schedules(name, stages, landing, schedules):
     check(inputs, name, options, threads=32, min_blocks=0, **parameters)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_any_shape(data):
     check_a_shape(data)

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from helpers import check
 
+import numba_deform as nd
 from numba_deform.cli import main
+from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.two_producers import two_producers
 from numba_deform.device import marks as device
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import GpuMissing
 from numba_deform.kernels.problem import ConfigError
 from numba_deform.measure import timeline
+from numba_deform.measure.pipelines import counters_task
 from numba_deform.measure.systems import plan_operator
 from numba_deform.workloads.workload import Workload
 
@@ -242,3 +246,50 @@ def test_both_engines_without_a_gpu(tmp_path, capsys, monkeypatch):
 def test_a_variant_that_writes_no_marks(capsys):
     assert main(["timeline", "variant=direct", "engine=cpu"]) == 2
     assert "variant direct has no parameter trace, which makes" in capsys.readouterr().err
+
+
+# --- launches -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("launch, producers", [
+    (copy(steps=7), 1), (two_producers(steps=8), 2), (two_producers(steps=13, producers=3, stages=4), 3),
+], ids=["copy", "two producers", "three producers"])  # fmt: skip
+def test_rings_of_a_launch(launch, producers):
+    """Each step is acquired, issued, waited for and computed once; its flight goes from its own issue to its
+    own compute, by the lap of the ring that both are in."""
+    steps, stages = launch.args[-1], launch.kernel.shared.ring.stages
+    made = nd.timeline(launch, engine="cpu", landing="random")
+    assert {span.warp for span in of(made, "acquire")} == set(range(producers))
+    issued = {producers * span.use + span.warp: span for span in of(made, "issue")}
+    computed = {span.use: span for span in of(made, "compute")}
+    assert sorted(issued) == sorted(computed) == list(range(steps))
+    assert len(of(made, "acquire")) == len(of(made, "wait")) == steps
+    for step in range(steps):
+        ends = issued[step], computed[step]
+        assert {(span.stage, span.parity) for span in ends} == {(step % stages, step // stages % 2)}
+    flights = {(f.warp, f.start, f.end, f.stage) for f in made.flights}
+    assert flights == {(s.warp, s.end, computed[step].start, s.stage) for step, s in issued.items()}
+
+
+def test_the_timeline_of_a_kernel_saves_and_draws_itself(tmp_path):
+    launch = copy(steps=3)
+    made = nd.timeline(launch.kernel, 1, launch.args, engine="cpu")
+    assert made.title == "copy, block 0" and "spans" not in repr(made)
+    assert made._repr_png_()[:4] == b"\x89PNG" and made.save(tmp_path / "t.json").exists()
+    with pytest.raises(timeline.TimelineError, match="block 1 has written nothing"):
+        nd.timeline(launch, engine="cpu", block=1)
+    with pytest.raises(ValueError, match="a Launch has its own grid"):
+        nd.timeline(launch, 1)
+
+
+def test_profile_counts():
+    assert nd.profile(copy(steps=3, stages=2), engine="cpu") == {
+        "virtual_cycles": nd.simulate(copy(steps=3, stages=2)).cycles, "tma_copies": 3, "shared_bytes": 8336,
+        "blocks": 1, "threads": 64,
+    }  # fmt: skip
+
+
+def test_what_nsight_compute_could_not_make_again():
+    with pytest.raises(ValueError, match="copy: Nsight Compute watches another process"):
+        counters_task(nd.Launch(copy().kernel, 1, copy().args))
+    task = counters_task(copy(stages=2))
+    assert (task["pipeline"], task["parameters"]) == ("copy", {"stages": 2})
+    assert task["load"][0].endswith("copy.py")

@@ -3,7 +3,7 @@
 import expressions
 import numpy as np
 import pytest
-from helpers import expect, run
+from helpers import device, expect, run
 from numba import cuda, float32, int8, int16, int32, int64, njit, uint8, uint16, uint32, uint64
 
 from numba_deform.engines import faults
@@ -23,6 +23,31 @@ def test_how_many_bits_an_operand_has():
     out = np.zeros(6, np.uint64)
     run(kernel, np.array([-1, 1], np.int32), np.array([-1, 1]), out, block=1)
     assert list(out) == [32, 64, 31, 63, 1 << 63, 1]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_masks_of_lanes_are_int32(compiled):
+    """Those of votes and matches; that of the lanes below is uint32."""
+
+    def kernel(a, out):
+        t, every = cuda.threadIdx.x, 0xFFFFFFFF
+        vote = cuda.ballot_sync(every, a[t] >= 0)
+        out[t, 0], out[t, 1], out[t, 2] = vote, vote >> 31, vote < 0
+        out[t, 3] = cuda.ballot_sync(vote, a[t] < 31)
+        out[t, 4] = uint32(vote)
+
+    def matches(a, out):
+        t, every = cuda.threadIdx.x, 0xFFFFFFFF
+        out[t, 0], same = cuda.match_all_sync(every, 0 * a[t])
+        out[t, 1], out[t, 2] = cuda.match_any_sync(every, a[t] // 16), same
+        out[t, 3], out[t, 4] = cuda.lanemask_lt(), cuda.popc(cuda.match_any_sync(every, 0))
+
+    lanes, out = np.arange(32, dtype=np.int32), np.zeros((32, 5), np.int64)
+    report = run(kernel, lanes, out, block=32, compiled=compiled)
+    assert report.compiled == compiled
+    assert (out == [-1, -1, 1, (1 << 31) - 1, (1 << 32) - 1]).all()
+    run(matches, lanes, out, block=32)
+    assert (out[31] == [-1, -1 << 16, 1, (1 << 31) - 1, 32]).all() and out[0, 1] == 0xFFFF
 
 
 # --- 200 expressions --------------------------------------------------------------------------------
@@ -175,6 +200,31 @@ def test_device_functions_have_the_types_of_each_call():
 
 
 # --- what Numba does not compile ----------------------------------------------------------------------
+def test_a_call_as_a_condition():
+    """Numba calls bool of what it returns."""
+
+    @device
+    def between(x, low, high):
+        return x >= low and x < high
+
+    @device
+    def bit(x):
+        return x & uint8(1)
+
+    def kernel(out):
+        i = cuda.threadIdx.x
+        if between(i, 3, 9):
+            out[i] += 1
+        out[i] += 10 if bit(i) else 20
+        while bit(out[i]):
+            out[i] += 1
+
+    out = np.zeros(12, np.int32)
+    run(kernel, out, block=12)
+    wanted = [(3 <= i < 9) + (10 if i % 2 else 20) for i in range(12)]
+    assert list(out) == [n + n % 2 for n in wanted]
+
+
 def test_what_numba_refuses_is_refused_before_the_first_step():
     @cuda.jit(device=True)
     def attribute(x):

@@ -8,7 +8,7 @@ from numba_deform.cli.keys import UsageError
 from numba_deform.compiler.sass import ToolMissing, inspect_kernel
 from numba_deform.device.limits import LIMITS, limits_of
 from numba_deform.kernels.budget import Budget, occupancy
-from numba_deform.kernels.problem import Constants
+from numba_deform.kernels.problem import ConfigError, Constants
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.kernels.shared.config import SharedBytes
 from numba_deform.kernels.tma import Tma
@@ -55,6 +55,17 @@ def test_the_budget_is_what_the_compiler_allocates():
     config = VARIANTS["tma"].configure(SEEDS, lanes=4, points_per_stage=1)
     found = inspect_kernel(VARIANTS["tma"].kernel(config, SEEDS))
     assert found.shared == Budget.of(config, SEEDS, HOPPER).total == 32_896
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_budget_is_what_a_kernel_is_launched_with(name):
+    for stages in (1, 2, 5):
+        try:
+            config = VARIANTS[name].configure(SEEDS, stages=stages)
+        except ConfigError:  # no stages, or not so many
+            continue
+        budget, dynamic = Budget.of(config, SEEDS, HOPPER), VARIANTS[name].dynamic_shared_bytes(config, SEEDS)
+        assert budget.allocated == (dynamic or budget.total)
 
 
 @pytest.mark.parametrize("shared", [48 * KB, 48 * KB + 1])

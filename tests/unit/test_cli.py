@@ -13,7 +13,6 @@ from numba_deform.attention.reference import Exact
 from numba_deform.cli import COMMANDS, inputs, keys, main
 from numba_deform.cli.budget import expand
 from numba_deform.compiler import sass as inspect
-from numba_deform.compiler.sass import ToolMissing
 from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import Gpu, GpuMissing
@@ -44,16 +43,6 @@ def put_gpu(monkeypatch):
         monkeypatch.setattr(host_gpu, "_find", lambda number: Gpu(device, name, capability, 132, 0))
 
     return put
-
-
-@pytest.fixture
-def no_registers(monkeypatch):
-    """Leave the compiler out, which costs two seconds for each new kernel."""
-
-    def missing(kernel, architecture):
-        raise ToolMissing("not in this test")
-
-    monkeypatch.setattr(inputs, "inspect_kernel", missing)
 
 
 @pytest.fixture
@@ -663,7 +652,7 @@ def test_a_closed_pipe_is_no_error():
         ("tile-copy box=2x2x16", ["its channels must be those of the tensor, 32"]),
         ("tile-copy shape=9x9x3 box=2x2x3", ["tensor map rule 'stride multiple'"]),
         ("tile-copy shape=0x9x32", ["shape=(0, 9, 32)", "three sizes"]),
-        ("tile-copy stages=99", ["takes 104544 bytes of shared memory; this kernel has 49152"]),
+        ("tile-copy stages=250", ["warps=4 takes 264112 bytes of shared memory", "has 232448; use fewer"]),
         ("tile-copy warps=33", ["warps=33: it must be from 1 to 32"]),
         ("data", ["data must be followed by read or write"]),
         ("data copy", ["not 'copy'"]),
@@ -674,7 +663,7 @@ def test_a_closed_pipe_is_no_error():
         ("variants x=1", ["unknown key x (variants knows load)"]),
         ("inspect arch=90", ["arch=90: it must be of the form sm_90 or sm_90a"]),
         ("inspect arch=sm_80", ["arch=sm_80: variant tma needs sm_90 or newer"]),
-        ("inspect variant=direct arch=sm_999", ["arch=sm_999: "]),
+        ("inspect variant=direct levels=1 points=1 arch=sm_999", ["arch=sm_999: "]),
         ("inspect show=all", ["show=all: it must be one of summary, ptx, sass"]),
         ("inspect channels=3", ["channels=3"]),
         ("inspect num_levels=3", ["unknown key num_levels; did you mean levels?"]),

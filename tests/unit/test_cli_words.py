@@ -286,3 +286,21 @@ def test_completion_in_zsh(program):
 def test_both_scripts_ask_the_same_question():
     for script in (BASH, ZSH):
         assert " completion line=" in script and "_numba_deform numba-deform" in script
+
+
+# --- how a command is called ----------------------------------------------------------------------
+@pytest.mark.parametrize("words, first", [
+    ("help lessons", "numba-deform lessons DIR"), ("help progress", "numba-deform progress DIR"),
+    ("new --help", "numba-deform new FILE"),
+    ("help bugs", "numba-deform bugs NAME key=value ...     or --key value"),
+    ("help run", "numba-deform run key=value ...     or --key value"),
+])  # fmt: skip
+def test_help_shows_the_word_that_stands_alone(call, words, first):
+    status, out, _ = call(words)
+    assert status == 0 and out.splitlines()[0] == first
+
+
+@pytest.mark.parametrize("command, can", [("bench", True), ("sweep", True), ("tune", False), ("run", False)])
+def test_help_says_what_does_without_a_gpu(call, command, can):
+    status, out, _ = call(f"help {command}")
+    assert status == 0 and ("without one, engine=cpu gives virtual cycles" in out) is can

@@ -126,5 +126,5 @@ def test_blocks_without_an_action_are_found():
 def test_the_other_commands_exist():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     said = (ROOT / ".ci" / "run").read_text()
-    for command in ("ruff check .", "numba-deform run", "pytest", "pip install -q -e '.[test]'"):
+    for command in ("ruff check .", "numba-deform run", "pytest", "pip install -q -e '.[test,site]'"):
         assert command in said

@@ -58,7 +58,7 @@ def test_a_wheel_is_complete(tmp_path):
     assert shipped == sorted(path.name for path in (ROOT / "ptx").glob("*.ptx"))
     modules = {path.relative_to(package) for path in package.rglob("*.py")}
     own = ROOT / "numba_deform"
-    lessons = {path.relative_to(ROOT) for path in (ROOT / "notebooks").rglob("*.py")}
+    lessons = {path.relative_to(ROOT) for path in (ROOT / "notebooks").rglob("[0-9]*.py")}
     assert modules == {path.relative_to(own) for path in own.rglob("*.py")} | lessons
     (described,) = tmp_path.glob("*.dist-info")
     text = (described / "METADATA").read_text()

@@ -14,15 +14,14 @@ from numba_deform.kernels import direct
 from numba_deform.kernels import registry as variants
 from numba_deform.kernels.direct import Direct
 from numba_deform.kernels.problem import ConfigError
-from numba_deform.kernels.registry import VARIANTS, Functions, Variant, register
+from numba_deform.kernels.registry import VARIANTS, Variant, register
 from numba_deform.measure import bench as library
 from numba_deform.measure import counters, report
 from numba_deform.measure.bench import Entry, bench, parse_entries, task_of
 from numba_deform.measure.sweep import expand, sweep
 from numba_deform.workloads.presets import preset
 
-MODULE = Functions(direct.build, direct.blocks)
-MINE = Variant("mine", "", "direct once more", Direct, MODULE, (8, 0), "l1", dict(lanes=4))
+MINE = Variant("mine", "", "direct once more", Direct, direct, (8, 0), "l1", dict(lanes=4))
 TINY = preset("tiny", num_query=3)
 
 
@@ -40,7 +39,7 @@ def inputs():
     )  # fmt: skip
 
 
-def test_is_known_by_name(mine, capsys):
+def test_is_known_by_name(mine, capsys, no_registers):
     assert mine is MINE and variants.is_registered("mine") and not variants.is_registered("tma")
     assert variants.is_of_this_process("mine") and not variants.is_of_this_process("tma")
     ours = ms_deform_attn(*inputs(), variant="mine", engine="cpu")
@@ -180,11 +179,11 @@ from pathlib import Path
 from beside import LANES
 from numba_deform.kernels import direct
 from numba_deform.kernels.direct import Direct
-from numba_deform.kernels.registry import Functions, Variant, register
+from numba_deform.kernels.registry import Variant, register
 
 with open(Path(__file__).with_name("processes"), "a") as file:
     file.write(f"{os.getpid()} ")
-register(Variant("of-a-file", "", "direct once more", Direct, Functions(direct.build, direct.blocks),
+register(Variant("of-a-file", "", "direct once more", Direct, direct,
                  (8, 0), "l1", dict(lanes=LANES)))
 """
 
@@ -224,7 +223,7 @@ def test_commands_know_the_variants_of_a_file(file, capsys, words, says):
     assert variants.is_registered("of-a-file") and not variants.is_of_this_process("of-a-file")
 
 
-def test_what_is_loaded_is_what_is_meant(file, tmp_path, capsys):
+def test_what_is_loaded_is_what_is_meant(file, tmp_path, capsys, no_registers):
     small, out = ["engine=cpu", "workload=tiny"], tmp_path / "out.json"
     for command, words, says in (
         ("inspect", ["show=ptx", "levels=1", "points=1"], ".entry direct("),
@@ -244,7 +243,7 @@ def test_several_files(file, capsys):
         out = capsys.readouterr().out
         assert all(f" {name} " in out for name in ("direct", "of-a-file", "of-another"))
         assert cli.main(["run", f"load={file},{other}"]) == 2
-        assert "variant=of-a-file,of-another: must be one of" in capsys.readouterr().err
+        assert "load= brings of-a-file, of-another: variant= says which" in capsys.readouterr().err
     finally:
         variants._registered.pop("of-another", None), VARIANTS.pop("of-another", None)
 
@@ -345,7 +344,7 @@ class Own:
     def shared_bytes(self, constants):
         return SharedBytes(1024, 16)
 
-register(Variant(""").replace("Direct, Functions", "Own, Functions"))
+register(Variant(""").replace("Direct, direct,", "Own, direct,"))
     assert cli.main(["budget", "variant=of-a-file", f"load={file}", "registers=32"]) == 0
     out = capsys.readouterr().out
     assert "1,040 bytes" in out and "threads=64 lanes=4" in out
@@ -357,7 +356,7 @@ register(Variant(""").replace("Direct, Functions", "Own, Functions"))
     ("text", "says"),
     [
         (None, "my.py: there is no such file"),
-        ("x = 1\n", "my.py: registers no variant; it has to call"),
+        ("x = 1\n", "my.py: has no pipeline (a function under @nd.pipeline), and registers no"),
         ("\n\nx = nothing\n", "my.py: line 3: NameError: name 'nothing' is not defined"),
         ("\nx = (\n", "my.py: line 2: SyntaxError: '(' was never closed"),
         ("raise SystemExit('no GPU')", "my.py: line 1: SystemExit: no GPU"),
@@ -377,4 +376,4 @@ def test_what_is_no_python_file(capsys, tmp_path):
     for path in (tmp_path, tmp_path / "my.txt"):
         (tmp_path / "my.txt").touch()
         assert cli.main(["variants", f"load={path}"]) == 2
-        assert "must be a Python file that registers a variant" in capsys.readouterr().err
+        assert "must be a Python file with a pipeline or a variant" in capsys.readouterr().err

@@ -37,7 +37,8 @@ def card(kind, title, body, pre=False):
     The text is escaped. In a body that is not preformatted (``pre``), backticks mark code, and asterisks an
     emphasised *word*.
     """
-    style = "white-space:pre-wrap;overflow-wrap:anywhere;margin:0.3em 0 0 0"
+    # JupyterLab breaks lines of <pre> within words; here only a word that is longer than a line
+    style = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0.3em 0 0 0"
     style += ";font-family:monospace" if pre else ""
     tag, text = "pre" if pre else "div", html.escape(body)
     if not pre:

@@ -17,7 +17,9 @@ functions that it calls.
 import ast
 import functools
 import inspect
+import linecache
 import textwrap
+import traceback
 from dataclasses import dataclass
 
 from numba.cuda.dispatcher import CUDADispatcher
@@ -90,7 +92,7 @@ def exercise(hint, faults=""):
             except SimFault as fault:
                 return Verdict(name, "wrong", fault_message(fault, faults))
             except Exception as error:
-                return Verdict(name, "wrong", f"{type(error).__name__}: {error}")
+                return Verdict(name, "wrong", _error_message(error))
 
         check.is_exercise = True
         return check
@@ -99,16 +101,35 @@ def exercise(hint, faults=""):
 
 
 def fault_message(fault, faults=""):
-    """A fault in the words of a verdict: what, line, rule, and the exercise's own sentence."""
+    """A fault in the words of a verdict: the exercise's own sentence, then what, line and rule."""
     sentence = faults
     if isinstance(faults, dict):
         sentence = next((text for kind, text in faults.items() if isinstance(fault, kind)), "")
-    lines = [f"The engine stops it: {type(fault).__name__}: {fault.what}"]
+    lines = [sentence, f"The engine stops it: {type(fault).__name__}: {fault.what}"]
     if fault.where:
         lines.append(f"Line: {fault.where}  {fault.source or ''}")
     if fault.rule:
         lines.append(f"Rule: {fault.rule}")
-    return display.shorten("\n".join([*lines, sentence]).strip())
+    return display.shorten("\n".join(lines).strip())
+
+
+def _error_message(error):
+    """An exception in its own words; from the reader's code, with the line and the numbers it was given."""
+    text = f"{type(error).__name__}: {error}"
+    frames = [
+        (frame, number)
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") == "__main__"
+    ]
+    if not frames:
+        return text
+    frame, number = frames[-1]
+    code = frame.f_code
+    given = {name: frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]}
+    given = ", ".join(f"{name}={value}" for name, value in given.items() if isinstance(value, (int, float)))
+    source = linecache.getline(code.co_filename, number).strip()
+    line = f"Line: {code.co_filename}:{number}  {source}"
+    return display.shorten("\n".join([text, line] + [f"Called with {given}."] * bool(given)))
 
 
 # --- holes ----------------------------------------------------------------------------------------
@@ -123,7 +144,7 @@ def find_hole(answer, label=None):
     if isinstance(answer, (tuple, list)):
         return next(filter(None, (find_hole(part, label) for part in answer)), None)
     if isinstance(answer, dict):
-        return next(filter(None, (find_hole(part, key) for key, part in answer.items())), None)
+        return next(filter(None, (find_hole(part, f"[{key!r}]") for key, part in answer.items())), None)
     for function in _functions(answer):
         hole = _hole_in_source(function)
         if hole:

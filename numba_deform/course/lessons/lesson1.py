@@ -54,13 +54,23 @@ def tile_corner(answer):
             "starts at -1 there: take math.floor.",
         )
         require(
+            got[1:] != (math.floor(u * (width - 1)), math.floor(v * (height - 1))),
+            given
+            + "It puts 0 and 1 on the centres of the outer pixels. Here they are the edges of the picture, and "
+            "centres lie half a pixel inside.",
+        )
+        require(
+            all(c == math.floor(c) for c in got),
+            given + "A coordinate is a whole number: take math.floor.",
+        )
+        require(
             got[1:] != (math.floor(u * width), math.floor(v * height)),
             given + "It forgets the half pixel: the centre of pixel 0 lies at 0.5, not at 0.",
         )
         raise Wrong(given + f"{expected} are the pixels whose centres surround the sample.")
     return (
-        "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, "
-        "which TMA allows: what lies outside is delivered as zeros."
+        "floor(u * width - 0.5) is the last centre at or left of the sample. At the border it is -1, and "
+        "TMA allows that: what lies outside arrives as zeros."
     )
 
 
@@ -85,6 +95,11 @@ def zero_fill(filled, expect):
         f"{filled} elements are outside in x and in y at once. Outside in one of the two is enough.",
     )
     require(
+        filled != ((width - across) * height + (height - down) * width) * channels,
+        f"{filled} counts a corner of the box twice: the {(width - across) * (height - down)} pixels that are "
+        "outside in x and in y.",
+    )
+    require(
         filled == (whole - inside) * channels,
         f"filled = {filled} is not it. Of the {width} x {height} pixels, {across} columns of {down} rows "
         "are in the picture.",
@@ -93,6 +108,10 @@ def zero_fill(filled, expect):
         expect != inside * channels * ITEMSIZE,
         f"{expect} bytes come from the picture. The barrier counts what arrives in shared memory, and the "
         "zeros arrive too. With this number the phase would end too early.",
+    )
+    require(
+        expect != filled * ITEMSIZE,
+        f"{expect} bytes are zeros. Those that come from the picture are counted too.",
     )
     require(expect != whole * channels, f"{expect} is in elements; the barrier counts bytes.")
     require(
@@ -141,10 +160,11 @@ def block_corner(kernel, engine=None):
     )
     for b in range(len(out)):
         x, y = b % across * width, b // across * height
-        require(
-            np.array_equal(out[b], loads(x, y)),
-            f"Block {b} should bring the box at x={x}, y={y}, and brings another.",
-        )
+        if not np.array_equal(out[b], loads(x, y)):
+            corners = ((x, y) for y in range(PICTURE[1]) for x in range(PICTURE[0]))
+            brought = next((c for c in corners if np.array_equal(out[b], loads(*c))), None)
+            other = f"that at x={brought[0]}, y={brought[1]}" if brought else "another"
+            raise Wrong(f"Block {b} should bring the box at x={x}, y={y}, and brings {other}.")
     raise AssertionError("not reached: some block differs")
 
 
@@ -161,19 +181,7 @@ def level_map(answer):
         offset, dims, strides = answer(b, start, width, height, S, H, C, ITEMSIZE)
         dims, strides, pixel = tuple(dims), tuple(strides), H * C * ITEMSIZE
         right = (H * C, width, height), (pixel, width * pixel), (b * S + start) * pixel
-        require(
-            dims != right[0][::-1],
-            f"dims = {dims} begins with the height. The innermost dimension comes first: channels, then x, "
-            "then y.",
-        )
-        require(
-            strides != tuple(s // ITEMSIZE for s in right[1]),
-            f"strides = {strides} are in elements. A tensor map wants bytes: times itemsize.",
-        )
-        require(
-            strides != (C * ITEMSIZE, width * C * ITEMSIZE),
-            f"strides = {strides} step over one head's channels. From pixel to pixel it is all {H} heads.",
-        )
+        _require_form(dims, strides, right, H, C)
         require(
             offset != start * pixel or not b,
             f"For batch {b} the map starts at byte {offset}: that is in batch 0. A batch has S * H * C "
@@ -182,6 +190,10 @@ def level_map(answer):
         require(
             offset != right[2] // ITEMSIZE or not offset,
             f"offset = {offset} is in elements. An address counts bytes: times itemsize.",
+        )
+        require(
+            offset != (b * S + start * width) * pixel or not start,
+            f"offset = {offset} multiplies `start` by the width. But `start` counts pixels, not rows.",
         )
         require(
             0 <= offset < raw.size,
@@ -207,9 +219,37 @@ def level_map(answer):
     )
 
 
+def _require_form(dims, strides, right, H, C):
+    """The mistakes with names in dims and strides of a level's map; ``right`` has both as they should be."""
+    require(
+        (len(dims), len(strides)) == (3, 2),
+        f"There are {len(dims)} dims and {len(strides)} strides. A map of rank 3 has three dims: the "
+        "channels of all heads are one. And it has two strides: elements of dimension 0 are adjacent.",
+    )
+    require(
+        dims != right[0][::-1],
+        f"dims = {dims} begins with the height. The innermost dimension comes first: channels, then x, "
+        "then y.",
+    )
+    require(
+        dims[0] != C,
+        f"dims = {dims} holds one head's channels. Dimension 0 goes through all {H} heads: H * C.",
+    )
+    require(
+        strides != tuple(s // ITEMSIZE for s in right[1]),
+        f"strides = {strides} are in elements. A tensor map wants bytes: times itemsize.",
+    )
+    require(
+        strides != tuple(s // H for s in right[1]),
+        f"strides = {strides} step over one head's channels. From pixel to pixel it is all {H} heads.",
+    )
+
+
 @exercise("Which coordinate of each corner is the innermost one? How many bytes is it?")
 def corners(come):
     """come: the letters of the loads that an H200 carries out."""
+    come = {letter.strip().upper() for letter in come} - {"", ","}
+    require(come <= set(CORNERS), f"The letters are {''.join(CORNERS)}, and not {''.join(sorted(come))}.")
     for letter, corner in CORNERS.items():
         size = corner[0] * ITEMSIZE
         why = f"the innermost coordinate is {corner[0]}, {size} bytes"
@@ -231,8 +271,10 @@ def corners(come):
 def mend(answer):
     """answer(picture) -> (array, box), for a picture (height, width, 3) of float16."""
     picture = np.random.default_rng(3).standard_normal((10, 14, 3)).astype(np.float16)
-    array, box = answer(picture)
-    require(isinstance(array, np.ndarray), "Return the new array and the box: (array, box).")
+    got = answer(picture)
+    both = isinstance(got, tuple) and len(got) == 2 and isinstance(got[0], np.ndarray)
+    require(both, "Return the new array and the box: (array, box).")
+    array, box = got
     require(
         array.shape != (3, 10, 14),
         "With a plane for each colour a pixel is in three places. Keep the channels of a pixel together.",
@@ -253,6 +295,10 @@ def mend(answer):
         array.shape[2] != 3,
         "The array still has 3 channels, 6 bytes a pixel, and 6 is no multiple of 16.",
     )
+    require(
+        tuple(box) != (4, 4, array.shape[2]) or array.shape[2] == 4,
+        f"box = {tuple(box)} is in the array's order. A box has it innermost first: (channels, 4, 4).",
+    )
     m = TensorMap.of(array, box)
     require(
         array.shape[2] == 8,
@@ -269,4 +315,4 @@ def mend(answer):
         "The map is legal, but the colours in the box are not the picture's: copy them into the first 3 "
         "channels.",
     )
-    return "8 channels are 16 bytes a pixel. Memory is the price of the rule."
+    return "8 channels are 16 bytes a pixel. The rule costs memory."

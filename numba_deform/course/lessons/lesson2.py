@@ -12,6 +12,7 @@ from ...device.sync import fence_mbarrier_init
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from ...engines.cpu import SimFault, mbarrier, simulate
+from ...engines.cpu.thread import Thread
 from ..bugs.base import poison
 from . import pictures
 from .exercise import Wrong, exercise, fault_message, require
@@ -46,7 +47,7 @@ class Barrier:
         """First expect, then one arrival."""
         self.tx += bytes
         self._arrive(1)
-        self._note(f"arrive. expect_tx({bytes})")
+        self._note(f"arrive.expect_tx({bytes})")
 
     def land(self, bytes):
         """A copy has brought ``bytes``: complete_tx."""
@@ -146,7 +147,7 @@ def predict(after):
         require(
             number != 1 or got[0] == 0,
             given
-            + "All arrivals are in, but 512 bytes are still to come, so the phase goes on. It needs both.",
+            + "All arrivals are in, but 512 bytes are missing, so the phase goes on. It needs both.",
         )
         require(
             number != 3 or tuple(got) != (1, 0, 0),
@@ -156,7 +157,7 @@ def predict(after):
         require(
             number != 3 or got[0] != 0,
             given
-            + "Nothing is pending and nothing is to come: that is when a phase completes, by itself.",
+            + "No arrival is pending and no byte is missing: then a phase completes, by itself.",
         )
         raise Wrong(given + f"Before it the barrier was in {states[number - 1][1:]}; look again.")
     return "A phase ends by itself when both counts are zero, and the next begins with all arrivals pending."
@@ -201,47 +202,78 @@ def parity(passes, use_parity):
 
 WORDS, THREADS = 64, 32
 BYTES = 4 * WORDS
+ROOM = 2 * BYTES
+
+
+GIVES_UP = 200  # times, in the run that tells a patient wait from a long one
 
 
 def copy_with(wait):
-    """A kernel (data, out) that copies 64 words by way of shared memory, with the reader's ``wait``."""
+    """A kernel (data, out) that copies 2 x 64 words, one after the other, with the reader's ``wait``."""
 
     @kernel(threads=THREADS)
     def copy(data: u64, out: u64):
-        room = cuda.shared.array(BYTES, types.uint8, alignment=128)
+        room = cuda.shared.array(ROOM, types.uint8, alignment=128)
         bars = cuda.shared.array(1, types.uint64)
         tile, full, tid = shared_address(room), shared_address(bars), int32(cuda.threadIdx.x)
         if tid == 0:
             mbarrier_init(full, uint32(1))
             fence_mbarrier_init()
         cuda.syncthreads()
-        if tid == 0:
-            mbarrier_arrive_expect_tx(full, uint32(BYTES))
-            cp_async_bulk_load(tile, data, uint32(BYTES), full)
-        wait(full, uint32(0))
-        for i in range(tid, WORDS, THREADS):
-            st_global_b32(out + uint64(4 * i), ld_shared_b32(tile + uint32(4 * i)))
+        for use in range(2):
+            half = uint32(BYTES * use)
+            if tid == 0:
+                mbarrier_arrive_expect_tx(full, uint32(BYTES))
+                cp_async_bulk_load(tile + half, data + uint64(half), uint32(BYTES), full)
+            wait(full, uint32(use))
+            for i in range(tid, WORDS, THREADS):
+                word = ld_shared_b32(tile + half + uint32(4 * i))
+                st_global_b32(out + uint64(half) + uint64(4 * i), word)
+            cuda.syncwarp()
 
     return copy
+
+
+def _impatient(thread, address, parity, suspend, token=None):
+    """As the engine's wait, but each thread's first ``GIVES_UP`` try_waits in vain come back at once."""
+    barrier, asked = thread.block.barriers.find(thread, address), getattr(thread, "asked", 0)
+    if suspend and barrier.phase % 2 == parity and asked < GIVES_UP:
+        thread.asked = asked + 1
+        return 0
+    return ENGINES_WAIT(thread, address, parity, suspend, token)
+
+
+ENGINES_WAIT = Thread.mbarrier_wait
 
 
 @exercise(
     "mbarrier_try_wait_parity(bar, parity) says 1 if the phase is over, and 0 if it gave up.",
     faults={
+        faults.FreshBarrierPassed: "Your wait asks for another parity than it was told.",
+        faults.StaleWait: "Your wait asks for the same parity every time. Pass `parity` on.",
         faults.InFlightRead: "Your wait has returned although the phase was not over: try_wait may come back "
         "with 0 before anything has happened. Ask again until it says 1.",
-        faults.Unfinished: "It never comes back: it goes on asking after the answer was 1. Loop while it is 0.",
+        faults.Unfinished: "It never returns: it goes on asking after the answer was 1. Loop while it is 0.",
         faults.CopyOutlivesBlock: "Nobody has waited for the copy: the wait has to ask the barrier.",
     },
 )
 def patient_wait(wait):
     """wait(bar, parity): a device function that returns when the phase is over."""
-    data, out = np.arange(WORDS, dtype=np.uint32), poison(WORDS)
+    data, out = np.arange(2 * WORDS, dtype=np.uint32), poison(2 * WORDS)
     built = copy_with(wait)
     for landing in ("earliest", "late", "random"):  # at the earliest: the first answer is 1
         run(built, 1, (data, out), engine="cpu", landing=landing, schedules=12, seed=1, timeout=1.5)
+    with mock.patch.object(Thread, "mbarrier_wait", _impatient):
+        try:
+            simulate(built, 1, THREADS, (data, out), compiled=False)
+        except faults.InFlightRead as fault:
+            why = "It stops asking. try_wait may come back with 0 any number of times, there is no limit."
+            raise Wrong(fault_message(fault, why)) from None
     require(np.array_equal(out, data), "The copy is not what was copied.")
-    return "Right in 36 schedules, in some of which try_wait gave up early and was asked again."
+    return (
+        "Right in 37 schedules. In some of them try_wait gave up early and was asked again, in one of them "
+        f"{GIVES_UP} times."
+    )
 
 
 @exercise("Who calls an arrive on `full`, and how often, in one phase?")
@@ -312,6 +344,6 @@ def diagnose(**answers):
             raise Wrong(given + "Nothing is pending; all arrivals have come. Look at the tx-count.")
         raise Wrong(given + "Its tx-count is 0. What does `pending` say?")
     return (
-        "Every report of a barrier is read like that: is it the phase I mean, are arrivals pending, are bytes "
-        "to come?"
+        "Read every report of a barrier like that: is it the phase that I mean, are arrivals pending, are "
+        "bytes missing?"
     )

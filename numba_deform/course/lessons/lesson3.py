@@ -123,7 +123,7 @@ def coordinate_steps(width, first=None, pixels=4):
 
 # --- the exercises --------------------------------------------------------------------------------
 @exercise(
-    "A sample on a pixel's centre (fx = fy = 0) takes all from the top left one. How does each grow?"
+    "A sample on a pixel's centre (fx = fy = 0) takes everything from the top left. How does each weight grow?"
 )
 def corner_weights(answer):
     """answer(fx, fy) -> ((top left, top right), (bottom left, bottom right))."""
@@ -205,6 +205,12 @@ def attend(answer, corner_weights):
             "Sample 2 reaches over the left border, and image[row, -1] is the *last* pixel of the row in "
             "Python. Ask for row >= 0 and column >= 0 as well.",
         )
+        inner = image.copy()
+        inner[0], inner[:, 0] = 0, 0
+        require(
+            relative_error(got, expected(inner, locations, weights)) > 1e-6,
+            "Row 0 and column 0 are left out, but they belong to the picture: row >= 0 and column >= 0.",
+        )
         raise Wrong(
             f"On random data it is off by {relative_error(got, right):.1g} of the result. Compare with the "
             "formula: the sum over samples of attention weight, corner weight and pixel."
@@ -263,7 +269,7 @@ def pixel(answer):
         bad == 0,
         f"{bad} of {count} samples are off. The index is floor(location * size - 0.5), the fraction the rest.",
     )
-    return "Stored in fp16, computed in fp32: all 600 samples are in their tile, to 1/10000 of a pixel."
+    return "Stored in fp16, computed in more bits: all 600 samples are in their tile, to 1/10000 of a pixel."
 
 
 @exercise(
@@ -275,7 +281,7 @@ def pixel(answer):
         faults.MissingBytes: "A lane announces bytes, and no copy brings them: a tile that is not loaded is "
         "not expected.",
         faults.UninitialisedRead: "This tile was not loaded, and is read. A weight of 0 would not help, since "
-        "0 times garbage may be NaN. Pass it over.",
+        "0 times garbage may be NaN. Leave it out.",
         faults.TooManyArrivals: "A lane arrives twice: arrive_expect_tx has arrived already.",
     },
 )
@@ -336,5 +342,5 @@ def sass(load, announce, wait, taken_apart):
             f"{name} is not {got}{absent}. Look for the registers: who uses the barrier's address?"
         )
     return (
-        "Three lines of Python, and for each an instruction that no ordinary load or barrier uses."
+        "Three lines of Python, and each of them is an instruction that no ordinary load or barrier uses."
     )

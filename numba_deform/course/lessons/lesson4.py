@@ -85,7 +85,7 @@ def use(answer):
                 isinstance(got, tuple) and len(got) == 2,
                 f"For tile {i} it returns {got!r}, and not two numbers (stage, parity).",
             )
-            given = f"With {stages} stages, tile {i} gets stage {got[0]} and parity {got[1]}. "
+            given = f"With stages={stages}, tile {i} gets stage {got[0]} and parity {got[1]}. "
             require(
                 got[0] == right[0], given + f"The stages are used in turn: it lies in {right[0]}."
             )
@@ -101,12 +101,12 @@ def use(answer):
                 "so the bit flips when the ring wraps.",
             )
             require(
-                got[1] != 1 - right[1],
+                got[1] != 1 - right[1] or i,
                 given
                 + "That is the other one: a fresh barrier is in phase 0, and the first tile completes "
                 "phase 0.",
             )
-            raise Wrong(given + f"Its barrier has completed {i // stages} phases before this one.")
+            raise Wrong(given + f"That lap is number {i // stages}, if the first is number 0.")
     return "The stage is the remainder, the lap is the quotient, and the parity is the lap's lowest bit."
 
 
@@ -120,8 +120,8 @@ def stages_needed(answer):
     steps = [-(-latency // work) for latency, work in cases]  # tiles on their way
     require(
         answers != steps,
-        "So many steps of work do hide the latency. But while those tiles are on their way, one more is being "
-        "read, and it has a stage too.",
+        "So many steps of work do hide the latency. But while those tiles are in flight, one more is being "
+        "read, and it needs a stage too.",
     )
     require(
         answers != [latency // work + 1 for latency, work in cases],
@@ -129,14 +129,15 @@ def stages_needed(answer):
         "cover 610: ten cycles of waiting are left in every step. Round up.",
     )
     for (latency, work), got, ahead in zip(cases, answers, steps, strict=True):
+        given = f"For a latency of {latency} and {work} cycles of work it says {got}. "
+        require(got == int(got), given + "A ring has a whole number of stages: round up.")
         require(
             got == ahead + 1,
-            f"For a latency of {latency} and {work} cycles of work it says {got}. {ahead} tiles have to be on "
-            "their way while one is being read.",
+            given + f"{ahead} tiles must be in flight while one more is being read.",
         )
     return (
-        "As many tiles on their way as cover the latency, and one being read. A deeper ring has nothing "
-        "left to hide."
+        "Enough tiles in flight to cover the latency, and one that is being read. A deeper ring would have "
+        "nothing left to hide."
     )
 
 
@@ -204,6 +205,7 @@ def _who_is_missing(fault):
 
 
 MEND_FAULTS = {
+    faults.OutOfRange: "There are two entries, one for each stage. Which stage has the tile `ahead`?",
     faults.UninitialisedRead: "The weight of this tile was stored somewhere, but not in the entry that is "
     "read here.",
     faults.RefillRace: "One fault is mended, the other shows: lane 0 runs on and refills the stage that a "
@@ -243,7 +245,7 @@ def mend(kernel, engine=None):
     if engine == "gpu":
         require(np.array_equal(result(engine), weights @ data), "On the GPU the sum is wrong.")
     return (
-        "Both faults are gone: two stages work, with the barriers just as they were all the time."
+        "Both faults are gone. Two stages work, and the barriers are what they always were."
     )
 
 
@@ -271,6 +273,7 @@ def most_stages(answer):
             f"{SM.shared}: one block less would fit.",
         )
         raise Wrong(
-            given + f"There is room for {right}: the {SM.shared} bytes are those of an SM, for all its blocks."
+            given + f"There is room for {right}: the {SM.shared} bytes (228 x 1024) are those of an SM, for "
+            "all its blocks."
         )
     return "Three blocks with stages of 16 KB leave room for four. The fifth stage costs a whole block."

@@ -12,9 +12,10 @@ from ...device.sync import fence_mbarrier_init
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from ...engines.gpu.device import find_gpu
+from ...kernels.registry import current_name
 from ...measure import timeline
 from ..bugs.base import poison, random_words
-from .exercise import Wrong, exercise, require
+from .exercise import Wrong, exercise, fault_message, require
 from .lesson4 import expected_sums
 from .results import results
 from .running import run
@@ -56,11 +57,11 @@ def trace(kernel, title, engine=None, items=1, grid=1, **simulated):
 def measured(*names, pattern="local(2)"):
     """{variant: ms} on an H200, preset seeds, from ``bench/results/pipelines_seeds.json``."""
     times = {
-        row["variant"]: row["median_ms"]
+        current_name(row["variant"]): row["median_ms"]
         for row in results("pipelines_seeds")["rows"]
         if row["pattern"] == pattern and "median_ms" in row
     }
-    return {name: times[name] for name in names}
+    return {name: times[current_name(name)] for name in names}
 
 
 def measured_timeline():
@@ -84,7 +85,7 @@ def counts(answer):
                 continue
             given = f"With {producers} + {consumers} warps and arrivals={arrivals!r} it says {got}. "
             require(
-                isinstance(got, tuple) and len(got) == 2, given + "Two numbers: full, then empty."
+                isinstance(got, tuple) and len(got) == 2, given + "Return two numbers: full, then empty."
             )
             everybody = (producers + consumers) * 32
             require(
@@ -108,7 +109,7 @@ def counts(answer):
             )
     return (
         "Full counts the producers' arrivals, and the bytes besides; empty counts the consumers'. A thread "
-        "that is in neither role is in neither count."
+        "with neither role is in neither count."
     )
 
 
@@ -131,8 +132,14 @@ def consumer(build, engine=None):
     """build(stages) -> the persistent kernel(data, out, items), its release written."""
     for stages in (2, 3):
         built = build(stages)
-        for landing in ("late", "random"):
-            trace(built, "", "cpu", items=2, landing=landing, schedules=2)
+        try:
+            for landing in ("late", "random"):
+                trace(built, "", "cpu", items=2, landing=landing, schedules=2)
+        except faults.MissingArrivals as fault:
+            if "waits on syncthreads" not in fault.what:
+                raise
+            why = "syncthreads waits for the whole block, and the producer never comes. One *warp* has to meet."
+            raise Wrong(fault_message(fault, why)) from None
     if engine == "gpu":
         trace(built, "", engine, items=4, grid=2)
     return "Read, meet, and one lane arrives: three arrivals on empty for each tile, in every schedule."
@@ -146,7 +153,7 @@ def consumer(build, engine=None):
         "it passes by a phase that was over long ago.",
     )
     | {
-        faults.MissingArrivals: "The producer waits for a release before anything was there to be released: in "
+        faults.MissingArrivals: "The producer waits for a release before there was anything to release: in "
         "lap 0 it has to pass at once.",
         faults.RefillRace: "The producer passes before the consumers have released: which phase of empty do "
         "they complete by releasing lap 0?",
@@ -229,7 +236,7 @@ SHARES = {  # made up, to be told apart: a role's share of its time
 
 
 @exercise(
-    "Whoever waits is not the one who is waited for. And if both wait, what are they waiting for?"
+    "The role that waits is not the bottleneck. And if both wait, what are they waiting for?"
 )
 def bottleneck(answer):
     """answer(producer, consumer): shares of one warp of each role -> producers, consumers or copies."""
@@ -246,8 +253,8 @@ def bottleneck(answer):
         require(
             right != "copies",
             given
-            + "Both wait most of their time. What neither of them does is the copies' own way: latency, or "
-            "a full unit. More stages, or larger boxes.",
+            + "Both wait most of their time. So neither of them is slow. The copies are: their latency, or a "
+            "full unit. More stages or larger boxes may help.",
         )
         require(
             got != "copies",

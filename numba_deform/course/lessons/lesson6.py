@@ -122,7 +122,7 @@ def _count_of(fault):
     return f"Its barrier says: pending {pending}. " if pending else ""
 
 
-@exercise("Who executes line E, and how many of them are there in a round?")
+@exercise("Who executes line E, and how often in one round?")
 def arrivals(kernel, engine=None):
     """The kernel roles(data, out) with the right count of arrivals on empty."""
 
@@ -152,7 +152,7 @@ def race(lines, later):
     letters = "".join(sorted(str(line).upper() for line in lines))
     require(
         letters != "CD",
-        "C waits for the bytes that D reads: these two are in order, full's phase sees to it.",
+        "C waits for the bytes that D reads: the full barrier puts these two in order.",
     )
     require(
         "A" not in letters,
@@ -163,6 +163,7 @@ def race(lines, later):
         "C touches only the barrier. Who reads the bytes that the copy of B overwrites?",
     )
     require(letters == "BD", f"{letters} is not it: B writes a tile's bytes, D reads them.")
+    require(isinstance(later, int), f"later = {later!r} is not a number of iterations.")
     require(
         later != 2,
         "Tile i + 2 lies where tile i was, that is right. But it is asked for one ahead, before tile "
@@ -174,8 +175,8 @@ def race(lines, later):
     )
     require(later == 1, f"{later} iterations later is not it: when is tile i + 2 asked for?")
     return (
-        "In iteration i + 1 lane 0 asks for tile i + 2, into the stage of tile i. That *it* has read tile i "
-        "is sure; that the 31 others have, nothing says."
+        "In iteration i + 1 lane 0 asks for tile i + 2, into the stage of tile i. Lane 0 itself has "
+        "read tile i by then. Nothing says that the 31 others have."
     )
 
 
@@ -193,17 +194,17 @@ def warp_sync(kernel, engine=None):
             )
         if any("fence" in name for name in _names(kernel) if name != "fence_mbarrier_init"):
             return (
-                "A fence orders what *one* thread does. It does not wait for the other lanes, and they are "
-                "who still reads."
+                "A fence orders what *one* thread does. It does not wait for the other lanes, and those "
+                "are still reading."
             )
         return (
-            "Waiting for full once more says that the tile has come. What is to be known is that all lanes "
-            "have read it."
+            "Waiting for full once more says that the tile has come. You need to know that all lanes have "
+            "read it."
         )
 
     runs = _mended(kernel, lambda: _tiles(ITEMS, LANES), explain, engine)
     return (
-        f"After the syncwarp lane 0 knows that all lanes are past their read. No barrier in memory is "
+        f"After it lane 0 knows that all lanes are past their read. No barrier in memory is "
         f"needed, since readers and loader are one warp. {runs} runs are clean."
     )
 
@@ -219,6 +220,7 @@ def _queries(queries):
 @exercise("A block has 64 threads. In which launches does some block have threads without a query?")
 def tail(hangs):
     """hangs: those of 64, 96, 128, 200 queries that do not end."""
+    require(isinstance(hangs, (list, tuple, set)), "Write a list of numbers, like [64, 200].")
     hangs = set(hangs)
     require(
         hangs <= {64, 96, 128, 200},
@@ -239,12 +241,12 @@ def tail(hangs):
     )
     require(hangs, "At least one of them hangs: look at the last block of each launch.")
     return (
-        "The last block of each has threads without a query. They leave, and the barrier goes on counting "
-        "on them."
+        "The last block of each has threads without a query. They leave, and the barrier still expects "
+        "them."
     )
 
 
-@exercise("How often has a thread to go round that has a query? And one that has none?")
+@exercise("How many rounds does a thread with a query need? And one without?")
 def rounds(kernel, engine=None):
     """The kernel weighted(weights, data, out, queries) that ends for every number of queries."""
 
@@ -271,7 +273,7 @@ def rounds(kernel, engine=None):
 PLACES = ("before A", "between A and C", "after C")
 
 
-@exercise("Write down what `seen` is in each of the three places, and what line E reads then.")
+@exercise("Write down what `seen` is in each of the three cases, and what line E reads then.")
 def order(place):
     """place: where the consumer's look D has to fall for the kernel to be wrong."""
     require(place in PLACES, f"{place!r} is not one of {', '.join(map(repr, PLACES))}.")
@@ -299,7 +301,7 @@ def ready(kernel):
         if not out[1]:
             why = "The box is taken just when it must not be: WRITING says that the number is on its way."
         else:
-            why = "The box is taken as soon as the producer has begun. It has to have ended."
+            why = "The box is taken as soon as the producer has begun. It must have finished."
         raise Wrong(fault_message(fault, why)) from None
     require(
         out[0] == data[0],
@@ -311,8 +313,8 @@ def ready(kernel):
         "consumer take the number from the box. So it is of no use.",
     )
     return (
-        f"Complete: {tried.schedules} schedules are all that there are, none breaks a rule, and in some the "
-        "consumer finds the number in the box. That is a proof for this kernel, not a sample."
+        f"Complete: there are only {tried.schedules} schedules. None breaks a rule, and in some the consumer "
+        "finds the number in the box. That is a proof for this kernel, not a sample."
     )
 
 
@@ -341,8 +343,8 @@ def notice(who):
     )
     require(
         "racecheck" not in who,
-        "racecheck says nothing: between the lanes' writes and lane 0 stands a syncwarp, and the copy "
-        "engine's view it does not follow.",
+        "racecheck says nothing: a syncwarp stands between the lanes' writes and lane 0, and it does not "
+        "follow how the copy engine sees memory.",
     )
     require(
         not who & {"memcheck", "synccheck", "initcheck"},

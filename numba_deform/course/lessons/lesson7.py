@@ -7,6 +7,7 @@ import numpy as np
 from ...device.limits import SMS, limits_of
 from ...engines.tensormap import swizzle_offsets
 from ...kernels.budget import occupancy
+from ...kernels.registry import current_name
 from ...measure.ceilings import attribute
 from .exercise import Wrong, exercise, require
 from .pictures import wavefronts
@@ -17,7 +18,7 @@ GHZ = 1.98
 
 
 @exercise(
-    "How many cycles does one sample take an SM? How many samples has each SM? Then cycles to ms."
+    "How many cycles does an SM need for one sample? How many samples does each SM get? Then cycles to ms."
 )
 def data_path(answer):
     """answer(samples, bytes_per_sample, sms, ghz) -> ms that the data path takes at least."""
@@ -138,8 +139,8 @@ def column_order(answer):
     given = f"{count:.2f} wavefronts a sample: "
     if count == 2:
         return (
-            "2.00 wavefronts a sample, the least there is. Even rows begin with the even column, odd rows "
-            "with the odd one, and so each pair of rows fills all 32 banks."
+            "2.00 wavefronts a sample, the least there is. Of two neighbouring rows one begins with its even "
+            "column and the other with its odd one, and together they fill all 32 banks."
         )
     require(
         len(set(table.values())) > 1,
@@ -187,7 +188,7 @@ def swizzle(answer):
     require(
         inside or column > 1,
         "It is free of conflicts, and longer than 1024 bytes: a gap after each row. With plain stores that "
-        "is the usual cure. But a TMA box arrives packed, so there is nobody to leave the gaps.",
+        "is the usual cure. But a TMA box arrives packed: there is nobody to leave the gaps.",
     )
     require(
         column == 1,
@@ -203,7 +204,7 @@ def swizzle(answer):
     )
     return (
         "Rows and columns take one wavefront each, nothing is wasted, and TMA writes it by itself with "
-        'swizzle="128B". Only who reads has to know.'
+        'swizzle="128B". Only the readers have to know.'
     )
 
 
@@ -217,6 +218,7 @@ BLOCK = dict(threads=256, registers=81, shared_bytes=34_000)
 def blocks(answer):
     """answer: how many blocks of BLOCK an SM of sm_90 holds."""
     right = occupancy(**BLOCK, limits=limits_of("sm_90a"))
+    require(isinstance(answer, (int, float)), f"{answer!r} is not a number of blocks.")
     require(
         answer != 3,
         "65536 / (256 x 81) is 3.16, but registers come in units of 8 a thread: 81 take as much as 88, and "
@@ -235,8 +237,8 @@ def blocks(answer):
         f"{answer} is not it. A quarter has 16384 registers; a warp takes 32 x 88 of them.",
     )
     return (
-        "A quarter holds 5 warps of 88 registers, the SM 20, and a block has 8: two blocks, and four warps' "
-        "registers lie idle. With one register less, 80, it is three: ask the compiler by min_blocks=3."
+        "A quarter holds 5 warps of 88 registers, the SM 20, and a block has 8: two blocks, and the "
+        "registers of four warps stay unused. With 80 registers it is three: ask the compiler by min_blocks=3."
     )
 
 
@@ -252,7 +254,7 @@ def bound(answer):
         ceilings, ms = row["bounds"], row["median_ms"]
         right = attribute(ms, row["fetch"], ceilings)
         name, share = answer(ms, tuple(ceilings), ceilings | {"none": 9.0})
-        given = f"{row['variant']}, {ms:.3f} ms: "
+        given = f"{current_name(row['variant'])}, {ms:.3f} ms: "
         require(
             name != "none",
             given + "the ceiling `none` is not on this kernel's way. Look at `passes` only.",
@@ -273,6 +275,6 @@ def bound(answer):
             given + f"the share is {right['closeness']:.2f}, the ceiling's time over the kernel's.",
         )
     return (
-        "That is all that a ceiling says. A share near 1 means: change the way, not the code. A small one "
-        "means that something else costs the time, and a timeline or a profiler has to say what."
+        "That is all that a ceiling says. A share near 1 means: choose another way, not better code. A "
+        "small one means that something else costs the time. A timeline or a profiler tells what."
     )

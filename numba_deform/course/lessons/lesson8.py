@@ -1,244 +1,231 @@
-"""The checks of lesson 8, a variant of your own."""
+"""The checks of lesson 8, half a variant, and the pipeline that they take for right: sums of columns."""
 
-from types import SimpleNamespace
+import numpy as np
+from numba import cuda
 
-from ...device.limits import AMPERE, HOPPER, SHARED_LIMIT
-from ...engines.faults import CopyOutlivesBlock, Deadlock
-from ...kernels.problem import ConfigError, Constants
-from ...kernels.registry import Functions, Variant, register
-from ...kernels.shared.row import items
-from ...measure.systems import plan_operator, run_plan
-from ...workloads.workload import Workload
+from ...compiler import Kernel, float32, function, i32, kernel, u64
+from ...device.layout import Array, Shared, WarpRing
+from ...device.marks import CAPACITY, MARK_BYTES
+from ...device.sync import lane, warp
+from ...device.tma import cp_async_bulk_tensor_2d, fence_proxy_tensormap_acquire_sys
+from ...engines import faults
+from ...engines.gpu.device import find_gpu
+from ...engines.tensormap import TensorMap, TensorMapArray
+from ...measure import timeline
 from .exercise import Wrong, exercise, require
+from .running import run
 
-# Four items of two rows each: the CPU engine holds two blocks of a persistent kernel, so each goes round twice.
-ROWS = Workload(
-    "rows", batch=1, levels=((9, 7), (5, 3), (3, 1)), num_query=7, num_heads=1, num_points=2,
-    pattern="uniform", outside=0.15,
-)  # fmt: skip
-
-
-# --- refuse ---------------------------------------------------------------------------------------
-ALLOWED = (
-    (dict(), Constants(4, 8, 32), "32 samples are a lane each, just right."),
-    (dict(stages=1, warps=32), Constants(2, 4, 32), "A block can have 32 warps."),
-    (
-        dict(stages=5, warps=1),
-        Constants(1, 1, 32),
-        "More stages than levels is a waste, and works.",
-    ),
-)
-REFUSED = (
-    (dict(stages=0), Constants(4, 8, 32), "stages", "a ring without a stage"),
-    (dict(), Constants(5, 8, 32), "points", "40 samples, and only 32 lanes to own them"),
-    (dict(), Constants(4, 8, 32, "bfloat16"), "dtype", "bfloat16 read as float16"),
-    (dict(), Constants(4, 8, 64), "channels", "64 channels, of which the lanes add up 32"),
-    (dict(warps=0), Constants(4, 8, 32), "warps", "a block without a warp"),
-    (dict(warps=33), Constants(4, 8, 32), "warps", "1056 threads in a block"),
-    (dict(stages=16, warps=8), Constants(4, 8, 32), "stages",
-     f"262144 bytes of tiles, where a block has at most {SHARED_LIMIT}: every warp has a ring"),
-)  # fmt: skip
+ROWS, COLUMNS, WARPS, STEPS = 32, 32, 2, 12  # of a tile; and a block's warps, each with so many tiles
+TILE_BYTES = 4 * ROWS * COLUMNS
+DEEPEST = 7  # stages that ``depth`` looks at
+LANDINGS = ("late", "random", "earliest")
 
 
-@exercise("One `if` and one `raise` for each line of the list; the first is there as a pattern.")
-def refuse(answer, config):
-    """answer(config, constants) raises ConfigError for what level-ring cannot run; ``config`` is its class."""
-    for parameters, constants, sentence in ALLOWED:
-        error = _raised(answer, config(**parameters), constants)
-        given = _shown(parameters, constants)
-        _require_verdict(error, given)
-        require(error is None, f"It refuses {given} ({error}). {sentence}")
-    for parameters, constants, field, why in REFUSED:
-        given = _shown(parameters, constants)
-        error = _raised(answer, config(**parameters), constants)
-        require(error is not None, f"It lets {given} pass: {why}.")
-        _require_verdict(error, given)
+# --- the pipeline, as the exercises want it -------------------------------------------------------
+def right_layout(stages, warps=WARPS):
+    return Shared(
+        tiles=Array((warps * stages, ROWS, COLUMNS), float32, alignment=128),
+        ring=WarpRing(stages, warps),
+    )
+
+
+def right_issue(shared):
+    ring = shared.ring
+
+    @function
+    def issue(map, state, step):
+        if lane() == 0:
+            ring.expect(state, shared.tiles.stride)
+            tile = shared.tiles.at(ring.slot(state))
+            cp_async_bulk_tensor_2d(tile, map, COLUMNS * warp(), ROWS * step, ring.full(state))
+
+    return issue
+
+
+def right_kernel(shared, issue, stages, warps=WARPS):
+    ring, AHEAD = shared.ring, stages - 1
+
+    @kernel(threads=32 * warps, shared=shared)
+    def column_sums(map: u64, out: float32[:], steps: i32):
+        fence_proxy_tensormap_acquire_sys(map)
+        shared.init()
+        tiles, total = shared.tiles.view(), float32(0)
+        ahead = now = ring.start()
+        for step in range(min(AHEAD, steps)):
+            issue(map, ahead, step)
+            ahead = ring.advance(ahead)
+        for step in range(steps):
+            if step + AHEAD < steps:
+                issue(map, ahead, step + AHEAD)
+                ahead = ring.advance(ahead)
+            ring.wait(now)
+            for row in range(ROWS):
+                total += tiles[ring.slot(now), row, lane()]
+            ring.release(now)
+            now = ring.advance(now)
+        out[cuda.threadIdx.x] = total
+
+    return column_sums
+
+
+def pipeline(stages):
+    """The whole of it, for a picture of what the exercises are to reach."""
+    shared = right_layout(stages)
+    return right_kernel(shared, right_issue(shared), stages)
+
+
+# --- running --------------------------------------------------------------------------------------
+def sums(kernel, steps=STEPS, engine=None, marks=None, hint="", **simulated):
+    """The ``lessons.Ran`` of kernel(map, out, steps); Wrong, with ``hint``, unless ``out`` has the sums of all
+    columns."""
+    columns = kernel.threads // 32 * COLUMNS
+    data = np.random.default_rng(1).integers(-9, 9, (ROWS * steps, columns)).astype(np.float32)
+    maps = TensorMapArray([TensorMap.of(data, (COLUMNS, ROWS))])
+    out, more = np.full(columns, np.nan, np.float32), () if marks is None else (marks, 0)
+    ran = run(kernel, 1, (maps, out, steps, *more), engine, kernel.shared_bytes, **simulated)
+    wrong = int(np.count_nonzero(out != data.sum(axis=0)))
+    require(not wrong, f"{wrong} of {columns} sums are not those of their columns. {hint}")
+    return ran
+
+
+def trace(kernel, title, engine=None):
+    """The ``timeline.Timeline`` of kernel(map, out, steps)."""
+    marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
+    ran = sums(kernel.with_marks(), engine=engine, marks=marks)
+    where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
+    return timeline.decode(marks, title, where)
+
+
+def cycles(recorded):
+    """From the first mark of a Timeline to its last."""
+    return max(span.end for span in recorded.spans)
+
+
+def _check_all(make, engine, hint, stages, steps=(STEPS,)):
+    """``make(stages)`` in all landing modes, and on a GPU once more there; ``hint`` as for :func:`sums`."""
+    for count in stages:
+        kernel = make(count)
+        require(isinstance(kernel, Kernel), f"It returns {kernel!r}, and not the kernel.")
+        for number in steps:
+            for landing in LANDINGS:
+                sums(kernel, number, "cpu", hint=hint, landing=landing)
+            if engine == "gpu":
+                sums(kernel, number, "gpu", hint=hint)
+
+
+# --- exercises ------------------------------------------------------------------------------------
+@exercise("Every warp has a ring of its own: how many tiles are there in all, and how large is each?")
+def layout(answer):
+    """answer(stages, warps) -> Shared."""
+    for stages, warps in ((3, 2), (1, 4), (2, 5)):
+        shared = answer(stages, warps)
+        given = f"With {stages} stages and {warps} warps "
+        require(isinstance(shared, Shared), given + f"it returns {shared!r}, and not an nd.Shared.")
         require(
-            isinstance(error, ConfigError),
-            f"For {given} it raises {type(error).__name__}: {error}. A ConfigError tells field, value and "
-            "rule apart, and the command line shows it without a traceback.",
+            shared.ring.stages == stages,
+            given + f"each ring has {shared.ring.stages} stages: the stages come first, then the warps.",
         )
         require(
-            error.field == field,
-            f"For {given} it blames {error.field!r}; what the caller has to change is {field!r}: {why}.",
+            shared.barrier_bytes == 8 * stages * warps,
+            given + f"there are {shared.barrier_bytes // 8} barriers; there must be one for each stage of "
+            "each warp.",
         )
+        tiles = shared.tiles
         require(
-            len(str(error.rule).split()) >= 3,
-            f"For {given} the rule is {error.rule!r}. Say it in words: what would be allowed?",
+            tiles.stride == TILE_BYTES,
+            given + f"`shared.tiles.at(1)` lies {tiles.stride} bytes behind `at(0)`. It must be one tile "
+            "further, "
+            f"{TILE_BYTES} bytes, since `ring.slot` counts the stages of all warps in one row.",
         )
-    return (
-        "Every limit is told with its field, and nothing is refused that works. Nobody who calls the "
-        "variant will meet a hang."
-    )
+        count = tiles.nbytes // TILE_BYTES
+        if count != stages * warps:
+            given += f"there are {count} tiles, "
+            require(count != stages, given + "as for one warp. All warps would share them.")
+            require(count != warps, given + "as for one stage: the ring could never turn.")
+            raise Wrong(given + f"and {stages * warps} stages.")
+    return "A tile and a full barrier for each stage of each warp; `ring.slot` says which of them it is."
 
 
-def _require_verdict(error, given):
-    """Neither a yes nor a no: the function itself has gone wrong, whatever the configuration."""
-    require(
-        error is None or isinstance(error, (ValueError, AssertionError)),
-        f"For {given} it neither refuses nor allows: it stops by a mistake of its own, "
-        f"{type(error).__name__}: {error}. A caller would take that for a fault of the package.",
-    )
-
-
-def _shown(parameters, constants):
-    words = [f"{name}={value}" for name, value in parameters.items()] or [
-        "the default configuration"
-    ]
-    c = constants
-    return (
-        f"{' '.join(words)} with {c.levels} levels of {c.points} points, {c.channels} x {c.dtype},"
-    )
-
-
-def _raised(answer, config, constants):
-    try:
-        answer(config, constants)
-    except Exception as error:
-        return error
-    return None
-
-
-# --- turn -----------------------------------------------------------------------------------------
-@exercise("Count the uses of the ring from the very beginning: what number has this one?")
-def turn(answer):
-    """answer(n, level, levels, stages) -> (stage, parity)."""
-    for levels, stages in ((4, 3), (4, 4), (3, 2), (1, 2), (2, 1), (3, 4)):
-        for n in range(6):
-            for level in range(levels):
-                _check_turn(answer(n, level, levels, stages), n, level, levels, stages)
-    return (
-        "Use number u = n * levels + level goes into stage u % stages, and the parity flips each time "
-        "the ring wraps. Rows do not matter to a barrier."
-    )
-
-
-def _check_turn(got, n, level, levels, stages):
-    use = n * levels + level
-    expected = (use % stages, use // stages % 2)
-    require(isinstance(got, tuple) and len(got) == 2, f"It returns {got!r}, not (stage, parity).")
-    if tuple(got) == expected:
-        return
-    given = f"Row {n}, level {level} of {levels}, {stages} stages: it says {tuple(got)}. "
-    require(
-        n == 0 or tuple(got) != (level % stages, level // stages % 2),
-        given
-        + "That starts from the beginning with every row. The barriers do not: nobody has initialised "
-        "them again, and their phases go on.",
-    )
-    require(
-        got[0] != expected[0] or got[1] != use % 2,
-        given
-        + "The stage is right, but the parity flips with every use. A barrier is used only every "
-        f"{stages} uses of the ring: its parity flips when the ring wraps.",
-    )
-    require(
-        got[0] != expected[0] or got[1] != n % 2,
-        given
-        + "The stage is right, but the parity flips with every row. Only if a row had as many levels as "
-        "the ring has stages would that be the same.",
-    )
-    require(
-        got[0] == expected[0],
-        given
-        + f"Before this level the ring was used {use} times, so it is the turn of stage {expected[0]}.",
-    )
-    raise Wrong(
-        given
-        + f"The stage is right. It was used {use // stages} times before, which is what the parity counts."
-    )
-
-
-# --- runs_on --------------------------------------------------------------------------------------
 @exercise(
-    "`later - LEVELS` is a level of the next item. When is there none?",
+    "The barrier counts the bytes of one copy. `ring.slot(state)` is the stage's number among all of them.",
     faults={
-        CopyOutlivesBlock: "The block ends while tiles are on their way that nobody waits for: after the last "
-        "item nothing may be asked for. What tells you that there is a next one?",
-        Deadlock: "A level is waited for that nobody has asked for: the condition leaves out an item that "
-        "exists. Items are numbered from 0 to count - 1.",
+        faults.MissingBytes: "The barrier waits for more bytes than the copy brings. One tile comes, and "
+        "its size is "
+        "`shared.tiles.stride`.",
+        faults.MoreBytesThanExpected: "The copy brings more bytes than the barrier was told of. One tile "
+        "comes, and "
+        "its size is `shared.tiles.stride`.",
+        faults.CopyCollision: "Both warps send their tiles to one place: `step` and `state.stage` are the "
+        "same in both. `ring.slot(state)` counts the stages of all warps.",
+        faults.OutOfRange: "`at(i)` is the address of part i: i counts tiles, not bytes.",
+        faults.MisalignedBox: "A coordinate counts elements, not tiles: a tile is 32 columns wide, and 32 rows "
+        "high.",
     },
 )
-def runs_on(build, config, engine=None):
-    """A build function like the notebook's; ``config`` is its class."""
+def issue(answer, engine=None):
+    """answer(shared) -> the device function issue(map, state, step)."""
 
-    def resident_blocks(problem, config, resident):
-        return min(resident(), items(problem, config.warps))
+    def make(stages):
+        shared = right_layout(stages)
+        return right_kernel(shared, answer(shared), stages)
 
-    module = Functions(build, resident_blocks)
-    variant = Variant("runs-on", "", "the exercise's", config, module, HOPPER, "tma")
-    with register(variant, replace=True):
-        for parameters, schedules in (
-            (dict(stages=2), 2),
-            (dict(stages=1), 1),
-            (dict(stages=4), 1),
-        ):
-            for landing in ("late", "random", "earliest"):
-                options = {"landing": landing, "schedules": schedules}
-                _check_run("cpu", options, warps=2, **parameters)
-        if engine == "gpu":
-            _check_run("gpu", None, warps=2, stages=2, debug=True)  # a hang would end in a report
-    return (
-        "The ring runs on from row to row and ends empty: the condition asks whether the item exists to which "
-        "the level belongs. Right with 1, 2 and 4 stages, in all landing modes."
-    )
+    hint = "So other tiles have come: is the column first, that of this warp, and the row of this step second?"
+    _check_all(make, engine, hint, stages=(1, 3))
+    return "The bytes are announced, and the tile of this step and warp comes into the warp's own stage."
 
 
-def _check_run(engine, options, **parameters):
-    plan = plan_operator(ROWS.generate(3), "runs-on", engine, **parameters)
-    result = run_plan(plan, repeats=1, simulate_options=options)
-    where = " ".join(f"{name}={value}" for name, value in parameters.items())
-    require(
-        not result.unwritten,
-        f"With {where} {result.unwritten} numbers of the output are never written: a row is left out.",
-    )
-    require(
-        result.passed,
-        f"With {where} the output is off by {result.error:.2g}: tiles of another row or level are added up.",
-    )
-
-
-# --- entry ----------------------------------------------------------------------------------------
 @exercise(
-    "As `a_block_for_each_item`, but `resident()` blocks are enough, and more would have no item."
+    "In step 0 the tiles 0 to stages - 2 are under way already. Which tile comes next, and in which state?",
+    faults={
+        faults.CopyOutlivesBlock: "A tile is asked for that nobody waits for. Two places need a limit: "
+        "the prologue "
+        "(there may be fewer steps than stages), and the prefetch (the last steps ask for nothing more).",
+        faults.RefillRace: "A tile is asked for into a stage that is still being read. Only `stages - 1` "
+        "may be under "
+        "way while one is read, and each is asked for in the state `ahead`.",
+        faults.TooManyArrivals: "A stage is asked for once more while its tile is still to come, or to be "
+        "read. Only "
+        "`stages - 1` tiles may be under way while one is read, each in the state `ahead`.",
+        faults.MissingArrivals: "A tile is waited for that nobody has asked for: the last tile is number "
+        "`steps - 1`, "
+        "and it has to be asked for too.",
+    },
 )
-def entry(blocks, capability, fetch):
-    """blocks(problem, config, resident) -> int; capability and fetch as in a Variant."""
-    config = SimpleNamespace(warps=8)
-    for queries, fit in ((8 * 500, 264), (8 * 20, 264), (8 * 264 + 1, 264)):
-        problem = SimpleNamespace(batch=2, queries=queries, heads=1)
-        there = items(problem, 8)
-        got = blocks(problem, config, lambda fit=fit: fit)
-        given = f"For {there} items on a GPU that holds {fit} blocks it gives {got!r} blocks. "
-        require(
-            got != fit or there >= fit,
-            given
-            + "Some find no item, and their prologue asks for the tiles of a row that is not there.",
-        )
-        require(
-            got != there or there <= fit,
-            given + "Each has a single item, so no ring ever runs on to a second one.",
-        )
-        require(got == min(fit, there), given + f"It should be {min(fit, there)}.")
-    require(
-        capability != AMPERE and tuple(capability) >= HOPPER,
-        f"capability={capability}: GPUs of that age have no TMA and no mbarrier that counts bytes. A call on "
-        "one of them would fail in the compiler instead of with a sentence.",
-    )
-    require(
-        tuple(capability) == HOPPER,
-        f"capability={capability} shuts out GPUs that can run it: TMA came with 9.0.",
-    )
-    require(
-        fetch != "shared",
-        "fetch='shared' is for many tiles that one copy brings. Here every tile has an instruction of its own, "
-        "and bench would hold the kernel against the wrong ceiling.",
-    )
-    require(
-        fetch == "tma",
-        f"fetch={fetch!r}: how do tiles come here? bench compares with the ceiling of that way.",
-    )
+def prefetch(answer, engine=None):
+    """answer(shared, issue, stages, warps) -> the kernel."""
+
+    def make(stages):
+        shared = right_layout(stages)
+        return answer(shared, right_issue(shared), stages, WARPS)
+
+    hint = "So other tiles are added up than those of steps 0, 1, 2, ..: which one is asked for in which step?"
+    _check_all(make, engine, hint, stages=(1, 4), steps=(STEPS, 2))
     return (
-        "As many blocks as fit, at most one for each item; a Hopper GPU; and the ceiling of one TMA "
-        "instruction a tile."
+        "The prologue fills the ring but for one stage, each step asks for the tile that is `stages - 1` "
+        "ahead, and "
+        "what is asked for is waited for. Right with 1 and with 4 stages, for 12 tiles and for 2."
+    )
+
+
+@exercise("Print the cycles for 1, 2, 3, .. stages. From which on does one more bring nothing?")
+def depth(answer):
+    """answer: the least number of stages that brings all there is to gain."""
+    require(isinstance(answer, int) and answer >= 1, f"{answer!r} is no number of stages.")
+    deeper = max(answer + 1, DEEPEST)
+    tried = filter(None, (answer - 1, answer, deeper))
+    taken = {stages: cycles(trace(pipeline(stages), "", "cpu")) for stages in tried}
+    more, less = taken[deeper], taken.get(answer - 1)
+    require(
+        more > 0.98 * taken[answer],
+        f"With stages = {answer} it takes {taken[answer]} cycles, and with {deeper} only {more}: there is more "
+        "to gain.",
+    )
+    if less is not None and less < 1.02 * taken[answer]:
+        raise Wrong(f"With {answer - 1} stages it takes {less} cycles, and with {answer} still "
+        f"{taken[answer]}. The "
+                    "last stage is memory for nothing.")  # fmt: skip
+    return (
+        "With so many tiles under way the copies themselves take turns: look at the orange bars, where a warp "
+        "waits until it may ask. A deeper ring cannot help there. On a GPU the number may differ: what "
+        "counts is measured."
     )

@@ -20,7 +20,7 @@ from .display import WHOLE_WORDS
 DOTS_PER_INCH = 110
 WIDEST = 9.5  # inches: wider ones are shrunk in a notebook, and their texts with them
 SMALL, TEXT = 7.5, 9  # points
-STATES_ABREAST = 5  # of a barrier
+STATES_ABREAST = 4  # of a barrier; more are shrunk
 BANKS, BANK_BYTES = 32, 4  # of shared memory; a wavefront serves each bank once
 
 BarrierState = namedtuple("BarrierState", ["what", "phase", "pending", "expected", "tx"])
@@ -342,7 +342,7 @@ def schedule(steps, shown=None, title=""):
     """
     actors = sorted({who for who, _ in steps})
     shown = len(steps) if shown is None else min(shown, len(steps))
-    figure = _figure(min(WIDEST, 0.9 + 4.3 * len(actors)), 0.9 + 0.34 * len(steps))
+    figure = _figure(min(WIDEST, 0.7 + 3.4 * len(actors)), 0.9 + 0.34 * len(steps))
     axes = figure.subplots()
     for row, (who, what) in enumerate(steps[:shown]):
         column, last = actors.index(who), row == shown - 1

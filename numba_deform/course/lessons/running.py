@@ -17,6 +17,7 @@ from ...workloads.picture import picture_workload
 from . import display
 
 VARIABLE = "NUMBA_DEFORM_ENGINE"
+SLIDER = "420px"  # wide, with its name and its value: JupyterLab's 300 cut the value off
 FAULTS = (SimFault, TensorMapError)  # what a lesson shows instead of ending
 
 
@@ -73,18 +74,20 @@ class Ran:
         return f"ran on the CPU engine: {blocks}, {tried}, {self.seconds:.2f} s"
 
 
-def run(kernel, grid, args, engine=None, shared_bytes=0, **simulated):
+def run(kernel, grid, args, engine=None, shared_bytes=None, **simulated):
     """A :class:`Ran`, of a ``compiler.Kernel`` on ``grid`` blocks of its own size.
 
     ``args`` are numbers, NumPy arrays (their addresses go to ``u64`` parameters) and TensorMapArray over NumPy
     arrays; what the kernel writes is in the arrays afterwards. ``engine`` is "cpu", "gpu" or None, which
     asks :func:`engine`. On the GPU the guarded form is launched, so that a wrong kernel ends in a report
-    and does not hang. ``shared_bytes`` is dynamic shared memory. ``simulated`` goes to ``simulate`` (seed,
-    schedules, landing, trace, timeout); a GPU has only the schedule that it happens to have.
+    and does not hang. ``shared_bytes`` is dynamic shared memory, if not what the kernel's layout takes.
+    ``simulated`` goes to ``simulate`` (seed, schedules, landing, trace, timeout); a GPU has only the schedule
+    that it happens to have.
 
     Raises SimFault for a broken rule, ValueError for an unknown engine or what cannot be launched.
     """
     engine = engine or _default_engine()
+    shared_bytes = kernel.shared_bytes if shared_bytes is None else shared_bytes
     started = time.perf_counter()
     if engine == "cpu":
         report = simulate(kernel, grid, kernel.threads, args, shared_bytes, **simulated)
@@ -135,8 +138,9 @@ def slider(function, start=None, **values):
         return function(**first)
     sliders = {
         name: widgets.SelectionSlider(
-            options=options, value=first[name], description=name, continuous_update=False
-        )
+            options=options, value=first[name], description=name, continuous_update=False,
+            layout=widgets.Layout(width=SLIDER),
+        )  # fmt: skip
         for name, options in values.items()
     }
     # alone, ``interactive`` calls the function and shows only what that displays itself

@@ -1,39 +1,40 @@
-"""A copy through shared memory: one warp asks for tiles, up to three ahead of the other, which stores them."""
+"""A copy through a ring: one warp asks for tiles, another stores them. More: help(nd.Ring), help(nd.Launch)."""
 
 import numpy as np
 
 import numba_deform as nd
 
-STAGES, ROWS, COLUMNS = 3, 32, 32
-shared = nd.Shared(
-    tiles=nd.Array((STAGES, ROWS, COLUMNS), nd.float32, alignment=128),
-    ring=nd.Ring(STAGES, empty=32),
-)
 
+@nd.pipeline
+def copy(stages=3, rows=32, steps=8):
+    """A copy of a matrix, tile by tile, through a ring of stages."""
+    shared = nd.Shared(
+        tiles=nd.Array((stages, rows, 32), nd.float32, alignment=128),
+        ring=nd.Ring(stages, empty=32),  # 32 threads say that they have read a stage
+    )
 
-@nd.kernel(threads=64, shared=shared)
-def copy(map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
-    shared.init()
-    ring, tiles = shared.ring, shared.tiles.view()
-    state = ring.start()
-    if nd.warp() == 0:
-        if nd.lane() == 0:
-            nd.fence_proxy_tensormap_acquire_sys(map)
+    @nd.kernel(threads=64, shared=shared)
+    def copy(map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
+        shared.init()
+        ring, tiles = shared.ring, shared.tiles.view()
+        state = ring.start()
+        if nd.warp() == 0:  # the producer
+            if nd.lane() == 0:
+                nd.fence_proxy_tensormap_acquire_sys(map)
+                for step in range(steps):
+                    ring.acquire(state)
+                    ring.expect(state, shared.tiles.stride)
+                    tile = shared.tiles.at(state.stage)
+                    nd.cp_async_bulk_tensor_2d(tile, map, 0, rows * step, ring.full(state))
+                    state = ring.advance(state)
+        else:  # the consumer
             for step in range(steps):
-                ring.acquire(state)
-                ring.expect(state, shared.tiles.stride)
-                nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, 0, ROWS * step, ring.full(state))
+                ring.wait(state)
+                for row in range(rows):
+                    out[rows * step + row, nd.lane()] = tiles[state.stage, row, nd.lane()]
+                ring.release(state)
                 state = ring.advance(state)
-    else:
-        for step in range(steps):
-            ring.wait(state)
-            for row in range(ROWS):
-                out[ROWS * step + row, nd.lane()] = tiles[state.stage, row, nd.lane()]
-            ring.release(state)
-            state = ring.advance(state)
 
-
-def arguments(steps=5):
-    data = np.random.default_rng(1).standard_normal((ROWS * steps, COLUMNS)).astype(np.float32)
-    maps = nd.TensorMapArray([nd.TensorMap.of(data, (COLUMNS, ROWS))])
-    return data, [maps, np.full_like(data, np.nan), steps]
+    data = np.random.default_rng(1).standard_normal((rows * steps, 32)).astype(np.float32)
+    args = [nd.TensorMapArray([nd.TensorMap.of(data, (32, rows))]), np.empty_like(data), steps]
+    return nd.Launch(copy, 1, args, expected={"out": data}, bytes=2 * data.nbytes)

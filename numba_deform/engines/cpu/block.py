@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from greenlet import getcurrent
 
+from ...device.limits import NAMED_BARRIERS
 from .. import faults
 from ..waiting import Wait, blame, draw, have, ranges
 from .blunders import blamed
@@ -310,7 +311,7 @@ class Block:
             raise thread.fault_at(faults.BadTensorMap, str(error), copy.site) from error
 
     def named_barrier(self, thread, number, threads, wait):
-        if not 0 <= number <= 15 or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
+        if not 0 <= number <= NAMED_BARRIERS or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
             name = f"named barrier {number}"
             what = f"{name} with {threads} threads in a block of {self.size}"
             raise thread.fault(faults.NamedBarrierMisuse, what, name)

@@ -16,7 +16,7 @@ from numba import typeof, types
 from ...compiler.inference import NotInferred, Refused, identity, infer
 from ...compiler.rewrite import rebind
 from ...device.limits import MAX_THREADS, SHARED_LIMIT, resident_blocks
-from .. import faults
+from .. import faults, launches
 from ..shapes import cluster_of, shape_of
 from ..tensormap import TensorMapArray
 from . import arguments
@@ -110,7 +110,7 @@ class Launch:
 
 
 def simulate(
-    kernel, grid, block=None, args=(), shared_bytes=None, seed=0, schedules=1, landing="late", trace=False,
+    kernel, grid=None, block=None, args=(), shared_bytes=None, seed=0, schedules=1, landing="late", trace=False,
     timeout=60.0, cluster=None, resident=None, compiled=None
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
@@ -119,7 +119,9 @@ def simulate(
     ``block`` threads, each a number or a tuple of up to three, x first. ``args`` are numbers, NumPy
     arrays and records, tuples of these, and ``TensorMapArray``. An array goes in as an address where
     the kernel's signature says ``uint64``, else as an array. ``shared_bytes`` is the dynamic shared
-    memory. ``block`` and ``shared_bytes`` of a Kernel are its own where they are not given.
+    memory. ``block`` and ``shared_bytes`` of a Kernel are its own where they are not given. In place of all of
+    these stands a :class:`launches.Launch`, such as a pipeline returns: ``simulate(copy(stages=4))``. Its
+    outputs are poisoned before a schedule and compared after it.
 
     Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs
     seeds ``seed .. seed+N-1``, each on the arguments as they were, on all cores where that pays
@@ -137,8 +139,9 @@ def simulate(
     schedule is interpreted from its start. So is a kernel of which there is no machine code, and a schedule
     with ``trace`` or of ``explore``.
 
-    Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it, and
-    ``ValueError`` for arguments that cannot be launched, and for a schedule of some other kernel.
+    Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it; WrongResult, which
+    is one too, where a Launch has not left what it expects; and ``ValueError`` for arguments that cannot be
+    launched, and for a schedule of some other kernel.
     """
     if landing not in LANDINGS:
         raise ValueError(f"landing={landing!r} is not one of {', '.join(LANDINGS)}")
@@ -175,6 +178,16 @@ class Grid:
 
     def __init__(self, kernel, grid, block, args, shared_bytes, timeout, cluster=None, resident=None,
                  compiled=False):  # fmt: skip
+        self.request = kernel if isinstance(kernel, launches.Launch) else None
+        if self.request:
+            if (grid, block, shared_bytes, cluster) != (None,) * 4 or len(args):
+                raise ValueError("a Launch has its own grid, block, args, shared_bytes and cluster")
+            self.request.prepare()
+            kernel, grid, args, cluster = kernel.kernel, kernel.grid, kernel.args, kernel.cluster
+        # A Kernel has a plain form, a dispatcher of Numba's its function.
+        function = getattr(kernel, "plain", getattr(kernel, "py_func", kernel))
+        if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
+            raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
         if block is None:
             block = getattr(kernel, "block", ()) or getattr(kernel, "threads", None)
         if shared_bytes is None:
@@ -194,10 +207,6 @@ class Grid:
             raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
         if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
-        # A Kernel has a plain form, a dispatcher of Numba's its function.
-        function = getattr(kernel, "plain", getattr(kernel, "py_func", kernel))
-        if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
-            raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
         self.function, self.args = function, args
         self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
@@ -252,6 +261,8 @@ class Grid:
             launch = Launch(self, seed, landing, trace)
             try:
                 self._run(launch, report)
+                if self.request:
+                    self.request.check()
             except Interpret:
                 self.compiled = False
                 continue

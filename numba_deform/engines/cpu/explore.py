@@ -66,10 +66,13 @@ class Exploration:
         return f"{head}; orders of independent events count once{lanes}"
 
 
-def explore(kernel, grid, block=None, args=(), shared_bytes=None, limit=LIMIT, by_thread=False, timeout=60.0):
+def explore(
+    kernel, grid=None, block=None, args=(), shared_bytes=None, limit=LIMIT, by_thread=False, timeout=60.0
+):  # fmt: skip
     """Run ``kernel`` under every order of its barrier, flag and copy events; an :class:`Exploration`.
 
-    The arguments are those of ``simulate``. An *event* is one operation on an mbarrier, a named
+    The arguments are those of ``simulate``, or a Launch, whose outputs are compared after every order:
+    ``explore(copy(steps=2))``. An *event* is one operation on an mbarrier, a named
     barrier, a flag or an atomic, the issue of a copy that signals an mbarrier, or its landing. The
     lanes of a warp go in step from one event to the next; ``by_thread`` lets each thread go on its own,
     which is for a handful of threads. Of each block the orders are tried with one order of the others:
@@ -93,6 +96,8 @@ def explore(kernel, grid, block=None, args=(), shared_bytes=None, limit=LIMIT, b
         raise ValueError(f"limit={limit!r} must be at least 1")
     started = time.perf_counter()
     grid = Grid(kernel, grid, block, args, shared_bytes, timeout)
+    if grid.shapes[2] != (1, 1, 1):
+        raise ValueError("explore knows no clusters: simulate(.., schedules=20) tries orders of one by chance")
     result = Exploration(grid.blocks, -(-grid.threads // 32), grid.threads, by_thread, limit)
     contents = set()
     with grid.watched():

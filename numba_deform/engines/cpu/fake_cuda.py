@@ -263,7 +263,7 @@ class FakeCuda:
         return getcurrent().collective(kind, mask, bool(predicate))
 
     def ballot_sync(self, mask, predicate):
-        return sum(1 << lane for lane, vote in self._votes(mask, predicate, "vote.ballot").items() if vote)
+        return _lanes(lane for lane, vote in self._votes(mask, predicate, "vote.ballot").items() if vote)
 
     def any_sync(self, mask, predicate):
         return int(any(self._votes(mask, predicate, "vote.any").values()))
@@ -276,12 +276,12 @@ class FakeCuda:
 
     def match_any_sync(self, mask, value):
         values = getcurrent().collective("match.any", mask, value)
-        return sum(1 << lane for lane, other in values.items() if other == value)
+        return _lanes(lane for lane, other in values.items() if other == value)
 
     def match_all_sync(self, mask, value):
         values = getcurrent().collective("match.all", mask, value)
         same = len(set(values.values())) == 1
-        return sum(1 << lane for lane in values) if same else 0, same
+        return _lanes(values) if same else 0, same
 
     def activemask(self):
         return getcurrent().active_mask()
@@ -313,6 +313,12 @@ class FakeCuda:
             return wrap(value, dtype) if old == wrap(expected, dtype) else None
 
         return getcurrent().atomic(view, index, apply)
+
+
+def _lanes(lanes):
+    """The mask of some lanes, an int32 as Numba says of votes and matches."""
+    mask = sum(1 << lane for lane in lanes)
+    return mask - (1 << 32) if mask >> 31 else mask
 
 
 def _checked(name, view, kinds):

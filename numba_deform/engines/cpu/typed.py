@@ -340,6 +340,8 @@ class _Writer(ast.NodeTransformer):
 
     def visit_Call(self, node):
         found = self.expressions(node, "call")
+        # In ``if f(x):`` Numba calls bool as well; since Python 3.12 that stands at the same place.
+        found = [e for e in found if self.found.typemap[e.func.name] == self.found.typemap[found[0].func.name]]
         signature = self.signature(found) if found else None
         if signature is None:
             return self.generic_visit(node)

@@ -11,6 +11,7 @@ from ..tensormap import TensorMapArray
 from .device import DeviceArray
 from .guard import launch_guarded
 from .launch import ArrayArgument
+from .launch import launch as plain_launch
 
 
 def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guarded, **options):
@@ -24,24 +25,53 @@ def launch_in_place(gpu, kernel, grid, args, shared_bytes=0, launch=launch_guard
     Raises the SimFault of a guarded launch, with the arrays as the kernel left them; RuntimeError and what
     else the CUDA packages raise for a launch that failed; TensorMapError for a map the driver refuses.
     """
-    memory = _Copies(gpu)
+    there = OnGpu(gpu, kernel, args)
+    try:
+        launch(gpu, kernel, grid, there.args, shared_bytes, **options)
+    except SimFault:
+        there.copy_back()
+        raise
+    there.copy_back()
 
-    def on_gpu(arg, kind=None):
+
+class OnGpu:
+    """A kernel's arguments, copied to the GPU for as long as this lives.
+
+    ``args`` are what a launch takes; ``copy_back`` brings what a kernel may have written into the arrays."""
+
+    def __init__(self, gpu, kernel, args):
+        self.gpu, self._memory = gpu, _Copies(gpu)
+        kinds = kernel.signature.args if kernel else [None] * len(args)
+        self.args = [self._moved(*pair) for pair in zip(args, kinds, strict=True)]
+
+    def _moved(self, arg, kind):
+        memory = self._memory
         if isinstance(arg, TensorMapArray):
             moved = (replace(m, address=memory.address_of(m.array)) for m in arg)
-            return DeviceArray.of(gpu, TensorMapArray(moved).encode_into_host())
+            return DeviceArray.of(self.gpu, TensorMapArray(moved).encode_into_host())
         if isinstance(kind, types.Array):
             return ArrayArgument(memory.address_of(arg), arg.shape, arg.strides, arg.itemsize)
         return memory.address_of(arg) if isinstance(arg, np.ndarray) else arg
 
-    kinds = kernel.signature.args if kernel else [None] * len(args)
-    moved = [on_gpu(*pair) for pair in zip(args, kinds, strict=True)]  # keeps the encoded maps until the end
-    try:
-        launch(gpu, kernel, grid, moved, shared_bytes, **options)
-    except SimFault:
-        memory.copy_back()
-        raise
-    memory.copy_back()
+    def copy_back(self):
+        self._memory.copy_back()
+
+
+def run_launch(gpu, request, guarded=True):
+    """Run a ``launches.Launch`` on the GPU, outputs poisoned before and compared after: WrongResult.
+
+    ``guarded`` takes the form that never hangs, where there is one: for grids and blocks of one dimension,
+    without clusters. Raises as :func:`launch_in_place`."""
+    request.prepare()
+    plain = not guarded or not has_guarded_form(request)
+    options = {"launch": plain_launch, "cluster": request.cluster} if plain else {}
+    launch_in_place(gpu, request.kernel, request.grid, request.args, request.shared_bytes, **options)
+    request.check()
+
+
+def has_guarded_form(request):
+    """Whether a Launch has a form that never hangs."""
+    return isinstance(request.grid, int) and not request.kernel.block and not request.cluster
 
 
 class _Copies:

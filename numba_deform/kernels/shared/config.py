@@ -8,6 +8,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...device.layout import DYNAMIC_ALIGNMENT
 from ...device.limits import MAX_THREADS, SHARED_LIMIT, SM
 from ...device.memory import dynamic_bytes
 from ...engines.tensormap import L2_PROMOTIONS
@@ -18,11 +19,24 @@ from .lanes import lane_layout
 
 
 class SharedBytes(NamedTuple):
-    """Shared memory of a block."""
+    """Shared memory of a block, in bytes."""
 
     tiles: int = 0
     barriers: int = 0
     metadata: int = 0
+
+    @property
+    def dynamic(self):
+        """The dynamic shared memory to launch with: past 48 KB all of it, and room to align."""
+        return dynamic_bytes(sum(self))
+
+
+class LayoutBytes(SharedBytes):
+    """The same of a ``device.layout.Shared`` of parts on 128 bytes: all of it is dynamic, whatever its size."""
+
+    @property
+    def dynamic(self):
+        return sum(self) + 128 - DYNAMIC_ALIGNMENT
 
 
 def power_of_two(config, field, low, high):
@@ -89,10 +103,10 @@ class Rows:
     def resolve(self, constants):
         """The configuration with nothing left open, checked against what it is compiled for."""
         config = self.complete(constants)
-        total = sum(config.shared_bytes(constants))
-        if dynamic_bytes(total) > SHARED_LIMIT:
+        shared = config.shared_bytes(constants)
+        if shared.dynamic > SHARED_LIMIT:
             rule = (f"with {self.threads} threads and {config.points_per_stage} points a stage takes "
-                    f"{total} bytes of shared memory; a block has at most {SHARED_LIMIT}")  # fmt: skip
+                    f"{sum(shared)} bytes of shared memory; a block has at most {SHARED_LIMIT}")  # fmt: skip
             raise ConfigError("stages", self.stages, rule)
         return config
 

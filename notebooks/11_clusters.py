@@ -1,0 +1,478 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 11 · Clusters and tensor cores
+#
+# *About 50 minutes. You know the ring with two roles ([lesson 5](05_roles.py)), the banks of shared memory
+# ([lesson 7](07_how_fast.py)) and shared memory by name ([lesson 8](08_half_a_variant.py)). You need no GPU.*
+#
+# A product of matrices is what Hopper was built for. Its *tensor cores* multiply small matrices in one
+# instruction, and the whole art is to feed them. This lesson builds a product by tiles. You will see
+#
+# - why TMA mixes up the rows of a tile (*swizzle*), and how a reader finds its numbers again,
+# - how the lanes of a warp hold a matrix together (*fragments*),
+# - how two blocks, a *cluster*, share one load (*multicast*), and what their barriers have to know.
+#
+# Everything here computes C = A Bᵀ: A has rows of C, B has columns of C, and in both of them a row runs along
+# `k`, over which is summed. Numbers are fp16, sums are fp32.
+
+# %%
+import numpy as np
+from numba import cuda
+
+import numba_deform as nd
+from numba_deform.course import lessons
+from numba_deform.course.lessons import lesson11 as check
+from numba_deform.course.lessons import matrix_pictures, pictures
+
+engine = lessons.engine()
+print(f"kernels run on: {engine}")
+
+# %% [markdown]
+# ## Eight rows in the same banks
+#
+# A tile has 16 rows of 64 elements. That makes 128 bytes a row: exactly one turn through all 32 banks. So
+# what stands below each other lies in the same banks.
+#
+# Tensor cores take their operands from registers. A warp fetches them with `ldmatrix`, which reads an 8x8
+# matrix: eight rows of eight elements, 16 bytes each, which we call a *chunk*. The lanes 0 to 7 give the
+# addresses of its rows. `ldmatrix_x4` reads four matrices; lanes `8m` to `8m + 7` point at the rows of matrix
+# `m`.
+#
+# The kernel below has TMA bring a tile, and reads all of it in four steps of 16 elements. How it finds a
+# chunk is a function, `at`.
+
+# %%
+SIDE, DEPTH = 16, 64  # rows of a tile, and its elements along k
+TILE_BYTES = 2 * SIDE * DEPTH
+
+
+def build_read(at):
+    shared = nd.Shared(a=nd.Array((SIDE, DEPTH), nd.float16, alignment=1024), ring=nd.Ring(1))
+    ring = shared.ring
+
+    @nd.kernel(threads=32, shared=shared)
+    def read(map: nd.u64, out: nd.uint32[:, :]):
+        shared.init()
+        state, tile, lane = ring.start(), shared.a.at(0), nd.lane()
+        if lane == 0:
+            nd.fence_proxy_tensormap_acquire_sys(map)
+            ring.expect(state, TILE_BYTES)
+            nd.cp_async_bulk_tensor_2d(tile, map, 0, 0, ring.full(state))
+        ring.wait(state)
+        for k in nd.static_range(4):
+            words = nd.ldmatrix_x4(at(tile, lane & 15, 2 * k + (lane >> 4)))
+            for w in nd.static_range(4):
+                out[4 * k + w, lane] = words[w]
+
+    return read
+
+
+@nd.function
+def plain(tile, row, chunk):
+    """The address of a chunk, 0 to 7, of a row."""
+    return nd.uint32(tile + nd.uint32(128 * row + 16 * chunk))
+
+
+# %% [markdown]
+# `check.read` runs it on the CPU engine, notes the addresses that the lanes give to `ldmatrix`, and counts the
+# *wavefronts* of lesson 7: the turns of the banks, in each of which every bank hands out one word.
+
+# %%
+lessons.cpu_only("The count of wavefronts")
+straight = check.read(build_read(plain), swizzle="none")
+print(straight)
+
+# %% [markdown]
+# Right, but slow: eight wavefronts for each matrix, where one would do. Here is its first matrix. The eight
+# rows all want banks 0 to 3, so they are served one after another.
+
+# %%
+pictures.banks(straight.rows[0][:8], 16, title="plain rows")
+
+# %% [markdown]
+# The cure is that of lesson 7: store each row a little differently, swizzle. TMA does it by itself. With
+# `swizzle="128B"` in the tensor map it exchanges the chunks of a row, in each of eight rows in another way.
+# Move the slider (click on it, then use the arrow keys) and follow a chunk through the rows. On the left it
+# stays where it is. On the right it visits every group of four banks once.
+
+# %%
+lessons.slider(matrix_pictures.tile_in_banks, chunk=range(8))
+
+# %% [markdown]
+# Let us read the swizzled tile with the same kernel:
+
+# %%
+print(check.read(build_read(plain), swizzle="128B"))
+
+# %% [markdown]
+# As slow as before, and wrong: most chunks are not where `plain` looks for them. The reader has to undo the
+# swizzle.
+#
+# ## Exercise 1: where is it?
+#
+# At which byte of a swizzled tile does a chunk of a row lie? You met the pattern at the end of lesson 1. Look
+# at the right half of the picture: what does row 1 do with its chunks, what does row 2 do? The tile has 16
+# rows, and row 8 is stored like row 0.
+
+
+# %% exercise="place"
+def place(row, chunk):
+    """The byte, from the tile's first one on, where chunk 0 .. 7 of a row begins."""
+    return ...
+
+
+# %%
+check.place(place, build_read)
+
+# %% [markdown]
+# This pattern is fixed by the hardware, and it depends on the *address*: bits 4 to 6 are XORed with bits 7 to
+# 9. That is why the tile is aligned to 1024 bytes, eight rows. Only then are these bits the row's number.
+#
+# ## Fragments
+#
+# `mma.m16n8k16` is one instruction of a whole warp. It multiplies a 16x16 matrix A by a 16x8 matrix B, and
+# adds a 16x8 matrix C. No lane holds a whole row. Each holds a few elements, its *fragments*: four words of
+# A, two words of B (a word is two fp16 numbers, neighbours along k), and four sums of C.
+
+# %%
+lessons.slider(matrix_pictures.fragments, start={"lane": 5}, lane=range(32))
+
+# %% [markdown]
+# It looks wild, but compare it with `ldmatrix`: the four 8x8 matrices of A are the words a0, a1, a2, a3, in
+# the very order in which `ldmatrix_x4` brings them if lane `l` points at row `l & 15`, and lanes from 16 on at
+# the next chunk. That is what `build_read` did. Nothing is left to do between the two instructions.
+#
+# ## Exercise 2: who has it?
+#
+# At the end each lane has to write its sums to C. Which row and column has sum `i` of a lane, for `i` = 0 to 3?
+
+
+# %% exercise="element"
+def element(lane, i):
+    """(row, column) of sum i of a lane, in a 16x8 product."""
+    row = ...
+    column = ...
+    return row, column
+
+
+# %%
+check.element(element)
+
+# %% [markdown]
+# ## One warp's tile
+#
+# Our warp makes 16x16 elements of C. For each 16 of k that takes one matrix of A and *two* of B, side by side:
+# columns 0 to 7 of C, and columns 8 to 15. In memory a row of our B is one column of C, and it runs along k,
+# so `ldmatrix` gives the words of B too. One `ldmatrix_x4` brings both, if it brings them in this order:
+#
+# | matrix | rows of B | chunk | goes to |
+# |---|---|---|---|
+# | 0 | 0 to 7 | the first of this step | b0 of the left product |
+# | 1 | 0 to 7 | the second | b1 of the left product |
+# | 2 | 8 to 15 | the first | b0 of the right product |
+# | 3 | 8 to 15 | the second | b1 of the right product |
+#
+# ## Exercise 3: point at B
+#
+# Which row and chunk does a lane point at, in step `k` = 0 to 3? Remember: lanes `8m` to `8m + 7` are for
+# matrix `m`.
+
+
+# %% exercise="b_place"
+@nd.function
+def b_place(lane, k):
+    """(row, chunk) of B for lane 0 .. 31, at 16 k."""
+    row = ...
+    chunk = ...
+    return row, chunk
+
+
+# %%
+check.b_place(b_place, engine)
+
+# %% [markdown]
+# Now a warp can multiply two tiles: four steps of 16 elements, each with two `ldmatrix_x4` and two `mma`.
+
+
+# %%
+@nd.function
+def swizzled(tile, row, chunk):
+    return nd.uint32(tile + nd.uint32(128 * row + 16 * (chunk ^ (row & 7))))
+
+
+@nd.function
+def multiply(a, b, sums):
+    """The warp's 16x16 sums += A Bᵀ, for tiles at the shared addresses a and b."""
+    lane = nd.lane()
+    for k in nd.static_range(4):
+        x = nd.ldmatrix_x4(swizzled(a, lane & 15, 2 * k + (lane >> 4)))
+        y = nd.ldmatrix_x4(swizzled(b, (lane >> 4) * 8 + (lane & 7), 2 * k + (lane >> 3 & 1)))
+        for h in nd.static_range(2):  # left and right half of C
+            d = nd.mma_m16n8k16_f16(
+                x[0], x[1], x[2], x[3], y[2 * h], y[2 * h + 1],
+                sums[4 * h], sums[4 * h + 1], sums[4 * h + 2], sums[4 * h + 3],
+            )  # fmt: skip
+            for i in nd.static_range(4):
+                sums[4 * h + i] = d[i]
+
+
+@nd.function
+def store(out, column, sums):
+    """The warp's sums to C, from that column on."""
+    row, x = nd.lane() // 4, column + 2 * (nd.lane() % 4)
+    for i in nd.static_range(8):
+        out[row + i // 2 % 2 * 8, x + i // 4 * 8 + i % 2] = sums[i]
+
+
+# %% [markdown]
+# ## A ring that feeds it
+#
+# A product with a long k is a sequence of such tiles, and that is the ring of lesson 5: one warp produces,
+# one consumes. `empty=32`: each lane of the consumer releases a stage. Two blocks share the work. Both need
+# all of A; block 0 has the first 16 rows of B, block 1 the others. So block 0 makes the left half of C, and
+# block 1 the right one. They know nothing of each other.
+
+
+# %%
+def build_alone(stages):
+    shared = nd.Shared(
+        a=nd.Array((stages, SIDE, DEPTH), nd.float16, alignment=1024),
+        b=nd.Array((stages, SIDE, DEPTH), nd.float16, alignment=1024), ring=nd.Ring(stages, empty=32),
+    )  # fmt: skip
+    ring = shared.ring
+
+    @nd.kernel(threads=64, shared=shared)
+    def alone(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
+        shared.init()
+        state, column = ring.start(), SIDE * cuda.blockIdx.x
+        if cuda.threadIdx.x == 0:
+            nd.fence_proxy_tensormap_acquire_sys(a_map)
+            nd.fence_proxy_tensormap_acquire_sys(b_map)
+            for step in range(steps):
+                ring.acquire(state)
+                ring.expect(state, 2 * TILE_BYTES)
+                a, b = shared.a.at(state.stage), shared.b.at(state.stage)
+                nd.cp_async_bulk_tensor_2d(a, a_map, DEPTH * step, 0, ring.full(state))
+                nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, ring.full(state))
+                state = ring.advance(state)
+        elif nd.warp() == 1:
+            sums = cuda.local.array(8, nd.float32)
+            for i in nd.static_range(8):
+                sums[i] = nd.float32(0)
+            for _ in range(steps):
+                ring.wait(state)
+                multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                ring.release(state)
+                state = ring.advance(state)
+            store(out, column, sums)
+
+    return alone
+
+
+alone = build_alone(2)
+a, b = check.operands(4)  # 16 x 256 and 32 x 256, whole numbers: no sum of theirs is rounded
+a_map, b_map = (nd.TensorMapArray([nd.TensorMap.of(m, (DEPTH, SIDE), swizzle="128B")]) for m in (a, b))
+out = np.full((16, 32), np.nan, np.float32)
+print(check.run(alone, 2, [a_map, b_map, out, 4], engine))
+print("right:", np.array_equal(out, a.astype(np.float32) @ b.T.astype(np.float32)))
+
+# %% [markdown]
+# [`course/pipelines/product.py`](../numba_deform/course/pipelines/product.py) is the same with four consumer
+# warps and larger tiles. But look at what our two blocks do: both fetch every tile of A. The same bytes come
+# from L2 twice.
+#
+# ## Two blocks, one load
+#
+# On Hopper blocks can be launched in **clusters**. The blocks of a cluster run at the same time, on
+# SMs close to each other, and reach each other's shared memory. A block's number in its cluster is its *rank*.
+# And TMA has a **multicast**: one load puts its box into the shared memory of several blocks, at the same place
+# in each.
+#
+# `cp_async_bulk_tensor_2d_multicast(dst, map, x, y, bar, mask)` takes a `mask` with one bit for each rank.
+# `dst` and `bar` are this block's own addresses; in every other block the same places are meant. So the bytes
+# that arrive in block 1 count on the barrier *of block 1*.
+#
+# To share the work fairly, each block fetches **half** of the tile of A, eight rows, for both: rank 0 the
+# upper rows, rank 1 the lower ones. Its tile of B it fetches for itself alone.
+#
+# ## Exercise 4: fetch for both
+#
+# Each block announces the bytes on its own full barrier, `full`. It announces all that will come *into this
+# block*, whoever sends them. How many are they? Where does this block's half of A go? And which mask?
+
+
+# %% exercise="fetch"
+@nd.function
+def fetch(a_map, b_map, a, b, full, step, rank, column):
+    """By one thread of each block: fill the tiles at the shared addresses a and b. Boxes of A have 8 rows."""
+    announced = ...
+    half = ...  # the shared address of this block's eight rows of A
+    mask = ...
+    nd.mbarrier_arrive_expect_tx(full, announced)
+    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
+    nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
+
+
+# %%
+check.fetch(fetch, engine)
+
+# %% [markdown]
+# ## Three things that two blocks must agree on
+#
+# A copy that writes into somebody else's memory needs more care than one that stays at home.
+#
+# 1. **At the beginning.** A copy of block 0 signals a barrier of block 1. Has block 1 initialised it already?
+#    Has it even started? `shared.init()` makes the threads of *one* block wait. So the cluster meets as well:
+#    `nd.cluster_arrive()`, then `nd.cluster_wait()`, called by all threads of both blocks.
+# 2. **Before a refill.** Block 0 may write into a stage of block 1 only when block 1 has read it. So a
+#    consumer tells *both* producers that it has left the stage. `nd.mapa_shared_cluster(address, rank)` turns a
+#    shared address into that of the same place in the block of that rank, and
+#    `nd.mbarrier_arrive_cluster(there)` arrives on a barrier there. `ring.empty(state)` is the address of our
+#    own empty barrier.
+# 3. **At the end.** A block that is done might leave while the other one still arrives on its barriers. Shared
+#    memory of a block that has ended is gone. So the cluster meets once more, and nobody leaves early.
+#
+# What happens without the first meeting? `check.pair` makes the kernel that you are about to write, and it can
+# leave that out:
+
+# %%
+lessons.cpu_only("The report of a block that is not there yet")
+lessons.show_fault(lambda: check.recorded(check.pair(meets=False), cluster=2))
+
+# %% [markdown]
+# ## Exercise 5: let them meet
+#
+# Write the four missing parts; the kernel calls your `fetch` of exercise 4, so solve that first. One lane of
+# the consumer warp is enough for each arrival, after a `syncwarp`: lane 0 for the block of rank 0, and lane 1
+# for that of rank 1, with the same line of code. How many arrivals does an empty barrier then get in one lap?
+
+
+# %% exercise="meet"
+def build_pair(stages):
+    shared = nd.Shared(
+        a=nd.Array((stages, SIDE, DEPTH), nd.float16, alignment=1024),
+        b=nd.Array((stages, SIDE, DEPTH), nd.float16, alignment=1024), ring=nd.Ring(stages, empty=...),
+    )  # fmt: skip
+    ring = shared.ring
+
+    @nd.kernel(threads=64, shared=shared)
+    def pair(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
+        shared.init()
+        ...  # both blocks are here, and their barriers are initialised
+        rank = nd.int32(nd.cluster_ctarank())
+        state, column = ring.start(), SIDE * cuda.blockIdx.x
+        if cuda.threadIdx.x == 0:
+            nd.fence_proxy_tensormap_acquire_sys(a_map)
+            nd.fence_proxy_tensormap_acquire_sys(b_map)
+            for step in range(steps):
+                ring.acquire(state)
+                a, b = shared.a.at(state.stage), shared.b.at(state.stage)
+                fetch(a_map, b_map, a, b, ring.full(state), step, rank, column)
+                state = ring.advance(state)
+        elif nd.warp() == 1:
+            sums = cuda.local.array(8, nd.float32)
+            for i in nd.static_range(8):
+                sums[i] = nd.float32(0)
+            for _ in range(steps):
+                ring.wait(state)
+                multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                cuda.syncwarp()
+                ...  # the stage may be refilled, by either block
+                state = ring.advance(state)
+            store(out, column, sums)
+        ...  # nobody leaves yet
+
+    return pair
+
+
+# %%
+check.meet(build_pair, fetch, engine)
+
+# %% [markdown]
+# ## Two blocks at once
+#
+# Here is such a cluster on the CPU engine, six tiles in a ring of two stages. A stage is filled by three loads:
+# the upper half of A, the lower half, and B. The loads of A in both panels are the same ones. A producer waits
+# for an empty stage where it is hatched; a consumer waits for a full one where it is pale, and multiplies where
+# it is blue. With the slider, make block 1 the slower one: it multiplies each tile 1, 3 or 5 times.
+
+# %%
+lessons.cpu_only("The timeline of a cluster")
+runs = {work: check.recorded(check.pair(extra=work - 1), steps=6, cluster=2) for work in (1, 3, 5)}
+
+
+def two_blocks(work):
+    title = f"work of block 1 on each tile: {work}"
+    return matrix_pictures.two_blocks(runs[work].events, title, end=runs[5].cycles)
+
+
+lessons.slider(two_blocks, work=list(runs))
+
+# %% [markdown]
+# Block 0 gets slower too, although nothing of it has changed. Its producer waits (hatched) until the dotted
+# line, where block 1 releases the stage. **Blocks that share loads go at one pace.** That is the price of a
+# cluster, and more stages make it smaller.
+#
+# ## What it brings
+#
+# The engine notes every load. Let us count the bytes that TMA has fetched from global memory (or L2), and the
+# bytes that it has written into shared memory:
+
+# %%
+for name, kernel, cluster in (("alone", alone, None), ("cluster", check.pair(), 2)):
+    fetched, written = check.traffic(check.recorded(kernel, steps=4, cluster=cluster))
+    print(f"{name:8} fetched {fetched:6} bytes, wrote {written:6} bytes")
+
+# %% [markdown]
+# Both write the same into shared memory. But alone, 16 KB are fetched of A and 16 KB of B; in the cluster 8 KB
+# of A and 16 KB of B. **The bytes of A are halved**, those of B are not, since no two blocks share a tile of B.
+# In a cluster of 2 x 2 blocks each tile of A and each tile of B has two readers, and both are halved.
+#
+# Larger tiles save bytes, too: a block that makes twice as many columns of C reads A half as often. What that
+# is worth was measured on an H200, for 2048 x 2048 x 2048 in fp16. Our own kernels in this table use no
+# clusters. *mma.sync* is the instruction of this lesson. *wgmma* is Hopper's own: four warps multiply together,
+# and read their operands straight from swizzled shared memory, without fragments.
+
+# %%
+measured = check.measured()
+kernels = {
+    "cuBLAS": "cuBLAS",
+    "wgmma, tiles of 128 x 256": "wgmma, 128x256",
+    "wgmma, tiles of 128 x 128": "wgmma, 128x128",
+    "mma.sync, tiles of 128 x 256": "128x256",
+    "mma.sync, tiles of 128 x 128": "128x128",
+}
+for label, name in kernels.items():
+    row = measured[name]
+    print(f"{label:29} {row['tflops']:4.0f} TFLOP/s, {row['l2_bytes'] / 1e6:4.0f} MB through L2")
+pictures.times({label: 1000 * measured[name]["median_ms"] for label, name in kernels.items()}, {}, "H200", "us")
+
+# %% [markdown]
+# Compare the tiles of 128 x 128 with those of 128 x 256: more bytes through L2, and slower. A cluster that
+# shares tiles saves such bytes where registers or shared memory have no room for a larger tile. But bytes are
+# not everything. With tiles of 128 x 256, mma.sync and wgmma move about as many of them, and mma.sync takes
+# longer: there, the tensor cores are the limit. Measure before you pay for a cluster with its meetings.
+#
+# ## What you know now
+#
+# - Rows of 128 bytes lie in the same banks. TMA's swizzle puts chunk `c` of row `r` at `c ^ (r & 7)`, and the
+#   reader does the same.
+# - `ldmatrix` gives each lane the fragments that `mma` takes.
+# - Multicast: one load, several blocks. Each announces what comes into it, on its own barrier.
+# - A stage is empty when the readers of **all** blocks that are written into have left it.
+# - A cluster meets before the first copy, and before anybody leaves.
+#
+# To go on, read the two kernels that were measured:
+# [`course/tile_product.py`](../numba_deform/course/tile_product.py) and
+# [`course/warpgroup_product.py`](../numba_deform/course/warpgroup_product.py).

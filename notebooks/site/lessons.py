@@ -1,0 +1,57 @@
+"""A Sphinx extension: the lessons as .ipynb beside their pages, and the buttons that open them.
+
+Colab and Codespaces need the repository's name on its host; without it there is the download alone."""
+
+from pathlib import Path
+
+import nbformat
+from repository import COMMIT, NAME, ROOT
+
+from numba_deform.course.lessons.copying import copy_lessons
+
+BRANCH = "gh-pages"  # where the workflow publishes the site, the .ipynb too
+COLAB = f"https://colab.research.google.com/github/{NAME}/blob/{BRANCH}"
+CODESPACES = f"https://codespaces.new/{NAME}?quickstart=1"
+
+
+def buttons(name):
+    """A line of HTML: links that open the lesson elsewhere, and its download."""
+    links = [f'<a href="{name}.ipynb" download>Download the notebook</a>']
+    if NAME:
+        links[:0] = [f'<a href="{COLAB}/notebooks/{name}.ipynb">Open in Colab</a>',
+                     f'<a href="{CODESPACES}">Open in Codespaces</a>']  # fmt: skip
+    links.append("<span>Sliders move in the notebook; here a picture stands in their place.</span>")
+    return f'<div class="open-lesson">{" ".join(links)}</div>'
+
+
+def add_buttons(app, docname, source):
+    """After the title of a lesson, which is the first line of a cell."""
+    folder, _, name = docname.rpartition("/")
+    if folder == "notebooks" and name[0].isdigit():
+        title = next(line for line in source[0].splitlines() if line.startswith("# # "))
+        source[0] = source[0].replace(title, f"{title}\n#\n# {buttons(name)}", 1)
+
+
+def install_cell():
+    """The first cell of a published notebook: a fresh machine has nothing of the package."""
+    place = f"git+https://github.com/{NAME}@{COMMIT}" if NAME else ROOT.as_uri()
+    return nbformat.v4.new_code_cell(f'%pip install -q ipywidgets "numba_deform[inspect,plot] @ {place}"')
+
+
+def write(app, error):
+    """Sphinx's event build-finished: the copies, which ``numba-deform lessons`` makes, with that cell."""
+    if error or app.builder.name != "html":
+        return
+    folder = Path(app.outdir) / "notebooks"
+    for old in folder.glob("*.ipynb"):
+        old.unlink()
+    for path in copy_lessons(folder)[0]:
+        notebook = nbformat.read(path, as_version=4)
+        notebook.cells.insert(0, install_cell())
+        nbformat.write(notebook, path)
+
+
+def setup(app):
+    app.connect("source-read", add_buttons)
+    app.connect("build-finished", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,344 @@
+"""Lesson 11, clusters and tensor cores: what the engine sees of its kernels, and the checks."""
+
+from dataclasses import dataclass
+from unittest import mock
+
+import numpy as np
+
+from ...compiler import function, uint32
+from ...engines import faults
+from ...engines.cpu import SimFault, simulate
+from ...engines.cpu.thread import Thread
+from ...engines.gpu.device import find_gpu
+from ...engines.gpu.in_place import launch_in_place
+from ...engines.gpu.launch import launch
+from ...engines.tensormap import TensorMap, TensorMapArray
+from .cluster_kernels import BLOCKS, CHUNKS, DEPTH, ROW_BYTES, SIDE, STEPS, build_warp, element_of_c, pair
+from .exercise import Wrong, exercise, fault_message, require
+from .pictures import wavefronts
+from .results import results
+from .running import run as run_alone
+
+
+# --- what the notebook's kernels are run on -------------------------------------------------------
+def operands(steps=STEPS):
+    """A (16, 64 steps) and B (32, 64 steps), random whole numbers in fp16: all products of them are exact."""
+    numbers = np.random.default_rng(11).integers(-4, 5, (SIDE * (1 + BLOCKS), DEPTH * steps))
+    return np.split(numbers.astype(np.float16), [SIDE])
+
+
+def expected(a, b):
+    """A B^T, float32."""
+    return a.astype(np.float32) @ b.T.astype(np.float32)
+
+
+def arguments(a, b, a_rows=SIDE):
+    """The arguments of a product (a_map, b_map, out, steps); boxes of A have ``a_rows`` rows."""
+    boxes = (a, (DEPTH, a_rows)), (b, (DEPTH, SIDE))
+    maps = [TensorMapArray([TensorMap.of(m, box, swizzle="128B")]) for m, box in boxes]
+    return [*maps, np.full((len(a), len(b)), np.nan, np.float32), a.shape[1] // DEPTH]
+
+
+def run(kernel, grid, args, engine=None, cluster=None, **simulated):
+    """Run a kernel of this lesson; as ``lessons.run``, whose :class:`Ran` it returns.
+
+    A launch with ``cluster`` is first judged by the CPU engine. There is no guarded form of it for the GPU, so
+    only what has ended well goes on to one, with the arrays as they were.
+    """
+    if cluster is None:
+        return run_alone(kernel, grid, args, engine=engine, shared_bytes=kernel.shared_bytes, **simulated)
+    options = {"shared_bytes": kernel.shared_bytes, "cluster": cluster}
+    before = [(array, array.copy()) for array in args if isinstance(array, np.ndarray)]
+    ran = run_alone(kernel, grid, args, engine="cpu", **options, **simulated)
+    if engine == "gpu":
+        for array, content in before:
+            array[...] = content
+        launch_in_place(find_gpu(), kernel, grid, args, launch=launch, **options)
+    return ran
+
+
+# --- banks ----------------------------------------------------------------------------------------
+def watch_rows(kernel, grid, args):
+    """The rows that each ``ldmatrix`` of a run on the CPU engine fetched: for each the shared addresses that
+    its lanes gave, eight for each matrix, in the order of the calls of each warp."""
+    calls = {}  # (block, warp) -> for each lane a list of (address, how many matrices)
+    load = Thread.load_matrices
+
+    def noting(thread, row, count, transposed=False):
+        lanes = calls.setdefault((thread.block.index, thread.warp), [[] for _ in range(32)])
+        lanes[thread.lane].append((int(row), count))
+        return load(thread, row, count, transposed)
+
+    with mock.patch.object(Thread, "load_matrices", noting):
+        simulate(kernel, grid, args=args, compiled=False)
+    return [
+        [row for row, count in given[: 8 * given[0][1]]]
+        for _, lanes in sorted(calls.items())
+        for given in zip(*lanes, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a kernel of ``build_read`` did: how many of its words were wrong, and the rows that it fetched."""
+
+    wrong: int
+    words: int
+    rows: list
+
+    @property
+    def matrices(self):
+        """8x8 matrices that were read."""
+        return sum(len(rows) for rows in self.rows) // 8
+
+    @property
+    def wavefronts(self):
+        """Turns of the banks that they took."""
+        return sum(len(wavefronts(rows, 16)) for rows in self.rows)
+
+    def __repr__(self):
+        values = f"{self.wrong} of {self.words} words are wrong" if self.wrong else "all values are right"
+        return f"{values}; {self.wavefronts} wavefronts for {self.matrices} matrices"
+
+
+def read(kernel, swizzle):
+    """A :class:`Read`: what ``kernel(map, out)`` on the CPU engine makes of a tile with that swizzle."""
+    tile = operands(1)[0]
+    maps = TensorMapArray([TensorMap.of(tile, (DEPTH, SIDE), swizzle=swizzle)])
+    out = np.zeros((SIDE, 32), np.uint32)
+    rows = watch_rows(kernel, 1, [maps, out])
+    right = tile.view(np.uint32).reshape(2, 8, CHUNKS // 2, 2, 4)  # (half, row, k, chunk of k, word)
+    right = right.transpose(2, 3, 0, 1, 4).reshape(SIDE, 32)
+    return Read(int((out != right).sum()), out.size, rows)
+
+
+# --- what goes over the wires ---------------------------------------------------------------------
+def traffic(report):
+    """(bytes that TMA fetched from global memory or L2, bytes that it wrote into shared memory) of a run with
+    ``trace=True``. A multicast is fetched once, and written once in each block."""
+    fetched = {event for event in report.events if event.kind == "issue"}  # equal ones are one multicast
+    flights = sum(event.bytes for event in report.events if event.kind == "flight")
+    return sum(event.bytes for event in fetched), flights
+
+
+def recorded(kernel, steps=STEPS, cluster=None):
+    """The Report, with events, of a product of two blocks on the CPU engine; Wrong if its numbers are."""
+    a, b = operands(steps)
+    args = arguments(a, b, SIDE // 2 if cluster else SIDE)
+    report = simulate(kernel, BLOCKS, args=args, cluster=cluster, trace=True)
+    require(np.array_equal(args[2], expected(a, b)), "The product is wrong.")
+    return report
+
+
+def measured():
+    """{name: row} of the products that an H200 was measured with, from ``bench/results/tile_product.json``."""
+    return {row["name"]: row for row in results("tile_product")["rows"]}
+
+
+# --- exercises ------------------------------------------------------------------------------------
+@exercise("A row is 128 bytes, a chunk 16. Look at row 1 of the picture: where in it does chunk 0 lie?")
+def place(answer, build_read):
+    """answer(row, chunk) -> byte of a swizzled tile; build_read(at) -> kernel(map, out)."""
+    got = {(row, c): answer(row, c) for row in range(SIDE) for c in range(CHUNKS)}
+    for (row, c), byte in got.items():
+        given = f"For row {row} and chunk {c} it says {byte!r}. "
+        require(isinstance(byte, (int, np.integer)), given + "A place is a whole number of bytes.")
+        require(byte % 16 == 0, given + "A chunk begins at a multiple of 16 bytes.")
+        inside = ROW_BYTES * row <= byte < ROW_BYTES * (row + 1)
+        require(inside, given + f"Row {row} has the bytes {ROW_BYTES * row} to {ROW_BYTES * (row + 1) - 1}: "
+                "a swizzle leaves each chunk in its row. Which three bits of the row does it use?")  # fmt: skip
+    device = function(answer)
+
+    @function
+    def at(tile, row, chunk):
+        return uint32(tile + uint32(device(row, chunk)))
+
+    seen = read(build_read(at), "128B")
+    turns = f"It takes {seen.wavefronts} wavefronts for {seen.matrices} matrices"
+    others = f"{seen.wrong} of {seen.words} words are those of another chunk"
+    require(
+        not seen.wrong or seen.wavefronts > seen.matrices,
+        f"{turns}, so all banks are used. But {others}: it is a swizzle, and not the one that TMA has done.",
+    )
+    require(not seen.wrong, f"{turns}, and {others}: without a swizzle the chunk would lie there.")
+    return f"All values are right. {turns}: one each. XOR is its own inverse, so the same formula undoes it."
+
+
+@exercise("The picture of C: which two columns has lane 1, and in which rows has it c0 and c2?")
+def element(answer):
+    """answer(lane, i) -> (row, column) of c0 .. c3 of a 16x8 product."""
+    for lane in range(32):
+        for i in range(4):
+            got, right = answer(lane, i), element_of_c.py_func(lane, i)
+            if got == right:
+                continue
+            given = f"Lane {lane}, c{i}: it says {got!r}. "
+            require(isinstance(got, tuple) and len(got) == 2, given + "Two numbers: (row, column).")
+            row, column = got
+            require(got != right[::-1], given + "Those are exchanged: the row comes first.")
+            require(
+                got != (lane // 4 + 8 * (i % 2), 2 * (lane % 4) + i // 2),
+                given + "c1 is right of c0, in the same row; c2 and c3 are eight rows below.",
+            )
+            require(
+                row == right[0] or row + 8 != right[0],
+                given + "c2 and c3 are eight rows below c0 and c1.",
+            )
+            require(row == right[0], given + "Four neighbouring lanes share a row.")
+            require(
+                column != lane % 4,
+                given + "A lane has two columns next to each other, so its first one is even.",
+            )
+            raise Wrong(given + "The row is right; c0 and c1 are neighbours in it, and so are c2 and c3.")
+    a, b = operands(1)
+    args = arguments(a, b[:SIDE])
+    run(build_warp(element=function(answer)), 1, args, engine="cpu")
+    require(np.array_equal(args[2], expected(a, b[:SIDE])), "The product is not where it should be.")
+    return "A quad of lanes has a row, each of them two columns of it, and the same again eight rows below."
+
+
+@exercise("Lanes 8m to 8m + 7 give the rows of matrix m. Which eight columns of C is it for, which half of k?")
+def b_place(answer, engine=None):
+    """answer(lane, k) -> (row, chunk), a device function."""
+    a, b = operands(2)
+    kernel, right = build_warp(answer), expected(a, b[:SIDE])
+
+    def product(engine):
+        args = arguments(a, b[:SIDE])
+        run(kernel, 1, args, engine=engine)
+        return args[2]
+
+    if not np.array_equal(product("cpu"), right):
+        raise Wrong("The product is wrong. " + _what_is_wrong_with(answer.py_func))
+    if engine == "gpu":
+        require(np.array_equal(product(engine), right), "On the GPU the product is wrong.")
+    return "Words 0 and 1 are b0 and b1 of columns 0 to 7, words 2 and 3 those of columns 8 to 15."
+
+
+BRACKETS = "(Python adds before it shifts, and shifts before `&`: write brackets.)"
+
+
+def _what_is_wrong_with(place):
+    """Of an answer to ``b_place`` whose product is wrong."""
+    starts = [[place(8 * m, k) for m in range(4)] for k in range(2)]  # [k][matrix]: row, chunk
+    rows, chunks = ([of[i] for of in starts[0]] for i in (0, 1))
+    if rows == [0, 8, 0, 8] and chunks == [0, 0, 1, 1]:
+        return (
+            "That is the order of A: matrix 1 is eight rows further down. Of B, y[0] and y[1] go into one mma, "
+            "so they are the two halves of k of the same eight rows."
+        )
+    if rows[2:] == rows[:2]:
+        return "Matrices 2 and 3 are the same rows as 0 and 1, so columns 8 to 15 of C repeat columns 0 to 7."
+    if len(set(chunks)) == 1:
+        return "All four matrices have the same chunk: 16 elements of k are two chunks, b0 and b1."
+    if starts[1][0][1] - starts[0][0][1] != 2:
+        return f"A step of k is 16 elements, two chunks: the next step begins two chunks further on. {BRACKETS}"
+    return f"Matrices 0 to 3 begin in the rows {rows}, at k = 0 with the chunks {chunks}. {BRACKETS}"
+
+
+FETCH_FAULTS = dict.fromkeys(
+    (faults.UninitialisedRead, faults.InFlightRead),
+    "The consumer has been let in too early: into each block come a whole tile of A, of which the other block "
+    "fetches a half, and a tile of B. Its own barrier counts all of them.",
+) | {
+    faults.Misaligned: "An address counts bytes: a row of A has 128 of them, and the lower half begins eight "
+    "rows below the upper one.",
+    faults.MoreBytesThanExpected: "More comes into a block than it has announced: a whole tile of A, of which "
+    "the other block fetches a half, and a tile of B. Its own barrier counts all of them.",
+    faults.CopyCollision: "Both halves of A go to one place. The block of rank 1 fetches the lower eight rows, "
+    "and they belong behind the upper ones.",
+    faults.MissingBytes: "A full barrier waits for bytes that nobody sends. Count what comes into one "
+    "block, and look at the mask: bit r sends the box into the block of rank r as well.",
+}
+
+
+@exercise(
+    "What comes into *one* block, from both? And a mask has a bit for each block that gets the box.",
+    faults=FETCH_FAULTS,
+)
+def fetch(answer, engine=None):
+    """answer(a_map, b_map, a, b, full, step, rank, column), a device function."""
+    a, b = operands()
+    for landing, seed in (("late", 0), ("random", 1), ("earliest", 2)):
+        try:
+            _check_pair(pair(2, answer), a, b, landing=landing, seed=seed)
+        except faults.CopyCollision as fault:
+            if " into b[" not in fault.what:
+                raise
+            why = "A half of A is fetched into the tile of B. The lower half begins in the middle of the tile "
+            raise Wrong(fault_message(fault, why + "of A, not behind it.")) from None
+    if engine == "gpu":
+        _check_pair(pair(2, answer), a, b, engine=engine)
+    return (
+        "Each block announces 4096 bytes on its own barrier: its tile of B, the half of A that it fetches, and "
+        "the half that the other one sends."
+    )
+
+
+def _check_pair(kernel, a, b, engine="cpu", **simulated):
+    """Run the kernel of a cluster; Wrong unless its product is right."""
+    args = arguments(a, b, SIDE // 2)
+    run(kernel, BLOCKS, args, engine=engine, cluster=BLOCKS, **simulated)
+    wrong = np.count_nonzero(args[2] != expected(a, b))
+    where = "On the GPU" if engine == "gpu" else "No rule is broken, but"
+    require(not wrong, f"{where} {wrong} of the {args[2].size} elements of C are wrong.")
+
+
+BOTH = (
+    "A stage may be refilled when the consumers of *both* blocks have left it: both blocks write into it. So "
+    "each consumer arrives on the empty barriers of both, and these expect all that come."
+)
+PAIR_FAULTS = (
+    dict.fromkeys((faults.CopyCollision, faults.RefillRace, faults.StaleRefill), BOTH)
+    | dict.fromkeys(
+        (faults.TooManyArrivals, faults.UnobservedPhase),
+        "The producer goes on, and cannot know that both consumers have left the stage. Do more arrivals come "
+        "in one lap than the empty barrier expects? The first of them ends the phase. Or do they come from one "
+        "block alone? They must come from both.",
+    )
+    | dict.fromkeys(
+        (faults.BlockNotStarted, faults.InitNotOrdered, faults.NotABarrier, faults.MissingInitFence),
+        "A copy may signal the other block's barrier only when that is initialised. Let the whole cluster meet "
+        "before anybody fetches: arrive, then wait.",
+    )
+    | dict.fromkeys(
+        (faults.BlockEnded, faults.CopyOutlivesBlock),
+        "The other block still arrives on a barrier of a block that is gone. Nobody leaves before all are "
+        "done: let the whole cluster meet at the end.",
+    )
+    | dict.fromkeys(
+        (faults.ClusterBarrierMisuse, faults.Deadlock),
+        "All threads of both blocks come to each meeting: they arrive once, and wait once.",
+    )
+)
+
+
+@exercise(
+    "Who arrives on *one* empty barrier in a lap? Whom has everybody to meet before the first copy, and at the "
+    "end?",
+    faults=PAIR_FAULTS,
+)
+def meet(build, fetch, engine=None):
+    """build(stages) -> the kernel (a_map, b_map, out, steps) of a cluster, which calls ``fetch``."""
+    a, b = operands()
+    try:
+        _check_pair(pair(2, fetch), a, b)
+    except (SimFault, Wrong):
+        sentence = "This kernel calls your `fetch`, which is not right yet. Its check, above, says why."
+        raise Wrong(sentence) from None
+    for stages, landing, seed in ((2, "earliest", 1), (2, "late", 1), (3, "random", 2), (1, "random", 4)):
+        built = build(stages)
+        try:
+            _check_pair(built, a, b, landing=landing, seed=seed, schedules=2)
+        except faults.MissingArrivals as fault:
+            why = "An empty barrier expects more arrivals than come. Count who calls an arrive on it in one "
+            why += "lap: the consumers of both blocks, and of each warp as many lanes as arrive there."
+            raise Wrong(fault_message(fault, why)) from None
+        except faults.TooManyArrivals as fault:
+            if "ring.full" not in fault.what or "fetch" in fault.source:
+                raise
+            why = "The consumers arrive on a *full* barrier, which is for bytes. They say that a stage is "
+            raise Wrong(fault_message(fault, why + "empty: they arrive on `ring.empty(state)`.")) from None
+    if engine == "gpu":
+        _check_pair(build(2), a, b, engine=engine)
+    return "Barriers known to all, stages free in both blocks, nobody gone too early: in every schedule tried."

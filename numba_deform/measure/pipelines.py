@@ -1,0 +1,253 @@
+"""Pipelines of one's own: their timelines, what is counted of a launch, and how long it takes.
+
+``timeline`` and ``profile`` take what ``simulate`` takes: a Launch such as ``copy(stages=4)``, or a kernel with
+its grid and arguments. ``measure`` is one row of ``bench`` and ``sweep``."""
+
+import dataclasses
+import functools
+import inspect
+import math
+from pathlib import Path
+
+import numpy as np
+
+from ..attention.call import engine_for
+from ..device.marks import CAPACITY, MARK_BYTES
+from ..engines.cpu import simulate
+from ..engines.gpu.device import DeviceArray, find_gpu, require
+from ..engines.gpu.in_place import OnGpu, has_guarded_form, run_launch
+from ..engines.gpu.launch import launch as launch_kernel
+from ..engines.gpu.launch import time_launches
+from ..engines.launches import Launch
+from ..kernels.pipelines import PIPELINES
+from ..kernels.problem import ConfigError
+from ..kernels.registry import load, loaded_files
+from . import ceilings, counters, record
+from .bench import clock, is_of_this_process, measure_here, time_round_by_round
+from .timeline import TimelineError, decode
+from .worker import Worker, explain
+
+BATCH_MS, BATCH = 0.2, 16  # a launch shorter than this is timed in a batch of at most so many
+PATIENCE = 600.0  # seconds that the CPU engine may take
+
+
+def launch_of(kernel, grid=None, args=(), cluster=None):
+    """The Launch: given, or of a kernel with its grid and arguments."""
+    if not isinstance(kernel, Launch):
+        return Launch(kernel, grid, args, cluster=cluster)
+    if (grid, cluster) != (None, None) or len(args):
+        raise ValueError("a Launch has its own grid, args and cluster")
+    return kernel
+
+
+def timeline(kernel, grid=None, args=(), *, block=0, engine="auto", cluster=None, **options):
+    """The :class:`~.timeline.Timeline` of one block: what each of its warps does when, and which copies fly.
+
+    ``timeline(copy(stages=4))``, or a kernel with ``grid`` and ``args`` as for ``simulate``. The steps of the
+    kernel's rings are shown. *acquire* and *wait* are the times inside ``ring.acquire`` and ``ring.wait``.
+    *issue* lasts from ``acquire`` to the ``ring.advance`` after it, and *prepare* from there to the next step;
+    *compute* lasts from ``wait`` to ``ring.release``, and *other* from there to the next step. *flight* goes
+    from the end of an issue to the first compute on that stage. ``block`` is the number of the block.
+    ``engine`` is "cpu", "gpu", or "auto": the GPU if there is one. ``options`` are those of ``simulate``, such
+    as ``landing=``. In a notebook the result draws itself; ``.save("x.png")`` writes .png, .svg or .json.
+
+    Raises TimelineError for a kernel without such steps and for a block that is not there, and what the
+    engines raise. Outputs are not compared."""
+    launch = launch_of(kernel, grid, args, cluster)
+    _, gpu = engine_for(engine, launch.capability, launch.title)
+    return record_launch(launch, gpu, block, options)
+
+
+def record_launch(launch, gpu=None, block=0, options=None):
+    """The Timeline of one block of a Launch, on the CPU engine where ``gpu`` is None."""
+    traced, shape = launch.kernel.with_marks(), (launch.kernel.threads // 32, CAPACITY, MARK_BYTES // 4)
+    if "__open_marks" not in traced.plain.__code__.co_names:
+        raise TimelineError(f"{launch.title} takes no steps of a ring: ring.acquire, ring.wait or ring.release")
+    marks = np.zeros(shape, np.uint32)
+    launch.prepare()
+    if gpu:
+        there = OnGpu(gpu, launch.kernel, launch.args)
+        buffer = DeviceArray.of(gpu, marks)
+        run = _launcher(gpu, traced, launch, [*there.args, buffer, block])
+        run()  # the second run finds the kernel loaded and the caches warm
+        buffer.copy_from(marks)
+        run()
+        marks = buffer.to_numpy()
+    else:
+        args, options = [*launch.args, marks, block], options or {}
+        simulate(traced, launch.grid, args=args, cluster=launch.cluster, **options)
+    if not marks.any():
+        raise TimelineError(f"block {block} has written nothing: is there such a block?")
+    return decode(marks, f"{launch.title}, block {block}", gpu.name if gpu else "CPU engine, virtual cycles")
+
+
+def profile(kernel, grid=None, args=(), *, engine="auto", cluster=None, **options):
+    """What is counted of one launch, {name: number}; takes what ``timeline`` takes.
+
+    On the CPU engine: ``virtual_cycles`` of the longest thread, ``tma_copies`` that were issued,
+    ``shared_bytes`` of a block, ``blocks`` and ``threads`` of one. It counts no bank conflicts, no sectors and
+    no other traffic: it judges what a kernel does, not how long memory takes. On a GPU: the counters of Nsight
+    Compute (``measure.counters.METRICS``), if it is installed; it watches another process, which makes the
+    pipeline anew from its file. Raises ValueError for one that is in no file, ToolMissing without Nsight
+    Compute, and on the CPU engine what ``simulate`` raises."""
+    launch = launch_of(kernel, grid, args, cluster)
+    _, gpu = engine_for(engine, launch.capability, launch.title)
+    if gpu:
+        return counters.count(counters_task(launch))
+    report = simulate(launch, **options)
+    counted = {name: getattr(report, name) for name in ("shared_bytes", "blocks", "threads")}
+    return {"virtual_cycles": report.cycles, "tma_copies": report.copies // report.schedules, **counted}
+
+
+def counters_task(launch):
+    """What the process that Nsight Compute watches needs to make a Launch again."""
+    pipeline, parameters = launch.origin or (None, {})
+    try:
+        file = Path(inspect.getsourcefile(pipeline.function)) if pipeline else None
+    except TypeError:
+        file = None
+    if file is None or not file.is_file():
+        raise ValueError(f"{launch.title}: Nsight Compute watches another process, which has to load the "
+                         "pipeline from a file; write it into one, and import it")  # fmt: skip
+    return {"pipeline": pipeline.name, "parameters": parameters, "load": [str(file)]}
+
+
+def _launcher(gpu, kernel, launch, args):
+    """A function of no arguments that launches a form of the kernel on arguments that are on the GPU."""
+    return functools.partial(
+        launch_kernel, gpu, kernel, launch.grid, args, launch.shared_bytes, cluster=launch.cluster
+    )
+
+
+# --- bench and sweep ------------------------------------------------------------------------------
+def launch_for(entry):
+    """The Launch of a ``bench.Entry`` that names a pipeline; ConfigError and what the pipeline raises."""
+    launch = PIPELINES[entry.variant](**dict(entry.parameters))
+    return dataclasses.replace(launch, kernel=launch.kernel.with_linked_ptx()) if entry.linked else launch
+
+
+def task_of(entry, engine="gpu", repeats=0):
+    """What a child process needs for one entry."""
+    return dict(entry=entry, workload=None, engine=engine, repeats=repeats, load=loaded_files())
+
+
+def columns(entry):
+    """What every row says of its pipeline."""
+    return {"workload": entry.variant, "pattern": "", "dtype": "", "kind": "pipeline"}
+
+
+def measure(task):
+    """Run one entry, compare, and time it if the task has repeats: a row of a result.
+
+    ``error`` is the largest of its outputs, ``config`` its parameters. On the CPU engine ``virtual_cycles``,
+    which are no measurement; on a GPU, where the guarded form runs first if there is one, the figures of
+    ``record.spread``. Raises WrongResult and what the engines raise."""
+    for path in task["load"]:
+        load(path)
+    entry = task["entry"]
+    launch = launch_for(entry)
+    config = PIPELINES[entry.variant].checked(dict(entry.parameters))
+    if task["engine"] == "cpu":
+        if entry.linked:
+            raise ConfigError("linked", 1, "the CPU engine runs neither form of the GPU's code")
+        report = simulate(launch, timeout=PATIENCE)
+        return {"config": config, "error": _error(launch), "measured": False, "virtual_cycles": report.cycles}
+    gpu = find_gpu()
+    require(gpu, launch.capability, launch.title)
+    check(gpu, launch)
+    result = {"config": config, "error": _error(launch)}
+    return result | (time_one(gpu, launch, task["repeats"]) if task["repeats"] else {})
+
+
+def check(gpu, launch):
+    """Run a Launch on the GPU, first in its guarded form, if it has one. Raises what it waited for in vain, and
+    WrongResult."""
+    if has_guarded_form(launch):
+        run_launch(gpu, launch, guarded=True)
+    run_launch(gpu, launch, guarded=False)
+
+
+def time_one(gpu, launch, repeats):
+    """Its figures of ``record.spread``, and rates; leaves the outputs poisoned."""
+    (times,) = _timed(gpu, [prepared(gpu, launch)], repeats)
+    times = record.spread(times)
+    return times | rates(launch, times["median_ms"])
+
+
+def _error(launch):
+    return max(launch.errors().values(), default=0.0)
+
+
+def prepared(gpu, launch):
+    """A function that launches it on the GPU, on arguments that are there."""
+    launch.prepare()
+    there = OnGpu(gpu, launch.kernel, launch.args)
+    run = _launcher(gpu, launch.kernel, launch, there.args)
+    run.memory = there  # lives as long as the function
+    return run
+
+
+def _timed(gpu, runs, repeats, warm_up=1):
+    """Milliseconds of single launches, a list for each of ``runs``; short ones are timed in batches."""
+    once = [min(time_launches(gpu, run, repeats=2, warm_up=1)) for run in runs]
+    batches = [min(BATCH, math.ceil(BATCH_MS / max(ms, 1e-4))) for ms in once]
+    return time_round_by_round(gpu, runs, repeats, warm_up, batches)
+
+
+def rates(launch, milliseconds):
+    """What was moved and computed in a second, as far as the Launch tells."""
+    figures = {}
+    if launch.bytes:
+        figures |= {"bytes": launch.bytes, "gigabytes_per_second": launch.bytes / milliseconds / 1e6}
+    if launch.flops:
+        figures |= {"flops": launch.flops, "teraflops_per_second": launch.flops / milliseconds / 1e9}
+    return figures
+
+
+def bench_rows(gpu, entries, repeats=10, limit=120.0, warm_up=1, profile=False, progress=lambda text: None):
+    """The rows of pipelines for a document of ``bench``: each is checked in a child process, then all are timed
+    here in turn, and beside them a plain copy of memory, which says how close one comes to it."""
+    rows, engine = [], "gpu" if gpu else "cpu"
+    with Worker(f"{__name__}:measure", limit) as worker:
+        for entry in entries:
+            progress(entry.label)
+            task = task_of(entry, engine)
+            here = is_of_this_process(entry.variant)
+            result = measure_here(task, measure) if here else worker.call(task)
+            row = {**columns(entry), "variant": entry.label, "parameters": dict(entry.parameters)}
+            rows.append(row | result)
+    if not gpu:
+        return rows
+    right = [(entry, row) for entry, row in zip(entries, rows, strict=True) if "error_text" not in row]
+    progress(f"timing {len(right)} pipelines")
+    try:
+        _time_all(gpu, right, repeats, warm_up)
+    except Exception as error:
+        for _, row in right:
+            row.setdefault("error_text", f"while timing: {explain(error)}")
+    for entry, row in right if profile else ():
+        progress(f"counters of {entry.label}")
+        row["profile"] = counters.count(counters_task(launch_for(entry)), limit)
+    return rows
+
+
+def _time_all(gpu, entry_rows, repeats, warm_up):
+    """Times into the rows."""
+    tried = list(ceilings.copy_trials(gpu)) if any(launch_for(entry).bytes for entry, _ in entry_rows) else []
+    runs = [prepared(gpu, launch_for(entry)) for entry, _ in entry_rows] + [trial.run for trial in tried]
+    times = _timed(gpu, runs, repeats, warm_up)
+    for (entry, row), own in zip(entry_rows, times, strict=False):
+        launch = launch_for(entry)
+        row |= record.spread(own) | rates(launch, record.spread(own)["median_ms"])
+        if launch.bytes:
+            copies = [ceilings.figures(trial, of, 0, launch.bytes)
+                      for trial, of in zip(tried, times[len(entry_rows) :], strict=True)]  # fmt: skip
+            row |= ceilings.attribute(row["median_ms"], None, ceilings.best(copies))
+
+
+def document(gpu, rows, **settings):
+    """A document of ``bench`` that has pipelines alone."""
+    return record.document(gpu, rows, kind="bench", clock=clock(gpu) if gpu else None, settings=settings,
+                           workloads=[], ceilings=[])  # fmt: skip
+
+

@@ -1,0 +1,200 @@
+"""The site: it is built without a warning, no link is dead, and its pages look right, on a phone too."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import lab
+import pages
+import pytest
+
+from numba_deform import cli
+from numba_deform.cli import site
+
+ROOT = Path(__file__).resolve().parents[2]
+LOOKED_AT = (
+    "index", "notebooks/README", "notebooks/01_boxes", "notebooks/04_stages", "notebooks/06_debugging",
+    "notebooks/08_half_a_variant", "notebooks/10_adding", "notebooks/11_clusters", "notebooks/site/pipelines",
+    "notebooks/site/api", "notebooks/site/measured", "bench/INTRINSICS", "bench/FAULTS", "bench/TABLE",
+    "bench/SIDE_BY_SIDE", "CONTRIBUTING",
+)  # fmt: skip
+SMALLEST, CONTRAST = 11.5, 3  # pixels; of letters against what is behind them (WCAG 2 asks 3 of large ones)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The site, built as a reader builds it, by the first of the test processes that wants it."""
+    pytest.importorskip("myst_nb", reason="no MyST-NB: pip install -e '.[site]'")
+    fcntl = pytest.importorskip("fcntl", reason="file locks of Windows are others")
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with open(base / "site.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (base / "site" / "built").exists():
+            build(base / "site")
+            (base / "site" / "built").touch()
+    return base / "site"
+
+
+def build(folder):
+    words = [sys.executable, "-m", "numba_deform", "site", "open=0", f"out={folder}"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
+    done = subprocess.run(words, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def driver(folder):
+    pytest.importorskip("selenium", reason="no selenium: pip install -e '.[test]'")
+    with lab.browser() as driver:
+        yield driver
+
+
+def open_page(driver, folder, name):
+    driver.get((folder / f"{name}.html").as_uri())
+    lab.until(lambda: driver.execute_script(pages.LOADED), f"{name} is loaded")
+
+
+@pytest.mark.full
+def test_no_link_is_dead(folder):
+    found = pages.read(folder)
+    count, dead = pages.links(found)
+    assert dead == []
+    assert count > 1000
+
+
+@pytest.mark.full
+def test_all_is_there(folder):
+    """Every lesson with its outputs and its notebook, every intrinsic, pipeline, and fault with its report."""
+    import nbformat
+
+    from numba_deform.course.bugs import BUGS
+
+    first = (folder / "index.html").read_text()
+    for page in sorted(ROOT.glob("bench/*.md")):
+        assert f'href="bench/{page.stem}.html"' in first, f"{page.name} has no place in the navigation"
+
+    for lesson in (ROOT / "notebooks").glob("[0-9]*.py"):
+        text = (folder / "notebooks" / f"{lesson.stem}.html").read_text()
+        assert text.count("Still open") == lesson.read_text().count('# %% exercise="'), lesson.name
+        assert "data:image/png" in text or "_images" in text
+        notebook = nbformat.read(folder / "notebooks" / f"{lesson.stem}.ipynb", as_version=4)
+        nbformat.validate(notebook)
+        assert notebook.cells[0].source.startswith("%pip install")
+    text = (folder / "bench" / "INTRINSICS.html").read_text()
+    assert 'id="numba_deform.mbarrier_init"' in text and "mbarrier.init.shared::cta.b64" in text
+    text = (folder / "notebooks" / "site" / "api.html").read_text()
+    for name in ("simulate", "Ring", "WarpRing", "pipeline", "Launch", "timeline", "profile", "variant", "Rows",
+                 "prepare", "shared_at"):  # fmt: skip
+        assert f'id="numba_deform.{name}"' in text
+    text = (folder / "notebooks" / "site" / "pipelines.html").read_text()
+    pictures, outputs = text.count('src="../../_images/'), re.sub("<[^>]+>", "", text)
+    assert pictures == 3 and "right: 8 copies by TMA" in outputs and "complete: every order" in outputs
+    for file in (ROOT / "numba_deform" / "course" / "pipelines").glob("[a-z]*.py"):
+        (name,) = re.findall(r"@nd.pipeline\ndef (\w+\()", file.read_text())
+        assert f"def {name}" in outputs, f"{file.name} is not shown"
+    text = (folder / "bench" / "FAULTS.html").read_text()
+    for bug in BUGS.values():
+        assert all(kind.__name__ in text for kind in bug.faults) and bug.title.split("'")[0] in text
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_looks_right(driver, folder, name, width, dark, tmp_path):
+    pages.size(driver, width, 900, dark)
+    open_page(driver, folder, name)
+    shots = Path(os.environ.get("SITE_SHOTS", tmp_path))
+    shot = shots / f"{name.replace('/', '-')}-{width}-{'dark' if dark else 'light'}.png"
+    driver.save_screenshot(str(shot))
+    assert not driver.execute_script(pages.WIDER), "the page is wider than the screen"
+    for place, wide, alt in driver.execute_script(pages.PICTURES):
+        assert wide > 0, f"{place} is missing"
+        assert alt, f"{place} has no text for those who do not see it"
+    assert driver.execute_script(pages.TEXT, SMALLEST, CONTRAST) == {}
+
+
+@pytest.mark.full
+def test_a_phone_reaches_every_page(driver, folder):
+    from selenium.webdriver.common.by import By
+
+    pages.size(driver, 390, 844, False)
+    open_page(driver, folder, "bench/FAULTS")
+    link = driver.find_element(By.CSS_SELECTOR, ".sidebar-tree a[href$='01_boxes.html']")
+    inside = "const box = arguments[0].getBoundingClientRect(); return box.left >= 0 && box.right <= innerWidth"
+    assert not driver.execute_script(inside, link)
+    driver.find_element(By.CSS_SELECTOR, ".mobile-header label[for=__navigation]").click()
+    lab.until(lambda: driver.execute_script(inside, link), "the menu comes in")
+    link.click()
+    lab.until(lambda: driver.current_url.endswith("01_boxes.html"), "its link leads to lesson 1")
+
+
+@pytest.mark.full
+def test_one_click_where_the_repository_is_known():
+    """The buttons lead to it, and the notebook's first cell installs from it."""
+    pytest.importorskip("sphinx", reason="no Sphinx: pip install -e '.[site]'")
+    code = "import lessons; print(lessons.buttons('01_boxes')); print(lessons.install_cell().source)"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "GITHUB_REPOSITORY": "some/name", "GITHUB_SHA": "c0ffee"}
+    folder = ROOT / "notebooks" / "site"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for place in (
+        "https://colab.research.google.com/github/some/name/blob/gh-pages/notebooks/01_boxes.ipynb",
+        "https://codespaces.new/some/name", 'href="01_boxes.ipynb" download',
+        "git+https://github.com/some/name@c0ffee",
+    ):  # fmt: skip
+        assert place in done.stdout
+
+
+# --- where the site cannot be built, too ----------------------------------------------------------
+def test_dead_links_are_found(tmp_path):
+    (tmp_path / "one.html").write_text('<p id="here"><a href="two.html#there">x</a><a href="#here">y</a>')
+    (tmp_path / "two.html").write_text('<p id="other"><img src="no.png"><a href="https://example.org">z</a>')
+    count, dead = pages.links(pages.read(tmp_path))
+    assert count == 3 and dead == ["one.html: two.html#there", "two.html: no.png"]
+
+
+def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(site, "NEEDED", ("json", "no_such_package"))
+    assert cli.main(["site", "open=0"]) == 2
+    assert "site needs no_such_package: pip install -e '.[site]'" in capsys.readouterr().err
+    monkeypatch.setattr(site, "SOURCES", tmp_path)
+    assert cli.main(["site"]) == 2
+    assert "from a checkout of the repository" in capsys.readouterr().err
+
+
+def test_what_warned_is_read_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(site, "NEEDED", ())
+    monkeypatch.setattr(site, "READ", tmp_path / "read")
+    monkeypatch.setattr(subprocess, "run", lambda words: subprocess.CompletedProcess(words, status))
+    for status in (0, 1):
+        site.READ.mkdir(exist_ok=True)
+        assert cli.main(["site", "open=0", f"out={tmp_path}"]) == status
+        assert site.READ.exists() == (status == 0)
+
+
+def test_the_container_opens_lesson_1(tmp_path, monkeypatch):
+    """Its commands are ours, and what they write is what it opens."""
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    monkeypatch.chdir(tmp_path)
+    for command in container["postCreateCommand"].split(" && "):
+        program, *words = command.split()
+        assert program == "numba-deform" and cli.main(words) == 0
+    (opened,) = container["customizations"]["codespaces"]["openFiles"]
+    assert (tmp_path / opened).is_file()
+    assert f"/{opened.partition('/')[0]}/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_the_workflow_calls_what_there_is():
+    """With keys that the command has, on the branch at which Colab looks; nothing names a repository."""
+    text = (ROOT / ".github" / "workflows" / "site.yml").read_text()
+    (line,) = [line for line in text.splitlines() if "numba-deform site" in line]
+    known = {key.name for key in cli.COMMANDS["site"].keys}
+    assert {word.partition("=")[0] for word in line.split("numba-deform site ")[1].split()} <= known
+    branch = 'BRANCH = "gh-pages"' in (ROOT / "notebooks" / "site" / "lessons.py").read_text()
+    assert branch and text.count("gh-pages") >= 3
+    assert set(re.findall(r"github\.com/(\S+?)[/\"]", text)) == {"$GITHUB_REPOSITORY"}
