@@ -289,8 +289,8 @@ print("right:", np.array_equal(out, a.astype(np.float32) @ b.T.astype(np.float32
 
 # %% [markdown]
 # [`course/pipelines/product.py`](../numba_deform/course/pipelines/product.py) is the same with four consumer
-# warps and larger tiles. But look at what our two blocks do: both fetch every tile of A. The same bytes come
-# from L2 twice.
+# warps and larger tiles. What we did by hand is `nd.WarpProduct` there. But look at what our two blocks do:
+# both fetch every tile of A. The same bytes come from L2 twice.
 #
 # ## Two blocks, one load
 #

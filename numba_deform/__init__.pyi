@@ -345,6 +345,7 @@ from .kernels.problem import ConfigError as ConfigError
 from .kernels.problem import Constants as Constants
 from .kernels.registry import VARIANTS as VARIANTS
 from .kernels.shared.sampling import corner_weights as corner_weights
+from .kernels.warp_product import WarpProduct as WarpProduct
 from .measure.pipelines import profile as profile
 from .measure.pipelines import timeline as timeline
 from .workloads.presets import PRESETS as PRESETS

@@ -378,3 +378,45 @@ def test_a_state_so_many_uses_on(stages):
     uses = np.arange(13)
     right = np.stack([uses % stages, uses // stages % 2], 1)
     assert np.array_equal(out, np.hstack([right[:-1], right[:-1], right[1:], right[1:]]))
+
+
+# --- products by a warp ---------------------------------------------------------------------------
+@pytest.mark.parametrize("columns", [16, 48])
+def test_a_product_by_one_warp(columns):
+    shared = nd.Shared(
+        a=nd.Array((1, 32, 64), nd.float16, alignment=1024),
+        b=nd.Array((1, columns, 64), nd.float16, alignment=1024),
+        ring=nd.Ring(1),
+    )  # fmt: skip
+    by_warp = nd.WarpProduct(columns).functions()
+
+    @nd.kernel(threads=32, shared=shared)
+    def product(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :]):
+        shared.init()
+        state = shared.ring.start()
+        if nd.lane() == 0:
+            nd.fence_proxy_tensormap_acquire_sys(a_map)
+            nd.fence_proxy_tensormap_acquire_sys(b_map)
+            shared.ring.expect(state, shared.a.stride + shared.b.stride)
+            nd.cp_async_bulk_tensor_2d(shared.a.at(0), a_map, 0, 0, shared.ring.full(state))
+            nd.cp_async_bulk_tensor_2d(shared.b.at(0), b_map, 0, 0, shared.ring.full(state))
+        shared.ring.wait(state)
+        sums = by_warp.zeros()
+        by_warp.add(sums, shared.a.at(0), 16, shared.b.at(0))
+        by_warp.add(sums, shared.a.at(0), 0, shared.b.at(0))
+        by_warp.store(out, 1, 2, sums)
+
+    random = np.random.default_rng(3)
+    a, b = (random.integers(-4, 4, (rows, 64)).astype(np.float16) for rows in (32, columns))
+    maps = [nd.TensorMapArray([nd.TensorMap.of(m, (64, len(m)), swizzle="128B")]) for m in (a, b)]
+    out = np.full((18, columns + 3), np.nan, np.float32)
+    nd.simulate(product, 1, args=[*maps, out])
+    assert np.array_equal(out[1:17, 2:-1], (a[16:] + a[:16]).astype(np.float32) @ b.T.astype(np.float32))
+    out[1:17, 2:-1] = np.nan
+    assert np.isnan(out).all()
+
+
+@pytest.mark.parametrize("columns", [0, 24, 272, 16.0])
+def test_columns_of_a_product_that_cannot_be(columns):
+    with pytest.raises(ValueError, match=f"columns={columns} of a WarpProduct must be a multiple of 16"):
+        nd.WarpProduct(columns)

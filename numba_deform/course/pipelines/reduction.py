@@ -1,4 +1,4 @@
-"""The sums of a matrix's columns by two roles: one warp asks for tiles, four add up what has come."""
+"""The sums of a matrix's columns by two roles: four warps add up the tiles that a fifth has asked for."""
 
 import numpy as np
 
@@ -9,46 +9,35 @@ import numba_deform as nd
 def column_sums(stages=4, rows=16, warps=4, steps=9):
     """Sums of columns: one warp asks for tiles, the others add them up."""
     shared = nd.Shared(
-        tiles=nd.Array((stages, rows, 32), nd.float32, alignment=128),
-        ring=nd.Ring(stages, empty=32 * warps),
-        sums=nd.Array((warps, 32), nd.float32),
-        consumers=nd.NamedBarrier(32 * warps),
-    )
+        tiles=nd.Array((stages, rows, 32), nd.float32, alignment=128), ring=nd.Ring(stages, empty=32 * warps),
+        sums=nd.Array((warps, 32), nd.float32), consumers=nd.NamedBarrier(32 * warps),
+    )  # fmt: skip
 
-    @nd.function
-    def produce(map, steps):
-        ring, state = shared.ring, shared.ring.start()
-        nd.fence_proxy_tensormap_acquire_sys(map)
-        for step in range(steps):
-            ring.acquire(state)
-            ring.expect(state, shared.tiles.stride)
-            nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, 0, rows * step, ring.full(state))
-            state = ring.advance(state)
-
-    @nd.function
-    def consume(number, out, steps):
-        ring, state, tiles, sums = shared.ring, shared.ring.start(), shared.tiles.view(), shared.sums.view()
-        total = nd.float32(0)
-        for _ in range(steps):
-            ring.wait(state)
-            for row in range(number, rows, warps):
-                total += tiles[state.stage, row, nd.lane()]
-            ring.release(state)
-            state = ring.advance(state)
-        sums[number, nd.lane()] = total
-        shared.consumers.sync()
-        if number == 0:
-            for other in range(1, warps):
-                total += sums[other, nd.lane()]
-            out[nd.lane()] = total
-
-    @nd.kernel(threads=32 + 32 * warps, shared=shared)
+    @nd.kernel(threads=32 * warps + 32, shared=shared)
     def column_sums(map: nd.u64, out: nd.float32[:], steps: nd.i32):
         shared.init()
-        if nd.warp() > 0:
-            consume(nd.warp() - 1, out, steps)
+        ring, state, tiles, sums = shared.ring, shared.ring.start(), shared.tiles.view(), shared.sums.view()
+        if nd.warp() < warps:
+            total = nd.float32(0)
+            for _ in range(steps):
+                ring.wait(state)
+                for row in range(nd.warp(), rows, warps):
+                    total += tiles[state.stage, row, nd.lane()]
+                ring.release(state)
+                state = ring.advance(state)
+            sums[nd.warp(), nd.lane()] = total
+            shared.consumers.sync()
+            if nd.warp() == 0:
+                for other in range(1, warps):
+                    total += sums[other, nd.lane()]
+                out[nd.lane()] = total
         elif nd.lane() == 0:
-            produce(map, steps)
+            nd.fence_proxy_tensormap_acquire_sys(map)
+            for step in range(steps):
+                ring.acquire(state)
+                ring.expect(state, shared.tiles.stride)
+                nd.cp_async_bulk_tensor_2d(shared.tiles.at(state.stage), map, 0, rows * step, ring.full(state))
+                state = ring.advance(state)
 
     data = np.random.default_rng(1).integers(-9, 9, (rows * steps, 32)).astype(np.float32)
     args = [nd.TensorMapArray([nd.TensorMap.of(data, (32, rows))]), np.empty(32, np.float32), steps]
