@@ -412,7 +412,7 @@ def test_tensors_that_are_refused(pretended, monkeypatch):
         plan(Foreign(value), *rest, out=out)
     learning = Tensor(value)
     learning.requires_grad = True
-    with pytest.raises(OperatorError, match="value requires a gradient, .*; pass value.detach()"):
+    with pytest.raises(OperatorError, match="value requires a gradient, .*; call that, pass value.detach()"):
         plan(learning, *rest, out=out)
     assert not pretended.launches
     torch = SimpleNamespace(is_grad_enabled=lambda: False)
