@@ -195,6 +195,7 @@ def test_only_what_is_right_goes_to_a_gpu(monkeypatch):
     assert options["cluster"] == 2 and options["shared_bytes"] == kernel.shared_bytes > 2 * 2 * 2048
 
 
+@pytest.mark.full
 def test_the_kernel_of_a_cluster_as_machine_code():
     found = inspect_kernel(cluster_kernels.pair())
     names = set(found.instructions)
