@@ -70,8 +70,9 @@ def starts_of(levels):
 @functools.lru_cache(maxsize=256)
 def index_tensor(numbers):
     """A tensor on the CPU with the numbers, always the same one."""
-    tensor = torch.tensor(numbers, dtype=torch.int64)
-    _known[id(tensor)] = weakref.ref(tensor), tensor._version, numbers
+    with torch.inference_mode(False):  # others may save it for a gradient
+        tensor = torch.tensor(numbers, dtype=torch.int64)
+    numbers_of("index", tensor)  # known from now on
     return tensor
 
 

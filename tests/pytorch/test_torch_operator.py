@@ -181,6 +181,16 @@ def test_index_tensors_are_read_again_after_a_change():
     assert torch.equal(again, ms_deform_attn(value, [[4, 5], *SHAPES[1:]], starts, locations, weights))
 
 
+def test_lists_in_inference_mode_and_after_it():
+    value, locations, weights = drawn(seed=3)
+    shapes = [[4, 5], [3, 2], [1, 1]]  # which no other test has made a tensor of
+    with torch.inference_mode():
+        out = ms_deform_attn(value, shapes, STARTS, locations, weights)
+    again = ms_deform_attn(value, shapes, STARTS, locations, weights)
+    again.sum().backward()
+    assert torch.equal(out, again) and value.grad.any()
+
+
 def test_threads():
     inputs = [drawn(seed=seed) for seed in range(12)]
     results = [None] * len(inputs)
