@@ -11,7 +11,7 @@ from numba_deform import device
 from numba_deform.device.ptx import Intrinsic
 
 PACKAGE = Path(numba_deform.__file__).parent
-# The lowest first: a room imports from itself and from rooms before it. torch.py is a door into attention.
+# The lowest first: a room imports from itself and from rooms before it.
 ROOMS = ("device", "compiler", "engines", "kernels", "attention", "torch", "workloads", "measure",
          "course", "cli")  # fmt: skip
 TREES = {
@@ -55,9 +55,8 @@ def is_kernel(node):
 
 def test_the_entries():
     entries = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
-    rooms = {name for name in ROOMS if name != "torch"}
     entries -= {"__main__.py", "__init__.pyi"}  # one line, which python -m needs there; the public names
-    assert entries == {"__init__.py", "torch.py", *rooms}
+    assert entries == {"__init__.py", *ROOMS}
 
 
 def test_imports_point_downwards():

@@ -10,9 +10,9 @@ except ImportError as error:
         "numba_deform.torch needs PyTorch, which is not installed: pip install 'numba-deform[torch]'"
     ) from error
 
-from .attention import call, prepared
-from .attention.checks import OperatorError, check_im2col_step
-from .attention.torch_operator import (
+from ..attention import call, prepared
+from ..attention.checks import OperatorError, check_im2col_step
+from .operator import (
     FORWARD,
     Differentiable,
     forward_on_gpu,

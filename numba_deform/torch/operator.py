@@ -14,16 +14,16 @@ import weakref
 import numpy as np
 import torch
 
+from ..attention import gradients
+from ..attention.auto import LEAST_ROWS
+from ..attention.bind import Bound
+from ..attention.call import ms_deform_attn as any_array
+from ..attention.checks import OperatorError, check_problem
 from ..device.limits import HOPPER
 from ..engines.gpu.device import find_gpu, require
 from ..engines.gpu.launch import ArgumentBlock, ready_launch
 from ..kernels.registry import runnable, variant
-from . import gradients
-from .auto import LEAST_ROWS
-from .bind import Bound
-from .call import ms_deform_attn as any_array
-from .checks import OperatorError, check_problem
-from .torch_reference import backward_of, forward_of
+from .reference import backward_of, forward_of
 
 ARGUMENTS = (
     "Tensor value, Tensor spatial_shapes, Tensor level_start_index, Tensor sampling_locations, "

@@ -5,8 +5,8 @@ Sums are float32, or float64 if an argument is. Levels and neighbours are loops;
 
 import torch
 
+from ..attention.checks import check_arguments
 from ..kernels.problem import ITEMSIZE, METHODS, ConfigError
-from .checks import check_arguments
 
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # dy, dx
 
