@@ -14,6 +14,7 @@ from .operator import (
     numbers_of,
     starts_of,
 )
+from .sharding import mesh_of, replicated_index
 
 
 def ms_deform_attn(
@@ -45,25 +46,28 @@ def ms_deform_attn(
         sizes = shapes.prod(1)
         starts = sizes.cumsum(0) - sizes if level_start_index is None else _tensor(level_start_index)
         return FORWARD(value, shapes, starts, *given[1:], num_points, method)
-    levels = _numbers("spatial_shapes", spatial_shapes)
+    levels = numbers("spatial_shapes", spatial_shapes)
     starts = level_start_index
-    starts = starts_of(levels) if starts is None else _numbers("level_start_index", starts)
+    starts = starts_of(levels) if starts is None else numbers("level_start_index", starts)
     if value.is_cuda and is_plain(*given):
         needs = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
         return (Differentiable.apply if needs else forward_on_gpu)(
             value, levels, starts, *given[1:], num_points, method
         )
-    return FORWARD(value, index_tensor(levels), index_tensor(starts), *given[1:], num_points, method)
+    mesh = mesh_of(*given)
+    index = [index_tensor(n) if mesh is None else replicated_index(n, mesh) for n in (levels, starts)]
+    return FORWARD(value, *index, *given[1:], num_points, method)
 
 
 def _tensor(numbers):
     return numbers if isinstance(numbers, torch.Tensor) else torch.tensor(numbers, dtype=torch.int64)
 
 
-def _numbers(name, numbers):
-    if isinstance(numbers, torch.Tensor):
-        return numbers_of(name, numbers)
-    return numbers_from(numbers.tolist() if hasattr(numbers, "tolist") else numbers)
+def numbers(name, index):
+    """The Numbers of an index tensor, of which ``name`` is the name, or of lists."""
+    if isinstance(index, torch.Tensor):
+        return numbers_of(name, index)
+    return numbers_from(index.tolist() if hasattr(index, "tolist") else index)
 
 
 def prepare(
@@ -71,9 +75,10 @@ def prepare(
     padded=False, **parameters):  # fmt: skip
     """A :class:`numba_deform.Prepared` for tensors like these; see :func:`numba_deform.prepare`."""
     _check(value, sampling_locations, attention_weights)
-    return prepared.prepare(
-        value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
-        padded=padded, **parameters)  # fmt: skip
+    with torch.cuda.device_of(value):  # and the caller's current one again afterwards
+        return prepared.prepare(
+            value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
+            padded=padded, **parameters)  # fmt: skip
 
 
 def _check(*arrays):
