@@ -143,18 +143,20 @@ def forward_plan(device, *call):
     if problem.rows >= LEAST_ROWS and problem.constants.is_usual and call[5] is None:
         return None
     direct = variant("direct")
-    bound = Bound(problem, direct, direct.configure(problem.constants), find_gpu(device))
-    return Plan(bound, "value", "locations", "weights", "out")
+    with torch.cuda.device(device):  # and the caller's current one again afterwards
+        bound = Bound(problem, direct, direct.configure(problem.constants), find_gpu(device))
+        return Plan(bound, "value", "locations", "weights", "out")
 
 
 @functools.lru_cache(maxsize=256)
 def backward_plan(device, of_value, of_samples, sums, *call):
     """The :class:`Plan` of the backward kernel, likewise: operands value, locations, weights and
     ``gradients.operands``."""
-    gpu = find_gpu(device)
-    require(gpu, HOPPER, "the backward kernel", runnable(gpu.capability))
-    bound = gradients.bound(problem_for(*call), gpu, of_value=of_value, of_samples=of_samples, sums=sums)
-    return Plan(bound, "value", "locations", "weights", *gradients.operands(0, 0, 0, 0))
+    with torch.cuda.device(device):
+        gpu = find_gpu(device)
+        require(gpu, HOPPER, "the backward kernel", runnable(gpu.capability))
+        bound = gradients.bound(problem_for(*call), gpu, of_value=of_value, of_samples=of_samples, sums=sums)
+        return Plan(bound, "value", "locations", "weights", *gradients.operands(0, 0, 0, 0))
 
 
 def _call(value, levels, starts, locations, weights, num_points, method):
@@ -175,7 +177,8 @@ def forward_on_gpu(value, levels, starts, locations, weights, num_points=None, m
     plan = forward_plan(device, *call)
     if plan is None:
         index = [np.asarray(tuple(numbers), np.int64) for numbers in (levels, starts)]
-        return any_array(value.detach(), *index, locations.detach(), weights.detach())
+        with torch.cuda.device(device):
+            return any_array(value.detach(), *index, locations.detach(), weights.detach())
     out = value.new_empty(plan.problem.out_shape)
     stream = torch._C._cuda_getCurrentRawStream(device)
     plan(stream, value.data_ptr(), locations.data_ptr(), weights.data_ptr(), out.data_ptr())
