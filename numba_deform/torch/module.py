@@ -148,8 +148,11 @@ class MSDeformAttn(nn.Module):
 def _sizes(shapes, like):
     """(L, 2), width and height of each level, of the type and on the device of ``like``."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():  # such a tensor cannot be kept
-        shapes = torch.as_tensor(shapes, device=like.device)
-        return shapes.flip(1).to(like.dtype)
+        if isinstance(shapes, torch.Tensor):
+            return shapes.flip(1).to(like)
+        # Numbers that are written on the GPU: a tensor of them would be copied there by every call.
+        sizes = [like.new_full((), size) for height, width in shapes for size in (width, height)]
+        return torch.stack(sizes).reshape(-1, 2)
     return _kept_sizes(numbers("input_spatial_shapes", shapes), like.device, like.dtype)
 
 

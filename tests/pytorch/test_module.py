@@ -152,8 +152,10 @@ def test_compile(shapes):
     made, given = layer([1, 3, 2]), inputs()
     starts = None if shapes is SHAPES else torch.tensor([0, 20, 26])
     compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
-    for repeat in (1, 2):  # the second with sizes that differ
+    for repeat in (1, 2):  # the second with another batch, and as a list with other levels
         tensors = [t.repeat(repeat, *[1] * (t.ndim - 1)) for t in given]
+        if isinstance(shapes, list) and repeat == 2:
+            shapes = [[4, 5], [3, 2], [1, 1]]
         out = made(*tensors, shapes, starts)
         wanted = torch.autograd.grad(out.square().sum(), list(made.parameters()))
         again = compiled(*tensors, shapes, starts)
