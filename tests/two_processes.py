@@ -135,8 +135,10 @@ def operator_on_dtensors(device, dim):
     mesh, plain = mesh_on(device), operands(device)
     wanted = call(plain)
     split = [distribute_tensor(tensor, mesh, [Shard(dim)]) for tensor in plain]
-    with torch.inference_mode():  # index tensors that this made are good for gradients too
+    with torch.inference_mode():
         close(ms_deform_attn(split[0], SHAPES, None, *split[1:]).full_tensor(), wanted[0])
+    index = [distribute_tensor(torch.tensor(numbers), mesh, [Replicate()]) for numbers in (SHAPES, [0, 20, 26])]
+    close(ms_deform_attn(split[0], *index, *split[1:]).full_tensor(), wanted[0])
     with CommDebugMode() as communication:
         found = call(split)
     assert communication.get_total_counts() == 0

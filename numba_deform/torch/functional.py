@@ -6,15 +6,15 @@ from ..attention import call, prepared
 from ..attention.checks import OperatorError, check_im2col_step
 from .operator import (
     FORWARD,
+    FORWARD_LISTS,
     Differentiable,
     forward_on_gpu,
-    index_tensor,
     is_plain,
     numbers_from,
     numbers_of,
     starts_of,
 )
-from .sharding import mesh_of, replicated_index
+from .sharding import register_for
 
 
 def ms_deform_attn(
@@ -41,33 +41,34 @@ def ms_deform_attn(
     given = (value, sampling_locations, attention_weights)
     _check(*given)
     check_im2col_step(im2col_step, value.shape[0])
-    if torch.compiler.is_compiling():
-        shapes = _tensor(spatial_shapes)
+    shapes, starts = spatial_shapes, level_start_index
+    is_compiling = torch.compiler.is_compiling()
+    if not is_compiling:
+        register_for(*given)
+    index = [i for i in (shapes, starts) if isinstance(i, torch.Tensor)]
+    if index and (is_compiling or any(type(i) is not torch.Tensor for i in index)):  # they cannot be read
+        return FORWARD(value, *_tensors(shapes, starts), *given[1:], num_points, method)
+    shapes = _numbers("spatial_shapes", shapes)
+    starts = starts_of(shapes) if starts is None else _numbers("level_start_index", starts)
+    if is_compiling or not value.is_cuda or not is_plain(*given):
+        return FORWARD_LISTS(value, shapes, starts, *given[1:], num_points, method)
+    if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
+        return Differentiable.apply(forward_on_gpu, value, shapes, starts, *given[1:], num_points, method)
+    return forward_on_gpu(value, shapes, starts, *given[1:], num_points, method)
+
+
+def _numbers(name, numbers):
+    """A flat tuple of what is in an index tensor, or in a list."""
+    return (numbers_of if isinstance(numbers, torch.Tensor) else numbers_from)(name, numbers)
+
+
+def _tensors(shapes, starts):
+    """Both as tensors, where one is."""
+    shapes = shapes if isinstance(shapes, torch.Tensor) else torch.tensor(shapes)
+    if starts is None:
         sizes = shapes.prod(1)
-        starts = sizes.cumsum(0) - sizes if level_start_index is None else _tensor(level_start_index)
-        return FORWARD(value, shapes, starts, *given[1:], num_points, method)
-    levels = numbers("spatial_shapes", spatial_shapes)
-    starts = level_start_index
-    starts = starts_of(levels) if starts is None else numbers("level_start_index", starts)
-    if value.is_cuda and is_plain(*given):
-        needs = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
-        return (Differentiable.apply if needs else forward_on_gpu)(
-            value, levels, starts, *given[1:], num_points, method
-        )
-    mesh = mesh_of(*given)
-    index = [index_tensor(n) if mesh is None else replicated_index(n, mesh) for n in (levels, starts)]
-    return FORWARD(value, *index, *given[1:], num_points, method)
-
-
-def _tensor(numbers):
-    return numbers if isinstance(numbers, torch.Tensor) else torch.tensor(numbers, dtype=torch.int64)
-
-
-def numbers(name, index):
-    """The Numbers of an index tensor, of which ``name`` is the name, or of lists."""
-    if isinstance(index, torch.Tensor):
-        return numbers_of(name, index)
-    return numbers_from(index.tolist() if hasattr(index, "tolist") else index)
+        return shapes, sizes.cumsum(0) - sizes
+    return shapes, starts if isinstance(starts, torch.Tensor) else torch.tensor(starts)
 
 
 def prepare(

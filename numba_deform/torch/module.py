@@ -8,8 +8,8 @@ from torch import nn
 
 from ..attention.checks import OperatorError
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
-from .functional import ms_deform_attn, numbers
-from .operator import starts_of
+from .functional import ms_deform_attn
+from .operator import numbers_from, numbers_of
 from .sharding import placed_like, replicated_for
 
 
@@ -153,14 +153,14 @@ def _sizes(shapes, like):
         # Numbers that are written on the GPU: a tensor of them would be copied there by every call.
         sizes = [like.new_full((), size) for height, width in shapes for size in (width, height)]
         return torch.stack(sizes).reshape(-1, 2)
-    return _kept_sizes(numbers("input_spatial_shapes", shapes), like.device, like.dtype)
+    read = numbers_of if isinstance(shapes, torch.Tensor) else numbers_from
+    return _kept_sizes(read("spatial_shapes", shapes), like.device, like.dtype)
 
 
 @functools.lru_cache(maxsize=256)
-def _kept_sizes(levels, device, dtype):
-    starts_of(levels)  # refuses what is no list of heights and widths
+def _kept_sizes(numbers, device, dtype):
     with torch.inference_mode(False):  # a later call may save it for a gradient
-        return torch.tensor([[width, height] for height, width in levels], dtype=dtype, device=device)
+        return torch.tensor(numbers, dtype=dtype, device=device).reshape(-1, 2).flip(1)
 
 
 def _check_sizes(d_model, n_levels, n_heads):

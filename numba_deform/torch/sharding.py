@@ -1,16 +1,14 @@
 """How the operator and its gradients run on DTensors: split by batch or by heads, without communication.
 
 ``torch.distributed`` is imported when the first DTensor comes, so it need not be there. Whoever calls
-``torch.ops.numba_deform`` itself with DTensors calls :func:`register` before.
+``torch.ops.numba_deform`` itself with DTensors, or compiled code alone, calls :func:`register` before.
 """
 
 import functools
 import math
 import sys
 
-import torch
-
-from .operator import BACKWARD, FORWARD, index_tensor
+from .operator import BACKWARD, BACKWARD_LISTS, FORWARD, FORWARD_LISTS
 
 
 def mesh_of(*tensors):
@@ -35,30 +33,31 @@ def replicated_for(other, tensor):
     return tensor if mesh is None else _replicated(tensor, mesh)
 
 
-@functools.lru_cache(maxsize=256)
-def replicated_index(numbers, mesh):
-    """A DTensor with the Numbers in every process of the mesh, always the same one: a GPU's is read once."""
-    register()
-    with torch.inference_mode(False):  # others may save it for a gradient
-        return _replicated(index_tensor(numbers), mesh)
-
-
 def _replicated(tensor, mesh):
     from torch.distributed.tensor import DTensor, Replicate
 
     return DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
 
 
+def register_for(*tensors):
+    """Tell DTensor how the operators may be split, once, if there is a DTensor among the tensors."""
+    if mesh_of(*tensors) is not None:
+        register()
+
+
 @functools.cache
 def register():
-    """Tell DTensor how both operators may be split."""
+    """Tell DTensor how the operators may be split."""
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.experimental import register_sharding
 
     register_sharding(FORWARD)(_forward)
+    register_sharding(FORWARD_LISTS)(_forward)
     register_sharding(BACKWARD)(_backward)
-    # DTensor remembers a call by its tensors, and here also by what follows these six: the gradients asked for.
-    DTensor._op_dispatcher.sharding_propagator.op_to_schema_info[BACKWARD].static_argnum = 6
+    register_sharding(BACKWARD_LISTS)(_backward)
+    # DTensor remembers a call by its tensors, here also by what follows the first six: the gradients asked for.
+    known = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
+    known[BACKWARD].static_argnum = known[BACKWARD_LISTS].static_argnum = 6
 
 
 def _forward(
@@ -67,7 +66,7 @@ def _forward(
 ):  # fmt: skip
     """What ``register_sharding`` wants: placements of the output and of the inputs, for each way."""
     ways = _ways(value, sampling_locations, attention_weights)
-    return [([way], _inputs(way)) for way in ways]
+    return [([way], _inputs(way, spatial_shapes, level_start_index)) for way in ways]
 
 
 def _backward(
@@ -76,14 +75,15 @@ def _backward(
 ):  # fmt: skip
     ways = _ways(value, sampling_locations, attention_weights, grad_out)
     wanted = of_value, of_locations, of_weights  # what is not is an empty tensor
-    return [([way if yes else ways[0] for yes in wanted], [way, *_inputs(way)]) for way in ways]
+    index = spatial_shapes, level_start_index
+    return [([way if yes else ways[0] for yes in wanted], [way, *_inputs(way, *index)]) for way in ways]
 
 
-def _inputs(way):
-    """Placements of value, shapes, starts, locations and weights."""
+def _inputs(way, *index):
+    """Placements of value, of what tells shapes and starts if that is tensors, of locations and weights."""
     from torch.distributed.tensor import Replicate
 
-    return [way, Replicate(), Replicate(), way, way]
+    return [way, *(Replicate() for numbers in index if not isinstance(numbers, (list, tuple))), way, way]
 
 
 def _ways(value, *others):

@@ -106,10 +106,7 @@ def test_any_strides_and_other_streams():
         assert error(a, b.cpu().double()) < 1e-6
 
 
-GRAPHS = pytest.mark.xfail(reason="PyTorch misses two outputs in the graph's memory: perhaps the index tensors")
-
-
-@pytest.mark.parametrize("mode", ["default", pytest.param("reduce-overhead", marks=GRAPHS)])
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compile(mode, dynamic):
     def loss(value, locations, weights):
