@@ -149,7 +149,7 @@ def _sizes(shapes, like):
     """(L, 2), width and height of each level, of the type and on the device of ``like``."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():  # such a tensor cannot be kept
         if isinstance(shapes, torch.Tensor):
-            return shapes.flip(1).to(like)
+            return shapes.flip(1).to(like.device, like.dtype)
         # Numbers that are written on the GPU: a tensor of them would be copied there by every call.
         sizes = [like.new_full((), size) for height, width in shapes for size in (width, height)]
         return torch.stack(sizes).reshape(-1, 2)

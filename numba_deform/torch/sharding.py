@@ -30,7 +30,7 @@ def placed_like(other, tensor):
 def replicated_for(other, tensor):
     """The tensor, which is the same in every process, as a DTensor if ``other`` is one."""
     mesh = mesh_of(other)
-    return tensor if mesh is None else _replicated(tensor, mesh)
+    return tensor if mesh is None or mesh_of(tensor) is not None else _replicated(tensor, mesh)
 
 
 def _replicated(tensor, mesh):
