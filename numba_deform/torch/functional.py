@@ -10,8 +10,10 @@ from .operator import (
     Differentiable,
     forward_on_gpu,
     is_plain,
+    is_readable,
     numbers_from,
     numbers_of,
+    requires_grad,
     starts_of,
 )
 from .sharding import register_for
@@ -38,23 +40,27 @@ def ms_deform_attn(
     changes from run to run, except with ``torch.use_deterministic_algorithms(True)``.
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
-    given = (value, sampling_locations, attention_weights)
-    _check(*given)
-    check_im2col_step(im2col_step, value.shape[0])
-    shapes, starts = spatial_shapes, level_start_index
+    given = value, sampling_locations, attention_weights
     is_compiling = torch.compiler.is_compiling()
-    if not is_compiling:
-        register_for(*given)
-    index = [i for i in (shapes, starts) if isinstance(i, torch.Tensor)]
-    if index and (is_compiling or any(type(i) is not torch.Tensor for i in index)):  # they cannot be read
-        return FORWARD(value, *_tensors(shapes, starts), *given[1:], num_points, method)
+    direct = not is_compiling and is_plain(*given) and value.is_cuda
+    if not direct:
+        _check(*given)
+        if not is_compiling:
+            register_for(*given)
+    if im2col_step is not None:
+        check_im2col_step(im2col_step, value.shape[0])
+    shapes, starts = spatial_shapes, level_start_index
+    if isinstance(shapes, torch.Tensor) or isinstance(starts, torch.Tensor):
+        if is_compiling or not (is_readable(shapes) and is_readable(starts)):
+            return FORWARD(value, *_tensors(shapes, starts), *given[1:], num_points, method)
     shapes = _numbers("spatial_shapes", shapes)
     starts = starts_of(shapes) if starts is None else _numbers("level_start_index", starts)
-    if is_compiling or not value.is_cuda or not is_plain(*given):
+    if not direct:
         return FORWARD_LISTS(value, shapes, starts, *given[1:], num_points, method)
-    if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in given]):
-        return Differentiable.apply(forward_on_gpu, value, shapes, starts, *given[1:], num_points, method)
-    return forward_on_gpu(value, shapes, starts, *given[1:], num_points, method)
+    arguments = value, shapes, starts, *given[1:], num_points, method
+    if torch.is_grad_enabled() and requires_grad(*given):
+        return Differentiable.apply(forward_on_gpu, *arguments)
+    return forward_on_gpu(*arguments)
 
 
 def _numbers(name, numbers):

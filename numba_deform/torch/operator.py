@@ -88,6 +88,11 @@ def numbers_of(name, index):
     return numbers
 
 
+def is_readable(index):
+    """Whether an index tensor has numbers that can be read; so has a list, or None."""
+    return type(index) is torch.Tensor or not isinstance(index, torch.Tensor)
+
+
 def _check_index(name, tensor):
     if tensor.dtype not in (torch.int64, torch.int32):
         raise OperatorError(f"{name} has dtype {str(tensor.dtype)[6:]}; it must be one of int64, int32")
@@ -100,11 +105,11 @@ def _check_index(name, tensor):
 def _call(value, shapes, starts, locations, weights, num_points, method):
     """(device, what ``plans.problem_for`` takes) of a call; ``shapes`` and ``starts`` are flat tuples."""
     device = value.get_device()
-    for name, tensor in (("sampling_locations", locations), ("attention_weights", weights)):
-        if tensor.get_device() != device:
-            raise OperatorError(f"value is on {value.device} but {name} on {tensor.device}")
+    if locations.get_device() != device or weights.get_device() != device:
+        places = f"sampling_locations on {locations.device}, attention_weights on {weights.device}"
+        raise OperatorError(f"value is on {value.device} but {places}")
     points = None if num_points is None else tuple(num_points)
-    facts = ((value.shape, value.dtype), (locations.shape, locations.dtype), (weights.shape, weights.dtype))
+    facts = value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype
     return device, (*facts, shapes, starts, points, method)
 
 
@@ -117,7 +122,7 @@ def forward_on_gpu(value, shapes, starts, locations, weights, num_points=None, m
         index = as_index("spatial_shapes", shapes), as_index("level_start_index", starts)
         with torch.cuda.device(device):  # and the caller's current one again afterwards
             return any_array(value.detach(), *index, locations.detach(), weights.detach())
-    out = value.new_empty(plan.problem.out_shape)
+    out = value.new_empty(plan.out_shape)
     plan(
         current_stream(device), value.data_ptr(), locations.data_ptr(), weights.data_ptr(), out.data_ptr()
     )
@@ -173,15 +178,24 @@ def fixed_scale(problem, grad_out, weights):
 
 
 def is_plain(*tensors):
-    """Whether nobody but autograd wants to see a call of these tensors: no subclass, no autocast, no mode or
-    transformation of PyTorch. Such a call may leave out the dispatcher, which costs as much as the launch."""
+    """Whether these are tensors, and nobody but autograd wants to see a call of them: no subclass, no autocast,
+    no mode or transformation of PyTorch. Such a call may leave out the dispatcher, which costs as much as the
+    launch."""
+    for tensor in tensors:
+        if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+            return False
     return not (
         torch.is_autocast_enabled("cuda")
         or torch._C._len_torch_dispatch_stack()
         or torch._C._len_torch_function_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
-    ) and all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors)
+    )
+
+
+def requires_grad(value, locations, weights):
+    """Whether one of them does."""
+    return value.requires_grad or locations.requires_grad or weights.requires_grad
 
 
 # --- what PyTorch asks for -------------------------------------------------------------------------
@@ -251,7 +265,7 @@ def _with_gradients(forward):
         arguments = value, shapes, starts, locations, weights, num_points, method
         tensors = value, locations, weights
         _refuse_transforms(tensors)
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        if torch.is_grad_enabled() and requires_grad(*tensors):
             return Differentiable.apply(below, *arguments)
         return below(*arguments)
 

@@ -2,7 +2,9 @@
 
 import ctypes
 import functools
+import struct
 import threading
+from typing import NamedTuple
 
 import torch
 
@@ -28,15 +30,18 @@ class Plan:
 
     def __init__(self, bounds, *names):
         self.problem, gpu = bounds[0].problem, bounds[0].gpu
+        self.out_shape = self.problem.out_shape
         self._device = torch.device("cuda", gpu.device.device_id)
-        self._operands = {name: ctypes.c_uint64() for name in names}
+        self._addresses, place = (ctypes.c_uint64 * len(names))(), ctypes.c_uint64.from_buffer
+        self._write = struct.Struct(f"{len(names)}Q").pack_into
+        self._operands = {name: place(self._addresses, 8 * i) for i, name in enumerate(names)}
         self._gate, self._maps = ctypes.c_uint64(), {}  # (kind, box, l2_promotion) -> ctypes.c_uint64
         self._launches = [self._ready(bound) for bound in bounds]
         self._setters = [SetMaps(gpu, self.problem, *options) for options in self._maps]
         needs_gate = any("gate" in bound.kernel.parameters for bound in bounds)
         # Maps need an address that is a multiple of 64; PyTorch's are of 512.
         self._scratch = sum(setter.bytes for setter in self._setters) + 4 * needs_gate
-        self._values, self._lock = tuple(self._operands.values()), threading.Lock()
+        self._lock = threading.Lock()
 
     def _ready(self, bound):
         four = [self._operands.get(name, 0) for name in ("value", "locations", "weights", "out")]
@@ -49,8 +54,7 @@ class Plan:
 
     def __call__(self, stream, *addresses):
         with self._lock:
-            for operand, address in zip(self._values, addresses, strict=True):
-                operand.value = address
+            self._write(self._addresses, 0, *addresses)
             if self._scratch:
                 # Let go after the launches: PyTorch's next owner comes after them on the stream.
                 scratch = torch.empty(self._scratch, dtype=torch.uint8, device=self._device)
@@ -95,16 +99,18 @@ class SetMaps:
             run(stream)
 
 
-class _Array:
+class _Array(NamedTuple):
     """What ``check_problem`` looks at."""
 
-    def __init__(self, shape, dtype):
-        self.shape, self.dtype = tuple(shape), dtype
+    shape: tuple
+    dtype: object
 
 
-def problem_for(value, locations, weights, shapes, starts, num_points, method):
-    """The ``Problem`` of (shape, type) of value, locations and weights, and the numbers of the levels."""
-    arrays = [_Array(*facts) for facts in (value, locations, weights)]
+def problem_for(*call):
+    """The ``Problem`` of a call: shape and type of value, of locations and of weights, numbers of the levels'
+    shapes and of their starts, num_points, method."""
+    *facts, shapes, starts, num_points, method = call
+    arrays = [_Array(tuple(shape), dtype) for shape, dtype in zip(facts[::2], facts[1::2], strict=True)]
     index = as_index("spatial_shapes", shapes), as_index("level_start_index", starts)
     return check_problem(arrays[0], *index, *arrays[1:], num_points=num_points, method=method)
 
@@ -118,7 +124,7 @@ def forward_plan(device, *call):
         gpu = find_gpu(device)
         if hasattr(auto, "launches"):
             bounds = auto.launches(gpu, problem)
-        elif problem.rows >= auto.LEAST_ROWS and problem.constants.is_usual and call[5] is None:
+        elif problem.rows >= auto.LEAST_ROWS and problem.constants.is_usual and call[8] is None:
             return None
         else:
             direct = variant("direct")

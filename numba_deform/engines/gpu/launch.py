@@ -149,9 +149,11 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
 
     def run(stream):
         # A default stream belongs to the current context, which may be another GPU's, or none.
-        check(push(context))
+        if (status := push(context))[0]:  # quicker than to compare it
+            check(status)
         try:
-            check(call(function, *grid, *threads, shared_bytes, stream, block.address, 0))
+            if (status := call(function, *grid, *threads, shared_bytes, stream, block.address, 0))[0]:
+                check(status)
         finally:
             pop()
 
