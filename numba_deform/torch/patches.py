@@ -74,15 +74,14 @@ def patch(library):
     library  one of ``LIBRARIES``. "deformable-detr" is also for code that took over its folder ``ops``;
              "rt-detr", "d-fine" and "deim" are for the authors' own code, "transformers" for its versions of it
 
-    What modules define now, and what modules imported later define, is replaced for the whole process: also in
-    models that exist, and for those who imported a function by name. Models that ``torch.compile`` has
-    compiled notice it, and are compiled again. At the end all is as it was:
+    It holds for the whole process, for modules that are imported already and for those imported later, and for
+    models that exist already. At the end everything is as it was:
 
         with numba_deform.torch.patch("transformers"):
             model(**inputs)
 
-    or ``p = patch("transformers")`` and later ``p.undo()``. Patches may be nested, repeated and undone in any
-    order. Raises OperatorError for a name that is not known, ImportError for a library that is not installed."""
+    or ``p = patch("transformers")`` and later ``p.undo()``. Patches may be nested, repeated, and undone in any
+    order. Raises OperatorError for a name that is not known, ImportError for a library that is not there."""
     return Patch(library)
 
 
@@ -254,8 +253,8 @@ class Repository:
 
 
 def kernel_mapping():
-    """A mapping for ``kernels.use_kernel_mapping`` or ``register_kernel_mapping``, in which this operator is the
-    kernel of transformers' layer "MultiScaleDeformableAttention", in training, inference and compiled:
+    """A mapping for ``kernels.use_kernel_mapping``: this operator is the kernel of transformers' layer
+    "MultiScaleDeformableAttention", in training and inference, compiled or not:
 
         with kernels.use_kernel_mapping(numba_deform.torch.kernel_mapping()):
             kernels.kernelize(model, mode=kernels.Mode.TRAINING)"""
