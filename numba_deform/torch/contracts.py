@@ -33,18 +33,9 @@ def without_starts(value, value_spatial_shapes, sampling_locations, attention_we
 def with_starts(
     value, value_spatial_shapes, value_level_start_index, sampling_locations, attention_weights, im2col_step=64
 ):
-    """(B, Q, H*C) as ``MSDeformAttnFunction.apply`` gives it, and ``ms_deform_attn_forward`` of extensions."""
+    """(B, Q, H*C) as ``ms_deform_attn_forward`` of compiled extensions gives it."""
     levels = value_spatial_shapes, value_level_start_index
     return ms_deform_attn(value, *levels, sampling_locations, attention_weights)
-
-
-def with_starts_in_float32(value, *rest):
-    """:func:`with_starts` in float32 also under autocast, as BEVFormer's ``.._fp32.apply``."""
-    kind = value.device.type
-    if not torch.is_autocast_enabled(kind):
-        return with_starts(value, *rest)
-    with torch.autocast(kind, enabled=False):
-        return with_starts(value.float(), *rest)
 
 
 def deformable_core(
@@ -91,3 +82,33 @@ def backward_into(
     found = backward(value, *levels, sampling_locations, attention_weights, grad_output)
     for into, gradient in zip((grad_value, grad_sampling_loc, grad_attn_weight), found, strict=True):
         into.copy_(gradient)
+
+
+class Function:
+    """``forward`` and ``backward`` of an autograd function, such as Deformable-DETR's MSDeformAttnFunction."""
+
+    @staticmethod
+    def forward(ctx, *given):
+        ctx.save_for_backward(*given[:5])
+        return with_starts(*given)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        needs = [ctx.needs_input_grad[i] for i in (0, 3, 4)]
+        found = BACKWARD(grad_output, *ctx.saved_tensors, None, "default", *needs)
+        of_value, of_locations, of_weights = (
+            gradient if needed else None for gradient, needed in zip(found, needs, strict=True)
+        )
+        return of_value, None, None, of_locations, of_weights, None
+
+
+class FunctionInFloat32(Function):
+    """The same in float32 also under autocast, as BEVFormer's ``MultiScaleDeformableAttnFunction_fp32``."""
+
+    @staticmethod
+    def forward(ctx, value, *rest):
+        kind = value.device.type
+        if not torch.is_autocast_enabled(kind):
+            return Function.forward(ctx, value, *rest)
+        with torch.autocast(kind, enabled=False):
+            return Function.forward(ctx, value.float(), *rest)
