@@ -13,5 +13,6 @@ except ImportError as error:
 
 from .functional import ms_deform_attn, prepare
 from .module import MSDeformAttn
+from .patches import LIBRARIES, Patch, kernel_mapping, patch
 
-__all__ = ["MSDeformAttn", "ms_deform_attn", "prepare"]
+__all__ = ["LIBRARIES", "MSDeformAttn", "Patch", "kernel_mapping", "ms_deform_attn", "patch", "prepare"]
