@@ -1,8 +1,8 @@
-"""How models call this operator: each function here takes what a library's own takes, and gives what that gives.
+"""How models call this operator: a function here takes what a library's own takes, and returns the same.
 
 B batch, S positions of all levels, H heads, C channels of a head, Q queries, L levels, P points of a level, N
-points of all levels. Levels follow one another unless their starts are given. ``im2col_step`` is ignored. The
-sizes of levels are taken as lists where a library gives both lists and tensors, so that no tensor on a GPU is read.
+points of all levels. Levels follow one another unless their starts are given. ``im2col_step`` is ignored. Where
+a library gives the sizes of levels as a tensor and as a list, the list is taken: no tensor on a GPU is read.
 """
 
 import torch
@@ -33,18 +33,9 @@ def without_starts(value, value_spatial_shapes, sampling_locations, attention_we
 def with_starts(
     value, value_spatial_shapes, value_level_start_index, sampling_locations, attention_weights, im2col_step=64
 ):
-    """(B, Q, H*C) as ``MSDeformAttnFunction.apply`` gives it, and ``ms_deform_attn_forward`` of extensions."""
-    return ms_deform_attn(
-        value, value_spatial_shapes, value_level_start_index, sampling_locations, attention_weights)  # fmt: skip
-
-
-def with_starts_in_float32(value, *rest):
-    """:func:`with_starts` in float32 also under autocast, as BEVFormer's ``.._fp32.apply``."""
-    kind = value.device.type
-    if not torch.is_autocast_enabled(kind):
-        return with_starts(value, *rest)
-    with torch.autocast(kind, enabled=False):
-        return with_starts(value.float(), *rest)
+    """(B, Q, H*C) as ``ms_deform_attn_forward`` of compiled extensions gives it."""
+    levels = value_spatial_shapes, value_level_start_index
+    return ms_deform_attn(value, *levels, sampling_locations, attention_weights)
 
 
 def deformable_core(
@@ -78,8 +69,8 @@ def backward(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, grad_output, im2col_step=64
 ):
     """The gradients of value, locations and weights, as extensions' ``ms_deform_attn_backward`` gives them."""
-    return BACKWARD(
-        grad_output, value, spatial_shapes, level_start_index, sampling_locations, attention_weights)  # fmt: skip
+    levels = spatial_shapes, level_start_index
+    return BACKWARD(grad_output, value, *levels, sampling_locations, attention_weights)
 
 
 def backward_into(
@@ -87,7 +78,37 @@ def backward_into(
     grad_sampling_loc, grad_attn_weight, im2col_step=64,
 ):  # fmt: skip
     """Nothing: the gradients go into the last three tensors, as mmcv's extension has it."""
-    found = backward(
-        value, spatial_shapes, level_start_index, sampling_locations, attention_weights, grad_output)  # fmt: skip
+    levels = spatial_shapes, level_start_index
+    found = backward(value, *levels, sampling_locations, attention_weights, grad_output)
     for into, gradient in zip((grad_value, grad_sampling_loc, grad_attn_weight), found, strict=True):
         into.copy_(gradient)
+
+
+class Function:
+    """``forward`` and ``backward`` of an autograd function, such as Deformable-DETR's MSDeformAttnFunction."""
+
+    @staticmethod
+    def forward(ctx, *given):
+        ctx.save_for_backward(*given[:5])
+        return with_starts(*given)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        needs = [ctx.needs_input_grad[i] for i in (0, 3, 4)]
+        found = BACKWARD(grad_output, *ctx.saved_tensors, None, "default", *needs)
+        of_value, of_locations, of_weights = (
+            gradient if needed else None for gradient, needed in zip(found, needs, strict=True)
+        )
+        return of_value, None, None, of_locations, of_weights, None
+
+
+class FunctionInFloat32(Function):
+    """The same in float32 also under autocast, as BEVFormer's ``MultiScaleDeformableAttnFunction_fp32``."""
+
+    @staticmethod
+    def forward(ctx, value, *rest):
+        kind = value.device.type
+        if not torch.is_autocast_enabled(kind):
+            return Function.forward(ctx, value, *rest)
+        with torch.autocast(kind, enabled=False):
+            return Function.forward(ctx, value.float(), *rest)

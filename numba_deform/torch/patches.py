@@ -4,6 +4,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
@@ -33,17 +34,17 @@ class Library:
 RETURNING = {"ms_deform_attn_forward": contracts.with_starts, "ms_deform_attn_backward": contracts.backward}
 FILLING = {"ms_deform_attn_forward": contracts.with_starts, "ms_deform_attn_backward": contracts.backward_into}
 FUNCTION = {
-    "MultiScaleDeformableAttnFunction": contracts.with_starts,
+    "MultiScaleDeformableAttnFunction": contracts.Function,
     "multi_scale_deformable_attn_pytorch": contracts.without_starts,
 }
 BEVFORMER = {
     **FUNCTION,
-    "MultiScaleDeformableAttnFunction_fp16": contracts.with_starts,
-    "MultiScaleDeformableAttnFunction_fp32": contracts.with_starts_in_float32,
+    "MultiScaleDeformableAttnFunction_fp16": contracts.Function,
+    "MultiScaleDeformableAttnFunction_fp32": contracts.FunctionInFloat32,
 }
 ORIGINAL = Library(
     "",
-    {"MSDeformAttnFunction": contracts.with_starts, "ms_deform_attn_core_pytorch": contracts.deformable_core},
+    {"MSDeformAttnFunction": contracts.Function, "ms_deform_attn_core_pytorch": contracts.deformable_core},
     "MultiScaleDeformableAttention", RETURNING, stand_in=True)  # fmt: skip
 CORE_FUNCTIONS = Library("", {
     "deformable_attention_core_func": contracts.without_starts,
@@ -51,7 +52,7 @@ CORE_FUNCTIONS = Library("", {
 })  # fmt: skip
 LIBRARIES = {
     "transformers": Library("transformers", {
-        "MultiScaleDeformableAttention": contracts.MultiScaleDeformableAttention.forward,
+        "MultiScaleDeformableAttention": contracts.MultiScaleDeformableAttention,
         "multi_scale_deformable_attention": contracts.without_starts,
         "multi_scale_deformable_attention_v2": contracts.with_points,
     }),
@@ -74,15 +75,14 @@ def patch(library):
     library  one of ``LIBRARIES``. "deformable-detr" is also for code that took over its folder ``ops``;
              "rt-detr", "d-fine" and "deim" are for the authors' own code, "transformers" for its versions of it
 
-    What modules define now, and what modules imported later define, is replaced for the whole process: also in
-    models that exist, and for those who imported a function by name. Models that ``torch.compile`` has
-    compiled notice it, and are compiled again. At the end all is as it was:
+    It holds for the whole process, for modules that are imported already and for those imported later, and for
+    models that exist already. At the end everything is as it was:
 
         with numba_deform.torch.patch("transformers"):
             model(**inputs)
 
-    or ``p = patch("transformers")`` and later ``p.undo()``. Patches may be nested, repeated and undone in any
-    order. Raises OperatorError for a name that is not known, ImportError for a library that is not installed."""
+    or ``p = patch("transformers")`` and later ``p.undo()``. Patches may be nested, repeated, and undone in any
+    order. Raises OperatorError for a name that is not known, ImportError for a library that is not there."""
     return Patch(library)
 
 
@@ -120,6 +120,8 @@ class Patch:
             sys.meta_path.remove(_FINDER)
         while self._put:
             _take_back(self._put.pop())
+        if self.places:
+            _forget_compiled()
         self.places.clear()
         extension = sys.modules.get(self.library.extension)
         if extension in _stand_ins.values() and (id(extension), "ms_deform_attn_forward") not in _replaced:
@@ -136,6 +138,8 @@ class Patch:
             self._replace_extension()
             for module in list(sys.modules.values()):
                 self.look_at(module)
+            if self.places:
+                _forget_compiled()
         except BaseException:
             self.undo()
             raise
@@ -150,11 +154,11 @@ class Patch:
             if getattr(found, "__module__", None) != name:
                 continue  # it is only imported there
             if isinstance(found, FunctionType):
-                self._replace(found, f"{name}.{wanted}", **_calls(contract))
-            elif isinstance(found, type) and issubclass(found, torch.autograd.Function):
-                self._replace(found, f"{name}.{wanted}.apply", apply=staticmethod(contract))
-            elif isinstance(found, type) and issubclass(found, torch.nn.Module):
-                self._replace(found, f"{name}.{wanted}.forward", forward=contract)
+                found = inspect.unwrap(found)
+                self._replace(found, f"{name}.{wanted}", __code__=_calling(contract, found))
+            else:
+                methods = {key: inspect.getattr_static(contract, key, None) for key in ("forward", "backward")}
+                self._replace(found, f"{name}.{wanted}", **{k: v for k, v in methods.items() if v})
 
     def _replace_extension(self):
         name, functions = self.library.extension, self.library.functions
@@ -172,6 +176,8 @@ class Patch:
         self._replace(module, name, **functions)
 
     def _replace(self, holder, place, **attributes):
+        if any((id(holder), name) in self._put for name in attributes):
+            return  # it is done: the module was imported on the way
         self.places.append(place)
         for name, new in attributes.items():
             self._put.append(_put(holder, name, new))
@@ -208,15 +214,24 @@ def _take_back(key):
         setattr(holder, key[1], old)
 
 
-def _call_contract(*args, _contract, **options):
-    return _contract(*args, **options)
+def _calling(contract, function):
+    """Code with the parameters of a function, which calls the contract: whoever holds the function, in a model
+    or under another name, calls the contract then. ``torch.compile`` relies on parameters that never change."""
+    names = ", ".join(inspect.signature(function).parameters)
+    space = {}
+    exec(
+        f"def {function.__name__}({names}):\n"
+        f"    from {contract.__module__} import {contract.__name__}\n"
+        f"    return {contract.__name__}({names})\n",
+        space,
+    )
+    return space[function.__name__].__code__
 
 
-def _calls(contract):
-    """The attributes of a function that make it call a contract: whoever holds the function calls that."""
-    return {
-        "__code__": _call_contract.__code__, "__defaults__": None, "__kwdefaults__": {"_contract": contract}
-    }  # fmt: skip
+def _forget_compiled():
+    """Have ``torch.compile`` look again at what it has compiled: it does not see that a method is another."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -241,7 +256,7 @@ _FINDER = _Finder()
 
 
 def _is_there(package):
-    return package in sys.modules or importlib.util.find_spec(package) is not None
+    return sys.modules.get(package) is not None or importlib.util.find_spec(package) is not None
 
 
 # --- transformers' use_kernels ----------------------------------------------------------------------
@@ -254,8 +269,8 @@ class Repository:
 
 
 def kernel_mapping():
-    """A mapping for ``kernels.use_kernel_mapping`` or ``register_kernel_mapping``, in which this operator is the
-    kernel of transformers' layer "MultiScaleDeformableAttention", in training, inference and compiled:
+    """A mapping for ``kernels.use_kernel_mapping``: this operator is the kernel of transformers' layer
+    "MultiScaleDeformableAttention", in training and inference, compiled or not:
 
         with kernels.use_kernel_mapping(numba_deform.torch.kernel_mapping()):
             kernels.kernelize(model, mode=kernels.Mode.TRAINING)"""
