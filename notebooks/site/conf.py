@@ -4,6 +4,7 @@ Its source folder is the repository itself, so that links between its pages are 
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +20,7 @@ project = html_title = "numba_deform"
 root_doc = "README"
 include_patterns = [
     "README.md", "CONTRIBUTING.md", "bench/*.md", "notebooks/README.md", "notebooks/[0-9]*.py",
-    "notebooks/site/*.md",
+    "notebooks/a_model.py", "notebooks/site/*.md",
 ]  # fmt: skip
 exclude_patterns = ["notebooks/site/cards.md", "notebooks/site/contents.md"]  # parts of the first page
 extensions = [
@@ -39,6 +40,8 @@ nb_execution_mode = "cache"
 # Outputs are kept by a lesson's text, and here by what it runs, too.
 OUTPUTS = ROOT / "build" / "site" / "cache"
 nb_execution_cache_path = str(OUTPUTS / repository.digest("numba_deform", "ptx", "bench/results"))
+if not find_spec("transformers"):  # the page is there then, without outputs
+    nb_execution_excludepatterns = ["notebooks/a_model.py"]
 nb_execution_show_tb = True  # of a cell that fails, and with it the build
 nb_execution_timeout = 800  # seconds a cell; for what hangs
 nb_merge_streams = True
