@@ -68,9 +68,6 @@ def _bench_gradients(options):
             raise UsageError("linked=1 is for variants of the forward pass")
     _refuse(options, "gradients", ("profile", "limit"))
     workloads, peers = _workloads(options), _peers(options)
-    for workload in workloads:
-        if workload.padded:
-            raise UsageError(f"workload={workload.name}: value with a border has no gradients")
     gpu = _gpu(options, workloads)
     # What is told of: compiling, float64, every kernel and peer, and the timing.
     of_each = 1 + len(entries) + (2 + len(peers) + 1 if gpu else 0)

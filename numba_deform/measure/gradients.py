@@ -1,5 +1,5 @@
-"""``numba-deform bench what=gradients``: forward, backward and both, of the operator in PyTorch and of its peers,
-the backward kernel alone, and ceilings for its additions.
+"""``numba-deform bench what=gradients``: forward, backward and both of the operator in PyTorch and of its
+peers, the backward kernel alone, and ceilings for its additions.
 
 What runs in PyTorch is captured into CUDA graphs, so that no time of the host is in it; what cannot be captured
 is timed as it is, and its row says so. *forward* keeps what the gradients need; *backward* is all that autograd
@@ -39,6 +39,9 @@ def bench_gradients(gpu, workloads, entries=ENTRIES, repeats=10, peer_names=(), 
     ``errors`` are those of the output and of the gradients, by NAMES. Without a GPU (None) the kernels run on
     the CPU engine, and nothing is measured. Raises ValueError for a padded workload."""
     rows, ceiling_rows = [], []
+    for workload in workloads:
+        if workload.padded:
+            raise ValueError(f"workload={workload.name}: value has a border, and there are no gradients for it")
     with shared_directory():
         if gpu:
             progress("compiling")
@@ -69,8 +72,6 @@ class _Workload:
     def __init__(self, gpu, workload, seed, progress):
         self.workload, self.progress, self.rows, self._jobs = workload, progress, [], []
         self.case = case_on(gpu, workload, seed)
-        if self.case.inputs.padded:
-            raise ValueError(f"{workload.name} is padded, and value with a border has no gradients")
         problem = self.case.problem
         given = np.random.default_rng(seed).standard_normal(problem.out_shape, np.float32)
         self.given = given.astype(self.case.arrays[0].dtype)

@@ -56,8 +56,8 @@ def float64_output(inputs):
 
 
 def float64_gradients(inputs, given):
-    """[gradient of value, of locations, of weights] in float64, on the GPU, one level at a time; ``given`` (B, Q,
-    H*C) is that of the output."""
+    """[gradient of value, of locations, of weights] in float64, on the GPU, one level at a time; ``given``
+    (B, Q, H*C) is that of the output."""
     import torch
 
     found = []

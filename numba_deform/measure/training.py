@@ -1,10 +1,10 @@
 """``numba-deform bench what=training``: a training step of Deformable DETR's encoder, with the operator of this
 package and with each peer; needs PyTorch.
 
-A step is forward, loss, backward and optimiser. The encoder is the published one (Zhu et al., 2021): six layers,
-256 channels, 8 heads, 4 levels of an image of 800 x 1333, 4 points, a feed-forward part of 1024; here without
-dropout, with random weights and a batch of 2. ``float16`` is automatic mixed precision with scaled gradients,
-``float32`` computes all in it. A step is timed as it runs, with what its launches cost the host."""
+A step is forward, loss, backward and optimiser. The encoder is the published one (Zhu et al., 2021): six
+layers, 256 channels, 8 heads, 4 levels of an image of 800 x 1333, 4 points, a feed-forward part of 1024; here
+without dropout, with random weights and a batch of 2. ``float16`` is automatic mixed precision with scaled
+gradients, ``float32`` computes all in it. A step is timed as it runs, with what its launches cost the host."""
 
 import functools
 import gc
@@ -108,9 +108,10 @@ class Training:
 
 def bench_training(gpu, dtypes=DTYPES, peer_names=(), repeats=10, seed=1, warm_up=1,
                    progress=lambda text: None):  # fmt: skip
-    """A JSON document like that of :func:`bench.bench`: its times are those of a step. ``errors`` of the loss and
-    of the worst parameter's gradient are those against ``grid_sample`` in float32, and ``peak_bytes`` is what a
-    step takes at most beside parameters, optimiser and data. Raises ValueError for another type than DTYPES."""
+    """A JSON document like that of :func:`bench.bench`: its times are those of a step. ``errors`` of the loss
+    and of the worst parameter's gradient are those against ``grid_sample`` in float32, and ``peak_bytes`` is
+    what a step takes at most beside parameters, optimiser and data. Raises ValueError for another type than
+    DTYPES."""
     rows = []
     for dtype in dtypes:
         if dtype not in DTYPES:

@@ -29,8 +29,10 @@ class Graph:
 @pytest.fixture
 def gpu(monkeypatch):
     """A GPU whose memory is the host's; all that is timed takes 1 ms, then 2 ms, and so on."""
-    gpu = types.SimpleNamespace(sms=132, driver=13000, architecture="sm_90a", describe=lambda: "a GPU",
-                                device=types.SimpleNamespace(properties=types.SimpleNamespace(clock_rate=10**6)))  # fmt: skip
+    device = types.SimpleNamespace(properties=types.SimpleNamespace(clock_rate=10**6))
+    gpu = types.SimpleNamespace(
+        sms=132, driver=13000, architecture="sm_90a", describe=lambda: "a GPU", device=device
+    )
     graphs = []
 
     @contextlib.contextmanager
@@ -190,7 +192,8 @@ def test_deformable_detrs_extension(monkeypatch):
     tensors = [torch.from_numpy(a).requires_grad_() for a in arrays]
     given = torch.randn(2, 23, 64)
     found = torch.autograd.grad(call(*tensors), tensors, given)
-    wanted = torch.autograd.grad(peers.sample_levels(tensors[0], levels.shapes_list, *tensors[1:]), tensors, given)
+    out = peers.sample_levels(tensors[0], levels.shapes_list, *tensors[1:])
+    wanted = torch.autograd.grad(out, tensors, given)
     assert all(map(torch.equal, found, wanted))
 
 
@@ -219,7 +222,8 @@ def test_a_training_step_with_a_lost_gradient():
     found = training.training_with(SMALL, name, "float32", device="cpu", layers=1).peek()
     row = {}
     training.judge(row, found, wanted, "float32")
-    assert row["errors"]["loss"] == 0 and row["error_text"] == "wrong result: error of gradients 1, allowed 0.03"
+    assert row["errors"]["loss"] == 0
+    assert row["error_text"] == "wrong result: error of gradients 1, allowed 0.03"
 
 
 def test_bench_of_training(gpu, monkeypatch):
