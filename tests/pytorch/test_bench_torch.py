@@ -12,11 +12,22 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from numba_deform import preset  # noqa: E402
 from numba_deform.attention.gradients import sums_shape  # noqa: E402
+from numba_deform.cli import COMMANDS  # noqa: E402
+from numba_deform.cli import bench as commands  # noqa: E402
 from numba_deform.measure import bench, gradients, peers, report, scatter, training  # noqa: E402
 from numba_deform.measure.case import Case  # noqa: E402
 from numba_deform.measure.ceilings import Trial  # noqa: E402
 
-TINY = preset("tiny", dtype="float32")
+TINY = preset("tiny", dtype="float32", num_query=5)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Many threads wait for one another, with so little to do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class Graph:
@@ -119,8 +130,8 @@ def test_gradients(gpu, bound, capsys):
     assert broken["error_text"] == "wrong result: error of locations 1, allowed 1e-05"
     assert failing["error_text"] == "RuntimeError: not implemented for this type"
     text = report.markdown(document)
-    assert "| tiny uniform float32 | torch grid_sample | 9.000 | 10.000 | 11.000 | 3 |" in text
-    assert "| tiny uniform float32 | backward |  | 1.000 |  |  | -, " in text and "of additions" in text
+    assert "| tiny uniform float32 Q=5 | torch grid_sample | 9.000 | 10.000 | 11.000 | 3 |" in text
+    assert "| tiny uniform float32 Q=5 | backward |  | 1.000 |  |  | -, " in text and "of additions" in text
 
 
 def test_what_cannot_be_captured_says_so(gpu, bound, monkeypatch):
@@ -165,7 +176,7 @@ def test_peers_that_compute_in_float32_alone(gpu, bound, monkeypatch):
         return run
 
     monkeypatch.setitem(peers.PEERS, "single", peers.Peer(make, in_float32=True))
-    half = preset("tiny", dtype="float16", location_dtype="float32")
+    half = TINY.replace(dtype="float16", location_dtype="float32")
     *_, row = gradients.bench_gradients(gpu, [half], (), repeats=1, peer_names=["single"])["rows"]
     assert row["variant"] == "single in float32" and set(seen) == {torch.float32} and row["error"] < 1e-5
 
@@ -190,7 +201,7 @@ def test_deformable_detrs_extension(monkeypatch):
     call = peers.made("Deformable-DETR extension", peers.PEERS["Deformable-DETR extension"], levels)
     arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
     tensors = [torch.from_numpy(a).requires_grad_() for a in arrays]
-    given = torch.randn(2, 23, 64)
+    given = torch.randn(2, 5, 64)
     found = torch.autograd.grad(call(*tensors), tensors, given)
     out = peers.sample_levels(tensors[0], levels.shapes_list, *tensors[1:])
     wanted = torch.autograd.grad(out, tensors, given)
@@ -226,13 +237,17 @@ def test_a_training_step_with_a_lost_gradient():
     assert row["error_text"] == "wrong result: error of gradients 1, allowed 0.03"
 
 
-def test_bench_of_training(gpu, monkeypatch):
+@pytest.fixture
+def small_step(monkeypatch):
     make = training.training_with
 
     def on_the_cpu(workload, name, dtype, seed):
         return make(SMALL, name, dtype, seed, "cpu", 1)
 
     monkeypatch.setattr(training, "training_with", on_the_cpu)
+
+
+def test_bench_of_training(gpu, small_step):
     names = ("torch grid_sample", "absent_module:f", f"{__name__}:refuses")
     document = training.bench_training(gpu, ["float32"], names, repeats=2)
     own, eager, absent, failing = document["rows"]
@@ -246,12 +261,32 @@ def test_bench_of_training(gpu, monkeypatch):
         training.bench_training(gpu, ["bfloat16"])
 
 
+@pytest.mark.parametrize("what", ["gradients", "training"])
+def test_the_commands(what, gpu, bound, small_step, monkeypatch, tmp_path, capsys):
+    """They count all that they tell of, and a peer that is missing is no failure."""
+    told, out = [], tmp_path / "out.json"
+
+    @contextlib.contextmanager
+    def counting(seconds_each):
+        yield lambda done, total, label: told.append((done, total))
+
+    monkeypatch.setattr(commands, "counting", counting)
+    monkeypatch.setattr(commands, "find_gpu", lambda: gpu)
+    monkeypatch.setattr(commands, "_workloads", lambda options: [TINY])
+    words = [f"what={what}", "repeats=2", "peers=torch grid_sample,absent_module:f", f"out={out}"]
+    assert COMMANDS["bench"](words) == 0
+    assert told == [(i, len(told)) for i in range(len(told))]
+    document = json.loads(out.read_text())
+    assert document["what"] == what and document["settings"]["repeats"] == 2
+    assert "absent_module" in capsys.readouterr().out
+
+
 def test_float64_gradients_are_the_reference(monkeypatch):
     from numba_deform.attention.reference import reference_gradients
 
     monkeypatch.setattr(peers, "on_gpu", torch.from_numpy)
     inputs = TINY.generate(3)
-    given = np.random.default_rng(0).standard_normal((2, 23, 64))
+    given = np.random.default_rng(0).standard_normal((2, 5, 64))
     wanted = reference_gradients(inputs.value, inputs.spatial_shapes, inputs.level_start_index,
                                  inputs.sampling_locations, inputs.attention_weights, given)  # fmt: skip
     for found, exact in zip(peers.float64_gradients(inputs, torch.from_numpy(given)), wanted, strict=True):
