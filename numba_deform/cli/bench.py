@@ -4,10 +4,12 @@ import itertools
 from pathlib import Path
 
 from ..attention import tuned
+from ..attention.gradients import BACKWARD as BACKWARD_KERNEL
 from ..engines.gpu.device import GpuMissing, find_gpu
 from ..kernels.pipelines import PIPELINES
 from ..measure import report
 from ..measure.bench import Entry, bench, parse_entries, workloads_of
+from ..measure.gradients import ENTRIES, bench_gradients
 from ..measure.peers import PEERS
 from ..measure.pipelines import bench_rows
 from ..measure.pipelines import document as pipelines_document
@@ -22,23 +24,25 @@ from .output import console, counting, say
 CPU_SAMPLES = 50_000  # of one workload on the CPU engine: about a minute for each variant
 GPU_SECONDS = 3  # the sweeps of bench/results took 1 to 2.5 a row on an H200, and compiling
 CHILD_SECONDS = 1  # to start one, for a few entries
+BACKWARD = BACKWARD_KERNEL.name
 SETTINGS = ("repeats", "seed", "limit", "warm_up", "retry")
 
 
 def run_bench(options):
     """Exit status 1 when a variant failed."""
+    if options.get("what", "forward") != "forward":
+        return (_bench_gradients if options["what"] == "gradients" else _bench_training)(options)
     entries = parse_entries(options.get("variants", "direct,tma"))
+    if any(entry.variant == BACKWARD for entry in entries):
+        raise UsageError(f"variants={options['variants']}: {BACKWARD} computes gradients: give what=gradients")
     own = [entry for entry in entries if entry.variant in PIPELINES]
     if own:
         return _bench_own(own, [entry for entry in entries if entry not in own], options)
-    workloads = _workloads(options)
-    peers = {"0": (), "1": tuple(PEERS)}.get(options.get("peers", "0"))
+    workloads, peers = _workloads(options), _peers(options)
     gpu = _gpu(options, workloads)
     counters = options.get("profile", False)
     if counters and not gpu:
         raise UsageError("profile=1 needs a GPU: the CPU engine has no hardware counters")
-    if peers is None:
-        peers = _listed(options["peers"])
     # What bench tells of: compiling, every check, every peer and the timing, and counters.
     of_each = len(entries) * (2 if counters else 1) + (len(peers) + 1 if gpu else 0)
     total, steps = bool(gpu) + len(workloads) * of_each, itertools.count()
@@ -48,8 +52,72 @@ def run_bench(options):
             progress=lambda text: advance(next(steps), total, text), **_settings(options),
         )  # fmt: skip
     _show(document, options)
-    failed = [r for r in document["rows"] if r["kind"] == "variant" and "error_text" in r]
-    return WRONG if failed else RIGHT
+    return _status(document, ("variant",))
+
+
+def _bench_gradients(options):
+    """Exit status 1 when a configuration of the backward kernel, or the operator, failed."""
+    entries = parse_entries(options["variants"]) if "variants" in options else ENTRIES
+    for entry in entries:
+        if entry.variant != BACKWARD:
+            raise UsageError(
+                f"variants={options['variants']}: {entry.variant} computes no gradients; with what=gradients "
+                f"they are {BACKWARD}, with parameters such as {BACKWARD}:sums=fixed"
+            )
+        if entry.linked:
+            raise UsageError("linked=1 is for variants of the forward pass")
+    _refuse(options, "gradients", ("profile", "limit"))
+    workloads, peers = _workloads(options), _peers(options)
+    gpu = _gpu(options, workloads)
+    # What is told of: compiling, float64, every kernel and peer, and the timing.
+    of_each = 1 + len(entries) + (2 + len(peers) + 1 if gpu else 0)
+    total, steps = bool(gpu) + len(workloads) * of_each, itertools.count()
+    with counting(_seconds(gpu, workloads)) as advance:
+        document = bench_gradients(
+            gpu, workloads, entries, peer_names=peers,
+            progress=lambda text: advance(next(steps), total, text), **_settings(options),
+        )  # fmt: skip
+    _show(document, options)
+    return _status(document, ("kernel", "operator"))
+
+
+def _bench_training(options):
+    """Exit status 1 when the operator of this package failed."""
+    _refuse(options, "training", ("variants", "workload", "patterns", "profile", "limit"))
+    if options.get("engine") == "cpu":
+        raise UsageError("what=training needs a GPU: the CPU engine has no training step")
+    gpu, peers = _gpu(options, ()), _peers(options)
+    try:
+        from ..measure.training import DTYPES, bench_training
+    except ImportError as error:
+        raise UsageError(f"what=training: {error}") from None
+    dtypes = _listed(options.get("dtype", "")) or DTYPES
+    total, steps = len(dtypes) * (3 + len(peers)), itertools.count()
+    with counting(GPU_SECONDS) as advance:
+        document = bench_training(
+            gpu, dtypes, peers, progress=lambda text: advance(next(steps), total, text), **_settings(options)
+        )
+    _show(document, options)
+    return _status(document, ("operator",))
+
+
+def _refuse(options, what, names):
+    for name in names:
+        if name in options:
+            raise UsageError(f"{name} is not for what={what}")
+
+
+def _status(document, kinds):
+    """WRONG if a row of these kinds failed; PyTorch's absence is none of ours."""
+    failed = [row for row in document["rows"] if "error_text" in row and not row.get("absent")]
+    return WRONG if any(row["kind"] in kinds for row in failed) else RIGHT
+
+
+def _peers(options):
+    """The names of those that peers= asks for."""
+    everyone = {"0": (), "1": tuple(PEERS)}
+    text = options.get("peers", "0")
+    return everyone[text] if text in everyone else _listed(text)
 
 
 def _bench_own(own, others, options):

@@ -153,8 +153,10 @@ command(
 command(
     "bench", "bench:run_bench", "yes",
     "time variants, peers and ceilings in one run, and say what bounds each",
-    Key("variants", TEXT, "direct,tma:stages=3,lanes=4,... or all; linked=1 is a parameter too",
-        (*keys.VARIANTS, "auto", "all")), keys.LOAD, keys.PRESET_LIST,
+    Key("what", one_of("forward", "gradients", "training"),
+        "gradients: forward, backward and both in PyTorch; training: a step of Deformable DETR's encoder"),
+    Key("variants", TEXT, "direct,tma:stages=3,lanes=4,... or all; linked=1 is a parameter too; of gradients, "
+        "backward:sums=fixed,...", (*keys.VARIANTS, "auto", "all", "backward")), keys.LOAD, keys.PRESET_LIST,
     Key("patterns", TEXT, "seed,uniform,local(2),...; default: the workload's own", keys.PATTERNS),
     keys.DTYPE_LIST, keys.REPEATS, Key("warm_up", COUNT, "runs before each timed one, default 1"),
     Key("profile", FLAG, "counters by Nsight Compute, if it is installed"),
@@ -239,6 +241,7 @@ Examples:
   numba-deform inspect variant=tma stages=3 show=sass
   numba-deform bench variants=direct,tma:stages=3,lanes=4,persistent patterns=seed,'local(2)' --peers
   numba-deform bench workload=seeds,detr-encoder dtype=float16,float32 profile=1 out=bench.json
+  numba-deform bench what=gradients workload=detr-encoder-b4 patterns='local(2)',uniform --peers
   numba-deform sweep variant=direct,tma-fastest patterns='local(0.5),local(2),local(8)' out=spread.json
   numba-deform tune workload=detr-encoder-b4 patterns='local(2)',uniform
   numba-deform plot file=spread.json x=sigma out=spread.png

@@ -22,7 +22,8 @@ PRESETS = (
     "dino-5scale", "rtdetr-decoder", "dfine-decoder", "mask2former", "bevformer-temporal",
     "bevformer-spatial", "tiny", "quick",
 )  # fmt: skip
-PEERS = ("torch grid_sample", "torch grid_sample compiled", "mmcv", "transformers", "Deformable-DETR extension")
+PEERS = ("torch grid_sample", "torch grid_sample compiled", "mmcv", "transformers", "Deformable-DETR extension",
+         "msda-triton", "deformops")  # fmt: skip
 EXPLORE_LIMIT = 10_000
 
 

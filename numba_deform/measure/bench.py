@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from ..attention.call import pick_variant
+from ..attention.gradients import BACKWARD
 from ..attention.reference import TOLERANCE
 from ..compiler import built
 from ..compiler.cache import shared_directory
@@ -83,10 +84,15 @@ def entry_of(name, texts):
 
 
 def defaults_of(name):
-    """``{parameter: default}`` of a variant, or of a pipeline."""
+    """``{parameter: default}`` of a variant, of a pipeline, or of the backward kernel."""
     if name in PIPELINES:
         return PIPELINES[name].defaults
-    return {field.name: field.default for field in dataclasses.fields(pick_variant(name).config)}
+    return {field.name: field.default for field in dataclasses.fields(kernel_named(name).config)}
+
+
+def kernel_named(name):
+    """The variant of that name, or the backward kernel, which computes gradients."""
+    return BACKWARD if name == BACKWARD.name else pick_variant(name)
 
 
 def constants_of(workload):
@@ -227,7 +233,7 @@ def _compile(task, architecture):
     try:
         for path in task["load"]:
             load(path)
-        chosen, constants = pick_variant(entry.variant), constants_of(task["workload"])
+        chosen, constants = kernel_named(entry.variant), constants_of(task["workload"])
         kernel = chosen.kernel(chosen.configure(constants, **dict(entry.parameters)), constants)
         (kernel.with_linked_ptx() if entry.linked else kernel).compile(architecture)
     except Exception:
@@ -334,7 +340,7 @@ def _count_all(workload, entry_rows, seed, limit, progress):
 
 def _prepare_peer(case, name):
     """(row, function or None): absent peers and failing ones get ``error_text``."""
-    row = {"kind": "peer", "variant": name}
+    row = {"kind": "peer", "variant": peers.peer_of(name).label(name, case.problem.constants.dtype)}
     try:
         run = peers.prepare(name, case.inputs, case.on_gpu.inputs)
         row["error"] = case.error(run())

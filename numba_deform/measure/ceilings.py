@@ -316,8 +316,10 @@ WINDOW_TILES = 16_000_000  # of one launch; enough that its start and end do not
 TMA_TILES = 4_000_000
 EVERYWHERE = 1 << 16  # pixels: no limit to where a level's tiles are drawn
 
-# What a variant's tiles pass on their way, by Variant.fetch; the copy and the launch concern all.
-PASSES = {"l1": ("l1",), "tma": ("tma", "shared"), "shared": ("shared",)}
+# What a variant's tiles pass on their way, by Variant.fetch, or gradients on theirs, by Backward.sums
+# (scatter.py); the copy and the launch concern all.
+PASSES = {"l1": ("l1",), "tma": ("tma", "shared"), "shared": ("shared",),
+          "fp32": ("add-fp32",), "fixed": ("add-fixed",)}  # fmt: skip
 ALWAYS = ("copy", "launch")
 
 # (stages, points, warps, pixels of the region, whose map, whose barrier): depths and sizes of the ring; a

@@ -17,6 +17,9 @@ DASHES = ("-", "--", "-.", ":")
 
 HEADINGS = ("ms", "min .. max", "error", "Gtiles/s", "cycles/tile", "MB", "GB/s", "reached")
 OWN_HEADINGS = ("ms", "min .. max", "error", "GB/s", "TFLOP/s", "reached")  # of pipelines of one's own
+GRADIENT_HEADINGS = ("forward ms", "backward ms", "both ms", "MiB", "errors: out, value, locations, weights",
+                     "reached")  # fmt: skip
+STEP_HEADINGS = ("step ms", "min .. max", "MiB", "errors: loss, gradients")
 COUNTERS = (  # heading, name in the row's profile, in what unit, written how
     ("ms", "duration_ns", 1e6, ".3f"),
     ("wavefronts/tile", "wavefronts_per_sample", 1, ".2f"),
@@ -31,8 +34,10 @@ COUNTERS = (  # heading, name in the row's profile, in what unit, written how
 )
 CEILING_NAMES = {"l1": "tiles through L1", "shared": "tiles from shared memory",
                  "tma": "a TMA instruction per tile", "copy": "copy bandwidth",
-                 "launch": "an empty launch"}  # fmt: skip
-LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "launch": "launch"}
+                 "launch": "an empty launch", "add-fp32": "additions in fp32",
+                 "add-fp16": "additions in fp16", "add-fixed": "additions in 64-bit integers"}  # fmt: skip
+LIMITS = {"l1": "L1", "shared": "shared memory", "tma": "TMA", "copy": "copy", "launch": "launch",
+          "add-fp32": "additions", "add-fixed": "additions"}  # fmt: skip
 
 
 def load(path):
@@ -80,6 +85,25 @@ def _moved(row):
     rates = [f"{row[name]:,.1f}" if name in row else "" for name in names]
     spread = f"{row['min_ms']:.4f} .. {row['max_ms']:.4f}"
     return f"{row['median_ms']:.4f}", spread, f"{row['error']:.1e}", *rates, reached
+
+
+def _gradients(row):
+    def ms(of):
+        return f"{of['median_ms']:.3f}" if of else ""
+
+    reached = f"{row['closeness']:.0%} of {LIMITS[row['bounded_by']]}" if "closeness" in row else ""
+    errors = ", ".join(f"{row['errors'][name]:.1e}" if name in row["errors"] else "-"
+                       for name in ("out", "value", "locations", "weights"))  # fmt: skip
+    return ms(row.get("forward")), ms(row), ms(row.get("both")), _mebibytes(row), errors, reached
+
+
+def _step(row):
+    errors = ", ".join(f"{error:.1e}" for error in row["errors"].values())
+    return f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f} .. {row['max_ms']:.1f}", _mebibytes(row), errors
+
+
+def _mebibytes(row):
+    return f"{row['peak_bytes'] / 2**20:,.0f}" if "peak_bytes" in row else ""
 
 
 def _counted(row):
@@ -170,9 +194,11 @@ def _parts(document):
     """(title, headings, rows of texts) of each table that has rows."""
     measured = _having(document, "median_ms")
     profiled = [row for row in measured if "profile" in row]
+    usual = {"gradients": (GRADIENT_HEADINGS, _gradients), "training": (STEP_HEADINGS, _step)}.get(
+        document.get("what"), (HEADINGS, _measured))  # fmt: skip
     own, timed = ([row for row in measured if (row.get("kind") == "pipeline") == is_own] for is_own in (1, 0))
     for title, headings, rows, cells in (
-        (caption(document), HEADINGS, timed, _measured),
+        (caption(document), usual[0], timed, usual[1]),
         (caption(document), OWN_HEADINGS, own, _moved),
         *((f"{caption(document)}; {how}", ("virtual cycles", "error"), rows,
            lambda row: (f"{row['virtual_cycles']:,.0f}", f"{row['error']:.1e}"))
@@ -204,7 +230,7 @@ def _by_fetch(rows):
     for row in rows:
         known = VARIANTS.get(row["variant"].split(" ")[0])
         how = "tiles through L1, where plain loads have no latency" if known and known.fetch == "l1" else "TMA"
-        how = "pipelines" if row.get("kind") == "pipeline" else how
+        how = {"pipeline": "pipelines", "kernel": "gradients"}.get(row.get("kind"), how)
         groups.setdefault(how, []).append(row)
     return groups
 

@@ -3,7 +3,7 @@
 import pytest
 
 from numba_deform.compiler.sass import inspect_kernel
-from numba_deform.measure import ceilings
+from numba_deform.measure import ceilings, scatter
 
 
 def inlined(kernel):
@@ -42,3 +42,14 @@ def test_copy_empty_delay():
     assert counts["LDG"] >= 4 and counts["STG"] >= 4
     assert sum(inlined(ceilings.build_empty()).values()) < 10
     assert "CS2R" in inlined(ceilings.build_delay())  # reads the clock
+
+
+@pytest.mark.parametrize(
+    ("instruction", "adds"),
+    [("red.add.v4.f32", 16), pytest.param("red.add.f32", 16, marks=full),
+     pytest.param("red.add.noftz.v4.f16x2", 16, marks=full), pytest.param("red.add.u64", 64, marks=full)],
+)  # fmt: skip
+def test_scatter_reads_four_places_and_adds_to_their_neighbours(instruction, adds):
+    counts = inlined(scatter.build_scatter(32, instruction))
+    assert counts["REDG"] == adds and counts["LDG"] == scatter.TOGETHER
+    assert not counts.get("ATOMG") and not counts.get("STG")

@@ -9,9 +9,11 @@ from numba_deform.engines.cpu import simulate
 from numba_deform.engines.gpu.device import DeviceArray
 from numba_deform.engines.gpu.launch import launch
 from numba_deform.kernels import registry
-from numba_deform.measure import ceilings, report
+from numba_deform.measure import ceilings, report, scatter
 from numba_deform.measure import counters as profile
 from numba_deform.measure.bench import Entry, bench, bytes_of, parse_entries, task_of
+from numba_deform.measure.case import case_on
+from numba_deform.measure.gradients import bench_gradients
 from numba_deform.measure.sweep import expand, sweep
 from numba_deform.workloads.presets import preset
 
@@ -117,3 +119,47 @@ def test_counters(hopper):
     assert found["l2_bytes"] > bytes_of(workload) / 2
     assert 2 < found["wavefronts_per_sample"] < 20 and 4 < found["instructions_per_sample"] < 100
     assert all(0 <= found[name] <= 100 for name in found if name.endswith("_percent"))
+
+
+@pytest.mark.parametrize("instruction", scatter.FORMS)
+def test_scatter_adds_every_neighbour(hopper, instruction):
+    case = case_on(hopper, preset("detr-decoder"), 1)
+    problem, form = case.problem, scatter.FORMS[instruction]
+    places = DeviceArray.of(hopper, scatter.places_of(problem, case.arrays[1]))
+    sums = DeviceArray(hopper, (problem.spatial_size + 1, problem.heads, 32), form.dtype)
+    sums.fill(0)
+    arguments = (places, sums, problem.rows, problem.heads, problem.constants.samples)
+    grid = scatter.blocks(problem.rows, 32, instruction)
+    launch(hopper, scatter.build_scatter(32, instruction), grid, arguments)
+    found = sums.to_numpy().astype(np.int64)
+    assert found.sum() == 4 * 32 * problem.samples and np.ptp(found, axis=-1).max() == 0
+
+
+def test_gradients(hopper):
+    """The kernel alone, without PyTorch too; with it the operator and grid_sample."""
+    entries = parse_entries("backward,backward:sums=fixed,backward:of_value=0")
+    document = bench_gradients(hopper, [preset("detr-decoder")], entries, repeats=2,
+                               peer_names=("torch grid_sample", "no_such_module:f"))  # fmt: skip
+    kernel, fixed, of_samples, own, deterministic, eager, absent = document["rows"]
+    assert absent["absent"] and {row["ceiling"] for row in document["ceilings"] if row["best"]} == {
+        "add-fp32", "add-fp16", "add-fixed"}  # fmt: skip
+    for row in (kernel, fixed, of_samples):
+        assert row["error"] < 2e-3 and row["median_ms"] > 0, row
+    assert (kernel["bounded_by"], fixed["bounded_by"]) == ("add-fp32", "add-fixed")
+    assert "bounded_by" not in of_samples
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    for row in (own, deterministic, eager):
+        assert "error_text" not in row and "not_captured" not in row, row
+        assert row["peak_bytes"] > 0 and row["forward"]["median_ms"] < row["both"]["median_ms"]
+    assert deterministic["equal_again"] and own["median_ms"] < eager["median_ms"]
+    assert "of additions" in report.markdown(document)
+
+
+def test_training(hopper):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    from numba_deform.measure.training import bench_training
+
+    document = bench_training(hopper, peer_names=("torch grid_sample",), repeats=2)
+    for row in document["rows"]:
+        assert "error_text" not in row and row["median_ms"] > 0 and row["peak_bytes"] > 0, row
+    assert [row["dtype"] for row in document["rows"]] == ["float16", "float16", "float32", "float32"]

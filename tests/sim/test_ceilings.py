@@ -7,7 +7,9 @@ from numba_deform.device.memory import dynamic_bytes
 from numba_deform.engines.cpu import simulate
 from numba_deform.kernels.level_maps import level_maps
 from numba_deform.kernels.problem import make_levels
-from numba_deform.measure import ceilings
+from numba_deform.measure import ceilings, scatter
+from numba_deform.measure.case import case_on
+from numba_deform.workloads.presets import preset
 
 
 def draws(seeds, count):
@@ -127,3 +129,38 @@ def test_copy(words):
 def test_empty_and_delay():
     simulate(ceilings.build_empty(), 1, 32, (0,))
     assert simulate(ceilings.build_delay(), 1, 32, (1000,)).cycles >= 1000
+
+
+@pytest.mark.parametrize("instruction", scatter.FORMS)
+@pytest.mark.parametrize(
+    ("channels", "points"),
+    [(32, 4), pytest.param(24, 5, marks=pytest.mark.full), pytest.param(64, 1, marks=pytest.mark.full)],
+)
+def test_scatter(instruction, channels, points):
+    """Every sample's four neighbours get one each, in every channel of the row's head, and nothing else."""
+    workload = preset("tiny", num_query=3, channels=channels, num_points=points)
+    problem, form = (case := case_on(None, workload, 1)).problem, scatter.FORMS[instruction]
+    places = scatter.places_of(problem, case.arrays[1])
+    pixels, stride = places.astype(int).T.reshape(2, problem.rows, -1)
+    heads = np.arange(problem.rows)[:, None] % problem.heads
+    wanted = np.zeros((problem.batch * problem.spatial_size + 1, problem.heads, 1), form.dtype)
+    for neighbour in (pixels, pixels + 1, pixels + stride, pixels + stride + 1):
+        np.add.at(wanted, (neighbour, heads), 1)
+    sums = np.zeros((*wanted.shape[:2], channels), form.dtype)
+    grid = scatter.blocks(problem.rows, channels, instruction)
+    arguments = (places, sums, problem.rows, problem.heads, problem.constants.samples)
+    simulate(scatter.build_scatter(channels, instruction), grid, scatter.THREADS, arguments)
+    assert np.array_equal(sums, np.broadcast_to(wanted, sums.shape)) and wanted.sum() == 4 * problem.samples
+
+
+def test_places_are_those_of_the_samples():
+    """The upper left neighbour, and at the border the one whose three others are inside too."""
+    case = case_on(None, preset("tiny", batch=2, num_query=1, num_heads=1, num_points=3), 1)
+    locations = np.full_like(case.arrays[1], 0.5)
+    locations[1, 0, 0, 0, :, 0] = (3.6 / 7, 5.0, np.nan)  # x in a level of 9 lines of 7 pixels
+    places = scatter.places_of(case.problem, locations).reshape(2, 3, 3, 2)
+    middle = 4 * 7 + 3
+    assert places[0, 0].tolist() == [[middle, 7]] * 3
+    size = case.problem.spatial_size
+    assert (places[1, 0, :, 0] - size).tolist() == [4 * 7 + 3, 4 * 7 + 5, 4 * 7]
+    assert places[0, 2].tolist() == [[63 + 15 + 1, 1]] * 3  # one pixel wide: the next line is the next pixel

@@ -22,7 +22,7 @@ from numba_deform.engines.gpu.device import gpu_or_none
 from numba_deform.kernels.problem import ConfigError
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.measure import bench as library
-from numba_deform.measure import ceilings, peers, record, report
+from numba_deform.measure import ceilings, gradients, peers, record, report
 from numba_deform.measure import counters as profile
 from numba_deform.measure.bench import Entry, bench, bytes_of, case_on, parse_entries, rates, workloads_of
 from numba_deform.measure.sweep import expand, sweep
@@ -420,6 +420,67 @@ def test_sweep_over_patterns_and_queries(tmp_path, capsys):
         (1, "local(1)"), (1, "seed"), (2, "local(1)"), (2, "seed"),
     ]  # fmt: skip
     assert "tiny seed Q=2" in capsys.readouterr().out
+
+
+# --- gradients --------------------------------------------------------------------------------------
+def test_gradients_on_the_cpu_engine(tmp_path, capsys, monkeypatch):
+    out = tmp_path / "gradients.json"
+    monkeypatch.setattr(commands, "_workloads", lambda options: [preset("tiny", batch=1, num_query=1)])
+    words = ["what=gradients", "engine=cpu", "workload=tiny", "peers=1", f"out={out}"]
+    assert COMMANDS["bench"]([*words, "variants=backward:sums=fixed,of_samples=0"]) == 0
+    (row,) = json.loads(out.read_text())["rows"]
+    assert set(row["errors"]) == {"value"} and row["error"] < 1e-5 and row["virtual_cycles"] > 0
+    text = capsys.readouterr().out
+    assert "not measured; gradients" in text and "backward sums=fixed of_samples=0" in text
+    assert COMMANDS["table"]([f"file={out}", "markdown=1"]) == 0
+
+
+def test_a_wrong_gradient_is_told(monkeypatch):
+    right = gradients.reference_gradients
+
+    def other(*arguments):
+        of_value, of_locations, of_weights = right(*arguments)
+        return -of_value, of_locations, of_weights
+
+    monkeypatch.setattr(gradients, "reference_gradients", other)
+    entries = parse_entries("backward:sums=fixed,of_samples=0")
+    (row,) = gradients.bench_gradients(None, [preset("tiny", num_query=1)], entries)["rows"]
+    assert row["error_text"] == "wrong result: error of value 2, allowed 0.002"
+    assert commands._status({"rows": [row]}, ("kernel",)) == 1 != commands._status({"rows": [row]}, ())
+    assert commands._status({"rows": [{**row, "absent": True}]}, ("kernel",)) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("variants=direct", "variants=direct: direct computes no gradients; .* backward:sums=fixed"),
+        ("variants=backward:sum=fixed", "sum=fixed: backward has the parameters .* did you mean sums?"),
+        ("variants=backward:linked=1", "linked=1 is for variants of the forward pass"),
+        ("profile=1", "profile is not for what=gradients"),
+        ("workload=seeds-padded num_query=1", "unknown key num_query"),
+        ("workload=seeds", "too many for the CPU engine"),
+        ("what=training", "what is given twice"),
+    ],
+)
+def test_gradients_that_cannot_be_benched(words, text):
+    with pytest.raises(ValueError, match=text):
+        COMMANDS["bench"](["what=gradients", "engine=cpu", *words.split()])
+
+
+def test_padded_values_have_no_gradients():
+    with pytest.raises(ValueError, match="^workload=tiny: value has a border"):
+        gradients.bench_gradients(None, [preset("tiny", padded=True)])
+
+
+def test_what_bench_can_do():
+    with pytest.raises(UsageError, match="variants=backward: backward computes gradients: give what=gradients"):
+        COMMANDS["bench"](["engine=cpu", "workload=tiny", "variants=backward"])
+    with pytest.raises(UsageError, match="what=gradient: it must be one of .* did you mean gradients?"):
+        COMMANDS["bench"](["what=gradient"])
+    with pytest.raises(UsageError, match="workload is not for what=training"):
+        COMMANDS["bench"](["what=training", "workload=tiny"])
+    with pytest.raises(UsageError, match="what=training needs a GPU"):
+        COMMANDS["bench"](["what=training", "engine=cpu"])
 
 
 # --- tables and plots -----------------------------------------------------------------------------
