@@ -16,6 +16,7 @@ from .operator import (
     requires_grad,
     starts_of,
 )
+from .reference import check_numbers
 from .sharding import register_for
 
 
@@ -35,9 +36,12 @@ def ms_deform_attn(
     method              "default": bilinear; "discrete": the nearest pixel, at the border where it is outside
     im2col_step         accepted for compatibility, checked, ignored
 
-    Tensors may have any strides. Shapes and starts that lie on a GPU are copied once for each version of the
-    tensor, which waits for the GPU; lists never wait. The gradient of value is added up in an order that
-    changes from run to run, except with ``torch.use_deterministic_algorithms(True)``.
+    Tensors may have any strides. Give shapes and starts as lists where you can: a call by lists waits for
+    nothing, and may be captured, exported, and compiled in any mode. Tensors of them on a GPU are read once for
+    each version, which waits for the GPU: a capture needs them read before, and mode "reduce-overhead" of
+    ``torch.compile`` leaves the operator out of its graphs. The gradient of value is added up in an order that
+    changes from run to run, except with ``torch.use_deterministic_algorithms(True)``. There are no second
+    gradients, none in forward mode, and none by torch.func.
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
     given = value, sampling_locations, attention_weights
@@ -56,6 +60,9 @@ def ms_deform_attn(
     shapes = _numbers("spatial_shapes", shapes)
     starts = starts_of(shapes) if starts is None else _numbers("level_start_index", starts)
     if not direct:
+        if not is_compiling:  # PyTorch refuses them in other words
+            check_numbers("spatial_shapes", shapes)
+            check_numbers("level_start_index", starts)
         return FORWARD_LISTS(value, shapes, starts, *given[1:], num_points, method)
     arguments = value, shapes, starts, *given[1:], num_points, method
     if torch.is_grad_enabled() and requires_grad(*given):

@@ -43,13 +43,13 @@ BACKWARD_LISTS = torch.ops.numba_deform.ms_deform_attn_backward.lists
 def numbers_from(name, nested):
     """A flat tuple of the numbers of a list: of ``spatial_shapes``, pairs, or of ``level_start_index``."""
     nested = nested.tolist() if hasattr(nested, "tolist") else nested
-    if name == "level_start_index":
-        return tuple(nested)
     try:
+        if name == "level_start_index":
+            return tuple(nested)
         return tuple([number for height, width in nested for number in (height, width)])
     except (TypeError, ValueError):
-        rule = "it is a height and a width for each level"
-        raise OperatorError(f"spatial_shapes={list(nested)}: {rule}") from None
+        rule = "a number" if name == "level_start_index" else "a height and a width"
+        raise OperatorError(f"{name}={nested}: it is {rule} for each level") from None
 
 
 def starts_of(shapes):

@@ -17,14 +17,17 @@ def as_index(name, numbers):
     takes; ``name`` is that of the argument."""
     if isinstance(numbers, torch.Tensor):
         return numbers
-    if not all(isinstance(number, (int, np.integer)) for number in numbers):
-        raise OperatorError(f"{name}={list(numbers)}: they are integers")
+    check_numbers(name, numbers)
     array = np.array(numbers, np.int64)
-    if name == "level_start_index":
-        return array
-    if len(numbers) % 2:
-        raise OperatorError(f"spatial_shapes={list(numbers)}: it is a height and a width for each level")
-    return array.reshape(-1, 2)
+    return array if name == "level_start_index" else array.reshape(-1, 2)
+
+
+def check_numbers(name, numbers):
+    """OperatorError for a flat list that no index tensor could be made of."""
+    if not all(isinstance(number, (int, np.integer, torch.SymInt)) for number in numbers):
+        raise OperatorError(f"{name}={list(numbers)}: they are integers")
+    if name == "spatial_shapes" and len(numbers) % 2:
+        raise OperatorError(f"{name}={list(numbers)}: it is a height and a width for each level")
 
 
 def forward_of(value, shapes, starts, locations, weights, num_points=None, method="default"):

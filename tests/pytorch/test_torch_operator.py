@@ -120,6 +120,49 @@ def test_any_strides():
     assert torch.equal(plain, ms_deform_attn(moved[0], SHAPES, STARTS, *moved[1:]))
 
 
+def test_uneven_points_with_any_strides():
+    inputs = drawn(torch.float64, (3, 6, 3), flat=True)
+    moved = [permuted(t) for t in inputs]
+    options = {"num_points": (3, 6, 3)}
+    given = torch.randn(3, 2, 8, dtype=torch.float64).transpose(0, 1)
+    found, wanted = (
+        torch.autograd.grad(ms_deform_attn(t[0], SHAPES, STARTS, *t[1:], **options), t, given)
+        for t in (moved, inputs)
+    )
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+def test_one_pixel_and_one_query():
+    random = torch.Generator().manual_seed(0)
+    value, locations, weights = (
+        torch.rand(70, *shape, generator=random, dtype=torch.float64)
+        for shape in ((1, 2, 4), (1, 2, 1, 3, 2), (1, 2, 1, 3))
+    )
+    out = ms_deform_attn(value, [[1, 1]], None, locations, weights)
+    nearness = (1 - (locations - 0.5).abs()).prod(-1)  # the pixel's centre is 0.5
+    wanted = torch.einsum("bhc,bqhlp->bqhc", value[:, 0], weights * nearness).flatten(2)
+    assert torch.allclose(out, wanted)
+    inputs = [t[:2].requires_grad_() for t in (value, locations, weights)]
+    assert torch.autograd.gradcheck(lambda v, *rest: ms_deform_attn(v, [[1, 1]], None, *rest), inputs)
+
+
+@pytest.mark.parametrize("method", ["default", "discrete"])
+def test_locations_that_are_no_numbers(method):
+    """They take nothing and change nothing; discrete samples lie on an edge then."""
+    inputs, given = drawn(torch.float64), torch.randn(2, 3, 8, dtype=torch.float64)
+    bad = torch.tensor([float("nan"), float("inf"), -float("inf")], dtype=torch.float64)
+    away = torch.tensor([0.0, 9.0, -9.0] if method == "discrete" else [9.0] * 3, dtype=torch.float64)
+    results = []
+    for strange in (bad, away):
+        with torch.no_grad():
+            inputs[1][:, :, :, 1, :, 0] = strange
+        out = ms_deform_attn(inputs[0], SHAPES, STARTS, *inputs[1:], method=method)
+        results.append((out, *torch.autograd.grad(out, inputs, given)))
+    for one, other in zip(*results, strict=True):
+        assert one.isfinite().all() and torch.equal(one, other)
+    assert method == "discrete" or not results[0][2][:, :, :, 1].any()
+
+
 @pytest.mark.parametrize("learning", [0, 1, 2])
 def test_gradients_of_what_needs_them_alone(learning):
     tensors = drawn(learning=False)
@@ -287,6 +330,10 @@ def test_what_is_refused():
     refused("^spatial_shapes says 22 positions but value has S=27", ("spatial_shapes", [[5, 3], *SHAPES[1:]]))
     refused(r"^spatial_shapes=\[5, 4\]: it is a height and a width", ("spatial_shapes", [5, 4]),
             ("level_start_index", None))  # fmt: skip
+    refused(r"^spatial_shapes=\[\[5, 4, 1\]\]: it is a height and a width", ("spatial_shapes", [[5, 4, 1]]))
+    refused(r"^spatial_shapes=\[5.5, 4, .* they are integers", ("spatial_shapes", [[5.5, 4], *SHAPES[1:]]))
+    refused("^level_start_index=7: it is a number for each level", ("level_start_index", 7))
+    refused("^spatial_shapes has shape .6,.; it is", ("spatial_shapes", torch.tensor(SHAPES).flatten()))
     refused("^spatial_shapes has dtype float32", ("spatial_shapes", torch.tensor(SHAPES).float()))
     refused("^attention_weights has shape", ("attention_weights", weights[:, :1]))
     refused("^value has dtype int32", ("value", value.int()))
@@ -295,6 +342,9 @@ def test_what_is_refused():
     refused("^method=nearest: must be one of default, discrete", method="nearest", kind=ConfigError)
     refused(r"^num_points=\[3, 5\]: .* has 9 samples a row", ("sampling_locations", locations.flatten(3, 4)),
             ("attention_weights", weights.flatten(3)), num_points=[3, 5])  # fmt: skip
+    for index, text in ((([5, 4, 2], STARTS), "height and a width"), ((LISTS[0], [0]), "describes 1 levels")):
+        with pytest.raises(OperatorError, match=text):
+            torch.ops.numba_deform.ms_deform_attn.lists(value, *index, locations, weights)
     with pytest.raises(OperatorError, match="^value is a ndarray; numba_deform.torch takes"):
         prepare(np.zeros(3), SHAPES, STARTS, locations, weights)
 
