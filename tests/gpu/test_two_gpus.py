@@ -10,7 +10,7 @@ if torch.cuda.device_count() < 2:
 if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
     pytest.skip("this PyTorch has no nccl", allow_module_level=True)
 
-from two_processes import SCENARIOS, passed, run_both  # noqa: E402
+from two_processes import run_both  # noqa: E402
 
 from numba_deform.torch import MSDeformAttn, ms_deform_attn, prepare  # noqa: E402
 
@@ -25,17 +25,8 @@ def on_gpu(hopper):
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.fixture(scope="module")
-def ran(hopper, tmp_path_factory):
-    """(the folder of two processes, what went wrong there)."""
-    folder = tmp_path_factory.mktemp("both")
-    return folder, run_both("cuda", folder, 100)
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_two_processes(scenario, ran):
-    folder, error = ran
-    assert passed(scenario, folder), error
+def test_two_processes(tmp_path):
+    assert run_both("cuda", tmp_path, 100) == ""
 
 
 def drawn(device, queries=100, dtype=torch.float32):
