@@ -26,7 +26,8 @@ def on_gpu(hopper):
 
 
 def test_two_processes(tmp_path):
-    assert run_both("cuda", tmp_path, 100) == ""
+    error = run_both("cuda", tmp_path, 100)
+    assert not error, error
 
 
 def drawn(device, queries=100, dtype=torch.float32):
@@ -47,7 +48,7 @@ def call(tensors, shapes=SHAPES):
     return [out.detach(), *torch.autograd.grad(out.square().sum(), tensors)]
 
 
-def error(found, wanted):
+def distance(found, wanted):
     return float((found.cpu().double() - wanted).norm() / wanted.norm())
 
 
@@ -75,7 +76,7 @@ def test_the_other_gpu(current, other, queries, deterministic):
             assert torch.cuda.current_device() == current
         torch.cuda.synchronize(other)
         for one, reference in zip(found, wanted, strict=True):
-            assert one.device.index == other and error(one, reference) < 1e-5
+            assert one.device.index == other and distance(one, reference) < 1e-5
 
 
 def test_index_tensors_layer_and_plan_on_the_other_gpu():
@@ -91,7 +92,7 @@ def test_index_tensors_layer_and_plan_on_the_other_gpu():
     torch.testing.assert_close(layer.cpu()(*(t.cpu() for t in given), SHAPES), exact, rtol=1e-3, atol=1e-3)
     plain = [tensor.detach() for tensor in tensors]
     plan = prepare(plain[0], SHAPES, [0, 1050, 1323, 1400], *plain[1:])
-    assert error(plan(*plain), wanted.cpu().double()) < 2e-3
+    assert distance(plan(*plain), wanted.cpu().double()) < 2e-3
     assert torch.cuda.current_device() == 0
 
 

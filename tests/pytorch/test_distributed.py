@@ -18,7 +18,8 @@ from numba_deform.torch.sharding import _ways  # noqa: E402
 
 
 def test_two_processes(tmp_path):
-    assert run_both("cpu", tmp_path, 300) == ""
+    error = run_both("cpu", tmp_path, 300)
+    assert not error, error
 
 
 def spec(sizes, shape, *placements):
