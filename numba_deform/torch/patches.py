@@ -76,7 +76,8 @@ def patch(library):
              "rt-detr", "d-fine" and "deim" are for the authors' own code, "transformers" for its versions of it
 
     It holds for the whole process, for modules that are imported already and for those imported later, and for
-    models that exist already. At the end everything is as it was:
+    models that exist already. What ``torch.compile`` has compiled, of whatever model, is compiled again. At the
+    end everything is as it was:
 
         with numba_deform.torch.patch("transformers"):
             model(**inputs)
@@ -273,5 +274,8 @@ def kernel_mapping():
     "MultiScaleDeformableAttention", in training and inference, compiled or not:
 
         with kernels.use_kernel_mapping(numba_deform.torch.kernel_mapping()):
-            kernels.kernelize(model, mode=kernels.Mode.TRAINING)"""
+            kernels.kernelize(model, mode=kernels.Mode.TRAINING)
+
+    transformers marks its layers for this if it finds a version of ``kernels`` that it can use. Its own
+    ``use_kernels=True`` downloads another kernel for this layer."""
     return {"MultiScaleDeformableAttention": {"cuda": Repository(), "cpu": Repository()}}

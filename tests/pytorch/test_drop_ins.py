@@ -251,6 +251,18 @@ def test_gradients_of_what_needs_them_alone(write):
             assert [t.grad is None for t in tensors] == [t is not learning for t in inputs]
 
 
+def test_the_function_in_a_compiled_graph(write):
+    inputs = drawn()
+    with patch("deformable-detr"):
+        apply = original(write)().MSDeformAttnFunction.apply
+
+        def call(value, *rest):
+            return apply(value, *INDEX, *rest, 64) * 2
+
+        compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+        assert same(gradients(compiled, inputs), gradients(call, inputs))
+
+
 def test_a_compiled_extension_gets_its_functions_back(write):
     module = write(EXTENSION, "def ms_deform_attn_forward(): pass\ndef ms_deform_attn_backward(): pass")()
     before = dict(vars(module))
