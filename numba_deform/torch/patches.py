@@ -132,11 +132,11 @@ class Patch:
         package = self.library.package
         if package and not _is_there(package):
             raise ImportError(f"patch({self.name!r}): the package {package} is not installed")
-        _patches.append(self)
-        if _FINDER not in sys.meta_path:
-            sys.meta_path.insert(0, _FINDER)
         try:
             self._replace_extension()
+            _patches.append(self)
+            if _FINDER not in sys.meta_path:
+                sys.meta_path.insert(0, _FINDER)
             for module in list(sys.modules.values()):
                 self.look_at(module)
             if self.places:
@@ -177,8 +177,6 @@ class Patch:
         self._replace(module, name, **functions)
 
     def _replace(self, holder, place, **attributes):
-        if any((id(holder), name) in self._put for name in attributes):
-            return  # it is done: the module was imported on the way
         self.places.append(place)
         for name, new in attributes.items():
             self._put.append(_put(holder, name, new))

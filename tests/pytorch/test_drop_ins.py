@@ -197,6 +197,27 @@ def test_modules_that_are_imported_later(write, calls):
     assert not is_ours(core(write, "nd_folder.latest"), calls)
 
 
+def test_a_decorated_function(write, calls):
+    """The decorator's work is still done."""
+    decorator = """
+        import functools
+
+        def doubled(function):
+            @functools.wraps(function)
+            def call(*args):
+                return 2 * function(*args)
+            return call
+
+        deformable_attention_core_func = doubled(deformable_attention_core_func)
+    """
+    module = write("nd_core", CORE.format(name="deformable_attention_core_func"), decorator)()
+    value, locations, weights = drawn()
+    wanted = module.deformable_attention_core_func(value, SHAPES, locations, weights)
+    with patch("rt-detr"):
+        found = module.deformable_attention_core_func(value, SHAPES, locations, weights)
+    assert same([found], [wanted]) and is_ours(module, calls) is False and len(calls) == 1
+
+
 def test_what_is_refused(monkeypatch):
     with pytest.raises(OperatorError, match="^library=detr: it must be one of transformers, mmcv, "):
         patch("detr")
@@ -423,7 +444,8 @@ def test_rfdetr(rfdetr, exported, calls):
     for tensor in inputs:
         tensor.requires_grad_()
     wanted = gradients(call, inputs)
-    with patch("rfdetr"):
+    with patch("rfdetr") as p:
+        assert p.places == ["rfdetr.models.ops.functions.ms_deform_attn_func.ms_deform_attn_core_pytorch"]
         assert same(gradients(call, inputs), wanted) and len(calls) == 1
     assert same(gradients(call, inputs), wanted, 0) and len(calls) == 1
 
