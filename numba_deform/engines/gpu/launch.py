@@ -145,14 +145,15 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
     driver_call("cuKernelGetFunction", function)  # loads it now: a capture is no time for that
     gpu.device.set_current()
     context = driver_call("cuCtxGetCurrent")
-    push, call, pop = driver.cuCtxPushCurrent, driver.cuLaunchKernel, driver.cuCtxPopCurrent
+    push, pop = driver.cuCtxPushCurrent, driver.cuCtxPopCurrent
+    start = functools.partial(driver.cuLaunchKernel, function, *grid, *threads, shared_bytes)
 
     def run(stream):
         # A default stream belongs to the current context, which may be another GPU's, or none.
         if (status := push(context))[0]:  # quicker than to compare it
             check(status)
         try:
-            if (status := call(function, *grid, *threads, shared_bytes, stream, block.address, 0))[0]:
+            if (status := start(stream, block.address, 0))[0]:
                 check(status)
         finally:
             pop()
