@@ -13,6 +13,8 @@ import functools
 import weakref
 
 import torch
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from ..attention import gradients
@@ -34,6 +36,7 @@ for overload, index, tags in (("", TENSORS, READS), (".lists", LISTS, ())):
     LIBRARY.define(f"ms_deform_attn{overload}({arguments}) -> Tensor", tags=tags)
     arguments = f"Tensor grad_out, {arguments}, {WANTED}"
     LIBRARY.define(f"ms_deform_attn_backward{overload}({arguments}) -> (Tensor, Tensor, Tensor)", tags=tags)
+PLAIN = torch.Tensor, torch.nn.Parameter
 FORWARD = torch.ops.numba_deform.ms_deform_attn.default
 FORWARD_LISTS = torch.ops.numba_deform.ms_deform_attn.lists
 BACKWARD = torch.ops.numba_deform.ms_deform_attn_backward.default
@@ -182,13 +185,13 @@ def is_plain(*tensors):
     no mode or transformation of PyTorch. Such a call may leave out the dispatcher, which costs as much as the
     launch."""
     for tensor in tensors:
-        if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+        if type(tensor) not in PLAIN:
             return False
     return not (
         torch.is_autocast_enabled("cuda")
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
+        or _len_torch_dispatch_stack()
+        or _len_torch_function_stack()
+        or peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
     )
 
@@ -243,7 +246,7 @@ def _no_second(ctx, *grads):
 
 def _refuse_transforms(tensors):
     """NotImplementedError for gradients that would be lost: those of torch.func, and in forward mode."""
-    interpreter = torch._C._functorch.peek_interpreter_stack()
+    interpreter = peek_interpreter_stack()
     kinds = torch._C._functorch.TransformType
     by_func = interpreter is not None and interpreter.key() in (kinds.Grad, kinds.Jvp)
     is_dual = forward_ad._current_level >= 0 and any(

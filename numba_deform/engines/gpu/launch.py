@@ -145,18 +145,20 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
     driver_call("cuKernelGetFunction", function)  # loads it now: a capture is no time for that
     gpu.device.set_current()
     context = driver_call("cuCtxGetCurrent")
-    push, pop = driver.cuCtxPushCurrent, driver.cuCtxPopCurrent
+    number, current = int(context), driver.cuCtxGetCurrent
     start = functools.partial(driver.cuLaunchKernel, function, *grid, *threads, shared_bytes)
 
     def run(stream):
         # A default stream belongs to the current context, which may be another GPU's, or none.
-        if (status := push(context))[0]:  # quicker than to compare it
-            check(status)
+        is_elsewhere = int(current()[1]) != number
+        if is_elsewhere:
+            driver_call("cuCtxPushCurrent", context)
         try:
-            if (status := start(stream, block.address, 0))[0]:
+            if (status := start(stream, block.address, 0))[0]:  # quicker than to compare it
                 check(status)
         finally:
-            pop()
+            if is_elsewhere:
+                driver_call("cuCtxPopCurrent")
 
     return run
 
