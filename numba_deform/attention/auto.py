@@ -25,7 +25,6 @@ from ..kernels.registry import Variant, variant
 from ..kernels.window_fit import probed_samples
 from . import tuned
 from .bind import KEPT_PROBLEMS, Bound
-from .checks import OperatorError
 from .tuned import Answer, Candidate
 
 # Cycles for a sample and for a row, of direct and of window; measured with 12 to 32 samples a row.
@@ -39,7 +38,7 @@ LEAST_SAMPLES = 12
 LEAST_ROWS = 100_000  # B * Q * H
 LEAST_ITEMS = 2  # of each SM
 PER_THREAD_STREAM = 2  # its handle, as the driver has it
-GATES, SPARE_GATES = 16_384, 1024  # words of a block; with fewer left, there is another one
+GATES = 16_384  # words of a block of them
 
 
 @dataclass(frozen=True)
@@ -131,20 +130,22 @@ class Gates:
     def word(self, stream, capturing):
         """The address of a word for one call on the stream of that handle. Inside, no other call is launched:
         two threads may share a stream."""
+        # The handle of the per-thread default stream is another stream in each thread.
+        key = (stream, threading.get_ident() if stream == PER_THREAD_STREAM else 0)
         with self._lock:
-            # The handle of the per-thread default stream is another stream in each thread.
-            key = (stream, threading.get_ident() if stream == PER_THREAD_STREAM else 0)
-            if not capturing and len(self._free) < SPARE_GATES:  # a capture is no time to allocate
-                self._blocks.append(DeviceArray(self._gpu, (GATES,), np.uint32))
-                self._free += range(self._blocks[-1].address, self._blocks[-1].address + 4 * GATES, 4)
-            if not self._free:
-                raise OperatorError("there is no memory yet for a captured call; call once before the capture")
-            known = None if capturing else self._of_stream.get(key)
-            if known is None:
-                known = self._free.pop()
-                if not capturing:
-                    self._of_stream[key] = known
-            yield known
+            if capturing:
+                yield self._new_word()
+            else:
+                if key not in self._of_stream:
+                    self._of_stream[key] = self._new_word()
+                yield self._of_stream[key]
+
+    def _new_word(self):
+        if not self._free:
+            self._blocks.append(DeviceArray.of(self._gpu, np.zeros(GATES, np.uint32)))
+            start = self._blocks[-1].address
+            self._free += range(start, start + 4 * GATES, 4)
+        return self._free.pop()
 
 
 gates = functools.cache(Gates)

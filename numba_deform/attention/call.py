@@ -1,8 +1,10 @@
 """``ms_deform_attn``: check the arguments, pick the variant, run it on the GPU or the CPU engine."""
 
+import contextlib
+
 import numpy as np
 
-from ..engines.gpu.device import find_gpu, gpu_or_none, is_capturing, require, stream_from, stream_handle
+from ..engines.gpu.device import DeviceArray, find_gpu, gpu_or_none, is_capturing, require, stream_from, stream_handle
 from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import choose, gates, launches
@@ -108,16 +110,22 @@ def bounds_of(gpu, problem, name, parameters):
     return (Bound(problem, chosen, config, gpu),)
 
 
+_OF_GRAPHS = {}  # id of a DeviceArray -> it: what launches read that were captured
+
+
 def launch_all(gpu, bounds, addresses, stream):
     """Launch the :class:`Bound` s of a call; ``addresses`` of value, locations, weights and out, ``stream`` of
-    cuda.core."""
-    if len(bounds) == 1:
-        bounds[0].launch(addresses, stream)
-        return
+    cuda.core. What a captured launch reads stays for good."""
     handle = stream_handle(stream)
-    with gates(gpu).word(handle, is_capturing(handle)) as gate:
+    capturing = is_capturing(handle)
+    needs_gate = len(bounds) > 1
+    with gates(gpu).word(handle, capturing) if needs_gate else contextlib.nullcontext() as gate:
         for bound in bounds:
-            bound.launch(addresses, stream, {"gate": gate})
+            extra = {"gate": gate} if needs_gate else {}
+            if capturing:
+                arguments = bound.arguments(addresses, extra=extra)
+                _OF_GRAPHS.update((id(a), a) for a in arguments if isinstance(a, DeviceArray))
+            bound.launch(addresses, stream, extra)
 
 
 def run_numpy(
