@@ -43,7 +43,7 @@ from ..device.memory import (
     static_bytes,
 )
 from ..device.pipeline import Ring, acquire, commit, first_state, full_barrier, init_barriers, make_advance
-from ..device.sync import bar_sync, fence_mbarrier_init, lane, warp
+from ..device.sync import fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
 from .problem import ITEMSIZE, ConfigError
@@ -151,7 +151,6 @@ class Window:
         return SharedBytes(windows, 16 * self.stages, others)
 
 
-READY = 1  # the named barrier at which a block meets before its warps take their roles
 TYPICAL_BOXES = ((12, 16), (10, 12), (8, 10), (8, 8))
 
 
@@ -240,11 +239,10 @@ def build(config, constants):
     LEVELS, STAGES = constants.levels, config.stages
     CONSUMERS, THREADS = config.consumers, config.threads
     shared_size, CORNERS_BYTES = config.shared_bytes(constants), config.corners_bytes(constants)
-    SAMPLES_BYTES, LIMITED = CONSUMERS * samples_bytes(config, constants), config.limit >= 0
-    SUMS_BYTES, _ = probe_bytes(config, constants)
+    SAMPLES_BYTES, SUMS_BYTES = CONSUMERS * samples_bytes(config, constants), probe_bytes(config, constants)[0]
     STATIC_BYTES, loads = static_bytes(sum(shared_size)), map_parts(constants, config.maps)
-    look, add_up, count, is_far = probing(config, constants)
-    produce, consume = producer(config, constants), consumer(config, constants)
+    look, add_up, meet = probing(config, constants)
+    produce, consume = producer(config, constants), consumer(config, constants, meet)
 
     @kernel(threads=THREADS, min_blocks=1)
     def window(
@@ -261,26 +259,20 @@ def build(config, constants):
         shared = Shared(windows, first_corner, samples, sums, uint32(sums + SUMS_BYTES))
         plan = Plan(schedule, order, items, slots, queries, heads, int32(cuda.gridDim.x))
         probes = look(levels, anchors, locations, int32(batches * queries))
-        if warp() == CONSUMERS and lane() == 0:
-            init_barriers(ring.full, STAGES, LEVELS)
-            init_barriers(ring.empty, STAGES, CONSUMERS)
-            fence_mbarrier_init()  # the copy engine sees the barriers
         add_up(probes, shared.sums)
-        cuda.syncwarp()
-        bar_sync(uint32(READY), uint32(THREADS))
-        if LIMITED:
-            count(probes, shared.sums, shared.counts)
-            cuda.syncwarp()
-            bar_sync(uint32(READY), uint32(THREADS))
-            if is_far(shared.counts, gate):
-                return
         if warp() == CONSUMERS:
+            if lane() == 0:
+                init_barriers(ring.full, STAGES, LEVELS)
+                init_barriers(ring.empty, STAGES, CONSUMERS)
+                fence_mbarrier_init()  # the copy engine sees the barriers
+            if meet(probes, shared.sums, shared.counts, gate):
+                return
             loads.acquire_maps(maps, batches, lane(), 32)
             cuda.syncwarp()
             produce(ring, shared, plan, maps, bases)
         else:
             data = Data(value, levels, locations, weights, int32(heads * PIXEL), spatial_size)
-            consume(ring, shared, plan, data, out)
+            consume(ring, shared, plan, data, out, probes, gate)
 
     return window
 

@@ -26,7 +26,7 @@ from ..device.memory import (
     st_shared_b32,
     st_shared_v4,
 )
-from ..device.sync import lane, shfl_sync_bfly_f32, warp
+from ..device.sync import bar_sync, lane, shfl_sync_bfly_f32, warp
 from .direct import FAR
 from .problem import ITEMSIZE
 from .shared.accumulate import ALL
@@ -34,6 +34,7 @@ from .shared.sampling import load_level, number_loader
 from .window_fit import REACH, SPREAD
 from .window_rows import choice
 
+READY = 1  # the named barrier at which a block's warps meet
 SUM_BYTES = 16  # of a warp's 32 rows: offsets along x and y added up, and how many
 
 # What a lane looks at in each of its turns: a row's samples as they were read, where the row's reference point
@@ -66,7 +67,7 @@ def corner_parts(config, constants):
             x = float32(x + mov_f32_b32(words[0]))
             y = float32(y + mov_f32_b32(words[1]))
             count = float32(count + mov_f32_b32(words[2]))
-        each = float32(float32(1) / max(count, float32(1)))
+        each = inverse(max(count, float32(1)))
         return float32(x * each), float32(y * each)
 
     @cuda.jit(device=True, forceinline=True)
@@ -78,6 +79,16 @@ def corner_parts(config, constants):
 
 
 @cuda.jit(device=True, forceinline=True)
+def inverse(x):
+    """1 / x for a positive float, to its last bits: by Newton's method, since a division would be a call, which
+    costs all of the kernel registers."""
+    guess = mov_f32_b32(uint32(uint32(0x7EF311C7) - mov_b32_f32(x)))
+    for _ in static_range(4):
+        guess = float32(guess * float32(float32(2) - float32(x * guess)))
+    return guess
+
+
+@cuda.jit(device=True, forceinline=True)
 def over_warp(x):
     """The sum of a float over the lanes of a warp, the same in all."""
     for lanes in static_range(5):
@@ -86,11 +97,11 @@ def over_warp(x):
 
 
 def probing(config, constants):
-    """The device functions look(levels, anchors, locations, rows), add_up(probes, sums), count(probes, sums,
-    counts) and is_far(counts, gate), in the order in which all warps call them; between the last three the block
-    meets at a barrier."""
+    """The device functions look(levels, anchors, locations, rows), which reads; add_up(probes, sums), which waits
+    for that; and meet(probes, sums, counts, gate), whether the block leaves the work to the next kernel. All warps
+    call them in this order, and in the last one they wait for each other."""
     LEVELS, POINTS, HEADS, ROUNDS = constants.levels, constants.points, config.heads, config.rounds
-    WARPS, LIMIT = config.consumers + 1, config.limit
+    WARPS, LIMIT, THREADS = config.consumers + 1, config.limit, config.threads
     TURNS, OWN = turns(config, constants)
     PAIRS = HEADS * LEVELS
     RUN = max(n for n in (1, 2, 4) if POINTS % n == 0)
@@ -205,4 +216,15 @@ def probing(config, constants):
             st_global_b32(gate, uint32(uint32(outside) | (uint32(FAR) if far else uint32(0))))
         return far
 
-    return look, add_up, count, is_far
+    @cuda.jit(device=True, forceinline=True)
+    def meet(probes, sums, counts, gate):
+        cuda.syncwarp()
+        bar_sync(uint32(READY), uint32(THREADS))  # all sums are there
+        if LIMIT < 0:
+            return False
+        count(probes, sums, counts)
+        cuda.syncwarp()
+        bar_sync(uint32(READY), uint32(THREADS))
+        return is_far(counts, gate)
+
+    return look, add_up, meet

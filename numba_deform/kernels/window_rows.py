@@ -165,7 +165,7 @@ def floor_near(x):
     return uint32(mov_b32_f32(shifted) - uint32(ROUND_BITS)), float32(x - floor)
 
 
-def consumer(config, constants):
+def consumer(config, constants, meet):
     """The device function consume(..): adds up this warp's rows of each item, once its windows are there."""
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
     LANES, OWNED, RUN, ROUNDS, EACH = shape
@@ -348,13 +348,15 @@ def consumer(config, constants):
             add_tile(acc, at, place, pitch_of(level))
 
     @cuda.jit(device=True, forceinline=True)
-    def consume(ring, shared, plan, data, out):
+    def consume(ring, shared, plan, data, out, probes, gate):
         me, item = place(shared), int32(cuda.blockIdx.x)
         acc, raws, lost = new_sums(), new_raws(), cuda.local.array(1, uint32)
         what = read_item(plan, min(item, int32(plan.items - 1)))
         job = settle(plan, Job(item, warp(), int32(0), what))
         number = row_number(plan, job, me.row)
         read_runs(data, number, job.round, me, raws)
+        if meet(probes, shared.sums, shared.counts, gate):
+            return
         state, seen = first_state(), int32(-1)  # the item whose stage this warp has waited for
         while item < plan.items:
             if item != seen:
