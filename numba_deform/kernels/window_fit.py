@@ -33,6 +33,7 @@ SIDES = (6, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20)
 # Heights and widths of cells that are weighed, in pixels.
 CELLS = [(h, w) for h in SIDES for w in SIDES if max(h, w) <= 1.5 * min(h, w)]
 NOMINAL_SIGMA = 2.0  # pixels by which trained points have moved from where they start, about
+SHIFT_ERROR = 0.2  # pixels by which a block errs when it finds out where the middle is, about
 MEASURED_QUERIES = 4096
 GROWN_FROM = 0.9  # the share along each axis that windows hold before they grow
 AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no window holds, about
@@ -72,6 +73,7 @@ class Fit:
     tables: Callable[[int], Tables] | None = None  # from a number of blocks to the tables for them
     outside: float = 0.0  # share of the nominal samples that no window holds
     items: int = 0  # in the schedule
+    anchors: np.ndarray | None = None  # of the Tables
 
 
 @functools.lru_cache(maxsize=64)
@@ -99,7 +101,7 @@ def fit(problem, config, rows_at_once):
     costs = cell_costs(problem, cells.counts, best.boxes, rows_at_once)
     anchors = make_anchors(problem, best, measured.references, config.rounds)
     tables = functools.partial(make_tables, problem, best, cells, costs, anchors)
-    return Fit(fitted, tables, best.outside, len(cells.order) * problem.batch * problem.heads)
+    return Fit(fitted, tables, best.outside, len(cells.order) * problem.batch * problem.heads, anchors)
 
 
 class Measured(NamedTuple):
@@ -133,7 +135,8 @@ def nominal_offsets(problem, count, rng):
     reach = np.arange(c.points) - (c.points - 1) / 2
     start = np.stack([np.cos(angle), np.sin(angle)], -1)[:, None] * reach[:, None]
     noise = rng.standard_normal((count, problem.heads, c.levels, c.points, 2))
-    return start[:, None] + NOMINAL_SIGMA * noise
+    error = rng.standard_normal((problem.heads, c.levels, 1, 2))
+    return start[:, None] + NOMINAL_SIGMA * noise + SHIFT_ERROR * error
 
 
 def has_room(problem, config, boxes):
@@ -253,6 +256,29 @@ def make_anchors(problem, plan, references, rounds):
     starts = starts[np.arange(len(queries)), :, number]
     anchors = np.concatenate([where * _sizes(problem)[number][:, None], starts], axis=-1)
     return np.ascontiguousarray(anchors.reshape(-1, 4), np.float32)
+
+
+def look(problem, fitted, locations):
+    """(shifts (H, L, 2), how many of the probed samples no window holds), of a :class:`Fit`: as each block finds
+    them in locations (B, Q, H, L, P, 2), NumPy."""
+    c, rows = problem.constants, probed_rows(problem, fitted.config.rounds)
+    number = np.arange(len(rows))
+    level, shape = number % c.levels, (problem.batch * problem.queries, len(rows), c.points, 2)
+    where = np.asarray(locations).reshape(shape)[rows, number[:, None]].astype(np.float32)
+    size = _sizes(problem)[level][:, None, None].astype(np.float32)
+    anchors = fitted.anchors.reshape(*rows.shape, 1, 4)
+    with np.errstate(invalid="ignore", over="ignore"):
+        pixel = where * size
+        away = pixel - anchors[..., :2]
+        near = (np.abs(away) <= REACH).all(axis=-1)
+        total = np.where(near[..., None], away, 0).sum(axis=(1, 2))
+        shift = total / np.maximum(near.sum(axis=(1, 2)), 1)[:, None]
+        box = np.array(fitted.config.boxes)[level][:, None, None]
+        first = moved_inside(np.floor(anchors[..., 2:] + shift[:, None, None]), size, box)
+        tile = pixel - np.float32(0.5)
+        touches = ((tile > -1) & (tile < size)).all(axis=-1)
+        holds = ((tile >= first) & (tile < first + box[..., ::-1] - 1)).all(axis=-1)
+    return shift.reshape(problem.heads, c.levels, 2), int((touches & ~holds).sum())
 
 
 # --- windows that grow --------------------------------------------------------------------------------
