@@ -4,7 +4,16 @@ import contextlib
 
 import numpy as np
 
-from ..engines.gpu.device import DeviceArray, find_gpu, gpu_or_none, is_capturing, require, stream_from, stream_handle
+from ..engines.gpu.device import (
+    DeviceArray,
+    beside_captures,
+    find_gpu,
+    gpu_or_none,
+    is_capturing,
+    require,
+    stream_from,
+    stream_handle,
+)
 from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import choose, gates, launches
@@ -104,10 +113,11 @@ def is_open(name, parameters):
 
 def bounds_of(gpu, problem, name, parameters):
     """The :class:`Bound` of each launch of a call on a GPU, as ``auto.launches``."""
-    if is_open(name, parameters):
-        return launches(gpu, problem)
-    chosen, config, _ = settle_variant(name, gpu, problem, parameters)
-    return (Bound(problem, chosen, config, gpu),)
+    with beside_captures():  # kernels may have to be loaded, and tables copied
+        if is_open(name, parameters):
+            return launches(gpu, problem)
+        chosen, config, _ = settle_variant(name, gpu, problem, parameters)
+        return (Bound(problem, chosen, config, gpu),)
 
 
 _OF_GRAPHS = {}  # id of a DeviceArray -> it: what launches read that were captured

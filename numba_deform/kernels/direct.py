@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from numba import cuda, float32, int32, uint32, uint64
 
 from ..compiler import i32, kernel, u64
+from ..device.griddepcontrol import griddepcontrol_wait
 from ..device.integer import div_u32, rem_u32
 from ..device.memory import global_at, ld_global_b32, ld_global_nc_L1_evict_last_v4
 from ..device.sync import shfl_sync_idx_b32
@@ -151,6 +152,7 @@ def build(config, constants):
         gate: u64, value: u64, levels: u64, locations: u64, weights: u64, out: u64, rows: i32,
         rows_per_batch: i32, heads: i32, spatial_size: i32,
     ):  # fmt: skip
+        griddepcontrol_wait()  # it may be launched before the other kernel has ended
         if ld_global_b32(gate) & uint32(FAR):
             me, block = place(cuda.threadIdx.x), int32(cuda.blockIdx.x)
             while block * int32(ROWS_PER_BLOCK) < rows:

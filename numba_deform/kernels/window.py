@@ -31,6 +31,7 @@ from numba import cuda, float32, int32, types, uint32
 
 from ..compiler import i32, kernel, u64
 from ..device.limits import SHARED_LIMIT
+from ..device.griddepcontrol import griddepcontrol_launch_dependents
 from ..device.half2 import mov_f32_b32
 from ..device.memory import (
     align_up,
@@ -179,7 +180,7 @@ Plan = namedtuple("Plan", "schedule order items slots queries heads stride")
 Data = namedtuple("Data", "value levels locations weights pixel_bytes spatial_size")
 
 
-def producer(config, constants):
+def producer(config, constants, meet):
     """The device function produce(..): loads the windows of each item, as soon as there is a stage for them."""
     LEVELS, PIXEL = constants.levels, constants.channels * ITEMSIZE[constants.dtype]
     boxes = config.level_boxes(LEVELS)
@@ -192,17 +193,20 @@ def producer(config, constants):
     shift_of, corner_along = corner_parts(config, constants)
 
     @cuda.jit(device=True, forceinline=True)
-    def read_window(shared, plan, bases, item):
-        """An item, and this lane's window of it: left, top, the level's width and height; of the last item where
-        there are no more."""
-        item = min(item, int32(plan.items - 1))
+    def read_window(plan, bases, item):
+        """An item, and what the tables say of this lane's window; the last one where there are no more."""
+        item, level = min(item, int32(plan.items - 1)), min(lane(), int32(LEVELS - 1))
         what = item_of(ld_global_v4(global_at(plan.schedule, item, 16)))
-        words = ld_global_v4(global_at(bases, item * int32(LEVELS) + lane(), 16))
-        shift = shift_of(shared.sums, int32(what.head * int32(LEVELS) + lane()))
-        width, height = float32(int32(words[2])), float32(int32(words[3]))
-        left = corner_along(mov_f32_b32(words[0]), shift[0], width, width_of(lane()))
-        top = corner_along(mov_f32_b32(words[1]), shift[1], height, height_of(lane()))
-        return what, (uint32(int32(left)), uint32(int32(top)), words[2], words[3])
+        return what, ld_global_v4(global_at(bases, item * int32(LEVELS) + level, 16))
+
+    @cuda.jit(device=True, forceinline=True)
+    def corner_of(sums, what, base):
+        """Left and top of this lane's window, and the level's width and height."""
+        shift = shift_of(sums, int32(what.head * int32(LEVELS) + lane()))
+        width, height = float32(int32(base[2])), float32(int32(base[3]))
+        left = corner_along(mov_f32_b32(base[0]), shift[0], width, width_of(lane()))
+        top = corner_along(mov_f32_b32(base[1]), shift[1], height, height_of(lane()))
+        return uint32(int32(left)), uint32(int32(top)), base[2], base[3]
 
     @cuda.jit(device=True, forceinline=True)
     def issue(ring, state, shared, maps, what, corner):
@@ -216,16 +220,19 @@ def producer(config, constants):
         commit(ring, state, uint32(box_bytes(lane())))  # after the corner, which it releases
 
     @cuda.jit(device=True, forceinline=True)
-    def produce(ring, shared, plan, maps, bases):
+    def produce(ring, shared, plan, maps, bases, probes, gate):
         item, state = int32(cuda.blockIdx.x), first_state()
+        what, base = read_window(plan, bases, item)
+        if meet(probes, shared.sums, shared.counts, gate):
+            return
         if lane() < LEVELS:
-            what, corner = read_window(shared, plan, bases, item)
             while item < plan.items:
+                corner = corner_of(shared.sums, what, base)
                 acquire(ring, state)
                 issue(ring, state, shared, maps, what, corner)
                 state = advance(state)
                 item = int32(item + plan.stride)
-                what, corner = read_window(shared, plan, bases, item)
+                what, base = read_window(plan, bases, item)
 
     return produce
 
@@ -240,9 +247,10 @@ def build(config, constants):
     CONSUMERS, THREADS = config.consumers, config.threads
     shared_size, CORNERS_BYTES = config.shared_bytes(constants), config.corners_bytes(constants)
     SAMPLES_BYTES, SUMS_BYTES = CONSUMERS * samples_bytes(config, constants), probe_bytes(config, constants)[0]
+    LIMITED = config.limit >= 0
     STATIC_BYTES, loads = static_bytes(sum(shared_size)), map_parts(constants, config.maps)
     look, add_up, meet = probing(config, constants)
-    produce, consume = producer(config, constants), consumer(config, constants, meet)
+    produce, consume = producer(config, constants, meet), consumer(config, constants, meet)
 
     @kernel(threads=THREADS, min_blocks=1)
     def window(
@@ -258,6 +266,8 @@ def build(config, constants):
         sums = uint32(samples + SAMPLES_BYTES)
         shared = Shared(windows, first_corner, samples, sums, uint32(sums + SUMS_BYTES))
         plan = Plan(schedule, order, items, slots, queries, heads, int32(cuda.gridDim.x))
+        if LIMITED:
+            griddepcontrol_launch_dependents()  # the next kernel comes as soon as there is room for it
         probes = look(levels, anchors, locations, int32(batches * queries))
         add_up(probes, shared.sums)
         if warp() == CONSUMERS:
@@ -265,11 +275,8 @@ def build(config, constants):
                 init_barriers(ring.full, STAGES, LEVELS)
                 init_barriers(ring.empty, STAGES, CONSUMERS)
                 fence_mbarrier_init()  # the copy engine sees the barriers
-            if meet(probes, shared.sums, shared.counts, gate):
-                return
             loads.acquire_maps(maps, batches, lane(), 32)
-            cuda.syncwarp()
-            produce(ring, shared, plan, maps, bases)
+            produce(ring, shared, plan, maps, bases, probes, gate)
         else:
             data = Data(value, levels, locations, weights, int32(heads * PIXEL), spatial_size)
             consume(ring, shared, plan, data, out, probes, gate)
