@@ -7,9 +7,9 @@ outside its window costs 130 to 300 more where many lie there (windows_seeds_bef
 an estimate on the safe side for where they are few (bench/NOTES.md). Few rows are over before windows have
 arrived. What ``numba-deform tune`` has measured on this GPU (attention/tuned.py) takes the place of all this.
 
-Where windows may pay, the locations decide, on the GPU: the call is two launches. ``window`` looks at some samples
-first, and if too many lie outside its windows leaves the work to ``direct``, which ends at once if it is done. So
-what a call does follows from its arguments alone: nothing is copied, and nothing remembered.
+Where windows may pay, the locations decide, on the GPU: the call is two launches. ``window`` looks at some
+samples first, and if too many lie outside its windows leaves the work to ``direct``, which ends at once if it
+is done. So what a call does follows from its arguments alone: nothing is copied, and nothing remembered.
 """
 
 import contextlib
@@ -98,8 +98,8 @@ def choose(gpu, problem):
     parameters = dict(answer.steady.parameters) if otherwise is steady else {}
     gated = otherwise.configure(problem.constants, **parameters).gated()
     why = (
-        f"windows, but {otherwise.name} where more than {limit} of {probed_samples(problem)} samples looked at lie "
-        f"outside: {answer.fitted.cycles:.1f} cycles a sample against {answer.steady.cycles:.1f}{source}"
+        f"windows, but {otherwise.name} where more than {limit} of {probed_samples(problem)} samples looked at "
+        f"lie outside: {answer.fitted.cycles:.1f} cycles a sample against {answer.steady.cycles:.1f}{source}"
     )
     return Choice(near, config, why, (otherwise, gated))
 

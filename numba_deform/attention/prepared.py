@@ -35,8 +35,8 @@ def prepare(
     this very ``value`` finds its tensor maps made, so it may be captured into a CUDA graph at once. NumPy
     arrays have to be contiguous; on the GPU engine every call copies them.
 
-    ``variant="auto"`` chooses here what follows from the shape; where the locations matter, each call looks at its
-    own, on the GPU. So one plan serves all layers of a model.
+    ``variant="auto"`` chooses here what follows from the shape; where the locations matter, each call looks at
+    its own, on the GPU. So one plan serves all layers of a model.
 
     ``debug=True`` raises ConfigError: it would wait for the end of every launch."""
     arrays = (value, sampling_locations, attention_weights)

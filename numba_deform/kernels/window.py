@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from numba import cuda, float32, int32, types, uint32
 
 from ..compiler import i32, kernel, u64
-from ..device.limits import SHARED_LIMIT
 from ..device.griddepcontrol import griddepcontrol_launch_dependents
 from ..device.half2 import mov_f32_b32
+from ..device.limits import SHARED_LIMIT
 from ..device.memory import (
     align_up,
     dynamic_bytes,
@@ -161,7 +161,7 @@ class FittedWindow(Window):
 
     boxes   (height, width) of each level's window
     heads   of the problem
-    rounds  how often a warp probes 32 rows for each head and level
+    rounds  how often 32 rows are probed for each head and level
     limit   of the probed samples, how many outside are too many; -1: none is
     """
 
@@ -171,8 +171,8 @@ class FittedWindow(Window):
     limit: int = -1
 
 
-# Where a block's windows, their corners, the warps' prepared samples, and the sums and counts of probes start in
-# shared memory.
+# Where a block's windows, their corners, the warps' prepared samples, and the sums and counts of probes start
+# in shared memory.
 Shared = namedtuple("Shared", "windows corners samples sums counts")
 # The tables of ``window_fit`` that say which rows there are, and how many.
 Plan = namedtuple("Plan", "schedule order items slots queries heads stride")
@@ -240,8 +240,8 @@ def producer(config, constants, meet):
 def build(config, constants):
     """The kernel for a ``Window`` and ``problem.Constants``. Its operands: address of the tensor maps, as for
     ``tma``; value, levels (L, 4) int32; order, schedule, bases, anchors of ``window_fit.Tables``; locations,
-    weights, out; with a limit, the word that tells the next kernel; items in the schedule, slots of a cell, B, Q,
-    heads, S."""
+    weights, out; with a limit, the word that tells the next kernel; items in the schedule, slots of a cell, B,
+    Q, heads, S."""
     PIXEL = constants.channels * ITEMSIZE[constants.dtype]
     LEVELS, STAGES = constants.levels, config.stages
     CONSUMERS, THREADS = config.consumers, config.threads

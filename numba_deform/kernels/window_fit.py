@@ -1,19 +1,18 @@
 """Which queries go together, and which box of each level they need (for ``kernels/window.py``).
 
-All of it follows from the shape of a problem. A query is taken for a pixel, and its *reference point* for that
-pixel's centre: in an encoder, where every pixel of every level is a query, it is one. Queries are grouped into
-*cells* by the rectangle of the finest level in which it lies. The samples of a cell then lie in the cell, widened
-and moved by the *offsets* from reference points. How far they spread is taken from *nominal* offsets, those
-of a Deformable DETR whose points have moved by some pixels. By how much those of a head and level are moved
-in a call is what the kernel finds out itself (window_probe.py). A wrong guess costs time, nothing else.
+All of it follows from the shape of a problem. A query is taken for a pixel, as in an encoder, where every
+pixel of every level is one, and the pixel's centre for its *reference point*. Queries are grouped into *cells*
+by the rectangle of the finest level in which that lies. The samples of a cell then lie in the cell, widened
+and moved by the *offsets* from reference points. How far they spread is taken from *nominal* offsets, those of
+a Deformable DETR whose points have moved by some pixels. By how much those of a head and level are moved in a
+call is what the kernel finds out itself (window_probe.py). A wrong guess costs time, nothing else.
 
-A cell's windows start as those that hold most samples, and grow while it pays and shared memory has room. Larger
-cells load fewer bytes for each query, and leave less room around them; a size left open is chosen for the least
-expected work.
+A cell's windows start as those that hold most samples, and grow while it pays and shared memory has room.
+Larger cells load fewer bytes for each query, and leave less room around them; a size left open is chosen for
+the least expected work.
 """
 
 import bisect
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -186,8 +185,8 @@ def finest_level(problem):
 
 
 def reference_points(problem):
-    """(Q, 2) normalised. Query i is pixel i, and after the last pixel the first follows; with fewer queries than
-    pixels they lie evenly among those."""
+    """(Q, 2) normalised. Query i is pixel i, and after the last pixel the first follows; with fewer queries
+    than pixels they lie evenly among those."""
     pixels, query = pixel_centres(problem.levels, np.float64), np.arange(problem.queries)
     if problem.queries < len(pixels):
         return pixels[query * len(pixels) // problem.queries]
@@ -259,8 +258,8 @@ def make_anchors(problem, plan, references, rounds):
 
 
 def look(problem, fitted, locations):
-    """(shifts (H, L, 2), how many of the probed samples no window holds), of a :class:`Fit`: as each block finds
-    them in locations (B, Q, H, L, P, 2), NumPy."""
+    """(shifts (H, L, 2), how many of the probed samples no window holds), of a :class:`Fit`: as each block
+    finds them in locations (B, Q, H, L, P, 2), NumPy."""
     c, rows = problem.constants, probed_rows(problem, fitted.config.rounds)
     number = np.arange(len(rows))
     level, shape = number % c.levels, (problem.batch * problem.queries, len(rows), c.points, 2)

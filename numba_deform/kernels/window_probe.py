@@ -1,8 +1,9 @@
 """How a block of ``window.py`` finds out where the samples of a call lie, before it loads anything.
 
-For each head and level, a warp looks at the samples of 32 rows, ``rounds`` times: these are spread over all rows,
-and every block looks at the same ones. By how much they lie off their reference points, on the average, is the
-*shift* of the head's windows of that level. Sums are taken in one order, so equal locations give equal shifts.
+For each head and level, a warp looks at the samples of 32 rows, ``rounds`` times. These are spread over all
+rows, and every block looks at the same ones. By how much they lie off their reference points, on the average,
+is the *shift* of the head's windows of that level. Sums are taken in one order, so equal locations give equal
+shifts.
 
 With a ``limit``, the block then counts those of the samples that it looked at which touch their level and which
 its windows do not hold. If there are more, windows are no good here, and all blocks leave the work to the next
@@ -97,9 +98,9 @@ def over_warp(x):
 
 
 def probing(config, constants):
-    """The device functions look(levels, anchors, locations, rows), which reads; add_up(probes, sums), which waits
-    for that; and meet(probes, sums, counts, gate), whether the block leaves the work to the next kernel. All warps
-    call them in this order, and in the last one they wait for each other."""
+    """The device functions look(levels, anchors, locations, rows), which reads; add_up(probes, sums), which
+    waits for that; and meet(probes, sums, counts, gate), whether the block leaves the work to the next kernel.
+    All warps call them in this order, and in the last one they wait for each other."""
     LEVELS, POINTS, HEADS, ROUNDS = constants.levels, constants.points, config.heads, config.rounds
     WARPS, LIMIT, THREADS = config.consumers + 1, config.limit, config.threads
     TURNS, OWN = turns(config, constants)

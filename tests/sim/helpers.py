@@ -1,7 +1,6 @@
 """What the tests of the CPU engine share."""
 
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest

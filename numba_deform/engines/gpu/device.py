@@ -107,8 +107,8 @@ def check(result):
 
 @contextlib.contextmanager
 def beside_captures():
-    """Inside, this thread may allocate and copy while some stream is captured: none of it becomes part of a graph.
-    The stream must be none that waits for the default one; those of PyTorch, CuPy and cuda.core are not."""
+    """Inside, this thread may allocate and copy while some stream is captured: none of it becomes part of a
+    graph. The stream must be none that waits for the default one; those of PyTorch and cuda.core do not."""
     from cuda.bindings import driver
 
     mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
