@@ -18,10 +18,9 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from ..attention import gradients
-from ..attention.call import ms_deform_attn as any_array
 from ..attention.checks import RANKS, OperatorError
 from .plans import backward_plan, current_stream, forward_plan
-from .reference import as_index, backward_of, forward_of
+from .reference import backward_of, forward_of
 
 TENSORS = "Tensor spatial_shapes, Tensor level_start_index"
 LISTS = "SymInt[] spatial_shapes, SymInt[] level_start_index"
@@ -114,9 +113,6 @@ def forward_on_gpu(value, shapes, starts, locations, weights, num_points=None, m
         shapes, starts, num_points if num_points is None else tuple(num_points), method,
     )  # fmt: skip
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
-    if plan is None:
-        index = as_index("spatial_shapes", shapes), as_index("level_start_index", starts)
-        return any_array(value.detach(), *index, locations.detach(), weights.detach())
     out = value.new_empty(plan.out_shape)
     stream = current_stream(device)
     plan(stream, value.data_ptr(), locations.data_ptr(), weights.data_ptr(), out.data_ptr())
