@@ -191,7 +191,7 @@ problem = check_problem(
     inputs.sampling_locations, inputs.attention_weights,
 )  # fmt: skip
 chosen = variant("window")
-fit = chosen.fit(problem, chosen.configure(problem.constants), inputs.sampling_locations)
+fit = chosen.fit(problem, chosen.configure(problem.constants))
 pixels = sum(height * width for height, width in fit.config.boxes)
 print("cells, height x width in pixels of the finest level:", fit.config.cell)
 print("boxes of the four levels:", fit.config.boxes)

@@ -10,8 +10,8 @@ from ..engines.gpu.launch import launch, resident_blocks
 from ..kernels.level_maps import level_maps, level_maps_rank5
 from ..kernels.problem import ConfigError
 from ..kernels.registry import runnable
-from .auto import FITS, KEPT_PROBLEMS, share_outside
 
+KEPT_PROBLEMS = 64
 CPU_RESIDENT = 2  # blocks of a persistent kernel on the CPU engine: few, so that each goes round often
 FORMS = {
     "plain": lambda kernel: kernel,
@@ -20,34 +20,35 @@ FORMS = {
     "traced": lambda kernel: kernel if kernel.traced else kernel.with_marks(),  # for a timeline
 }
 # Operands that only some forms have, and what they are where nobody gives them: where the kernel copies the
-# tiles of a row to, and which row; where it writes its marks, and those of which block.
-OPTIONAL = {"debug": 0, "debug_row": -1, "trace_buffer": 0, "trace_block": -1}
+# tiles of a row to, and which row; where it writes its marks, and those of which block; the word by which one
+# kernel leaves the work to the next (auto.py).
+OPTIONAL = {"debug": 0, "debug_row": -1, "trace_buffer": 0, "trace_block": -1, "gate": 0}
 
 
 class Bound:
     """A variant with all about it that does not depend on where the operands are.
 
     problem, variant, gpu    as given; ``gpu`` is None for the CPU engine
-    config                   as fitted to the locations; ``fit`` is the whole ``window_fit.Fit``
+    config                   as fitted to the problem; ``fit`` is the whole ``window_fit.Fit``
     kernel, blocks           what is launched, in its form, and the size of the grid
     shared_bytes             dynamic shared memory of a block
-    tables                   of a kernel that is fitted to locations: what it reads beside the operands, and
-                             its counts; NumPy arrays, or DeviceArrays that live as long as the arguments do
+    tables                   of a kernel that is fitted: what it reads beside the operands; NumPy arrays, or
+                             DeviceArrays that live as long as the arguments do
+
+    then                     the Bound of what runs after it, if this one may leave its work to that (auto.py)
 
     ``form`` is one of FORMS; a configuration with debug is always guarded. ``extra`` of a method are operands
     beside the four, by the names of the kernel's parameters (OPTIONAL).
     """
 
-    def __init__(self, problem, variant, config, gpu=None, locations=None, form="plain", fits=FITS):
-        """GpuMissing if the GPU is too old. ``locations``: NumPy's, or a device address, for a kernel that is
-        fitted to them, unless ``fits`` has the problem already; the CPU engine always fits anew."""
+    def __init__(self, problem, variant, config, gpu=None, form="plain"):
+        """GpuMissing if the GPU is too old."""
+        self.then = None
         self.problem, self.variant, self.gpu = problem, variant, gpu
         constants = problem.constants
         if gpu:
             require(gpu, variant.capability, f"variant {variant.name}", runnable(gpu.capability))
-            self.fit = fits.of(gpu, problem, variant, config, locations)
-        else:
-            self.fit = variant.fit(problem, config, locations)
+        self.fit = variant.fit(problem, config)
         self.config = config = self.fit.config
         self.kernel = FORMS[form](variant.kernel(config, constants))
         self.shared_bytes = variant.dynamic_shared_bytes(config, constants)
@@ -55,7 +56,6 @@ class Bound:
         make_tables = functools.partial(_tables_on_gpu, gpu, self.fit.tables) if gpu else self.fit.tables
         self.tables = self.fit.tables and make_tables(self.blocks)
         self._is_guarded = form == "guarded" or getattr(config, "debug", False)
-        self._counted = (0, 0)
 
     def _resident(self):
         return resident_blocks(self.gpu, self.kernel, self.shared_bytes) if self.gpu else CPU_RESIDENT
@@ -127,15 +127,6 @@ class Bound:
         for name, copy in filled.items():
             extra[name][...] = copy.to_numpy()
         return on_gpu.out.to_numpy(), None
-
-    def outside(self):
-        """Share of the samples that no window held in the launches since this was last asked; waits for the
-        GPU. None without a launch, and for a kernel without windows."""
-        if self.tables is None:
-            return None
-        counts = self.tables.counts
-        before, self._counted = self._counted, counts.to_numpy() if self.gpu else counts.copy()
-        return share_outside(self.problem, before, self._counted)
 
 
 class OnGpu:

@@ -1,11 +1,22 @@
 """``ms_deform_attn``: check the arguments, pick the variant, run it on the GPU or the CPU engine."""
 
+import contextlib
+
 import numpy as np
 
-from ..engines.gpu.device import find_gpu, gpu_or_none, is_capturing, require, stream_from, stream_handle
+from ..engines.gpu.device import (
+    DeviceArray,
+    beside_captures,
+    find_gpu,
+    gpu_or_none,
+    is_capturing,
+    require,
+    stream_from,
+    stream_handle,
+)
 from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
-from .auto import FITS, choose, watch
+from .auto import choose, gates, launches
 from .bind import Bound, OnGpu
 from .checks import OperatorError, check_gradient, check_im2col_step, check_out, check_problem
 
@@ -23,8 +34,8 @@ def ms_deform_attn(
     level_start_index   (L,) integers: where each level starts in S
     sampling_locations  (B, Q, H, L, P, 2) (x, y) normalised to [0, 1], not clamped
     attention_weights   (B, Q, H, L, P), after the softmax
-    variant             a name of ``numba-deform variants``, or "auto": the fastest expected (auto.py), chosen
-                        again when the locations of later calls call for it, never while a stream is captured
+    variant             a name of ``numba-deform variants``, or "auto": the fastest expected (auto.py), by the
+                        shapes and the locations of this call
     engine              "gpu", "cpu" (the CPU engine; NumPy arrays only) or "auto": GPU if there is one
     padded              value has a border of one zero pixel around every level
     out                 where to put the result; else it is allocated
@@ -85,43 +96,52 @@ def pick_variant(name):
     return variant("direct" if name == "auto" else name)
 
 
-def settle_variant(name, gpu, problem, locations, parameters, fits=FITS):
-    """(variant, its configuration, why it was chosen or ""); ``locations`` and ``fits`` as for
-    ``auto.choose``. Nothing is chosen for the CPU engine, with ``gpu`` None."""
-    if gpu and _is_open(name, parameters):
-        choice = choose(gpu, problem, locations, fits)
+def settle_variant(name, gpu, problem, parameters):
+    """(variant, its configuration, why it was chosen or ""). Nothing is chosen for the CPU engine, with ``gpu``
+    None."""
+    if gpu and is_open(name, parameters):
+        choice = choose(gpu, problem)
         return choice.variant, choice.config, choice.why
     chosen = pick_variant(name)
     return chosen, chosen.configure(problem.constants, **parameters), ""
 
 
-def _is_open(name, parameters):
+def is_open(name, parameters):
     """Whether the variant is to be chosen; the parameters of "auto" are those of ``direct``."""
     return name == "auto" and not parameters
 
 
-def _launch(gpu, problem, name, parameters, locations, addresses, stream):
-    """Launch once; the :class:`Bound`. ``locations`` as for ``auto.choose``, ``addresses`` of value,
-    locations, weights and out; ``stream`` of cuda.core."""
-    if not _is_open(name, parameters):
-        chosen, config, _ = settle_variant(name, gpu, problem, locations, parameters)
-        bound = Bound(problem, chosen, config, gpu, locations)
-        bound.launch(addresses, stream)
-        return bound
-    watched, handle = watch(gpu, problem), stream_handle(stream)
+def bounds_of(gpu, problem, name, parameters):
+    """The :class:`Bound` of each launch of a call on a GPU, as ``auto.launches``."""
+    with beside_captures():  # kernels may have to be loaded, and tables copied
+        if is_open(name, parameters):
+            return launches(gpu, problem)
+        chosen, config, _ = settle_variant(name, gpu, problem, parameters)
+        return (Bound(problem, chosen, config, gpu),)
+
+
+_OF_GRAPHS = {}  # id of a DeviceArray -> it: what launches read that were captured
+
+
+def launch_all(gpu, bounds, addresses, stream):
+    """Launch the :class:`Bound` s of a call; ``addresses`` of value, locations, weights and out, ``stream`` of
+    cuda.core. What a captured launch reads stays for good."""
+    handle = stream_handle(stream)
     capturing = is_capturing(handle)
-    choice = watched.choose(locations, capturing)
-    bound = Bound(problem, choice.variant, choice.config, gpu, locations, fits=watched.fits)
-    bound.launch(addresses, stream)
-    if choice.variant.is_fitted and not capturing:
-        watched.launched(bound.tables.counts, handle)
-    return bound
+    needs_gate = len(bounds) > 1
+    with gates(gpu).word(handle, capturing) if needs_gate else contextlib.nullcontext() as gate:
+        for bound in bounds:
+            extra = {"gate": gate} if needs_gate else {}
+            if capturing:
+                arguments = bound.arguments(addresses, extra=extra)
+                _OF_GRAPHS.update((id(a), a) for a in arguments if isinstance(a, DeviceArray))
+            bound.launch(addresses, stream, extra)
 
 
 def run_numpy(
     value, spatial_shapes, level_start_index, locations, weights, variant_name="auto", engine="auto",
     padded=False, out=None, im2col_step=None, simulate_options=None, **parameters):  # fmt: skip
-    """As ``ms_deform_attn`` for NumPy arrays; returns (out, the :class:`Bound` that ran)."""
+    """As ``ms_deform_attn`` for NumPy arrays; returns (out, the :class:`Bound` that ran first)."""
     problem = check_problem(value, spatial_shapes, level_start_index, locations, weights, padded)
     check_im2col_step(im2col_step, problem.batch)
     chosen = pick_variant(variant_name)
@@ -133,13 +153,14 @@ def run_numpy(
         check_out(out, problem.out_shape, value.dtype)
     arrays = [np.ascontiguousarray(a) for a in (value, locations, weights)]
     if gpu is None:
-        bound = Bound(problem, chosen, config, None, arrays[1])
+        bound = Bound(problem, chosen, config)
         bound.simulate(arrays, out, **(simulate_options or {}))
         return out, bound
     on_gpu, stream = OnGpu(gpu, problem, arrays), gpu.device.default_stream
-    bound = _launch(gpu, problem, variant_name, parameters, arrays[1], on_gpu.addresses, stream)
+    bounds = bounds_of(gpu, problem, variant_name, parameters)
+    launch_all(gpu, bounds, on_gpu.addresses, stream)
     out[...] = on_gpu.out.to_numpy()
-    return out, bound
+    return out, bounds[0]
 
 
 def check_on_device(value, spatial_shapes, level_start_index, locations, weights, padded):
@@ -176,7 +197,7 @@ def _run_device(
         )
     stream = stream_from(gpu, stream if stream is not None else current_stream(value))
     addresses = [view.address for view in (*views, target)]
-    _launch(gpu, problem, name, parameters, views[1].address, addresses, stream)
+    launch_all(gpu, bounds_of(gpu, problem, name, parameters), addresses, stream)
     if library_of(value) == "jax":
         stream.sync()  # JAX has no stream to be ordered on
     return out

@@ -18,9 +18,9 @@ from ..engines.gpu.device import device_of, is_capturing, stream_from, stream_ha
 from ..engines.gpu.launch import ArgumentBlock, ready_launch
 from ..kernels.problem import ConfigError
 from .arrays import current_stream, empty_like, library_of, view_of
-from .auto import Fits
+from .auto import gates
 from .bind import Bound, OnGpu, device_maps
-from .call import INPUTS, all_numpy, check_on_device, pick_engine, pick_variant, settle_variant
+from .call import INPUTS, all_numpy, bounds_of, check_on_device, pick_engine, pick_variant, settle_variant
 from .checks import OperatorError, check_gradient, check_out, check_problem
 
 KEPT_VALUES = 8  # how many values' tensor maps a plan keeps, beside those of captured graphs
@@ -35,30 +35,27 @@ def prepare(
     this very ``value`` finds its tensor maps made, so it may be captured into a CUDA graph at once. NumPy
     arrays have to be contiguous; on the GPU engine every call copies them.
 
-    ``variant="auto"`` chooses here and stays with it, and windows are fitted to ``sampling_locations``: others
-    that lie elsewhere, as in another layer of a model, may take many times as long. So prepare a call
-    for each layer; :meth:`Prepared.outside` tells when to prepare it again.
+    ``variant="auto"`` chooses here what follows from the shape; where the locations matter, each call looks at
+    its own, on the GPU. So one plan serves all layers of a model.
 
     ``debug=True`` raises ConfigError: it would wait for the end of every launch."""
     arrays = (value, sampling_locations, attention_weights)
-    locations, on_host = sampling_locations, all_numpy(arrays, engine)
+    on_host = all_numpy(arrays, engine)
     chosen = pick_variant(variant)
     if on_host:
         levels = np.asarray(spatial_shapes), np.asarray(level_start_index)
         problem = check_problem(value, *levels, sampling_locations, attention_weights, padded)
         _, gpu = pick_engine(engine, chosen)
     else:
-        gpu, problem, views = check_on_device(
+        gpu, problem, _ = check_on_device(
             value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded
         )
-        locations = views[1].address
-    fits = Fits()  # to these locations
-    chosen, config, why = settle_variant(variant, gpu, problem, locations, parameters, fits)
+    chosen, config, why = settle_variant(variant, gpu, problem, parameters)
     if getattr(config, "debug", False):
         rule = "must be off in a prepared call, which waits for nothing; ms_deform_attn has it"
         raise ConfigError("debug", True, rule)
-    bound = Bound(problem, chosen, config, gpu, locations, fits=fits)
-    return (_ForNumpy if on_host else _OnGpu)(bound, arrays, why)
+    bounds = bounds_of(gpu, problem, variant, parameters) if gpu else (Bound(problem, chosen, config),)
+    return (_ForNumpy if on_host else _OnGpu)(bounds, arrays, why)
 
 
 # --- what a call looks at -------------------------------------------------------------------------
@@ -132,13 +129,14 @@ class Prepared:
     with the same ``value`` beforehand mends it. A graph uses this object's memory: keep both.
 
     ``variant``, ``config`` and ``problem`` are those of the registry and the operator, ``why`` says how "auto"
-    came to its choice."""
+    came to its choice: of two launches (auto.py), they are the first one's."""
 
-    def __init__(self, bound, arrays, why, gpu):
-        self.variant, self.config, self.why = bound.variant, bound.config, why
-        self.problem = problem = bound.problem
+    def __init__(self, bounds, arrays, why, gpu):
+        first = bounds[0]
+        self.variant, self.config, self.why = first.variant, first.config, why
+        self.problem = problem = first.problem
         self.gpu = gpu  # the Gpu that launches go to; None for NumPy arrays
-        self._bound, device = bound, gpu and gpu.device.device_id
+        self._bounds, device = bounds, gpu and gpu.device.device_id
         self._lock = threading.Lock()  # one block of arguments, or of buffers, whoever calls
         c = problem.constants
         rows = (problem.batch, problem.queries, problem.heads, c.levels, c.points)
@@ -172,15 +170,6 @@ class Prepared:
             f"{c.location_dtype}, weights {c.weight_dtype}"
         )
 
-    def outside(self):
-        """Share of the samples that no window held in the launches since this was last asked, those of
-        captured graphs included; waits for the GPU.
-
-        None without a launch, and for a variant without windows. ``auto`` takes windows below some
-        0.002 to 0.006, the more the fewer samples a row has."""
-        with self._lock:
-            return self._bound.outside()
-
     def host_overhead(self, value, sampling_locations, attention_weights, out, calls=1000):
         """Microseconds that a call takes on the host: the median of ``calls`` calls.
 
@@ -193,14 +182,14 @@ class Prepared:
 
 
 class _OnGpu(Prepared):
-    def __init__(self, bound, arrays, why=""):
-        super().__init__(bound, arrays, why, bound.gpu)
-        gpu, self._place = bound.gpu, bound.gpu.describe()
-        # The kernel's arguments hold these four, and one for each kind of maps, wherever they stand.
-        self._operands = [ctypes.c_uint64() for _ in range(4)]
+    def __init__(self, bounds, arrays, why=""):
+        super().__init__(bounds, arrays, why, bounds[0].gpu)
+        gpu, self._place = self.gpu, self.gpu.describe()
+        # The kernels' arguments hold these four, the gate, and one for each kind of maps, wherever they stand.
+        self._operands, self._gate = [ctypes.c_uint64() for _ in range(4)], ctypes.c_uint64()
         self._map_arguments = {}  # (kind, box, l2_promotion) -> ctypes.c_uint64
-        block = ArgumentBlock(bound.kernel, bound.arguments(self._operands, self._map_argument))
-        self._launch = ready_launch(gpu, bound.kernel, bound.blocks, bound.shared_bytes, block)
+        self._launches = [self._ready(bound) for bound in bounds]
+        self._gates = gates(gpu) if len(bounds) > 1 else None
         self._default_stream = stream_handle(gpu.device.default_stream)
         self._waits = library_of(arrays[0]) == "jax"  # it has no stream to be ordered on
         self._maps = OrderedDict()  # address of value -> DeviceArrays, the last used at the end
@@ -226,6 +215,19 @@ class _OnGpu(Prepared):
         if self._waits:
             stream_from(self.gpu, stream).sync()
         return out
+
+    def _ready(self, bound):
+        arguments = bound.arguments(self._operands, self._map_argument, {"gate": self._gate})
+        block = ArgumentBlock(bound.kernel, arguments)
+        return ready_launch(self.gpu, bound.kernel, bound.blocks, bound.shared_bytes, block)
+
+    def _launch(self, stream):
+        if self._gates is None:
+            self._launches[0](stream)
+            return
+        with self._gates.word(stream, is_capturing(stream)) as self._gate.value:
+            for launch in self._launches:
+                launch(stream)
 
     def _map_argument(self, *options):
         return self._map_arguments.setdefault(options, ctypes.c_uint64())
@@ -272,13 +274,14 @@ def host_microseconds(gpu, call, calls=1000, together=50):
 class _ForNumpy(Prepared):
     """On the CPU engine (``gpu`` is None), or on a GPU with arrays of its own to copy to and from."""
 
-    def __init__(self, bound, arrays, why):
-        super().__init__(bound, arrays, why, None)
+    def __init__(self, bounds, arrays, why):
+        super().__init__(bounds, arrays, why, None)
+        gpu = bounds[0].gpu
         self._dtype, self._plan, self._place = arrays[0].dtype, None, "the CPU engine"
-        if bound.gpu:
-            self._place = f"{bound.gpu.describe()}, with copies"
-            self._copies = OnGpu(bound.gpu, bound.problem, arrays)
-            self._plan = _OnGpu(bound, self._copies.inputs)
+        if gpu:
+            self._place = f"{gpu.describe()}, with copies"
+            self._copies = OnGpu(gpu, self.problem, arrays)
+            self._plan = _OnGpu(bounds, self._copies.inputs)
 
     def __call__(self, value, sampling_locations, attention_weights, out=None, stream=None):
         arrays = (value, sampling_locations, attention_weights)
@@ -290,7 +293,7 @@ class _ForNumpy(Prepared):
             check_out(out, self.problem.out_shape, self._dtype)
         with self._lock:
             if self._plan is None:
-                self._bound.simulate(arrays, out)
+                self._bounds[0].simulate(arrays, out)
                 return out
             for copy, array in zip(self._copies.inputs, arrays, strict=True):
                 copy.copy_from(array)

@@ -1,16 +1,21 @@
 """direct: four plain 16-byte loads per sample, served by L1. Runs on any architecture.
 
+Its gated form runs after another kernel, and only if that one left its work to it (window_probe.py): it ends at
+once otherwise. So that this is soon, its blocks are no more than are resident, and go through the rows.
+
 Every lane prepares a run of samples (lanes.py): where the two rows of each 2x2 tile start and what they
 weigh. Then all lanes go through all runs, fetch each sample's numbers, and load and add their own 16 bytes.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 from numba import cuda, float32, int32, uint32, uint64
 
 from ..compiler import i32, kernel, u64
+from ..device.griddepcontrol import griddepcontrol_wait
 from ..device.integer import div_u32, rem_u32
-from ..device.memory import global_at, ld_global_nc_L1_evict_last_v4
+from ..device.memory import global_at, ld_global_b32, ld_global_nc_L1_evict_last_v4
 from ..device.sync import shfl_sync_idx_b32
 from .problem import ITEMSIZE
 from .shared.accumulate import ALL, ARITHMETIC
@@ -18,6 +23,8 @@ from .shared.config import Rows
 from .shared.lanes import chunk_of, lane_layout
 from .shared.row import Row, row_parts
 from .shared.sampling import clamp, corner_weights, load_level
+
+FAR = 1 << 31  # the bit of the word at ``gate`` by which another kernel leaves its work to this one
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,18 @@ class Direct(Rows):
     min_blocks: int = 7
 
     any_samples = True  # also levels with different numbers of points, and method="discrete"
+    is_gated = False
+
+    def gated(self):
+        """The gated form of this configuration."""
+        return GatedDirect(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+
+
+@dataclass(frozen=True)
+class GatedDirect(Direct):
+    """A :class:`Direct` that runs only if the word at ``gate`` has the bit FAR."""
+
+    is_gated = True
 
 
 def build(config, constants):
@@ -67,13 +86,10 @@ def build(config, constants):
             words = ld_global_nc_L1_evict_last_v4(upper + uint64(pitch))
             arithmetic.add(acc.sums, acc.partial, c, words, down)
 
-    @kernel(threads=config.threads, min_blocks=config.min_blocks)
-    def direct(
-        value: u64, levels: u64, locations: u64, weights: u64, out: u64, rows: i32,
-        rows_per_batch: i32, heads: i32, spatial_size: i32,
-    ):  # fmt: skip
-        me = place(cuda.threadIdx.x)
-        number = int32(cuda.blockIdx.x) * int32(ROWS_PER_BLOCK) + me.row
+    @cuda.jit(device=True, forceinline=True)
+    def add_rows(block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size):
+        """The rows of one block of the plain form."""
+        number = int32(block) * int32(ROWS_PER_BLOCK) + me.row
         valid = number < rows
         # The last block's spare lanes work along, and store nothing.
         number = min(number, int32(rows - 1))
@@ -121,9 +137,34 @@ def build(config, constants):
                 arithmetic.flush(acc.sums, acc.partial, layout.chunks_per_lane)
         parts.write_row(out, row, me, acc)
 
-    return direct
+    @kernel(threads=config.threads, min_blocks=config.min_blocks)
+    def direct(
+        value: u64, levels: u64, locations: u64, weights: u64, out: u64, rows: i32,
+        rows_per_batch: i32, heads: i32, spatial_size: i32,
+    ):  # fmt: skip
+        add_rows(
+            cuda.blockIdx.x, place(cuda.threadIdx.x), value, levels, locations, weights, out, rows,
+            rows_per_batch, heads, spatial_size,
+        )  # fmt: skip
+
+    @kernel(threads=config.threads, min_blocks=config.min_blocks)
+    def direct_gated(
+        gate: u64, value: u64, levels: u64, locations: u64, weights: u64, out: u64, rows: i32,
+        rows_per_batch: i32, heads: i32, spatial_size: i32,
+    ):  # fmt: skip
+        griddepcontrol_wait()  # it may be launched before the other kernel has ended
+        if ld_global_b32(gate) & uint32(FAR):
+            me, block = place(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+            while block * int32(ROWS_PER_BLOCK) < rows:
+                add_rows(
+                    block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size
+                )
+                block = int32(block + int32(cuda.gridDim.x))
+
+    return direct_gated if config.is_gated else direct
 
 
 def blocks(problem, config, resident):
-    """Grid size: every row has its ``lanes`` lanes."""
-    return -(-problem.rows // (config.threads // config.lanes))
+    """Grid size: every row has its ``lanes`` lanes, and in the gated form not before its turn."""
+    plain = -(-problem.rows // (config.threads // config.lanes))
+    return min(plain, resident()) if config.is_gated else plain

@@ -4,7 +4,7 @@ A variant is a module of ``kernels/`` with
 
     build(config, constants)             the kernel
     blocks(problem, config, resident)    the size of the grid; ``resident()``: how many the GPU holds at once
-    fit(problem, config, locations)      perhaps, for a kernel that is fitted to locations
+    fit(problem, config)                 perhaps, for a kernel that is fitted to a problem
 
 the frozen dataclass of its parameters, and a ``preset`` of them. Those of the package stand in
 ``configurations.json``, some with a name that they had before (``was``), still understood.
@@ -75,13 +75,12 @@ class Variant:
 
     @property
     def is_fitted(self):
-        """Whether the kernel is fitted to the locations of a problem."""
+        """Whether the kernel is fitted to a problem."""
         return hasattr(self.module, "fit")
 
-    def fit(self, problem, config, locations):
-        """The ``window_fit.Fit`` for NumPy ``locations``; of a kernel that is not fitted, the configuration
-        as it is."""
-        return self.module.fit(problem, config, locations) if self.is_fitted else Fit(config)
+    def fit(self, problem, config):
+        """The ``window_fit.Fit``; of a kernel that is not fitted, the configuration as it is."""
+        return self.module.fit(problem, config) if self.is_fitted else Fit(config)
 
     def kernel(self, config, constants):
         """The built kernel, cached; in its traced form if the configuration asks for it."""

@@ -10,8 +10,11 @@ others take the rows of a cell in groups of a warp:
                   ask for one box per level,             wait for the stage of this one
                   write down where it starts             add up the rows of its group
 
+How far the samples of a head lie off their reference points, every block finds out first (window_probe.py),
+and moves its windows by that. So all that a call does follows from its arguments.
+
 Inside a window nothing is checked: what lies outside the level arrived as zeros. A sample whose tile is not
-in its window is loaded from global memory instead, and counted: where many are, other kernels are faster.
+in its window is loaded from global memory instead: where many are, other kernels are faster.
 
 A row's lanes each take 16 bytes of a pixel. With pixels of 64 bytes two rows share the 128 bytes that shared
 memory delivers at once, and would meet in the same banks half of the time: so even rows read a tile's
@@ -24,29 +27,31 @@ import dataclasses
 from collections import namedtuple
 from dataclasses import dataclass
 
-from numba import cuda, int32, types, uint32
+from numba import cuda, float32, int32, types, uint32
 
 from ..compiler import i32, kernel, u64
+from ..device.griddepcontrol import griddepcontrol_launch_dependents
+from ..device.half2 import mov_f32_b32
 from ..device.limits import SHARED_LIMIT
 from ..device.memory import (
     align_up,
     dynamic_bytes,
     global_at,
     ld_global_v4,
-    red_add_gpu_global_u32,
     shared_address,
     shared_at,
     st_shared_v4,
     static_bytes,
 )
 from ..device.pipeline import Ring, acquire, commit, first_state, full_barrier, init_barriers, make_advance
-from ..device.sync import bar_arrive, fence_mbarrier_init, lane, warp
+from ..device.sync import fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
 from .problem import ITEMSIZE, ConfigError
 from .shared.config import SharedBytes, at_least_one, one_of, with_arithmetic
 from .tma import map_parts
-from .window_rows import CORNER_BYTES, READY, choice, consumer, item_of, layout, samples_bytes, window_bytes
+from .window_probe import corner_parts, probe_bytes, probing
+from .window_rows import CORNER_BYTES, choice, consumer, item_of, layout, samples_bytes, window_bytes
 
 FEW_PREPARED = 4  # samples that a lane prepares in a round
 
@@ -76,7 +81,7 @@ class Window:
     debug: bool = False
     trace: bool = False
 
-    boxes = ()  # of a FittedWindow
+    boxes, heads, rounds, limit = (), 8, 1, -1  # of a FittedWindow
 
     @property
     def threads(self):
@@ -114,12 +119,12 @@ class Window:
 
     def smallest_shared(self, constants):
         """Dynamic shared memory of a block with the smallest windows there are."""
-        return self.with_boxes(((2, 2),) * constants.levels).dynamic_bytes(constants)
+        return self.fitted(boxes=((2, 2),) * constants.levels).dynamic_bytes(constants)
 
-    def with_boxes(self, boxes):
-        """A :class:`FittedWindow` with these parameters."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Window)}
-        return FittedWindow(**own, boxes=boxes)
+    def fitted(self, **changes):
+        """A :class:`FittedWindow` with these parameters, but for the changes."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(FittedWindow)}
+        return FittedWindow(**{**own, **changes})
 
     def dynamic_bytes(self, constants):
         """Dynamic shared memory of a block."""
@@ -139,10 +144,12 @@ class Window:
         return self.stages * constants.levels * CORNER_BYTES
 
     def shared_bytes(self, constants):
-        """The ``SharedBytes`` of a block: of windows, of barriers, of corners and prepared samples."""
+        """The ``SharedBytes`` of a block: of windows, of barriers, of corners, prepared samples and what probes
+        found."""
         windows = self.stages * sum(window_bytes(self.level_boxes(constants.levels), constants))
         samples = self.consumers * samples_bytes(self, constants)
-        return SharedBytes(windows, 16 * self.stages, self.corners_bytes(constants) + samples)
+        others = self.corners_bytes(constants) + samples + sum(probe_bytes(self, constants))
+        return SharedBytes(windows, 16 * self.stages, others)
 
 
 TYPICAL_BOXES = ((12, 16), (10, 12), (8, 10), (8, 8))
@@ -150,20 +157,30 @@ TYPICAL_BOXES = ((12, 16), (10, 12), (8, 10), (8, 8))
 
 @dataclass(frozen=True)
 class FittedWindow(Window):
-    """A :class:`Window` for one problem; ``boxes``: (height, width) of each level's window."""
+    """A :class:`Window` for one problem.
+
+    boxes   (height, width) of each level's window
+    heads   of the problem
+    rounds  how often 32 rows are probed for each head and level
+    limit   of the probed samples, how many outside are too many; -1: none is
+    """
 
     boxes: tuple = ()
+    heads: int = 8
+    rounds: int = 1
+    limit: int = -1
 
 
-# Where a block's windows, their corners and the warps' prepared samples start in shared memory.
-Shared = namedtuple("Shared", "windows corners samples")
+# Where a block's windows, their corners, the warps' prepared samples, and the sums and counts of probes start
+# in shared memory.
+Shared = namedtuple("Shared", "windows corners samples sums counts")
 # The tables of ``window_fit`` that say which rows there are, and how many.
 Plan = namedtuple("Plan", "schedule order items slots queries heads stride")
 # Addresses of the operands, and bytes of a pixel and of a batch of the value.
-Data = namedtuple("Data", "value levels locations weights counts pixel_bytes spatial_size")
+Data = namedtuple("Data", "value levels locations weights pixel_bytes spatial_size")
 
 
-def producer(config, constants):
+def producer(config, constants, meet):
     """The device function produce(..): loads the windows of each item, as soon as there is a stage for them."""
     LEVELS, PIXEL = constants.levels, constants.channels * ITEMSIZE[constants.dtype]
     boxes = config.level_boxes(LEVELS)
@@ -172,13 +189,24 @@ def producer(config, constants):
     bytes_before = choice(tuple(sum(sizes[:i]) for i in range(LEVELS)))
     box_bytes = choice(tuple(height * width * PIXEL for height, width in boxes))
     loads, advance = map_parts(constants, config.maps), make_advance(config.stages)
+    height_of, width_of = (choice(tuple(box[axis] for box in boxes)) for axis in (0, 1))
+    shift_of, corner_along = corner_parts(config, constants)
 
     @cuda.jit(device=True, forceinline=True)
-    def read_window(plan, corners, item):
+    def read_window(plan, bases, item):
         """An item, and what the tables say of this lane's window; the last one where there are no more."""
-        item = min(item, int32(plan.items - 1))
+        item, level = min(item, int32(plan.items - 1)), min(lane(), int32(LEVELS - 1))
         what = item_of(ld_global_v4(global_at(plan.schedule, item, 16)))
-        return what, ld_global_v4(global_at(corners, item * int32(LEVELS) + lane(), 16))
+        return what, ld_global_v4(global_at(bases, item * int32(LEVELS) + level, 16))
+
+    @cuda.jit(device=True, forceinline=True)
+    def corner_of(sums, what, base):
+        """Left and top of this lane's window, and the level's width and height."""
+        shift = shift_of(sums, int32(what.head * int32(LEVELS) + lane()))
+        width, height = float32(int32(base[2])), float32(int32(base[3]))
+        left = corner_along(mov_f32_b32(base[0]), shift[0], width, width_of(lane()))
+        top = corner_along(mov_f32_b32(base[1]), shift[1], height, height_of(lane()))
+        return uint32(int32(left)), uint32(int32(top)), base[2], base[3]
 
     @cuda.jit(device=True, forceinline=True)
     def issue(ring, state, shared, maps, what, corner):
@@ -192,66 +220,73 @@ def producer(config, constants):
         commit(ring, state, uint32(box_bytes(lane())))  # after the corner, which it releases
 
     @cuda.jit(device=True, forceinline=True)
-    def produce(ring, shared, plan, maps, corners):
+    def produce(ring, shared, plan, maps, bases, probes, gate):
         item, state = int32(cuda.blockIdx.x), first_state()
+        what, base = read_window(plan, bases, item)
+        if meet(probes, shared.sums, shared.counts, gate):
+            return
         if lane() < LEVELS:
-            what, corner = read_window(plan, corners, item)
             while item < plan.items:
+                corner = corner_of(shared.sums, what, base)
                 acquire(ring, state)
                 issue(ring, state, shared, maps, what, corner)
                 state = advance(state)
                 item = int32(item + plan.stride)
-                what, corner = read_window(plan, corners, item)
+                what, base = read_window(plan, bases, item)
 
     return produce
 
 
 def build(config, constants):
     """The kernel for a ``Window`` and ``problem.Constants``. Its operands: address of the tensor maps, as for
-    ``tma``; value, levels (L, 4) int32; order, schedule, corners, counts of ``window_fit.Tables``; locations,
-    weights, out; items in the schedule, slots of a cell, B, Q, heads, S."""
+    ``tma``; value, levels (L, 4) int32; order, schedule, bases, anchors of ``window_fit.Tables``; locations,
+    weights, out; with a limit, the word that tells the next kernel; items in the schedule, slots of a cell, B,
+    Q, heads, S."""
     PIXEL = constants.channels * ITEMSIZE[constants.dtype]
     LEVELS, STAGES = constants.levels, config.stages
     CONSUMERS, THREADS = config.consumers, config.threads
     shared_size, CORNERS_BYTES = config.shared_bytes(constants), config.corners_bytes(constants)
+    SAMPLES_BYTES, SUMS_BYTES = CONSUMERS * samples_bytes(config, constants), probe_bytes(config, constants)[0]
+    LIMITED = config.limit >= 0
     STATIC_BYTES, loads = static_bytes(sum(shared_size)), map_parts(constants, config.maps)
-    produce, consume = producer(config, constants), consumer(config, constants)
+    look, add_up, meet = probing(config, constants)
+    produce, consume = producer(config, constants, meet), consumer(config, constants, meet)
 
     @kernel(threads=THREADS, min_blocks=1)
     def window(
-        maps: u64, value: u64, levels: u64, order: u64, schedule: u64, corners: u64, counts: u64,
-        locations: u64, weights: u64, out: u64, items: i32, slots: i32, batches: i32,
+        maps: u64, value: u64, levels: u64, order: u64, schedule: u64, bases: u64, anchors: u64,
+        locations: u64, weights: u64, out: u64, gate: u64, items: i32, slots: i32, batches: i32,
         queries: i32, heads: i32, spatial_size: i32,
     ):  # fmt: skip
         memory = cuda.shared.array(STATIC_BYTES, types.uint8, alignment=128)
         windows = align_up(shared_address(memory), uint32(128))
         full = uint32(windows + shared_size.tiles)
         ring, first_corner = Ring(full, shared_at(full, STAGES, 8)), uint32(full + shared_size.barriers)
-        shared = Shared(windows, first_corner, uint32(first_corner + CORNERS_BYTES))
+        samples = uint32(first_corner + CORNERS_BYTES)
+        sums = uint32(samples + SAMPLES_BYTES)
+        shared = Shared(windows, first_corner, samples, sums, uint32(sums + SUMS_BYTES))
         plan = Plan(schedule, order, items, slots, queries, heads, int32(cuda.gridDim.x))
+        if LIMITED:
+            griddepcontrol_launch_dependents()  # the next kernel comes as soon as there is room for it
+        probes = look(levels, anchors, locations, int32(batches * queries))
+        add_up(probes, shared.sums)
         if warp() == CONSUMERS:
             if lane() == 0:
                 init_barriers(ring.full, STAGES, LEVELS)
                 init_barriers(ring.empty, STAGES, CONSUMERS)
                 fence_mbarrier_init()  # the copy engine sees the barriers
-                if cuda.blockIdx.x == 0:
-                    red_add_gpu_global_u32(global_at(counts, 1, 4), uint32(1))
-            cuda.syncwarp()
-            bar_arrive(uint32(READY), uint32(THREADS))
             loads.acquire_maps(maps, batches, lane(), 32)
-            cuda.syncwarp()
-            produce(ring, shared, plan, maps, corners)
+            produce(ring, shared, plan, maps, bases, probes, gate)
         else:
-            pixel_bytes = int32(heads * PIXEL)
-            data = Data(value, levels, locations, weights, counts, pixel_bytes, spatial_size)
-            consume(ring, shared, plan, data, out)
+            data = Data(value, levels, locations, weights, int32(heads * PIXEL), spatial_size)
+            consume(ring, shared, plan, data, out, probes, gate)
 
     return window
 
 
-def fit(problem, config, locations):
-    """A ``window_fit.Fit``: the configuration with boxes for these locations, and the tables for them."""
-    return window_fit.fit(problem, config, locations, layout(problem.constants).rows)
+def fit(problem, config):
+    """A ``window_fit.Fit``: the configuration with boxes for this problem, and its tables."""
+    return window_fit.fit(problem, config, layout(problem.constants).rows)
 
 
 def blocks(problem, config, resident):

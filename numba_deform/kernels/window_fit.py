@@ -1,19 +1,20 @@
 """Which queries go together, and which box of each level they need (for ``kernels/window.py``).
 
-A query's *reference point* is where its samples are: in an encoder, where every pixel of every level is a
-query, that pixel's centre; else the middle of its samples of the finest level. Queries are grouped into *cells*
-by the rectangle of the finest level in which it lies. The samples of a cell then lie in the cell, moved and
-widened by the *offsets* from reference points, for each head and level, which are measured on some rows. A
-cell's windows start as those that hold most samples, and grow while it pays and shared memory has room. Larger
-cells load fewer bytes for each query, and leave less room around them; a size left open is chosen for the least
-expected work.
+All of it follows from the shape of a problem. A query is taken for a pixel, as in an encoder, where every
+pixel of every level is one, and the pixel's centre for its *reference point*. Queries are grouped into *cells*
+by the rectangle of the finest level in which that lies. The samples of a cell then lie in the cell, widened
+and moved by the *offsets* from reference points. How far they spread is taken from *nominal* offsets, those of
+a Deformable DETR whose points have moved by some pixels. By how much those of a head and level are moved in a
+call is what the kernel finds out itself (window_probe.py). A wrong guess costs time, nothing else.
+
+A cell's windows start as those that hold most samples, and grow while it pays and shared memory has room.
+Larger cells load fewer bytes for each query, and leave less room around them; a size left open is chosen for
+the least expected work.
 """
 
 import bisect
-import dataclasses
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -30,7 +31,9 @@ KEPT = (0.999, 0.998, 0.996, 0.993, *(0.99 - 0.0025 * n for n in range(16)), 0.9
 SIDES = (6, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20)
 # Heights and widths of cells that are weighed, in pixels.
 CELLS = [(h, w) for h in SIDES for w in SIDES if max(h, w) <= 1.5 * min(h, w)]
-MEASURED_ROWS, MEASURED_BATCHES = 4096, 8
+NOMINAL_SIGMA = 2.0  # pixels by which trained points have moved from where they start, about
+SHIFT_ERROR = 0.2  # pixels by which a block errs when it finds out where the middle is, about
+MEASURED_QUERIES = 4096
 GROWN_FROM = 0.9  # the share along each axis that windows hold before they grow
 AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no window holds, about
 REFINED = 4  # plans whose windows grow before one is chosen
@@ -42,16 +45,19 @@ ROW = 16.5  # for a row
 OUTSIDE_WORK = 150.0  # for a sample outside, where they are few; auto.py is more careful
 LATENCY = 1100.0  # until the first bytes of a cell's windows come
 RATE = 60.0  # bytes of them in a cycle
-FAR = 1000.0  # pixels: farther offsets are as good as none
+# What a block looks at to find out where samples are (window_probe.py).
+PROBED_SAMPLES = 4096  # at most, but for 32 rows of each head and level
+REACH = 32.0  # pixels: a sample farther from its reference point says nothing of the others
+SPREAD = 2654435761  # 2^32 over the golden ratio: its multiples lie evenly
 
 
 class Tables(NamedTuple):
-    """What the kernel has beside the operands; int32, and the counts uint32."""
+    """What the kernel has beside the operands; int32 but for the anchors, which are float32."""
 
     order: np.ndarray  # (cells, slots): the queries of each cell, the last one repeated
     schedule: np.ndarray  # (items, 4): batch, head, cell and queries, in the order in which blocks take them
-    corners: np.ndarray  # (items, L, 4): x and y of each level's window, and the level's width and height
-    counts: np.ndarray  # (2,) samples that no window held, launches, modulo 2^32; a launch adds to them
+    bases: np.ndarray  # (items, L, 4): of each level's window, as ``bases``: bits of two floats; width, height
+    anchors: np.ndarray  # (H * L * 32 * rounds, 4), as ``make_anchors``
 
     def operands(self):
         """The kernel's operands by the names of its parameters."""
@@ -64,18 +70,20 @@ class Fit:
 
     config: object  # with boxes
     tables: Callable[[int], Tables] | None = None  # from a number of blocks to the tables for them
-    outside: float = 0.0  # share of the samples that no window holds, of some queries
+    outside: float = 0.0  # share of the nominal samples that no window holds
     items: int = 0  # in the schedule
+    anchors: np.ndarray | None = None  # of the Tables
 
 
-def fit(problem, config, locations, rows_at_once):
-    """The :class:`Fit` of a ``Window`` to a problem and its locations (B, Q, H, L, P, 2), NumPy.
+@functools.lru_cache(maxsize=64)
+def fit(problem, config, rows_at_once):
+    """The :class:`Fit` of a ``Window`` to a problem.
 
-    Windows grow as far as it pays and shared memory allows; those of a ``FittedWindow`` keep their size.
-    ``rows_at_once``: rows that a warp adds up together. Any other locations give right results too; those
-    that lie elsewhere take longer. Raises ConfigError where no windows of the cell fit into shared memory.
+    Windows grow as far as it pays and shared memory allows. ``rows_at_once``: rows that a warp adds up
+    together. Raises ConfigError where no windows of the cell fit into shared memory.
     """
-    measured = measure(problem, locations)
+    measured = measure(problem)
+    config = config.fitted(heads=problem.heads, rounds=probe_rounds(problem))
 
     def work(plan):
         return expected_work(problem, plan, measured.references, rows_at_once)
@@ -87,20 +95,19 @@ def fit(problem, config, locations, rows_at_once):
         rule = f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
         raise ConfigError("cell", "x".join(map(str, cells[0])), rule)
     best = min((grown_plan(problem, config, measured, plan) for plan in plans), key=work)
-    fitted = dataclasses.replace(config.with_boxes(best.boxes), cell=best.cell)
+    fitted = config.fitted(boxes=best.boxes, cell=best.cell)
     cells = make_cells(problem, best.grid, measured.references)
     costs = cell_costs(problem, cells.counts, best.boxes, rows_at_once)
-    tables = functools.partial(make_tables, problem, best, cells, costs)
-    return Fit(fitted, tables, best.outside, len(cells.order) * problem.batch * problem.heads)
+    anchors = make_anchors(problem, best, measured.references, config.rounds)
+    tables = functools.partial(make_tables, problem, best, cells, costs, anchors)
+    return Fit(fitted, tables, best.outside, len(cells.order) * problem.batch * problem.heads, anchors)
 
 
 class Measured(NamedTuple):
-    """Where the samples of a problem are, and what was measured on some rows: those of some queries in some
-    batches."""
+    """Where the nominal samples of a problem are, of some queries."""
 
     references: np.ndarray  # (Q, 2), of all queries
-    batches: int  # how many were measured
-    some: np.ndarray  # (q, 2): reference points of the queries that were
+    some: np.ndarray  # (q, 2): reference points of the queries that were measured
     away: np.ndarray  # (H, L, 2, n): offsets of their samples, in order along each axis
     samples: list  # the LevelSamples of each level
 
@@ -109,21 +116,31 @@ class Measured(NamedTuple):
         return quantile(self.away, (1 - kept) / 2), quantile(self.away, (1 + kept) / 2)
 
 
-def measure(problem, locations):
-    """The :class:`Measured` of locations (B, Q, H, L, P, 2)."""
-    references = reference_points(problem, locations)
-    batches, queries = some_rows(problem)
-    some = np.asarray(locations[batches[:, None], queries], np.float64)
-    away = np.sort(sample_offsets(problem, references[queries], some), axis=-1)
-    samples = level_samples(problem, some)
-    return Measured(references, len(batches), references[queries], away, samples)
+def measure(problem, seed=0):
+    """The :class:`Measured` of a problem's nominal samples."""
+    references, rng = reference_points(problem), np.random.default_rng(seed)
+    count = min(problem.queries, MEASURED_QUERIES)
+    some = references[np.sort(rng.choice(problem.queries, count, replace=False))]
+    away = nominal_offsets(problem, count, rng)
+    locations = some[:, None, None, None] + away / _sizes(problem)[:, None]
+    away = np.sort(away.transpose(1, 2, 4, 0, 3).reshape(*away.shape[1:3], 2, -1), axis=-1)
+    return Measured(references, some, away, level_samples(problem, locations[None]))
+
+
+def nominal_offsets(problem, count, rng):
+    """(count, H, L, P, 2) pixels from the reference points to the samples of so many queries, around the middle
+    of each head's points: those of head k start at p = 1 .. P pixels along the direction 2 pi k / H."""
+    c, angle = problem.constants, 2 * np.pi * np.arange(problem.heads) / problem.heads
+    reach = np.arange(c.points) - (c.points - 1) / 2
+    start = np.stack([np.cos(angle), np.sin(angle)], -1)[:, None] * reach[:, None]
+    noise = rng.standard_normal((count, problem.heads, c.levels, c.points, 2))
+    error = rng.standard_normal((problem.heads, c.levels, 1, 2))
+    return start[:, None] + NOMINAL_SIGMA * noise + SHIFT_ERROR * error
 
 
 def has_room(problem, config, boxes):
-    """Whether a block has room for such windows; where their size is given, whether that is no smaller."""
-    if config.boxes:
-        return bool(np.less_equal(boxes, config.boxes).all())
-    return config.with_boxes(boxes).dynamic_bytes(problem.constants) <= SHARED_LIMIT
+    """Whether a block has room for such windows."""
+    return config.fitted(boxes=boxes).dynamic_bytes(problem.constants) <= SHARED_LIMIT
 
 
 def first_plan(problem, config, measured, cell):
@@ -134,39 +151,31 @@ def first_plan(problem, config, measured, cell):
         return fit_boxes(problem, grid.size, *measured.offsets(kept))
 
     number = bisect.bisect_left(KEPT, True, key=lambda kept: has_room(problem, config, boxes(kept)))
-    if number == len(KEPT) and not config.boxes:
+    if number == len(KEPT):
         return None
-    kept = KEPT[min(number, len(KEPT) - 1)]  # windows of a given size hold what they hold
-    return Plan(cell, grid, kept, config.boxes or boxes(kept), (1 - kept) * AXIS_SHARE)
+    kept = KEPT[number]
+    return Plan(cell, grid, kept, boxes(kept), (1 - kept) * AXIS_SHARE)
 
 
 def grown_plan(problem, config, measured, plan):
-    """The plan with windows that started small and grew; those of a given size are put where these are."""
-    low, high = measured.offsets(min(GROWN_FROM, plan.kept))
-    shifts, boxes = np.floor(low), fit_boxes(problem, plan.grid.size, low, high)
-    if config.boxes:
-        boxes = tuple(map(tuple, np.minimum(boxes, config.boxes).tolist()))
-    cells = plan.grid.cell_of(problem, measured.some)
-    corners = cell_corners(problem, plan.grid, cells)[:, None]
-    levels = level_windows(problem, boxes, corners + shifts, measured.samples)
-    rows = measured.batches * len(measured.some)
-    worth = 0 if config.boxes else samples_worth(problem, plan.grid, rows)
+    """The plan with windows that started small and grew."""
+    boxes = fit_boxes(problem, plan.grid.size, *measured.offsets(min(GROWN_FROM, plan.kept)))
+    centres = cell_centres(problem, plan.grid, plan.grid.cell_of(problem, measured.some))
+    levels = [
+        LevelWindow(problem, n, box, centres[:, n], measured.samples[n]) for n, box in enumerate(boxes)
+    ]
+    worth = samples_worth(problem, plan.grid, len(measured.some))
     grow(levels, worth, functools.partial(has_room, problem, config))
-    shifts = shifts + np.array([level.shift for level in levels])
-    if config.boxes:
-        levels = level_windows(problem, config.boxes, corners + shifts, measured.samples)
     lost = sum(level.lost for level in levels) / (measured.away.size // 2)
-    return plan._replace(boxes=tuple(level.box for level in levels), outside=lost, shifts=shifts)
+    return plan._replace(boxes=tuple(level.box for level in levels), outside=lost)
 
 
-def make_tables(problem, plan, cells, costs, blocks):
+def make_tables(problem, plan, cells, costs, anchors, blocks):
     """The :class:`Tables` of a plan for so many blocks; ``cells`` are its :class:`Cells`, with such costs."""
     schedule = make_schedule(cells.counts, costs, problem.batch, problem.heads, blocks)
-    _, head, cell, _ = schedule.T
-    sizes = _sizes(problem)
-    corners = moved_inside(cells.corners[cell] + plan.shifts[head], sizes, plan.boxes)
-    corners = np.concatenate([corners, np.broadcast_to(sizes, corners.shape)], axis=-1)
-    return Tables(cells.order, schedule, corners.astype(np.int32), np.zeros(2, np.uint32))
+    starts = bases(cells.centres, plan.boxes)[schedule[:, 2]].astype(np.float32).view(np.int32)
+    sizes = np.broadcast_to(_sizes(problem).astype(np.int32), starts.shape)
+    return Tables(cells.order, schedule, np.concatenate([starts, sizes], axis=-1), anchors)
 
 
 # --- where samples are ------------------------------------------------------------------------------
@@ -175,25 +184,13 @@ def finest_level(problem):
     return max(range(len(problem.levels)), key=lambda n: math.prod(problem.levels[n][:2]))
 
 
-def reference_points(problem, locations):
-    """(Q, 2) normalised; ``locations`` (B, Q, H, L, P, 2) are looked at only where queries are no pixels."""
-    if problem.queries == sum(level.height * level.width for level in problem.levels):
-        return pixel_centres(problem.levels, np.float64)
-    finest = np.asarray(locations[:, :, :, finest_level(problem)], np.float32)
-    median = np.nanmedian if np.isnan(finest).any() else np.median  # minding NaN takes ten times as long
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a query may have no number at all
-        middle = median(finest, axis=(0, 2, 3))
-    return np.nan_to_num(middle, nan=0.5, posinf=1.0, neginf=0.0).clip(-0.5, 1.5)
-
-
-def some_rows(problem, seed=0):
-    """(batches, queries), sorted and random, that have about MEASURED_ROWS rows together."""
-    rng = np.random.default_rng(seed)
-    batches = min(problem.batch, MEASURED_BATCHES, MEASURED_ROWS)
-    queries = min(problem.queries, MEASURED_ROWS // batches)
-    wanted = (problem.batch, batches), (problem.queries, queries)
-    return tuple(np.sort(rng.choice(*numbers, replace=False)) for numbers in wanted)
+def reference_points(problem):
+    """(Q, 2) normalised. Query i is pixel i, and after the last pixel the first follows; with fewer queries
+    than pixels they lie evenly among those."""
+    pixels, query = pixel_centres(problem.levels, np.float64), np.arange(problem.queries)
+    if problem.queries < len(pixels):
+        return pixels[query * len(pixels) // problem.queries]
+    return pixels[query % len(pixels)]
 
 
 def _sizes(problem):
@@ -204,13 +201,6 @@ def _finest_size(problem):
     return _sizes(problem)[finest_level(problem)]
 
 
-def sample_offsets(problem, references, locations):
-    """(H, L, 2, n): pixels of each level from the reference points (q, 2) to the samples (b, q, H, L, P, 2)."""
-    away = (locations - references[:, None, None, None]) * _sizes(problem)[:, None]
-    away = away.transpose(2, 3, 5, 0, 1, 4).reshape(*locations.shape[2:4], 2, -1)
-    return np.nan_to_num(away, posinf=0, neginf=0).clip(-FAR, FAR)
-
-
 def quantile(ordered, q):
     """``np.quantile`` along the last axis, which is in order already: that is what takes it its time."""
     place = q * (ordered.shape[-1] - 1)
@@ -218,10 +208,76 @@ def quantile(ordered, q):
     return below + (place - math.floor(place)) * (above - below)
 
 
+def bases(centres, boxes):
+    """Where windows around ``centres`` (.., L, 2) start, which is at the floor of (x, y) pixels of their level:
+    their sizes are ``boxes``, a (height, width) for each level or one for all."""
+    return centres + 1 - np.array(boxes)[..., ::-1] / 2
+
+
 def moved_inside(corners, sizes, boxes):
     """``corners`` (x, y) of windows, no farther outside their levels of ``sizes`` (width, height) than they
     need be: none starts before -1, nor ends beyond the pixel after the last one if it may start earlier."""
     return np.maximum(np.minimum(corners, sizes + 1 - np.array(boxes)[..., ::-1]), -1)
+
+
+# --- what a block looks at --------------------------------------------------------------------------
+def probe_rounds(problem):
+    """How often 32 rows are probed for each head and level."""
+    each = problem.heads * problem.constants.levels * 32
+    most = PROBED_SAMPLES // (each * problem.constants.points)
+    return max(1, min(most, -(-problem.batch * problem.queries // 32)))
+
+
+def probed_samples(problem):
+    """How many samples are probed."""
+    c = problem.constants
+    return problem.heads * c.samples * 32 * probe_rounds(problem)
+
+
+def probed_rows(problem, rounds):
+    """(H * L, 32 * rounds): the number, batch * Q + query, of the row that each lane probes in each round, for
+    each head and level: one out of each of so many equal parts of all rows."""
+    pairs, rows = problem.heads * problem.constants.levels, problem.batch * problem.queries
+    number = np.arange(pairs * 32 * rounds, dtype=np.uint64).reshape(-1, pairs).T
+    part = np.uint64(max(1, rows // number.size))
+    within = (number * np.uint64(SPREAD) % np.uint64(2**32) >> np.uint64(8)) % part
+    return ((number * part + within) % np.uint64(rows)).astype(np.int64)
+
+
+def make_anchors(problem, plan, references, rounds):
+    """(H * L * 32 * rounds, 4) float32, for each probed row: where its reference point and its cell's window
+    are, the latter as ``bases``, (x, y) pixels of the level."""
+    queries = probed_rows(problem, rounds) % problem.queries
+    number = np.arange(len(queries)) % problem.constants.levels
+    where = references[queries]
+    cells = plan.grid.cell_of(problem, where.reshape(-1, 2))
+    starts = bases(cell_centres(problem, plan.grid, cells), plan.boxes).reshape(*queries.shape, -1, 2)
+    starts = starts[np.arange(len(queries)), :, number]
+    anchors = np.concatenate([where * _sizes(problem)[number][:, None], starts], axis=-1)
+    return np.ascontiguousarray(anchors.reshape(-1, 4), np.float32)
+
+
+def look(problem, fitted, locations):
+    """(shifts (H, L, 2), how many of the probed samples no window holds), of a :class:`Fit`: as each block
+    finds them in locations (B, Q, H, L, P, 2), NumPy."""
+    c, rows = problem.constants, probed_rows(problem, fitted.config.rounds)
+    number = np.arange(len(rows))
+    level, shape = number % c.levels, (problem.batch * problem.queries, len(rows), c.points, 2)
+    where = np.asarray(locations).reshape(shape)[rows, number[:, None]].astype(np.float32)
+    size = _sizes(problem)[level][:, None, None].astype(np.float32)
+    anchors = fitted.anchors.reshape(*rows.shape, 1, 4)
+    with np.errstate(invalid="ignore", over="ignore"):
+        pixel = where * size
+        away = pixel - anchors[..., :2]
+        near = (np.abs(away) <= REACH).all(axis=-1)
+        total = np.where(near[..., None], away, 0).sum(axis=(1, 2))
+        shift = total / np.maximum(near.sum(axis=(1, 2)), 1)[:, None]
+        box = np.array(fitted.config.boxes)[level][:, None, None]
+        first = moved_inside(np.floor(anchors[..., 2:] + shift[:, None, None]), size, box)
+        tile = pixel - np.float32(0.5)
+        touches = ((tile > -1) & (tile < size)).all(axis=-1)
+        holds = ((tile >= first) & (tile < first + box[..., ::-1] - 1)).all(axis=-1)
+    return shift.reshape(problem.heads, c.levels, 2), int((touches & ~holds).sum())
 
 
 # --- windows that grow --------------------------------------------------------------------------------
@@ -247,31 +303,28 @@ class Offer(NamedTuple):
     """A larger window."""
 
     rate: float  # samples that it saves for each byte more
-    shift: np.ndarray | None = None
     box: tuple[int, int] | None = None
     lost: np.ndarray | None = None  # which of the samples that were lost still are
 
 
 class LevelWindow:
-    """The window of one level: ``box`` (height, width), ``shift`` (x, y) from its cells' corners, and how many
-    samples that touch the level it does not hold, ``lost``.
+    """The window of one level: ``box`` (height, width), and how many samples that touch the level it does not
+    hold, ``lost``.
 
-    ``corners`` (q, H, 2) are those of some queries' windows, ``samples`` their :class:`LevelSamples`.
+    ``centres`` (q, 2) are those of some queries' cells, ``samples`` their :class:`LevelSamples`.
     """
 
-    _MOVES = ((0, 0, 2, 0), (-2, 0, 2, 0), (-1, 0, 2, 0), (0, 0, 0, 1), (0, -1, 0, 1))
-    MOVES = np.multiply.outer((1, 2, 4), _MOVES).reshape(-1, 4).tolist()
-    """What a window may grow by: left, top, width (even) and height."""
+    MOVES = [(n * higher, n * wider) for n in (1, 2, 4) for higher, wider in ((0, 2), (1, 0))]
+    """What a window may grow by: height, and width, which stays even."""
 
-    def __init__(self, problem, number, box, corners, samples):
+    def __init__(self, problem, number, box, centres, samples):
         self.size = _sizes(problem)[number]
         self.limit = np.minimum(self.size + 2 + self.size % 2 * (1, 0), 256)  # it covers the level
         self.pixel = problem.constants.channels * ITEMSIZE[problem.constants.dtype]
-        self.box, self.shift = box, np.zeros(2)
-        self.tiles = samples.tiles
+        self.box, self.tiles = box, samples.tiles
         shape = (*samples.touches.shape, 2)
-        self.corners = np.broadcast_to(corners[None, :, :, None], shape)[samples.touches]
-        self._look_only_at(~self._holds(self.shift, box))
+        self.centres = np.broadcast_to(centres[None, :, None, None], shape)[samples.touches]
+        self._look_only_at(~self._holds(box))
 
     @property
     def lost(self):
@@ -282,33 +335,25 @@ class LevelWindow:
         return max(self._offers(), key=lambda offer: offer.rate, default=Offer(0.0))
 
     def take(self, offer):
-        self.shift, self.box = offer.shift, offer.box
+        self.box = offer.box
         self._look_only_at(offer.lost)  # a larger window holds what a smaller one does
 
     def _look_only_at(self, which):
-        self.tiles, self.corners = self.tiles[which], self.corners[which]
+        self.tiles, self.centres = self.tiles[which], self.centres[which]
 
-    def _holds(self, shift, box):
-        width = np.array(box[::-1])
-        first = moved_inside(self.corners + shift, self.size, box)
-        return ((self.tiles >= first) & (self.tiles < first + width - 1)).all(axis=-1)
+    def _holds(self, box):
+        first = moved_inside(np.floor(bases(self.centres, box)), self.size, box)
+        return ((self.tiles >= first) & (self.tiles < first + box[::-1] - np.array(1))).all(axis=-1)
 
     def _offers(self):
         height, width = self.box
-        for left, top, wider, higher in self.MOVES:
+        for higher, wider in self.MOVES:
             box = (height + higher, width + wider)
             if (np.array(box[::-1]) > self.limit).any():
                 continue
-            shift = self.shift + (left, top)
-            lost = ~self._holds(shift, box)
+            lost = ~self._holds(box)
             more = (box[0] * box[1] - height * width) * self.pixel
-            yield Offer((self.lost - int(lost.sum())) / more, shift, box, lost)
-
-
-def level_windows(problem, boxes, corners, samples):
-    """The :class:`LevelWindow` of each level, for the ``corners`` (q, H, L, 2) of some queries' windows and
-    the queries' :class:`LevelSamples`."""
-    return [LevelWindow(problem, n, box, corners[:, :, n], samples[n]) for n, box in enumerate(boxes)]
+            yield Offer((self.lost - int(lost.sum())) / more, box, lost)
 
 
 def grow(levels, worth, has_room):
@@ -342,12 +387,12 @@ class Grid(NamedTuple):
         return line * self.number[0] + column
 
 
-def cell_corners(problem, grid, numbers):
-    """(n, L, 2): where cells with these numbers start, in pixels of each level; int32."""
+def cell_centres(problem, grid, numbers):
+    """(n, L, 2): the middles of cells with these numbers, in pixels of each level, whose centres are whole."""
     line, column = np.divmod(numbers, grid.number[0])
-    place = np.stack([column, line], -1) * grid.size + grid.first  # in pixels of the finest level
+    place = (np.stack([column, line], -1) + 0.5) * grid.size + grid.first  # in pixels of the finest level
     scale = _sizes(problem) / _finest_size(problem)
-    return np.floor(place[:, None] * scale - 0.5).astype(np.int32)
+    return place[:, None] * scale - 0.5
 
 
 def make_grid(problem, cell, references):
@@ -365,7 +410,6 @@ class Plan(NamedTuple):
     kept: float  # the share of the samples along an axis for which there is room
     boxes: tuple  # of each level's window
     outside: float  # the share outside, a guess until the windows have grown
-    shifts: np.ndarray | None = None  # what is then added to a cell's corners, (H, L, 2)
 
 
 def cell_costs(problem, counts, boxes, rows_at_once):
@@ -380,7 +424,7 @@ def cell_costs(problem, counts, boxes, rows_at_once):
 
 
 def samples_worth(problem, grid, measured):
-    """Samples of ``measured`` (batch, query) for each byte of a window, from which on it pays to hold them: to
+    """Samples of so many ``measured`` queries for each byte of a window, from which on it pays to hold them: to
     write the byte takes a cell 1 / LINE cycles, the samples OUTSIDE_WORK each."""
     rows = problem.queries / grid.number.prod()  # of a cell
     return measured * problem.heads / rows / LINE / OUTSIDE_WORK
@@ -407,7 +451,7 @@ def fit_boxes(problem, size, low, high):
 class Cells(NamedTuple):
     """Cells with queries."""
 
-    corners: np.ndarray  # (cells, L, 2)
+    centres: np.ndarray  # (cells, L, 2), as ``cell_centres``
     order: np.ndarray  # (cells, slots), as in Tables
     counts: np.ndarray  # (cells,): how many queries each has
 
@@ -419,7 +463,7 @@ def make_cells(problem, grid, references):
     numbers, starts, counts = np.unique(number[queries], return_index=True, return_counts=True)
     slots = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
     order = queries[starts[:, None] + slots].astype(np.int32)
-    return Cells(cell_corners(problem, grid, numbers), order, counts.astype(np.int32))
+    return Cells(cell_centres(problem, grid, numbers), order, counts.astype(np.int32))
 
 
 def deal(costs, blocks):

@@ -16,13 +16,12 @@ from ..device.memory import (
     ld_global_nc_v4,
     ld_shared_v2,
     ld_shared_v4,
-    red_add_gpu_global_u32,
     shared_at,
     st_shared_v2,
     st_shared_v4,
 )
 from ..device.pipeline import first_state, make_advance, release, wait
-from ..device.sync import bar_sync, lane, shfl_sync_idx_b32, warp
+from ..device.sync import lane, shfl_sync_idx_b32, warp
 from .problem import ITEMSIZE
 from .shared.accumulate import ALL, ARITHMETIC
 from .shared.row import run_parts, sum_parts
@@ -42,7 +41,6 @@ Column = namedtuple("Column", "base bit")
 View = namedtuple("View", "sample mine level scale shift low high box_height box_width offset first second")
 MINUS_ONES = 0xBC00BC00  # two fp16 numbers
 ROUND, ROUND_BITS = 1.5 * 2**23, 0x4B400000  # an fp32 number between 2^23 and 2^24, and its bits
-READY = 1  # the named barrier of those who wait for the mbarriers to be there
 CORNER_BYTES = 16  # of a window: left, top; width and height of the level
 
 
@@ -167,7 +165,7 @@ def floor_near(x):
     return uint32(mov_b32_f32(shifted) - uint32(ROUND_BITS)), float32(x - floor)
 
 
-def consumer(config, constants):
+def consumer(config, constants, meet):
     """The device function consume(..): adds up this warp's rows of each item, once its windows are there."""
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
     LANES, OWNED, RUN, ROUNDS, EACH = shape
@@ -176,7 +174,7 @@ def consumer(config, constants):
     LEVELS, POINTS = constants.levels, constants.points
     SAMPLES, PIXEL = LEVELS * POINTS, constants.channels * ITEMSIZE[constants.dtype]
     EVEN = ROUNDS * OWNERS * RUN == SAMPLES  # no lane without a run
-    SPLIT, THREADS = PIXEL == 64, config.threads
+    SPLIT = PIXEL == 64
     LOCATION_BYTES, WEIGHT_BYTES = 2 * ITEMSIZE[constants.location_dtype], ITEMSIZE[constants.weight_dtype]
     sizes = window_bytes(boxes, constants)
     WINDOW_BYTES = sum(sizes)
@@ -350,15 +348,15 @@ def consumer(config, constants):
             add_tile(acc, at, place, pitch_of(level))
 
     @cuda.jit(device=True, forceinline=True)
-    def consume(ring, shared, plan, data, out):
+    def consume(ring, shared, plan, data, out, probes, gate):
         me, item = place(shared), int32(cuda.blockIdx.x)
         acc, raws, lost = new_sums(), new_raws(), cuda.local.array(1, uint32)
         what = read_item(plan, min(item, int32(plan.items - 1)))
         job = settle(plan, Job(item, warp(), int32(0), what))
         number = row_number(plan, job, me.row)
         read_runs(data, number, job.round, me, raws)
-        cuda.syncwarp()
-        bar_sync(uint32(READY), uint32(THREADS))
+        if meet(probes, shared.sums, shared.counts, gate):
+            return
         state, seen = first_state(), int32(-1)  # the item whose stage this warp has waited for
         while item < plan.items:
             if item != seen:
@@ -461,8 +459,6 @@ def outside(config, constants):
             place = job.group * int32(ROWS) + owned_row(me.lane, int32(i))
             if place >= what.count:  # a copy of the cell's last row, not stored
                 bits = uint32(bits & ~uint32(((1 << RUN) - 1) << (i * RUN)))
-        if bits != 0:
-            red_add_gpu_global_u32(data.counts, uint32(cuda.popc(bits)))  # nobody waits for it
         plane = data.value + uint64(what.batch) * uint64(data.spatial_size) * uint64(data.pixel_bytes)
         plane = plane + uint64(what.head * int32(PIXEL) + me.chunk * int32(16))
         lanes = uint32(cuda.ballot_sync(ALL, bits != 0))

@@ -22,6 +22,7 @@ from ..engines.gpu.launch import launch, time_launches
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
 from ..kernels.registry import VARIANTS, is_of_this_process, is_registered, load, loaded_files
+from ..kernels.window_fit import look, probed_samples
 from ..kernels.words import closest
 from ..workloads.presets import PRESETS, preset
 from . import ceilings, counters, peers, record
@@ -148,8 +149,8 @@ def measure(task):
 def measure_entry(task):
     """Run one entry on a poisoned output, check it, and time it if the task has repeats.
 
-    Returns ``error``; the ``config`` as it ran, and the share of the samples ``outside`` a fitted kernel's
-    windows; on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU engine
+    Returns ``error``; the ``config`` as it ran, and of the samples that a fitted kernel looks at the share
+    ``outside`` its windows; on a GPU with ``repeats`` the figures of ``record.spread``; on the CPU engine
     ``virtual_cycles``, which are no measurement. A wrong result has ``error_text`` instead of times."""
     case, entry = case_of(task["engine"], task["workload"], task["seed"]), task["entry"]
     if entry.linked and not case.gpu:
@@ -161,7 +162,8 @@ def measure_entry(task):
     if entry.variant == "auto" and case.gpu:
         result |= {"chosen": bound.variant.name, "why": why}
     if bound.variant.is_fitted:
-        result["outside"] = bound.fit.outside
+        _, outside = look(case.problem, bound.fit, case.arrays[1])
+        result["outside"] = outside / probed_samples(case.problem)
     if not case.gpu:
         result |= {"measured": False, "virtual_cycles": report.cycles}
     if not result["error"] < tolerance:

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from ..attention.auto import Fits
+from ..attention.auto import launches
 from ..attention.bind import Bound, OnGpu
 from ..attention.call import settle_variant
 from ..attention.checks import problem_of
@@ -17,11 +17,10 @@ class Case:
     """Inputs, checked: ``problem``, and contiguous value, locations and weights as ``arrays``.
 
     gpu      where variants run; None for the CPU engine
-    torch    PyTorch, to compare whole outputs on the GPU; None compares rows of them in NumPy
-    fits     to these locations: another case may have the same shape"""
+    torch    PyTorch, to compare whole outputs on the GPU; None compares rows of them in NumPy"""
 
     def __init__(self, inputs, gpu=None, torch=None):
-        self.inputs, self.gpu, self.torch, self.fits = inputs, gpu, torch, Fits()
+        self.inputs, self.gpu, self.torch = inputs, gpu, torch
         self.problem = problem_of(inputs)
         arrays = (inputs.value, inputs.sampling_locations, inputs.attention_weights)
         self.arrays = [np.ascontiguousarray(array) for array in arrays]
@@ -39,14 +38,19 @@ class Case:
 
     def bind(self, name, parameters, form="plain"):
         """(the :class:`Bound` of a variant on this case's engine, why "auto" chose it or "")."""
-        locations = self.arrays[1]
-        chosen, config, why = settle_variant(name, self.gpu, self.problem, locations,
-                                             parameters, self.fits)  # fmt: skip
-        return Bound(self.problem, chosen, config, self.gpu, locations, form, self.fits), why
+        chosen, config, why = settle_variant(name, self.gpu, self.problem, parameters)
+        if why:
+            return launches(self.gpu, self.problem, form)[0], why
+        return Bound(self.problem, chosen, config, self.gpu, form), why
 
     def launcher(self, bound, extra=()):
-        """A function of no arguments that launches it on the GPU; ``extra`` as for ``Bound``."""
-        return bound.launcher(self.on_gpu.addresses, extra=extra)
+        """A function of no arguments that launches it on the GPU, and what comes ``then``; ``extra`` as for
+        ``Bound``."""
+        if bound.then is None:
+            return bound.launcher(self.on_gpu.addresses, extra=extra)
+        extra = {**dict(extra), "gate": DeviceArray.of(self.gpu, np.zeros(1, np.uint32))}
+        runs = [one.launcher(self.on_gpu.addresses, extra=extra) for one in (bound, bound.then)]
+        return lambda: [run() for run in runs]
 
     def run(self, bound, **options):
         """(output, the CPU engine's report or None): NaN where nothing was written. ``options`` are those of

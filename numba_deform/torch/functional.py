@@ -10,7 +10,7 @@ from .operator import (
     Differentiable,
     forward_on_gpu,
     is_plain,
-    is_readable,
+    known_starts,
     numbers_from,
     numbers_of,
     requires_grad,
@@ -44,35 +44,43 @@ def ms_deform_attn(
     gradients, none in forward mode, and none by torch.func.
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
-    given = value, sampling_locations, attention_weights
-    is_compiling = torch.compiler.is_compiling()
-    direct = not is_compiling and is_plain(*given) and value.is_cuda
-    if not direct:
-        _check(*given)
-        if not is_compiling:
-            register_for(*given)
+    given = value, spatial_shapes, level_start_index, sampling_locations, attention_weights
+    is_seen = torch.compiler.is_compiling() or not is_plain(value, sampling_locations, attention_weights)
+    if is_seen or not value.is_cuda:
+        return _dispatched(*given, num_points, method, im2col_step)
     if im2col_step is not None:
         check_im2col_step(im2col_step, value.shape[0])
-    shapes, starts = spatial_shapes, level_start_index
-    if isinstance(shapes, torch.Tensor) or isinstance(starts, torch.Tensor):
-        if is_compiling or not (is_readable(shapes) and is_readable(starts)):
-            return FORWARD(value, *_tensors(shapes, starts), *given[1:], num_points, method)
+    shapes = _numbers("spatial_shapes", spatial_shapes)
+    if level_start_index is None:
+        starts = known_starts(shapes)
+    else:
+        starts = _numbers("level_start_index", level_start_index)
+    needs = torch.is_grad_enabled() and requires_grad(value, sampling_locations, attention_weights)
+    given = value, shapes, starts, sampling_locations, attention_weights, num_points, method
+    return Differentiable.apply(forward_on_gpu, *given) if needs else forward_on_gpu(*given)
+
+
+def _dispatched(value, shapes, starts, locations, weights, num_points, method, im2col_step):
+    """The same by PyTorch's dispatcher: on the CPU, and where somebody wants to see the call."""
+    _check(value, locations, weights)
+    check_im2col_step(im2col_step, value.shape[0])
+    is_compiling = torch.compiler.is_compiling()
+    if not is_compiling:
+        register_for(value, locations, weights)
+    index = [i for i in (shapes, starts) if isinstance(i, torch.Tensor)]
+    if index and (is_compiling or any(type(i) is not torch.Tensor for i in index)):  # they cannot be read
+        return FORWARD(value, *_tensors(shapes, starts), locations, weights, num_points, method)
     shapes = _numbers("spatial_shapes", shapes)
     starts = starts_of(shapes) if starts is None else _numbers("level_start_index", starts)
-    if not direct:
-        if not is_compiling:  # PyTorch refuses them in other words
-            check_numbers("spatial_shapes", shapes)
-            check_numbers("level_start_index", starts)
-        return FORWARD_LISTS(value, shapes, starts, *given[1:], num_points, method)
-    arguments = value, shapes, starts, *given[1:], num_points, method
-    if torch.is_grad_enabled() and requires_grad(*given):
-        return Differentiable.apply(forward_on_gpu, *arguments)
-    return forward_on_gpu(*arguments)
+    if not is_compiling:  # PyTorch refuses them in other words
+        check_numbers("spatial_shapes", shapes)
+        check_numbers("level_start_index", starts)
+    return FORWARD_LISTS(value, shapes, starts, locations, weights, num_points, method)
 
 
 def _numbers(name, numbers):
     """A flat tuple of what is in an index tensor, or in a list."""
-    return (numbers_of if isinstance(numbers, torch.Tensor) else numbers_from)(name, numbers)
+    return numbers_of(name, numbers) if isinstance(numbers, torch.Tensor) else numbers_from(name, numbers)
 
 
 def _tensors(shapes, starts):

@@ -9,16 +9,18 @@ widths in turn, and makes no tensor of them on any way. All have fake implementa
 and ``torch.export`` can look at shapes alone.
 """
 
+import functools
 import weakref
 
 import torch
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from ..attention import gradients
-from ..attention.call import ms_deform_attn as any_array
 from ..attention.checks import RANKS, OperatorError
 from .plans import backward_plan, current_stream, forward_plan
-from .reference import as_index, backward_of, forward_of
+from .reference import backward_of, forward_of
 
 TENSORS = "Tensor spatial_shapes, Tensor level_start_index"
 LISTS = "SymInt[] spatial_shapes, SymInt[] level_start_index"
@@ -33,6 +35,7 @@ for overload, index, tags in (("", TENSORS, READS), (".lists", LISTS, ())):
     LIBRARY.define(f"ms_deform_attn{overload}({arguments}) -> Tensor", tags=tags)
     arguments = f"Tensor grad_out, {arguments}, {WANTED}"
     LIBRARY.define(f"ms_deform_attn_backward{overload}({arguments}) -> (Tensor, Tensor, Tensor)", tags=tags)
+PLAIN = torch.Tensor, torch.nn.Parameter
 FORWARD = torch.ops.numba_deform.ms_deform_attn.default
 FORWARD_LISTS = torch.ops.numba_deform.ms_deform_attn.lists
 BACKWARD = torch.ops.numba_deform.ms_deform_attn_backward.default
@@ -58,6 +61,9 @@ def starts_of(shapes):
     for height, width in zip(shapes[::2], shapes[1::2], strict=True):
         starts.append(starts[-1] + height * width)
     return tuple(starts[:-1])
+
+
+known_starts = functools.lru_cache(maxsize=256)(starts_of)  # not for numbers that a graph does not know
 
 
 _known = {}  # id of a tensor -> (weak reference to it, its version, its numbers)
@@ -88,11 +94,6 @@ def numbers_of(name, index):
     return numbers
 
 
-def is_readable(index):
-    """Whether an index tensor has numbers that can be read; so has a list, or None."""
-    return type(index) is torch.Tensor or not isinstance(index, torch.Tensor)
-
-
 def _check_index(name, tensor):
     if tensor.dtype not in (torch.int64, torch.int32):
         raise OperatorError(f"{name} has dtype {str(tensor.dtype)[6:]}; it must be one of int64, int32")
@@ -102,31 +103,25 @@ def _check_index(name, tensor):
 
 
 # --- on a GPU --------------------------------------------------------------------------------------
-def _call(value, shapes, starts, locations, weights, num_points, method):
-    """(device, what ``plans.problem_for`` takes) of a call; ``shapes`` and ``starts`` are flat tuples."""
-    device = value.get_device()
-    if locations.get_device() != device or weights.get_device() != device:
-        places = f"sampling_locations on {locations.device}, attention_weights on {weights.device}"
-        raise OperatorError(f"value is on {value.device} but {places}")
-    points = None if num_points is None else tuple(num_points)
-    facts = value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype
-    return device, (*facts, shapes, starts, points, method)
-
-
 def forward_on_gpu(value, shapes, starts, locations, weights, num_points=None, method="default"):
     """The output; ``shapes`` and ``starts`` are flat tuples."""
-    device, call = _call(value, shapes, starts, locations, weights, num_points, method)
+    device = value.get_device()
+    if locations.get_device() != device or weights.get_device() != device:
+        _refuse_places(value, locations, weights)
+    plan = forward_plan(
+        device, value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype,
+        shapes, starts, num_points if num_points is None else tuple(num_points), method,
+    )  # fmt: skip
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
-    plan = forward_plan(device, *call)
-    if plan is None:
-        index = as_index("spatial_shapes", shapes), as_index("level_start_index", starts)
-        with torch.cuda.device(device):  # and the caller's current one again afterwards
-            return any_array(value.detach(), *index, locations.detach(), weights.detach())
     out = value.new_empty(plan.out_shape)
-    plan(
-        current_stream(device), value.data_ptr(), locations.data_ptr(), weights.data_ptr(), out.data_ptr()
-    )
+    stream = current_stream(device)
+    plan(stream, value.data_ptr(), locations.data_ptr(), weights.data_ptr(), out.data_ptr())
     return out
+
+
+def _refuse_places(value, locations, weights):
+    places = f"sampling_locations on {locations.device}, attention_weights on {weights.device}"
+    raise OperatorError(f"value is on {value.device} but {places}")
 
 
 def forward_cuda(value, shapes, starts, locations, weights, num_points=None, method="default"):
@@ -139,7 +134,11 @@ def backward_cuda(
     of_locations=True, of_weights=True, deterministic=None,
 ):  # fmt: skip
     shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
-    device, call = _call(value, shapes, starts, locations, weights, num_points, method)
+    device, tensors = value.get_device(), (value, locations, weights)
+    if any(tensor.get_device() != device for tensor in tensors):
+        _refuse_places(*tensors)
+    facts = [fact for tensor in tensors for fact in (tensor.shape, tensor.dtype)]
+    call = *facts, shapes, starts, num_points if num_points is None else tuple(num_points), method
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
     grad_out = grad_out.to(value.dtype).contiguous()
     if deterministic is None:
@@ -182,13 +181,13 @@ def is_plain(*tensors):
     no mode or transformation of PyTorch. Such a call may leave out the dispatcher, which costs as much as the
     launch."""
     for tensor in tensors:
-        if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+        if type(tensor) not in PLAIN:
             return False
     return not (
         torch.is_autocast_enabled("cuda")
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
+        or _len_torch_dispatch_stack()
+        or _len_torch_function_stack()
+        or peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
     )
 
@@ -243,7 +242,7 @@ def _no_second(ctx, *grads):
 
 def _refuse_transforms(tensors):
     """NotImplementedError for gradients that would be lost: those of torch.func, and in forward mode."""
-    interpreter = torch._C._functorch.peek_interpreter_stack()
+    interpreter = peek_interpreter_stack()
     kinds = torch._C._functorch.TransformType
     by_func = interpreter is not None and interpreter.key() in (kinds.Grad, kinds.Jvp)
     is_dual = forward_ad._current_level >= 0 and any(

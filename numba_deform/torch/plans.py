@@ -1,5 +1,6 @@
 """Kernels bound to the shapes of a call: made once, then launched with addresses alone."""
 
+import contextlib
 import ctypes
 import functools
 import struct
@@ -8,13 +9,14 @@ from typing import NamedTuple
 
 import torch
 
-from ..attention import auto, gradients
-from ..attention.bind import Bound, encoded_maps
+from ..attention import gradients
+from ..attention.auto import launches
+from ..attention.bind import encoded_maps
 from ..attention.checks import check_problem
 from ..device.limits import HOPPER
-from ..engines.gpu.device import find_gpu, require
+from ..engines.gpu.device import beside_captures, find_gpu, require
 from ..engines.gpu.launch import ArgumentBlock, ready_launch
-from ..kernels.registry import runnable, variant
+from ..kernels.registry import runnable
 from ..kernels.set_maps import MAP_BYTES, MOST, WORDS, build
 from .reference import as_index
 
@@ -115,21 +117,21 @@ def problem_for(*call):
     return check_problem(arrays[0], *index, *arrays[1:], num_points=num_points, method=method)
 
 
+@contextlib.contextmanager
+def _on(device):
+    """Inside, kernels may be loaded for the GPU of that number, also while a graph is captured; the current GPU
+    is current again afterwards."""
+    with torch.cuda.device(device), beside_captures():
+        yield
+
+
 @functools.lru_cache(maxsize=256)
 def forward_plan(device, *call):
     """The :class:`Plan` of the fastest kernels for what :func:`problem_for` takes: operands value, locations,
-    weights, out. None where windows may be faster, which ``auto`` has to find out."""
+    weights, out."""
     problem = problem_for(*call)
-    with torch.cuda.device(device):  # which others make current, and leave so
-        gpu = find_gpu(device)
-        if hasattr(auto, "launches"):
-            bounds = auto.launches(gpu, problem)
-        elif problem.rows >= auto.LEAST_ROWS and problem.constants.is_usual and call[8] is None:
-            return None
-        else:
-            direct = variant("direct")
-            bounds = (Bound(problem, direct, direct.configure(problem.constants), gpu),)
-        return Plan(bounds, "value", "locations", "weights", "out")
+    with _on(device):
+        return Plan(launches(find_gpu(device), problem), "value", "locations", "weights", "out")
 
 
 @functools.lru_cache(maxsize=256)
@@ -137,7 +139,7 @@ def backward_plan(device, of_value, of_samples, sums, *call):
     """The :class:`Plan` of the backward kernel, likewise: operands value, locations, weights and
     ``gradients.operands``."""
     problem = problem_for(*call)
-    with torch.cuda.device(device):
+    with _on(device):
         gpu = find_gpu(device)
         require(gpu, HOPPER, "the backward kernel", runnable(gpu.capability))
         bound = gradients.bound(problem, gpu, of_value=of_value, of_samples=of_samples, sums=sums)

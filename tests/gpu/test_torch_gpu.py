@@ -141,6 +141,16 @@ def test_a_captured_training_step():
         assert error(a, b.cpu().double()) < 1e-6
 
 
+def test_a_first_call_may_be_captured():
+    inputs = drawn(torch.float32, queries=37)  # which no other test has
+    given, graph = torch.ones(2, 37, 256, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = gradients(inputs, given)
+    graph.replay()
+    for one, wanted in zip(captured, exact(inputs, given), strict=True):
+        assert error(one, wanted) < 1e-5
+
+
 def test_index_tensors_on_the_gpu_cannot_be_read_in_a_capture():
     value, locations, weights = (t.detach() for t in drawn())
     shapes = torch.tensor(SHAPES, device="cuda")

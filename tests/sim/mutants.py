@@ -378,7 +378,7 @@ def verdict(killer, modules=None, timeout=60.0):
         chosen = Mutated(**{**vars(chosen), "module": modules[chosen.module.__name__]})
     arrays = [inputs.value, inputs.sampling_locations, inputs.attention_weights]
     try:
-        bound = Bound(problem, chosen, config, None, arrays[1])
+        bound = Bound(problem, chosen, config)
         out, _ = bound.run(arrays, landing=killer.landing, seed=killer.seed, timeout=timeout)
     except SimFault as fault:
         return type(fault).__name__

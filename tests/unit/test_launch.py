@@ -69,15 +69,24 @@ def test_a_launch_that_cannot_be(asked):
     assert not asked
 
 
-def test_ready_launches_have_all_dimensions(asked, monkeypatch):
+OTHER = ["cuCtxPushCurrent", "cuCtxPopCurrent"]
+
+
+@pytest.mark.parametrize("current, around", [(7, []), (8, OTHER), (0, OTHER)])
+def test_ready_launches_have_all_dimensions(asked, monkeypatch, current, around):
+    """They go to the context that they were made in, whichever is the current one, or none."""
     from cuda.bindings import driver
 
     calls, block = [], SimpleNamespace(address=5)
-    monkeypatch.setattr(launch, "driver_call", lambda *_: 0)
-    for name in ("cuCtxPushCurrent", "cuCtxPopCurrent", "cuLaunchKernel"):
-        monkeypatch.setattr(driver, name, lambda *args: calls.append(args) or (0, None))
-    launch.ready_launch(GPU, plane, (2, 3), 64, block)(9)
-    assert calls[1][1:] == (2, 3, 1, 16, 4, 1, 64, 9, 5, 0)
+    monkeypatch.setattr(launch, "driver_call", lambda name, *_: calls.append(name) or 7)
+    monkeypatch.setattr(driver, "cuCtxGetCurrent", lambda: (0, current))
+    monkeypatch.setattr(driver, "cuLaunchKernel", lambda *args: calls.append(args) or (0,))
+    run = launch.ready_launch(GPU, plane, (2, 3), 64, block)
+    calls.clear()
+    run(9)
+    (launched,) = [call for call in calls if isinstance(call, tuple)]
+    assert launched[1:] == (2, 3, 1, 16, 4, 1, 64, 9, 5, 0)
+    assert calls == [*around[:1], launched, *around[1:]]
 
 
 def test_threads_of_a_kernel():

@@ -105,11 +105,6 @@ def pretended(monkeypatch):
     monkeypatch.setattr(DeviceArray, "copy_from", copy_from)
     monkeypatch.setattr(DeviceArray, "to_numpy", to_numpy)
 
-    def copy_to_host(address, shape, dtype):
-        count = int(np.prod(shape)) * dtype.itemsize
-        return np.frombuffer(ctypes.string_at(address, count), dtype).reshape(shape)
-
-    monkeypatch.setattr(auto, "copy_to_host", copy_to_host)
     monkeypatch.setattr(prepared, "ready_launch", ready_launch)
     monkeypatch.setattr(prepared, "device_maps", device_maps)
     monkeypatch.setattr(prepared, "is_capturing", lambda stream: seen.capturing)

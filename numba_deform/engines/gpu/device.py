@@ -4,9 +4,8 @@ Everything goes through cuda.core and the driver bindings; Numba only compiles. 
 device's primary one, so arrays of PyTorch, CuPy and JAX in this process are at home in it.
 """
 
-import ctypes
+import contextlib
 import functools
-import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,6 +105,20 @@ def check(result):
     return values[0] if len(values) == 1 else values
 
 
+@contextlib.contextmanager
+def beside_captures():
+    """Inside, this thread may allocate and copy while some stream is captured: none of it becomes part of a
+    graph. The stream must be none that waits for the default one; those of PyTorch and cuda.core do not."""
+    from cuda.bindings import driver
+
+    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = driver_call("cuThreadExchangeStreamCaptureMode", mode)
+    try:
+        yield
+    finally:
+        driver_call("cuThreadExchangeStreamCaptureMode", before)
+
+
 # --- memory ---------------------------------------------------------------------------------------
 class DeviceArray:
     """Device memory with a shape: for NumPy callers, tensor maps and level tables."""
@@ -120,10 +133,11 @@ class DeviceArray:
     def of(cls, gpu, array):
         """A copy of a NumPy array on the GPU."""
         array = np.ascontiguousarray(array)
-        copy = cls(gpu, array.shape, array.dtype)
-        copy.copy_from(array)
-        # The driver may return while the last bytes are on their way, and other streams do not wait.
-        gpu.device.default_stream.sync()
+        with beside_captures():
+            copy = cls(gpu, array.shape, array.dtype)
+            copy.copy_from(array)
+            # The driver may return while the last bytes are on their way, and other streams do not wait.
+            gpu.device.default_stream.sync()
         return copy
 
     def copy_from(self, array):
@@ -158,39 +172,6 @@ def copy_to_host(address, shape, dtype):
     array = np.empty(shape, dtype)
     driver_call("cuMemcpyDtoH", array.ctypes.data, address, array.nbytes)
     return array
-
-
-class Mailbox:
-    """Eight bytes of device memory, brought to the host without waiting for them.
-
-    There is no event to ask for the copy's end: asking is forbidden while another stream is captured.
-    The copy, which is written at once, overwrites what it could never be.
-    """
-
-    EMPTY = 2**64 - 1
-
-    def __init__(self, gpu):
-        from cuda.bindings import driver
-
-        gpu.device.set_current()
-        address = int(driver_call("cuMemHostAlloc", 8, 0))
-        self._word, self._asked = ctypes.c_uint64.from_address(address), False
-        # A copy that is still under way ends before the memory goes. At exit the driver does it.
-        weakref.finalize(self, driver.cuMemFreeHost, address).atexit = False
-
-    def ask(self, address, stream):
-        """Copy from ``address``, a multiple of 8, on the stream of that handle; not while one is under way."""
-        if not self._asked:
-            self._word.value, self._asked = self.EMPTY, True
-            driver_call("cuMemcpyDtoHAsync", ctypes.addressof(self._word), address, 8, stream)
-
-    def take(self):
-        """Two 32-bit words that have come, the first one first; None if nothing has."""
-        word = self._word.value
-        if not self._asked or word == self.EMPTY:
-            return None
-        self._asked = False
-        return word & 0xFFFFFFFF, word >> 32
 
 
 # --- streams --------------------------------------------------------------------------------------
