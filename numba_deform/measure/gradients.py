@@ -71,6 +71,7 @@ class _Workload:
 
     def __init__(self, gpu, workload, seed, progress):
         self.workload, self.progress, self.rows, self._jobs = workload, progress, [], []
+        self._alive = []  # what graphs read: inputs, and what a forward pass keeps
         self.case = case_on(gpu, workload, seed)
         problem = self.case.problem
         given = np.random.default_rng(seed).standard_normal(problem.out_shape, np.float32)
@@ -178,6 +179,7 @@ class _Workload:
             del found
             row["peak_bytes"] = peak_bytes(torch, both)
             passes = {"forward": forward, "backward": backward, "both": both}
+            self._alive.append(passes)
             return {which: self._captured(row, run) for which, run in passes.items()}
 
     def _captured(self, row, run):
@@ -225,6 +227,7 @@ class _Workload:
     def forget(self):
         """Give back what the graphs and the checks hold on the GPU."""
         self._jobs.clear()
+        self._alive.clear()
         torch, self.exact, self.case = self.case.torch, None, None
         gc.collect()
         if torch:
