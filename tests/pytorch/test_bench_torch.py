@@ -304,9 +304,10 @@ def test_the_commands(what, gpu, bound, small_step, monkeypatch, tmp_path, capsy
     words = [f"what={what}", "repeats=2", "peers=torch grid_sample,absent_module:f", f"out={out}"]
     assert COMMANDS["bench"](words) == 0
     assert told == [(i, len(told)) for i in range(len(told))]
+    output = capsys.readouterr()
+    assert len(output.err.splitlines()) == len(told) and "absent_module" in output.out
     document = json.loads(out.read_text())
     assert document["what"] == what and document["settings"]["repeats"] == 2
-    assert "absent_module" in capsys.readouterr().out
 
 
 def test_float64_gradients_are_the_reference(monkeypatch):
