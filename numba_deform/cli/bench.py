@@ -1,6 +1,8 @@
 """``bench``, ``sweep``, ``tune``, ``table`` and ``plot``."""
 
+import functools
 import itertools
+import sys
 from pathlib import Path
 
 from ..attention import tuned
@@ -74,8 +76,8 @@ def _bench_gradients(options):
     total, steps = bool(gpu) + len(workloads) * of_each, itertools.count()
     with counting(_seconds(gpu, workloads)) as advance:
         document = bench_gradients(
-            gpu, workloads, entries, peer_names=peers,
-            progress=lambda text: advance(next(steps), total, text), **_settings(options),
+            gpu, workloads, entries, peer_names=peers, keep=_keep(options),
+            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options),
         )  # fmt: skip
     _show(document, options)
     return _status(document, ("kernel", "operator"))
@@ -95,10 +97,23 @@ def _bench_training(options):
     total, steps = len(dtypes) * (3 + len(peers)), itertools.count()
     with counting(GPU_SECONDS) as advance:
         document = bench_training(
-            gpu, dtypes, peers, progress=lambda text: advance(next(steps), total, text), **_settings(options)
-        )
+            gpu, dtypes, peers, keep=_keep(options),
+            progress=lambda text: _tell(text, advance, next(steps), total), **_settings(options),
+        )  # fmt: skip
     _show(document, options)
     return _status(document, ("operator",))
+
+
+def _tell(text, advance, done, total):
+    """Move the bar; where there is no terminal, a line for each step: these runs are long."""
+    advance(done, total, text)
+    if not sys.stderr.isatty():
+        print(f"{done}/{total} {text}", file=sys.stderr, flush=True)
+
+
+def _keep(options):
+    """Writes what there is to out=, so that a run that is cut off leaves something."""
+    return functools.partial(save, options["out"]) if "out" in options else lambda document: None
 
 
 def _refuse(options, what, names):
@@ -114,8 +129,10 @@ def _status(document, kinds):
 
 
 def _peers(options):
-    """The names of those that peers= asks for."""
-    everyone = {"0": (), "1": tuple(PEERS)}
+    """The names of those that peers= asks for. All of them are, for gradients, all but the compiled one, which
+    takes a minute to compile: it has to be named."""
+    is_slow = options.get("what", "forward") != "forward"
+    everyone = {"0": (), "1": tuple(name for name in PEERS if not (is_slow and name.endswith("compiled")))}
     text = options.get("peers", "0")
     return everyone[text] if text in everyone else _listed(text)
 

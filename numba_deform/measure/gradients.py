@@ -31,8 +31,10 @@ CALLS = 3  # before a capture, and before memory is looked at
 
 
 def bench_gradients(gpu, workloads, entries=ENTRIES, repeats=10, peer_names=(), seed=1, warm_up=1,
-                    progress=lambda text: None):  # fmt: skip
+                    progress=lambda text: None, keep=lambda document: None):  # fmt: skip
     """A JSON document like that of :func:`bench.bench`, whose times are those of the backward pass.
+
+    ``keep`` is given what there is after each workload.
 
     ``entries`` are configurations of the backward kernel. A row that ran in PyTorch also has the spreads
     ``forward`` and ``both``, and ``peak_bytes``: what both passes together take at most beside the inputs.
@@ -42,6 +44,9 @@ def bench_gradients(gpu, workloads, entries=ENTRIES, repeats=10, peer_names=(), 
     for workload in workloads:
         if workload.padded:
             raise ValueError(f"workload={workload.name}: value has a border, and there are no gradients for it")
+    described = [{**bench.columns(w), "text": w.describe(), "samples": w.samples} for w in workloads]
+    about = dict(kind="bench", what="gradients", clock=bench.clock(gpu) if gpu else None, workloads=described,
+                 settings={"repeats": repeats, "warm_up": warm_up, "seed": seed})  # fmt: skip
     with shared_directory():
         if gpu:
             progress("compiling")
@@ -57,10 +62,9 @@ def bench_gradients(gpu, workloads, entries=ENTRIES, repeats=10, peer_names=(), 
                 ceiling_rows += found.time(repeats, warm_up)
             rows += found.rows
             found.forget()
-    settings = {"repeats": repeats, "warm_up": warm_up, "seed": seed}
-    described = [{**bench.columns(w), "text": w.describe(), "samples": w.samples} for w in workloads]
-    return record.document(gpu, rows, kind="bench", what="gradients", clock=bench.clock(gpu) if gpu else None,
-                           settings=settings, workloads=described, ceilings=ceiling_rows)  # fmt: skip
+            document = record.document(gpu, rows, ceilings=ceiling_rows, **about)
+            keep(document)
+    return document
 
 
 class _Workload:
@@ -71,6 +75,7 @@ class _Workload:
 
     def __init__(self, gpu, workload, seed, progress):
         self.workload, self.progress, self.rows, self._jobs = workload, progress, [], []
+        self._alive = []  # what graphs read: inputs, and what a forward pass keeps
         self.case = case_on(gpu, workload, seed)
         problem = self.case.problem
         given = np.random.default_rng(seed).standard_normal(problem.out_shape, np.float32)
@@ -178,6 +183,7 @@ class _Workload:
             del found
             row["peak_bytes"] = peak_bytes(torch, both)
             passes = {"forward": forward, "backward": backward, "both": both}
+            self._alive.append(passes)
             return {which: self._captured(row, run) for which, run in passes.items()}
 
     def _captured(self, row, run):
@@ -225,6 +231,7 @@ class _Workload:
     def forget(self):
         """Give back what the graphs and the checks hold on the GPU."""
         self._jobs.clear()
+        self._alive.clear()
         torch, self.exact, self.case = self.case.torch, None, None
         gc.collect()
         if torch:

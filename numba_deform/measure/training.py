@@ -107,24 +107,26 @@ class Training:
 
 
 def bench_training(gpu, dtypes=DTYPES, peer_names=(), repeats=10, seed=1, warm_up=1,
-                   progress=lambda text: None):  # fmt: skip
+                   progress=lambda text: None, keep=lambda document: None):  # fmt: skip
     """A JSON document like that of :func:`bench.bench`: its times are those of a step. ``errors`` of the loss
     and of the worst parameter's gradient are those against ``grid_sample`` in float32, and ``peak_bytes`` is
-    what a step takes at most beside parameters, optimiser and data. Raises ValueError for another type than
-    DTYPES."""
+    what a step takes at most beside parameters, optimiser and data. ``keep`` is given what there is after each
+    type. Raises ValueError for another type than DTYPES."""
     rows = []
     for dtype in dtypes:
         if dtype not in DTYPES:
             raise ValueError(f"dtype={dtype}: a training step is timed in {' and '.join(DTYPES)}")
     workloads = [WORKLOAD.replace(dtype=dtype) for dtype in dtypes]
+    described = [{**_columns(workload), "text": workload.describe()} for workload in workloads]
+    about = dict(kind="bench", what="training", clock=bench.clock(gpu), workloads=described, ceilings=[],
+                 settings={"repeats": repeats, "warm_up": warm_up, "seed": seed})  # fmt: skip
     for workload in workloads:
         rows += _rows(gpu, workload, (OWN, *peer_names), repeats, seed, warm_up, progress)
         gc.collect()
         torch.cuda.empty_cache()
-    settings = {"repeats": repeats, "warm_up": warm_up, "seed": seed}
-    described = [{**_columns(workload), "text": workload.describe()} for workload in workloads]
-    return record.document(gpu, rows, kind="bench", what="training", clock=bench.clock(gpu), settings=settings,
-                           workloads=described, ceilings=[])  # fmt: skip
+        document = record.document(gpu, rows, **about)
+        keep(document)
+    return document
 
 
 def _columns(workload):

@@ -1,9 +1,11 @@
 """The bench of gradients and of training steps, with PyTorch on the CPU in the place of a GPU."""
 
 import contextlib
+import gc
 import json
 import sys
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -145,6 +147,32 @@ def test_what_cannot_be_captured_says_so(gpu, bound, monkeypatch):
     assert "stream is capturing" in row["not_captured"] and row["both"]["runs"] == 1
 
 
+def test_what_graphs_read_stays_where_it_is(gpu, bound, monkeypatch):
+    """A graph holds addresses: inputs that were converted, and what the captured backward pass has saved."""
+    made, alive = [], []
+
+    def make(levels):
+        def run(value, locations, weights):
+            out = peers.sample_levels(value, levels.shapes_list, locations, weights)
+            made.extend(map(weakref.ref, (value, locations, out)))
+            return out
+
+        return run
+
+    def times(gpu, runs, repeats, warm_up):
+        gc.collect()
+        alive.extend(one() is not None for one in made[:3])
+        return [[1.0] for _ in runs]
+
+    monkeypatch.setitem(peers.PEERS, "single", peers.Peer(make, in_float32=True))
+    monkeypatch.setattr(bench, "time_round_by_round", times)
+    half = TINY.replace(dtype="float16", location_dtype="float32")
+    gradients.bench_gradients(gpu, [half], (), repeats=1, peer_names=["single"])
+    assert alive == [True] * 3
+    gc.collect()
+    assert not any(one() for one in made)  # and is given back for the next workload
+
+
 def test_deterministic_is_asked_for_and_undone(gpu, bound, monkeypatch):
     asked = []
 
@@ -276,9 +304,10 @@ def test_the_commands(what, gpu, bound, small_step, monkeypatch, tmp_path, capsy
     words = [f"what={what}", "repeats=2", "peers=torch grid_sample,absent_module:f", f"out={out}"]
     assert COMMANDS["bench"](words) == 0
     assert told == [(i, len(told)) for i in range(len(told))]
+    output = capsys.readouterr()
+    assert len(output.err.splitlines()) == len(told) and "absent_module" in output.out
     document = json.loads(out.read_text())
     assert document["what"] == what and document["settings"]["repeats"] == 2
-    assert "absent_module" in capsys.readouterr().out
 
 
 def test_float64_gradients_are_the_reference(monkeypatch):
