@@ -3,14 +3,19 @@
 transformers' own tests are not in its wheel: here each model is compared with itself."""
 
 
+import importlib
+import inspect
+import re
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from tiny_models import MODELS, attentions, drawn  # noqa: E402
+from tiny_models import MODELS, attentions, drawn, transformers  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from numba_deform.torch import patch  # noqa: E402
+from numba_deform.torch import contracts, kernel_mapping, patch  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +56,7 @@ def run(model, inputs, output):
 
 def error(found, wanted, least=0.0):
     """The relative error of all numbers together; of what is next to nothing, relative to ``least``."""
-    return float((found - wanted).norm() / max(float(wanted.norm()), least))
+    return float((found - wanted).detach().norm() / max(float(wanted.detach().norm()), least))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -72,3 +77,141 @@ def test_models(name, dtype):
     assert bool(moved) == ("discrete" not in name)
     again, _, counter = run(model, *rest)
     assert counter.ours == 0 and torch.equal(again, wanted)
+
+
+# --- the functions alone, of whatever model has them ------------------------------------------------
+NAMES = {
+    "MultiScaleDeformableAttention": contracts.MultiScaleDeformableAttention.forward,
+    "multi_scale_deformable_attention": contracts.without_starts,
+    "multi_scale_deformable_attention_v2": contracts.with_points,
+}
+DEFINITION = re.compile(rf"^(?:class|def) ({'|'.join(NAMES)})\(", re.M)
+FILES = sorted(Path(transformers.__file__).parent.glob("models/*/modeling_*.py"))
+FOUND = [
+    (f"transformers.models.{file.parent.name}.{file.stem}", match[1])
+    for file in FILES
+    for match in DEFINITION.finditer(file.read_text(encoding="utf-8"))
+]
+
+
+def test_what_is_looked_for_is_there():
+    assert {name for _, name in FOUND} == set(NAMES) and len(FOUND) >= 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_models_that_define_it(name):
+    """Each is replaced, takes the same arguments, and gives the same for samples inside and outside."""
+    random = torch.Generator().manual_seed(1)
+    shapes, samples = [(4, 6), (3, 2)], (2, 3) if not name.endswith("v2") else (8,)
+    value = torch.randn(2, 30, 2, 4, generator=random)
+    locations = torch.rand(2, 5, 2, *samples, 2, generator=random) * 1.4 - 0.2
+    weights = torch.rand(2, 5, 2, *samples, generator=random)
+    arguments = {
+        "value": value, "value_spatial_shapes": shapes, "value_spatial_shapes_list": shapes,
+        "level_start_index": torch.tensor([0, 24]), "sampling_locations": locations,
+        "attention_weights": weights, "im2col_step": 64, "num_points_list": [3, 5],
+    }  # fmt: skip
+    for module in (importlib.import_module(path) for path, defined in FOUND if defined == name):
+        call = getattr(module, name)
+        call = call() if isinstance(call, type) else call
+        names = list(inspect.signature(getattr(call, "forward", call)).parameters)
+        assert names == [n for n in inspect.signature(NAMES[name]).parameters if n != "self"][: len(names)]
+        given = {key: arguments[key] for key in names if key in arguments}
+        wanted = call(**given)
+        with patch("transformers") as p, Counter() as counter:
+            assert f"{module.__name__}.{name}" in p.places
+            assert torch.allclose(call(**given), wanted, atol=1e-5) and counter.ours == 1
+            if "method" in names:
+                found = call(**given, method="discrete")
+        if "method" in names:
+            assert torch.allclose(found, call(**given, method="discrete"), atol=1e-5)
+
+
+# --- models made while the patch is on, compiled models ---------------------------------------------
+@pytest.mark.parametrize("name", ["deformable_detr", "d_fine"])
+def test_models_made_under_a_patch_are_ordinary_afterwards(name):
+    with patch("transformers"):
+        model, *rest = drawn(name)
+        found, _, counter = run(model, *rest)
+        assert counter.ours == attentions(model)
+    wanted, _, counter = run(model, *rest)
+    assert counter.ours == 0 and error(found, wanted) < 1e-4
+
+
+def parts():
+    """An encoder's layer of Deformable DETR and an attention of D-FINE, each with its arguments."""
+    shapes = [(8, 12), (4, 6), (2, 3), (1, 2)]
+    pixels = torch.randn(2, 128, 32)
+    layer = drawn("deformable_detr")[0].encoder.layers[0]
+    yield layer, {
+        "hidden_states": pixels, "attention_mask": None, "reference_points": torch.rand(2, 128, 4, 2),
+        "spatial_position_embeddings": torch.randn(2, 128, 32), "spatial_shapes": torch.tensor(shapes),
+        "spatial_shapes_list": shapes, "level_start_index": torch.tensor([0, 96, 120, 126]),
+    }  # fmt: skip
+    model = drawn("d_fine")[0]
+    attention = next(module for module in model.modules() if hasattr(module, "sampling_offsets"))
+    yield attention, {
+        "hidden_states": torch.randn(2, 5, 32), "reference_points": torch.rand(2, 5, 1, 4),
+        "encoder_hidden_states": pixels[:, :126], "spatial_shapes": torch.tensor(shapes[:3]),
+        "spatial_shapes_list": shapes[:3],
+    }  # fmt: skip
+
+
+class Graphs(list):
+    """A backend of torch.compile that notes which operators a graph has."""
+
+    def __call__(self, graph, inputs):
+        self.append({str(node.target) for node in graph.graph.nodes if node.op == "call_function"})
+        return graph
+
+    def is_ours(self):
+        last = " ".join(self[-1])
+        assert ("grid_sample" in last) != ("numba_deform" in last)
+        return "numba_deform" in last
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_compiled(which):
+    """One graph; what was compiled before a patch or under it is compiled again when that changes."""
+    part, arguments = list(parts())[which]
+    graphs = Graphs()
+    compiled = torch.compile(part, fullgraph=True, backend=graphs)
+
+    def out():
+        found = compiled(**arguments)
+        return found[0] if isinstance(found, tuple) else found
+
+    wanted = out()
+    assert not graphs.is_ours()
+    with patch("transformers"):
+        found = out()
+        assert graphs.is_ours() and error(found, wanted) < 1e-5
+        found.sum().backward()
+        assert part.get_parameter(next(n for n, _ in part.named_parameters() if "offsets.w" in n)).grad.any()
+    assert torch.equal(out(), wanted) and not graphs.is_ours()
+
+
+# --- transformers' use_kernels ----------------------------------------------------------------------
+@pytest.mark.parametrize("mode", ["TRAINING", "INFERENCE"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_kernelize(mode, compiled, monkeypatch):
+    """The package ``kernels`` takes the layer for each mode. Here it is asked without transformers, which wants
+    certain versions of it, and marks its layers with the name only if it finds one."""
+    kernels = pytest.importorskip("kernels", reason="the package kernels is not installed")
+    model, *rest = drawn("deformable_detr")
+    wanted = run(model, *rest)
+    layer = type(next(m for m in model.modules() if type(m).__name__ == "MultiScaleDeformableAttention"))
+    monkeypatch.setattr(layer, "kernel_layer_name", layer.__name__, raising=False)
+    mode = kernels.Mode[mode] | kernels.Mode.TORCH_COMPILE if compiled else kernels.Mode[mode]
+    with kernels.use_kernel_mapping(kernel_mapping(), inherit_mapping=False):
+        kernels.kernelize(model, mode=mode, device="cpu", use_fallback=False)
+    found, gradients, counter = run(model, *rest)
+    assert counter.ours == attentions(model)
+    assert error(found, wanted[0]) < 1e-4
+    if compiled:
+        graphs, (inputs, output) = Graphs(), rest
+        attention = next(module for module in model.modules() if hasattr(module, "sampling_offsets"))
+        attention.compile(fullgraph=True, backend=graphs)
+        assert error(model(**inputs)[output], wanted[0]) < 1e-4 and graphs.is_ours()
+    name = "decoder.layers.1.encoder_attn.sampling_offsets.weight"
+    assert error(gradients[name], wanted[1][name]) < 1e-3

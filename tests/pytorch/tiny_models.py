@@ -102,13 +102,15 @@ MODELS = {
 
 
 def drawn(name, dtype=torch.float32, seed=0):
-    """(model for evaluation, whose offsets and weights differ from query to query; its arguments; the output's
-    name)."""
+    """(model for evaluation; its arguments; the output's name). What is sampled is more than next to nothing, as
+    it is with the models' own first weights, and offsets and weights differ from query to query."""
     torch.manual_seed(seed)
     model, inputs, output = MODELS[name]()
     for name, parameter in model.named_parameters():
         if "sampling_offsets.weight" in name or "attention_weights.weight" in name:
             torch.nn.init.normal_(parameter, std=0.3)
+        elif parameter.ndim == 4:  # of convolutions
+            torch.nn.init.kaiming_normal_(parameter)
     inputs["pixel_values"] = inputs["pixel_values"].to(dtype)
     return model.eval().to(dtype), inputs, output
 
