@@ -31,6 +31,7 @@ pass through the pictures. A row says:
 
 import argparse
 import contextlib
+import gc
 import itertools
 import time
 from pathlib import Path
@@ -194,6 +195,7 @@ def run_of(name, run, *, device="cuda", tiny=False, steps=100, autocast="none"):
         random = torch.Generator().manual_seed(8)
         batches = [(p + MOVED * torch.randn(p.shape, generator=random).to(device), own) for p, own in batches]
     if device == "cuda":
+        gc.collect()  # what the run before has left
         torch.cuda.reset_peak_memory_stats()
     ours = patch("transformers") if run.startswith("numba_deform") else contextlib.nullcontext()
     calls, sample = itertools.count(), torch.nn.functional.grid_sample
