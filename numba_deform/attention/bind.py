@@ -166,9 +166,15 @@ def _maps(problem, value, kind, box, l2_promotion):
         problem.spatial_size, box_hw=box, l2_promotion=l2_promotion)  # fmt: skip
 
 
-def device_maps(gpu, problem, address, kind, box, l2_promotion):
-    """A DeviceArray of the encoded tensor maps of a value at ``address``; see :meth:`Bound.arguments`."""
-    return DeviceArray.of(gpu, _maps(problem, address, kind, box, l2_promotion).encode_into_host())
+def encoded_maps(problem, address, kind, box, l2_promotion):
+    """(n, 128) bytes, the tensor maps of a value at ``address`` as the GPU of the current context has them; see
+    :meth:`Bound.arguments`."""
+    return _maps(problem, address, kind, box, l2_promotion).encode_into_host()
+
+
+def device_maps(gpu, problem, address, *options):
+    """A DeviceArray of them."""
+    return DeviceArray.of(gpu, encoded_maps(problem, address, *options))
 
 
 _kept_maps = functools.lru_cache(maxsize=64)(device_maps)

@@ -1,6 +1,7 @@
 """PyTorch's view of the operator, with gradients, for tensors on a GPU or the CPU; needs the extra ``torch``.
 
 Importing this registers ``torch.ops.numba_deform.ms_deform_attn``, which :func:`ms_deform_attn` calls.
+:class:`MSDeformAttn` is Deformable-DETR's layer around it. Both take DTensors, split by batch or heads.
 """
 
 try:
@@ -11,6 +12,7 @@ except ImportError as error:
     ) from error
 
 from .functional import ms_deform_attn, prepare
+from .module import MSDeformAttn
 from .patches import LIBRARIES, Patch, kernel_mapping, patch
 
-__all__ = ["LIBRARIES", "Patch", "kernel_mapping", "ms_deform_attn", "patch", "prepare"]
+__all__ = ["LIBRARIES", "MSDeformAttn", "Patch", "kernel_mapping", "ms_deform_attn", "patch", "prepare"]

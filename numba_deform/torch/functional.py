@@ -6,14 +6,17 @@ from ..attention import call, prepared
 from ..attention.checks import OperatorError, check_im2col_step
 from .operator import (
     FORWARD,
+    FORWARD_LISTS,
     Differentiable,
     forward_on_gpu,
-    index_tensor,
     is_plain,
+    is_readable,
     numbers_from,
     numbers_of,
+    requires_grad,
     starts_of,
 )
+from .sharding import register_for
 
 
 def ms_deform_attn(
@@ -37,33 +40,41 @@ def ms_deform_attn(
     changes from run to run, except with ``torch.use_deterministic_algorithms(True)``.
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
-    given = (value, sampling_locations, attention_weights)
-    _check(*given)
-    check_im2col_step(im2col_step, value.shape[0])
-    if torch.compiler.is_compiling():
-        shapes = _tensor(spatial_shapes)
-        sizes = shapes.prod(1)
-        starts = sizes.cumsum(0) - sizes if level_start_index is None else _tensor(level_start_index)
-        return FORWARD(value, shapes, starts, *given[1:], num_points, method)
-    levels = _numbers("spatial_shapes", spatial_shapes)
-    starts = level_start_index
-    starts = starts_of(levels) if starts is None else _numbers("level_start_index", starts)
-    if value.is_cuda and is_plain(*given):
-        needs = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
-        return (Differentiable.apply if needs else forward_on_gpu)(
-            value, levels, starts, *given[1:], num_points, method
-        )
-    return FORWARD(value, index_tensor(levels), index_tensor(starts), *given[1:], num_points, method)
-
-
-def _tensor(numbers):
-    return numbers if isinstance(numbers, torch.Tensor) else torch.tensor(numbers, dtype=torch.int64)
+    given = value, sampling_locations, attention_weights
+    is_compiling = torch.compiler.is_compiling()
+    direct = not is_compiling and is_plain(*given) and value.is_cuda
+    if not direct:
+        _check(*given)
+        if not is_compiling:
+            register_for(*given)
+    if im2col_step is not None:
+        check_im2col_step(im2col_step, value.shape[0])
+    shapes, starts = spatial_shapes, level_start_index
+    if isinstance(shapes, torch.Tensor) or isinstance(starts, torch.Tensor):
+        if is_compiling or not (is_readable(shapes) and is_readable(starts)):
+            return FORWARD(value, *_tensors(shapes, starts), *given[1:], num_points, method)
+    shapes = _numbers("spatial_shapes", shapes)
+    starts = starts_of(shapes) if starts is None else _numbers("level_start_index", starts)
+    if not direct:
+        return FORWARD_LISTS(value, shapes, starts, *given[1:], num_points, method)
+    arguments = value, shapes, starts, *given[1:], num_points, method
+    if torch.is_grad_enabled() and requires_grad(*given):
+        return Differentiable.apply(forward_on_gpu, *arguments)
+    return forward_on_gpu(*arguments)
 
 
 def _numbers(name, numbers):
-    if isinstance(numbers, torch.Tensor):
-        return numbers_of(name, numbers)
-    return numbers_from(numbers.tolist() if hasattr(numbers, "tolist") else numbers)
+    """A flat tuple of what is in an index tensor, or in a list."""
+    return (numbers_of if isinstance(numbers, torch.Tensor) else numbers_from)(name, numbers)
+
+
+def _tensors(shapes, starts):
+    """Both as tensors, where one is."""
+    shapes = shapes if isinstance(shapes, torch.Tensor) else torch.tensor(shapes)
+    if starts is None:
+        sizes = shapes.prod(1)
+        return shapes, sizes.cumsum(0) - sizes
+    return shapes, starts if isinstance(starts, torch.Tensor) else torch.tensor(starts)
 
 
 def prepare(
@@ -71,9 +82,10 @@ def prepare(
     padded=False, **parameters):  # fmt: skip
     """A :class:`numba_deform.Prepared` for tensors like these; see :func:`numba_deform.prepare`."""
     _check(value, sampling_locations, attention_weights)
-    return prepared.prepare(
-        value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
-        padded=padded, **parameters)  # fmt: skip
+    with torch.cuda.device_of(value):  # and the caller's current one again afterwards
+        return prepared.prepare(
+            value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
+            padded=padded, **parameters)  # fmt: skip
 
 
 def _check(*arrays):

@@ -76,7 +76,8 @@ def patch(library):
              "rt-detr", "d-fine" and "deim" are for the authors' own code, "transformers" for its versions of it
 
     It holds for the whole process, for modules that are imported already and for those imported later, and for
-    models that exist already. At the end everything is as it was:
+    models that exist already. What ``torch.compile`` has compiled, of whatever model, is compiled again. At the
+    end everything is as it was:
 
         with numba_deform.torch.patch("transformers"):
             model(**inputs)
@@ -131,11 +132,11 @@ class Patch:
         package = self.library.package
         if package and not _is_there(package):
             raise ImportError(f"patch({self.name!r}): the package {package} is not installed")
-        _patches.append(self)
-        if _FINDER not in sys.meta_path:
-            sys.meta_path.insert(0, _FINDER)
         try:
             self._replace_extension()
+            _patches.append(self)
+            if _FINDER not in sys.meta_path:
+                sys.meta_path.insert(0, _FINDER)
             for module in list(sys.modules.values()):
                 self.look_at(module)
             if self.places:
@@ -176,8 +177,6 @@ class Patch:
         self._replace(module, name, **functions)
 
     def _replace(self, holder, place, **attributes):
-        if any((id(holder), name) in self._put for name in attributes):
-            return  # it is done: the module was imported on the way
         self.places.append(place)
         for name, new in attributes.items():
             self._put.append(_put(holder, name, new))
@@ -273,5 +272,8 @@ def kernel_mapping():
     "MultiScaleDeformableAttention", in training and inference, compiled or not:
 
         with kernels.use_kernel_mapping(numba_deform.torch.kernel_mapping()):
-            kernels.kernelize(model, mode=kernels.Mode.TRAINING)"""
+            kernels.kernelize(model, mode=kernels.Mode.TRAINING)
+
+    transformers marks its layers for this if it finds a version of ``kernels`` that it can use. Its own
+    ``use_kernels=True`` downloads another kernel for this layer."""
     return {"MultiScaleDeformableAttention": {"cuda": Repository(), "cpu": Repository()}}

@@ -3,16 +3,33 @@
 Sums are float32, or float64 if an argument is. Levels and neighbours are loops; the rest is vectorised.
 """
 
+import numpy as np
 import torch
 
-from ..attention.checks import check_arguments
+from ..attention.checks import OperatorError, check_arguments
 from ..kernels.problem import ITEMSIZE, METHODS, ConfigError
 
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # dy, dx
 
 
+def as_index(name, numbers):
+    """An index tensor as it is, or a flat list of its numbers as the NumPy array that ``check_arguments``
+    takes; ``name`` is that of the argument."""
+    if isinstance(numbers, torch.Tensor):
+        return numbers
+    if not all(isinstance(number, (int, np.integer)) for number in numbers):
+        raise OperatorError(f"{name}={list(numbers)}: they are integers")
+    array = np.array(numbers, np.int64)
+    if name == "level_start_index":
+        return array
+    if len(numbers) % 2:
+        raise OperatorError(f"spatial_shapes={list(numbers)}: it is a height and a width for each level")
+    return array.reshape(-1, 2)
+
+
 def forward_of(value, shapes, starts, locations, weights, num_points=None, method="default"):
-    """(B, Q, H*C) in the type of value; arguments as ``torch.ops.numba_deform.ms_deform_attn`` has them."""
+    """(B, Q, H*C) in the type of value; arguments as ``torch.ops.numba_deform.ms_deform_attn`` has them,
+    index tensors or flat lists."""
     call = _Call(value, shapes, starts, locations, weights, num_points, method)
     out = value.new_zeros((call.batch, call.queries, call.heads, call.channels), dtype=call.dtype)
     for level in range(len(call.levels)):
@@ -61,6 +78,7 @@ class _Call:
     levels  (height, width) of each"""
 
     def __init__(self, value, shapes, starts, locations, weights, num_points, method):
+        shapes, starts = as_index("spatial_shapes", shapes), as_index("level_start_index", starts)
         check_arguments(value, shapes, starts, locations, weights, False, num_points, (*ITEMSIZE, "float64"))
         if method not in METHODS:
             raise ConfigError("method", method, f"must be one of {', '.join(METHODS)}")

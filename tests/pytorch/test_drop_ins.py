@@ -197,6 +197,27 @@ def test_modules_that_are_imported_later(write, calls):
     assert not is_ours(core(write, "nd_folder.latest"), calls)
 
 
+def test_a_decorated_function(write, calls):
+    """The decorator's work is still done."""
+    decorator = """
+        import functools
+
+        def doubled(function):
+            @functools.wraps(function)
+            def call(*args):
+                return 2 * function(*args)
+            return call
+
+        deformable_attention_core_func = doubled(deformable_attention_core_func)
+    """
+    module = write("nd_core", CORE.format(name="deformable_attention_core_func"), decorator)()
+    value, locations, weights = drawn()
+    wanted = module.deformable_attention_core_func(value, SHAPES, locations, weights)
+    with patch("rt-detr"):
+        found = module.deformable_attention_core_func(value, SHAPES, locations, weights)
+    assert same([found], [wanted]) and is_ours(module, calls) is False and len(calls) == 1
+
+
 def test_what_is_refused(monkeypatch):
     with pytest.raises(OperatorError, match="^library=detr: it must be one of transformers, mmcv, "):
         patch("detr")
@@ -249,6 +270,18 @@ def test_gradients_of_what_needs_them_alone(write):
             wanted = torch.autograd.grad(own(*inputs).sum(), learning)
             assert same([tensors[i].grad], wanted, 0)
             assert [t.grad is None for t in tensors] == [t is not learning for t in inputs]
+
+
+def test_the_function_in_a_compiled_graph(write):
+    inputs = drawn()
+    with patch("deformable-detr"):
+        apply = original(write)().MSDeformAttnFunction.apply
+
+        def call(value, *rest):
+            return apply(value, *INDEX, *rest, 64) * 2
+
+        compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+        assert same(gradients(compiled, inputs), gradients(call, inputs))
 
 
 def test_a_compiled_extension_gets_its_functions_back(write):
@@ -411,7 +444,8 @@ def test_rfdetr(rfdetr, exported, calls):
     for tensor in inputs:
         tensor.requires_grad_()
     wanted = gradients(call, inputs)
-    with patch("rfdetr"):
+    with patch("rfdetr") as p:
+        assert p.places == ["rfdetr.models.ops.functions.ms_deform_attn_func.ms_deform_attn_core_pytorch"]
         assert same(gradients(call, inputs), wanted) and len(calls) == 1
     assert same(gradients(call, inputs), wanted, 0) and len(calls) == 1
 

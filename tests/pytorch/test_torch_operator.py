@@ -1,6 +1,7 @@
 """torch.ops.numba_deform on the CPU: values, gradients, and what PyTorch's own checks say."""
 
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -13,8 +14,6 @@ from numba_deform.torch import ms_deform_attn, prepare  # noqa: E402
 
 SHAPES = [[5, 4], [2, 3], [1, 1]]
 STARTS = [0, 20, 26]
-OPERATOR = torch.ops.numba_deform.ms_deform_attn.default
-BACKWARD = torch.ops.numba_deform.ms_deform_attn_backward.default
 
 
 def drawn(dtype=torch.float32, points=(3, 3, 3), flat=False, learning=True, seed=0):
@@ -91,21 +90,32 @@ def test_discrete_samples_are_pixels():
     assert torch.allclose(out, wanted)
 
 
-def test_opcheck():
-    value, locations, weights = drawn()
-    index = torch.tensor(SHAPES), torch.tensor(STARTS)
-    strided = value.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
-    for given in (value, strided):
-        torch.library.opcheck(OPERATOR, (given, *index, locations, weights))
-    inputs = (t.detach() for t in (value, locations, weights))
-    value, locations, weights = inputs
-    torch.library.opcheck(BACKWARD, (torch.randn(2, 3, 8), value, *index, locations, weights))
+LISTS = [n for pair in SHAPES for n in pair], STARTS
+TENSORS = torch.tensor(SHAPES), torch.tensor(STARTS)
+
+
+def permuted(tensor):
+    """The same numbers in another order of memory."""
+    moved = tensor.detach().transpose(0, 1).contiguous().transpose(0, 1)
+    assert not moved.is_contiguous()
+    return moved.requires_grad_(tensor.requires_grad)
+
+
+@pytest.mark.parametrize("overload", ["default", "lists"])
+@pytest.mark.parametrize("change", [lambda tensor: tensor, permuted], ids=["contiguous", "permuted"])
+def test_opcheck(overload, change):
+    index = LISTS if overload == "lists" else TENSORS
+    value, locations, weights = map(change, drawn())
+    forward = getattr(torch.ops.numba_deform.ms_deform_attn, overload)
+    torch.library.opcheck(forward, (value, *index, locations, weights))
+    backward = getattr(torch.ops.numba_deform.ms_deform_attn_backward, overload)
+    inputs = [t.detach() for t in (value, locations, weights)]
+    torch.library.opcheck(backward, (torch.randn(2, 3, 8), inputs[0], *index, *inputs[1:]))
 
 
 def test_any_strides():
     value, locations, weights = drawn(learning=False)
-    moved = [t.transpose(0, 1).contiguous().transpose(0, 1) for t in (value, locations, weights)]
-    assert not any(t.is_contiguous() for t in moved)
+    moved = [permuted(t) for t in (value, locations, weights)]
     plain = ms_deform_attn(value, SHAPES, STARTS, locations, weights)
     assert torch.equal(plain, ms_deform_attn(moved[0], SHAPES, STARTS, *moved[1:]))
 
@@ -136,6 +146,58 @@ def test_compile(dynamic):
         compiled(*traced).backward()
         for a, b in zip(eager, traced, strict=True):
             assert torch.equal(a.grad, b.grad)
+
+
+def test_a_compiled_call_by_lists_has_no_tensor_of_them():
+    """CUDA graphs, mode reduce-overhead, take no tensor of the CPU among what a graph leaves."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    left = []
+
+    def compiler(graph, inputs):
+        nodes = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+        left.extend(node.meta["val"].dtype for node in nodes if isinstance(node, torch.fx.Node))
+        return make_boxed_func(graph.forward)
+
+    @torch.compile(fullgraph=True, backend=aot_autograd(fw_compiler=compiler))
+    def compiled(value, locations, weights):
+        return ms_deform_attn(value, SHAPES, None, locations, weights)
+
+    compiled(*drawn()).sum().backward()
+    assert len(left) > 4 and set(left) == {torch.float32}
+
+
+def test_compiled_index_tensors():
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def compiled(shapes, starts, value, locations, weights):
+        return ms_deform_attn(value, shapes, starts, locations, weights)
+
+    inputs, shapes = drawn(), torch.tensor(SHAPES)
+    wanted = ms_deform_attn(inputs[0], SHAPES, STARTS, *inputs[1:])
+    for index in ((shapes, torch.tensor(STARTS)), (shapes, None), (SHAPES, torch.tensor(STARTS))):
+        out = compiled(*index, *inputs)
+        assert torch.equal(out, wanted)
+        for one, other in zip(*(torch.autograd.grad(o.sum(), inputs, retain_graph=True) for o in (out, wanted)),
+                              strict=True):  # fmt: skip
+            assert torch.equal(one, other)
+
+
+def test_export_with_any_size_of_an_image():
+    """Heights and widths are numbers of the graph, not constants."""
+    class Model(torch.nn.Module):
+        def forward(self, image, locations, weights):
+            shapes = [[image.shape[2], image.shape[3]], [1, 1]]
+            value = torch.cat([image.flatten(2).transpose(1, 2), torch.ones_like(image[:, :, 0, :1].mT)], 1)
+            return ms_deform_attn(value.unflatten(2, (2, 4)), shapes, None, locations, weights)
+
+    def inputs(height, width):
+        return torch.randn(2, 8, height, width), torch.rand(2, 3, 2, 2, 3, 2), torch.rand(2, 3, 2, 2, 3)
+
+    size = {2: torch.export.Dim("height", min=2, max=99), 3: torch.export.Dim("width", min=2, max=99)}
+    program = torch.export.export(Model(), inputs(5, 4), dynamic_shapes=(size, None, None))
+    other = inputs(7, 3)
+    assert torch.equal(program.module()(*other), Model()(*other))
 
 
 def test_export():
@@ -235,6 +297,33 @@ def test_what_is_refused():
             ("attention_weights", weights.flatten(3)), num_points=[3, 5])  # fmt: skip
     with pytest.raises(OperatorError, match="^value is a ndarray; numba_deform.torch takes"):
         prepare(np.zeros(3), SHAPES, STARTS, locations, weights)
+
+
+def test_vmap():
+    pair = drawn(learning=False), drawn(learning=False, seed=1)
+    inputs = [torch.stack(both) for both in zip(*pair, strict=True)]
+
+    def call(value, locations, weights):
+        return ms_deform_attn(value, SHAPES, STARTS, locations, weights)
+
+    with warnings.catch_warnings(action="ignore"):  # that it is a loop
+        out = torch.func.vmap(call)(*inputs)
+    assert all(torch.equal(one, call(*alone)) for one, alone in zip(out, pair, strict=True))
+
+
+def test_gradients_of_other_kinds_are_refused():
+    value, locations, weights = drawn(learning=False)
+
+    def call(value):
+        return ms_deform_attn(value, SHAPES, STARTS, locations, weights).sum()
+
+    for transform in (torch.func.grad(call), lambda v: torch.func.jvp(call, (v,), (v,)),
+                      lambda v: torch.func.vjp(call, v)):  # fmt: skip
+        with pytest.raises(NotImplementedError, match="by torch.autograd, in reverse mode"):
+            transform(value)
+    with torch.autograd.forward_ad.dual_level():
+        with pytest.raises(NotImplementedError, match="by torch.autograd, in reverse mode"):
+            call(torch.autograd.forward_ad.make_dual(value, value))
 
 
 def test_gradients_of_gradients_are_refused():

@@ -102,7 +102,7 @@ MODELS = {
 
 
 def drawn(name, dtype=torch.float32, seed=0):
-    """(model for evaluation; its arguments; the output's name). What is sampled is more than next to nothing, as
+    """(model for evaluation; its arguments; the output's name). What is sampled is not almost nothing, as
     it is with the models' own first weights, and offsets and weights differ from query to query."""
     torch.manual_seed(seed)
     model, inputs, output = MODELS[name]()

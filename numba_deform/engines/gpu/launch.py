@@ -103,23 +103,33 @@ class ArgumentBlock:
     """A kernel's arguments as cuLaunchKernel reads them: at ``address``, pointers to the values.
 
     ``args`` are as for :func:`launch`. One that is a ``ctypes.c_uint64`` stays the caller's: what is
-    written to its ``value`` is what the next launch gets, wherever among the arguments it stands.
+    written to its ``value`` is what the next launch gets, wherever among the arguments it stands. So does a
+    ctypes array of them, for a parameter that is a tuple.
     """
 
     def __init__(self, kernel, args):
         self._keep = tuple(args)  # DeviceArrays live as long as launches may read them
         self._values = [self._in_memory(*pair) for pair in zip(kernel.signature.args, args, strict=True)]
-        places = map(ctypes.addressof, self._values)
-        self._pointers = (ctypes.c_void_p * len(self._values))(*places)
+        places = [place for value in self._values for place in self._places(value)]
+        self._pointers = (ctypes.c_void_p * len(places))(*places)
         self.address = ctypes.addressof(self._pointers)
 
     @staticmethod
     def _in_memory(kind, arg):
+        if isinstance(kind, types.UniTuple):
+            assert isinstance(arg, ctypes.c_uint64 * kind.count) and str(kind.dtype) == "uint64"
+            return arg
         if isinstance(arg, ctypes.c_uint64):
             assert str(kind) == "uint64"
             return arg
         scalar = _scalar(kind, arg)
         return np.ctypeslib.as_ctypes_type(scalar.dtype)(scalar.item())
+
+    @staticmethod
+    def _places(value):
+        """Where the arguments lie: Numba hands a kernel the members of a tuple one by one."""
+        first, size = ctypes.addressof(value), ctypes.sizeof(value)
+        return range(first, first + size, 8) if isinstance(value, ctypes.Array) else [first]
 
 
 def ready_launch(gpu, kernel, grid, shared_bytes, block):
@@ -139,9 +149,11 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
 
     def run(stream):
         # A default stream belongs to the current context, which may be another GPU's, or none.
-        check(push(context))
+        if (status := push(context))[0]:  # quicker than to compare it
+            check(status)
         try:
-            check(call(function, *grid, *threads, shared_bytes, stream, block.address, 0))
+            if (status := call(function, *grid, *threads, shared_bytes, stream, block.address, 0))[0]:
+                check(status)
         finally:
             pop()
 
