@@ -31,6 +31,7 @@ pass through the pictures. A row says:
 
 import argparse
 import contextlib
+import gc
 import itertools
 import time
 from pathlib import Path
@@ -45,7 +46,6 @@ from numba_deform.measure import record
 from numba_deform.torch import patch
 
 RUNS = {"original": 1, "original-2": 2, "original-moved": 1, "numba_deform": 1, "numba_deform-2": 2}
-SIDES = {True: 64, False: 640}  # of a picture, in pixels: tiny, and not
 PICTURES, BATCH, CLASSES = 8, 2, 5
 EPOCH = PICTURES // BATCH
 NOISE, MOVED, EARLY = 0.02, 1e-6, 2
@@ -187,13 +187,14 @@ def compare(losses, gradients, limits):
     return {**found, "within_noise": near and found["distance"] <= found["noise"]}
 
 
-def run_of(name, run, *, device="cuda", tiny=False, steps=100, autocast="none"):
+def run_of(name, run, *, device, tiny, side, steps, autocast):
     """{key: what a row says of it} for one of :data:`RUNS`, and the gradients of its first step."""
-    batches = pictures(SIDES[tiny], device)
+    batches = pictures(side, device)
     if run.endswith("moved"):
         random = torch.Generator().manual_seed(8)
         batches = [(p + MOVED * torch.randn(p.shape, generator=random).to(device), own) for p, own in batches]
     if device == "cuda":
+        gc.collect()  # what the run before has left
         torch.cuda.reset_peak_memory_stats()
     ours = patch("transformers") if run.startswith("numba_deform") else contextlib.nullcontext()
     calls, sample = itertools.count(), torch.nn.functional.grid_sample
@@ -213,33 +214,35 @@ def run_of(name, run, *, device="cuda", tiny=False, steps=100, autocast="none"):
     return found
 
 
-def row_of(name, **options):
-    """All runs of a model, and how their curves lie to each other."""
-    runs = {run: run_of(name, run, **options) for run in RUNS}
-    each = {key: {run: found[key] for run, found in runs.items()} for key in runs["original"]}
-    losses, gradients = each.pop("losses"), each.pop("gradients")
-    row = {"model": name, "side": SIDES[options["tiny"]], "batch": BATCH, **options}
-    return {**row, **compare(losses, gradients, CLOSE[options["autocast"]]), **each, "losses": losses}
+def rows_of(name, **options):
+    """The row of a model after each run; how the curves lie to each other stands in the last one."""
+    runs = {}
+    for run in RUNS:
+        runs[run] = run_of(name, run, **options)
+        each = {key: {done: found[key] for done, found in runs.items()} for key in runs[run]}
+        losses, gradients = each.pop("losses"), each.pop("gradients")
+        found = compare(losses, gradients, CLOSE[options["autocast"]]) if len(runs) == len(RUNS) else {}
+        yield {"model": name, "batch": BATCH, **options, **found, **each, "losses": losses}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, action="append", help="one of them; all, if not given")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="small models and pictures of 64 x 64")
+    parser.add_argument("--tiny", action="store_true", help="small models, for the CPU")
+    parser.add_argument("--side", type=int, help="pixels of a picture's side, a multiple of 32: 640, tiny 64")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--autocast", choices=CLOSE, default="none")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     gpu, rows = find_gpu() if options.device == "cuda" else None, []
     for name in options.model or MODELS:
-        row = row_of(
-            name, device=options.device, tiny=options.tiny, steps=options.steps, autocast=options.autocast
-        )  # fmt: skip
+        asked = {key: getattr(options, key) for key in ("device", "tiny", "steps", "autocast")}
+        for row in rows_of(name, side=options.side or (64 if options.tiny else 640), **asked):
+            if options.out:
+                record.write(options.out, gpu, [*rows, row], transformers=transformers.__version__)
         rows.append(row)
         print({key: value for key, value in row.items() if key != "losses"}, flush=True)
-        if options.out:
-            record.write(options.out, gpu, rows, transformers=transformers.__version__)
 
 
 if __name__ == "__main__":
