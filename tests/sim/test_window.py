@@ -11,6 +11,7 @@ from numba_deform.kernels import window_fit
 from numba_deform.kernels.direct import FAR
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
+from numba_deform.kernels.window_rows import layout as layout_of
 from numba_deform.workloads.workload import Workload
 
 
@@ -103,7 +104,7 @@ def test_layouts(levels, points, channels, dtype, layout, arithmetic):
         levels=((7, 9), (4, 5), (2, 3), (2, 2), (1, 1))[:levels], dtype=dtype, channels=channels,
         num_points=points, num_query=9, num_heads=1,
     )  # fmt: skip
-    assert window.layout(Constants(levels, points, channels, dtype)) == layout
+    assert layout_of(Constants(levels, points, channels, dtype)) == layout
     run(workload.generate(seed=26), arithmetic=arithmetic)
 
 
@@ -140,29 +141,32 @@ def test_all_pixels_of_an_encoder():
     run(small(levels=levels, num_query=39).generate(seed=7), cell=(3, 4), consumers=3)
 
 
-def objects(inputs, middles, spread=0.1):
-    """Moves all samples near ``middles`` (Q, 2), one for each query."""
-    where = np.random.default_rng(8).uniform(-spread, spread, inputs.sampling_locations.shape)
-    where += np.array(middles)[None, :, None, None, None]
-    inputs.sampling_locations[:] = where
-    return inputs
-
-
-@pytest.mark.parametrize("queries", [9, 1], ids=["eight and one", "one"])
-def test_a_cell_of_one_query(queries):
+@pytest.mark.parametrize("queries", [9, 1])
+def test_cells_of_one_query(queries):
     """The other rows of its warp are copies that nobody stores."""
-    middles = [(0.2, 0.2)] * (queries - 1) + [(0.8, 0.9)]
-    run(objects(small(num_query=queries).generate(seed=9), middles), cell=(6, 5))
+    bound = run(small(num_query=queries).generate(seed=9), cell=(2, 2))
+    assert 1 in bound.tables.schedule[:, 3]
 
 
 def test_a_cell_of_many_queries():
     """More groups than consumers, the last one not full."""
-    inputs = objects(small(num_query=19, num_heads=1).generate(seed=10), [(0.5, 0.5)] * 19)
-    run(inputs, cell=(12, 10), stages=1)
+    run(small(num_query=19, num_heads=1).generate(seed=10), cell=(12, 10), stages=1)
 
 
 def test_fewer_items_than_blocks():
-    run(objects(small(num_query=3, num_heads=1).generate(seed=11), [(0.5, 0.5)] * 3), cell=(12, 10))
+    run(small(num_query=3, num_heads=1).generate(seed=11), cell=(12, 10))
+
+
+def test_more_queries_than_pixels():
+    """As the seeds' shape has: after the last pixel the first follows."""
+    inputs = small(levels=((6, 5), (3, 3)), num_query=50).generate(seed=27)
+    lost, count = outside(run(inputs, cell=(3, 4), consumers=3), inputs)
+    assert lost < 0.01 * count
+
+
+def test_more_heads_and_levels_than_warps():
+    """Each warp then looks at the samples of several."""
+    run(small(num_heads=5, num_query=40).generate(seed=28), consumers=1, cell=(6, 5))
 
 
 @pytest.mark.parametrize("heads", [1, 3])
