@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 from helpers import check
 
-from numba_deform.attention.call import check_problem
-from numba_deform.kernels import window, window_fit
+from numba_deform.attention.bind import Bound
+from numba_deform.attention.checks import problem_of
+from numba_deform.attention.reference import TOLERANCE, Exact
+from numba_deform.kernels import window_fit
+from numba_deform.kernels.direct import FAR
 from numba_deform.kernels.problem import Constants
-from numba_deform.kernels.window import Window
+from numba_deform.kernels.registry import variant
+from numba_deform.kernels.window_rows import layout as layout_of
 from numba_deform.workloads.workload import Workload
 
 
@@ -40,6 +44,7 @@ def keep(monkeypatch, share):
     """Windows start with that share of the samples along each axis, and do not grow."""
     monkeypatch.setattr(window_fit, "KEPT", (share,))
     monkeypatch.setattr(window_fit, "grow", lambda *_: None)
+    monkeypatch.setattr(window_fit, "fit", window_fit.fit.__wrapped__)  # nothing that is kept
 
 
 # --- types, points, levels ------------------------------------------------------------------------
@@ -99,7 +104,7 @@ def test_layouts(levels, points, channels, dtype, layout, arithmetic):
         levels=((7, 9), (4, 5), (2, 3), (2, 2), (1, 1))[:levels], dtype=dtype, channels=channels,
         num_points=points, num_query=9, num_heads=1,
     )  # fmt: skip
-    assert window.layout(Constants(levels, points, channels, dtype)) == layout
+    assert layout_of(Constants(levels, points, channels, dtype)) == layout
     run(workload.generate(seed=26), arithmetic=arithmetic)
 
 
@@ -136,29 +141,32 @@ def test_all_pixels_of_an_encoder():
     run(small(levels=levels, num_query=39).generate(seed=7), cell=(3, 4), consumers=3)
 
 
-def objects(inputs, middles, spread=0.1):
-    """Moves all samples near ``middles`` (Q, 2), one for each query."""
-    where = np.random.default_rng(8).uniform(-spread, spread, inputs.sampling_locations.shape)
-    where += np.array(middles)[None, :, None, None, None]
-    inputs.sampling_locations[:] = where
-    return inputs
-
-
-@pytest.mark.parametrize("queries", [9, 1], ids=["eight and one", "one"])
-def test_a_cell_of_one_query(queries):
+@pytest.mark.parametrize("queries", [9, 1])
+def test_cells_of_one_query(queries):
     """The other rows of its warp are copies that nobody stores."""
-    middles = [(0.2, 0.2)] * (queries - 1) + [(0.8, 0.9)]
-    run(objects(small(num_query=queries).generate(seed=9), middles), cell=(6, 5))
+    bound = run(small(num_query=queries).generate(seed=9), cell=(2, 2))
+    assert 1 in bound.tables.schedule[:, 3]
 
 
 def test_a_cell_of_many_queries():
     """More groups than consumers, the last one not full."""
-    inputs = objects(small(num_query=19, num_heads=1).generate(seed=10), [(0.5, 0.5)] * 19)
-    run(inputs, cell=(12, 10), stages=1)
+    run(small(num_query=19, num_heads=1).generate(seed=10), cell=(12, 10), stages=1)
 
 
 def test_fewer_items_than_blocks():
-    run(objects(small(num_query=3, num_heads=1).generate(seed=11), [(0.5, 0.5)] * 3), cell=(12, 10))
+    run(small(num_query=3, num_heads=1).generate(seed=11), cell=(12, 10))
+
+
+def test_more_queries_than_pixels():
+    """As the seeds' shape has: after the last pixel the first follows."""
+    inputs = small(levels=((6, 5), (3, 3)), num_query=50).generate(seed=27)
+    lost, count = outside(run(inputs, cell=(3, 4), consumers=3), inputs)
+    assert lost < 0.01 * count
+
+
+def test_more_heads_and_levels_than_warps():
+    """Each warp then looks at the samples of several."""
+    run(small(num_heads=5, num_query=40).generate(seed=28), consumers=1, cell=(6, 5))
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -212,32 +220,6 @@ def test_locations_on_borders(kept, monkeypatch):
 
 
 # --- samples outside their windows ----------------------------------------------------------------
-def samples_held(inputs, cell, fit=window.fit):
-    """(samples inside their levels that their window holds, samples inside their levels), as the kernel has
-    it; those that weigh nothing are left out."""
-    problem = check_problem(
-        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
-        inputs.attention_weights, inputs.padded,
-    )  # fmt: skip
-    config = Window(consumers=2, cell=cell).resolve(problem.constants)
-    fitted = fit(problem, config, inputs.sampling_locations)
-    tables = fitted.tables(2)
-    inside = held = 0
-    for (batch, head, cell, count), corners in zip(tables.schedule, tables.corners, strict=True):
-        for level, (height, width, _, _) in enumerate(problem.level_table):
-            box_height, box_width = fitted.config.boxes[level]
-            left, top, *_ = corners[level]
-            queries = tables.order[cell, :count]
-            where = inputs.sampling_locations[batch, queries, head, level].astype(np.float32)
-            x, y = np.floor(where * np.float32((width, height)) - np.float32(0.5)).reshape(-1, 2).T
-            here = (-1 <= x) & (x < width) & (-1 <= y) & (y < height)
-            here &= inputs.attention_weights[batch, queries, head, level].reshape(-1) != 0
-            inside += here.sum()
-            here &= (left <= x) & (x < left + box_width - 1)
-            held += (here & (top <= y) & (y < top + box_height - 1)).sum()
-    return held, inside
-
-
 TWICE = 2 * ((12, 20), (6, 10))
 POOR = [
     {}, pytest.param({"levels": TWICE, "num_points": 8}, marks=full),
@@ -248,6 +230,12 @@ POOR = [
 ]  # fmt: skip
 
 
+def outside(bound, inputs):
+    """How many of the samples that are looked at no window holds, and how many these are."""
+    _, count = window_fit.look(bound.problem, bound.fit, inputs.sampling_locations)
+    return count, window_fit.probed_samples(bound.problem)
+
+
 @pytest.mark.parametrize("changes", POOR, ids=str)
 def test_samples_that_no_window_holds(changes, poor_windows):
     workload = small(pattern="uniform", num_query=5, levels=((12, 20), (6, 10)), outside=0.1)
@@ -255,63 +243,71 @@ def test_samples_that_no_window_holds(changes, poor_windows):
     changes = {field: value for field, value in changes.items() if field != "arithmetic"}
     inputs = workload.replace(**changes).generate(seed=18)
     inputs.attention_weights.reshape(-1)[::7] = 0
-    held, inside = samples_held(inputs, (1, 1))
-    assert held < 0.35 * inside
-    assert run(inputs, cell=(1, 1), arithmetic=arithmetic).outside == inside - held
+    lost, count = outside(run(inputs, cell=(1, 1), arithmetic=arithmetic), inputs)
+    assert lost > 0.5 * count
 
 
 def test_local_samples_are_held():
     """So that the other tests look at windows."""
-    inputs = small().generate(seed=1)
-    held, inside = samples_held(inputs, CELL)
-    assert 0.9 * inside < held
-    assert run(inputs).outside == inside - held
+    inputs = small(num_query=150).generate(seed=1)
+    lost, count = outside(run(inputs), inputs)
+    assert lost < 0.01 * count
 
 
-def test_none_is_counted_where_windows_hold_all():
-    inputs = small(levels=((6, 5), (3, 3)), num_query=9).generate(seed=22)
-    held, inside = samples_held(inputs, CELL)
-    assert held == inside > 0 and run(inputs).outside == 0
+def test_samples_that_all_moved_are_held():
+    """By 5 pixels of their level, to the right and up."""
+    inputs = small(levels=((30, 20), (15, 10)), num_query=750, num_heads=1).generate(seed=1)
+    inputs.sampling_locations[:] += (5 / np.array([(20, -30), (10, -15)]))[:, None].astype(np.float16)
+    bound = run(inputs, cell=(6, 6))
+    lost, count = outside(bound, inputs)
+    assert lost < 0.01 * count and max(bound.config.boxes[0]) < 20
 
 
-@pytest.mark.parametrize("levels", [FOUR[:2], FOUR])
-def test_copies_of_a_cell_of_one_query_are_not_counted(levels, poor_windows):
-    """Only one of its warp's rows is stored."""
-    workload = small(num_query=1, num_points=8, levels=levels)
-    inputs = objects(workload.generate(seed=23), [(0.5, 0.5)], spread=0.4)
-    held, inside = samples_held(inputs, (1, 1))
-    assert run(inputs, cell=(1, 1)).outside == inside - held > 0
+def test_equal_arguments_give_equal_bits(poor_windows):
+    """Whatever ran before, and in whatever order its warps did."""
+    inputs, other = (small(num_query=40, pattern=p).generate(seed=25) for p in ("local(1)", "uniform"))
+    arrays = [(i.value, i.sampling_locations, i.attention_weights) for i in (inputs, other)]
+    bound = run(inputs, cell=(4, 4))
+    outs = [bound.run(arrays[which], seed=seed)[0] for seed, which in enumerate((0, 1, 0))]
+    assert np.array_equal(outs[0], outs[2]) and not np.array_equal(outs[0], outs[1])
 
 
-def test_schedules_count_once(poor_windows):
-    inputs = small(num_query=4, pattern="uniform").generate(seed=25)
-    once = run(inputs, cell=(1, 1)).outside
-    assert run(inputs, {"schedules": 3}, cell=(1, 1)).outside == once > 0
+# --- two launches ---------------------------------------------------------------------------------
+def near_and_far(pattern, limit):
+    """(inputs, the Bounds of two launches on the CPU engine)."""
+    workload = Workload("small", 1, ((12, 15), (6, 8)), 228, num_heads=2, num_points=2, pattern=pattern)
+    inputs = workload.generate(seed=1)
+    problem, window, direct = problem_of(inputs), variant("window"), variant("direct")
+    config = window.configure(problem.constants, consumers=2, cell=(4, 4)).fitted(limit=limit)
+    gated = direct.configure(problem.constants, min_blocks=0).gated()
+    return inputs, (Bound(problem, window, config), Bound(problem, direct, gated))
 
 
-def test_every_launch_counts_itself():
-    inputs = small(num_query=3).generate(seed=24)
-    counts = np.zeros(2, np.uint32)
-    make = window_fit.Tables
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window_fit, "Tables", lambda *tables: make(*tables[:-1], counts))
-        for launches in (1, 2, 3):
-            run(inputs)
-            assert counts[1] == launches
+@pytest.mark.parametrize(("pattern", "limit", "left"), [("uniform", 9, True), ("local(0.5)", 9, False)])
+def test_the_second_launch_runs_if_the_first_one_does_not(pattern, limit, left):
+    inputs, bounds = near_and_far(pattern, limit)
+    arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
+    out, gate = np.full(bounds[0].problem.out_shape, np.nan, np.float16), np.full(1, 12345, np.uint32)
+    assert not any(bound.fit.outside for bound in bounds) or bounds[0].fit.outside < 0.01
+    bounds[0].simulate(arrays, out, {"gate": gate})
+    _, outside = window_fit.look(bounds[0].problem, bounds[0].fit, inputs.sampling_locations)
+    assert gate[0] == (outside | FAR if left else outside)
+    assert np.isnan(out.astype(np.float32)).all() == left
+    before = out.copy()
+    bounds[1].simulate(arrays, out, {"gate": gate})
+    assert left or np.array_equal(out, before)  # which it would not have, bit for bit
+    assert Exact.of(inputs).error(out) < TOLERANCE["float16"]
 
 
-def test_later_locations_may_lie_elsewhere(monkeypatch):
-    """Windows fitted to some locations and used for others, as on a GPU: all right, only slower."""
-    workload = small(num_query=8)
-    first, later = (workload.replace(sigma=s).generate(seed=19) for s in (0.3, 6.0))
-    fit = window.fit
-
-    def of_the_first(problem, config, _):
-        return fit(problem, config, first.sampling_locations)
-
-    monkeypatch.setattr(window, "fit", of_the_first)
-    held, inside = samples_held(later, CELL, of_the_first)
-    assert run(later).outside == inside - held > inside / 10
+def test_as_many_as_the_limit_are_not_too_many():
+    for more in (0, -1):
+        inputs, (window, _) = near_and_far("local(2)", 0)
+        _, outside = window_fit.look(window.problem, window.fit, inputs.sampling_locations)
+        inputs, (window, _) = near_and_far("local(2)", outside + more)
+        arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
+        gate, out = np.zeros(1, np.uint32), np.zeros(window.problem.out_shape, np.float16)
+        window.simulate(arrays, out, {"gate": gate})
+        assert outside > 0 and bool(gate[0] & FAR) == bool(more)
 
 
 # --- schedules ------------------------------------------------------------------------------------

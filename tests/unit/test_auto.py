@@ -1,62 +1,69 @@
-"""What "auto" chooses, and when it changes its mind, without a GPU: the model, not the time."""
+"""What "auto" chooses, and how two launches agree, without a GPU: the model, not the time."""
 
-import functools
 import json
+import threading
 from collections import defaultdict, namedtuple
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from numba_deform.attention import auto, bind, tuned
-from numba_deform.attention.call import check_problem
+from numba_deform.attention import auto, tuned
 from numba_deform.attention.tuned import Answer, Candidate
 from numba_deform.kernels import window_fit
+from numba_deform.kernels.direct import GatedDirect
 from numba_deform.kernels.problem import Constants
 from numba_deform.kernels.registry import variant
-from numba_deform.measure.case import Case
+from numba_deform.measure.tune import problem_of
 from numba_deform.workloads.presets import preset
 
 Gpu = namedtuple("Gpu", ["name", "capability", "sms"])
 H200 = Gpu("H200", (9, 0), 132)
 ENCODER = preset("mask2former")
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
-NEAR, FAR = (ENCODER.replace(pattern="local", sigma=sigma) for sigma in (1.0, 16.0))
 
 
-@functools.cache
-def problem_and_locations(workload):
-    inputs = workload.generate(seed=0)
-    problem = check_problem(
-        inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
-        inputs.attention_weights, inputs.padded,
-    )  # fmt: skip
-    locations = np.asarray(inputs.sampling_locations)
-    locations.flags.writeable = False
-    return problem, locations
-
-
-def choice(workload, gpu=H200, fits=None, **options):
-    return auto.choose(gpu, *problem_and_locations(workload), fits or auto.Fits(), **options)
+def choice(workload=ENCODER, gpu=H200):
+    return auto.choose(gpu, problem_of(workload))
 
 
 # --- the choice -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "changes, name, words",
     [
-        (dict(pattern="local", sigma=2.0), "window", "< 6.2 of direct"),
-        (dict(pattern="local", sigma=0.5), "window", "0.00% of the samples"),
-        (dict(pattern="local", sigma=16.0), "direct", ">= 6.2 of direct"),
-        (dict(pattern="uniform"), "direct", ">= 6.2 of direct"),
-        (dict(pattern="local", num_query=2000), "direct", "16000 rows are few"),
-        (dict(pattern="local", channels=48), "direct", "no windows: a head's pixel has 96 bytes"),
+        ({}, "window", "windows, but direct where more than 18 of 3072 samples looked at lie outside: 3.2"),
+        (dict(dtype="bfloat16"), "window", "5.3 cycles a sample against 6.9"),
+        (dict(num_query=21503), "direct", "21503 queries of 21504 pixels lie anywhere"),
+        (dict(levels=((32, 32),), num_query=1024), "direct", "8192 rows are few"),
+        (dict(channels=48), "direct", "no windows: a head's pixel has 96 bytes"),
     ],
 )
 def test_what_is_chosen_and_why(changes, name, words):
     chosen = choice(ENCODER.replace(**changes))
     assert chosen.variant.name == name and words in chosen.why, chosen.why
-    assert type(chosen.config) is variant(name).config
+    assert isinstance(chosen.config, variant(name).config) and (chosen.otherwise is None) == (name == "direct")
+
+
+def test_the_locations_decide_between_two_launches():
+    near = choice()
+    assert near.config.limit == 18  # the config's share of what is looked at
+    direct, config = near.otherwise
+    assert direct.name == "direct" and isinstance(config, GatedDirect)
+    plain = direct.configure(problem_of(ENCODER).constants)
+    assert config == plain.gated() and vars(config) == vars(plain) and not plain.is_gated
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near"),
+    [("local(0.5)", True), ("local(2)", True), ("local(8)", False), ("uniform", False), ("seed", False)],
+)
+def test_near_samples_stay_below_the_limit_and_far_ones_do_not(pattern, near):
+    workload, limit = ENCODER.replace(pattern=pattern), choice().config.limit
+    problem, window = problem_of(workload), variant("window")
+    fitted = window.fit(problem, window.configure(problem.constants))
+    locations = workload.generate(seed=3).sampling_locations
+    _, outside = window_fit.look(problem, fitted, locations)
+    assert outside < limit / 2 if near else outside > 10 * limit
 
 
 @pytest.mark.parametrize(
@@ -66,7 +73,7 @@ def test_what_is_chosen_and_why(changes, name, words):
 def test_the_model_is_near_what_was_measured(levels, points, direct, window):
     answer = auto.untuned(Constants(levels, points, 32))
     assert answer.steady.cycles == pytest.approx(direct, rel=0.1)
-    assert auto.expected_cycles(answer.fitted, 0.0) == pytest.approx(window, rel=0.1)
+    assert answer.fitted.cycles == pytest.approx(window, rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["windows_seeds", "windows_encoders", "windows_encoders_more",
@@ -81,8 +88,7 @@ def test_the_model_chooses_no_slower_kernel_where_both_were_measured(name):
         shape = preset(workload)
         constants = Constants(shape.num_levels, shape.num_points, shape.channels, dtype)
         answer = auto.untuned(constants)
-        window = auto.expected_cycles(answer.fitted, by["window"]["outside"])
-        chosen = "window" if window < answer.steady.cycles else "direct"
+        chosen = "window" if by["window"]["outside"] < auto.share_allowed(answer) else "direct"
         ratio = by[chosen]["median_ms"] / by["direct"]["median_ms"]
         assert ratio <= 1.03, (workload, pattern, dtype, ratio)
         near = by["window"]["outside"] < 0.001
@@ -92,263 +98,111 @@ def test_the_model_chooses_no_slower_kernel_where_both_were_measured(name):
 
 def test_an_older_gpu_has_no_windows():
     a100 = Gpu("A100", (8, 0), 108)
-    assert choice(ENCODER, a100).why == "A100 has no TMA"
+    assert choice(gpu=a100).why == "A100 has no TMA"
 
 
 def test_a_large_gpu_wants_more_cells():
     many = Gpu("many", (9, 0), 10_000)
-    assert "cells are too few for 10000 SMs" in choice(ENCODER, many).why
+    assert "cells are too few for 10000 SMs" in choice(gpu=many).why
 
 
-# --- fits -----------------------------------------------------------------------------------------
-def test_a_fit_is_kept_until_it_is_asked_for_anew():
-    fits = auto.Fits()
-    problem, near = problem_and_locations(NEAR)
-    window = variant("window")
-    config = window.configure(problem.constants)
+# --- two launches ---------------------------------------------------------------------------------
+class Words:
+    """Memory of a GPU, of which only addresses are asked for."""
 
-    def fit(locations, **options):
-        return fits.of(H200, problem, window, config, locations, **options)
+    blocks = 0
 
-    first = fit(near)
-    _, far = problem_and_locations(FAR)
-    assert fit(far) is first
-    same_size = fit(far, anew="keep size")
-    assert same_size.config == first.config and same_size.outside > 10 * first.outside
-    larger = fit(far, anew="any size")
-    assert larger.config.boxes != first.config.boxes and fit(near) is larger
-    assert auto.Fits().of(H200, problem, window, config, near).outside == first.outside
+    @classmethod
+    def of(cls, gpu, array):
+        assert array.dtype == np.uint32 and not array.any()
+        cls.blocks += 1
+        words = cls()
+        words.address = cls.blocks << 32
+        return words
 
 
-def test_fits_of_many_problems_are_dropped_in_turn(monkeypatch):
-    monkeypatch.setattr(auto, "KEPT_PROBLEMS", 2)
-    fits, made = auto.Fits(), []
-    chosen = SimpleNamespace(
-        is_fitted=True,
-        name="window",
-        fit=lambda problem, config, _: made.append(problem) or problem,
-    )
-    for problem in (1, 2, 1, 3, 1, 2):  # the third problem drops the first
-        fits.of(H200, problem, chosen, "config", np.zeros(1))
-    assert made == [1, 2, 3, 1, 2]
+def test_calls_of_a_stream_share_a_word_and_captured_ones_have_their_own(monkeypatch):
+    monkeypatch.setattr(auto, "DeviceArray", Words)
+    monkeypatch.setattr(auto, "GATES", 8)
+    gates = auto.Gates("gpu")
+
+    def word(stream, capturing=False):
+        with gates.word(stream, capturing) as address:
+            return address
+
+    first = word(7)
+    captured = [word(7, True) for _ in range(20)]  # more than a block has
+    assert word(7) == first != word(8) and word(8) not in captured
+    assert len({first, *captured}) == 21 and all(address % 4 == 0 for address in captured)
+    # The default stream of each thread has one handle.
+    others = []
+    thread = threading.Thread(target=lambda: others.append(word(auto.PER_THREAD_STREAM)))
+    thread.start()
+    thread.join()
+    assert others[0] != word(auto.PER_THREAD_STREAM) == word(auto.PER_THREAD_STREAM)
 
 
-def test_windows_of_a_given_size_move():
-    """All samples shifted: the same kernel serves, its windows elsewhere."""
-    problem, near = problem_and_locations(NEAR)
-    window = variant("window")
-    first = window.fit(problem, window.configure(problem.constants), near)
-    moved = near + np.array(9.0) / np.array([(v.width, v.height) for v in problem.levels])[:, None]
-    moved = moved.astype(near.dtype)
-    again = window.fit(problem, first.config, moved)
-    assert again.config == first.config and again.outside < 0.002
-    stale = window.fit(problem, first.config, near)
-    tables, old = again.tables(1), stale.tables(1)
-    moved_by = (tables.corners - old.corners).max(axis=0)  # those at the edges are moved inside
-    assert (moved_by[:, :2] >= 7).all() and not moved_by[:, 2:].any()
+def test_two_threads_do_not_launch_in_between(monkeypatch):
+    monkeypatch.setattr(auto, "DeviceArray", Words)
+    gates, seen = auto.Gates("gpu"), []
 
+    def other():
+        with gates.word(7, False):
+            seen.append("other")
 
-def test_a_case_of_the_bench_has_its_own_fits(monkeypatch):
-    """Several patterns of one shape in one process: each is timed with the choice for its own locations."""
-
-    monkeypatch.setattr(bind, "resident_blocks", lambda *_: H200.sms)
-    monkeypatch.setattr(bind, "_tables_on_gpu", lambda *_: "tables")
-    near, far = (Case(workload.generate(0), H200) for workload in (NEAR, FAR))
-    for case, name in ((near, "window"), (far, "direct"), (near, "window")):
-        assert case.bind("auto", {})[0].variant.name == name
-    assert near.bind("window", {})[0].fit != far.bind("window", {})[0].fit
-    assert near.fits is not far.fits
-
-
-# --- call after call ------------------------------------------------------------------------------
-class Mailbox:
-    """Brings what it was asked for as soon as ``arrived``."""
-
-    def __init__(self, gpu):
-        self.asked = []
-        self.content = None
-        self.arrived = True
-
-    def ask(self, address, stream):
-        if self.content is None:
-            self.asked.append(stream)
-            self.content = tuple(int(n) for n in address)
-
-    def take(self):
-        if not self.arrived:
-            return None
-        taken, self.content = self.content, None
-        return taken
-
-
-class Program:
-    """Calls of "auto" for one problem, on a GPU that counts as the kernel does."""
-
-    def __init__(self, monkeypatch, gpu=H200):
-        self.looks, self.kinds = [], {}
-        self.now, self.look_takes, self.call_takes = 100.0, 0.0, 0.001
-        monkeypatch.setattr(auto, "Mailbox", Mailbox)
-        monkeypatch.setattr(auto, "time", SimpleNamespace(perf_counter=lambda: self.now))
-        choose = auto.choose
-
-        def noted(*arguments, **options):
-            self.looks.append(self.watch.calls)
-            self.counts = np.zeros(2, np.uint64)
-            self.now += self.look_takes
-            return choose(*arguments, **options)
-
-        monkeypatch.setattr(auto, "choose", noted)
-        for name, workload in (("near", NEAR), ("far", FAR)):
-            self.problem, self.kinds[name] = problem_and_locations(workload)
-        # What is looked at is tested above; here it takes no time.
-        shares = {id(where): 0.3 * (name == "far") for name, where in self.kinds.items()}
-
-        def fit(problem, config, locations):
-            fitted = config.with_boxes(((8, 8),) * 3)
-            return window_fit.Fit(fitted, None, shares[id(locations)], 10**6)
-
-        monkeypatch.setattr(variant("window").module, "fit", fit)
-        self.watch = auto.Watch(gpu, self.problem)
-
-    def call(self, kind, lost=None, capturing=False):
-        """The name of the variant of one call, which loses this share of its samples if it has windows."""
-        chosen = self.watch.choose(self.kinds[kind], capturing).variant
-        self.now += self.call_takes
-        lost = {"near": 0.0004, "far": 0.3}[kind] if lost is None else lost
-        if chosen.is_fitted:
-            self.counts += np.array([lost * self.problem.samples, 1], np.uint64)
-            if not capturing:
-                self.watch.launched(SimpleNamespace(address=self.counts), 7)
-        return chosen.name
-
-    def run(self, kind, calls, **options):
-        return [self.call(kind, **options) for _ in range(calls)]
-
-
-@pytest.fixture
-def program(monkeypatch):
-    return Program(monkeypatch)
-
-
-def test_samples_that_stay_near_are_looked_at_once(program):
-    assert set(program.run("near", 300)) == {"window"}
-    assert program.looks == [1]
-    assert len(program.watch._mailbox.asked) == 43  # every 7th call, the first among them
-
-
-@pytest.mark.parametrize("before", [1, 5, 100, 1000])
-def test_it_heals_when_samples_move_away(program, before):
-    assert set(program.run("near", before)) == {"window"}
-    names = program.run("far", 50)
-    assert names.count("window") <= 8 and set(names[8:]) == {"direct"}
-    assert program.looks[0] == 1
-
-
-def test_it_comes_to_windows_when_samples_come_near(program):
-    assert set(program.run("far", 100)) == {"direct"}
-    assert program.looks == [1, 2, 4, 8, 16, 32, 64]
-    names = program.run("near", 100)
-    assert set(names[:27]) == {"direct"} and set(names[27:]) == {"window"}
-    assert program.looks[-1] == 128
-
-
-def test_looking_takes_a_twentieth_of_the_time(program):
-    program.look_takes = 0.1
-    start = program.now
-    program.run("far", 30_000)
-    assert program.looks[:2] == [1, 2001] and len(program.looks) == 5
-    assert len(program.looks) * 0.1 < (program.now - start) / 20 + 0.1
-    program.run("near", 40_000)
-    assert program.run("near", 1) == ["window"]
-    # Going to direct takes no look, so it need not wait for one.
-    assert program.run("far", 10)[-1] == "direct"
-
-
-def test_layers_that_take_turns_are_not_slow_for_long(program):
-    """The first layer of six is near; the others are not."""
-    names = [program.call("near" if i % 6 == 0 else "far") for i in range(2000)]
-    assert names.count("window") < 100
-    assert len(program.looks) <= 12  # 1, 2, 4, ...
-
-
-def test_a_small_problem_is_never_looked_at_again(program):
-    program.watch.choice = program.watch._direct("few rows")
-    assert program.run("near", 40) == ["direct"] * 40 and program.looks == []
-
-
-def test_nothing_is_looked_at_while_a_graph_is_captured(program):
-    assert program.run("near", 3, capturing=True) == ["direct"] * 3
-    assert program.watch.calls == 0 and program.looks == []
-    assert program.run("near", 2) == ["window"] * 2
-    asked = list(program.watch._mailbox.asked)
-    assert program.run("far", 20, capturing=True) == ["window"] * 20  # as chosen before
-    assert program.watch._mailbox.asked == asked and program.looks == [1]
-    # The replays of such a graph count too.
-    program.run("near", 8)
-    assert program.looks == [1, 9]
-
-
-def test_counts_that_are_late_change_nothing_until_they_come(program):
-    program.run("near", 1)
-    program.watch._mailbox.arrived = False
-    assert set(program.run("far", 20)) == {"window"}
-    program.watch._mailbox.arrived = True
-    names = program.run("far", 20)
-    assert names.count("window") <= 7 and names[-1] == "direct"
-
-
-def test_counts_wrap():
-    problem = SimpleNamespace(samples=1000)
-    near = (2**32 - 100, 2**32 - 1)
-    assert auto.share_outside(problem, near, (100, 1)) == pytest.approx(0.1)
-    assert auto.share_outside(problem, near, near) is None
-
-
-def test_other_problems_are_watched_apart():
-    (one, _), (other, _) = (problem_and_locations(w) for w in (NEAR, NEAR.replace(num_heads=4)))
-    assert auto.watch(H200, one) is auto.watch(H200, one) is not auto.watch(H200, other)
+    with gates.word(7, False):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(0.05)
+        seen.append("first")
+    thread.join()
+    assert seen == ["first", "other"]
 
 
 # --- tuned answers --------------------------------------------------------------------------------
 def test_a_tuned_answer_is_taken_and_named():
-    problem, _ = problem_and_locations(NEAR)
+    problem = problem_of(ENCODER)
     steady = Candidate("direct", (("lanes", 4),), 4.2)
     tuned.keep(
         H200,
         problem,
         Answer(steady, Candidate("window", (("cell", (12, 14)),), 2.8, 3e-4), "today"),
     )
-    near, far = choice(NEAR), choice(FAR)
+    near = choice()
     assert near.config.cell == (12, 14) and near.variant.name == "window"
-    assert near.why.endswith("of direct; tuned today") and "2.7 cycles" in near.why
-    assert far.variant.name == "direct" and far.config.lanes == 4
-    other = Gpu("H100", (9, 0), 132)
-    assert "tuned" not in choice(NEAR, other).why and choice(NEAR, other).config.cell == (0, 0)
+    assert near.why.endswith("2.8 cycles a sample against 4.2; tuned today")
+    assert near.config.limit == int((3e-4 + 1.4 / auto.OUTSIDE_CYCLES) * 3072)
+    assert near.otherwise[1].lanes == 4
+    other = choice(gpu=Gpu("H100", (9, 0), 132))
+    assert "tuned" not in other.why and other.config.cell == (0, 0)
 
 
 def test_tuned_windows_that_lose_are_not_taken():
-    problem, _ = problem_and_locations(NEAR)
+    problem = problem_of(ENCODER)
     tuned.keep(H200, problem, Answer(Candidate("direct", (), 4.0), Candidate("window", (), 4.5)))
-    assert choice(NEAR).variant.name == "direct"
+    assert choice().variant.name == "direct" and choice().why.startswith("window is no faster than direct")
+    other = Candidate("tma-fastest", (), 4.0)
+    tuned.keep(H200, problem, Answer(other, Candidate("window", (), 3.0)))
+    assert choice().otherwise[0].name == "direct"  # only that has a gated form
     tuned.keep(H200, problem, Answer(Candidate("tma-fastest", (), 2.0), None, "now"))
-    assert choice(NEAR).variant.name == "tma-fastest"
-    assert choice(NEAR).why == "windows did not run; tuned now"
+    assert choice().variant.name == "tma-fastest"
+    assert choice().why == "windows did not run; tuned now"
 
 
 def test_few_rows_that_were_tuned():
-    few = NEAR.replace(num_query=2000)
-    problem, _ = problem_and_locations(few)
+    few = ENCODER.replace(levels=((32, 32),), num_query=1024)
+    problem = problem_of(few)
     tuned.keep(H200, problem, Answer(Candidate("direct", (), 9.0), Candidate("window", (), 4.0)))
     assert choice(few).variant.name == "window"
 
 
 def test_what_a_tuned_answer_holds_for(monkeypatch):
-    problem, _ = problem_and_locations(NEAR)
+    problem = problem_of(ENCODER)
     answer = Answer(Candidate("direct", (), 4.0), None, "now")
     tuned.keep(H200, problem, answer)
     assert tuned.find(H200, problem) == answer
     for changes in ({"num_heads": 4}, {"batch": 2}, {"num_points": 8}, {"num_query": 5000}):
-        assert tuned.find(H200, problem_and_locations(NEAR.replace(**changes))[0]) is None
+        assert tuned.find(H200, problem_of(ENCODER.replace(**changes))) is None
     later = Answer(Candidate("direct", (), 5.0), None, "later")
     tuned.keep(H200, problem, later)
     assert tuned.find(H200, problem) == later
@@ -357,7 +211,7 @@ def test_what_a_tuned_answer_holds_for(monkeypatch):
 
 
 def test_forgetting():
-    problems = [problem_and_locations(w)[0] for w in (NEAR, NEAR.replace(num_heads=4))]
+    problems = [problem_of(w) for w in (ENCODER, ENCODER.replace(num_heads=4))]
     for problem in problems:
         tuned.keep(H200, problem, Answer(Candidate("direct", (), 4.0), None))
     assert tuned.forget(problems[:1]) == 1 and tuned.forget(problems[:1]) == 0
@@ -366,7 +220,7 @@ def test_forgetting():
 
 @pytest.mark.parametrize("text", ["", "[]", '{"answers": 3}', '{"answers": [{}]}', "{"])
 def test_a_file_that_cannot_be_read_has_no_answers(text):
-    problem, _ = problem_and_locations(NEAR)
+    problem = problem_of(ENCODER)
     tuned.path().write_text(text)
     assert tuned.find(H200, problem) is None
     tuned.keep(H200, problem, Answer(Candidate("direct", (), 4.0), None))

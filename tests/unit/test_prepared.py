@@ -31,9 +31,9 @@ OUT_SHAPE = (2, 3, 64)
 DEFAULT_STREAM = 7
 
 
-def arguments(seed=1, **changes):
+def arguments(seed=1, workload=WORKLOAD, **changes):
     """``prepare``'s arrays, in order."""
-    inputs = WORKLOAD.generate(seed=seed)
+    inputs = workload.generate(seed=seed)
     names = (
         "value", "spatial_shapes", "level_start_index", "sampling_locations", "attention_weights",
     )  # fmt: skip
@@ -55,7 +55,7 @@ def no_gpu(monkeypatch):
 @pytest.fixture
 def pretended(monkeypatch):
     """A GPU whose memory is the host's and whose driver notes what each launch would have read."""
-    seen = SimpleNamespace(launches=[], maps=[], synced=0, capturing=False)
+    seen = SimpleNamespace(launches=[], maps=[], modes=[], synced=0, capturing=False)
     stream = SimpleNamespace(sync=lambda: None, cuda_stream=DEFAULT_STREAM)
 
     def allocate(size, stream):
@@ -96,6 +96,8 @@ def pretended(monkeypatch):
         return DeviceArray(gpu, (8, 128), np.uint8)
 
     monkeypatch.setattr(host_gpu, "_find", lambda number: gpu)
+    monkeypatch.setattr(host_gpu, "driver_call", lambda name, mode: seen.modes.append((name, mode)) or "before")
+
     def fill(self, byte):
         ctypes.memset(self.address, byte, self.nbytes)
 
@@ -445,104 +447,74 @@ def test_stream_handle():
 
 
 # --- windows and "auto" ---------------------------------------------------------------------------
-def test_samples_outside_on_the_cpu_engine(no_gpu):
-    plan = prepare(*arguments(), "window", engine="cpu", consumers=2, cell=(1, 1))
-    assert plan.outside() is None
-    arrays = arguments()
-    plan(*operands(arrays))
-    assert 0 <= plan.outside() < 1
-    direct = prepare(*arguments(), engine="cpu")
-    direct(*operands(arrays))
-    assert direct.outside() is None
+@pytest.fixture
+def two_launches(pretended, monkeypatch):
+    """Everything is large enough for windows."""
+    monkeypatch.setattr(auto, "LEAST_ROWS", 1)
+    monkeypatch.setattr(auto, "LEAST_ITEMS", 0)
+    monkeypatch.setattr(call, "is_capturing", lambda handle: pretended.capturing)
+    monkeypatch.setattr(call, "stream_from", lambda gpu, stream: gpu.device.default_stream)
+    auto.launches.cache_clear()
+    auto.gates.cache_clear()
+    yield pretended
+    auto.launches.cache_clear()
+    auto.gates.cache_clear()
 
 
-def test_samples_outside_since_they_were_last_asked_for(pretended):
-    plan = prepare(*on_gpu(pretended, arguments()), "window")
-    assert plan.outside() is None
-    samples = plan.problem.samples
-
-    def count(lost, launches):
-        plan._bound.tables.counts.copy_from(np.array([lost, launches], np.uint32))
-
-    count(samples // 2, 2)
-    assert plan.outside() == 0.25
-    count(samples // 2, 6)
-    assert plan.outside() == 0.0
-    assert plan.outside() is None
-    count(samples, 7)
-    assert plan.outside() == 0.5
-    assert prepare(*on_gpu(pretended, arguments()), "direct").outside() is None
+def many():
+    """Arguments with a query for each pixel."""
+    return arguments(workload=WORKLOAD.replace(num_query=26))
 
 
-def test_plans_are_fitted_to_their_own_locations(pretended):
-    """Two layers of a model have one shape, and samples elsewhere."""
-    arrays = arguments()
-    others = [a.copy() for a in arrays]
+def test_a_plan_of_two_launches(two_launches):
+    arrays, seen = on_gpu(two_launches, many()), two_launches
+    plan = prepare(*arrays)
+    assert plan.variant.name == "window" and plan.why.startswith("windows, but direct where more than")
+    window, direct = auto.launches(seen.gpu, plan.problem)
+    assert window.then is direct and direct.then is None
+    place = [bound.kernel.parameters.index("gate") for bound in (window, direct)]
+    words = []
+    for stream, capturing in ((5, False), (5, False), (6, False), (5, True), (5, True)):
+        seen.capturing = capturing
+        plan(*operands(arrays), out=DeviceArray(seen.gpu, plan.problem.out_shape, np.float16), stream=stream)
+        first, second = seen.launches[-2:]
+        assert (first.grid, second.grid) == (window.blocks, direct.blocks)
+        assert first.values[place[0]] == second.values[place[1]]
+        words.append(first.values[place[0]])
+    assert words[0] == words[1] and len(set(words)) == 4 and 0 not in words
+
+
+def test_plans_of_one_shape_have_the_same_windows_wherever_samples_lie(two_launches):
+    others = [a.copy() for a in many()]
     others[3][:] = 0.5
-    plans = [
-        prepare(*on_gpu(pretended, given), "window", cell=(2, 2)) for given in (arrays, others)
-    ]
-    assert plans[0].config.boxes != plans[1].config.boxes
-    assert plans[0]._bound.tables.counts is not plans[1]._bound.tables.counts
-
-
-class Watched:
-    """Stands for ``auto.Watch``: says ``chosen``, and notes what it is told."""
-
-    def __init__(self, problem, chosen):
-        config = chosen.configure(problem.constants)
-        self.fits, self.told, self.launches = auto.Fits(), [], []
-        self.choice = auto.Choice(chosen, config, "because")
-
-    def choose(self, locations, capturing):
-        self.told.append((locations, capturing))
-        return self.choice
-
-    def launched(self, counts, stream):
-        self.launches.append((counts, stream))
+    plans = [prepare(*on_gpu(two_launches, given)) for given in (many(), others)]
+    assert plans[0].config == plans[1].config and plans[0]._bounds is plans[1]._bounds
 
 
 @pytest.mark.parametrize("capturing", [False, True])
-@pytest.mark.parametrize("name", ["window", "direct"])
-def test_auto_tells_its_watch_what_was_launched(pretended, monkeypatch, name, capturing):
-    arrays = on_gpu(pretended, arguments())
-    problem = prepare(*arrays, "direct").problem
-    watched, kernels = Watched(problem, call.variant(name)), []
-    monkeypatch.setattr(call, "watch", lambda gpu, problem: watched)
-    monkeypatch.setattr(call, "is_capturing", lambda handle: capturing)
-    monkeypatch.setattr(bind, "launch", lambda gpu, kernel, *_: kernels.append(kernel.name))
-    monkeypatch.setattr(bind, "_kept_maps", lambda *_: DeviceArray(pretended.gpu, (8, 128), np.uint8))
-    monkeypatch.setattr(call, "stream_from", lambda gpu, stream: gpu.device.default_stream)
-    out = new_out(pretended)
+def test_auto_launches_two_kernels_with_one_gate(two_launches, monkeypatch, capturing):
+    launched = []
+    monkeypatch.setattr(bind, "launch", lambda *what: launched.append((what[1], what[3])))
+    monkeypatch.setattr(bind, "_kept_maps", lambda *_: DeviceArray(two_launches.gpu, (8, 128), np.uint8))
+    arrays, two_launches.capturing = on_gpu(two_launches, many()), capturing
+    out = DeviceArray(two_launches.gpu, (2, 26, 64), np.float16)
+
+    def gates():
+        return [values[kernel.parameters.index("gate")] for kernel, values in launched[-2:]]
+
     assert ms_deform_attn(*arrays, out=out) is out
-    assert kernels == [name] and watched.told == [(arrays[3].address, capturing)]
-    if name == "window" and not capturing:
-        ((counts, stream),) = watched.launches
-        assert stream == DEFAULT_STREAM and counts.to_numpy().tolist() == [0, 0]
-    else:
-        assert not watched.launches
+    assert [kernel.name for kernel, _ in launched] == ["window", "direct_gated"]
+    first = gates()
+    assert first[0] == first[1] > 0
+    assert bool(call._OF_GRAPHS) == capturing  # what a graph reads is kept
     ms_deform_attn(*arrays, "direct", out=out)
     ms_deform_attn(*arrays, lanes=4, out=out)  # these name the kernel
-    assert len(watched.told) == 1 and kernels[1:] == ["direct", "direct"]
+    assert [kernel.name for kernel, _ in launched[2:]] == ["direct", "direct"]
+    ms_deform_attn(*arrays, out=out)
+    assert (gates() == first) == (not capturing)
+    call._OF_GRAPHS.clear()
 
 
-def test_a_mailbox_waits_for_nothing(pretended, monkeypatch):
-    from cuda.bindings import driver
-
-    memory, copies = ctypes.create_string_buffer(8), []
-    monkeypatch.setattr(driver, "cuMemHostAlloc", lambda *_: (0, ctypes.addressof(memory)))
-    monkeypatch.setattr(driver, "cuMemFreeHost", lambda address: (0,))
-    monkeypatch.setattr(
-        driver, "cuMemcpyDtoHAsync", lambda *arguments: copies.append(arguments) or (0,)
-    )
-    source = DeviceArray.of(pretended.gpu, np.array([5, 7], np.uint32))
-    box = host_gpu.Mailbox(pretended.gpu)
-    assert box.take() is None
-    for _ in range(2):  # the second time one is under way
-        box.ask(source.address, DEFAULT_STREAM)
-    ((target, *rest),) = copies
-    assert rest == [source.address, 8, DEFAULT_STREAM] and box.take() is None
-    ctypes.memmove(target, source.address, 8)
-    assert box.take() == (5, 7) and box.take() is None
-    box.ask(source.address, DEFAULT_STREAM)
-    assert len(copies) == 2 and box.take() is None
+def test_a_variant_by_name_has_no_limit(two_launches):
+    plan = prepare(*on_gpu(two_launches, many()), "window")
+    assert plan.config.limit == -1 and len(plan._bounds) == 1 and not plan.why

@@ -357,7 +357,7 @@ def test_a_window_grows_where_the_samples_are():
 def test_smaller_cells_and_fewer_stages_keep_more(less, more):
     problem = problem_of(WIDE)
     few, many = (window_fit.fit(problem, resolved(problem, **p), ROWS).outside for p in (less, more))
-    assert few > 0.003 > 0.001 > many
+    assert few > 0.003 > many
 
 
 def test_what_fits_keeps_the_configuration():
