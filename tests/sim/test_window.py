@@ -301,9 +301,9 @@ def test_the_second_launch_runs_if_the_first_one_does_not(pattern, limit, left):
 
 def test_as_many_as_the_limit_are_not_too_many():
     for more in (0, -1):
-        inputs, (window, _) = near_and_far("local(2)", 0)
+        inputs, (window, _) = near_and_far("local(6)", 0)
         _, outside = window_fit.look(window.problem, window.fit, inputs.sampling_locations)
-        inputs, (window, _) = near_and_far("local(2)", outside + more)
+        inputs, (window, _) = near_and_far("local(6)", outside + more)
         arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
         gate, out = np.zeros(1, np.uint32), np.zeros(window.problem.out_shape, np.float16)
         window.simulate(arrays, out, {"gate": gate})
