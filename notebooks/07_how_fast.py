@@ -181,8 +181,7 @@ for name in NAMES:
 #
 # The unit needs 8 cycles for an instruction that brings a 2 × 2 tile. So bring a box from which *many*
 # samples read. `window` groups the queries by cells of the picture. Around each cell it brings one box for
-# each level. How many samples share one instruction? The locations decide. Here is the count for one batch
-# of our job:
+# each level. How many samples share one instruction? Here is the count for one batch of our job:
 
 # %%
 inputs = nd.preset("seeds", batch=1, pattern=LOCAL).generate(seed=1)

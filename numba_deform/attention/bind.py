@@ -69,6 +69,8 @@ class Bound:
         (batch, level) where kind is "batch", else a rank-5 one for each level. Without it they are made, and on
         a GPU kept for the next call with this value. ConfigError for a parameter of any other name."""
         problem, config = self.problem, self.config
+        if getattr(config, "is_gated", False) and "gate" not in dict(extra):
+            raise ConfigError("gate", 0, "two launches of auto share a word; one by itself has none")
         known = {
             **dict(zip(("value", "locations", "weights", "out"), operands, strict=True)),
             "levels": _level_table(self.gpu, problem.levels) if self.gpu else problem.level_table,

@@ -170,6 +170,11 @@ class FittedWindow(Window):
     rounds: int = 1
     limit: int = -1
 
+    @property
+    def is_gated(self):
+        """Whether it writes the word at ``gate``."""
+        return self.limit >= 0
+
 
 # Where a block's windows, their corners, the warps' prepared samples, and the sums and counts of probes start
 # in shared memory.

@@ -120,6 +120,20 @@ def test_registers_move():
     )
 
 
+def test_the_two_launches_of_auto():
+    """The second may be launched before the first has ended, which it waits for by itself."""
+    constants = Constants(*SHAPES["detr"])
+    window, direct = VARIANTS["window"], VARIANTS["direct"]
+    near = inspect_kernel(window.kernel(window.configure(constants).fitted(limit=9), constants))
+    check_inlined(near, uses_tma=True)
+    assert "griddepcontrol.launch_dependents" in near.ptx and "CALL" not in near.instructions
+    plain = direct.configure(constants)
+    far = inspect_kernel(direct.kernel(plain.gated(), constants))
+    check_inlined(far, uses_tma=False)
+    for kernel, dependent in ((far.kernel, True), (direct.kernel(plain, constants), False)):
+        assert kernel.compile("sm_90a").dependent == dependent
+
+
 @full
 def test_prefetch_of_maps():
     """UTMACCTL.PF is prefetch.tensormap; UTMACCTL.IV, the acquire fence, is there in any case."""

@@ -1,134 +1,97 @@
-"""``auto`` on a real GPU: what the kernel counts, and that calls that go wrong are few."""
+"""``auto`` on a real GPU: near and far samples, in whatever order, captured or not."""
 
 import numpy as np
 import pytest
 
 from numba_deform import ms_deform_attn, prepare
 from numba_deform.attention import auto
-from numba_deform.engines.gpu.device import DeviceArray, copy_to_host
+from numba_deform.attention.bind import Bound
+from numba_deform.engines.gpu.device import DeviceArray
 from numba_deform.kernels import window_fit
+from numba_deform.kernels.direct import FAR
 from numba_deform.measure.case import Case
 from numba_deform.workloads.presets import preset
 
 NEAR = preset("mask2former", pattern="local(1)")
-FAR = NEAR.replace(sigma=16.0)
+CASES = {"near": NEAR, "far": NEAR.replace(sigma=16.0)}
 
 
 @pytest.fixture(scope="module")
 def cases():
     from numba_deform.engines.gpu.device import find_gpu
 
-    return {name: Case(w.generate(1), find_gpu()) for name, w in (("near", NEAR), ("far", FAR))}
+    return {name: Case(w.generate(1), find_gpu()) for name, w in CASES.items()}
 
 
 def call(case, variant="auto"):
     value, locations, weights = case.on_gpu.inputs
     shapes = case.inputs.spatial_shapes, case.inputs.level_start_index
     case.on_gpu.poison()
-    return ms_deform_attn(value, *shapes, locations, weights, variant, out=case.on_gpu.out)
+    return ms_deform_attn(value, *shapes, locations, weights, variant, out=case.on_gpu.out).to_numpy()
 
 
-def share_outside(case, fitted):
-    """Of all samples, the share that touch their level and whose window does not hold them."""
-    problem, tables = case.problem, fitted.tables(1)
-    corners = np.empty((problem.queries, problem.heads, problem.constants.levels, 2))
-    for (_, head, cell, _), starts in zip(tables.schedule, tables.corners, strict=True):
-        corners[tables.order[cell], head] = starts[:, :2]
-    locations = np.asarray(case.inputs.sampling_locations, np.float64)
-    samples = window_fit.level_samples(problem, locations)
-    levels = window_fit.level_windows(problem, fitted.config.boxes, corners, samples)
-    return sum(level.lost for level in levels) / locations[..., 0].size
+@pytest.mark.parametrize("kind", CASES)
+def test_the_gate_says_what_was_counted(hopper, cases, kind):
+    """As NumPy counts it; what is left to the second launch the first one does not write."""
+    case = cases[kind]
+    window, direct = auto.launches(hopper, case.problem)
+    _, outside = window_fit.look(case.problem, window.fit, case.inputs.sampling_locations)
+    gate = DeviceArray.of(hopper, np.zeros(1, np.uint32))
+    case.on_gpu.poison()
+    for bound in (window, direct):
+        bound.launch(case.on_gpu.addresses, extra={"gate": gate})
+        (word,) = gate.to_numpy()
+        out = case.on_gpu.out.to_numpy()
+        assert abs(int(word & ~np.uint32(FAR)) - outside) <= 2 and bool(word & FAR) == (kind == "far")
+        assert np.isnan(out.astype(np.float32)).all() == (kind == "far" and bound is window)
+    assert case.error(out) < 1e-3
 
 
-def test_counts(hopper, cases):
-    """Windows fitted to near samples: the kernel counts near and far ones as NumPy does."""
+def test_equal_calls_give_equal_bits_whatever_was_called_before(hopper, cases):
+    first = {kind: call(case) for kind, case in cases.items()}
+    for kind in ("far", "near", "near", "far", "far", "near") * 3:
+        assert np.array_equal(call(cases[kind]), first[kind])
+    for kind, case in cases.items():
+        assert case.error(first[kind]) < 1e-3
+
+
+def test_a_plan_serves_near_and_far_samples(hopper, cases):
     near = cases["near"]
     value, locations, weights = near.on_gpu.inputs
     shapes = near.inputs.spatial_shapes, near.inputs.level_start_index
-    plan = prepare(value, *shapes, locations, weights, "window")
-    config = plan.variant.configure(near.problem.constants)
-    fitted = plan.variant.fit(near.problem, config, near.inputs.sampling_locations)
-    assert plan.outside() is None
-    for case in cases.values():
-        for _ in range(3):
-            plan(*case.on_gpu.inputs, case.on_gpu.out)
-        assert plan.outside() == pytest.approx(share_outside(case, fitted), rel=1e-3, abs=1e-6)
-    assert plan.outside() is None
-
-
-def test_a_mailbox_brings_what_is_there(hopper):
-    from numba_deform.engines.gpu.device import Mailbox, stream_handle
-
-    source = DeviceArray.of(hopper, np.array([3, 2**32 - 1], np.uint32))
-    box, stream = Mailbox(hopper), stream_handle(hopper.device.default_stream)
-    for _ in range(100):
-        box.ask(source.address, stream)
-        hopper.device.sync()
-        assert box.take() == (3, 2**32 - 1) and box.take() is None
-    assert copy_to_host(source.address, (2,), np.dtype(np.uint32)).tolist() == [3, 2**32 - 1]
-
-
-def test_auto_heals(hopper, cases, monkeypatch):
-    monkeypatch.setattr(auto, "WORK_EACH_LOOK", 0)
-    auto.watch.cache_clear()
-    watched = auto.watch(hopper, cases["near"].problem)
-
-    def run(kind, calls):
-        names = []
-        for _ in range(calls):
-            out = call(cases[kind]).to_numpy()  # waits
-            names.append(watched.choice.variant.name)
-        assert cases[kind].error(out) < 1e-3
-        return names
-
-    assert set(run("near", 20)) == {"window"}
-    names = run("far", 30)
-    assert names.count("window") <= 8 and set(names[8:]) == {"direct"}
-    # Looked at again when the calls have doubled.
-    assert run("near", 60)[-1] == "window"
-    assert cases["far"].error(call(cases["far"]).to_numpy()) < 1e-3
-
-
-def test_auto_heals_without_waiting(hopper, cases):
-    """Nobody waits for the GPU: as many calls go wrong as were queued, and no more."""
-    auto.watch.cache_clear()
-    watched = auto.watch(hopper, cases["near"].problem)
-    call(cases["near"])
-    for _ in range(3000):
-        call(cases["far"])
-    assert watched.choice.variant.name == "direct"
-    hopper.device.sync()
-
-
-def test_auto_in_a_captured_graph(hopper, cases):
-    torch = pytest.importorskip("torch")
-    auto.watch.cache_clear()
-    inputs = cases["near"].inputs
-    names = ("value", "sampling_locations", "attention_weights")
-    value, locations, weights = (torch.from_numpy(getattr(inputs, n)).cuda() for n in names)
-    shapes = inputs.spatial_shapes, inputs.level_start_index
-    out = torch.empty(cases["near"].problem.out_shape, dtype=value.dtype, device="cuda")
-
-    def run():
-        return ms_deform_attn(value, *shapes, locations, weights, out=out)
-
-    run()
-    torch.cuda.synchronize()
-    watched = auto.watch(hopper, cases["near"].problem)
-    calls = watched.calls
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    assert watched.calls == calls and watched.choice.variant.name == "window"
-    out.fill_(float("nan"))
-    graph.replay()
-    torch.cuda.synchronize()
-    assert cases["near"].error(out.cpu().numpy()) < 1e-3
-    # A plan counts the replays of its graphs.
     plan = prepare(value, *shapes, locations, weights)
+    for case in (*cases.values(), near):
+        case.on_gpu.poison()
+        assert case.error(plan(*case.on_gpu.inputs, case.on_gpu.out).to_numpy()) < 1e-3
+
+
+def test_windows_with_a_limit_need_no_gate_by_name(hopper, cases):
+    chosen = auto.choose(hopper, cases["near"].problem)
+    bound = Bound(cases["near"].problem, chosen.variant, chosen.config.fitted(limit=-1), hopper)
+    cases["near"].on_gpu.poison()
+    bound.launch(cases["near"].on_gpu.addresses)
+    assert cases["near"].error(cases["near"].on_gpu.out.to_numpy()) < 1e-3
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_auto_in_a_captured_graph(hopper, cases, kind):
+    """Captured before anything was called with these arguments; replayed with others' locations too."""
+    torch = pytest.importorskip("torch", reason="a graph is captured by PyTorch")
+    case, other = cases[kind], cases["far" if kind == "near" else "near"]
+    names = ("value", "sampling_locations", "attention_weights")
+    value, locations, weights = (torch.from_numpy(getattr(case.inputs, n)).cuda() for n in names)
+    shapes = case.inputs.spatial_shapes, case.inputs.level_start_index
+    out = torch.empty(case.problem.out_shape, dtype=value.dtype, device="cuda")
+    auto.launches.cache_clear()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        plan(value, locations, weights, out=out)
-    assert plan.outside() is None
-    graph.replay()
-    assert 0 <= plan.outside() < 0.0016
+        for _ in range(3):
+            ms_deform_attn(value, *shapes, locations, weights, out=out)
+    for seen in (case, other, case):
+        locations.copy_(torch.from_numpy(seen.inputs.sampling_locations))
+        weights.copy_(torch.from_numpy(seen.inputs.attention_weights))
+        value.copy_(torch.from_numpy(seen.inputs.value))
+        out.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert seen.error(out.cpu().numpy()) < 1e-3

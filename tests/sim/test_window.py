@@ -275,7 +275,7 @@ def test_equal_arguments_give_equal_bits(poor_windows):
 # --- two launches ---------------------------------------------------------------------------------
 def near_and_far(pattern, limit):
     """(inputs, the Bounds of two launches on the CPU engine)."""
-    workload = Workload("small", 1, ((12, 15), (6, 8)), 228, num_heads=2, num_points=2, pattern=pattern)
+    workload = small(levels=((18, 22),), num_query=396, num_heads=1, pattern=pattern)
     inputs = workload.generate(seed=1)
     problem, window, direct = problem_of(inputs), variant("window"), variant("direct")
     config = window.configure(problem.constants, consumers=2, cell=(4, 4)).fitted(limit=limit)
@@ -288,7 +288,6 @@ def test_the_second_launch_runs_if_the_first_one_does_not(pattern, limit, left):
     inputs, bounds = near_and_far(pattern, limit)
     arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
     out, gate = np.full(bounds[0].problem.out_shape, np.nan, np.float16), np.full(1, 12345, np.uint32)
-    assert not any(bound.fit.outside for bound in bounds) or bounds[0].fit.outside < 0.01
     bounds[0].simulate(arrays, out, {"gate": gate})
     _, outside = window_fit.look(bounds[0].problem, bounds[0].fit, inputs.sampling_locations)
     assert gate[0] == (outside | FAR if left else outside)
@@ -301,9 +300,9 @@ def test_the_second_launch_runs_if_the_first_one_does_not(pattern, limit, left):
 
 def test_as_many_as_the_limit_are_not_too_many():
     for more in (0, -1):
-        inputs, (window, _) = near_and_far("local(2)", 0)
+        inputs, (window, _) = near_and_far("local(6)", 0)
         _, outside = window_fit.look(window.problem, window.fit, inputs.sampling_locations)
-        inputs, (window, _) = near_and_far("local(2)", outside + more)
+        inputs, (window, _) = near_and_far("local(6)", outside + more)
         arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
         gate, out = np.zeros(1, np.uint32), np.zeros(window.problem.out_shape, np.float16)
         window.simulate(arrays, out, {"gate": gate})

@@ -515,6 +515,13 @@ def test_auto_launches_two_kernels_with_one_gate(two_launches, monkeypatch, capt
     call._OF_GRAPHS.clear()
 
 
+def test_a_launch_that_needs_a_gate_is_given_one(two_launches):
+    plan = prepare(*on_gpu(two_launches, many()))
+    for bound in auto.launches(two_launches.gpu, plan.problem):
+        with pytest.raises(ConfigError, match="gate=0: two launches of auto share a word"):
+            bound.arguments([0] * 4, lambda *_: None)
+
+
 def test_a_variant_by_name_has_no_limit(two_launches):
     plan = prepare(*on_gpu(two_launches, many()), "window")
     assert plan.config.limit == -1 and len(plan._bounds) == 1 and not plan.why

