@@ -69,6 +69,10 @@ def share_allowed(answer):
 
 def choose(gpu, problem):
     """The :class:`Choice` for a problem on ``gpu``."""
+    if not problem.constants.is_usual:
+        alone = variant("direct")
+        why = "only direct takes another number of points for each level, or another method"
+        return Choice(alone, alone.configure(problem.constants), why)
     answer = tuned.find(gpu, problem)
     source = f"; tuned {answer.date}" if answer else ""
     answer = answer or untuned(problem.constants)

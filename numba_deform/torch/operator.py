@@ -152,13 +152,13 @@ def backward_cuda(
     if is_fixed:
         shape, _ = gradients.sums_shape(plan.problem, "fixed")
         sums = torch.zeros(shape, dtype=torch.int64, device=value.device)
-        scale, exponent = fixed_scale(plan.problem, grad_out, weights)
+        scale = fixed_scale(plan.problem, grad_out, weights)
     elif of_value:
         sums = torch.zeros(value.shape, dtype=torch.float32, device=value.device)
     operands = (value, locations, weights, grad_out, sums, grad_locations, grad_weights, scale)
     plan(current_stream(device), *[tensor.data_ptr() for tensor in operands])
     if is_fixed:
-        sums = torch.ldexp(sums.transpose(-1, -2).to(torch.float32), -exponent).reshape(value.shape)
+        sums = from_fixed(sums, scale, value)
     return (
         sums.to(value.dtype) if of_value else nothing,
         grad_locations if of_locations else nothing,
@@ -167,13 +167,21 @@ def backward_cuda(
 
 
 def fixed_scale(problem, grad_out, weights):
-    """(the float32 2^e, e) of ``gradients.fixed_exponent``, both on the GPU: nothing waits for it."""
-    largest = grad_out.abs().amax().float() * weights.abs().amax().float()
+    """(1,) float32, 2^e with the e of ``gradients.fixed_exponent``, NaN for numbers that are not finite; it is
+    on the GPU, and nothing waits for it."""
+    largest = [torch.linalg.vector_norm(tensor, torch.inf).float() for tensor in (grad_out, weights)]
+    largest = largest[0] * largest[1]
     _, exponent = torch.frexp(largest)
-    spare = gradients.fixed_exponent(problem, 0)
-    exponent = (spare - exponent).clamp(-126, 126)
+    exponent = (gradients.fixed_exponent(problem, 0) - exponent).clamp(-126, 126)
     scale = torch.ldexp(torch.ones_like(largest), exponent)
-    return torch.where(torch.isfinite(largest), scale, torch.nan).reshape(1), exponent
+    return torch.where(torch.isfinite(largest), scale, torch.nan).reshape(1)
+
+
+def from_fixed(sums, scale, value):
+    """The gradient of value, in its type, from 64-bit sums of multiples of 1 / scale: one pass over them."""
+    found, sums = value.new_empty(value.shape), sums.transpose(-1, -2)
+    torch.mul(sums, 1 / scale, out=found.view(sums.shape))
+    return found
 
 
 def is_plain(*tensors):

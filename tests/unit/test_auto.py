@@ -1,5 +1,6 @@
 """What "auto" chooses, and how two launches agree, without a GPU: the model, not the time."""
 
+import dataclasses
 import json
 import threading
 from collections import defaultdict, namedtuple
@@ -94,6 +95,14 @@ def test_the_model_chooses_no_slower_kernel_where_both_were_measured(name):
         near = by["window"]["outside"] < 0.001
         if near and by["window"]["median_ms"] < 0.9 * by["direct"]["median_ms"]:
             assert chosen == "window", (workload, pattern, dtype)
+
+
+@pytest.mark.parametrize("changes", [{"points": (4, 2, 6)}, {"method": "discrete"}])
+def test_what_only_direct_takes_it_gets(changes):
+    problem = problem_of(ENCODER)
+    constants = dataclasses.replace(problem.constants, **changes)
+    chosen = auto.choose(H200, dataclasses.replace(problem, constants=constants))
+    assert (chosen.variant.name, chosen.otherwise) == ("direct", None)
 
 
 def test_an_older_gpu_has_no_windows():
