@@ -39,6 +39,7 @@ FIRST = "NUMBA_DEFORM_TESTS_FIRST"
 # A part of a mutated file's path, and the files of tests that come first.
 LIKELY = {
     "kernels/window": "sim/test_window",
+    "kernels/backward": "sim/test_planted_in_backward sim/test_gradients",
     "kernels/": "sim/test_variants sim/test_operator",
     "device/pipeline": "sim/test_variants sim/test_operator",
     "compiler/cache": "unit/test_cache",

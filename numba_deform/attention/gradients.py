@@ -51,14 +51,17 @@ def fixed_exponent(problem, exponent):
 
 def gradients(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, grad_out, *,
-    engine="auto", deterministic=False, of_value=True, of_samples=True, **options):  # fmt: skip
+    engine="auto", deterministic=False, of_value=True, of_samples=True, num_points=None, method="default",
+    **options):  # fmt: skip
     """(gradient of value, of the locations, of the weights) for NumPy arrays, in the types of these.
 
-    Arguments are those of ``ms_deform_attn`` and grad_out (B, Q, H*C), the gradient of its result, in the type
+    Arguments are those of ``check_problem`` and grad_out (B, Q, H*C), the gradient of its result, in the type
     of value. ``deterministic``: the gradient of value is the same in every run, to the last bit. What is not
     asked for (``of_value``, ``of_samples``) is None. ``options`` go to the CPU engine."""
     shapes, starts = np.asarray(spatial_shapes), np.asarray(level_start_index)
-    problem = check_problem(value, shapes, starts, sampling_locations, attention_weights)
+    problem = check_problem(
+        value, shapes, starts, sampling_locations, attention_weights, num_points=num_points, method=method
+    )
     if grad_out.shape != problem.out_shape or grad_out.dtype != value.dtype:
         raise OperatorError(
             f"grad_out is {grad_out.shape} {grad_out.dtype}; it must be {problem.out_shape} {value.dtype}"

@@ -1,8 +1,12 @@
 """Every kernel down to SASS with no GPU: no spills, no stack, the instructions that belong there."""
 
+import re
+
 import pytest
 
+from numba_deform.attention.gradients import BACKWARD
 from numba_deform.compiler.sass import inspect_kernel
+from numba_deform.kernels.backward import lanes
 from numba_deform.kernels.plain_tiles import build as build_plain_tiles
 from numba_deform.kernels.probe import probe
 from numba_deform.kernels.problem import Constants
@@ -150,6 +154,56 @@ def test_plain_tiles(dtype):
         check_inlined(
             inspect_kernel(build_plain_tiles(Constants(*shape, dtype, location, dtype))), False
         )
+
+
+# The backward kernel: (types, shape, parameters, method); a lane for each row is quickly compiled.
+BACKWARD_QUICK = [("float32", "row", {}, "default"), ("float16", "pair", {"sums": "fixed"}, "default")]
+BACKWARD_CASES = [
+    *BACKWARD_QUICK,
+    *((dtype, "seeds", {}, "default") for dtype in DTYPES),
+    *((dtype, "seeds", {"sums": "fixed"}, "default") for dtype in DTYPES),
+    *(("float16", shape, {}, "default") for shape in ("odd", "wide", "widest", "uneven")),
+    ("float32", "seeds", {"of_value": False}, "default"),
+    ("float32", "seeds", {"of_samples": False}, "default"),
+    ("float16", "seeds", {"of_samples": False, "sums": "fixed"}, "default"),
+    ("float16", "uneven", {"sums": "fixed"}, "default"),
+    ("float16", "uneven", {}, "discrete"),
+    ("float32", "seeds", {}, "discrete"),
+]
+BACKWARD_SHAPES = {
+    **SHAPES, "row": (1, 3, 4), "pair": (2, 2, 8), "widest": (2, 4, 128), "uneven": (3, (2, 5, 1), 32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "parameters", "method"), others_full(BACKWARD_CASES, BACKWARD_QUICK), ids=str
+)
+def test_backward(dtype, shape, parameters, method):
+    """Additions are reductions, which nothing waits for, of four floats or of one integer at once; nothing else
+    is written but two words of a sample, by the lane that it belongs to."""
+    location = "float16" if dtype == "float16" else "float32"
+    constants = Constants(*BACKWARD_SHAPES[shape], dtype, location, dtype, method)
+    config = BACKWARD.configure(constants, **parameters)
+    inspection = inspect_kernel(BACKWARD.kernel(config, constants))
+    owners = min(lanes(constants), 8)
+    corners, counts = 4 * owners if config.of_value else 0, inspection.instructions
+    fixed = config.sums == "fixed"
+    # Six blocks of 128 threads leave 80 registers; of all that is fp32, two of them are spilled, once or twice.
+    all_asked = config.of_value and config.of_samples
+    spilled = (2 if fixed else 1) if dtype == "float32" and shape == "seeds" and all_asked else 0
+    assert inspection.spill_loads <= spilled and inspection.spill_stores <= spilled
+    assert inspection.stack <= 8 * min(spilled, 1)
+    assert inspection.registers <= 80
+    assert counts.get("CALL", 0) == counts.get("ATOM", 0) == counts.get("ATOMG", 0) == 0
+    reductions = re.findall(r"\bREDG?\.\S+", inspection.sass)
+    kind = r"REDG?\.E\.ADD\.64\.STRONG\.GPU" if fixed else r"REDG?\.E\.ADD\.F32x4(\.\w+)*\.STRONG\.GPU"
+    assert len(reductions) == (4 if fixed else 1) * corners
+    assert all(re.fullmatch(kind, name) for name in reductions)
+    assert counts.get("STG", 0) == (2 if config.of_samples else 0)
+    if method == "default":  # a sample goes to all lanes of a row; its three sums come back
+        handed = (4 + config.of_value) * owners
+        steps = owners - 1 + (lanes(constants) // owners).bit_length() - 1
+        assert counts["SHFL"] == handed + (3 * steps if config.of_samples else 0)
 
 
 def test_probe_and_tile_copy():

@@ -1,4 +1,5 @@
-"""Mutants of the pipelined kernels: one change on one line about barriers, fences, waits or copies.
+"""Mutants of the pipelined kernels, one change on one line about barriers, fences, waits or copies, and of the
+backward kernel, on one about what lanes do together: shuffles, sums, additions and who writes.
 
 The list is generated from the source: ``MUTANTS`` maps an id to a :class:`Mutant`. A mutant is run on
 the CPU engine by *killers*, small problems with a configuration each, until one of them notices: by a
@@ -16,17 +17,22 @@ import copy
 import functools
 import importlib
 import importlib.util
+import itertools
 import json
+import linecache
 import sys
 import time
 import types
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
+from gradient_cases import LIMITS, drawn
 
 from numba_deform import reference, relative_error
+from numba_deform.attention import gradients
 from numba_deform.attention.bind import Bound
 from numba_deform.attention.checks import problem_of
 from numba_deform.attention.reference import TOLERANCE
@@ -43,6 +49,7 @@ FILES = {
     "numba_deform.kernels.tma": KERNELS,
     "numba_deform.kernels.persistent": ("persistent",),
     "numba_deform.kernels.warp_specialized": ("warp_specialized",),
+    "numba_deform.kernels.backward": ("backward",),
 }
 TABLE = Path(__file__).with_name("mutants.json")
 
@@ -77,6 +84,12 @@ FUNCTIONS = """
 # In tiles.py only what tells the copies where and how much.
 ONLY = {"numba_deform.kernels.shared.tiles": ("bytes", "stage_layout", "runs_of", "slot_of")}
 
+# In the backward kernel a line is about what lanes do together if it stands in one of these, or calls one.
+TOGETHER = """
+    tile_from sum_for_owner add_fixed shfl_sync_idx_f32 shfl_sync_idx_b32 shfl_sync_bfly_f32
+    red_add_gpu_global_v4_f32 red_add_gpu_global_u64 store_weight store_location
+""".split()
+
 ALL_LANES = "ALL"  # the mask of a whole warp, where a line names it
 
 
@@ -106,6 +119,7 @@ def _calls(statement):
 
 
 def _about_pipeline(statement, function):
+    """Whether a line of a function is one of the pipeline's."""
     if function in FUNCTIONS or not set(CALLS).isdisjoint(_calls(statement)):
         return True
     if isinstance(statement, (ast.Assign, ast.AugAssign)):
@@ -114,20 +128,25 @@ def _about_pipeline(statement, function):
     return False
 
 
-def _lines(body, function, only):
-    """(function, statement) for the statements about the pipeline, and the conditions and loops around."""
+def _lines(body, function, only, about):
+    """(function, statement) for the statements that are ``about`` it, and the conditions and loops around."""
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-            yield from _lines(statement.body, statement.name, only)
+            yield from _lines(statement.body, statement.name, only, about)
             continue
         inner = [*getattr(statement, "body", ()), *getattr(statement, "orelse", ())]
-        inside = list(_lines(inner, function, only))
+        inside = list(_lines(inner, function, only, about))
         wanted = only is None or function in only
         is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         if function and wanted and not is_text:
-            if inside or _about_pipeline(statement, function):
+            if inside or about(statement, function):
                 yield function, statement
         yield from inside
+
+
+def _about_lanes(statement, function):
+    """Whether a line is about what lanes do together."""
+    return function in TOGETHER or not set(TOGETHER).isdisjoint(_calls(statement))
 
 
 # --- which changes --------------------------------------------------------------------------------
@@ -264,7 +283,8 @@ def _mutants_of(module):
     tree = ast.parse(source_of(module))
     number = {id(node): i for i, node in enumerate(ast.walk(tree))}
     seen = collections.Counter()
-    for function, statement in _lines(tree.body, None, ONLY.get(module)):
+    about = _about_lanes if FILES[module] == ("backward",) else _about_pipeline
+    for function, statement in _lines(tree.body, None, ONLY.get(module), about):
         text = " ".join(ast.unparse(statement).partition("\n")[0].split())
         texts = {text}  # a negated == and a swapped one are the same
         nodes = [statement] + [n for part in _head(statement) for n in ast.walk(part)]
@@ -298,6 +318,9 @@ MUTANTS = {name: mutant for module in FILES for name, mutant in _mutants_of(modu
 
 
 # --- making a kernel of one -----------------------------------------------------------------------
+_numbers = itertools.count()
+
+
 def load(mutant):
     """{module name: fresh module}: the mutated one, and those that import from it, the real ones aside.
 
@@ -316,8 +339,11 @@ def load(mutant):
         module = types.ModuleType(name)
         module.__package__, module.__file__ = name.rpartition(".")[0], str(_file(name))
         module.__builtins__ = {**vars(builtins), "__import__": import_fresh}
-        code = mutant.tree() if name == mutant.module else ast.parse(source_of(name))
-        exec(compile(code, module.__file__, "exec"), vars(module))
+        source, file = source_of(name), module.__file__
+        if name == mutant.module:
+            source, file = ast.unparse(mutant.tree()), f"<{name}, mutant {next(_numbers)}>"
+            linecache.cache[file] = len(source), None, source.splitlines(True), file  # for what rewrites it
+        exec(compile(source, file, "exec"), vars(module))
         fresh[name] = module
     return fresh
 
@@ -330,7 +356,8 @@ class Mutated(Variant):
         return self.module.build(config, constants)
 
     def dynamic_shared_bytes(self, config, constants):
-        return dynamic_bytes(sum(self.module.shared_bytes(config, constants)))
+        sizes = getattr(self.module, "shared_bytes", type(config).shared_bytes)
+        return dynamic_bytes(sum(sizes(config, constants)))
 
 
 # --- killers --------------------------------------------------------------------------------------
@@ -345,9 +372,14 @@ class Killer:
     seed: int | str = 0
 
     @property
+    def chosen(self):
+        """The Variant."""
+        return gradients.BACKWARD if self.variant == "backward" else variant(self.variant)
+
+    @property
     def kernel(self):
         """The kernel's name."""
-        return variant(self.variant).module.__name__.rpartition(".")[2]
+        return self.chosen.module.__name__.rpartition(".")[2]
 
 
 @functools.cache
@@ -365,28 +397,55 @@ def _inputs(problem):
     return inputs, want
 
 
+def _forward(killer, chosen, **options):
+    """[(what is computed, what it must be, its largest error)]"""
+    inputs, want = _inputs(tuple(killer.problem.items()))
+    problem = problem_of(inputs)
+    config = chosen.configure(problem.constants, **{"min_blocks": 0, **killer.parameters})
+    arrays = [inputs.value, inputs.sampling_locations, inputs.attention_weights]
+    out, _ = Bound(problem, chosen, config).run(arrays, **options)
+    return [(out, want, TOLERANCE[str(out.dtype)])]
+
+
+@functools.cache
+def _case(problem):
+    """(gradient_cases.Case, right answers) of a problem."""
+    shape = dict(batch=1, levels=((3, 4), (1, 2)), channels=8, num_points=2, dtype="float32")
+    shape |= dict(problem)
+    nowhere = shape.pop("nowhere", False)
+    case = drawn(**shape)
+    if nowhere:  # a sample that lies nowhere, and has an attention that is no number
+        locations, weights = case.arguments[3:]
+        locations[0, 0, 0, 0, 0] = weights[0, 0, 0, 0, 0] = np.nan
+    return case, case.exact()
+
+
+def _backward(killer, chosen, **options):
+    """[(what is computed, what it must be, its largest error)]"""
+    case, exact = _case(tuple(killer.problem.items()))
+    with mock.patch.object(gradients, "BACKWARD", chosen):
+        found = case.gradients(compiled=False, **killer.parameters, **options)  # quicker, so few numbers
+    pairs = zip(found, exact, strict=True)
+    return [(one, want, LIMITS[one.dtype.name]) for one, want in pairs if one is not None]
+
+
 def verdict(killer, modules=None, timeout=60.0):
     """How the run ends: the name of a fault or exception, "wrong numbers", "unwritten", or None.
 
     ``modules`` are those of ``load``; None runs the real kernel.
     """
-    inputs, want = _inputs(tuple(killer.problem.items()))
-    problem = problem_of(inputs)
-    chosen = variant(killer.variant)
-    config = chosen.configure(problem.constants, **{"min_blocks": 0, **killer.parameters})
+    chosen, run = killer.chosen, _backward if killer.chosen is gradients.BACKWARD else _forward
     if modules:
         chosen = Mutated(**{**vars(chosen), "module": modules[chosen.module.__name__]})
-    arrays = [inputs.value, inputs.sampling_locations, inputs.attention_weights]
     try:
-        bound = Bound(problem, chosen, config)
-        out, _ = bound.run(arrays, landing=killer.landing, seed=killer.seed, timeout=timeout)
+        results = run(killer, chosen, landing=killer.landing, seed=killer.seed, timeout=timeout)
     except SimFault as fault:
         return type(fault).__name__
     except Exception as error:  # the mutant cannot even be built or launched
         return f"{type(error).__name__} at build"
-    if np.isnan(out.astype(np.float32)).any():
+    if any(np.isnan(out.astype(np.float32)).any() for out, _, _ in results):
         return "unwritten"
-    if relative_error(out, want) > TOLERANCE[str(out.dtype)]:
+    if any(relative_error(out, want) > limit for out, want, limit in results):
         return "wrong numbers"
     return None
 
@@ -481,7 +540,21 @@ def _killers():
     # There is no batch of an item after the last.
     add("persistent", {**one, "stages": 2, "batches_abreast": 1}, {**laps, "batch": 2})
     add("phase6", {**pair, "stages": 2, "batches_abreast": 1}, {**laps, "batch": 2})
-    return many
+    return [*many, *_killers_of_backward()]
+
+
+def _killers_of_backward():
+    """Types, lanes, rounds that are not full, spare rows and lanes, what is not computed, samples nowhere."""
+    fixed, tail = dict(deterministic=True), dict(num_heads=3, batch=2, channels=12)  # 18 rows, 3 of 4 lanes
+    cases = [
+        ({}, {}), (fixed, {}), ({}, dict(channels=4)), ({}, dict(tail, num_points=5)), (fixed, tail),
+        (fixed, dict(channels=16, dtype="bfloat16")), ({}, dict(dtype="float16")),
+        ({}, dict(channels=36, num_query=1, num_points=5)),  # 9 of 16 lanes, 8 of which have samples
+        (dict(of_value=False), {}), (dict(of_samples=False), {}), ({}, dict(nowhere=True)),
+        ({}, dict(num_points=(3, 1))), ({}, dict(method="discrete")), ({}, dict(location_dtype="bfloat16")),
+        ({}, dict(outside=0.6, levels=((1, 1), (5, 3)))),
+    ]  # fmt: skip
+    return [Killer("backward", *case) for case in cases]
 
 
 KILLERS = _killers()

@@ -2,33 +2,20 @@
 
 import numpy as np
 import pytest
+from gradient_cases import LIMITS, drawn
 
 from numba_deform import ConfigError, OperatorError, reference, relative_error
 from numba_deform.attention.gradients import gradients
 from numba_deform.attention.reference import reference_gradients
 from numba_deform.kernels.backward import Backward
-from numba_deform.kernels.problem import NUMPY_DTYPES
-from numba_deform.workloads.workload import Workload
 
-LIMITS = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5}
 full = pytest.mark.full
 
 
-def drawn(seed=1, **changes):
-    """(arguments, gradient of the output) of a small problem, a fifth of whose samples lie outside."""
-    shape = dict(batch=2, levels=((5, 4), (2, 3), (1, 1)), num_query=3, num_heads=1, channels=32, num_points=3,
-                 pattern="uniform", outside=0.2)  # fmt: skip
-    workload = Workload("small", **{**shape, **changes})
-    i = workload.generate(seed=seed)
-    out = (workload.batch, workload.num_query, workload.num_heads * workload.channels)
-    given = np.random.default_rng(seed).standard_normal(out).astype(NUMPY_DTYPES[workload.dtype])
-    return (i.value, i.spatial_shapes, i.level_start_index, i.sampling_locations, i.attention_weights), given
-
-
-def check(arguments, given, **options):
-    """The gradients agree with the reference's; they are returned."""
-    found = gradients(*arguments, given, engine="cpu", **options)
-    for gradient, exact in zip(found, reference_gradients(*arguments, given), strict=True):
+def check(case, **options):
+    """The gradients agree with those of float64; they are returned."""
+    found = case.gradients(**options)
+    for gradient, exact in zip(found, case.exact(), strict=True):
         if gradient is not None:
             assert relative_error(gradient, exact) < LIMITS[gradient.dtype.name]
     return found
@@ -36,61 +23,68 @@ def check(arguments, given, **options):
 
 @pytest.mark.parametrize(
     ("dtype", "channels", "deterministic"),
-    [("float16", 16, False), ("bfloat16", 24, True), ("float32", 4, False),
+    [("float16", 8, False), ("bfloat16", 16, True), ("float32", 4, False), ("float32", 12, True),
      *(pytest.param(*case, marks=full) for case in (
-        ("float16", 32, False), ("float16", 32, True), ("bfloat16", 24, False), ("float32", 4, True),
-        ("float32", 32, False),
-        ("float16", 8, False), ("float16", 64, True), ("float16", 128, False), ("float32", 64, False)))],
+        ("float16", 16, False), ("float16", 32, False), ("float16", 32, True), ("bfloat16", 24, False),
+        ("bfloat16", 24, True), ("float32", 4, True), ("float32", 32, False),
+        ("float16", 64, True), ("float16", 128, False), ("float32", 64, False)))],
 )  # fmt: skip
 def test_types_and_channels(dtype, channels, deterministic):
-    check(*drawn(dtype=dtype, channels=channels), deterministic=deterministic)
+    check(drawn(dtype=dtype, channels=channels), deterministic=deterministic)
 
 
 @pytest.mark.parametrize("locations", [pytest.param("bfloat16", marks=full), "float32"])
 def test_locations_of_another_type(locations):
-    check(*drawn(location_dtype=locations, num_query=2, channels=8))
+    check(drawn(location_dtype=locations, num_query=2, channels=8))
 
 
 @pytest.mark.parametrize("points", [1, pytest.param(4, marks=full), pytest.param(5, marks=full)])
 def test_points(points):
-    check(*drawn(num_points=points, num_query=2, dtype="float32", channels=8))
+    check(drawn(num_points=points, num_query=2, dtype="float32", channels=8))
+
+
+@pytest.mark.parametrize("method", ["default", "discrete"])
+@pytest.mark.parametrize("points", [(2, 1, 4), pytest.param(2, marks=full)])
+def test_points_that_differ_and_pixels_instead_of_tiles(points, method):
+    found = check(drawn(num_points=points, method=method, dtype="float32", channels=8))
+    assert found[1].any() == (method == "default")  # a pixel has no slope
 
 
 def test_one_query():
-    check(*drawn(num_query=1, num_heads=1, batch=1, dtype="float32", channels=8))
+    check(drawn(num_query=1, num_heads=1, batch=1, dtype="float32", channels=8))
 
 
 @pytest.mark.parametrize(("of_value", "of_samples"), [(True, False), (False, True)])
 def test_only_what_is_asked_for(of_value, of_samples):
-    found = check(*drawn(dtype="float32", channels=8), of_value=of_value, of_samples=of_samples)
+    found = check(drawn(dtype="float32", channels=8), of_value=of_value, of_samples=of_samples)
     assert [gradient is not None for gradient in found] == [of_value, of_samples, of_samples]
 
 
 def test_deterministic_sums_are_equal_in_any_order():
-    arguments, given = drawn(channels=8, dtype="float32", num_query=40, levels=((1, 1),), num_heads=1)
-    orders = [check(arguments, given, deterministic=True, seed=seed)[0] for seed in range(3)]
+    case = drawn(channels=8, dtype="float32", num_query=40, levels=((1, 1),), num_heads=1)
+    orders = [check(case, deterministic=True, seed=seed)[0] for seed in range(3)]
     assert all((other == orders[0]).all() for other in orders)
 
 
 def test_deterministic_sums_do_not_overflow():
     """The largest sum there can be: all samples in one pixel, all products of one sign."""
-    (value, shapes, starts, locations, weights), given = drawn(
-        channels=8, dtype="float32", num_query=60, levels=((1, 1),), num_heads=1, outside=0
-    )
-    locations[...], weights[...], given[...] = 0.5, 3e4, 3e4
-    check((value, shapes, starts, locations, weights), given, deterministic=True)
+    case = drawn(channels=8, dtype="float32", num_query=60, levels=((1, 1),), num_heads=1, outside=0)
+    case.arguments[3][...], case.arguments[4][...], case.given[...] = 0.5, 3e4, 3e4
+    check(case, deterministic=True)
 
 
 def test_what_is_no_number_stays_where_it_is():
-    (value, shapes, starts, locations, weights), given = drawn(dtype="float32", channels=8)
+    case = drawn(dtype="float32", channels=8)
+    *_, locations, weights = case.arguments
     locations[0, 0, 0, 0, 0], locations[0, 1, 0, 0, 0, 0] = np.nan, np.inf
     weights[0, 0, 0, 0, 0] = np.nan  # of a sample that is nowhere
-    found = check((value, shapes, starts, locations, weights), given)
+    found = check(case)
     assert all(np.isfinite(gradient).all() for gradient in found)
 
 
 def test_the_reference_agrees_with_differences():
-    (value, shapes, starts, locations, weights), given = drawn(dtype="float32", channels=4, num_query=2)
+    case = drawn(dtype="float32", channels=4, num_query=2)
+    (value, shapes, starts, locations, weights), given = case.arguments, case.given
     arrays = [value.astype(np.float64), locations.astype(np.float64), weights.astype(np.float64)]
     exact = reference_gradients(arrays[0], shapes, starts, arrays[1], arrays[2], given)
     random, step = np.random.default_rng(4), 1e-6
@@ -105,7 +99,8 @@ def test_the_reference_agrees_with_differences():
 
 
 def test_what_is_refused():
-    arguments, given = drawn(channels=8)
+    case = drawn(channels=8)
+    arguments, given = case.arguments, case.given
     with pytest.raises(OperatorError, match="grad_out is .* it must be"):
         gradients(*arguments, given[:, :1], engine="cpu")
     with pytest.raises(ConfigError, match="of_value=False: or of_samples must be on"):

@@ -1,4 +1,5 @@
-"""Every mutant of the pipeline's lines (mutants.py) is noticed by the CPU engine, or changes nothing.
+"""Every mutant of the pipelines' lines, and of the backward kernel's (mutants.py), is noticed by the CPU engine,
+or changes nothing.
 
 mutants.json says which killer notices a mutant, so that each costs one run; the others are here, with
 the reason why no run can tell them from the original.
@@ -120,6 +121,12 @@ REASONS = {
         "warp_specialized.py:produce:if PREFETCH and item < items::only PREFETCH",
         "warp_specialized.py:produce:if PREFETCH and item < items::only item < items",
         "warp_specialized.py:produce:if PREFETCH and item < items::swap item < items",
+    ],
+    "a sample after the last has no attention and is nobody's, so a round more adds nothing": [
+        "backward.py:backward:for r in range(ROUNDS)::one more",
+    ],
+    "what was not asked for is written all the same, to where attention/gradients.py has room for it": [
+        "backward.py:backward:if OF_SAMPLES::True",
     ],
 }
 EQUIVALENT = {name: why for why, names in REASONS.items() for name in names}

@@ -1,5 +1,7 @@
 """A kernel's machine code: numbers bit for bit, the records that it shares with Python, and when it runs."""
 
+import gc
+import weakref
 from collections import Counter
 
 import expressions
@@ -29,7 +31,9 @@ from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, engine
-from numba_deform.engines.cpu.native import body, halves, shadow
+from numba_deform.engines.cpu.block import Block
+from numba_deform.engines.cpu.native import body, halves, maker, shadow
+from numba_deform.engines.cpu.native.threads import Machine, NativeBlock
 
 THREADS = 64
 NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter
@@ -346,6 +350,44 @@ def test_code_grows_with_the_calls_and_not_with_their_square(monkeypatch, tmp_pa
         assert alike(unrolled(turns), np.zeros(THREADS, np.int64), data, block=THREADS)[1]
         sizes += [file.stat().st_size for file in (tmp_path / str(turns)).iterdir()]
     assert len(sizes) == 2 and sizes[1] < 4 * sizes[0]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_run_leaves_nothing_behind(compiled):
+    """Blocks, records and words refer to each other: without a look at them they would stay for long."""
+    data, out = np.arange(1, 4), np.zeros(THREADS, np.int64)
+    gc.collect()
+    before = parts_of_runs()
+    gc.disable()
+    try:
+        run(calling, out, data, 1, block=THREADS, schedules=3, compiled=compiled)
+        assert parts_of_runs() == before
+    finally:
+        gc.enable()
+
+
+def parts_of_runs():
+    return sum(type(each) in (engine.Launch, Block, NativeBlock, Machine) for each in gc.get_objects())
+
+
+def test_machine_code_is_freed(monkeypatch):
+    """Of kernels that nobody runs any more: so many are kept, and no more engines of LLVM are there."""
+    maker.check_functions()  # their code stays
+    codes, made, before = {}, weakref.WeakSet(), maker.machine_code
+
+    def count(*args, **options):
+        made.add(code := before(*args, **options))
+        return code
+
+    monkeypatch.setattr(maker, "machine_code", count)
+    monkeypatch.setattr(maker, "KEPT", 2)
+    monkeypatch.setattr(maker, "CODES", codes)
+    monkeypatch.setattr(engine, "CODES", codes)
+    for turns in range(5):
+        assert run(unrolled(turns + 1), np.zeros(THREADS, np.int64), np.arange(THREADS), block=THREADS,
+                   compiled=True).compiled  # fmt: skip
+    gc.collect()
+    assert len(made) == len(codes) == 2
 
 
 def test_functions_of_which_most_is_forgotten(monkeypatch):

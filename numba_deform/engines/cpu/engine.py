@@ -159,10 +159,14 @@ def simulate(
     report = Report(blocks=grid.blocks, threads=grid.threads, schedules=schedules)
     started = time.perf_counter()
     numbers = [schedule] if schedule else range(seed, seed + schedules)
-    for number in to_run(grid, numbers, report, landing):
-        launch = grid.run(number, landing, trace, report)
+    with _short_collections():
+        for number in to_run(grid, numbers, report, landing):
+            launch = grid.run(number, landing, trace, report)
+        report.events, report.compiled = launch.events or [], launch.machine is not None
+        # Its parts refer to each other, and hold more memory than their number lets the collector think.
+        del launch
+        gc.collect()
     report.seconds = time.perf_counter() - started
-    report.events, report.compiled = launch.events or [], launch.machine is not None
     return report
 
 
