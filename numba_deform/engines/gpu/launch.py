@@ -10,7 +10,7 @@ from numba import types
 from numba.np.numpy_support import as_dtype
 
 from ..shapes import cluster_of, shape_of
-from .device import DeviceArray, check, driver_call, stream_handle
+from .device import DeviceArray, check, driver_call
 
 
 @functools.cache
@@ -88,9 +88,6 @@ def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None, cluster=None):
     from cuda.core import LaunchConfig
     from cuda.core import launch as core_launch
 
-    if kernel.compile(gpu.architecture).dependent:
-        handle = stream_handle(stream or gpu.device.default_stream)
-        return ready_launch(gpu, kernel, grid, shared_bytes, ArgumentBlock(kernel, args))(handle)
     grid, block, cluster = _configured(kernel, grid, cluster)
     _, function = _loaded(gpu, kernel, shared_bytes)
     values = [v for pair in zip(kernel.signature.args, args, strict=True) for v in _values(*pair)]
@@ -139,34 +136,16 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
     gpu.device.set_current()
     context = driver_call("cuCtxGetCurrent")
     push, call, pop = driver.cuCtxPushCurrent, driver.cuLaunchKernel, driver.cuCtxPopCurrent
-    early = _early_config(grid, threads, shared_bytes) if kernel.compile(gpu.architecture).dependent else None
 
     def run(stream):
         # A default stream belongs to the current context, which may be another GPU's, or none.
         check(push(context))
         try:
-            if early:
-                early.hStream = driver.CUstream(stream)
-                check(driver.cuLaunchKernelEx(early, function, block.address, 0))
-            else:
-                check(call(function, *grid, *threads, shared_bytes, stream, block.address, 0))
+            check(call(function, *grid, *threads, shared_bytes, stream, block.address, 0))
         finally:
             pop()
 
     return run
-
-
-def _early_config(grid, threads, shared_bytes):
-    """The driver's configuration of a launch that may start before the kernel before it has ended."""
-    from cuda.bindings import driver
-
-    attribute, config = driver.CUlaunchAttribute(), driver.CUlaunchConfig()
-    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    attribute.value.programmaticStreamSerializationAllowed = 1
-    config.gridDimX, config.gridDimY, config.gridDimZ = grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = threads
-    config.sharedMemBytes, config.numAttrs, config.attrs = shared_bytes, 1, [attribute]
-    return config
 
 
 def profile_launch(gpu, run):
