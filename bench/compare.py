@@ -208,10 +208,11 @@ def main():
     variants = given.variants.split(",")
     if given.serve:
         return serve(Path(given.serve), variants, given.engine, given.patience)
+    after, rows = Path(__file__).resolve().parents[1], []
+    sys.path.insert(0, str(after))
     from numba_deform.engines.gpu.device import gpu_or_none
     from numba_deform.measure import record
 
-    after, rows = Path(__file__).resolve().parents[1], []
     workloads = given.workloads or ("quick" if given.engine == "cpu" else "seeds:local(2),detr-encoder-b4")
     for workload in workloads.split(","):
         rows += compare(given.before, after, workload, variants, given.rounds, given.engine, given.patience)

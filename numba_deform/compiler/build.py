@@ -117,11 +117,6 @@ class Compiled:
         """Whether it has a barrier of the whole grid, whose blocks must then be there all at once."""
         return GRID_BARRIER in self.ptx
 
-    @property
-    def dependent(self):
-        """Whether it waits by itself for the kernel before it, and may be launched before that has ended."""
-        return "griddepcontrol.wait" in self.ptx
-
 
 def kernel(signature=None, *, threads, min_blocks=0, max_registers=0, whole_program=False, shared=None):
     """Decorator: a plain Python function, each parameter annotated with its type, becomes a :class:`Kernel`.

@@ -1,7 +1,7 @@
 """direct: four plain 16-byte loads per sample, served by L1. Runs on any architecture.
 
 Its gated form runs after another kernel, and only if that one left its work to it (window_probe.py): it ends at
-once otherwise. So that this is soon, its blocks are no more than are resident, and go through the rows.
+once otherwise. So that this is soon, its blocks are few, and go through the rows.
 
 Every lane prepares a run of samples (lanes.py): where the two rows of each 2x2 tile start and what they
 weigh. Then all lanes go through all runs, fetch each sample's numbers, and load and add their own 16 bytes.
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from numba import cuda, float32, int32, uint32, uint64
 
 from ..compiler import i32, kernel, u64
-from ..device.griddepcontrol import griddepcontrol_wait
 from ..device.integer import div_u32, rem_u32
 from ..device.memory import global_at, ld_global_b32, ld_global_nc_L1_evict_last_v4
 from ..device.sync import shfl_sync_idx_b32
@@ -24,6 +23,7 @@ from .shared.lanes import chunk_of, lane_layout
 from .shared.row import Row, row_parts
 from .shared.sampling import clamp, corner_weights, load_level
 
+WAVES = 4  # of blocks, at most, in the gated form: few that end soon, and enough to be balanced
 FAR = 1 << 31  # the bit of the word at ``gate`` by which another kernel leaves its work to this one
 
 
@@ -152,7 +152,6 @@ def build(config, constants):
         gate: u64, value: u64, levels: u64, locations: u64, weights: u64, out: u64, rows: i32,
         rows_per_batch: i32, heads: i32, spatial_size: i32,
     ):  # fmt: skip
-        griddepcontrol_wait()  # it may be launched before the other kernel has ended
         if ld_global_b32(gate) & uint32(FAR):
             me, block = place(cuda.threadIdx.x), int32(cuda.blockIdx.x)
             while block * int32(ROWS_PER_BLOCK) < rows:
@@ -165,6 +164,6 @@ def build(config, constants):
 
 
 def blocks(problem, config, resident):
-    """Grid size: every row has its ``lanes`` lanes, and in the gated form not before its turn."""
+    """Grid size: every row has its ``lanes`` lanes, in the gated form perhaps one after the other."""
     plain = -(-problem.rows // (config.threads // config.lanes))
-    return min(plain, resident()) if config.is_gated else plain
+    return min(plain, WAVES * resident()) if config.is_gated else plain

@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from numba import cuda, float32, int32, types, uint32
 
 from ..compiler import i32, kernel, u64
-from ..device.griddepcontrol import griddepcontrol_launch_dependents
 from ..device.half2 import mov_f32_b32
 from ..device.limits import SHARED_LIMIT
 from ..device.memory import (
@@ -252,7 +251,6 @@ def build(config, constants):
     CONSUMERS, THREADS = config.consumers, config.threads
     shared_size, CORNERS_BYTES = config.shared_bytes(constants), config.corners_bytes(constants)
     SAMPLES_BYTES, SUMS_BYTES = CONSUMERS * samples_bytes(config, constants), probe_bytes(config, constants)[0]
-    LIMITED = config.limit >= 0
     STATIC_BYTES, loads = static_bytes(sum(shared_size)), map_parts(constants, config.maps)
     look, add_up, meet = probing(config, constants)
     produce, consume = producer(config, constants, meet), consumer(config, constants, meet)
@@ -271,8 +269,6 @@ def build(config, constants):
         sums = uint32(samples + SAMPLES_BYTES)
         shared = Shared(windows, first_corner, samples, sums, uint32(sums + SUMS_BYTES))
         plan = Plan(schedule, order, items, slots, queries, heads, int32(cuda.gridDim.x))
-        if LIMITED:
-            griddepcontrol_launch_dependents()  # the next kernel comes as soon as there is room for it
         probes = look(levels, anchors, locations, int32(batches * queries))
         add_up(probes, shared.sums)
         if warp() == CONSUMERS:

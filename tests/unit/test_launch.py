@@ -6,7 +6,6 @@ import pytest
 from numba import cuda
 
 from numba_deform.compiler import kernel, u64
-from numba_deform.device.griddepcontrol import griddepcontrol_wait
 from numba_deform.engines import faults
 from numba_deform.engines.gpu import guard, launch
 from numba_deform.engines.shapes import clusters
@@ -28,11 +27,6 @@ def plane(out: u64):
 @kernel(threads=32)
 def together(out: u64):
     cuda.cg.this_grid().sync()
-
-
-@kernel(threads=32)
-def after(out: u64):
-    griddepcontrol_wait()
 
 
 @pytest.fixture
@@ -93,27 +87,6 @@ def test_ready_launches_have_all_dimensions(asked, monkeypatch, current, around)
     (launched,) = [call for call in calls if isinstance(call, tuple)]
     assert launched[1:] == (2, 3, 1, 16, 4, 1, 64, 9, 5, 0)
     assert calls == [*around[:1], launched, *around[1:]]
-
-
-@pytest.mark.parametrize("ready", [True, False])
-def test_a_kernel_that_waits_by_itself_is_launched_early(asked, monkeypatch, ready):
-    from cuda.bindings import driver
-
-    calls, block = [], launch.ArgumentBlock(after, [3])
-    monkeypatch.setattr(launch, "driver_call", lambda *_: 0)
-    for name in ("cuCtxPushCurrent", "cuCtxPopCurrent"):
-        monkeypatch.setattr(driver, name, lambda *args: (0, None))
-    monkeypatch.setattr(driver, "cuLaunchKernelEx", lambda *args: calls.append(args) or (0, None))
-    if ready:
-        launch.ready_launch(GPU, after, 4, 64, block)(9)
-    else:
-        launch.launch(GPU, after, 4, [3], 64, SimpleNamespace(cuda_stream=9))
-    ((config, _, arguments, _),) = calls
-    assert (config.gridDimX, config.gridDimY, config.blockDimX, config.sharedMemBytes) == (4, 1, 32, 64)
-    assert int(config.hStream) == 9 and config.numAttrs == 1 and arguments
-    (attribute,) = config.attrs
-    assert attribute.id.name.endswith("PROGRAMMATIC_STREAM_SERIALIZATION")
-    assert attribute.value.programmaticStreamSerializationAllowed == 1 and not asked
 
 
 def test_threads_of_a_kernel():

@@ -10,7 +10,7 @@ from numba import types
 from numba.np.numpy_support import as_dtype
 
 from ..shapes import cluster_of, shape_of
-from .device import DeviceArray, check, driver_call, stream_handle
+from .device import DeviceArray, check, driver_call
 
 
 @functools.cache
@@ -88,9 +88,6 @@ def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None, cluster=None):
     from cuda.core import LaunchConfig
     from cuda.core import launch as core_launch
 
-    if kernel.compile(gpu.architecture).dependent:
-        handle = stream_handle(stream or gpu.device.default_stream)
-        return ready_launch(gpu, kernel, grid, shared_bytes, ArgumentBlock(kernel, args))(handle)
     grid, block, cluster = _configured(kernel, grid, cluster)
     _, function = _loaded(gpu, kernel, shared_bytes)
     values = [v for pair in zip(kernel.signature.args, args, strict=True) for v in _values(*pair)]
@@ -149,7 +146,6 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
     gpu.device.set_current()
     context = driver_call("cuCtxGetCurrent")
     number, current = int(context), driver.cuCtxGetCurrent
-    early = _early_config(grid, threads, shared_bytes) if kernel.compile(gpu.architecture).dependent else None
     start = functools.partial(driver.cuLaunchKernel, function, *grid, *threads, shared_bytes)
 
     def run(stream):
@@ -158,29 +154,13 @@ def ready_launch(gpu, kernel, grid, shared_bytes, block):
         if is_elsewhere:
             driver_call("cuCtxPushCurrent", context)
         try:
-            if early:
-                early.hStream = driver.CUstream(stream)
-                check(driver.cuLaunchKernelEx(early, function, block.address, 0))
-            elif (status := start(stream, block.address, 0))[0]:  # quicker than to compare it
+            if (status := start(stream, block.address, 0))[0]:  # quicker than to compare it
                 check(status)
         finally:
             if is_elsewhere:
                 driver_call("cuCtxPopCurrent")
 
     return run
-
-
-def _early_config(grid, threads, shared_bytes):
-    """The driver's configuration of a launch that may start before the kernel before it has ended."""
-    from cuda.bindings import driver
-
-    attribute, config = driver.CUlaunchAttribute(), driver.CUlaunchConfig()
-    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    attribute.value.programmaticStreamSerializationAllowed = 1
-    config.gridDimX, config.gridDimY, config.gridDimZ = grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = threads
-    config.sharedMemBytes, config.numAttrs, config.attrs = shared_bytes, 1, [attribute]
-    return config
 
 
 def profile_launch(gpu, run):
