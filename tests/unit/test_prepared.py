@@ -515,6 +515,13 @@ def test_auto_launches_two_kernels_with_one_gate(two_launches, monkeypatch, capt
     call._OF_GRAPHS.clear()
 
 
+def test_copies_to_the_gpu_are_no_part_of_a_capture(pretended):
+    DeviceArray.of(pretended.gpu, np.zeros(3))
+    (name, relaxed), back = pretended.modes
+    assert name == "cuThreadExchangeStreamCaptureMode" and relaxed.name.endswith("MODE_RELAXED")
+    assert back == (name, "before")  # what it was
+
+
 def test_a_launch_that_needs_a_gate_is_given_one(two_launches):
     plan = prepare(*on_gpu(two_launches, many()))
     for bound in auto.launches(two_launches.gpu, plan.problem):
