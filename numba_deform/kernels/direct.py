@@ -1,7 +1,7 @@
 """direct: four plain 16-byte loads per sample, served by L1. Runs on any architecture.
 
-Its gated form runs after another kernel, and only if that one left its work to it (window_probe.py): it ends at
-once otherwise. So that this is soon, its blocks are few, and go through the rows.
+Its gated form runs after another kernel, and only if that one left its work to it (window_probe.py); else its
+blocks end at once.
 
 Every lane prepares a run of samples (lanes.py): where the two rows of each 2x2 tile start and what they
 weigh. Then all lanes go through all runs, fetch each sample's numbers, and load and add their own 16 bytes.
@@ -23,7 +23,6 @@ from .shared.lanes import chunk_of, lane_layout
 from .shared.row import Row, row_parts
 from .shared.sampling import clamp, corner_weights, load_level
 
-WAVES = 4  # of blocks, at most, in the gated form: few that end soon, and enough to be balanced
 FAR = 1 << 31  # the bit of the word at ``gate`` by which another kernel leaves its work to this one
 
 
@@ -153,17 +152,14 @@ def build(config, constants):
         rows_per_batch: i32, heads: i32, spatial_size: i32,
     ):  # fmt: skip
         if ld_global_b32(gate) & uint32(FAR):
-            me, block = place(cuda.threadIdx.x), int32(cuda.blockIdx.x)
-            while block * int32(ROWS_PER_BLOCK) < rows:
-                add_rows(
-                    block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size
-                )
-                block = int32(block + int32(cuda.gridDim.x))
+            add_rows(
+                cuda.blockIdx.x, place(cuda.threadIdx.x), value, levels, locations, weights, out, rows,
+                rows_per_batch, heads, spatial_size,
+            )  # fmt: skip
 
     return direct_gated if config.is_gated else direct
 
 
 def blocks(problem, config, resident):
-    """Grid size: every row has its ``lanes`` lanes, in the gated form perhaps one after the other."""
-    plain = -(-problem.rows // (config.threads // config.lanes))
-    return min(plain, WAVES * resident()) if config.is_gated else plain
+    """Grid size: every row has its ``lanes`` lanes."""
+    return -(-problem.rows // (config.threads // config.lanes))

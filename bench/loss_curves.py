@@ -1,7 +1,7 @@
 """Training of two models with this operator beside their own code: the loss and the time of each step.
 
-    python bench/training.py --out bench/results/training.json      # needs a GPU, transformers and scipy
-    python bench/training.py --device cpu --tiny --steps 8
+    python bench/loss_curves.py --out bench/results/loss_curves.json      # needs a GPU, transformers and scipy
+    python bench/loss_curves.py --device cpu --tiny --steps 8
 
 The models are transformers' Deformable DETR and D-FINE with random weights (see ``fresh``): nothing is
 downloaded. They learn a few drawn pictures by their own losses, with AdamW. Every run starts from the same

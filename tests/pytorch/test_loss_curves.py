@@ -1,4 +1,4 @@
-"""bench/training.py: what it says of curves; tiny models learn with this operator as with their own code."""
+"""bench/loss_curves.py: what it says of curves; tiny models learn with this operator as with their own code."""
 
 import importlib.util
 from pathlib import Path
@@ -10,7 +10,7 @@ pytest.importorskip("scipy", reason="SciPy is not installed, with which these mo
 
 from tiny_models import transformers  # noqa: E402, F401
 
-SCRIPT = Path(__file__).parents[2] / "bench" / "training.py"
+SCRIPT = Path(__file__).parents[2] / "bench" / "loss_curves.py"
 STEPS = 6
 LIMITS = {"gradients": 1e-2, "first": 1e-4}
 
