@@ -125,8 +125,8 @@ def test_registers_move():
 
 
 def test_the_two_launches_of_auto():
-    """Neither spills; a division would be a call, and would make the first one spill. The second one is the plain
-    kernel with a look at a word: in a loop over rows its own loops would not be unrolled."""
+    """Neither spills; a division would be a call, and would make the first one spill. The second one is the
+    plain kernel with a look at a word: in a loop over rows its own loops would not be unrolled."""
     constants = Constants(*SHAPES["detr"])
     window, direct = VARIANTS["window"], VARIANTS["direct"]
     near = inspect_kernel(window.kernel(window.configure(constants).fitted(limit=9), constants))
