@@ -215,5 +215,5 @@ errors_elsewhere = compare()
 # - `p = patch("transformers")` without `with` lasts until `p.undo()`. Names for other libraries stand in
 #   `patch`'s help: mmcv, detrex, the authors' own code of several models.
 # - `numba_deform.torch.ms_deform_attn` is the operator itself, for a model of your own.
-# - [`bench/loss_curves.py`](../bench/loss_curves.py) trains Deformable DETR and D-FINE with the patch and without,
-#   and compares the losses with the noise of training.
+# - [`bench/loss_curves.py`](../bench/loss_curves.py) trains Deformable DETR and D-FINE with the patch and
+#   without, and compares the losses with the noise of training.

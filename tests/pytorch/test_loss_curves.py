@@ -16,7 +16,7 @@ LIMITS = {"gradients": 1e-2, "first": 1e-4}
 
 
 @pytest.fixture(scope="module")
-def curves():
+def script():
     spec = importlib.util.spec_from_file_location("loss_curves", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -32,8 +32,8 @@ def one_thread():
 
 
 @pytest.mark.parametrize("model", ["deformable-detr", "d-fine"])
-def test_curves_are_those_of_the_models_own_code(curves, one_thread, model):
-    rows = curves.rows_of(model, device="cpu", tiny=True, side=64, steps=STEPS, autocast="none")
+def test_curves_are_those_of_the_models_own_code(script, one_thread, model):
+    rows = script.rows_of(model, device="cpu", tiny=True, side=64, steps=STEPS, autocast="none")
     first, *_, row = rows
     assert list(first["losses"]) == ["original"] and "distance" not in first, "a row is there after each run"
     losses = row["losses"]
@@ -69,23 +69,23 @@ def curves(ours, noise=0.3):
         (lambda step: 0.01 * (step == 1), False),
     ],
 )
-def test_what_is_within_the_noise(curves, ours, within):
+def test_what_is_within_the_noise(script, ours, within):
     losses = curves(ours)
     gradients = dict.fromkeys(losses, {"value_proj": torch.ones(4)})
-    found = curves.compare(losses, gradients, LIMITS)
+    found = script.compare(losses, gradients, LIMITS)
     assert found["within_noise"] == within
     assert found["noise"] == pytest.approx(0.3) and found["bit_noise"] == found["gradients"] == 0
 
 
 @pytest.mark.parametrize("run", ["numba_deform", "numba_deform-2"])
-def test_a_gradient_that_is_off(curves, run):
+def test_a_gradient_that_is_off(script, run):
     losses = curves(lambda step: 0)
     gradients = {run: {"one": torch.ones(4), "other": torch.ones(4)} for run in losses}
     for error, within in ((0.005, True), (0.02, False)):
         gradients[run] = {"one": torch.ones(4), "other": torch.full((4,), 1 + error)}
-        found = curves.compare(losses, gradients, LIMITS)
+        found = script.compare(losses, gradients, LIMITS)
         assert found["gradients"] == pytest.approx(error, rel=1e-3) and found["within_noise"] == within
 
 
-def test_the_distance_is_that_of_smoothed_curves(curves):
-    assert curves.distance([0, 0, 0, 0, 0], [4, 0, 0, 0, 0]) == pytest.approx((4 + 2 + 4 / 3 + 1 + 0) / 5)
+def test_the_distance_is_that_of_smoothed_curves(script):
+    assert script.distance([0, 0, 0, 0, 0], [4, 0, 0, 0, 0]) == pytest.approx((4 + 2 + 4 / 3 + 1 + 0) / 5)
