@@ -14,13 +14,14 @@ from ..attention.auto import launches
 from ..attention.bind import encoded_maps
 from ..attention.checks import check_problem
 from ..device.limits import HOPPER
-from ..engines.gpu.device import beside_captures, find_gpu, require
+from ..engines.gpu.device import beside_captures, find_gpu, is_capturing, require
 from ..engines.gpu.launch import ArgumentBlock, ready_launch
 from ..kernels.registry import runnable
 from ..kernels.set_maps import MAP_BYTES, MOST, WORDS, build
 from .reference import as_index
 
 KEPT_VALUES = 256  # how many values' encoded maps are kept, 512 bytes each where there are four levels
+_captured = set()  # plans of captured calls: a graph reads their tables as long as it lives, so they stay for good
 
 
 class Plan:
@@ -56,6 +57,8 @@ class Plan:
 
     def __call__(self, stream, *addresses):
         with self._lock:
+            if stream and is_capturing(stream):  # the default stream, 0, never is
+                _captured.add(self)
             self._write(self._addresses, 0, *addresses)
             if self._scratch:
                 # Let go after the launches: PyTorch's next owner comes after them on the stream.
