@@ -21,7 +21,7 @@ from ..kernels.set_maps import MAP_BYTES, MOST, WORDS, build
 from .reference import as_index
 
 KEPT_VALUES = 256  # how many values' encoded maps are kept, 512 bytes each where there are four levels
-_captured = set()  # plans of captured calls: a graph reads their tables as long as it lives, so they stay for good
+_captured = set()  # plans of captured calls, kept for good: a graph reads their tables as long as it lives
 
 
 class Plan:
@@ -151,4 +151,5 @@ def backward_plan(device, of_value, of_samples, sums, *call):
 
 def current_stream(device):
     """The handle of PyTorch's current stream on the GPU of that number."""
+    # Not public, but what compiled code calls too; torch.cuda.current_stream makes an object of every handle.
     return torch._C._cuda_getCurrentRawStream(device)
