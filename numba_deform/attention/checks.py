@@ -172,7 +172,7 @@ def check_grad_out(shape, out_shape):
 
 
 def check_gradient(name, array):
-    """Refuse an array of PyTorch or JAX whose gradient would be lost, since only numba_deform.torch has gradients.
+    """Refuse an array of PyTorch or JAX whose gradient would be lost: only numba_deform.torch has gradients.
 
     Neither library is imported: an array of it means that it is there."""
     torch = sys.modules.get("torch")

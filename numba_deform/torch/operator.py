@@ -36,8 +36,8 @@ for overload, index, tags in (("", TENSORS, READS), (".lists", LISTS, ())):
     arguments = f"Tensor grad_out, {arguments}, {WANTED}"
     LIBRARY.define(f"ms_deform_attn_backward{overload}({arguments}) -> (Tensor, Tensor, Tensor)", tags=tags)
 # Not public in PyTorch: the lengths of its stacks, peek_interpreter_stack and _current_level, by which is_plain
-# sees who wants to see a call, and the guards of dispatch keys in torch._C. PyTorch 2.6, the oldest allowed, has
-# them; with one that lacks the first three, importing this module fails.
+# sees who wants to see a call, and the guards of dispatch keys in torch._C. The oldest PyTorch allowed, 2.6,
+# has them; with one that lacks the first three, importing this module fails.
 PLAIN = torch.Tensor, torch.nn.Parameter
 FORWARD = torch.ops.numba_deform.ms_deform_attn.default
 FORWARD_LISTS = torch.ops.numba_deform.ms_deform_attn.lists

@@ -128,7 +128,24 @@ def _on(device):
         yield
 
 
-@functools.lru_cache(maxsize=256)
+_making = threading.Lock()
+
+
+def made_once(make):
+    """``make`` with its last 256 results kept. Threads that ask for the same one get the same one: of two, the
+    one that is not kept would give back its tables while its launch reads them."""
+    known = functools.lru_cache(maxsize=256)(make)
+
+    @functools.lru_cache(maxsize=256)  # so that what is there waits for no lock
+    @functools.wraps(make)
+    def get(*call):
+        with _making:
+            return known(*call)
+
+    return get
+
+
+@made_once
 def forward_plan(device, *call):
     """The :class:`Plan` of the fastest kernels for what :func:`problem_for` takes: operands value, locations,
     weights, out."""
@@ -137,7 +154,7 @@ def forward_plan(device, *call):
         return Plan(launches(find_gpu(device), problem), "value", "locations", "weights", "out")
 
 
-@functools.lru_cache(maxsize=256)
+@made_once
 def backward_plan(device, of_value, of_samples, sums, *call):
     """The :class:`Plan` of the backward kernel, likewise: operands value, locations, weights and
     ``gradients.operands``."""
