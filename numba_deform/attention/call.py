@@ -46,8 +46,9 @@ def ms_deform_attn(
     Returns (B, Q, H*C) in the type and library of ``value``. NumPy arrays are copied to the GPU and
     back; arrays on the GPU (DLPack or CUDA array interface: PyTorch, CuPy, JAX) are used where they
     are, and the call does not wait for the GPU. Values must be finite: a neighbour outside its level
-    has weight 0, which does not undo infinities. There is no gradient yet: tensors that require one,
-    and arrays that JAX traces, are refused.
+    has weight 0, which does not undo infinities. Gradients do not flow through this call
+    (``numba_deform.torch.ms_deform_attn`` has them): tensors that require one, and arrays that JAX traces, are
+    refused.
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing when the engine or the
     variant needs a GPU that is not there, SimFault from the CPU engine.

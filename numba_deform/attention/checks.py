@@ -165,8 +165,14 @@ def check_out(out, shape, dtype):
         raise OperatorError(f"out is {kind}{out.shape} of {out.dtype}; {required}")
 
 
+def check_grad_out(shape, out_shape):
+    """Refuse a gradient of the output that has another shape than the output, (B, Q, H*C)."""
+    if tuple(shape) != tuple(out_shape):
+        raise OperatorError(f"grad_out has shape {tuple(shape)}; it must be the output's, {tuple(out_shape)}")
+
+
 def check_gradient(name, array):
-    """Refuse an array of PyTorch or JAX whose gradient would be lost, since the operator has none yet.
+    """Refuse an array of PyTorch or JAX whose gradient would be lost: only numba_deform.torch has gradients.
 
     Neither library is imported: an array of it means that it is there."""
     torch = sys.modules.get("torch")

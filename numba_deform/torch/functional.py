@@ -1,5 +1,7 @@
 """``ms_deform_attn`` and ``prepare`` for PyTorch's tensors."""
 
+import operator
+
 import torch
 
 from ..attention import call, prepared
@@ -45,6 +47,8 @@ def ms_deform_attn(
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
     given = value, spatial_shapes, level_start_index, sampling_locations, attention_weights
+    if num_points is not None and not torch.compiler.is_compiling():
+        num_points = _points(num_points)
     is_seen = torch.compiler.is_compiling() or not is_plain(value, sampling_locations, attention_weights)
     if is_seen or not value.is_cuda:
         return _dispatched(*given, num_points, method, im2col_step)
@@ -81,6 +85,14 @@ def _dispatched(value, shapes, starts, locations, weights, num_points, method, i
 def _numbers(name, numbers):
     """A flat tuple of what is in an index tensor, or in a list."""
     return numbers_of(name, numbers) if isinstance(numbers, torch.Tensor) else numbers_from(name, numbers)
+
+
+def _points(num_points):
+    """A tuple: the points of each level."""
+    try:
+        return tuple(map(operator.index, num_points))
+    except TypeError:
+        raise OperatorError(f"num_points={num_points}: it is an integer for each level") from None
 
 
 def _tensors(shapes, starts):

@@ -18,7 +18,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from ..attention import gradients
-from ..attention.checks import RANKS, OperatorError
+from ..attention.checks import RANKS, OperatorError, check_grad_out
 from .plans import backward_plan, current_stream, forward_plan
 from .reference import backward_of, forward_of
 
@@ -35,6 +35,9 @@ for overload, index, tags in (("", TENSORS, READS), (".lists", LISTS, ())):
     LIBRARY.define(f"ms_deform_attn{overload}({arguments}) -> Tensor", tags=tags)
     arguments = f"Tensor grad_out, {arguments}, {WANTED}"
     LIBRARY.define(f"ms_deform_attn_backward{overload}({arguments}) -> (Tensor, Tensor, Tensor)", tags=tags)
+# Not public in PyTorch: the lengths of its stacks, peek_interpreter_stack and _current_level, by which is_plain
+# sees who wants to see a call, and the guards of dispatch keys in torch._C. The oldest PyTorch allowed, 2.6,
+# has them; with one that lacks the first three, importing this module fails.
 PLAIN = torch.Tensor, torch.nn.Parameter
 FORWARD = torch.ops.numba_deform.ms_deform_attn.default
 FORWARD_LISTS = torch.ops.numba_deform.ms_deform_attn.lists
@@ -137,15 +140,18 @@ def backward_cuda(
     device, tensors = value.get_device(), (value, locations, weights)
     if any(tensor.get_device() != device for tensor in tensors):
         _refuse_places(*tensors)
+    if grad_out.get_device() != device:
+        raise OperatorError(f"value is on {value.device} but grad_out on {grad_out.device}")
     facts = [fact for tensor in tensors for fact in (tensor.shape, tensor.dtype)]
     call = *facts, shapes, starts, num_points if num_points is None else tuple(num_points), method
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
-    grad_out = grad_out.to(value.dtype).contiguous()
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
     is_fixed = of_value and deterministic
     of_samples, nothing = of_locations or of_weights, value.new_empty(0)
     plan = backward_plan(device, of_value, of_samples, "fixed" if is_fixed else "fp32", *call)
+    check_grad_out(grad_out.shape, plan.out_shape)
+    grad_out = grad_out.to(value.dtype).contiguous()
     grad_locations = torch.empty_like(locations) if of_samples else nothing
     grad_weights = torch.empty_like(weights) if of_samples else nothing
     sums = scale = nothing

@@ -14,13 +14,14 @@ from ..attention.auto import launches
 from ..attention.bind import encoded_maps
 from ..attention.checks import check_problem
 from ..device.limits import HOPPER
-from ..engines.gpu.device import beside_captures, find_gpu, require
+from ..engines.gpu.device import beside_captures, find_gpu, is_capturing, require
 from ..engines.gpu.launch import ArgumentBlock, ready_launch
 from ..kernels.registry import runnable
 from ..kernels.set_maps import MAP_BYTES, MOST, WORDS, build
 from .reference import as_index
 
 KEPT_VALUES = 256  # how many values' encoded maps are kept, 512 bytes each where there are four levels
+_captured = set()  # plans of captured calls, kept for good: a graph reads their tables as long as it lives
 
 
 class Plan:
@@ -56,6 +57,8 @@ class Plan:
 
     def __call__(self, stream, *addresses):
         with self._lock:
+            if stream and is_capturing(stream):  # the default stream, 0, never is
+                _captured.add(self)
             self._write(self._addresses, 0, *addresses)
             if self._scratch:
                 # Let go after the launches: PyTorch's next owner comes after them on the stream.
@@ -125,7 +128,24 @@ def _on(device):
         yield
 
 
-@functools.lru_cache(maxsize=256)
+_making = threading.Lock()
+
+
+def made_once(make):
+    """``make`` with its last 256 results kept. Threads that ask for the same one get the same one: of two, the
+    one that is not kept would give back its tables while its launch reads them."""
+    known = functools.lru_cache(maxsize=256)(make)
+
+    @functools.lru_cache(maxsize=256)  # so that what is there waits for no lock
+    @functools.wraps(make)
+    def get(*call):
+        with _making:
+            return known(*call)
+
+    return get
+
+
+@made_once
 def forward_plan(device, *call):
     """The :class:`Plan` of the fastest kernels for what :func:`problem_for` takes: operands value, locations,
     weights, out."""
@@ -134,7 +154,7 @@ def forward_plan(device, *call):
         return Plan(launches(find_gpu(device), problem), "value", "locations", "weights", "out")
 
 
-@functools.lru_cache(maxsize=256)
+@made_once
 def backward_plan(device, of_value, of_samples, sums, *call):
     """The :class:`Plan` of the backward kernel, likewise: operands value, locations, weights and
     ``gradients.operands``."""
@@ -148,4 +168,5 @@ def backward_plan(device, of_value, of_samples, sums, *call):
 
 def current_stream(device):
     """The handle of PyTorch's current stream on the GPU of that number."""
+    # Not public, but what compiled code calls too; torch.cuda.current_stream makes an object of every handle.
     return torch._C._cuda_getCurrentRawStream(device)

@@ -6,7 +6,7 @@ Sums are float32, or float64 if an argument is. Levels and neighbours are loops;
 import numpy as np
 import torch
 
-from ..attention.checks import OperatorError, check_arguments
+from ..attention.checks import OperatorError, check_arguments, check_grad_out
 from ..kernels.problem import ITEMSIZE, METHODS, ConfigError
 
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # dy, dx
@@ -48,6 +48,7 @@ def backward_of(
 ):  # fmt: skip
     """The gradients of value, locations and weights, in their types; an empty tensor for what is not wanted."""
     call = _Call(value, shapes, starts, locations, weights, num_points, method)
+    check_grad_out(grad_out.shape, (call.batch, call.queries, call.heads * call.channels))
     given = grad_out.to(call.dtype).reshape(call.batch, call.queries, call.heads, 1, call.channels)
     of_table = torch.zeros_like(call.table)
     by_weight, by_location = [], []

@@ -56,6 +56,7 @@ def register():
     register_sharding(BACKWARD)(_backward)
     register_sharding(BACKWARD_LISTS)(_backward)
     # DTensor remembers a call by its tensors, here also by what follows the first six: the gradients asked for.
+    # It has no public word for that. Without it a call might get placements of one that asked for others.
     known = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
     known[BACKWARD].static_argnum = known[BACKWARD_LISTS].static_argnum = 6
 

@@ -342,11 +342,22 @@ def test_what_is_refused():
     refused("^method=nearest: must be one of default, discrete", method="nearest", kind=ConfigError)
     refused(r"^num_points=\[3, 5\]: .* has 9 samples a row", ("sampling_locations", locations.flatten(3, 4)),
             ("attention_weights", weights.flatten(3)), num_points=[3, 5])  # fmt: skip
+    for points in (3, [3.0, 3.0, 3.0]):
+        refused("^num_points=.*: it is an integer for each level", num_points=points)
     for index, text in ((([5, 4, 2], STARTS), "height and a width"), ((LISTS[0], [0]), "describes 1 levels")):
         with pytest.raises(OperatorError, match=text):
             torch.ops.numba_deform.ms_deform_attn.lists(value, *index, locations, weights)
     with pytest.raises(OperatorError, match="^value is a ndarray; numba_deform.torch takes"):
         prepare(np.zeros(3), SHAPES, STARTS, locations, weights)
+
+
+def test_a_gradient_of_another_shape_is_refused():
+    """Also one with as many numbers, in another order."""
+    inputs = drawn(learning=False)
+    backward = torch.ops.numba_deform.ms_deform_attn_backward.lists
+    for shape in ((2, 3, 7), (3, 2, 8), (2, 3, 2, 4), (1,)):
+        with pytest.raises(OperatorError, match=r"^grad_out has shape .* the output's, \(2, 3, 8\)"):
+            backward(torch.ones(shape), inputs[0], *LISTS, *inputs[1:])
 
 
 def test_vmap():

@@ -1,6 +1,11 @@
 """What a plan of a call gives to its launches, without a GPU: they are recorded."""
 
+import contextlib
 import ctypes
+import gc
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +22,7 @@ from numba_deform.kernels.set_maps import MAP_BYTES, MOST, WORDS, build  # noqa:
 from numba_deform.torch import plans  # noqa: E402
 
 SHAPES = [[5, 4], [2, 3], [1, 1]]
+CAPTURED = 5  # a stream
 PROBLEM = Problem(6, 27, 2, 3, make_levels(SHAPES), Constants(3, 2, 32))
 
 
@@ -61,6 +67,8 @@ def launched(monkeypatch):
 
     monkeypatch.setattr(plans, "ready_launch", ready)
     monkeypatch.setattr(plans, "encoded_maps", encoded)
+    monkeypatch.setattr(plans, "is_capturing", lambda stream: stream == CAPTURED)
+    monkeypatch.setattr(plans, "_captured", set())
     monkeypatch.setattr(torch.cuda, "device", lambda number: torch.no_grad())
     return launches
 
@@ -107,6 +115,31 @@ def test_maps_are_encoded_once_for_each_value_that_is_kept(launched, monkeypatch
     for value in (1, 2, 1, 3, 2, 1):
         plan(9, value, 2, 3, 4)
     assert [address for name, address, _ in launched if name == "encoded"] == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize("stream", [9, CAPTURED])
+def test_a_plan_lives_on_in_graphs_alone(launched, stream):
+    """A graph reads the plan's tables, whether others push the plan out of the cache or not."""
+    plan = plan_of(FakeBound("direct", "value", "out"))
+    plan(stream, 1, 2, 3, 4)
+    known = weakref.ref(plan)
+    del plan
+    gc.collect()
+    assert (known() is not None) == (stream == CAPTURED)
+
+
+def test_threads_that_need_the_same_plan_share_it():
+    both = threading.Barrier(2)
+
+    @plans.made_once
+    def make(number):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.1)  # two that make one at a time never meet here
+        return object()
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(make, [7, 7])
+    assert first is second is make(7) and make(8) is not first
 
 
 @pytest.mark.parametrize("make", [level_maps, level_maps_rank5])
