@@ -79,8 +79,9 @@ def numbers_of(name, index):
     and never while a graph is captured (OperatorError)."""
     if not isinstance(index, torch.Tensor):
         return tuple(index)
-    is_inference = index.is_inference()  # such a tensor does not tell when it is changed
-    entry = None if is_inference else _known.get(id(index))
+    # One of inference mode does not tell when it is changed, nor one on the CPU whose memory NumPy shares.
+    is_kept = index.is_cuda and not index.is_inference()
+    entry = _known.get(id(index)) if is_kept else None
     if entry is not None and entry[0]() is index and entry[1] == index._version:
         return entry[2]
     if index.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -90,7 +91,7 @@ def numbers_of(name, index):
         )
     _check_index(name, index)
     numbers = tuple(index.flatten().tolist())
-    if not is_inference:
+    if is_kept:
         key = id(index)
         forget = weakref.ref(index, lambda _: _known.pop(key, None))
         _known[key] = forget, index._version, numbers

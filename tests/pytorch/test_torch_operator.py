@@ -286,6 +286,18 @@ def test_index_tensors_are_read_again_after_a_change():
     assert torch.equal(again, ms_deform_attn(value, [[4, 5], *SHAPES[1:]], starts, locations, weights))
 
 
+def test_index_tensors_may_share_memory_with_numpy():
+    """Then PyTorch does not see that they change."""
+    value, locations, weights = drawn()
+    shapes = np.array(SHAPES)
+    index = torch.from_numpy(shapes), torch.tensor(STARTS)
+    before = ms_deform_attn(value, *index, locations, weights)
+    shapes[0] = 4, 5
+    after = ms_deform_attn(value, *index, locations, weights)
+    assert torch.equal(after, ms_deform_attn(value, shapes.tolist(), STARTS, locations, weights))
+    assert not torch.equal(after, before)
+
+
 def test_lists_in_inference_mode_and_after_it():
     value, locations, weights = drawn(seed=3)
     shapes = [[4, 5], [3, 2], [1, 1]]  # which no other test has made a tensor of
