@@ -80,10 +80,11 @@ FAMILIES = {  # one of each kernel, with a small block
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", [pytest.param("float16", marks=full), "bfloat16", "float32"])
 @pytest.mark.parametrize("padded", [False, pytest.param(True, marks=full)], ids=["dense", "padded"])
 @each_size
 def test_types_and_layouts(name, dtype, padded, size):
+    """Of float16, dense, are test_configurations."""
     inputs = small(dtype=dtype, padded=padded, **size).generate(seed=2)
     check(inputs, name, min_blocks=0, **FAMILIES[name])
 
