@@ -80,10 +80,11 @@ FAMILIES = {  # one of each kernel, with a small block
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", [pytest.param("float16", marks=full), "bfloat16", "float32"])
 @pytest.mark.parametrize("padded", [False, pytest.param(True, marks=full)], ids=["dense", "padded"])
 @each_size
 def test_types_and_layouts(name, dtype, padded, size):
+    """Of float16, dense, are test_configurations."""
     inputs = small(dtype=dtype, padded=padded, **size).generate(seed=2)
     check(inputs, name, min_blocks=0, **FAMILIES[name])
 
@@ -102,16 +103,19 @@ def test_channels(name, channels, dtype, size):
 
 
 @pytest.mark.parametrize("landing", ["late", "random", "earliest"])
-@pytest.mark.parametrize(("name", "stages"), [("direct", None), ("tma", 1), ("tma", 3)])
+@pytest.mark.parametrize(
+    ("name", "stages"), [pytest.param("direct", None, marks=full), ("tma", 1), ("tma", 3)]
+)
 @pytest.mark.parametrize("schedules", [2, pytest.param(20, marks=full)])
 def test_clean_over_schedules(name, stages, landing, schedules):
+    """Of direct, a schedule or two are in test_variants.py."""
     parameters = {"stages": stages} if stages else {}
     inputs = small(batch=1, levels=((4, 3), (2, 2)), num_heads=1, num_query=6).generate(seed=4)
     options = {"schedules": schedules, "landing": landing}
     check(inputs, name, options, threads=32, min_blocks=0, **parameters)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_any_shape(data):
     check_a_shape(data)

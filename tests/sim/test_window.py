@@ -223,7 +223,7 @@ def test_locations_on_borders(kept, monkeypatch):
 TWICE = 2 * ((12, 20), (6, 10))
 POOR = [
     {}, pytest.param({"levels": TWICE, "num_points": 8}, marks=full),
-    {"levels": TWICE, "num_points": 8, "dtype": "float32", "channels": 16},
+    {"levels": TWICE, "num_points": 8, "num_query": 2, "dtype": "float32", "channels": 16},
     {"num_points": 3, "channels": 64}, {"num_points": 8, "num_query": 2, "arithmetic": "fp32"},
     pytest.param({"num_points": 8}, marks=full), {"batch": 2, "num_heads": 3, "num_query": 2},
     {"padded": True}, {"dtype": "float32", "channels": 16}, {"dtype": "bfloat16", "channels": 64},
@@ -265,7 +265,7 @@ def test_samples_that_all_moved_are_held():
 
 def test_equal_arguments_give_equal_bits(poor_windows):
     """Whatever ran before, and in whatever order its warps did."""
-    inputs, other = (small(num_query=40, pattern=p).generate(seed=25) for p in ("local(1)", "uniform"))
+    inputs, other = (small(num_query=20, pattern=p).generate(seed=25) for p in ("local(1)", "uniform"))
     arrays = [(i.value, i.sampling_locations, i.attention_weights) for i in (inputs, other)]
     bound = run(inputs, cell=(4, 4))
     outs = [bound.run(arrays[which], seed=seed)[0] for seed, which in enumerate((0, 1, 0))]

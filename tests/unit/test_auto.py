@@ -56,7 +56,11 @@ def test_the_locations_decide_between_two_launches():
 
 @pytest.mark.parametrize(
     ("pattern", "near"),
-    [("local(0.5)", True), ("local(2)", True), ("local(8)", False), ("uniform", False), ("seed", False)],
+    [
+        ("local(2)", True), ("local(8)", False), ("seed", False),
+        pytest.param("local(0.5)", True, marks=pytest.mark.full),
+        pytest.param("uniform", False, marks=pytest.mark.full),
+    ],
 )
 def test_near_samples_stay_below_the_limit_and_far_ones_do_not(pattern, near):
     workload, limit = ENCODER.replace(pattern=pattern), choice().config.limit

@@ -197,23 +197,24 @@ def grid(*stages):
     return expand({"variant": ["tma"], "workload": ["tiny"], "stages": [str(s) for s in stages]})
 
 
-class Impatient(Worker):
-    """Waits briefly for what never ends, and long for everything else."""
-
-    def call(self, task):
-        self.limit = 0.5 if dict(task["entry"].parameters)["stages"] == 3 else PATIENCE
-        return super().call(task)
+def by_stages(self, task):
+    """What a Worker answers: test_worker_survives has the processes."""
+    stages = dict(task["entry"].parameters)["stages"]
+    if stages == 1:
+        return {"error_text": "the process died with exit status 7"}
+    if stages == 3:
+        return {"error_text": "no answer within 0.5 s"}
+    return fake_measures.by_stages(task)
 
 
 def test_sweep_survives_and_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr("numba_deform.measure.sweep.Worker", Impatient)
+    monkeypatch.setattr(Worker, "call", by_stages)
     path, seen = tmp_path / "sweep.json", []
 
     def progress(done, total, label):
         seen.append((done, total, label))
 
-    options = {"measure": "fake_measures:by_stages"}
-    sweep(grid(2, 1, 4000), path, progress=progress, **options)
+    sweep(grid(2, 1, 4000), path, progress=progress)
     assert seen[-1] == (3, 3, "done")
     rows = json.loads(path.read_text())["rows"]
     assert rows[0]["median_ms"] == 1.0 and rows[0]["parameters"] == {"stages": 2}
@@ -221,14 +222,14 @@ def test_sweep_survives_and_resumes(tmp_path, monkeypatch):
     assert rows[2]["refused"] and "shared memory" in rows[2]["error_text"]
 
     seen.clear()
-    more = sweep(grid(2, 1, 3, 6), path, progress=progress, **options)
+    more = sweep(grid(2, 1, 3, 6), path, progress=progress)
     assert [label for _, _, label in seen] == ["tma stages=3", "tma stages=6", "done"]
     assert len(more["rows"]) == 5
     assert more["rows"][0] == rows[0]  # not measured again
     assert "no answer" in more["rows"][3]["error_text"]
 
     seen.clear()
-    sweep(grid(2, 1, 6), path, progress=progress, retry=True, **options)
+    sweep(grid(2, 1, 6), path, progress=progress, retry=True)
     assert [label for _, _, label in seen] == ["tma stages=1", "done"]
 
 
@@ -369,7 +370,13 @@ def test_bench_goes_on_when_timing_fails(pretended, monkeypatch):
 
 
 # --- the bench on the CPU engine ------------------------------------------------------------------
-def test_bench_on_the_cpu_engine():
+@pytest.fixture
+def no_child(monkeypatch):
+    """Measure in this process; the tests of sweep and of the commands on the CPU engine start children."""
+    monkeypatch.setattr(Worker, "call", lambda self, task: library.measure_here(task))
+
+
+def test_bench_on_the_cpu_engine(no_child):
     workload = preset("tiny", num_query=3)
     document = bench(None, [workload], parse_entries("direct,direct:lanes=3,direct:linked=1"))
     right, refused, linked = document["rows"]
@@ -411,7 +418,7 @@ def test_commands_on_the_cpu_engine(tmp_path, capsys):
     assert half["compulsory_bytes"] < single["compulsory_bytes"] and half["num_query"] == 23
 
 
-def test_sweep_over_patterns_and_queries(tmp_path, capsys):
+def test_sweep_over_patterns_and_queries(tmp_path, capsys, no_child):
     out = tmp_path / "sweep.json"
     words = ["engine=cpu", "workload=tiny", f"out={out}", "num_query=1,2", "patterns=local(1),seed"]
     assert COMMANDS["sweep"](words) == 0
@@ -685,7 +692,7 @@ def test_plot_of_what_sweep_has_written(x, grid, scales, pretended, monkeypatch,
     assert {line.get_color() for line in axes.lines} <= set(report.SERIES)
 
 
-def test_plot_of_what_the_cpu_engine_gave(monkeypatch, tmp_path):
+def test_plot_of_what_the_cpu_engine_gave(monkeypatch, tmp_path, no_child):
     """Virtual cycles in place of milliseconds, and the axis says so; bars of a bench too."""
     figure = pytest.importorskip("matplotlib.figure")
     points = expand({"variant": ["direct"], "workload": ["tiny"], "num_query": ["1", "9"]})

@@ -1,5 +1,6 @@
 """Every command from ``main([...])`` to its exit status, on the CPU engine, and what it refuses."""
 
+import functools
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 from numba_deform import cli, reference
 from numba_deform.attention.bind import Bound
 from numba_deform.attention.reference import Exact
-from numba_deform.cli import COMMANDS, inputs, keys, main
+from numba_deform.cli import COMMANDS, inputs, keys, main, tools
 from numba_deform.cli.budget import expand
 from numba_deform.compiler import sass as inspect
 from numba_deform.engines.cpu import SimFault
@@ -463,7 +464,9 @@ def test_shared_memory_of_run_has_metadata_where_there_is_some(call, no_register
     assert " of barriers + " in out and " of metadata a block (at most 232,448)" in out
 
 
-def test_inspect(call):
+def test_inspect(call, monkeypatch):
+    once = functools.cache(tools.inspect_kernel)  # of the same kernel, shown in three ways
+    monkeypatch.setattr(tools, "inspect_kernel", once)
     status, out, _ = call("inspect", "stages=3", "levels=2", "points=4")
     assert status == 0
     assert "tma for sm_90a" in out
@@ -478,6 +481,7 @@ def test_inspect(call):
     assert status == 0 and ".entry tma(" in out and "cp.async.bulk.tensor" in out
     status, out, _ = call("inspect", "variant=direct", "linked=1", "levels=2", "points=4")
     assert status == 0 and "linked PTX" in out and "CALL" in out
+    assert once.cache_info().misses == 2
 
 
 def test_inspection_counts_the_kernel_alone():

@@ -69,12 +69,12 @@ def test_a_wheel_is_complete(tmp_path):
         assert lines
         assert all("sys_platform == 'linux' or sys_platform == 'win32'" in line for line in lines)
 
-    done = python("-m", "numba_deform", "probe", cwd=tmp_path.parent, path=[tmp_path])
-    assert done.returncode == 0 and "PASS" in done.stdout, done.stdout + done.stderr
     # lessons are copied from the wheel, and what they quote is in it
-    copies = tmp_path / "copies"
-    done = python("-m", "numba_deform", "lessons", copies, cwd=tmp_path.parent, path=[tmp_path])
-    assert done.returncode == 0 and str(package / "notebooks") in done.stdout, done.stdout + done.stderr
+    copies, elsewhere = tmp_path / "copies", dict(cwd=tmp_path.parent, path=[tmp_path])
+    commands = ["probe", f"lessons {copies}"]
+    probe, lessons = command_line(lambda *words: python(*words, **elsewhere), commands)
+    assert probe[1] == 0 and "PASS" in probe[2], probe
+    assert lessons[1] == 0 and str(package / "notebooks") in lessons[2], lessons
     assert len(list(copies.glob("*.ipynb"))) == len(list((ROOT / "notebooks").glob("[0-9]*.py")))
     quoted = set(re.findall(r'results\("(\w+)"\)', "".join(f.read_text() for f in own.rglob("lesson*.py"))))
     assert {path.stem for path in (package / "bench" / "results").iterdir()} == quoted
@@ -152,8 +152,8 @@ def test_nothing_of_cuda_is_there(bare):
     assert Path(line).parts[-3:] == ("numba", "cuda", "__init__.py")
 
 
-def command_line(bare, commands):
-    """What the commands, one a line, print in one process: (exit status, output) of each."""
+def command_line(python, commands):
+    """What the commands print in one process that ``python`` starts: (command, exit status, output) of each."""
     code = """if True:
         import contextlib, io, json, sys
         from numba_deform import cli
@@ -163,7 +163,7 @@ def command_line(bare, commands):
                 status = cli.main(words.split())
             print(json.dumps([words, status, text.getvalue()]))
     """
-    done = bare("-c", code, *commands)
+    done = python("-c", code, *commands)
     assert done.returncode == 0, done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert [words for words, _, _ in results] == commands

@@ -214,7 +214,7 @@ def processes(file):
         ("variants", "| direct once more "),
     ],
 )
-def test_commands_know_the_variants_of_a_file(file, capsys, words, says):
+def test_commands_know_the_variants_of_a_file(file, capsys, no_registers, words, says):
     command, *words = words.split()
     assert cli.main([command, *words, f"load={file}"]) == 0
     assert says in capsys.readouterr().out.replace("│", "|")
@@ -224,11 +224,11 @@ def test_commands_know_the_variants_of_a_file(file, capsys, words, says):
 
 
 def test_what_is_loaded_is_what_is_meant(file, tmp_path, capsys, no_registers):
+    """By bench too: test_several_files."""
     small, out = ["engine=cpu", "workload=tiny"], tmp_path / "out.json"
     for command, words, says in (
         ("inspect", ["show=ptx", "levels=1", "points=1"], ".entry direct("),
         ("run", [*small, "num_query=2"], "of-a-file: direct once more"),
-        ("bench", small, "of-a-file"),
         ("sweep", [*small, "num_query=2", f"out={out}"], "of-a-file"),
     ):
         assert cli.main([command, *words, f"load={file}"]) == 0
