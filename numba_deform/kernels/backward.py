@@ -35,6 +35,7 @@ from .shared.row import run_parts
 from .shared.sampling import HALVES, LOCATE, clamp, level_finder, load_level
 
 CHANNELS = 4  # of a lane: 16 bytes of sums
+SUMS = ("fp32", "fixed")
 # Where a sample's tile is: its first neighbour that is inside, how far on the next column and row are (none
 # if they are outside), and a bit for each of the four that is inside.
 Tile = namedtuple("Tile", ["pixel", "column", "row", "inside", "fx", "fy"])
@@ -65,7 +66,7 @@ class Backward:
             raise ConfigError("threads", self.threads, "must be a multiple of 32 from 32 to 1024")
         if not (self.of_value or self.of_samples):
             raise ConfigError("of_value", self.of_value, "or of_samples must be on: else nothing is computed")
-        one_of(self, "sums", ("fp32", "fixed"))
+        one_of(self, "sums", SUMS)
 
 
     def resolve(self, constants):
