@@ -462,8 +462,8 @@ lessons.cpu_only("The reports of a misused barrier")
 MISUSE = {  # count, arrive, expect, parity, again
     "right": (1, 1, BOX_BYTES, 0, 0),
     "too few arrivals": (2, 1, BOX_BYTES, 0, 0),
-    "too many arrivals": (1, 2, BOX_BYTES, 0, 0),
     "too many bytes": (1, 1, BOX_BYTES + 512, 0, 0),
+    "too many arrivals": (1, 2, BOX_BYTES, 0, 0),
     "too few bytes": (1, 1, BOX_BYTES - 512, 0, 0),
     "the other parity": (1, 1, BOX_BYTES, 1, 0),
     "init again": (1, 1, BOX_BYTES, 0, 1),
