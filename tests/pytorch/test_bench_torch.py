@@ -23,13 +23,7 @@ from numba_deform.measure.ceilings import Trial  # noqa: E402
 TINY = preset("tiny", dtype="float32", num_query=5)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Many threads wait for one another, with so little to do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Graph:

@@ -23,14 +23,6 @@ def script():
     return module
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # these tensors are too small for two
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("model", ["deformable-detr", "d-fine"])
 def test_curves_are_those_of_the_models_own_code(script, one_thread, model):
     rows = script.rows_of(model, device="cpu", tiny=True, side=64, steps=STEPS, autocast="none")

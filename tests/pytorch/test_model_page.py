@@ -16,14 +16,6 @@ PAGE = Path(__file__).parents[2] / "notebooks" / "a_model.py"
 LONGEST = 104  # characters of a line of output in JupyterLab, as for the lessons
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # these tensors are too small for two
-    yield
-    torch.set_num_threads(before)
-
-
 def test_the_page(one_thread, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     scope, said = {"__name__": "__main__"}, []
