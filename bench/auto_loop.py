@@ -20,7 +20,6 @@ from numba_deform.engines.gpu.device import find_gpu
 from numba_deform.measure import record
 
 SHAPES = ("detr-encoder", "detr-encoder-b4", "mask2former", "bevformer-temporal", "rtdetr-decoder", "seeds")
-FEWER = {"seeds": {"batch": 12}}  # so that it is generated in seconds
 PATTERNS = ("seed", "uniform", "local(0.5)", "local(2)", "local(8)")
 DTYPES = ("float16", "float16", "bfloat16", "float32")
 KINDS, CALLED = 30, 5  # kinds of calls that the loop draws from; calls of a graph that is timed
@@ -29,9 +28,11 @@ KINDS, CALLED = 30, 5  # kinds of calls that the loop draws from; calls of a gra
 class Kind:
     """The arguments of a call, on the GPU."""
 
+    FEWER = {"seeds": {"batch": 12}}  # so that it is generated in seconds
+
     def __init__(self, name, dtype, pattern, seed):
         self.names = {"workload": name, "dtype": dtype, "pattern": pattern}
-        inputs = preset(name, dtype=dtype, pattern=pattern, **FEWER.get(name, {})).generate(seed)
+        inputs = preset(name, dtype=dtype, pattern=pattern, **self.FEWER.get(name, {})).generate(seed)
         self.index = inputs.spatial_shapes, inputs.level_start_index
         arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
         self.value, self.locations, self.weights = (_tensor(array) for array in arrays)
@@ -43,7 +44,7 @@ class Kind:
     def call(self, variant):
         ms_deform_attn(self.value, *self.index, self.locations, self.weights, variant, out=self.out)
 
-    def graph(self, variant, calls):
+    def graph(self, variant, calls=CALLED):
         """A graph of so many calls; the same one each time."""
         if (variant, calls) not in self.graphs:
             graph = self.graphs[variant, calls] = torch.cuda.CUDAGraph()
@@ -77,7 +78,7 @@ class Kind:
         pairs = []
         for turn in range(rounds):
             order = ("auto", "direct") if turn % 2 else ("direct", "auto")
-            times = {variant: replayed(self.graph(variant, CALLED)) for variant in order}
+            times = {variant: replayed(self.graph(variant)) for variant in order}
             pairs.append((times["auto"], times["direct"]))
         auto, direct = (statistics.median(column) for column in zip(*pairs, strict=True))
         return auto, direct, statistics.median(a / b for a, b in pairs)

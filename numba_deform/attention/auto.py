@@ -3,9 +3,9 @@
 The choice is between a kernel that no pattern of samples slows down much (``direct``) and one that needs
 samples near their query (``window``). What they take on one SM, some cycles for each sample and some for each
 row, was measured on an H200 (bench/results/windows_seeds.json, windows_encoders.json, types_*.json). A sample
-outside its window costs 130 to 300 more where many lie there (windows_seeds_before.json), and is taken for 500,
-an estimate on the safe side for where they are few (bench/NOTES.md). Few rows are over before windows have
-arrived. What ``numba-deform tune`` has measured on this GPU (attention/tuned.py) takes the place of all this.
+outside its window costs 80 to 180 more (outside.json), and is taken for 200. Few rows are over before windows
+have arrived. What ``numba-deform tune`` has measured on this GPU (attention/tuned.py) takes the place of all
+this.
 
 Where windows may pay, the locations decide, on the GPU: the call is two launches. ``window`` looks at some
 samples first, and if too many lie outside its windows leaves the work to ``direct``, which ends at once if it
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..engines.gpu.device import DeviceArray
+from ..kernels.direct import GATE_WORDS
 from ..kernels.problem import ConfigError
 from ..kernels.registry import Variant, variant
 from ..kernels.window_fit import probed_samples
@@ -33,12 +34,13 @@ CYCLES = {
     "bfloat16": ((3.6, 40.0), (4.85, 5.0)),
     "float32": ((5.8, 64.0), (5.0, 9.0)),
 }
-OUTSIDE_CYCLES = 500.0
+OUTSIDE_CYCLES = 200.0
 LEAST_SAMPLES = 12
 LEAST_ROWS = 100_000  # B * Q * H
 LEAST_ITEMS = 2  # of each SM
 PER_THREAD_STREAM = 2  # its handle, as the driver has it
-GATES = 16_384  # words of a block of them
+GATES = 8192  # of a block of them
+GATE_BYTES = 4 * GATE_WORDS
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ def choose(gpu, problem):
 
 @functools.lru_cache(maxsize=KEPT_PROBLEMS)
 def launches(gpu, problem, form="plain"):
-    """The :class:`Bound` of each launch of a call, in order: one, or two of which the second is given the word
-    ``gate`` that the first one writes; ``form`` as of a Bound."""
+    """The :class:`Bound` of each launch of a call, in order: one, or two of which the second is given the words
+    at ``gate`` that the first one writes; ``form`` as of a Bound."""
     choice = choose(gpu, problem)
     pairs = [(choice.variant, choice.config), *([choice.otherwise] if choice.otherwise else [])]
     bounds = tuple(Bound(problem, chosen, config, gpu, form) for chosen, config in pairs)
@@ -121,34 +123,35 @@ def launches(gpu, problem, form="plain"):
 
 # --- the words between two launches ---------------------------------------------------------------
 class Gates:
-    """Words of a GPU's memory by which the first launch of a call tells the second whether to run.
+    """*Gates*, words of a GPU's memory by which the first launch of a call tells the second whether to run
+    (kernels/direct.py).
 
-    Calls of one stream come one after the other and share a word; every captured call has a word of its own
-    for good, since graphs may run at the same time."""
+    Calls of one stream come one after the other and share a gate; every captured call has one of its own for
+    good, since graphs may run at the same time."""
 
     def __init__(self, gpu):
         self._gpu, self._blocks, self._free, self._of_stream = gpu, [], [], {}
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def word(self, stream, capturing):
-        """The address of a word for one call on the stream of that handle. Inside, no other call is launched:
+    def gate(self, stream, capturing):
+        """The address of a gate for one call on the stream of that handle. Inside, no other call is launched:
         two threads may share a stream."""
         # The handle of the per-thread default stream is another stream in each thread.
         key = (stream, threading.get_ident() if stream == PER_THREAD_STREAM else 0)
         with self._lock:
             if capturing:
-                yield self._new_word()
+                yield self._new_gate()
             else:
                 if key not in self._of_stream:
-                    self._of_stream[key] = self._new_word()
+                    self._of_stream[key] = self._new_gate()
                 yield self._of_stream[key]
 
-    def _new_word(self):
+    def _new_gate(self):
         if not self._free:
-            self._blocks.append(DeviceArray.of(self._gpu, np.zeros(GATES, np.uint32)))
+            self._blocks.append(DeviceArray.of(self._gpu, np.zeros((GATES, GATE_WORDS), np.uint32)))
             start = self._blocks[-1].address
-            self._free += range(start, start + 4 * GATES, 4)
+            self._free += range(start, start + GATES * GATE_BYTES, GATE_BYTES)
         return self._free.pop()
 
 

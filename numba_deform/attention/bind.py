@@ -20,8 +20,8 @@ FORMS = {
     "traced": lambda kernel: kernel if kernel.traced else kernel.with_marks(),  # for a timeline
 }
 # Operands that only some forms have, and what they are where nobody gives them: where the kernel copies the
-# tiles of a row to, and which row; where it writes its marks, and those of which block; the word by which one
-# kernel leaves the work to the next (auto.py).
+# tiles of a row to, and which row; where it writes its marks, and those of which block; the words by which
+# one kernel leaves the work to the next (auto.py).
 OPTIONAL = {"debug": 0, "debug_row": -1, "trace_buffer": 0, "trace_block": -1, "gate": 0}
 
 
@@ -70,7 +70,7 @@ class Bound:
         a GPU kept for the next call with this value. ConfigError for a parameter of any other name."""
         problem, config = self.problem, self.config
         if getattr(config, "is_gated", False) and "gate" not in dict(extra):
-            raise ConfigError("gate", 0, "two launches of auto share a word; one by itself has none")
+            raise ConfigError("gate", 0, "two launches of auto share a gate; one by itself has none")
         known = {
             **dict(zip(("value", "locations", "weights", "out"), operands, strict=True)),
             "levels": _level_table(self.gpu, problem.levels) if self.gpu else problem.level_table,

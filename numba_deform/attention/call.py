@@ -130,7 +130,7 @@ def launch_all(gpu, bounds, addresses, stream):
     handle = stream_handle(stream)
     capturing = is_capturing(handle)
     needs_gate = len(bounds) > 1
-    with gates(gpu).word(handle, capturing) if needs_gate else contextlib.nullcontext() as gate:
+    with gates(gpu).gate(handle, capturing) if needs_gate else contextlib.nullcontext() as gate:
         for bound in bounds:
             extra = {"gate": gate} if needs_gate else {}
             if capturing:

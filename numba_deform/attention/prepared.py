@@ -225,7 +225,7 @@ class _OnGpu(Prepared):
         if self._gates is None:
             self._launches[0](stream)
             return
-        with self._gates.word(stream, is_capturing(stream)) as self._gate.value:
+        with self._gates.gate(stream, is_capturing(stream)) as self._gate.value:
             for launch in self._launches:
                 launch(stream)
 

@@ -1,10 +1,19 @@
 """32-bit integer arithmetic (PTX ISA 9.7.1).
 
 In Numba ``int32 // int32`` is a 64-bit division, which is a call of a hundred instructions; these are
-a dozen.
+two dozen, and :func:`quotient`, by a number known when the kernel is compiled, a few.
 """
 
+from numba import cuda, int32, uint32
+
 from .ptx import intrinsic, u32
+
+
+@cuda.jit(device=True, inline="always")
+def quotient(x, n):
+    """``x // n`` as an int32, of numbers below 2**31 that are not negative. Where the compiler knows n, it
+    multiplies or shifts."""
+    return int32(uint32(x) // uint32(n))
 
 
 @intrinsic(u32(u32, u32), pure=True)

@@ -1,7 +1,8 @@
 """direct: four plain 16-byte loads per sample, served by L1. Runs on any architecture.
 
 Its gated form runs after another kernel, and only if that one left its work to it (window_probe.py); else its
-blocks end at once.
+blocks end at once. Launching blocks takes its time too, so they are few: each takes the next rows that nobody
+has taken, until there are no more.
 
 Every lane prepares a run of samples (lanes.py): where the two rows of each 2x2 tile start and what they
 weigh. Then all lanes go through all runs, fetch each sample's numbers, and load and add their own 16 bytes.
@@ -10,11 +11,20 @@ weigh. Then all lanes go through all runs, fetch each sample's numbers, and load
 import dataclasses
 from dataclasses import dataclass
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, types, uint32, uint64
 
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32, rem_u32
-from ..device.memory import global_at, ld_global_b32, ld_global_nc_L1_evict_last_v4
+from ..device.memory import (
+    atom_add_gpu_global_u32,
+    global_at,
+    ld_global_b32,
+    ld_global_nc_L1_evict_last_v4,
+    ld_shared_b32,
+    shared_address,
+    shared_at,
+    st_shared_b32,
+)
 from ..device.sync import shfl_sync_idx_b32
 from .problem import ITEMSIZE
 from .shared.accumulate import ALL, ARITHMETIC
@@ -23,7 +33,8 @@ from .shared.lanes import chunk_of, lane_layout
 from .shared.row import Row, row_parts
 from .shared.sampling import clamp, corner_weights, load_level
 
-FAR = 1 << 31  # the bit of the word at ``gate`` by which another kernel leaves its work to this one
+GATE_WORDS = 2  # at ``gate``: how many samples lie outside windows, with FAR; how many blocks' rows are taken
+FAR = 1 << 31  # the bit by which another kernel leaves its work to this one
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Direct(Rows):
 
 @dataclass(frozen=True)
 class GatedDirect(Direct):
-    """A :class:`Direct` that runs only if the word at ``gate`` has the bit FAR."""
+    """A :class:`Direct` that runs only if the first word at ``gate`` has the bit FAR."""
 
     is_gated = True
 
@@ -87,7 +98,7 @@ def build(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def add_rows(block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size):
-        """The rows of one block of the plain form."""
+        """The rows of one block of the plain form, or of one turn of the gated one."""
         number = int32(block) * int32(ROWS_PER_BLOCK) + me.row
         valid = number < rows
         # The last block's spare lanes work along, and store nothing.
@@ -122,8 +133,9 @@ def build(config, constants):
                     offset[m] = uint32(pixel) * uint32(pixel_bytes)
                     word_a[m], word_b[m] = arithmetic.pack(w_up, w_down)
 
-            # Go through the runs of all lanes.
-            for i in range(layout.chunk_lanes):
+            # Go through the runs of all lanes. Not by range, which would count in 64 bits in the gated form.
+            i = int32(0)
+            while i < int32(layout.chunk_lanes):
                 owner = uint32(me.first_lane + i)
                 pitch = shfl_sync_idx_b32(uint32(ALL), own_pitch, owner)
                 for m in range(WORDS):
@@ -132,6 +144,7 @@ def build(config, constants):
                     add_column(acc, tile, pitch, me, up, down)
                 if layout.run >= 4:
                     arithmetic.flush(acc.sums, acc.partial, layout.chunks_per_lane)
+                i = int32(i + 1)
             if layout.run < 4:
                 arithmetic.flush(acc.sums, acc.partial, layout.chunks_per_lane)
         parts.write_row(out, row, me, acc)
@@ -152,14 +165,25 @@ def build(config, constants):
         rows_per_batch: i32, heads: i32, spatial_size: i32,
     ):  # fmt: skip
         if ld_global_b32(gate) & uint32(FAR):
-            add_rows(
-                cuda.blockIdx.x, place(cuda.threadIdx.x), value, levels, locations, weights, out, rows,
-                rows_per_batch, heads, spatial_size,
-            )  # fmt: skip
+            slots = shared_address(cuda.shared.array(2, types.uint32))
+            me, block, slot = place(cuda.threadIdx.x), uint32(cuda.blockIdx.x), uint32(0)
+            while uint32(block * uint32(ROWS_PER_BLOCK)) < uint32(rows):
+                taken = uint32(0)
+                if cuda.threadIdx.x == 0:  # asked for now, needed when these rows are done
+                    taken = atom_add_gpu_global_u32(gate + uint64(4), uint32(1))
+                add_rows(
+                    block, me, value, levels, locations, weights, out, rows, rows_per_batch, heads, spatial_size
+                )
+                if cuda.threadIdx.x == 0:
+                    st_shared_b32(shared_at(slots, slot, 4), taken)
+                cuda.syncthreads()
+                block = uint32(uint32(cuda.gridDim.x) + ld_shared_b32(shared_at(slots, slot, 4)))
+                slot = uint32(slot ^ uint32(1))  # the other one is still being read
 
     return direct_gated if config.is_gated else direct
 
 
 def blocks(problem, config, resident):
-    """Grid size: every row has its ``lanes`` lanes."""
-    return -(-problem.rows // (config.threads // config.lanes))
+    """Grid size: every row has its ``lanes`` lanes; of the gated form, at most what is resident at once."""
+    needed = -(-problem.rows // (config.threads // config.lanes))
+    return min(needed, resident()) if config.is_gated else needed

@@ -147,7 +147,7 @@ class Window:
         found."""
         windows = self.stages * sum(window_bytes(self.level_boxes(constants.levels), constants))
         samples = self.consumers * samples_bytes(self, constants)
-        others = self.corners_bytes(constants) + samples + sum(probe_bytes(self, constants))
+        others = self.corners_bytes(constants) + samples + probe_bytes(self, constants)
         return SharedBytes(windows, 16 * self.stages, others)
 
 
@@ -160,7 +160,7 @@ class FittedWindow(Window):
 
     boxes   (height, width) of each level's window
     heads   of the problem
-    rounds  how often 32 rows are probed for each head and level
+    rounds  how often PROBED_ROWS are probed for each head and level
     limit   of the probed samples, how many outside are too many; -1: none is
     """
 
@@ -171,21 +171,23 @@ class FittedWindow(Window):
 
     @property
     def is_gated(self):
-        """Whether it writes the word at ``gate``."""
+        """Whether it writes the words at ``gate``."""
         return self.limit >= 0
 
 
-# Where a block's windows, their corners, the warps' prepared samples, and the sums and counts of probes start
-# in shared memory.
-Shared = namedtuple("Shared", "windows corners samples sums counts")
+# Where a block's windows, their corners, the warps' prepared samples and the sums of probes start in shared
+# memory.
+Shared = namedtuple("Shared", "windows corners samples sums")
 # The tables of ``window_fit`` that say which rows there are, and how many.
 Plan = namedtuple("Plan", "schedule order items slots queries heads stride")
 # Addresses of the operands, and bytes of a pixel and of a batch of the value.
 Data = namedtuple("Data", "value levels locations weights pixel_bytes spatial_size")
 
 
-def producer(config, constants, meet):
-    """The device function produce(..): loads the windows of each item, as soon as there is a stage for them."""
+def producer(config, constants):
+    """The device functions read_window(plan, bases, item), an item and what the tables say of this lane's
+    window, and produce(..), which loads the windows of each item as soon as there is a stage for them, given
+    what was read of the first one."""
     LEVELS, PIXEL = constants.levels, constants.channels * ITEMSIZE[constants.dtype]
     boxes = config.level_boxes(LEVELS)
     sizes = window_bytes(boxes, constants)
@@ -224,11 +226,8 @@ def producer(config, constants, meet):
         commit(ring, state, uint32(box_bytes(lane())))  # after the corner, which it releases
 
     @cuda.jit(device=True, forceinline=True)
-    def produce(ring, shared, plan, maps, bases, probes, gate):
+    def produce(ring, shared, plan, maps, bases, what, base):
         item, state = int32(cuda.blockIdx.x), first_state()
-        what, base = read_window(plan, bases, item)
-        if meet(probes, shared.sums, shared.counts, gate):
-            return
         if lane() < LEVELS:
             while item < plan.items:
                 corner = corner_of(shared.sums, what, base)
@@ -238,22 +237,22 @@ def producer(config, constants, meet):
                 item = int32(item + plan.stride)
                 what, base = read_window(plan, bases, item)
 
-    return produce
+    return read_window, produce
 
 
 def build(config, constants):
     """The kernel for a ``Window`` and ``problem.Constants``. Its operands: address of the tensor maps, as for
     ``tma``; value, levels (L, 4) int32; order, schedule, bases, anchors of ``window_fit.Tables``; locations,
-    weights, out; with a limit, the word that tells the next kernel; items in the schedule, slots of a cell, B,
+    weights, out; with a limit, the words that tell the next kernel; items in the schedule, slots of a cell, B,
     Q, heads, S."""
     PIXEL = constants.channels * ITEMSIZE[constants.dtype]
     LEVELS, STAGES = constants.levels, config.stages
     CONSUMERS, THREADS = config.consumers, config.threads
     shared_size, CORNERS_BYTES = config.shared_bytes(constants), config.corners_bytes(constants)
-    SAMPLES_BYTES, SUMS_BYTES = CONSUMERS * samples_bytes(config, constants), probe_bytes(config, constants)[0]
-    STATIC_BYTES, loads = static_bytes(sum(shared_size)), map_parts(constants, config.maps)
+    SAMPLES_BYTES, loads = CONSUMERS * samples_bytes(config, constants), map_parts(constants, config.maps)
+    STATIC_BYTES = static_bytes(sum(shared_size))
     look, add_up, meet = probing(config, constants)
-    produce, consume = producer(config, constants, meet), consumer(config, constants, meet)
+    (read_window, produce), consume = producer(config, constants), consumer(config, constants)
 
     @kernel(threads=THREADS, min_blocks=1)
     def window(
@@ -266,21 +265,24 @@ def build(config, constants):
         full = uint32(windows + shared_size.tiles)
         ring, first_corner = Ring(full, shared_at(full, STAGES, 8)), uint32(full + shared_size.barriers)
         samples = uint32(first_corner + CORNERS_BYTES)
-        sums = uint32(samples + SAMPLES_BYTES)
-        shared = Shared(windows, first_corner, samples, sums, uint32(sums + SUMS_BYTES))
+        shared = Shared(windows, first_corner, samples, uint32(samples + SAMPLES_BYTES))
         plan = Plan(schedule, order, items, slots, queries, heads, int32(cuda.gridDim.x))
-        probes = look(levels, anchors, locations, int32(batches * queries))
-        add_up(probes, shared.sums)
         if warp() == CONSUMERS:
             if lane() == 0:
                 init_barriers(ring.full, STAGES, LEVELS)
                 init_barriers(ring.empty, STAGES, CONSUMERS)
                 fence_mbarrier_init()  # the copy engine sees the barriers
             loads.acquire_maps(maps, batches, lane(), 32)
-            produce(ring, shared, plan, maps, bases, probes, gate)
+        probes = look(levels, anchors, locations, int32(batches * queries))
+        what, base = read_window(plan, bases, int32(cuda.blockIdx.x))  # what the producer needs first
+        add_up(probes, shared.sums)
+        if meet(probes, shared.sums, gate):
+            return
+        if warp() == CONSUMERS:
+            produce(ring, shared, plan, maps, bases, what, base)
         else:
             data = Data(value, levels, locations, weights, int32(heads * PIXEL), spatial_size)
-            consume(ring, shared, plan, data, out, probes, gate)
+            consume(ring, shared, plan, data, out)
 
     return window
 

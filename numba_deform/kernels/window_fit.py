@@ -32,7 +32,7 @@ SIDES = (6, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20)
 # Heights and widths of cells that are weighed, in pixels.
 CELLS = [(h, w) for h in SIDES for w in SIDES if max(h, w) <= 1.5 * min(h, w)]
 NOMINAL_SIGMA = 2.0  # pixels by which trained points have moved from where they start, about
-SHIFT_ERROR = 0.2  # pixels by which a block errs when it finds out where the middle is, about
+SHIFT_ERROR = 0.25  # pixels by which a block errs when it finds out where the middle is, about
 MEASURED_QUERIES = 4096
 GROWN_FROM = 0.9  # the share along each axis that windows hold before they grow
 AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no window holds, about
@@ -46,7 +46,8 @@ OUTSIDE_WORK = 150.0  # for a sample outside, where they are few; auto.py is mor
 LATENCY = 1100.0  # until the first bytes of a cell's windows come
 RATE = 60.0  # bytes of them in a cycle
 # What a block looks at to find out where samples are (window_probe.py).
-PROBED_SAMPLES = 4096  # at most, but for 32 rows of each head and level
+PROBED_ROWS = 16  # of a head and level, by a half-warp at once
+PROBED_SAMPLES = 2048  # at most, but for so many rows of each head and level
 REACH = 32.0  # pixels: a sample farther from its reference point says nothing of the others
 SPREAD = 2654435761  # 2^32 over the golden ratio: its multiples lie evenly
 
@@ -57,7 +58,7 @@ class Tables(NamedTuple):
     order: np.ndarray  # (cells, slots): the queries of each cell, the last one repeated
     schedule: np.ndarray  # (items, 4): batch, head, cell and queries, in the order in which blocks take them
     bases: np.ndarray  # (items, L, 4): of each level's window, as ``bases``: bits of two floats; width, height
-    anchors: np.ndarray  # (H * L * 32 * rounds, 4), as ``make_anchors``
+    anchors: np.ndarray  # (H * L * PROBED_ROWS * rounds, 4), as ``make_anchors``
 
     def operands(self):
         """The kernel's operands by the names of its parameters."""
@@ -222,31 +223,30 @@ def moved_inside(corners, sizes, boxes):
 
 # --- what a block looks at --------------------------------------------------------------------------
 def probe_rounds(problem):
-    """How often 32 rows are probed for each head and level."""
-    each = problem.heads * problem.constants.levels * 32
+    """How often PROBED_ROWS are probed for each head and level."""
+    each = problem.heads * problem.constants.levels * PROBED_ROWS
     most = PROBED_SAMPLES // (each * problem.constants.points)
-    return max(1, min(most, -(-problem.batch * problem.queries // 32)))
+    return max(1, min(most, -(-problem.batch * problem.queries // PROBED_ROWS)))
 
 
 def probed_samples(problem):
     """How many samples are probed."""
     c = problem.constants
-    return problem.heads * c.samples * 32 * probe_rounds(problem)
+    return problem.heads * c.samples * PROBED_ROWS * probe_rounds(problem)
 
 
 def probed_rows(problem, rounds):
-    """(H * L, 32 * rounds): the number, batch * Q + query, of the row that each lane probes in each round, for
-    each head and level: one out of each of so many equal parts of all rows."""
+    """(H * L, PROBED_ROWS * rounds): the number, batch * Q + query, of the row that each lane probes in each
+    round, for each head and level: one out of each of so many equal parts of all rows."""
     pairs, rows = problem.heads * problem.constants.levels, problem.batch * problem.queries
-    number = np.arange(pairs * 32 * rounds, dtype=np.uint64).reshape(-1, pairs).T
-    part = np.uint64(max(1, rows // number.size))
-    within = (number * np.uint64(SPREAD) % np.uint64(2**32) >> np.uint64(8)) % part
-    return ((number * part + within) % np.uint64(rows)).astype(np.int64)
+    number = np.arange(pairs * PROBED_ROWS * rounds, dtype=np.uint64).reshape(-1, pairs).T
+    within = number * np.uint64(SPREAD) % np.uint64(2**32) * np.uint64(rows) >> np.uint64(32)
+    return ((number * np.uint64(rows) + within) // np.uint64(number.size)).astype(np.int64)
 
 
 def make_anchors(problem, plan, references, rounds):
-    """(H * L * 32 * rounds, 4) float32, for each probed row: where its reference point and its cell's window
-    are, the latter as ``bases``, (x, y) pixels of the level."""
+    """(H * L * PROBED_ROWS * rounds, 4) float32, for each probed row: where its reference point and its cell's
+    window are, the latter as ``bases``, (x, y) pixels of the level."""
     queries = probed_rows(problem, rounds) % problem.queries
     number = np.arange(len(queries)) % problem.constants.levels
     where = references[queries]

@@ -1,13 +1,13 @@
 """How a block of ``window.py`` finds out where the samples of a call lie, before it loads anything.
 
-For each head and level, a warp looks at the samples of 32 rows, ``rounds`` times. These are spread over all
-rows, and every block looks at the same ones. By how much they lie off their reference points, on the average,
-is the *shift* of the head's windows of that level. Sums are taken in one order, so equal locations give equal
-shifts.
+For each head and level, half a warp looks at the samples of 16 rows, ``rounds`` times. These are spread over
+all rows, and every block looks at the same ones. By how much they lie off their reference points, on the
+average, is the *shift* of the head's windows of that level. Sums are taken in one order, so equal locations
+give equal shifts.
 
 With a ``limit``, the block then counts those of the samples that it looked at which touch their level and which
 its windows do not hold. If there are more, windows are no good here, and all blocks leave the work to the next
-kernel of the stream: the word at ``gate``, which the first block writes, says so.
+kernel of the stream: the words at ``gate``, which the first block writes, say so (direct.py).
 """
 
 from collections import namedtuple
@@ -16,27 +16,17 @@ from numba import cuda, float32, int32, uint32, uint64
 
 from ..compiler import static_range
 from ..device.half2 import mov_b32_f32, mov_f32_b32
-from ..device.integer import div_u32, rem_u32
-from ..device.memory import (
-    global_at,
-    ld_global_nc_v4,
-    ld_shared_b32,
-    ld_shared_v4,
-    shared_at,
-    st_global_b32,
-    st_shared_b32,
-    st_shared_v4,
-)
-from ..device.sync import bar_sync, lane, shfl_sync_bfly_f32, warp
+from ..device.integer import quotient
+from ..device.memory import global_at, ld_global_nc_v4, ld_shared_v4, shared_at, st_global_v2, st_shared_v4
+from ..device.sync import lane, shfl_sync_bfly_f32, warp
 from .direct import FAR
 from .problem import ITEMSIZE
 from .shared.accumulate import ALL
 from .shared.sampling import load_level, number_loader
-from .window_fit import REACH, SPREAD
+from .window_fit import PROBED_ROWS, REACH, SPREAD
 from .window_rows import choice
 
-READY = 1  # the named barrier at which a block's warps meet
-SUM_BYTES = 16  # of a warp's 32 rows: offsets along x and y added up, and how many
+SUM_BYTES = 16  # of a turn's rows: offsets along x and y added up, and how many
 
 # What a lane looks at in each of its turns: a row's samples as they were read, where the row's reference point
 # and its window are, and the level's width and height.
@@ -44,14 +34,14 @@ Probes = namedtuple("Probes", "words anchors sizes")
 
 
 def turns(config, constants):
-    """(turns of 32 rows in all, how many a warp takes)."""
+    """(turns of PROBED_ROWS rows in all, how many half a warp takes)."""
     count = config.heads * constants.levels * config.rounds
-    return count, -(-count // (config.consumers + 1))
+    return count, -(-count // (2 * (config.consumers + 1)))
 
 
 def probe_bytes(config, constants):
-    """(bytes of all sums, bytes of the warps' counts) in shared memory."""
-    return SUM_BYTES * turns(config, constants)[0], 4 * (config.consumers + 1)
+    """Bytes of all sums in shared memory."""
+    return SUM_BYTES * turns(config, constants)[0]
 
 
 def corner_parts(config, constants):
@@ -90,21 +80,23 @@ def inverse(x):
 
 
 @cuda.jit(device=True, forceinline=True)
-def over_warp(x):
-    """The sum of a float over the lanes of a warp, the same in all."""
-    for lanes in static_range(5):
+def over_half(x):
+    """The sum of a float over the lanes of half a warp, the same in all of them."""
+    for lanes in static_range(4):
         x = float32(x + shfl_sync_bfly_f32(uint32(ALL), x, uint32(1 << lanes)))
     return x
 
 
 def probing(config, constants):
     """The device functions look(levels, anchors, locations, rows), which reads; add_up(probes, sums), which
-    waits for that; and meet(probes, sums, counts, gate), whether the block leaves the work to the next kernel.
-    All warps call them in this order, and in the last one they wait for each other."""
+    waits for that; and meet(probes, sums, gate), whether the block leaves the work to the next kernel. All
+    warps call them in this order, and in the last one they wait for each other.
+
+    What counts here is how many instructions a block needs before it loads its first windows."""
     LEVELS, POINTS, HEADS, ROUNDS = constants.levels, constants.points, config.heads, config.rounds
-    WARPS, LIMIT, THREADS = config.consumers + 1, config.limit, config.threads
+    WARPS, LIMIT, PAIRS = config.consumers + 1, config.limit, HEADS * LEVELS
     TURNS, OWN = turns(config, constants)
-    PAIRS = HEADS * LEVELS
+    COUNT_BITS, PROBES = (OWN * POINTS).bit_length(), TURNS * PROBED_ROWS
     RUN = max(n for n in (1, 2, 4) if POINTS % n == 0)
     LOCATION_BYTES = 2 * ITEMSIZE[constants.location_dtype]
     WORDS, load, convert = number_loader(constants.location_dtype, 2 * RUN)
@@ -116,15 +108,19 @@ def probing(config, constants):
 
     @cuda.jit(device=True, forceinline=True)
     def turn_of(t):
-        """The number of this warp's turn t; the last one where there are no more."""
-        return min(int32(warp() + t * WARPS), int32(TURNS - 1))
+        """(number of this half-warp's turn t, whether there is one): the last one where there are no more."""
+        turn = int32(2 * (warp() + t * WARPS) + (lane() >> 4))
+        return min(turn, int32(TURNS - 1)), turn < int32(TURNS)
+
+    @cuda.jit(device=True, forceinline=True)
+    def level_of(pair):
+        return int32(pair - quotient(pair, LEVELS) * int32(LEVELS))
 
     @cuda.jit(device=True, forceinline=True)
     def row_of(number, rows):
         """The row of a probe, as ``window_fit.probed_rows``."""
-        part = max(int32(div_u32(rows, TURNS * 32)), int32(1))
-        within = rem_u32(uint32(uint32(number) * uint32(SPREAD)) >> uint32(8), part)
-        return int32(rem_u32(int32(number * part + int32(within)), rows))
+        within = uint64(uint64(uint32(uint32(number) * uint32(SPREAD))) * uint64(rows)) >> uint64(32)
+        return uint64(uint64(uint32(number)) * uint64(rows) + within) // uint64(PROBES)
 
     @cuda.jit(device=True, inline="always")
     def look(levels, anchors, locations, rows):
@@ -132,20 +128,20 @@ def probing(config, constants):
         places = cuda.local.array(ALL_ANCHORS, uint32)
         sizes = cuda.local.array(ALL_SIZES, float32)
         some = cuda.local.array(WORDS, uint32)
+        me = int32(lane() & (PROBED_ROWS - 1))
         for t in static_range(OWN):
-            turn = turn_of(t)
-            pair = int32(div_u32(turn, ROUNDS))
-            number = int32(((turn - pair * ROUNDS) * 32 + lane()) * PAIRS + pair)
-            row = row_of(number, rows)
-            sample = (uint64(uint32(row)) * uint64(PAIRS) + uint64(uint32(pair))) * uint64(POINTS)
+            turn, _ = turn_of(t)
+            pair = quotient(turn, ROUNDS)
+            number = int32(((turn - pair * ROUNDS) * PROBED_ROWS + me) * PAIRS + pair)
+            sample = (row_of(number, rows) * uint64(PAIRS) + uint64(uint32(pair))) * uint64(POINTS)
             for r in static_range(RUNS):
                 load(global_at(locations, sample + uint64(r * RUN), LOCATION_BYTES), some)
                 for w in static_range(WORDS):
                     words[(t * RUNS + r) * WORDS + w] = some[w]
-            anchor = ld_global_nc_v4(global_at(anchors, turn * 32 + lane(), 16))
+            anchor = ld_global_nc_v4(global_at(anchors, turn * PROBED_ROWS + me, 16))
             for w in static_range(4):
                 places[t * 4 + w] = anchor[w]
-            height, width, _, _ = load_level(levels, int32(rem_u32(pair, LEVELS)))
+            height, width, _, _ = load_level(levels, level_of(pair))
             sizes[t * 2], sizes[t * 2 + 1] = float32(width), float32(height)
         return Probes(words, places, sizes)
 
@@ -174,10 +170,11 @@ def probing(config, constants):
                 if abs(across) <= float32(REACH) and abs(down) <= float32(REACH):  # no NaN is
                     x, y = float32(x + across), float32(y + down)
                     count = float32(count + float32(1))
-            x, y, count = over_warp(x), over_warp(y), over_warp(count)
-            if warp() + t * WARPS < TURNS and lane() == 0:
+            x, y, count = over_half(x), over_half(y), over_half(count)
+            turn, is_one = turn_of(t)
+            if is_one and lane() & (PROBED_ROWS - 1) == 0:
                 words = mov_b32_f32(x), mov_b32_f32(y), mov_b32_f32(count), uint32(0)
-                st_shared_v4(shared_at(sums, turn_of(t), SUM_BYTES), *words)
+                st_shared_v4(shared_at(sums, turn, SUM_BYTES), *words)
 
     @cuda.jit(device=True, forceinline=True)
     def held_along(pixel, corner, size, box):
@@ -186,12 +183,14 @@ def probing(config, constants):
         return touches, corner <= pixel and pixel < float32(corner + float32(box - 1))
 
     @cuda.jit(device=True, forceinline=True)
-    def count(probes, sums, counts):
-        xy, outside = cuda.local.array(COORDINATES, float32), float32(0)
+    def count(probes, sums):
+        """How many of this lane's samples no window holds."""
+        xy, outside = cuda.local.array(COORDINATES, float32), int32(0)
         for t in static_range(OWN):
             unpack(probes, t, xy)
-            pair = int32(div_u32(turn_of(t), ROUNDS))
-            level, shift = int32(rem_u32(pair, LEVELS)), shift_of(sums, pair)
+            turn, is_one = turn_of(t)
+            pair = quotient(turn, ROUNDS)
+            level, shift = level_of(pair), shift_of(sums, pair)
             width, height = probes.sizes[2 * t], probes.sizes[2 * t + 1]
             wide, high = width_of(level), height_of(level)
             left = corner_along(mov_f32_b32(probes.anchors[4 * t + 2]), shift[0], width, wide)
@@ -200,32 +199,20 @@ def probing(config, constants):
                 touches_x, held_x = held_along(float32(xy[2 * k] - float32(0.5)), left, width, wide)
                 touches_y, held_y = held_along(float32(xy[2 * k + 1] - float32(0.5)), top, height, high)
                 lost = touches_x and touches_y and not (held_x and held_y)
-                if lost and warp() + t * WARPS < TURNS:
-                    outside = float32(outside + float32(1))
-        outside = over_warp(outside)
-        if lane() == 0:
-            st_shared_b32(shared_at(counts, warp(), 4), uint32(int32(outside)))
+                outside = int32(outside + int32(lost and is_one))
+        return outside
 
     @cuda.jit(device=True, forceinline=True)
-    def is_far(counts, gate):
-        mine = uint32(0)
-        if lane() < WARPS:
-            mine = ld_shared_b32(shared_at(counts, lane(), 4))
-        outside = int32(over_warp(float32(int32(mine))))
-        far = outside > int32(LIMIT)
-        if cuda.blockIdx.x == 0 and cuda.threadIdx.x == 0:
-            st_global_b32(gate, uint32(uint32(outside) | (uint32(FAR) if far else uint32(0))))
-        return far
-
-    @cuda.jit(device=True, forceinline=True)
-    def meet(probes, sums, counts, gate):
-        cuda.syncwarp()
-        bar_sync(uint32(READY), uint32(THREADS))  # all sums are there
+    def meet(probes, sums, gate):
+        cuda.syncthreads()  # all sums are there
         if LIMIT < 0:
             return False
-        count(probes, sums, counts)
-        cuda.syncwarp()
-        bar_sync(uint32(READY), uint32(THREADS))
-        return is_far(counts, gate)
+        mine, outside = count(probes, sums), int32(0)
+        for bit in static_range(COUNT_BITS):  # the barrier adds up one bit of each lane
+            outside = int32(outside + (int32(cuda.syncthreads_count((mine >> bit) & 1)) << bit))
+        far = outside > int32(LIMIT)
+        if cuda.blockIdx.x == 0 and cuda.threadIdx.x == 0:
+            st_global_v2(gate, uint32(uint32(outside) | (uint32(FAR) if far else uint32(0))), uint32(0))
+        return far
 
     return look, add_up, meet

@@ -9,7 +9,7 @@ from numba import cuda, float32, int32, uint32, uint64
 from ..compiler import static_range
 from ..device.float32 import add_rm_f32
 from ..device.half2 import cvt_rn_f16x2_f32, dup_hi_b16x2, fma_rn_f16x2, mov_b32_f32, mov_f32_b32
-from ..device.integer import div_u32
+from ..device.integer import quotient
 from ..device.memory import (
     global_at,
     ld_global_nc_b32,
@@ -132,7 +132,7 @@ def jobs(config, constants):
         """The job itself, or the first of a later item if the item has no such group."""
         item, group, what = job.item, job.group, job.what
         while item < plan.items and group * ROWS >= what.count:
-            group = int32(group - int32(div_u32(what.count + int32(ROWS - 1), ROWS)))
+            group = int32(group - quotient(what.count + int32(ROWS - 1), ROWS))
             item = int32(item + plan.stride)
             if item < plan.items:
                 what = read_item(plan, item)
@@ -165,7 +165,7 @@ def floor_near(x):
     return uint32(mov_b32_f32(shifted) - uint32(ROUND_BITS)), float32(x - floor)
 
 
-def consumer(config, constants, meet):
+def consumer(config, constants):
     """The device function consume(..): adds up this warp's rows of each item, once its windows are there."""
     shape, boxes = layout(constants), config.level_boxes(constants.levels)
     LANES, OWNED, RUN, ROUNDS, EACH = shape
@@ -254,7 +254,7 @@ def consumer(config, constants, meet):
         if not EVEN:
             mine = sample < SAMPLES
             sample = min(sample, int32(SAMPLES - RUN))
-        level = int32(div_u32(sample, POINTS))
+        level = quotient(sample, POINTS)
         corner = ld_shared_v4(shared_at(shared.corners, state.stage * LEVELS + level, CORNER_BYTES))
         left, top = float32(int32(corner[0])), float32(int32(corner[1]))
         scale = float32(int32(corner[2])), float32(int32(corner[3]))
@@ -344,19 +344,17 @@ def consumer(config, constants, meet):
             if last < SAMPLES:
                 add_tile(acc, at, place, pitch_of(min(owner * RUN // POINTS, LEVELS - 1)))
         elif last < SAMPLES or r < int32(ROUNDS - 1):
-            level = int32(div_u32((r * int32(OWNERS) + int32(owner)) * int32(RUN), POINTS))
+            level = quotient((r * int32(OWNERS) + int32(owner)) * int32(RUN), POINTS)
             add_tile(acc, at, place, pitch_of(level))
 
     @cuda.jit(device=True, forceinline=True)
-    def consume(ring, shared, plan, data, out, probes, gate):
+    def consume(ring, shared, plan, data, out):
         me, item = place(shared), int32(cuda.blockIdx.x)
         acc, raws, lost = new_sums(), new_raws(), cuda.local.array(1, uint32)
         what = read_item(plan, min(item, int32(plan.items - 1)))
         job = settle(plan, Job(item, warp(), int32(0), what))
         number = row_number(plan, job, me.row)
         read_runs(data, number, job.round, me, raws)
-        if meet(probes, shared.sums, shared.counts, gate):
-            return
         state, seen = first_state(), int32(-1)  # the item whose stage this warp has waited for
         while item < plan.items:
             if item != seen:

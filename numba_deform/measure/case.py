@@ -10,6 +10,7 @@ from ..attention.call import settle_variant
 from ..attention.checks import problem_of
 from ..attention.reference import Exact
 from ..engines.gpu.device import DeviceArray, find_gpu
+from ..kernels.direct import GATE_WORDS
 from . import peers
 
 
@@ -48,7 +49,7 @@ class Case:
         ``Bound``."""
         if bound.then is None:
             return bound.launcher(self.on_gpu.addresses, extra=extra)
-        extra = {**dict(extra), "gate": DeviceArray.of(self.gpu, np.zeros(1, np.uint32))}
+        extra = {**dict(extra), "gate": DeviceArray.of(self.gpu, np.zeros(GATE_WORDS, np.uint32))}
         runs = [one.launcher(self.on_gpu.addresses, extra=extra) for one in (bound, bound.then)]
         return lambda: [run() for run in runs]
 

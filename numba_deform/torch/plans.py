@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from ..attention import gradients
-from ..attention.auto import launches
+from ..attention.auto import GATE_BYTES, launches
 from ..attention.bind import encoded_maps
 from ..attention.checks import check_problem
 from ..device.limits import HOPPER
@@ -28,8 +28,9 @@ class Plan:
     """The launches of a call, for one problem on one GPU: made of their Bounds, called with PyTorch's current
     stream there and the addresses of the operands, in the order of their ``names``.
 
-    What a launch needs beside the operands is made for each call: tensor maps of value, and the word ``gate``
-    by which one launch tells the next what to do. So a call depends on no other, and may be captured."""
+    What a launch needs beside the operands is made for each call: tensor maps of value, and the words at
+    ``gate`` by which one launch tells the next what to do. So a call depends on no other, and may be
+    captured."""
 
     def __init__(self, bounds, *names):
         self.problem, gpu = bounds[0].problem, bounds[0].gpu
@@ -43,7 +44,7 @@ class Plan:
         self._setters = [SetMaps(gpu, self.problem, *options) for options in self._maps]
         needs_gate = any("gate" in bound.kernel.parameters for bound in bounds)
         # Maps need an address that is a multiple of 64; PyTorch's are of 512.
-        self._scratch = sum(setter.bytes for setter in self._setters) + 4 * needs_gate
+        self._scratch = sum(setter.bytes for setter in self._setters) + GATE_BYTES * needs_gate
         self._lock = threading.Lock()
 
     def _ready(self, bound):

@@ -8,7 +8,7 @@ from numba_deform.attention import auto
 from numba_deform.attention.bind import Bound
 from numba_deform.engines.gpu.device import DeviceArray
 from numba_deform.kernels import window_fit
-from numba_deform.kernels.direct import FAR
+from numba_deform.kernels.direct import FAR, GATE_WORDS
 from numba_deform.measure.case import Case
 from numba_deform.workloads.presets import preset
 
@@ -36,11 +36,11 @@ def test_the_gate_says_what_was_counted(hopper, cases, kind):
     case = cases[kind]
     window, direct = auto.launches(hopper, case.problem)
     _, outside = window_fit.look(case.problem, window.fit, case.inputs.sampling_locations)
-    gate = DeviceArray.of(hopper, np.zeros(1, np.uint32))
+    gate = DeviceArray.of(hopper, np.zeros(GATE_WORDS, np.uint32))
     case.on_gpu.poison()
     for bound in (window, direct):
         bound.launch(case.on_gpu.addresses, extra={"gate": gate})
-        (word,) = gate.to_numpy()
+        word, _ = gate.to_numpy()
         out = case.on_gpu.out.to_numpy()
         assert abs(int(word & ~np.uint32(FAR)) - outside) <= 2 and bool(word & FAR) == (kind == "far")
         assert np.isnan(out.astype(np.float32)).all() == (kind == "far" and bound is window)

@@ -525,7 +525,7 @@ def test_copies_to_the_gpu_are_no_part_of_a_capture(pretended):
 def test_a_launch_that_needs_a_gate_is_given_one(two_launches):
     plan = prepare(*on_gpu(two_launches, many()))
     for bound in auto.launches(two_launches.gpu, plan.problem):
-        with pytest.raises(ConfigError, match="gate=0: two launches of auto share a word"):
+        with pytest.raises(ConfigError, match="gate=0: two launches of auto share a gate"):
             bound.arguments([0] * 4, lambda *_: None)
 
 

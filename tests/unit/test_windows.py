@@ -11,6 +11,7 @@ from numba_deform.device.memory import dynamic_bytes
 from numba_deform.kernels import window_fit
 from numba_deform.kernels.problem import ConfigError, Constants, Problem, make_levels
 from numba_deform.kernels.window import FittedWindow, Window
+from numba_deform.kernels.window_fit import PROBED_ROWS, PROBED_SAMPLES
 from numba_deform.workloads.workload import Workload
 
 PYRAMID = ((24, 36), (12, 18), (6, 9))
@@ -139,10 +140,11 @@ def test_rows_that_are_looked_at_are_spread_over_all(batch, queries, heads):
     problem = problem_of(PYRAMID, queries, batch, heads)
     rounds = window_fit.probe_rounds(problem)
     rows = window_fit.probed_rows(problem, rounds)
-    assert rows.shape == (heads * 3, 32 * rounds) and rows.min() >= 0 and rows.max() < batch * queries
-    if rows.size <= batch * queries:  # one out of each part
-        part = batch * queries // rows.size
-        assert sorted(rows.ravel() // part) == list(range(rows.size))
+    assert rows.shape == (heads * 3, PROBED_ROWS * rounds)
+    part = batch * queries / rows.size  # one out of each
+    first = np.arange(rows.size) * part
+    assert (np.floor(first) <= rows.T.ravel()).all() and (rows.T.ravel() < first + part).all()
+    if part >= 1:
         for own in rows:  # and every head and level sees the whole
             assert np.diff(np.sort(own)).max() <= 2 * batch * queries / len(own)
     columns = rows % queries % 36  # they keep to no column of the picture
@@ -150,8 +152,8 @@ def test_rows_that_are_looked_at_are_spread_over_all(batch, queries, heads):
 
 
 def test_how_many_samples_are_looked_at():
-    assert window_fit.probed_samples(problem_of(PYRAMID, heads=8)) == 8 * 3 * 4 * 32
-    assert window_fit.probe_rounds(problem_of(PYRAMID, heads=1)) == 4096 // (3 * 4 * 32)
+    assert window_fit.probed_samples(problem_of(PYRAMID, heads=8)) == 8 * 3 * 4 * PROBED_ROWS
+    assert window_fit.probe_rounds(problem_of(PYRAMID, heads=1)) == PROBED_SAMPLES // (3 * 4 * PROBED_ROWS)
     assert window_fit.probe_rounds(problem_of(PYRAMID, 10, heads=1)) == 1
 
 
@@ -395,7 +397,7 @@ def test_tables_of_a_fit():
     assert [table.dtype.name for table in tables] == ["int32"] * 3 + ["float32"]
     assert all(table.flags.c_contiguous for table in tables)
     assert tables.bases.shape == (len(tables.schedule), problem.constants.levels, 4)
-    assert tables.anchors.shape == (4 * 3 * 32 * fitted.config.rounds, 4)
+    assert tables.anchors.shape == (4 * 3 * PROBED_ROWS * fitted.config.rounds, 4)
     assert fitted.items == len(tables.schedule) == 2 * 4 * len(tables.order)
     assert tables.schedule[:, 3].sum() == 2 * 4 * problem.queries
     assert np.array_equal(tables.order, others.order) and np.array_equal(tables.anchors, others.anchors)

@@ -13,7 +13,7 @@ from numba import cuda, float32, int32, uint64
 
 from ...compiler import static_range
 from ...device.half2 import cvt_f32_bf16_hi, cvt_f32_bf16_lo, cvt_f32_f16_hi, cvt_f32_f16_lo, mov_f32_b32
-from ...device.integer import div_u32
+from ...device.integer import quotient
 from ...device.memory import (
     global_at,
     ld_global_nc_b32,
@@ -114,7 +114,7 @@ def level_finder(constants):
 
     @cuda.jit(device=True, forceinline=True)
     def by_division(k):
-        return int32(div_u32(k, POINTS))
+        return quotient(k, POINTS)
 
     @cuda.jit(device=True, forceinline=True)
     def by_starts(k):
