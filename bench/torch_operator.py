@@ -2,8 +2,9 @@
 
     python bench/torch_operator.py --out bench/results/torch_host.json
 
-Wall clock over 200 calls for a decoder of 300 queries, the median of 7 such rounds, beside a C++ extension with
-these arguments and a kernel which does nothing. The GPU's time: ``numba-deform bench what=gradients``.
+Wall clock over 200 calls for a decoder of 300 queries, beside a C++ extension with these arguments and a kernel
+which does nothing: the median of 15 rounds, in which all take turns, since a processor's clock moves. The GPU's
+time: ``numba-deform bench what=gradients``.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from numba_deform.engines.gpu.device import find_gpu
 from numba_deform.measure import record
 from numba_deform.torch import ms_deform_attn
 
-HOST_CALLS, HOST_ROUNDS = 200, 7
+HOST_CALLS, HOST_ROUNDS = 200, 15
 CPP = """
 #include <torch/extension.h>
 void launch();
@@ -46,19 +47,19 @@ def arguments(workload):
     return value, inputs.spatial_shapes.tolist(), inputs.level_start_index.tolist(), locations, weights
 
 
-def microseconds(call):
-    """Median of a call's time on the host: wall clock over many, while the GPU keeps up."""
-    for _ in range(20):
-        call()
-    times = []
-    for _ in range(HOST_ROUNDS):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(HOST_CALLS):
-            call()
-        times.append(time.perf_counter() - start)
-        torch.cuda.synchronize()
-    return 1e6 * median(times) / HOST_CALLS
+def microseconds(calls):
+    """{name: median of a call's time on the host} for {name: function}: wall clock over many calls, while the
+    GPU keeps up."""
+    times = {name: [] for name in calls}
+    for _ in range(1 + HOST_ROUNDS):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(HOST_CALLS):
+                call()
+            times[name].append(time.perf_counter() - start)
+            torch.cuda.synchronize()
+    return {name: 1e6 * median(found[1:]) / HOST_CALLS for name, found in times.items()}  # the first warms up
 
 
 def on_host():
@@ -71,17 +72,15 @@ def on_host():
     out = ms_deform_attn(learning[0], shapes, starts, *learning[1:])
     given = torch.randn_like(out)
     operator = torch.ops.numba_deform.ms_deform_attn.default
-    return {
-        "workload": "detr-decoder", "dtype": "float16",
-        "extension_us": microseconds(lambda: extension.nothing(value, *index, locations, weights, 64)),
-        "forward_us": microseconds(lambda: ms_deform_attn(value, shapes, starts, locations, weights)),
-        "forward_tensors_us": microseconds(lambda: ms_deform_attn(value, *index, locations, weights)),
-        "operator_us": microseconds(lambda: operator(value, *index, locations, weights)),
-        "forward_with_gradients_us": microseconds(
-            lambda: ms_deform_attn(learning[0], shapes, starts, *learning[1:])
-        ),
-        "backward_us": microseconds(lambda: torch.autograd.grad(out, learning, given, retain_graph=True)),
+    calls = {
+        "extension_us": lambda: extension.nothing(value, *index, locations, weights, 64),
+        "forward_us": lambda: ms_deform_attn(value, shapes, starts, locations, weights),
+        "forward_tensors_us": lambda: ms_deform_attn(value, *index, locations, weights),
+        "operator_us": lambda: operator(value, *index, locations, weights),
+        "forward_with_gradients_us": lambda: ms_deform_attn(learning[0], shapes, starts, *learning[1:]),
+        "backward_us": lambda: torch.autograd.grad(out, learning, given, retain_graph=True),
     }
+    return {"workload": "detr-decoder", "dtype": "float16", **microseconds(calls)}
 
 
 def main():

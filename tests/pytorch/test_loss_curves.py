@@ -58,7 +58,7 @@ def curves(ours, noise=0.3):
         (lambda step: 5 * (-1) ** step * (step > 3), True),  # smoothed away: every second step is above
         (lambda step: 0.4 * (step > 3), False),  # further away than another seed
         (lambda step: 0.01, False),  # from the first step on: no noise
-        (lambda step: 0.01 * (step == 1), False),
+        (lambda step: 0.01 * (step == 0), False),
     ],
 )
 def test_what_is_within_the_noise(script, ours, within):
