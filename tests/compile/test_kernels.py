@@ -40,15 +40,12 @@ FAMILIES = {  # one name for each kernel, and configurations that change its cod
     "roles-shuffle": [{"prefetch": True}, {"arithmetic": "fp32"}],
     "window": [{"stages": 1}, {"consumers": 7}, {"arithmetic": "fp32"}, {"maps": "batch"}],
 }
-# The first variant of each kernel, and each data type, shape and way of compiling with one of them; the rest is
-# ``full``. The window, and direct of float16, are in test_the_two_launches_of_auto.
+# One kernel of each way to fetch tiles; the rest is ``full``. Direct of float16 is in
+# test_the_second_launch_of_auto.
 QUICK = [
     ("direct", "float32", "seeds", {}),
     ("tile", "float16", "wide", {}),
-    ("tile-cp-async", "bfloat16", "seeds", {}),
     ("tma", "float16", "seeds", {}),
-    ("persistent", "float16", "odd", {"min_blocks": 1}),
-    ("roles-shared", "float16", "detr", {}),
 ]
 full = pytest.mark.full
 
@@ -122,20 +119,26 @@ def test_registers_move():
     )
 
 
-def test_the_two_launches_of_auto():
-    """Neither spills; a division would be a call, and would make the first one spill. The second one is the
-    plain kernel with a look at a word: in a loop over rows its own loops would not be unrolled."""
-    constants = Constants(*SHAPES["detr"])
-    window, direct = VARIANTS["window"], VARIANTS["direct"]
+@full
+def test_the_first_launch_of_auto():
+    """A division would be a call, and would make it spill."""
+    constants, window = Constants(*SHAPES["detr"]), VARIANTS["window"]
     near = inspect_kernel(window.kernel(window.configure(constants).fitted(limit=9), constants))
     check_inlined(near, uses_tma=True)
     assert "CALL" not in near.instructions
+
+
+def test_the_second_launch_of_auto():
+    """It goes through its rows in a loop, and inside it is the plain kernel: as many of its blocks are
+    resident."""
+    constants, direct = Constants(*SHAPES["detr"]), VARIANTS["direct"]
     far = inspect_kernel(direct.kernel(direct.configure(constants).gated(), constants))
     check_inlined(far, uses_tma=False)
     plain = inspect_kernel(direct.kernel(direct.configure(constants), constants))
     check_inlined(plain, uses_tma=False)
-    assert far.kernel.name == "direct_gated" and far.registers == plain.registers
-    assert 0 < sum(far.instructions.values()) - sum(plain.instructions.values()) < 8
+    assert far.kernel.name == "direct_gated" and far.registers <= 72  # of 65536, for 7 blocks of 128 threads
+    assert 0 < sum(far.instructions.values()) - sum(plain.instructions.values()) < 50
+    assert far.instructions["SHFL"] == plain.instructions["SHFL"]
 
 
 @full
@@ -206,6 +209,7 @@ def test_backward(dtype, shape, parameters, method):
         assert counts["SHFL"] == handed + (3 * steps if config.of_samples else 0)
 
 
+@full
 def test_probe_and_tile_copy():
     check_inlined(inspect_kernel(probe), uses_tma=True)
     inspection = inspect_kernel(build_tile_copy((2, 2, 32), 2))

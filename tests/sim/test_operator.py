@@ -61,7 +61,9 @@ each_size = pytest.mark.parametrize("size", [FEW, pytest.param({}, marks=full)],
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [(n, p) for n, many in CONFIGS for p in many], ids=str
+    ("name", "parameters"),
+    [pytest.param(n, p, marks=full if i % 2 else ()) for n, many in CONFIGS for i, p in enumerate(many)],
+    ids=str,
 )
 @each_size
 def test_configurations(name, parameters, size):

@@ -27,12 +27,14 @@ def run(config, m, n, k, **options):
     ("config", "m", "n", "k"),
     [
         (SMALL, 40, 72, 136),  # nothing is a multiple of anything: six blocks, whose boxes stick out
-        (SMALL, 16, 64, 8),
         (FOUR, 32, 128, 72),
-        (TileProduct(16, 64, 16, 64, 3, 0), 16, 64, 320),  # three stages for five steps
-        (TileProduct(32, 64, 32, 64, 2, 0), 32, 64, 128),  # a warp has two blocks of rows
-        (TileProduct(16, 128, 16, 128, 2, 0), 16, 128, 64),  # and stores two boxes
-        (TileProduct(128, 64, 16, 64, 2, 240), 128, 64, 64),  # registers move to eight consumers
+        *(pytest.param(*case, marks=pytest.mark.full) for case in (
+            (SMALL, 16, 64, 8),
+            (TileProduct(16, 64, 16, 64, 3, 0), 16, 64, 320),  # three stages for five steps
+            (TileProduct(32, 64, 32, 64, 2, 0), 32, 64, 128),  # a warp has two blocks of rows
+            (TileProduct(16, 128, 16, 128, 2, 0), 16, 128, 64),  # and stores two boxes
+            (TileProduct(128, 64, 16, 64, 2, 240), 128, 64, 64),  # registers move to eight consumers
+        )),
     ],
     ids=str,
 )
