@@ -26,6 +26,7 @@ from ..kernels.registry import Variant, variant
 from ..kernels.window_fit import probed_samples
 from . import tuned
 from .bind import KEPT_PROBLEMS, Bound
+from .once import made_once
 from .tuned import Answer, Candidate
 
 # Cycles for a sample and for a row, of direct and of window; measured with 12 to 32 samples a row.
@@ -110,7 +111,7 @@ def choose(gpu, problem):
     return Choice(near, config, why, (otherwise, gated))
 
 
-@functools.lru_cache(maxsize=KEPT_PROBLEMS)
+@made_once(KEPT_PROBLEMS)
 def launches(gpu, problem, form="plain"):
     """The :class:`Bound` of each launch of a call, in order: one, or two of which the second is given the words
     at ``gate`` that the first one writes; ``form`` as of a Bound."""

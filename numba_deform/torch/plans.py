@@ -13,6 +13,7 @@ from ..attention import gradients
 from ..attention.auto import GATE_BYTES, launches
 from ..attention.bind import encoded_maps
 from ..attention.checks import check_problem
+from ..attention.once import made_once
 from ..device.limits import HOPPER
 from ..engines.gpu.device import beside_captures, find_gpu, is_capturing, require
 from ..engines.gpu.launch import ArgumentBlock, ready_launch
@@ -20,6 +21,7 @@ from ..kernels.registry import runnable
 from ..kernels.set_maps import MAP_BYTES, MOST, WORDS, build
 from .reference import as_index
 
+KEPT_PLANS = 256
 KEPT_VALUES = 256  # how many values' encoded maps are kept, 512 bytes each where there are four levels
 _captured = set()  # plans of captured calls, kept for good: a graph reads their tables as long as it lives
 
@@ -129,24 +131,7 @@ def _on(device):
         yield
 
 
-_making = threading.Lock()
-
-
-def made_once(make):
-    """``make`` with its last 256 results kept. Threads that ask for the same one get the same one: of two, the
-    one that is not kept would give back its tables while its launch reads them."""
-    known = functools.lru_cache(maxsize=256)(make)
-
-    @functools.lru_cache(maxsize=256)  # so that what is there waits for no lock
-    @functools.wraps(make)
-    def get(*call):
-        with _making:
-            return known(*call)
-
-    return get
-
-
-@made_once
+@made_once(KEPT_PLANS)
 def forward_plan(device, *call):
     """The :class:`Plan` of the fastest kernels for what :func:`problem_for` takes: operands value, locations,
     weights, out."""
@@ -155,7 +140,7 @@ def forward_plan(device, *call):
         return Plan(launches(find_gpu(device), problem), "value", "locations", "weights", "out")
 
 
-@made_once
+@made_once(KEPT_PLANS)
 def backward_plan(device, of_value, of_samples, sums, *call):
     """The :class:`Plan` of the backward kernel, likewise: operands value, locations, weights and
     ``gradients.operands``."""

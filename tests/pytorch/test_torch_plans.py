@@ -1,11 +1,8 @@
 """What a plan of a call gives to its launches, without a GPU: they are recorded."""
 
-import contextlib
 import ctypes
 import gc
-import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -126,20 +123,6 @@ def test_a_plan_lives_on_in_graphs_alone(launched, stream):
     del plan
     gc.collect()
     assert (known() is not None) == (stream == CAPTURED)
-
-
-def test_threads_that_need_the_same_plan_share_it():
-    both = threading.Barrier(2)
-
-    @plans.made_once
-    def make(number):
-        with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(0.1)  # two that make one at a time never meet here
-        return object()
-
-    with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(make, [7, 7])
-    assert first is second is make(7) and make(8) is not first
 
 
 @pytest.mark.parametrize("make", [level_maps, level_maps_rank5])

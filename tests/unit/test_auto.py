@@ -1,15 +1,18 @@
 """What "auto" chooses, and how two launches agree, without a GPU: the model, not the time."""
 
+import contextlib
 import dataclasses
 import json
 import threading
 from collections import defaultdict, namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from numba_deform.attention import auto, tuned
+from numba_deform.attention.once import made_once
 from numba_deform.attention.tuned import Answer, Candidate
 from numba_deform.kernels import window_fit
 from numba_deform.kernels.direct import GatedDirect
@@ -171,6 +174,22 @@ def test_two_threads_do_not_launch_in_between(monkeypatch):
         seen.append("first")
     thread.join()
     assert seen == ["first", "other"]
+
+
+def test_threads_that_need_the_same_launches_share_them():
+    both = threading.Barrier(2)
+
+    @made_once(4)
+    def make(number):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.1)  # two that make one at a time never meet here
+        return [number]
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(make, [7, 7])
+    assert first is second is make(7) and make(8) is not first
+    make.forget()
+    assert make(7) is not first and make(7) == first
 
 
 # --- tuned answers --------------------------------------------------------------------------------

@@ -454,10 +454,10 @@ def two_launches(pretended, monkeypatch):
     monkeypatch.setattr(auto, "LEAST_ITEMS", 0)
     monkeypatch.setattr(call, "is_capturing", lambda handle: pretended.capturing)
     monkeypatch.setattr(call, "stream_from", lambda gpu, stream: gpu.device.default_stream)
-    auto.launches.cache_clear()
+    auto.launches.forget()
     auto.gates.cache_clear()
     yield pretended
-    auto.launches.cache_clear()
+    auto.launches.forget()
     auto.gates.cache_clear()
 
 
