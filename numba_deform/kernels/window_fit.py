@@ -9,10 +9,13 @@ call is what the kernel finds out itself (window_probe.py). A wrong guess costs 
 
 A cell's windows start as those that hold most samples, and grow while it pays and shared memory has room.
 Larger cells load fewer bytes for each query, and leave less room around them; a size left open is chosen for
-the least expected work.
+the least expected work. Cells and windows are constants of the kernel. So that training on pictures of many
+sizes compiles few kernels, not one for each size, a cell left open is one of CELLS, and its windows are those
+of the problem's *kind*, which has a picture of one size.
 """
 
 import bisect
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -22,21 +25,22 @@ from typing import NamedTuple
 import numpy as np
 
 from ..device.limits import SHARED_LIMIT, SMS
-from .problem import ITEMSIZE, ConfigError, pixel_centres
+from .problem import ITEMSIZE, ConfigError, make_levels, pixel_centres
 
 # Shares of the samples along each axis that the boxes should hold; the first for which there is room is the
 # first guess for a cell.
 KEPT = (0.999, 0.998, 0.996, 0.993, *(0.99 - 0.0025 * n for n in range(16)), 0.93, 0.9,
         0.8, 0.6, 0.4, 0.2, 0.1, 0.0)  # fmt: skip
-SIDES = (6, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20)
 # Heights and widths of cells that are weighed, in pixels.
-CELLS = [(h, w) for h in SIDES for w in SIDES if max(h, w) <= 1.5 * min(h, w)]
+CELLS = (
+    (6, 6), (6, 8), (8, 8), (8, 10), (10, 8), (10, 10), (10, 12), (12, 10), (12, 12), (12, 16), (14, 14),
+    (16, 12), (16, 16), (16, 20), (20, 16))  # fmt: skip
+KIND_SIDE = 192  # pixels of a kind's finest level, a square
 NOMINAL_SIGMA = 2.0  # pixels by which trained points have moved from where they start, about
 SHIFT_ERROR = 0.25  # pixels by which a block errs when it finds out where the middle is, about
-MEASURED_QUERIES = 4096
+MEASURED_QUERIES = 2048
 GROWN_FROM = 0.9  # the share along each axis that windows hold before they grow
 AXIS_SHARE = 0.03  # of the samples that are not kept along an axis, how many no window holds, about
-REFINED = 4  # plans whose windows grow before one is chosen
 # What a problem's work is estimated from: cycles of an SM, fitted to measured times (bench/NOTES.md); with
 # another number of SMs than SMS the choice is less good.
 LINE = 128  # bytes that shared memory delivers in a cycle
@@ -83,25 +87,35 @@ def fit(problem, config, rows_at_once):
     Windows grow as far as it pays and shared memory allows. ``rows_at_once``: rows that a warp adds up
     together. Raises ConfigError where no windows of the cell fit into shared memory.
     """
-    measured = measure(problem)
     config = config.fitted(heads=problem.heads, rounds=probe_rounds(problem))
-
-    def work(plan):
-        return expected_work(problem, plan, measured.references, rows_at_once)
-
-    cells = [config.cell] if any(config.cell) else CELLS
-    plans = filter(None, (first_plan(problem, config, measured, cell) for cell in cells))
-    plans = sorted(plans, key=work)[:REFINED]
+    is_open, references = not any(config.cell), reference_points(problem)
+    whose, cells = (kind_of(problem), CELLS) if is_open else (problem, (config.cell,))
+    plans = grown_plans(whose, config.fitted(limit=-1), cells)
     if not plans:
         rule = f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
         raise ConfigError("cell", "x".join(map(str, cells[0])), rule)
-    best = min((grown_plan(problem, config, measured, plan) for plan in plans), key=work)
+    plans = [plan._replace(grid=make_grid(problem, plan.cell, references)) for plan in plans]
+    best = min(plans, key=lambda plan: expected_work(problem, plan, references, rows_at_once))
     fitted = config.fitted(boxes=best.boxes, cell=best.cell)
-    cells = make_cells(problem, best.grid, measured.references)
+    cells = make_cells(problem, best.grid, references)
     costs = cell_costs(problem, cells.counts, best.boxes, rows_at_once)
-    anchors = make_anchors(problem, best, measured.references, config.rounds)
+    anchors = make_anchors(problem, best, references, config.rounds)
     tables = functools.partial(make_tables, problem, best, cells, costs, anchors)
     return Fit(fitted, tables, best.outside, len(cells.order) * problem.batch * problem.heads, anchors)
+
+
+def kind_of(problem):
+    """The problem of the same kind that windows are fitted to: one picture, whose levels are squares, each
+    smaller than the finest by about as much, with about as many queries for each pixel."""
+    areas = [level.height * level.width for level in problem.levels]
+    shares = [math.log2(area / max(areas)) / 2 for area in areas]  # of a side
+    sides = [max(1, round(KIND_SIDE * 2 ** (round(2 * share) / 2))) for share in shares]
+    pixels = sum(side * side for side in sides)
+    density = 2.0 ** round(math.log2(problem.queries / sum(areas)))
+    return dataclasses.replace(
+        problem, batch=1, spatial_size=pixels, queries=max(1, round(pixels * density)),
+        levels=make_levels([(side, side) for side in sides]),
+    )  # fmt: skip
 
 
 class Measured(NamedTuple):
@@ -156,6 +170,14 @@ def first_plan(problem, config, measured, cell):
         return None
     kept = KEPT[number]
     return Plan(cell, grid, kept, boxes(kept), (1 - kept) * AXIS_SHARE)
+
+
+@functools.lru_cache(maxsize=64)
+def grown_plans(problem, config, cells):
+    """The :class:`Plan` s for those of the cells that have room, with windows that have grown."""
+    measured = measure(problem)
+    plans = filter(None, (first_plan(problem, config, measured, cell) for cell in cells))
+    return tuple(grown_plan(problem, config, measured, plan) for plan in plans)
 
 
 def grown_plan(problem, config, measured, plan):

@@ -85,6 +85,12 @@ def resolved(problem, **parameters):
     return Window(**parameters).resolve(problem.constants)
 
 
+def forget():
+    """What was fitted with other constants."""
+    window_fit.fit.cache_clear()
+    window_fit.grown_plans.cache_clear()
+
+
 # --- where queries are ----------------------------------------------------------------------------
 def test_pixel_centres():
     got = window_fit.pixel_centres(make_levels(((1, 2), (2, 1))))
@@ -267,9 +273,9 @@ def test_windows_hold_what_they_are_said_to(cell, coarse_first):
 def test_all_nominal_samples_are_held_where_nothing_limits(monkeypatch):
     monkeypatch.setattr(window_fit, "samples_worth", lambda *_: 0)
     problem = problem_of(PYRAMID)
-    window_fit.fit.cache_clear()
+    forget()
     fitted = window_fit.fit(problem, resolved(problem, cell=(3, 6), stages=1, consumers=3), ROWS)
-    window_fit.fit.cache_clear()
+    forget()
     assert fitted.outside == 0
 
 
@@ -324,11 +330,11 @@ def test_windows_grow_until_it_does_not_pay_or_there_is_no_room(monkeypatch):
 
     def fit_worth(worth):
         monkeypatch.setattr(window_fit, "samples_worth", lambda *_: worth)
-        window_fit.fit.cache_clear()
+        forget()
         return window_fit.fit(problem, config, ROWS)
 
     full, small = fit_worth(0), fit_worth(np.inf)
-    window_fit.fit.cache_clear()
+    forget()
     line = 64 * max(width for _, width in full.config.boxes)
     assert SHARED_LIMIT - 3 * 2 * line < shared(problem, full.config) <= SHARED_LIMIT
     assert shared(problem, small.config) < shared(problem, full.config)
@@ -499,10 +505,32 @@ def test_open_consumers_go_by_the_samples_that_a_lane_prepares(levels, points, c
     assert (own.consumers, own.cell) == (3, (4, 5))
 
 
+def halved(height, width, levels=3):
+    return tuple((-(-height // 2**n), -(-width // 2**n)) for n in range(levels))
+
+
+def test_pictures_of_many_sizes_share_kernels():
+    """As in training: what a kernel is compiled for is the same wherever the cell is."""
+    sizes, found = [(60, 90), (63, 89), (51, 77), (58, 97), (90, 60), (64, 64), (97, 71)], {}
+    for size in sizes:
+        problem = problem_of(halved(*size))
+        config = window_fit.fit(problem, resolved(problem), ROWS).config
+        assert found.setdefault(config.cell, config) == config
+    assert len(found) <= 4
+
+
+def test_the_kind_of_a_problem():
+    kind = window_fit.kind_of(problem_of(halved(101, 166)[::-1], queries=2 * 21_000, batch=4))
+    assert [level[:2] for level in kind.levels] == [(48, 48), (96, 96), (192, 192)]
+    pixels = 192 * 192 * 21 // 16
+    assert (kind.batch, kind.spatial_size, kind.queries) == (1, pixels, 2 * pixels)
+    assert kind == window_fit.kind_of(problem_of(halved(97, 180)[::-1], queries=2 * 23_000))
+
+
 def test_an_open_cell_is_the_one_from_which_the_least_work_is_expected(monkeypatch):
     monkeypatch.setattr(window_fit, "SMS", 4)
     problem = problem_of(WIDE)
-    window_fit.fit.cache_clear()
+    forget()
     chosen = window_fit.fit(problem, resolved(problem), ROWS)
     assert chosen.config.cell in window_fit.CELLS
     references = window_fit.reference_points(problem)
