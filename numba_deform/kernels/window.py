@@ -43,7 +43,7 @@ from ..device.memory import (
     static_bytes,
 )
 from ..device.pipeline import Ring, acquire, commit, first_state, full_barrier, init_barriers, make_advance
-from ..device.sync import fence_mbarrier_init, lane, warp
+from ..device.sync import bar_sync, fence_mbarrier_init, lane, warp
 from ..engines.tensormap import L2_PROMOTIONS
 from . import window_fit
 from .problem import ITEMSIZE, ConfigError
@@ -53,6 +53,7 @@ from .window_probe import corner_parts, probe_bytes, probing
 from .window_rows import CORNER_BYTES, choice, consumer, item_of, layout, samples_bytes, window_bytes
 
 FEW_PREPARED = 4  # samples that a lane prepares in a round
+TOGETHER = 1  # the named barrier at which the consumers set out
 
 
 @dataclass(frozen=True)
@@ -281,6 +282,8 @@ def build(config, constants):
         if warp() == CONSUMERS:
             produce(ring, shared, plan, maps, bases, what, base)
         else:
+            # Else the assembler does not know that these warps are whole, and makes all their shuffles twice.
+            bar_sync(uint32(TOGETHER), uint32(32 * CONSUMERS))
             data = Data(value, levels, locations, weights, int32(heads * PIXEL), spatial_size)
             consume(ring, shared, plan, data, out)
 
