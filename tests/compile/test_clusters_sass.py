@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from numba import cuda, types, uint32
 
 from numba_deform.compiler import Kernel, kernel, u32, u64
@@ -61,6 +62,7 @@ def test_the_two_scopes_of_a_wait_differ_in_the_cache():
     assert wide.pop("CCTL") and wide == instructions(mbarrier_try_wait_parity)
 
 
+@pytest.mark.full
 def test_flags_of_a_cluster_order_what_they_say():
     """A release waits for writes that are under way; an acquire forgets the cache; relaxed ones do neither."""
     for name, one in vars(cluster_flags).items():

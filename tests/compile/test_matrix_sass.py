@@ -21,7 +21,12 @@ INSTRUCTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", INSTRUCTIONS)
+QUICK = ("stmatrix_x4_trans", "mma_m16n8k16_bf16", "mma_m16n8k8_tf32")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.full) for n in INSTRUCTIONS]
+)
 def test_instruction(name):
     """The kernel's parameters go in, and what comes out is stored, so that nothing may be left out."""
     one = getattr(matrix, name)

@@ -20,9 +20,9 @@ def inspected(config):
 
 
 @pytest.mark.parametrize(
-    "config", [SMALL, *(pytest.param(each, marks=pytest.mark.full) for each in (TileProduct(), OTHER))],
-    ids=["small", "default", "128x128"],
-)  # fmt: skip
+    "config", [SMALL, TileProduct(), OTHER], ids=["small", "default", "128x128"]
+)
+@pytest.mark.full
 def test_instructions(config):
     found = inspected(config)
     assert found.spill_loads == found.spill_stores == found.stack == 0

@@ -48,7 +48,9 @@ def tile(inputs, row, level, point):
     return found
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name", [n if n == "tma" else pytest.param(n, marks=pytest.mark.full) for n in FAMILIES]
+)
 def test_all_tiles_of_a_row(name):
     made = plan(name, debug=True)
     for row in (0, 7, 11):

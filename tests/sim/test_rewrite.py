@@ -223,6 +223,7 @@ def test_marks_leave_nothing_in_the_plain_form():
     assert "%clock64" in traced and "%clock64" not in plain
 
 
+@pytest.mark.full
 def test_marks_and_bounded_waits_go_together():
     form, sites = rewritten(two_roles.py_func, guarded=True, traced=True)
     assert list(inspect.signature(form).parameters) == ["out", "trace_buffer", "trace_block"]

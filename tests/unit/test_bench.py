@@ -442,6 +442,7 @@ def test_gradients_on_the_cpu_engine(tmp_path, capsys, monkeypatch):
     assert COMMANDS["table"]([f"file={out}", "markdown=1"]) == 0
 
 
+@pytest.mark.full
 def test_a_wrong_gradient_is_told(monkeypatch):
     right = gradients.reference_gradients
 

@@ -224,6 +224,7 @@ def test_commands_know_the_variants_of_a_file(file, capsys, no_registers, words,
     assert variants.is_registered("of-a-file") and not variants.is_of_this_process("of-a-file")
 
 
+@pytest.mark.full
 def test_what_is_loaded_is_what_is_meant(file, tmp_path, capsys, no_registers):
     """By bench too: test_several_files."""
     small, out = ["engine=cpu", "workload=tiny"], tmp_path / "out.json"
