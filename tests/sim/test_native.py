@@ -352,7 +352,7 @@ def test_code_grows_with_the_calls_and_not_with_their_square(monkeypatch, tmp_pa
     assert len(sizes) == 2 and sizes[1] < 4 * sizes[0]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_run_leaves_nothing_behind(compiled):
     """Blocks, records and words refer to each other: without a look at them they would stay for long."""
     data, out = np.arange(1, 4), np.zeros(THREADS, np.int64)

@@ -430,6 +430,7 @@ def test_sweep_over_patterns_and_queries(tmp_path, capsys, no_child):
 
 
 # --- gradients --------------------------------------------------------------------------------------
+@pytest.mark.full
 def test_gradients_on_the_cpu_engine(tmp_path, capsys, monkeypatch):
     out = tmp_path / "gradients.json"
     monkeypatch.setattr(commands, "_workloads", lambda options: [preset("tiny", batch=1, num_query=1)])

@@ -51,6 +51,7 @@ def test_four_queries_a_warp_take_512_threads_back_into_48_kb():
     assert Budget.of(config, SEEDS, HOPPER).total == 32_768 + 256
 
 
+@pytest.mark.full
 def test_the_budget_is_what_the_compiler_allocates():
     config = VARIANTS["tma"].configure(SEEDS, lanes=4, points_per_stage=1)
     found = inspect_kernel(VARIANTS["tma"].kernel(config, SEEDS))

@@ -105,6 +105,7 @@ def test_recipe(recipe, copy):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.full
 def test_a_recipe_that_no_longer_works_fails(copy):
     for step, words in (
         (Step("Change", "README.md", "-a line that is not there\n+x\n"), "README.md has 0 times"),
