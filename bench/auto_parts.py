@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from auto_loop import replayed
 from cuda.core import Stream
 
 from numba_deform import preset
@@ -59,15 +60,6 @@ def graph_of(launches):
     return graph
 
 
-def replayed(graph):
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    graph.replay()
-    end.record()
-    end.synchronize()
-    return 1e3 * start.elapsed_time(end) / IN_A_GRAPH
-
-
 def row_of(gpu, name, dtype, pattern):
     inputs = preset(name, dtype=dtype, pattern=pattern).generate(seed=1)
     problem, near = problem_of(inputs), pattern != "uniform"
@@ -84,7 +76,7 @@ def row_of(gpu, name, dtype, pattern):
     graphs, times = {part: graph_of(launches) for part, launches in parts.items()}, {part: [] for part in parts}
     for turn in range(ROUNDS):
         for part in graphs if turn % 2 else reversed(graphs):
-            times[part].append(replayed(graphs[part]))
+            times[part].append(replayed(graphs[part], IN_A_GRAPH))
     medians = {f"{part}_us": statistics.median(found) for part, found in times.items()}
     return {"workload": name, "dtype": dtype, "pattern": pattern, **medians}
 

@@ -19,11 +19,11 @@ from numba_deform.engines.gpu.device import find_gpu
 from numba_deform.kernels.registry import variant
 from numba_deform.kernels.window_fit import look, probed_samples
 from numba_deform.measure import record
+from numba_deform.measure.bench import clock
 
 CALLS = [("detr-encoder", "float16"), ("detr-encoder", "bfloat16"), ("detr-encoder", "float32"),
          ("mask2former", "float16"), ("detr-encoder-b4", "float16"), ("seeds", "float16")]  # fmt: skip
 SPREADS = ("local(1)", "local(2)", "local(3)", "local(4)", "local(5)")
-CLOCK = 1.98  # GHz, the SMs' highest
 
 
 def share_outside(name, dtype, pattern, seed):
@@ -46,7 +46,7 @@ def rows_of(gpu, name, dtype, rounds, seed):
         first = first or row
         more = (row["outside"] - first["outside"]) * samples
         if more > 0:
-            row["cycles"] = 1e3 * CLOCK * (row["window_us"] - first["window_us"]) / more
+            row["cycles"] = 1e3 * clock(gpu)["ghz"] * (row["window_us"] - first["window_us"]) / more
         print(*(f"{value:.4g}" if isinstance(value, float) else value for value in row.values()), flush=True)
         yield row
 
@@ -61,7 +61,7 @@ def main():
     for name, dtype in CALLS:
         for row in rows_of(gpu, name, dtype, options.rounds, options.seed):
             rows.append(row)
-            record.write(options.out, gpu, rows, unit="us", clock_ghz=CLOCK)
+            record.write(options.out, gpu, rows, unit="us", clock_ghz=clock(gpu)["ghz"])
 
 
 if __name__ == "__main__":

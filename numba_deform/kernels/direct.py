@@ -178,7 +178,7 @@ def build(config, constants):
                     st_shared_b32(shared_at(slots, slot, 4), taken)
                 cuda.syncthreads()
                 block = uint32(uint32(cuda.gridDim.x) + ld_shared_b32(shared_at(slots, slot, 4)))
-                slot = uint32(slot ^ uint32(1))  # the other one is still being read
+                slot = uint32(slot ^ uint32(1))  # other warps may still be reading this one
 
     return direct_gated if config.is_gated else direct
 

@@ -53,7 +53,7 @@ from .window_probe import corner_parts, probe_bytes, probing
 from .window_rows import CORNER_BYTES, choice, consumer, item_of, layout, samples_bytes, window_bytes
 
 FEW_PREPARED = 4  # samples that a lane prepares in a round
-TOGETHER = 1  # the named barrier at which the consumers set out
+TOGETHER = 1  # the named barrier that all consumers pass before they start
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,8 @@ def build(config, constants):
         if warp() == CONSUMERS:
             produce(ring, shared, plan, maps, bases, what, base)
         else:
-            # Else the assembler does not know that these warps are whole, and makes all their shuffles twice.
+            # After a barrier the assembler knows that the lanes of a warp are together. Without it, it would
+            # compile every shuffle twice, once for lanes that have gone different ways.
             bar_sync(uint32(TOGETHER), uint32(32 * CONSUMERS))
             data = Data(value, levels, locations, weights, int32(heads * PIXEL), spatial_size)
             consume(ring, shared, plan, data, out)

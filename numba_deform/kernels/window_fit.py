@@ -9,9 +9,9 @@ call is what the kernel finds out itself (window_probe.py). A wrong guess costs 
 
 A cell's windows start as those that hold most samples, and grow while it pays and shared memory has room.
 Larger cells load fewer bytes for each query, and leave less room around them; a size left open is chosen for
-the least expected work. Cells and windows are constants of the kernel. So that training on pictures of many
-sizes compiles few kernels, not one for each size, a cell left open is one of CELLS, and its windows are those
-of the problem's *kind*, which has a picture of one size.
+the least expected work. Windows are constants of the kernel, so each choice of them is compiled anew. In
+training pictures have many sizes, which should share a few kernels: a cell left open is therefore one of CELLS,
+and its windows are fitted to a problem of the same *kind* (``kind_of``), whose size is always the same.
 """
 
 import bisect
@@ -88,9 +88,9 @@ def fit(problem, config, rows_at_once):
     together. Raises ConfigError where no windows of the cell fit into shared memory.
     """
     config = config.fitted(heads=problem.heads, rounds=probe_rounds(problem))
-    is_open, references = not any(config.cell), reference_points(problem)
-    whose, cells = (kind_of(problem), CELLS) if is_open else (problem, (config.cell,))
-    plans = grown_plans(whose, config.fitted(limit=-1), cells)
+    references = reference_points(problem)
+    like, cells = (problem, (config.cell,)) if any(config.cell) else (kind_of(problem), CELLS)
+    plans = grown_plans(like, config.fitted(limit=-1), cells)
     if not plans:
         rule = f"no windows of it fit into {SHARED_LIMIT} bytes; use smaller ones"
         raise ConfigError("cell", "x".join(map(str, cells[0])), rule)

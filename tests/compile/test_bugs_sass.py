@@ -13,7 +13,7 @@ def full_but(*quick):
     return pytest.mark.parametrize("name", names)
 
 
-@full_but("flag_without_release", "no_proxy_fence")
+@full_but("parity_inverted", "flag_without_release", "named_barrier_count", "no_proxy_fence")
 def test_both_compile(name):
     bug = BUGS[name]
     found = inspect_kernel(bug.kernel())

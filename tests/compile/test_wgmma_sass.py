@@ -22,7 +22,7 @@ PRODUCTS = [
     for source, widths in (("", (64, 128, 256)), ("_ra", (64, 128)))
     for columns in widths for kind in ("f16", "bf16")
 ]  # fmt: skip
-# each width, type and place of the left matrix; the rest is ``full``
+# each type and place of the left matrix; the rest is ``full``
 QUICK = ("m64n64k16_f16", "m64n128k16_bf16", "m64n64k16_bf16_ra")
 
 

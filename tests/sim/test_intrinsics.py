@@ -21,7 +21,7 @@ from numba_deform.device.ptx import Intrinsic, OutsideKernel
 
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 u16, u32 = st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF)
-many = settings(max_examples=100, deadline=None)
+many = settings(max_examples=400, deadline=None)
 
 
 def intrinsics():

@@ -176,6 +176,18 @@ def test_the_short_table_is_from_the_long_one():
         assert row[1:] == [line[place].partition(" ")[0] for place in places]
 
 
+def test_the_table_of_planned_windows_is_from_its_file():
+    rows = json.loads((RESULTS / "windows_planned.json").read_text())["rows"]
+    times = [row["median_ms"] for row in rows if row["variant"] in ("direct", "window", "auto")]
+    start = TABLE.index("| | direct | window | auto |")
+    shown = [cells(line)[1:] for line in TABLE[start:].partition("\n\n")[0].splitlines()[2:]]
+    assert [cell.partition(" ")[0] for row in shown for cell in row] == [f"{time:.3f}" for time in times]
+    for direct, *others in shown:
+        ratios = [float(cell.partition(" ")[0]) / float(direct) for cell in others]
+        written = [float(cell.partition("(")[2].rstrip(") ")) for cell in others]
+        assert written == pytest.approx(ratios, rel=0.02)
+
+
 def test_rows_of_a_summary():
     with pytest.raises(ValueError, match="no row 'tma stages=77'; there are direct, "):
         table(["direct", "tma stages=77"])
