@@ -134,7 +134,7 @@ def by_numba(function, program, args):
     """A launch by Numba's own dispatcher, for arguments that only that knows."""
     from numba import cuda
 
-    from numba_deform.engines.cpu.values import start_of
+    from numba_deform.engines.cpu.memory.scalars import start_of
 
     wholes = {}  # arrays that own memory, on the GPU, by id
 

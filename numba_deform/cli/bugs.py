@@ -7,7 +7,7 @@ from rich.table import Table
 from ..course.bugs import BUGS
 from ..course.bugs.gpu import run_on_gpu
 from ..engines.cpu import SimFault, explore, simulate
-from ..engines.cpu.explore import LIMIT
+from ..engines.cpu.schedules.explore import LIMIT
 from ..kernels.words import closest
 from .commands import RIGHT
 from .keys import UsageError, simulation_options

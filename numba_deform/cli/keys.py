@@ -57,7 +57,7 @@ ALONE = "yes"  # the value of a key without one: no number, so that only a flag 
 def _seed(text):
     if not text.startswith("x"):
         return WHOLE.parse(text)
-    from ..engines.cpu.steps import Schedule  # not above: it brings Numba
+    from ..engines.cpu.schedules.choices import Schedule  # not above: it brings Numba
 
     Schedule.parse(text)
     return text

@@ -8,7 +8,7 @@ from ..compiler.sass import inspect_kernel
 from ..device.layout import Array, Ring
 from ..device.limits import SHARED_LIMIT, limits_of
 from ..engines.cpu import explore, simulate
-from ..engines.cpu.explore import LIMIT
+from ..engines.cpu.schedules.explore import LIMIT
 from ..engines.faults import WrongResult
 from ..engines.gpu.device import GpuMissing
 from ..engines.gpu.in_place import has_guarded_form, run_launch

@@ -8,7 +8,7 @@ from numba_deform.compiler.sass import inspect_kernel
 from numba_deform.course.lessons import cluster_kernels, lesson11, matrix_pictures
 from numba_deform.course.lessons.pictures import wavefronts
 from numba_deform.engines import faults
-from numba_deform.engines.cpu import matrix
+from numba_deform.engines.cpu.async_units import warp_mma
 
 NAME = "11_clusters"
 
@@ -62,13 +62,13 @@ def test_the_picture_of_the_banks_is_that_of_the_run(scope, chunk):
 # --- fragments ------------------------------------------------------------------------------------
 def test_fragments_are_those_of_the_engine():
     words = matrix_pictures._words()
-    held = {"A": matrix._A16, "B": matrix._B16}
+    held = {"A": warp_mma._A16, "B": warp_mma._B16}
     for name, (rows, columns) in held.items():
         rows, columns = np.broadcast_arrays(rows, columns)
         for row, column, h, w, lane, register in words[name]:
             places = {(row, column), (row + h - 1, column + w - 1)}
             assert places == set(zip(rows[lane, register], columns[lane, register], strict=True))
-    rows, columns = np.broadcast_arrays(*matrix._SUMS)
+    rows, columns = np.broadcast_arrays(*warp_mma._SUMS)
     for row, column, _, _, lane, pair in words["C"]:
         for i in (2 * pair, 2 * pair + 1):
             assert (rows[lane, i], columns[lane, i]) == (row, column + i % 2)

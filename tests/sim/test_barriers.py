@@ -30,9 +30,9 @@ from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore
-from numba_deform.engines.cpu.block import Block
-from numba_deform.engines.cpu.fake_cuda import FakeCuda
-from numba_deform.engines.cpu.mbarrier import MBarrier
+from numba_deform.engines.cpu.async_units.mbarrier import MBarrier
+from numba_deform.engines.cpu.frontends.numba_python.cuda_module import FakeCuda
+from numba_deform.engines.cpu.machine.block import Block
 
 MAX = (1 << 20) - 1
 

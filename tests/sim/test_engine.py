@@ -29,7 +29,7 @@ from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import Report, SimFault, simulate
-from numba_deform.engines.cpu.thread import Thread
+from numba_deform.engines.cpu.machine.thread import Thread
 
 u64, i32 = types.uint64, types.int32
 

@@ -30,9 +30,9 @@ from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore, simulate
-from numba_deform.engines.cpu.engine import Grid
-from numba_deform.engines.cpu.explore import Exploration, outcomes
-from numba_deform.engines.cpu.steps import Schedule
+from numba_deform.engines.cpu.schedules.choices import Schedule
+from numba_deform.engines.cpu.schedules.explore import Exploration, outcomes
+from numba_deform.engines.cpu.schedules.simulate import Grid
 
 # A kernel here runs a program that it is given as a list, which Numba does not compile.
 pytestmark = pytest.mark.usefixtures("untyped")

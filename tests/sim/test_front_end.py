@@ -561,7 +561,7 @@ def test_random_numbers():
 
 # --- libdevice ------------------------------------------------------------------------------------
 def call(name, *args):
-    from numba_deform.engines.cpu.libdevice import Libdevice
+    from numba_deform.engines.cpu.frontends.numba_python.libdevice import Libdevice
 
     with np.errstate(all="ignore"):
         return getattr(Libdevice(), name)(*args)
@@ -654,8 +654,8 @@ def test_every_name_of_numba_cuda_works_or_is_refused_by_name():
     """Its objects for kernels work; what is for the host, and REFUSED, is refused."""
     from numba.cuda import cache_hints, intrinsics, stubs
 
-    from numba_deform.engines.cpu.fake_cuda import FakeCuda
-    from numba_deform.engines.cpu.values import Unsupported
+    from numba_deform.engines.cpu.frontends.numba_python.cuda_module import FakeCuda
+    from numba_deform.engines.cpu.memory.scalars import Unsupported
 
     fake = FakeCuda(python.SimpleNamespace(blocks=1, grid_shape=(1, 1, 1), block_shape=(1, 1, 1)))
     for_kernels = {

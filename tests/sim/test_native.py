@@ -30,10 +30,11 @@ from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
-from numba_deform.engines.cpu import SimFault, engine
-from numba_deform.engines.cpu.block import Block
-from numba_deform.engines.cpu.native import body, halves, maker, shadow
-from numba_deform.engines.cpu.native.threads import Machine, NativeBlock
+from numba_deform.engines.cpu import SimFault
+from numba_deform.engines.cpu.machine.block import Block
+from numba_deform.engines.cpu.native.codegen import body, coroutine, packed_halves
+from numba_deform.engines.cpu.native.forms.block import Machine, NativeBlock
+from numba_deform.engines.cpu.schedules import simulate
 
 THREADS = 64
 NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter
@@ -79,7 +80,7 @@ def numbers(bits, name):
     return ~np.isnan(bits.view(np.float16).reshape(-1, 2)).any(axis=1)
 
 
-@pytest.mark.parametrize("name", halves.OPERATIONS)
+@pytest.mark.parametrize("name", packed_halves.OPERATIONS)
 def test_packed_halves(name):
     function = next(f for m in (half2, integer, float32s) if (f := getattr(m, name, None)))
     kinds, result = function.signature.args, function.signature.return_type
@@ -367,13 +368,13 @@ def test_a_run_leaves_nothing_behind(compiled):
 
 
 def parts_of_runs():
-    return sum(type(each) in (engine.Launch, Block, NativeBlock, Machine) for each in gc.get_objects())
+    return sum(type(each) in (simulate.Launch, Block, NativeBlock, Machine) for each in gc.get_objects())
 
 
 def test_machine_code_is_freed(monkeypatch):
     """Of kernels that nobody runs any more: so many are kept, and no more engines of LLVM are there."""
-    maker.check_functions()  # their code stays
-    codes, made, before = {}, weakref.WeakSet(), maker.machine_code
+    coroutine.check_functions()  # their code stays
+    codes, made, before = {}, weakref.WeakSet(), coroutine.machine_code
 
     def count(*args, **options):
         made.add(code := before(*args, **options))
@@ -433,7 +434,7 @@ def copied(**options):
 
 def test_it_runs_where_it_is_asked_for_or_pays(monkeypatch):
     monkeypatch.setattr(engine, "CODES", {})
-    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", engine.CODES)
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", simulate.CODES)
     monkeypatch.setattr(engine, "PATIENCE", float("inf"))
     assert not copied() and not copied(schedules=3)
     monkeypatch.setattr(engine, "PATIENCE", 0)
@@ -445,9 +446,9 @@ def test_it_runs_where_it_is_asked_for_or_pays(monkeypatch):
 def test_it_takes_over_between_blocks(monkeypatch):
     """A launch that turns out to be slow starts over, with the arrays as they were; not close to its end."""
     monkeypatch.setattr(engine, "CODES", {})
-    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", engine.CODES)
+    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", simulate.CODES)
     slow = iter([False, False, True, True])
-    monkeypatch.setattr(engine.Grid, "is_slow", lambda self, blocks=0: not engine.CODES and next(slow))
+    monkeypatch.setattr(simulate.Grid, "is_slow", lambda self, blocks=0: not simulate.CODES and next(slow))
 
     def count(out):
         out[cuda.grid(1)] += 1

@@ -17,8 +17,8 @@ from numba_deform.device.memory import ld_acquire_cta_shared_b32, shared_address
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore, simulate
-from numba_deform.engines.cpu.engine import Grid
-from numba_deform.engines.cpu.explore import Exploration, outcomes
+from numba_deform.engines.cpu.schedules.explore import Exploration, outcomes
+from numba_deform.engines.cpu.schedules.simulate import Grid
 
 TURNS = 2
 

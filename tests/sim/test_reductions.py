@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from numba_deform.engines.cpu.reductions import combine, kind_of, types_of
+from numba_deform.engines.cpu.async_units.reductions import combine, kind_of, types_of
 
 NAN, INF = np.nan, np.inf
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}

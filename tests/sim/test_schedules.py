@@ -8,7 +8,8 @@ import pytest
 from numba import cuda
 
 from numba_deform.engines import faults
-from numba_deform.engines.cpu import schedules, simulate
+from numba_deform.engines.cpu import simulate
+from numba_deform.engines.cpu.schedules import processes
 
 
 def sums(data, out, seen):
@@ -42,13 +43,13 @@ def others(monkeypatch):
     taken = []
     monkeypatch.setattr(schedules, "_idle_cores", lambda: 2)
     monkeypatch.setattr(schedules, "PAYS", 0)
-    plain = schedules._Pool.start
+    plain = processes._Pool.start
 
     def start(pool, numbers):
         taken.extend(numbers)
         return plain(pool, numbers)
 
-    monkeypatch.setattr(schedules._Pool, "start", start)
+    monkeypatch.setattr(processes._Pool, "start", start)
     return taken
 
 

@@ -6,7 +6,7 @@ import itertools
 import pytest
 from helpers import check
 
-from numba_deform.engines.cpu.engine import LANDINGS
+from numba_deform.engines.cpu.schedules.simulate import LANDINGS
 from numba_deform.kernels.registry import VARIANTS
 from numba_deform.workloads.workload import Workload
 

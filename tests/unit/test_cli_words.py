@@ -146,8 +146,8 @@ def test_the_public_names_are_there():
 def test_words_are_those_of_the_modules():
     from numba_deform.attention.call import ENGINES
     from numba_deform.course.bugs import BUGS
-    from numba_deform.engines.cpu.engine import LANDINGS
-    from numba_deform.engines.cpu.explore import LIMIT
+    from numba_deform.engines.cpu.schedules.explore import LIMIT
+    from numba_deform.engines.cpu.schedules.simulate import LANDINGS
     from numba_deform.kernels.problem import NUMPY_DTYPES
     from numba_deform.kernels.registry import VARIANTS, is_registered
     from numba_deform.measure.peers import PEERS

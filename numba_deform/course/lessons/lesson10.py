@@ -9,8 +9,8 @@ import numpy as np
 
 from ...engines import faults
 from ...engines.cpu import simulate
-from ...engines.cpu.copies import CopyEngine
-from ...engines.cpu.instructions import Instructions
+from ...engines.cpu.async_units.copy_engine import CopyEngine
+from ...engines.cpu.machine.thread_operations import Instructions
 from ...engines.tensormap import TensorMap, TensorMapArray
 from ...measure.timeline import BLUE, GREY, ORANGE, SERIES
 from . import pictures

@@ -8,7 +8,7 @@ import numpy as np
 from ...compiler import function, uint32
 from ...engines import faults
 from ...engines.cpu import SimFault, simulate
-from ...engines.cpu.thread import Thread
+from ...engines.cpu.machine.thread import Thread
 from ...engines.gpu.device import find_gpu
 from ...engines.gpu.in_place import launch_in_place
 from ...engines.gpu.launch import launch

@@ -11,8 +11,9 @@ from ...device.memory import ld_shared_b32, shared_address, st_global_b32
 from ...device.sync import fence_mbarrier_init
 from ...device.tma import cp_async_bulk_load
 from ...engines import faults
-from ...engines.cpu import SimFault, mbarrier, simulate
-from ...engines.cpu.thread import Thread
+from ...engines.cpu import SimFault, simulate
+from ...engines.cpu.async_units import mbarrier
+from ...engines.cpu.machine.thread import Thread
 from ..bugs.base import poison
 from . import pictures
 from .exercise import Wrong, exercise, fault_message, require

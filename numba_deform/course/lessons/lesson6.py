@@ -5,8 +5,9 @@ from unittest import mock
 
 import numpy as np
 
-from ...engines.cpu import SimFault, explore, interleave, simulate
-from ...engines.cpu.sites import line_of
+from ...engines.cpu import SimFault, explore, simulate
+from ...engines.cpu.reports.call_sites import line_of
+from ...engines.cpu.schedules import stepped_block
 from ..bugs.base import Launch, poison, random_words
 from .exercise import Wrong, exercise, fault_message, require
 from .results import results
@@ -25,7 +26,7 @@ def steps_of(kernel, args, seed):
     ``kernel`` calls its intrinsics itself. Lanes that come to a line together are one step. A run that breaks a
     rule ends in the fault's name."""
     lines, first = inspect.getsourcelines(kernel.py_func)
-    steps, give_way = [], interleave.SteppedThread.give_way
+    steps, give_way = [], stepped_block.SteppedThread.give_way
 
     def noting(thread, operation):
         give_way(thread, operation)  # comes back when it is this thread's turn
@@ -33,7 +34,7 @@ def steps_of(kernel, args, seed):
         if step not in steps[-1:]:
             steps.append(step)
 
-    with mock.patch.object(interleave.SteppedThread, "give_way", noting):
+    with mock.patch.object(stepped_block.SteppedThread, "give_way", noting):
         try:
             simulate(kernel, 1, kernel.threads, args, seed=seed)
         except SimFault as fault:

@@ -8,7 +8,7 @@ run with a subclass of ``SimFault`` that says what happened and where.
 """
 
 from ..faults import SimFault
-from .engine import Report, simulate
-from .explore import Exploration, explore
+from .schedules.explore import Exploration, explore
+from .schedules.simulate import Report, simulate
 
 __all__ = ["Exploration", "Report", "SimFault", "explore", "simulate"]

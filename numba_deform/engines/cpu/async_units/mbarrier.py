@@ -1,0 +1,373 @@
+"""The mbarrier state machine, with every rule that hardware leaves undefined (PTX ISA 9.7.13.15)."""
+
+import numpy as np
+
+from ... import faults
+from ..memory.access_records import Ended, Live
+from ..memory.vector_clocks import STARTED, merged
+
+maximum = np.maximum
+MAX_COUNT = (1 << 20) - 1
+COUNT_BITS, PHASE_BITS = 20, 24  # of a token: pending count, phase, and above them the barrier's component
+
+
+def phase_of(token):
+    """The phase that the state ``token`` was returned in."""
+    return token >> COUNT_BITS & (1 << PHASE_BITS) - 1
+
+
+class MBarrier:
+    """One barrier: integer phase, arrivals, signed tx-count, and what its phases order."""
+
+    def __init__(self, block, address, name, count, thread):
+        self.block, self.address, self.name = block, address, name
+        self.expected = self.pending = count
+        self.tx = self.phase = 0
+        self.component = block.new_component()
+        self.gathered = np.zeros((2, block.capacity), np.int32)  # by this phase's arrivals
+        self.released = np.zeros((2, block.capacity), np.int32)  # by the phase before
+        self.gathered_foreign, self.released_foreign = {}, {}  # the same, of other blocks
+        # The same by threads of other blocks of the cluster, for waits of that scope; who has arrived from
+        # there.
+        self.gathered_far, self.released_far = {}, {}
+        self.far, self.last_far = {}, {}  # thread -> its clock
+        self.init_epoch = (thread.tid, thread.clock, thread.site())
+        self.fenced = None  # the init's thread's clock at its fence for the copy engine
+        self.issuers, self.last_copy = set(), None  # threads whose copies signal it; which did last
+        self.filled = []  # (phase, address, size) of the copies that have landed
+        self.known = {thread.tid}
+        self.ended = None  # (thread number, site) of its inval
+        self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
+        # {thread: its clock at its arrival} in this phase and in the one before
+        self.arrived, self.last_arrivers = {}, {}
+        # The same of the phase before that one: None if copies completed it as well.
+        self.copied, self.last_copied, self.older_arrivers = False, False, {}
+        self.arrivers = set()  # in any phase that is complete
+        self.dropped = set()  # by arrive_drop
+        self.tokens = set()  # that arrivals have returned
+        # {thread: (clock, site)} of this phase's arrivals by noComplete that nothing is known to come after
+        self.unfollowed = {}
+        self.time = self.done_time = 0.0
+
+    def state(self):
+        """Its state in words."""
+        return f"phase {self.phase}, pending {self.pending} of {self.expected}, tx-count {self.tx}"
+
+    def waited(self, kind, parity):
+        """What those who wait for the current phase wait for: fields of a ``Wait``."""
+        missing = []
+        if self.pending:
+            anywhere = ", of this block or others of its cluster" * (len(self.block.cluster.blocks) > 1)
+            missing.append(f"{self.pending} arrival{'s' * (self.pending > 1)} missing{anywhere}")
+        if self.tx > 0:
+            missing.append(f"{self.tx} bytes expected that no copy brings")
+        elif self.tx < 0:
+            missing.append(f"{-self.tx} bytes have landed that nobody has expected")
+        threads, done = self.block.threads, self.arrived.keys() | self.dropped
+        if not self.pending:
+            by, root = self.issuers, True
+            why = "issued copies here before" if by else "no thread has issued a copy here"
+        elif by := self.arrivers - done:
+            why, root = "arrived here before", any(threads[t].dead for t in by)
+        else:  # whose arrival is missing is not known
+            late = {t.tid for t in threads} - done
+            here = {t.tid for t in threads if not t.dead and t.waiting[1] is self}
+            by, root = late - here or late, False
+            why = "not arrived in this phase" if by else ""
+        return {
+            "on": f"{self.name}, parity {parity}", "state": self.state(),
+            "missing": " and ".join(missing), "by": tuple(sorted(by)), "why": why, "root": root,
+        }
+
+    def deadlock(self, kind):
+        return faults.MissingArrivals if self.pending else faults.MissingBytes
+
+    def refilled(self, phase, copy):
+        """Whether ``copy``, which counts in a later phase, goes where one of ``phase`` or before had gone."""
+        return any(
+            p <= phase and address < copy.address + copy.size and copy.address < address + size
+            for p, address, size in self.filled
+        )
+
+    def expect(self, thread, count):
+        if not 0 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"expects {count} bytes on {self.name}", self)
+        self._add_bytes(thread, count, thread.site())
+
+    def deliver(self, copy, landing):
+        """``copy`` has landed, at the virtual time ``landing``."""
+        copy.phase, self.last_copy = self.phase, copy
+        if self.unfollowed:
+            self.follow(copy.known)
+        self.filled.append((self.phase, copy.address, copy.size))
+        copy.landed, copy.owner, copy.clock = True, self.component, self.phase + 1
+        self.copied = True
+        self.time = max(self.time, landing)
+        thread = copy.block.threads[copy.tid]
+        self._add_bytes(thread, -copy.size, copy.site)
+        self.complete_if_done(thread, copy.site)
+
+    def _add_bytes(self, thread, count, site):
+        self.tx += count
+        if abs(self.tx) > MAX_COUNT:
+            what = f"tx-count of {self.name} becomes {self.tx}, beyond +-{MAX_COUNT}"
+            raise thread.fault_at(faults.BadCount, what, site, self)
+
+    def lost(self, thread):
+        """Whether a parity could mean an older phase to ``thread``: it knows less than that all phases but
+        the last complete one are over. It knows of a phase by a wait, its own or of a thread that it has
+        synchronised with, or because all arrivals that completed the phase come before it."""
+        seen, over = thread.seen, self.phase - 1
+        if seen[self.component] >= over:
+            return False
+        arrivals = self.older_arrivers
+        if arrivals is None or any(seen[tid] < clock for tid, clock in arrivals.items()):
+            return True
+        seen[self.component] = over
+        return False
+
+    def token(self):
+        """What an arrival returns of its state now."""
+        token = (self.component << PHASE_BITS | self.phase) << COUNT_BITS | self.pending
+        self.tokens.add(token)
+        return token
+
+    def waits_for(self, token):
+        """Whether a wait for ``token`` is one for the current phase."""
+        return token in self.tokens and phase_of(token) == self.phase
+
+    def check_token(self, thread, token):
+        """Refuse to wait for a ``token`` that is no arrival's on this barrier, or of a phase too old."""
+        phase = phase_of(token)
+        if token not in self.tokens:
+            what = f"waits on {self.name} for a state that no arrival on it has returned"
+            raise thread.fault(faults.BadToken, what, self)
+        if phase < self.phase - 1:
+            what = f"waits on {self.name} for a state of phase {phase}; it is in phase {self.phase}"
+            raise thread.fault(faults.MissedPhase, what, self)
+
+    def follow(self, seen):
+        """Something of this phase comes after all that the clocks ``seen`` cover."""
+        late = ((t, of) for t, of in self.unfollowed.items() if seen[t] < of[0])
+        self.unfollowed = dict(late)
+
+    def arrive(self, thread, count, complete=True):
+        if not 1 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
+        if thread.seen[self.component] < self.phase:
+            raise self._unobserved(thread)
+        if count > self.pending:
+            what = f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
+            what += f"{self.expected} arrivals are left"
+            raise thread.fault(faults.TooManyArrivals, what, self)
+        if self.unfollowed:
+            self.follow(thread.seen)
+        if not complete:
+            self.unfollowed[thread.tid] = thread.clock + 1, thread.site()  # the thread's own clock after it
+        maximum(self.gathered, thread.clocks, out=self.gathered)
+        if thread.foreign:
+            self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
+        self.arrived[thread.tid] = thread.clock
+        thread.clock = thread.seen[thread.tid] = thread.clock + 1  # tick()
+        if thread.time > self.time:
+            self.time = thread.time
+        self.pending -= count
+        self.block.progress += 1
+        if not self.pending:
+            self.complete_if_done(thread)
+
+    def fenced_before(self, thread):
+        """Whether fence.mbarrier_init of the thread that initialised it comes before ``thread``. It does as
+        well by a relaxed arrival at the cluster's barrier: that is what the fence is for."""
+        owner, fenced, block = self.init_epoch[0], self.fenced, self.block
+        if fenced is None:
+            return False
+        if thread.seen[owner] >= fenced if block is thread.block else thread.knows_shared(block, owner, fenced):
+            return True
+        return thread.knows((STARTED, block), owner, fenced)
+
+    def arrive_from_afar(self, thread, count):
+        """``thread`` of another block of the cluster arrives, with release at cluster scope."""
+        self.gathered_far = merged(self.gathered_far, thread.knowledge())
+        self.far[thread] = thread.clock
+        self.copied = True  # who knows the arrivals of its own block does not know all that completed the phase
+        thread.tick()
+        self.time = max(self.time, thread.time)
+        self.pending -= count
+
+    def promise(self, thread, more):
+        """The phase in which ``thread`` leaves an arrival to its cp.async copies; ``more``: the phase waits for
+        it beside the arrivals that it expects."""
+        if thread.seen[self.component] < self.phase:
+            raise self._unobserved(thread)
+        if more:
+            self.pending += 1
+            if self.pending > MAX_COUNT:
+                what = f"pending count of {self.name} becomes {self.pending}, above {MAX_COUNT}"
+                raise thread.fault(faults.BadCount, what, self)
+        return self.phase
+
+    def keep(self, thread, arrival, clock, component, number, landing):
+        """That arrival: the copies of ``thread`` up to (component, number) have landed. ``clock`` is the
+        thread's when it left the arrival, ``arrival`` the record of that."""
+        if self.phase != arrival.phase or not self.pending:
+            what = f"leaves an arrival on {self.name} in phase {arrival.phase} to its cp.async copies; when "
+            what += f"they have landed, others have made the {self.expected} arrivals of that phase"
+            raise thread.fault_at(faults.TooManyArrivals, what, arrival.site, self)
+        # It hands on the copies, and nothing else that the thread did.
+        self.gathered[0, component] = max(self.gathered[0, component], number)
+        self.arrived.setdefault(thread.tid, clock)
+        self.copied = True
+        self.time = max(self.time, landing)
+        self.pending -= 1
+        self.block.progress += 1
+        self.complete_if_done(thread, arrival.site)
+
+    def _unobserved(self, thread):
+        """Nothing tells this thread that the phase before is over, so it cannot know which phase its
+        arrival counts in. To know all arrivals is not enough here: PTX wants a wait for each phase, by
+        any thread, before an arrival in the next."""
+        before = self.phase - 1
+        if thread.tid in self.last_arrivers:
+            what = f"arrives on {self.name} in phase {self.phase} without having waited for phase "
+            what += f"{before}, directly or through another barrier"
+            return thread.fault(faults.UnobservedPhase, what, self)
+        what = f"arrives on {self.name}, whose phase {before} is over without it: the "
+        what += f"{self.expected} expected arrivals were made by others"
+        return thread.fault(faults.TooManyArrivals, what, self)
+
+    def drop(self, thread):
+        """The coming phases expect one arrival less."""
+        if self.expected == 1:
+            what = f"drops out of {self.name}, which expects its arrival only (phase {self.phase}, "
+            raise thread.fault(faults.NobodyLeft, f"{what}pending {self.pending})", self)
+        self.expected -= 1
+        self.dropped.add(thread.tid)
+
+    def complete_if_done(self, thread, site=None):
+        """``thread`` arrived, or issued, at ``site``, the copy that landed."""
+        if self.pending or self.tx > 0:
+            return
+        if self.tx < 0:
+            what = f"{-self.tx} bytes more than expected have landed on {self.name} in phase "
+            what += f"{self.phase}, and all {self.expected} arrivals are in"
+            raise thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
+        if self.unfollowed:
+            tid, (_, where) = self.unfollowed.popitem()
+            what = f"arrives on {self.name} with noComplete in phase {self.phase}, and no other arrival and no "
+            what += "copy of it is bound to come later"
+            raise self.block.threads[tid].fault_at(faults.CompletesPhase, what, where, self)
+        self.phase += 1
+        self.pending = self.expected
+        self.older_arrivers = None if self.last_copied else self.last_arrivers
+        self.arrived, self.last_arrivers = {}, self.arrived
+        self.copied, self.last_copied = False, self.copied
+        self.arrivers.update(self.last_arrivers)
+        self.released, self.gathered = self.gathered, self.released
+        self.gathered.fill(0)
+        self.released_foreign, self.gathered_foreign = self.gathered_foreign, {}
+        self.released_far, self.gathered_far = self.gathered_far, {}
+        self.far, self.last_far = {}, self.far
+        self.released[:, self.component] = self.phase
+        self.done_time = self.time
+        self.block.progress += 1
+        if self.block.events is not None:
+            when, over = (self.time, self.time), self.phase - 1
+            self.block.record("complete", thread, *when, self, phase=over, site=site)
+        self.block.ready.extend(self.waiters)  # all of them waited for this phase
+        self.waiters = []
+
+    def inval_fault(self, waiter, site):
+        """The inval is not ordered after the wait of ``waiter`` at ``site``."""
+        tid, where = self.ended
+        what = f"invalidates {self.name}, on which thread {waiter.tid} waits at {waiter.at(site)}; "
+        what += "nothing orders that before this"
+        return self.block.threads[tid].fault_at(faults.InvalNotOrdered, what, where, self)
+
+
+class Barriers:
+    """The live barriers of a block, by address."""
+
+    kind = MBarrier
+
+    def __init__(self, block):
+        self.block, self.live = block, {}
+
+    def find(self, thread, address):
+        barrier = self.live.get(address)
+        if barrier is not None and thread.tid in barrier.known:
+            return barrier
+        if barrier is None:
+            thread.spin()  # let a late init come, so that the fault can name it
+            barrier = self.live.get(address)
+        if barrier is None:
+            name = self._place_of_barrier(thread, address)
+            what = f"uses {name}, which is not an initialised mbarrier"
+            raise thread.fault(faults.NotABarrier, what, name)
+        owner, clock, site = barrier.init_epoch
+        if thread.seen[owner] < clock and not barrier.fenced_before(thread):
+            what = f"uses {barrier.name}, which thread {owner} initialised at {thread.at(site)}; "
+            what += "nothing orders the init before this"
+            raise thread.fault(faults.InitNotOrdered, what, barrier)
+        barrier.known.add(thread.tid)
+        return barrier
+
+    def for_copy(self, thread, address):
+        """The barrier that a copy is going to signal: its init must have reached the copy engine."""
+        barrier = self.find(thread, address)
+        owner, clock, site = barrier.init_epoch
+        if not barrier.fenced_before(thread) and thread.clocks[1, owner] < clock:
+            what = f"issues a copy that signals {barrier.name}, initialised at {thread.at(site)} with no "
+            raise thread.fault(faults.MissingInitFence, what + "fence after it", barrier)
+        barrier.issuers.add(thread.tid)
+        return barrier
+
+    def init(self, thread, address, count):
+        if barrier := self.live.get(address):
+            since = thread.at(barrier.init_epoch[2])
+            what = f"initialises {barrier.name} again; it is in use since {since} "
+            what += f"(phase {barrier.phase}, pending {barrier.pending} of {barrier.expected})"
+            raise thread.fault(faults.LiveBarrierInit, what, barrier)
+        name = self._place_of_barrier(thread, address)
+        if not 1 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"initialises {name} with a count of {count}", name)
+        barrier = self.kind(self.block, address, self._index_name(address), count, thread)
+        self.block.shared.on_write(thread, address, 8, Live(barrier, thread))
+        self.live[address] = barrier
+
+    def inval(self, thread, address):
+        barrier = self.find(thread, address)
+        if barrier.waiters or any(c.barrier is barrier for c in self.block.copies):
+            who = "a thread waits" if barrier.waiters else "a copy in flight is going to signal it"
+            raise thread.fault(faults.InvalNotOrdered, f"invalidates {barrier.name} while {who}", barrier)
+        barrier.ended = (thread.tid, thread.site())
+        for other in self.block.threads:
+            wait = other.waits.get(barrier)
+            if wait and other is not thread and thread.seen[other.tid] < wait[3]:
+                raise barrier.inval_fault(other, wait[1])
+        size = self.block.size  # entries of threads; the rest are phases and groups
+        for arrivals in (barrier.gathered, barrier.released):
+            late = np.flatnonzero(arrivals[0, :size] > thread.clocks[0, :size])
+            if late.size:
+                what = f"invalidates {barrier.name}; nothing orders what thread {late[0]} did before the "
+                raise thread.fault(faults.InvalNotOrdered, what + "arrivals on it before this", barrier)
+        del self.live[address]
+        shared = self.block.shared
+        shared.written[address : address + 8] = [Ended(thread)] * 8
+        shared.poison(address, 8)
+
+    def _place_of_barrier(self, thread, address):
+        """The name of the bytes at ``address``, which is a multiple of 8."""
+        name = self.block.shared.name_of(address)
+        if address % 8:
+            raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name)
+        return name
+
+    def _index_name(self, address):
+        """The Python name of the barrier at ``address``."""
+        if name := self.block.shared.part_of(address):
+            return name
+        for start, stop, name in self.block.shared.ranges:
+            if start <= address < stop and (address - start) % 8 == 0:
+                return f"{name}[{(address - start) // 8}]"
+        return self.block.shared.name_of(address)

@@ -1,0 +1,115 @@
+"""The arguments of a launch: checked, as memory, and as the kernel's Python code is going to see them."""
+
+import inspect
+
+import numpy as np
+from numba import types
+
+from ....tensormap import TensorMapArray
+from ...memory.arrays import ArrayView
+from ...memory.memory import Extent
+from ...memory.scalars import bounds_of, start_of
+from .cuda_module import cast
+
+NUMBERS = (int, float, complex, np.number, np.bool_)
+
+
+def parts(args, names):
+    """(argument, its name) of all arguments, the parts of tuples one by one."""
+    for arg, name in zip(args, names, strict=True):
+        if isinstance(arg, tuple):
+            yield from parts(arg, [f"{name}[{i}]" for i in range(len(arg))])
+        else:
+            yield arg, name
+
+
+def _array(arg):
+    """A record as an array without dimensions, over its own bytes."""
+    return np.ndarray((), arg.dtype, arg) if isinstance(arg, np.void) else arg
+
+
+def extents(args, names):
+    """Of all arrays that a kernel can reach: arguments, tensor maps, and what lies behind those."""
+    found = []
+    for arg, name in parts(args, names):
+        if isinstance(arg, (np.ndarray, np.void)):
+            found.append(Extent.of(_array(arg), name))
+        elif isinstance(arg, TensorMapArray):
+            found.append(Extent.of(arg.host, name))
+            behind = [(i, tensor) for i, tensor in enumerate(arg) if tensor.array is not None]
+            found += [Extent.behind(tensor, f"{name}[{i}].tensor") for i, tensor in behind]
+    return found
+
+
+def maps_of(args):
+    """The tensor map arrays among arguments."""
+    return [arg for arg, _ in parts(args, [""] * len(args)) if isinstance(arg, TensorMapArray)]
+
+
+def writeable(args):
+    """The arrays that a kernel can change, those behind tensor maps included."""
+    arrays = [arg for arg, _ in parts(args, [""] * len(args))]
+    arrays += [array for maps in maps_of(args) for array in (maps.host, *(one.array for one in maps.maps))]
+    return list({id(a): a for a in arrays if isinstance(a, np.ndarray) and a.flags.writeable}.values())
+
+
+def check(function, signature, args):
+    """(names, Numba types or None) of the parameters. Raises ValueError for what cannot be launched."""
+    parameters = list(inspect.signature(function).parameters)
+    if len(parameters) != len(args):
+        wanted = f"{len(parameters)} arguments ({', '.join(parameters)})"
+        raise ValueError(f"{function.__name__} takes {wanted}, {len(args)} were given")
+    kinds = signature.args if signature else [None] * len(args)
+    if len(kinds) != len(args):
+        raise ValueError(f"{function.__name__} has {len(args)} parameters, its signature {signature}")
+    for name, arg, kind in zip(parameters, args, kinds, strict=True):
+        _check_one(name, arg, kind)
+    return parameters, kinds
+
+
+def _check_one(name, arg, kind):
+    if isinstance(arg, tuple):
+        if kind is not None and (not isinstance(kind, types.BaseTuple) or len(kind) != len(arg)):
+            what = f"argument {name} is a tuple of {len(arg)}"
+            raise ValueError(f"{what}, but the kernel's signature says {kind}")
+        for i, (part, inner) in enumerate(zip(arg, kind or [None] * len(arg), strict=True)):
+            _check_one(f"{name}[{i}]", part, inner)
+        return
+    array = isinstance(arg, (np.ndarray, TensorMapArray))
+    if isinstance(arg, (np.ndarray, np.void)):
+        if arg.dtype.hasobject or not _native(arg.dtype):
+            raise ValueError(f"argument {name} has dtype {arg.dtype}, which no GPU can read")
+    elif not isinstance(arg, (*NUMBERS, TensorMapArray)):
+        takes = "the CPU engine takes numbers, NumPy arrays and records, tuples of these and TensorMapArray"
+        raise ValueError(f"argument {name} is a {type(arg).__name__}; {takes}")
+    if array and isinstance(kind, types.Number) and kind != types.uint64:
+        raise ValueError(f"argument {name} is an array, but the kernel's signature says {kind}")
+    if not array and isinstance(kind, types.Array):
+        raise ValueError(f"argument {name} is a number, but the kernel's signature says {kind}")
+
+
+def _native(dtype):
+    if dtype.subdtype:
+        return _native(dtype.subdtype[0])
+    return dtype.isnative if dtype.names is None else all(_native(dtype[name]) for name in dtype.names)
+
+
+def prepared(launch, arg, name, kind):
+    """One argument as the kernel's Python code is going to see it."""
+    if isinstance(arg, tuple):
+        inner = enumerate(zip(arg, kind or [None] * len(arg), strict=True))
+        parts = [prepared(launch, part, f"{name}[{i}]", inner_kind) for i, (part, inner_kind) in inner]
+        return arg._make(parts) if hasattr(arg, "_make") else tuple(parts)
+    if isinstance(arg, TensorMapArray):
+        return arg.address
+    if isinstance(arg, (np.ndarray, np.void)):
+        data = _array(arg)
+        if kind == types.uint64:
+            return start_of(data)
+        first, stop = bounds_of(data)
+        region = launch.globals.find(None, first, stop - first, "") if data.nbytes else None
+        view = ArrayView(region, start_of(data), data, name)
+        return view[()] if isinstance(arg, np.void) else view
+    if isinstance(kind, types.Number):
+        return cast(kind)(arg)
+    return arg.item() if isinstance(arg, (np.integer, np.bool_)) else arg

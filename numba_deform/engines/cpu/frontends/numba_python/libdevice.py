@@ -1,0 +1,275 @@
+"""``cuda.libdevice`` on the CPU engine, by the names and types of Numba's own table.
+
+What the instruction set rounds is rounded as it says, in all four modes. Functions like ``sin`` are NumPy's,
+rounded to the type: a GPU's differ in the last bits. What neither NumPy nor ``math`` has is refused by name.
+"""
+
+import math
+import re
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+from numba import types
+from numba.cuda.libdevicefuncs import create_signature, functions
+from numba.np.numpy_support import as_dtype
+
+from .....device.half2 import fused
+from ...memory.scalars import Unsupported, wrap
+from .arithmetic import float32
+from .math_functions import FUNCTIONS, brev, clz, popc
+
+W32, W64 = (1 << 32) - 1, (1 << 64) - 1
+SOURCES = {"int": 32, "uint": -32, "ll": 64, "ull": -64}  # bits of the integers in names of conversions
+
+
+def fmaf(a, b, c):
+    return np.float32(fused(float(np.float32(a)), float(np.float32(b)), float(np.float32(c))))
+
+
+def fma(a, b, c):
+    """Rounded once, of float32 or float64."""
+    if type(a) is type(b) is type(c) is np.float32:
+        return fmaf(a, b, c)
+    near = np.float64(a) * b + c
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return near
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    try:
+        return np.float64(float(exact)) if exact else near
+    except OverflowError:
+        return np.float64(math.copysign(math.inf, exact))
+
+
+# --- rounding -------------------------------------------------------------------------------------
+def _directed(near, above, mode):
+    """The nearest number to an exact one, moved to the side that ``mode`` says; ``above`` has the sign of
+    exact - near."""
+    down = mode == "rd" or mode == "rz" and (near > 0 or near == 0 and above > 0)
+    if mode == "rn" or not above or down == (above > 0):
+        return near
+    return np.nextafter(near, type(near)(-np.inf if down else np.inf))
+
+
+def _over(near, exact):
+    """The sign of exact - near."""
+    return exact > float(near) or -(exact < float(near))
+
+
+EXACT = {
+    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y, "fma": lambda x, y, z: x * y + z,
+}  # fmt: skip
+
+
+def _arithmetic(operation, mode):
+    """``dadd_rd`` and the like."""
+
+    def apply(*args):
+        kind = type(args[0])
+        if operation == "sqrt":
+            near = np.sqrt(args[0])
+            if not (math.isfinite(near) and near > 0):
+                return near
+            return _directed(near, _over(0, Fraction(float(args[0])) - Fraction(float(near)) ** 2), mode)
+        name, args = ("div", (kind(1), *args)) if operation == "rcp" else (operation, args)
+        near = fma(*args) if name == "fma" else EXACT[name](*args)
+        if not all(map(math.isfinite, args)) or name == "div" and not args[1]:
+            return near
+        return _directed(near, _over(near, EXACT[name](*(Fraction(float(a)) for a in args))), mode)
+
+    return apply
+
+
+def _conversion(source, target, mode):
+    """``double2int_rz`` and the like."""
+    if target in SOURCES:
+        bits, whole = SOURCES[target], {"rn": np.rint, "rd": np.floor, "ru": np.ceil, "rz": np.trunc}[mode]
+        dtype = np.dtype(f"{'iu'[bits < 0]}{abs(bits) // 8}")
+
+        def convert(x):
+            if x != x and (source == "double" or abs(bits) == 64):
+                return 1 << abs(bits) - 1
+            return wrap(float(whole(x)), dtype)
+
+        return convert
+    kind = np.float32 if target == "float" else np.float64
+
+    def convert(x):
+        if isinstance(x, float | np.floating):
+            near, exact = kind(x), Fraction(float(x)) if math.isfinite(x) else float(x)
+        else:
+            exact = x & (1 << -SOURCES[source]) - 1 if SOURCES[source] < 0 else x
+            near = kind(np.uint64(exact) if exact >> 63 > 0 else np.int64(exact))
+        return _directed(near, _over(near, exact), mode)
+
+    return convert
+
+
+# --- one by one -----------------------------------------------------------------------------------
+def _bytes(x, y, selector):
+    both = (y & W32) << 32 | x & W32
+    pick = [selector >> 4 * i & 15 for i in range(4)]
+    values = [both >> 8 * (p & 7) & 255 for p in pick]
+    values = [255 * (v >> 7) if p & 8 else v for v, p in zip(values, pick, strict=True)]
+    return sum(v << 8 * i for i, v in enumerate(values))
+
+
+def _as(kind, other):
+    return lambda x: other(np.array(x, kind).view(other)[()])
+
+
+def _of_pi(function):
+    """sinpi and cospi; the argument is brought into one period first, which is exact."""
+    return lambda x: function(np.pi * math.fmod(x, 2)) if math.isfinite(x) else np.nan
+
+
+def _away(x):
+    """Rounded to a whole number, ties away from zero."""
+    whole = np.trunc(x)
+    return whole + np.copysign(1.0, x) if abs(x - whole) >= 0.5 else whole
+
+
+def _low24(x):
+    return (x & 0xFFFFFF) - ((x & 0x800000) << 1)
+
+
+FLOATS = FUNCTIONS | {  # of float64, or float32 where the name ends in f
+    "exp10": lambda x: np.power(10.0, x), "fmin": np.fmin, "fmax": np.fmax,
+    "fdim": lambda x, y: np.nan if x != x or y != y else max(x - y, 0.0), "rint": np.rint,
+    "nearbyint": np.rint, "round": _away, "rsqrt": lambda x: 1 / np.sqrt(x), "rcbrt": lambda x: 1 / np.cbrt(x),
+    "tgamma": FUNCTIONS["gamma"], "sinpi": _of_pi(np.sin), "cospi": _of_pi(np.cos),
+    "logb": lambda x: np.floor(np.log2(np.abs(x))) if not np.frexp(x)[0] else np.frexp(x)[1] - 1.0,
+    "normcdf": lambda x: 0.5 * math.erfc(-x / math.sqrt(2)), "powi": lambda x, n: np.power(x, np.float64(n)),
+    "ldexp": np.ldexp, "scalbn": np.ldexp, "fdivide": lambda x, y: x / y, "modf": np.modf,
+    "sincos": lambda x: (np.sin(x), np.cos(x)), "sincospi": lambda x: (_of_pi(np.sin)(x), _of_pi(np.cos)(x)),
+    "frexp": lambda x: (np.frexp(x)[0], int(np.frexp(x)[1])),
+}  # fmt: skip
+OTHERS = {
+    "abs": abs, "llabs": abs, "brev": brev, "brevll": partial(brev, bits=64), "byte_perm": _bytes,
+    "clz": clz, "clzll": partial(clz, bits=64), "popc": partial(popc, bits=32), "popcll": popc,
+    "ffs": lambda x: (x & -x).bit_length(), "ffsll": lambda x: (x & -x).bit_length(),
+    "max": max, "min": min, "llmax": max, "llmin": min,
+    "umax": lambda x, y: max(x & W32, y & W32), "umin": lambda x, y: min(x & W32, y & W32),
+    "ullmax": lambda x, y: max(x & W64, y & W64), "ullmin": lambda x, y: min(x & W64, y & W64),
+    "mul24": lambda x, y: _low24(x) * _low24(y), "umul24": lambda x, y: (x & 0xFFFFFF) * (y & 0xFFFFFF),
+    "mulhi": lambda x, y: x * y >> 32, "umulhi": lambda x, y: (x & W32) * (y & W32) >> 32,
+    "mul64hi": lambda x, y: x * y >> 64, "umul64hi": lambda x, y: (x & W64) * (y & W64) >> 64,
+    "hadd": lambda x, y: x + y >> 1, "uhadd": lambda x, y: (x & W32) + (y & W32) >> 1,
+    "rhadd": lambda x, y: x + y + 1 >> 1, "urhadd": lambda x, y: (x & W32) + (y & W32) + 1 >> 1,
+    "sad": lambda x, y, z: abs(x - y) + z, "usad": lambda x, y, z: abs((x & W32) - (y & W32)) + z,
+    "double_as_longlong": _as(np.float64, np.int64), "longlong_as_double": _as(np.int64, np.float64),
+    "float_as_int": _as(np.float32, np.int32), "int_as_float": _as(np.int32, np.float32),
+    "double2hiint": lambda x: _as(np.float64, np.int64)(x) >> 32, "double2loint": _as(np.float64, np.int64),
+    "hiloint2double": lambda hi, lo: _as(np.uint64, np.float64)((hi & W32) << 32 | lo & W32),
+    "float2half_rn": lambda x: _as(np.float16, np.int16)(np.float16(x)),
+    "half2float": _as(np.int16, np.float16), "saturatef": lambda x: min(max(x, 0), 1) if x == x else 0,
+    "fmaf": fmaf, "fma": fma, "nextafter": np.nextafter, "nextafterf": np.nextafter,
+    "ilogb": lambda x: int(np.frexp(x)[1]) - 1 if np.frexp(x)[0] and math.isfinite(x) else _no_exponent(x),
+    "frsqrt_rn": lambda x: np.float32(1 / np.sqrt(np.float64(x))),
+}  # fmt: skip
+OTHERS["ilogbf"] = OTHERS["ilogb"]
+for names, test in (
+    (("isnand", "isnanf"), np.isnan), (("isinfd", "isinff"), np.isinf),
+    (("isfinited", "finitef"), np.isfinite), (("signbitd", "signbitf"), np.signbit),
+):  # fmt: skip
+    OTHERS |= dict.fromkeys(names, lambda x, test=test: int(test(x)))
+for names, rounding in ((("llrint", "llrintf"), np.rint), (("llround", "llroundf"), _away)):
+    OTHERS |= dict.fromkeys(names, lambda x, f=rounding: wrap(float(f(np.float64(x))), np.dtype(np.int64)))
+
+
+def _no_exponent(x):
+    return (1 << 31) - 1 if math.isinf(x) else -(1 << 31)
+
+
+def _model(name):
+    """The Python function for a name; None if there is none."""
+    if name in OTHERS:
+        return OTHERS[name]
+    if found := re.fullmatch(r"(double|float|u?int|u?ll)2(double|float|u?int|u?ll)_(r[nzud])", name):
+        return _conversion(*found.groups())
+    if found := re.fullmatch(r"(fma)f?_(r[nzud])|[df](add|sub|mul|div|rcp|sqrt)_(r[nzud])", name):
+        operation, mode = filter(None, found.groups())
+        return _arithmetic(operation, mode)
+    base = name.removeprefix("fast_")
+    return FLOATS.get(base) or FLOATS.get(base.removesuffix("f"))
+
+
+def floorf(x):
+    x = float(float32(x))
+    return float32(x // 1.0 if math.isfinite(x) else x)
+
+
+def fminf(a, b):
+    a, b = _f32(a), _f32(b)
+    return a if a < b else b if b < a else np.fmin(a, b)
+
+
+def fmaxf(a, b):
+    a, b = _f32(a), _f32(b)
+    return a if a > b else b if b > a else np.fmax(a, b)
+
+
+def _f32(x):
+    return x if type(x) is np.float32 else float32(x)
+
+
+class Libdevice:
+    """Stands for ``cuda.libdevice``: functions that take and return the types of Numba's table."""
+
+    # Those that kernels call most, without detours.
+    fabsf = staticmethod(lambda x: abs(np.float32(x)))
+    floorf, fminf, fmaxf, fmaf = map(staticmethod, (floorf, fminf, fmaxf, fmaf))
+
+    def __getattr__(self, name):
+        model = _model(name) if f"__nv_{name}" in functions else None
+        if model is None:
+            raise Unsupported(f"cuda.libdevice.{name} is not modelled by the CPU engine")
+        function = self.__dict__[name] = _typed(model, *functions[f"__nv_{name}"])
+        return function
+
+
+# --- half precision -------------------------------------------------------------------------------
+HALVES = {
+    "hadd": lambda x, y: x + y, "hsub": lambda x, y: x - y, "hmul": lambda x, y: x * y,
+    "hdiv": lambda x, y: x / y, "hneg": lambda x: -x, "habs": abs, "hmax": np.fmax, "hmin": np.fmin,
+    "hfma": lambda x, y, z: np.float16(fma(np.float64(x), np.float64(y), np.float64(z))),
+    "heq": lambda x, y: x == y, "hne": lambda x, y: x < y or x > y, "hlt": lambda x, y: x < y,
+    "hle": lambda x, y: x <= y, "hgt": lambda x, y: x > y, "hge": lambda x, y: x >= y,
+    "hsqrt": np.sqrt, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hrint": np.rint,
+}  # fmt: skip
+HALVES |= {f"h{name}": lambda x, f=FLOATS[name]: np.float16(f(np.float64(x))) for name in (
+    "sin", "cos", "exp", "exp2", "exp10", "log", "log2", "log10", "rsqrt", "tanh")}  # fmt: skip
+HALVES["hrcp"] = lambda x: np.float16(1) / x
+
+
+class Halves:
+    """Stands for ``numba.cuda.fp16``."""
+
+    def __getattr__(self, name):
+        if name not in HALVES:
+            raise Unsupported(f"cuda.fp16.{name} is not modelled by the CPU engine")
+        model = HALVES[name]
+        return lambda *args: model(*map(np.float16, args))
+
+
+def _typed(model, result, parameters):
+    signature = create_signature(result, parameters)
+    takes = [_caster(kind) for kind in signature.args]
+    kind = signature.return_type
+    gives = [_caster(k) for k in (kind if isinstance(kind, types.BaseTuple) else [kind])]
+    wide = model in FLOATS.values()
+
+    def function(*args):
+        args = [take(x) for take, x in zip(takes, args, strict=True)]
+        value = model(*[np.float64(x) if wide and isinstance(x, np.floating) else x for x in args])
+        if len(gives) == 1:
+            return gives[0](value)
+        return tuple(give(x) for give, x in zip(gives, value, strict=True))
+
+    return function
+
+
+def _caster(kind):
+    dtype = as_dtype(kind)
+    return (lambda x: wrap(x, dtype)) if dtype.kind == "i" else dtype.type

@@ -1,0 +1,138 @@
+"""What the names of a kernel stand for on the CPU engine: modules, number types, functions."""
+
+import functools
+import types as python
+
+import numpy as np
+from greenlet import getcurrent
+from numba import cuda, types
+from numba.core.errors import NumbaNotImplementedError
+from numba.cuda import cg, libdevice
+from numba.np.numpy_support import from_dtype
+
+from .....device.ptx import Intrinsic
+from ...memory.arrays import constant_array
+from ...memory.scalars import Unsupported
+from .cuda_module import cast
+from .math_functions import MATH
+
+
+def refused(name):
+    """What stands for a function that the engine does not model: calling it says so."""
+
+    def function(*_, **__):
+        raise Unsupported(f"{name} is not modelled by the CPU engine")
+
+    return function
+
+
+def _paths():
+    """{id of a function or stub of numba.cuda: the names that lead to it}"""
+    spaces = {(): cuda, ("libdevice",): libdevice, ("cg",): cg}
+    spaces |= {(name,): getattr(cuda, name) for name in ("atomic", "shared", "local", "const")}
+    return {
+        id(value): (*path, name)
+        for path, space in spaces.items()
+        for name, value in vars(space).items()
+        if callable(value) and not name.startswith("_") and not isinstance(value, types.Type)
+        and getattr(value, "__module__", "").startswith("numba.cuda")
+    }  # fmt: skip
+
+
+PATHS = _paths()
+
+
+class Module:
+    """Stands for a module: what a kernel takes out of it goes through ``swap``."""
+
+    def __init__(self, module, swap):
+        self.__dict__.update(_module=module, _swap=swap)
+
+    def __getattr__(self, name):
+        value = getattr(self._module, name)
+        if self._module.__name__.partition(".")[0] == "numpy":
+            value = _of_numpy(name, value)
+        value = self.__dict__[name] = self._swap(value)
+        return value
+
+
+@functools.cache
+def _inside(model):
+    """An intrinsic's model for where it is certain that a thread of the engine runs it."""
+    scope = model.__globals__ | {"cpu": getcurrent}
+    return python.FunctionType(model.__code__, scope, model.__name__, model.__defaults__, model.__closure__)
+
+
+class Names:
+    """What stands for the values of a kernel's names in one launch, whose ``numba.cuda`` is ``fake``."""
+
+    def __init__(self, fake):
+        self.fake, self.casts = fake, {}
+        fake.types = Module(types, self.replace)
+
+    def replace(self, value):
+        if isinstance(value, Intrinsic):
+            return _inside(value.model)
+        if isinstance(value, (types.Number, types.Boolean)):
+            if value not in self.casts:
+                try:
+                    self.casts[value] = cast(value)
+                except NumbaNotImplementedError:  # one that NumPy has not
+                    self.casts[value] = refused(f"cuda.{str(value).removeprefix('__nv_')}")
+            return self.casts[value]
+        if isinstance(value, type) and issubclass(value, (np.number, np.bool_)):
+            return self.replace(from_dtype(np.dtype(value)))
+        if isinstance(value, np.integer):
+            return int(value)
+        if isinstance(value, np.ndarray):
+            return constant_array(value)
+        if isinstance(value, python.BuiltinFunctionType):
+            return MATH.get(value, value)
+        path = PATHS.get(id(value))
+        where, _, internal = str(getattr(value, "__module__", "")).partition("._internal.cuda_")
+        if where == "numba.cuda" and internal:  # fp16, bf16, fp8
+            path = internal, getattr(value, "__name__", str(value)).removeprefix("__")
+        return value if path is None else self._of_cuda(path)
+
+    def module(self, module, swap):
+        if module is cuda:
+            self.fake._swap = swap
+            return self.fake
+        path, _, name = module.__name__.rpartition(".")
+        if path == "numba.cuda" and name in ("libdevice", "cg", "fp16"):
+            return getattr(self.fake, name)
+        return Module(module, swap)
+
+    def _of_cuda(self, path):
+        found = self.fake
+        try:
+            for name in path:
+                found = getattr(found, name)
+        except Unsupported:
+            return refused(".".join(("cuda", *path)))
+        return found
+
+
+# --- numpy ----------------------------------------------------------------------------------------
+OF_ARRAYS = ("sum", "min", "max")  # methods of the engine's arrays
+
+
+def _of_numpy(name, value):
+    """What stands for ``np.name``: kernels may use its types, numbers and functions of numbers."""
+    if isinstance(value, np.ufunc):
+        return _of_numbers(value)
+    if name in OF_ARRAYS:
+        return lambda array: getattr(array, name)()
+    if isinstance(value, type) or not callable(value):
+        return value  # a type, np.pi, np.newaxis, np.ndindex
+    return refused(f"np.{name}")
+
+
+def _of_numbers(function):
+    """Integers come back as Python's, which do not overflow."""
+
+    def apply(*args):
+        value = function(*args)
+        return int(value) if isinstance(value, np.integer) else value
+
+    return apply

@@ -1,0 +1,566 @@
+"""A kernel's Python code with the types that Numba infers written into it.
+
+A value stands for Numba's as follows: an integer is a Python int in the range of its type, a float64 a
+Python float (or np.float64, which is one), float32 and float16 are np.float32 and np.float16. The generated
+code is the function's own syntax tree, in which only those nodes are changed that plain Python would compute in
+another type: operands are converted to the types that Numba picks for the operation, integers wrap, variables
+that Numba unifies over branches have the unified type where they are read. Products and sums are rounded one by
+one: contraction to a fused multiply-add is the compiler's freedom, and is not imitated. A function whose source
+is not to be had by itself, such as a lambda, runs as it stands.
+"""
+
+import ast
+import math
+import operator
+
+import numpy as np
+from numba import cuda, types
+
+from .....compiler import inference
+from .....compiler.inference import DeviceFunction, bounds_of, inferred, ir
+from ...memory.arrays import unwritten
+from ...memory.scalars import as_int64
+from . import arithmetic
+from .math_functions import MATH
+
+EXACT = 1 << 53  # integers up to here are floats exactly
+OPERATORS = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+    ast.LShift: operator.lshift, ast.RShift: operator.rshift, ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.USub: operator.neg, ast.Invert: operator.invert,
+}  # fmt: skip
+HELPED = {ast.Div: "divide", ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power",
+          ast.LShift: "shift_left", ast.RShift: "shift_right"}  # fmt: skip
+BITS = (cuda.popc, cuda.clz, cuda.brev)  # are told how many bits their operand has
+TEMPORARY, ARRAY, INDEX = "__value", "__array", "__index"
+PLAIN = (types.Integer, types.Float, types.Boolean)
+WHOLE = (1 << 64) - 1
+
+
+class Typed:
+    """A function's code for the types of its arguments, and what its new names stand for."""
+
+    def __init__(self, found):
+        self.function, self.calls, self.names = found.function, {}, {}
+        self.code = found.function.__code__
+        if found.source is None:
+            return  # it runs as it stands
+        writer = _Writer(found)
+        tree = writer.visit(found.source.tree)
+        self.code, self.names = found.source.code_of(tree), writer.names
+        for name, called in writer.calls.items():
+            self.calls[name] = typed(called)
+
+
+def typed(found):
+    """The :class:`Typed` of what was inferred; made once."""
+    if found.form is None:
+        found.keep(Typed(found))
+    return found.form
+
+
+def kind_of(kind):
+    """How a value of Numba's type is represented: ``int``, ``bool``, ``float``, np.float32, a tuple of these
+    for a tuple; None where nothing is ever converted."""
+    if isinstance(kind, (types.Boolean, types.BooleanLiteral)):
+        return bool
+    if isinstance(kind, (types.Integer, types.IntegerLiteral)):
+        return int
+    if isinstance(kind, types.BaseTuple) and not isinstance(kind, types.StarArgTuple):
+        return tuple(map(kind_of, kind.types)) if len(kind) else None
+    if kind == types.float64:
+        return float
+    return arithmetic.SCALARS.get(str(kind))
+
+
+def marked(node, inner, mask):
+    """``node``, which is ``inner`` modulo ``mask`` + 1."""
+    node.inner = inner, mask
+    return node
+
+
+def within(node, mask):
+    """What may stand for ``node`` where only its value modulo ``mask`` + 1 matters: sums, differences and
+    products need not be wrapped on the way."""
+    while getattr(node, "inner", (None, 0))[1] >= mask:
+        node = node.inner[0]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        node.left, node.right = within(node.left, mask), within(node.right, mask)
+    return node
+
+
+class _Writer(ast.NodeTransformer):
+    """Writes the types into one function's tree. ``names`` is filled with the names that the new nodes use,
+    ``calls`` with the names of device functions, and what was inferred for each."""
+
+    def __init__(self, found):
+        self.found, self.names, self.calls = found, {}, {}
+        # Variables that hold values of several kinds: they are converted where they are read.
+        self.mixed = {n for n, kinds in found.kinds.items() if len(set(map(kind_of, kinds))) > 1}
+
+    # --- what Numba says of a node --------------------------------------------------------------------
+    def expressions(self, node, *ops):
+        """Numba's expressions of these operations at a node: several where Python's compiler made copies of
+        the node, as of the condition of a loop."""
+        return [s.value for s in self.statements(node) if isinstance(s.value, ir.Expr) and s.value.op in ops]
+
+    def statements(self, node):
+        """Numba's statements at a node. The call of ``module.f(x)`` stands where ``module.f`` does."""
+        at = self.found.at.get(node.number, ())
+        if not at and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            at = self.found.at.get(node.func.number, ())
+            return [s for s in at if isinstance(s.value, ir.Expr) and s.value.op == "call"]
+        return at
+
+    def type_at(self, node):
+        """Numba's type of a node's value, None where Numba has none (dead code) or copies disagree."""
+        if isinstance(node, (ast.IfExp, ast.BoolOp, ast.NamedExpr)):
+            return None
+        at = [s for s in self.statements(node) if s.target.name[0] == "$"]
+        kind = self.common([s.target for s in at])
+        if kind is None:  # statements of Numba's own stand there too
+            own = ("$phi", "$bool")
+            kind = self.common([s.target for s in at if not s.target.name.startswith(own)
+                                and not s.target.name.endswith("pred")])  # fmt: skip
+        return kind
+
+    def common(self, variables):
+        """The type of variables of Numba's, one for each copy of a node; None if they are represented in
+        different ways."""
+        kinds = [self.found.typemap[v.name] for v in variables]
+        same = len({kind_of(k) or str(k) for k in kinds}) == 1
+        return max(kinds, key=lambda k: getattr(k, "bitwidth", 0)) if same else None
+
+    def bounds(self, variables):
+        """What integers these variables may hold, None if any is no integer."""
+        found = [self.found.bounds(v.name) for v in variables]
+        return (min(f[0] for f in found), max(f[1] for f in found)) if found and all(found) else None
+
+    def signature(self, expressions):
+        found = [self.found.calltypes.get(e) for e in expressions]
+        other = [f for f in found if f is not None and kind_of(f.return_type) is not int]
+        return (other or found)[0]
+
+    def constant_at(self, node):
+        """The number that Python's compiler or the author wrote, in a tuple; () if it is none."""
+        at = self.found.at.get(node.number, ())
+        values = {s.value.value if isinstance(s.value, ir.Const) else None for s in at}
+        is_number = len(values) == 1 and isinstance(next(iter(values)), (int, float))
+        return tuple(values) if is_number else ()
+
+    # --- values -----------------------------------------------------------------------------------------
+    def name(self, name, value):
+        self.names[f"__{name}"] = value
+        return ast.Name(f"__{name}", ast.Load())
+
+    def call(self, function, *args):
+        return ast.Call(self.name(function, getattr(arithmetic, function)), list(args), [])
+
+    def constant(self, value, kind):
+        """A literal as a value of a type."""
+        with np.errstate(over="ignore"):
+            value = arithmetic.caster(kind)(value)
+        if isinstance(value, np.generic):
+            return self.name(f"{kind}_{value.tobytes().hex()}", value)
+        if isinstance(value, float) and not math.isfinite(value) or isinstance(value, tuple):
+            return self.name(f"{kind}_{value}", value)
+        return ast.Constant(value)
+
+    def value(self, node, variables=(), want=None):
+        """The node's value, as type ``want``; ``variables`` are what Numba holds it in."""
+        actual = self.common(variables) if variables else self.type_at(node)
+        for number in self.constant_at(node):
+            kind = next((k for k in (want, actual) if kind_of(k)), types.none)
+            return ast.copy_location(self.constant(number, types.unliteral(kind)), node)
+        kinds, place = self.kinds(node), node
+        node = self.visit(node)
+        if actual is None and kind_of(want):
+            node = self.name_call(want, node)
+        elif kind_of(actual) and kinds - {kind_of(actual)}:
+            node = self.name_call(actual, node)
+        if actual is not None and want is not None:
+            node = self.cast(node, actual, want, self.bounds(variables) if variables else bounds_of(actual))
+        return ast.copy_location(node, place)
+
+    def kinds(self, node):
+        """How the visited node's value may be represented: nothing for the kind that its type has."""
+        if isinstance(node, ast.IfExp):
+            return self.kinds_or_own(node.body) | self.kinds_or_own(node.orelse)
+        if isinstance(node, ast.BoolOp):
+            return set().union(*map(self.kinds_or_own, node.values))
+        return set()
+
+    def kinds_or_own(self, node):
+        return self.kinds(node) or {kind_of(self.type_at(node))}
+
+    def name_call(self, kind, node):
+        """``node`` converted by what it is when the kernel runs."""
+        name = f"to_{''.join(c if c.isalnum() else '_' for c in str(types.unliteral(kind)))}"
+        return ast.Call(self.name(name, arithmetic.caster(types.unliteral(kind))), [node], [])
+
+    def cast(self, node, actual, want, bounds):
+        """``node``, of type ``actual``, as type ``want``."""
+        want = types.unliteral(want)
+        have, kind = kind_of(actual), kind_of(want)
+        if kind is None or have is None:
+            return node
+        if kind is int and have in (int, bool):
+            node = ast.Call(self.name("int", int), [node], []) if have is bool else node
+            return self.wrapped(node, bounds, want)
+        if have == kind:
+            return node
+        if kind is float and have is not tuple:
+            return self.call("float64", node)
+        if kind is np.float32 and (have is float or bounds and -EXACT <= bounds[0] and bounds[1] <= EXACT):
+            return self.call("float32", node)
+        return self.name_call(want, node)
+
+    def wrapped(self, node, bounds, kind):
+        """An integer that may be in ``bounds``, None for anything, as a type stores it."""
+        low, high = bounds_of(kind)
+        if bounds and low <= bounds[0] and bounds[1] <= high:
+            return node
+        if kind == types.boolean:
+            return self.name_call(kind, node)
+        node = within(node, high - low)
+        if low == 0:
+            return marked(ast.BinOp(node, ast.BitAnd(), ast.Constant(high)), node, high - low)
+        if isinstance(node, ast.Name):
+            value, again = node, node
+        else:
+            value = ast.NamedExpr(ast.Name(TEMPORARY, ast.Store()), node)
+            again = ast.Name(TEMPORARY, ast.Load())
+        inside = ast.Compare(ast.Constant(low), [ast.LtE(), ast.LtE()], [value, ast.Constant(high)])
+        folded = ast.BinOp(
+            ast.BinOp(ast.BinOp(again, ast.Sub(), ast.Constant(low)), ast.BitAnd(), ast.Constant(high - low)),
+            ast.Add(), ast.Constant(low),
+        )  # fmt: skip
+        return marked(ast.IfExp(inside, again, folded), node, high - low)
+
+    # --- expressions ------------------------------------------------------------------------------------
+    def visit_Name(self, node):
+        if not isinstance(node.ctx, ast.Load) or node.id not in self.mixed:
+            return node
+        kind = self.type_at(node)
+        return ast.copy_location(self.name_call(kind, node), node) if kind_of(kind) else node
+
+    def visit_BinOp(self, node):
+        found = self.expressions(node, "binop")
+        if not found:
+            return self.generic_visit(node)
+        left, right = (node.left, [e.lhs for e in found]), (node.right, [e.rhs for e in found])
+        return ast.copy_location(self.operation(node.op, self.signature(found), left, right), node)
+
+    def operation(self, op, signature, left, right, loaded=None):
+        """An operator with (node, Numba's variables) for each side; ``loaded`` is the left one if it is
+        computed already."""
+        result = signature.return_type
+        kind = kind_of(result)
+        wanted = signature.args if kind is not None and not isinstance(kind, tuple) else (None, None)
+        limits = [self.bounds(variables) for _, variables in (left, right)]
+        if loaded is None:
+            first = self.value(*left, wanted[0])
+        else:
+            actual = self.common(left[1])
+            first = loaded if actual else self.name_call(wanted[0], loaded)
+            first = self.cast(first, actual, wanted[0], limits[0]) if actual else first
+        sides = [first, self.value(*right, wanted[1])]
+        name = HELPED.get(type(op))
+        if wanted[0] is not None and name and not self.plain(op, kind, right, limits):
+            function = getattr(arithmetic, name)(types.unliteral(result))
+            return ast.Call(self.name(f"{name}_{result}", function), sides, [])
+        node = ast.BinOp(sides[0], op, sides[1])
+        if kind is not int or isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Mod, ast.RShift)):
+            return node
+        inside = [limit and self.clipped(limit, want) for limit, want in zip(limits, wanted, strict=True)]
+        return self.wrapped(node, inference.combined(OPERATORS[type(op)], *inside), result)
+
+    @staticmethod
+    def clipped(limit, kind):
+        low, high = bounds_of(kind) or limit
+        return limit if low <= limit[0] and limit[1] <= high else (low, high)
+
+    @staticmethod
+    def plain(op, kind, right, limits):
+        """Whether Python's own operator does what the GPU does."""
+        if isinstance(op, (ast.LShift, ast.RShift)):
+            return limits[1] and 0 <= limits[1][0] and limits[1][1] < 64
+        if isinstance(op, (ast.FloorDiv, ast.Mod)):
+            return kind is int
+        if isinstance(op, ast.Div):
+            literal = isinstance(right[0], ast.Constant) and right[0].value != 0
+            return kind is not float or literal
+        return False
+
+    def visit_UnaryOp(self, node):
+        found = self.expressions(node, "unary")
+        if not found or isinstance(node.op, ast.Not):
+            return self.generic_visit(node)
+        signature, variables = self.signature(found), [e.value for e in found]
+        (want,), result = signature.args, signature.return_type
+        if result == types.boolean:
+            return ast.copy_location(ast.UnaryOp(ast.Not(), self.value(node.operand, variables)), node)
+        value = ast.UnaryOp(node.op, self.value(node.operand, variables, want))
+        limits = self.bounds(variables)
+        if kind_of(result) is int and limits and not isinstance(node.op, ast.UAdd):
+            low, high = self.clipped(limits, want)
+            limits = (-high, -low) if isinstance(node.op, ast.USub) else (~high, ~low)
+            # Numba negates before it widens, so an unsigned number stays one of its own size.
+            value = self.wrapped(value, limits, result if kind_of(want) is bool else want)
+        return ast.copy_location(value, node)
+
+    def visit_Compare(self, node):
+        found, count = self.expressions(node, "binop"), len(node.ops)
+        if not found or len(found) % count:
+            return self.generic_visit(node)
+        operands = [node.left, *node.comparators]
+        wanted, variables = [None] * len(operands), [()] * len(operands)
+        for i in range(count):
+            copies = found[i::count] if count > 1 else found
+            variables[i], variables[i + 1] = [e.lhs for e in copies], [e.rhs for e in copies]
+            if self.needs_cast(self.signature(copies), copies, operands[i], operands[i + 1]):
+                wanted[i : i + 2] = self.signature(copies).args
+        done = zip(operands, variables, wanted, strict=True)
+        node.left, *node.comparators = [self.value(*each) for each in done]
+        return node
+
+    def needs_cast(self, signature, copies, left, right):
+        """Whether Python compares these in another way than Numba, which converts both to one type."""
+        if signature is None or not all(map(kind_of, signature.args)):
+            return False
+        kinds = [kind_of(self.common([getattr(e, side) for e in copies])) for side in ("lhs", "rhs")]
+        wanted = {kind_of(k) for k in signature.args}
+        if None in kinds or set(kinds) <= {int, bool}:
+            return not wanted <= {int, bool}
+        for operand, other in ((left, kinds[1]), (right, kinds[0])):
+            for number in self.constant_at(operand):
+                return other is not float and not (other is np.float32 and np.float32(number) == number)
+        return kinds[0] != kinds[1]
+
+    def visit_Call(self, node):
+        found = self.expressions(node, "call")
+        # In ``if f(x):`` Numba calls bool as well; since Python 3.12 that stands at the same place.
+        found = [e for e in found if self.found.typemap[e.func.name] == self.found.typemap[found[0].func.name]]
+        signature = self.signature(found) if found else None
+        if signature is None:
+            return self.generic_visit(node)
+        device = self.device_function(node, found, signature)
+        starred = node.keywords or any(isinstance(a, ast.Starred) for a in node.args)
+        if starred or len(found[0].args) != len(node.args):
+            return self.generic_visit(node)
+        variables = [[e.args[i] for e in found] for i in range(len(node.args))]
+        called = self.found.typemap[found[0].func.name]
+        if isinstance(called, types.NumberClass) and len(node.args) == 1:
+            return self.number(node, variables[0], signature.return_type)
+        wanted = [None] * len(node.args)
+        if not device and len(signature.args) == len(node.args):
+            wanted = [k if kind_of(k) and not isinstance(kind_of(k), tuple) else None for k in signature.args]
+        node.args = [self.value(*arg) for arg in zip(node.args, variables, wanted, strict=True)]
+        if device:
+            return node
+        node.func = self.visit(node.func)
+        function = getattr(called, "typing_key", None)
+        if function in BITS:
+            node.args.append(ast.Constant(signature.args[0].bitwidth))
+        return self.function(node, function, signature.return_type)
+
+    def device_function(self, node, found, signature):
+        """Calls the typed form of a device function."""
+        called = self.found.typemap[found[0].func.name]
+        if not isinstance(called, DeviceFunction):
+            return False
+        function = called.dispatcher.py_func
+        name = f"__{function.__name__}_{node.number}"
+        self.calls[name] = inferred(function, signature.args)
+        node.func = ast.copy_location(ast.Name(name, ast.Load()), node.func)
+        return True
+
+    def number(self, node, variables, result):
+        """``int32(x)``."""
+        argument, actual = node.args[0], self.common(variables)
+        for number in self.constant_at(argument):
+            return ast.copy_location(self.constant(number, result), node)
+        value = self.value(argument, variables)
+        if actual is None:
+            value = self.name_call(result, value)
+        else:
+            value = self.cast(value, actual, result, self.bounds(variables))
+        return ast.copy_location(value, node)
+
+    def function(self, node, function, result):
+        """A call of a function of Python's or of ``math``, which may return another type than Numba's."""
+        kind = kind_of(result)
+        if kind is None or isinstance(kind, tuple):
+            return node
+        value = node
+        if function in (int, float, bool) and len(node.args) == 1:
+            value = node.args[0]
+        elif function in arithmetic.FLOAT_BUILTINS and kind in (float, np.float32):
+            node.func = self.name(f"{function.__name__}_float", arithmetic.FLOAT_BUILTINS[function])
+        elif function not in (abs, round, pow, sum) and function not in MATH:
+            return node
+        return ast.copy_location(self.name_call(result, value), node)
+
+    def visit_Lambda(self, node):
+        return node
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_Lambda
+
+    def visit_IfExp(self, node):
+        node.test = self.visit(node.test)
+        node.body, node.orelse = self.value(node.body), self.value(node.orelse)
+        return node
+
+    def visit_BoolOp(self, node):
+        node.values = [self.value(v) for v in node.values]
+        return node
+
+    def visit_Tuple(self, node):
+        found = self.expressions(node, "build_tuple")
+        if not found or len(found[0].items) != len(node.elts):
+            return self.generic_visit(node)
+        node.elts = [self.value(e, [f.items[i] for f in found]) for i, e in enumerate(node.elts)]
+        return node
+
+    def visit_Subscript(self, node):
+        array, index = self.type_at(node.value), self.type_at(node.slice)
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        kinds = [self.type_at(part) for part in parts]
+        element = self.element_kind(node) if isinstance(node.ctx, ast.Load) else None
+        node = self.generic_visit(node)
+        if isinstance(array, types.Array):  # an array takes what is too large modulo 2^64
+            if index == types.int64:
+                node.slice = within(node.slice, WHOLE)
+                node.may_wrap = not isinstance(node.slice, (ast.Name, ast.Constant))
+            elif isinstance(node.slice, ast.Tuple):
+                pairs = zip(node.slice.elts, kinds, strict=True)
+                node.slice.elts = [within(p, WHOLE) if kind == types.int64 else p for p, kind in pairs]
+        return self.loaded(node) if element else node
+
+    def element_kind(self, node):
+        """The type of an element for ``a[i]`` of an array of numbers with one dimension, else None. Such an
+        element is reached without a call where the array is a local one: in ``a.values``."""
+        array, index = self.type_at(node.value), self.type_at(node.slice)
+        numbers = isinstance(array, types.Array) and isinstance(array.dtype, PLAIN) and array.ndim == 1
+        nested = any(isinstance(part, ast.Subscript) for part in ast.walk(node.slice))
+        return array.dtype if numbers and kind_of(index) is int and not nested else None
+
+    def place(self, node):
+        """The visited ``a[i]`` as a place in ``a.values``. The names say to ``blunders`` what was asked for."""
+        array = ast.NamedExpr(ast.Name(ARRAY, ast.Store()), node.value)
+        index = ast.NamedExpr(ast.Name(INDEX, ast.Store()), node.slice)
+        if getattr(node, "may_wrap", False):  # a sum or product
+            low, high, again = ast.Constant(-1), ast.Constant(1 << 30), ast.Name(INDEX, ast.Load())
+            small = ast.Compare(low, [ast.Lt(), ast.Lt()], [index, high])
+            whole = ast.Call(self.name("as_int64", as_int64), [again], [])
+            index = ast.IfExp(small, again, ast.NamedExpr(ast.Name(INDEX, ast.Store()), whole))
+        values = ast.Attribute(array, "values", ast.Load())
+        return ast.copy_location(ast.Subscript(values, index, node.ctx), node)
+
+    def loaded(self, node):
+        """What is at that place; None stands for what nobody has written."""
+        value = ast.NamedExpr(ast.Name(TEMPORARY, ast.Store()), self.place(node))
+        there = ast.Compare(value, [ast.IsNot()], [ast.Constant(None)])
+        absent = ast.Call(self.name("unwritten", unwritten), [ast.Name(INDEX, ast.Load())], [])
+        return ast.copy_location(ast.IfExp(there, ast.Name(TEMPORARY, ast.Load()), absent), node)
+
+    def stored_kind(self, target, value):
+        """The type to which ``value`` is to be converted for ``target``; None where the target does so, which
+        looks first whether it is undefined. Of integers as integers, that can still be seen."""
+        kind = self.element_kind(target) if isinstance(target, ast.Subscript) else None
+        same = kind and kind_of(self.type_at(value)) == kind_of(kind)
+        return kind if same or self.constant_at(value) else None
+
+    def target(self, node, kind):
+        """A target of an assignment, whose value is of type ``kind`` already unless that is None."""
+        node = self.visit(node)
+        return self.place(node) if kind else node
+
+    # --- statements -------------------------------------------------------------------------------------
+    def visit_FunctionDef(self, node):
+        if node is not self.found.source.tree:
+            return node
+        node.body = [part for statement in node.body for part in self.parts(statement)]
+        return node
+
+    def parts(self, statement):
+        done = self.visit(statement)
+        return done if isinstance(done, list) else [done]
+
+    def variables(self, target):
+        """What of Numba's a name is assigned to."""
+        at = self.found.at.get(target.number, ()) if isinstance(target, ast.Name) else ()
+        return [s.target for s in at if s.target.name.partition(".")[0] == target.id]
+
+    def visit_Assign(self, node):
+        target = node.targets[0]
+        pairs = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+        if pairs and len(target.elts) == len(node.value.elts) and len(node.targets) == 1:
+            both = list(zip(target.elts, node.value.elts, strict=True))
+            for variable, value in both:
+                tell_name(variable, value)
+            kinds = [self.stored_kind(t, v) for t, v in both]
+            node.value.elts = [
+                self.value(v, self.variables(t), k) for (t, v), k in zip(both, kinds, strict=True)
+            ]
+            target.elts = [self.target(t, k) for t, k in zip(target.elts, kinds, strict=True)]
+            return node
+        kind = self.stored_kind(target, node.value) if len(node.targets) == 1 else None
+        node.value = self.value(node.value, self.variables(target), kind)
+        node.targets = [self.target(t, kind) for t in node.targets]
+        return node
+
+    def visit_AugAssign(self, node):
+        found, target = self.expressions(node, "inplace_binop"), node.target
+        signature = self.signature(found) if found else None
+        if signature is None or kind_of(signature.return_type) is None:
+            return self.generic_visit(node)
+        left, right = (None, [e.lhs for e in found]), (node.value, [e.rhs for e in found])
+        if not isinstance(target, ast.Name):
+            return self.element(node, signature, left, right)
+        load = ast.Name(target.id, ast.Load())
+        actual = self.common(left[1])
+        if target.id in self.mixed and actual:
+            load = self.name_call(actual, load)
+        value = self.operation(node.op, signature, left, right, load)
+        return ast.copy_location(ast.Assign([target], ast.copy_location(value, node)), node)
+
+    def element(self, node, signature, left, right):
+        """``a[i] += x``, and the same of an attribute."""
+        target, actual = node.target, self.common(left[1])
+        kind = self.element_kind(target) if isinstance(target, ast.Subscript) else None
+        if kind and kind_of(signature.return_type) != kind_of(kind):
+            kind = None  # as in stored_kind
+        same = actual and kind_of(actual) == kind_of(signature.args[0])
+        if same and not kind and type(node.op) not in HELPED:
+            node.target, node.value = self.visit(target), self.value(*right, signature.args[1])
+            return node
+        statements, parts = [], {}
+        for field in ("value", "slice") if isinstance(target, ast.Subscript) else ("value",):
+            name = f"__{field}_{node.number}"
+            parts[field] = ast.Name(name, ast.Load())
+            statements.append(ast.Assign([ast.Name(name, ast.Store())], self.visit(getattr(target, field))))
+        attribute = {"attr": target.attr} if isinstance(target, ast.Attribute) else {}
+        load, store = (type(target)(**parts, **attribute, ctx=c) for c in (ast.Load(), ast.Store()))
+        if kind:
+            load, store = self.loaded(load), self.place(store)
+        value = self.operation(node.op, signature, left, right, load)
+        if kind:
+            value = self.cast(value, signature.return_type, kind, bounds_of(signature.return_type))
+        statements.append(ast.Assign([store], value))
+        return [ast.copy_location(s, node) for s in statements]
+
+    def visit_Return(self, node):
+        if node.value is not None:
+            variables = [e.value for e in self.expressions(node, "cast")]
+            node.value = self.value(node.value, variables, self.found.return_type)
+        return node
+
+
+def tell_name(variable, value):
+    """Hand a shared array, one of several made in one statement, its variable's name, for reports: by itself it
+    finds the name that is stored next."""
+    is_array = isinstance(value, ast.Call) and ast.unparse(value.func).endswith("shared.array")
+    if is_array and isinstance(variable, ast.Name):
+        value.keywords.append(ast.keyword("name", ast.Constant(variable.id)))

@@ -1,0 +1,373 @@
+"""Clusters: blocks that start together and reach each other's shared memory (PTX ISA 9.7.13.3, 9.7.9.22).
+
+A shared::cluster address is a block's own shared address, with its rank, counted from 1, in the bits from
+``RANK`` on; without one it means the caller's own block. Memory of another block may be touched once it has
+started, as a barrier of the cluster says, and until it ends. What orders accesses of two blocks is a release
+and an acquire of scope cluster or a wider one: the cluster's barrier, an arrival on the other's mbarrier and a
+wait of cluster scope there, or flags in global memory. For shared memory a wait of scope cta will do.
+"""
+
+import numpy as np
+
+from ... import faults
+from ..async_units.copy_engine import Box
+from ..async_units.cycle_costs import COST
+from ..async_units.mbarrier import MAX_COUNT
+from ..memory.access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, AtomicWrite, Copy, Write
+from ..memory.memory import SharedMemory
+from ..memory.scalars import WORD, put, unpack
+from ..memory.vector_clocks import STARTED, covers_shared, merged, shared_clocks
+from .cross_block_barrier import CrossBlockBarrier
+from .thread import FLAG
+
+RANK = 24  # the first bit of a rank in an address
+LATE = 5  # turns that another block gets to do what it should have done before
+
+
+def _let_come(thread, memory, address, late):
+    """Give other blocks time to do what they may not have done yet, so that a fault can name it."""
+    for _ in range(LATE):
+        if not late():
+            return
+        thread.spin("flag", memory, address)
+
+
+class ClusterShared(SharedMemory):
+    """The shared memory of a block that others reach. A copy into it is complete by a barrier of this block,
+    whoever has issued it."""
+
+    def array(self, thread, site, *kind):
+        if site not in self.arrays:  # in all blocks at once, so that it lies at the same place of each
+            for block in self.block.cluster.blocks:
+                block.shared.arrays[site] = block.shared._make(thread, *kind)
+        return super().array(thread, site, *kind)
+
+    def _check_read(self, thread, records, address, size):
+        _let_come(thread, self, address, lambda: UNWRITTEN in self.written[address : address + size])
+        super()._check_read(thread, self.written[address : address + size], address, size)
+
+    def before_write(self, thread, address, size, record):
+        if record.atomic:
+            self.check_scope(thread, address, size, record.wide, writes=True)
+
+    def on_acquire(self, thread, address, size, wide, *more):
+        self.check_scope(thread, address, size, wide)
+        super().on_acquire(thread, address, size, wide, *more)
+
+    def sees(self, thread, w):
+        block = self.block if isinstance(w, Copy) else w.block
+        if block is thread.block or block is None:
+            return super().sees(thread, w)
+        return thread.knows_shared(block, w.owner, w.clock)
+
+    def _saw_reader(self, thread, r):
+        if r[BLOCK] is thread.block:
+            return super()._saw_reader(thread, r)
+        return thread.knows_shared(r[BLOCK], r[OWNER], r[CLOCK])
+
+    def name_of(self, address):
+        rank = (address >> RANK) - 1
+        if rank >= 0:
+            return f"shared::cluster address {address & (1 << RANK) - 1:#x} of rank {rank}"
+        return super().name_of(address)
+
+
+class Cluster:
+    """The blocks of one cluster, by rank, and what their threads do to each other's memory."""
+
+    def __init__(self, blocks, shape):
+        self.blocks, self.shape = blocks, shape
+        threads = sum(block.size for block in blocks)
+        self.barrier = CrossBlockBarrier("the cluster's barrier", threads, True, faults.ClusterBarrierMisuse)
+        self.barrier.blocks = blocks
+        self.visits = {block: {} for block in blocks}  # {its visitor: (clock, site, what, barrier, phase)}
+        self.sent = {block: [] for block in blocks}  # (issuer, site, what, barrier, phase) of copies out of it
+        for rank, block in enumerate(blocks):
+            block.cluster, block.rank = self, rank
+            block.cross_block.append(self.barrier)
+
+    def place(self, rank):
+        """(x, y, z) of the block of that rank in its cluster."""
+        x, y, _ = self.shape
+        return rank % x, rank // x % y, rank // (x * y)
+
+    # --- addresses ------------------------------------------------------------------------------------
+    def map(self, thread, address, rank):
+        """``mapa``: the shared::cluster address of the same place in the block of that rank."""
+        self._check_rank(thread, rank, f"maps an address to rank {rank}")
+        return (address & (1 << RANK) - 1) | rank + 1 << RANK
+
+    def _check_rank(self, thread, rank, what):
+        if not 0 <= rank < len(self.blocks):
+            raise thread.fault(faults.NotInCluster, f"{what} of a cluster of {len(self.blocks)}")
+
+    def _home(self, thread, address):
+        """(the block that a shared::cluster address means, the address in its shared memory)"""
+        address &= WORD
+        rank = (address >> RANK) - 1
+        if rank < 0:
+            return thread.block, address
+        self._check_rank(thread, rank, f"uses an address of rank {rank}")
+        return self.blocks[rank], address & (1 << RANK) - 1
+
+    def _visit(self, thread, block, what, barrier=None):
+        """``thread`` touches the memory of ``block``, which has to be there: started, and not ended."""
+        if block is thread.block:
+            return
+        known = shared_clocks(thread.foreign, block)
+        if (STARTED, block) not in thread.foreign and (known is None or not known[0, : block.size].any()):
+            what = f"{what} of block {block.index}, and nothing says that this block has started"
+            raise thread.fault(faults.BlockNotStarted, what)
+        phase = barrier.phase if barrier else 0
+        visit = thread.clock, thread.site(), what, barrier, phase
+        if not block.live:
+            raise self._ended(block, thread, visit)
+        self.visits[block][thread] = visit
+
+    def check_visits(self, block):
+        """``block`` has ended: all accesses of others to its memory must come before that."""
+        self._check_sent(block)
+        known = block.clock_table[:, 0].max(axis=0)
+        for thread, visit in self.visits[block].items():
+            clock, _, _, barrier, phase = visit
+            if barrier is not None and known[barrier.component] > phase:
+                continue  # it has waited for that arrival
+            if not any(t.knows_shared(thread.block, thread.tid, clock) for t in block.threads):
+                raise self._ended(block, thread, visit)
+
+    def _ended(self, block, thread, visit):
+        _, site, what, _, _ = visit
+        what += f" of block {block.index}, which may have ended: nothing says that it waits for this"
+        return thread.fault_at(faults.BlockEnded, what, site)
+
+    # --- loads and stores -----------------------------------------------------------------------------
+    def _locate(self, thread, address, size, verb):
+        block, place = self._home(thread, address)
+        memory = block.shared
+        name = memory.name_of(place)
+        if place % size:
+            what = f"{verb} {size} bytes at {name}, not a multiple of {size}"
+            raise thread.fault(faults.Misaligned, what, name)
+        self._visit(thread, block, f"{verb} {name}")
+        thread.time += COST.shared_access
+        return memory, place
+
+    def load(self, thread, address):
+        """The 32-bit word at a shared::cluster address."""
+        memory, place = self._locate(thread, address, 4, "reads")
+        memory.on_read(thread, place, 4)
+        return unpack(memory.bytes, place, 4, 1)
+
+    def store(self, thread, address, word):
+        """Write the 32-bit word at a shared::cluster address."""
+        memory, place = self._locate(thread, address, 4, "writes")
+        thread.check_defined(word, memory.name_of(place))
+        memory.on_write(thread, place, 4, thread.write_record())
+        put(memory.bytes, place, (word,))
+        self._changed(thread, memory.block)
+
+    def load_flag(self, thread, address, relaxed=False):
+        """The word at a shared::cluster address, with acquire of cluster scope unless it is ``relaxed``."""
+        return thread.load_flag(*self._locate(thread, address, 4, FLAG), relaxed=relaxed)
+
+    def store_flag(self, thread, address, word, relaxed=False):
+        """Write it, with release unless it is ``relaxed``."""
+        memory, place = self._locate(thread, address, 4, FLAG)
+        thread.store_flag(memory, place, word, relaxed=relaxed)
+        self._changed(thread, memory.block)
+
+    def atomic(self, thread, address, change, **order):
+        """Read-modify-write of that word; returns the old value."""
+        memory, place = self._locate(thread, address, 4, FLAG)
+        old = thread.atomic_flag(memory, place, change, **order)
+        self._changed(thread, memory.block)
+        return old
+
+    @staticmethod
+    def _changed(thread, block):
+        for each in {thread.block, block}:
+            each.progress += 1
+
+    # --- barriers -------------------------------------------------------------------------------------
+    def _barrier(self, thread, block, address, verb):
+        """The barrier at that address of ``block``, which ``thread`` of another block uses."""
+        live, name = block.barriers.live, block.shared.name_of(address)
+        if address % 8:
+            raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name)
+        self._visit(thread, block, f"{verb} {name}", live.get(address))
+        _let_come(thread, block.shared, address, lambda: address not in live)
+        barrier = live.get(address)
+        if barrier is None:
+            what = f"{verb} {name} of block {block.index}, which is not an initialised mbarrier"
+            raise thread.fault(faults.NotABarrier, what, name)
+        owner, clock, site = barrier.init_epoch
+        if not thread.knows_shared(block, owner, clock) and not barrier.fenced_before(thread):
+            what = f"{verb} {barrier.name} of block {block.index}, which {thread.describe_tid(block, owner)} "
+            fault = thread.fault(faults.InitNotOrdered, what + f"initialised at {thread.at(site)}", barrier)
+            fault.cure = "After mbarrier_init() call fence_mbarrier_init(), then have the whole cluster meet: "
+            fault.cure += "cluster_arrive() and cluster_wait()."
+            raise fault
+        return barrier
+
+    def mbarrier_arrive(self, thread, address, count, expected=None):
+        """Arrivals, of cluster scope, on a barrier at a shared::cluster address; bytes are ``expected``
+        before."""
+        block, place = self._home(thread, address)
+        if block is thread.block:
+            if expected is not None:
+                thread.mbarrier_expect_tx(place, expected)
+            thread.mbarrier_arrive(place, count)
+            return
+        barrier = self._barrier(thread, block, place, "arrives on")
+        thread.time += COST.barrier
+        if expected is not None:
+            barrier.expect(thread, expected)
+        if not 1 <= count <= MAX_COUNT:
+            raise thread.fault(faults.BadCount, f"arrives {count} times on {barrier.name}", barrier)
+        self._check_phase(thread, barrier, count)
+        if thread.block.events is not None:
+            thread.block.record("arrive", thread, thread.time, thread.time, barrier)
+        barrier.arrive_from_afar(thread, count)
+        self._changed(thread, block)
+        if not barrier.pending:
+            barrier.complete_if_done(thread)
+
+    @staticmethod
+    def _check_phase(thread, barrier, count):
+        """The arrivals have room in the current phase, and the thread knows the phase before to be over."""
+        block, kind = barrier.block, None
+        known = shared_clocks(thread.foreign, block)
+        seen = known[0, barrier.component] if known is not None and barrier.component < known.shape[1] else 0
+        what = f"arrives on {barrier.name} of block {block.index} in phase {barrier.phase}"
+        if seen < barrier.phase:
+            kind = faults.UnobservedPhase if thread in barrier.last_far else faults.TooManyArrivals
+            what += f", and nothing says to this thread that phase {barrier.phase - 1} is over"
+        elif count > barrier.pending:
+            kind = faults.TooManyArrivals
+            what += f", where {barrier.pending} of {barrier.expected} arrivals are left"
+        if kind:
+            raise thread.fault(kind, what, barrier)
+
+    def mbarrier_wait(self, thread, address, parity):
+        """A try_wait of cluster scope on a barrier of the caller's own block."""
+        block, place = self._home(thread, address)
+        if block is not thread.block:
+            what = f"waits on a barrier of block {block.index}: a thread waits on those of its own block only"
+            raise thread.fault(faults.NotABarrier, what)
+        done = thread.mbarrier_wait(place, parity, True)
+        if done:
+            thread.acquire(block.barriers.live[place].released_far)
+        return done
+
+    # --- copies ---------------------------------------------------------------------------------------
+    def tensor_load(self, thread, dst, address, coords, bar, mask):
+        """A box of a tensor map into the same place of every block of ``mask``, each with its own barrier."""
+        ranks = [rank for rank in range(32) if mask >> rank & 1]
+        if not ranks or ranks[-1] >= len(self.blocks):
+            what = f"multicasts with mask {mask:#x} in a cluster of {len(self.blocks)}"
+            raise thread.fault(faults.NotInCluster, what)
+        engine = thread.block.engine
+        _, dst = self._home(thread, dst)
+        _, bar = self._home(thread, bar)
+        box = engine.box(thread, dst, address, coords)
+        blocks = [self.blocks[rank] for rank in ranks]
+        barriers = [self._barrier_of_copy(thread, block, bar) for block in blocks]
+        reader = thread.block if thread.block in blocks else blocks[0]
+        barrier = barriers[blocks.index(reader)]
+        engine.maps.on_copy(thread, address, barrier.component, barrier.phase + 1, reader)
+        for region, src, count in box.sources:
+            region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1, reader)
+            engine.check_global_proxy(thread, region, src, count, box.what)
+        start, landing = engine.take_turn(thread, box.size)
+        for block, barrier in zip(blocks, barriers, strict=True):
+            self._check_proxy(thread, block, dst, box)
+            _load_into(thread, block, barrier, dst, box, start, landing)
+            self._changed(thread, block)
+
+    def bulk_copy(self, thread, dst, src, size, bar):
+        """Bytes of the caller's shared memory into that of another block, with a barrier there."""
+        (block, dst), (home, bar), src = self._home(thread, dst), self._home(thread, bar), src & WORD
+        own, engine, what = thread.block, thread.block.engine, "bulk copy between blocks"
+        if home is not block:
+            told = f"a {what} into block {block.index} with a barrier of block {home.index}, not of that block"
+            raise thread.fault(faults.NotABarrier, told)
+        engine.check_bulk_shared(thread, dst, src, size)
+        barrier = self._barrier_of_copy(thread, block, bar)
+        engine.check_proxy(thread, src, size, what)
+        own.shared.on_copy_read(thread, src, size, barrier.component, barrier.phase + 1, block)
+        self.sent[own].append((thread, thread.site(), what, barrier, barrier.phase + 1))
+        box = Box(what, size, size, [], lambda: own.shared.data[src : src + size])
+        self._check_proxy(thread, block, dst, box)
+        _load_into(thread, block, barrier, dst, box, *engine.take_turn(thread, size))
+        self._changed(thread, block)
+
+    def _check_sent(self, block):
+        """``block`` has ended: the copies out of its memory must be known to be complete."""
+        for thread, site, what, barrier, phase in self.sent[block]:
+            home = barrier.block
+            done = (
+                t.seen[barrier.component] >= phase if home is block
+                else t.knows_shared(home, barrier.component, phase) for t in block.threads
+            )  # fmt: skip
+            if not any(done):
+                told = f"all threads have exited, and nobody knows that the {what} is complete, which reads "
+                told += "shared memory of this block"
+                raise thread.fault_at(faults.CopyOutlivesBlock, told, site, barrier)
+
+    def _barrier_of_copy(self, thread, block, address):
+        """The barrier that a copy signals in ``block``."""
+        if block is thread.block:
+            return block.barriers.for_copy(thread, address)
+        barrier = self._barrier(thread, block, address, "issues a copy that signals")
+        owner, clock, site = barrier.init_epoch
+        if not barrier.fenced_before(thread) and not covers_shared(thread.foreign, block, owner, clock, row=1):
+            what = f"issues a copy that signals {barrier.name} of block {block.index}, initialised at "
+            what += f"{thread.at(site)} with no fence after it"
+            raise thread.fault(faults.MissingInitFence, what, barrier)
+        return barrier
+
+    @staticmethod
+    def _check_proxy(thread, block, address, box):
+        """As CopyEngine's, of the memory of any block of the cluster."""
+        memory = block.shared
+        if block is thread.block:
+            thread.block.engine.check_proxy(thread, address, box.room, box.what)
+            return
+        for w in dict.fromkeys(memory.written[address : address + box.room]):
+            moment = w.block, w.owner, w.clock
+            ordinary = type(w) in (Write, AtomicWrite) and thread.knows_shared(*moment)
+            if ordinary and not covers_shared(thread.foreign, *moment, row=1):
+                name = memory.name_of(address)
+                what = f"issues a {box.what} on {name} of block {block.index}, which {thread.describe(w)} "
+                what += f"wrote at {thread.at(w.site)} with no fence.proxy.async since"
+                raise thread.fault(faults.MissingProxyFence, what, name)
+
+
+def _load_into(thread, block, barrier, dst, box, start, landing):
+    """One destination of a multicast load."""
+    copy = Copy(thread, box.what, dst, box.size, barrier.phase, barrier)
+    facts = None
+    if block is not thread.block:
+        known, copy.known = shared_clocks(thread.foreign, block), np.zeros(block.capacity, np.int32)
+        if known is not None:
+            copy.known[: known.shape[1]] = known[0]
+        # Who sees the copy knows what phases its issuer had waited for; other things a copy does not order.
+        facts = thread.clocks.copy()
+        facts[:, : thread.block.size] = 0
+    try:
+        block.shared.on_write(thread, dst, box.room, copy)
+    except faults.SimFault as fault:
+        if block is not thread.block:
+            fault.add(f"the destination is in block {block.index}")
+        raise
+    block.shared.poison(dst, box.room)
+    thread.block.record("issue", thread, start, start, barrier, size=box.size, dst=dst)
+
+    def deliver():
+        block.shared.data[dst : dst + box.room] = bytes(box.fetch())
+        block.record("flight", thread, start, landing, barrier, size=box.size, dst=dst, site=copy.site)
+        if facts is not None:
+            barrier.gathered_foreign = merged(barrier.gathered_foreign, {thread.block: facts})
+        barrier.deliver(copy, landing)
+
+    block.launch_copy(copy, deliver)

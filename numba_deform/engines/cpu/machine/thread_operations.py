@@ -1,0 +1,77 @@
+"""The engine's side of the intrinsics that a thread needs nothing of its own for: a part of ``Thread``."""
+
+import numpy as np
+
+from ... import faults
+from ..async_units.mbarrier import MAX_COUNT, phase_of
+from ..async_units.reductions import combine
+from ..memory.scalars import WORD
+
+ADDS = "adds to"  # in reports
+# Cache policies by priority, as ptxas makes them for sm_90; bits 52 to 55 hold the fraction.
+POLICIES = {"evict_first": 0x12 << 56, "evict_last": 0x14 << 56, "evict_normal": 0x16 << 56,
+            "evict_unchanged": 0x10 << 56}  # fmt: skip
+
+
+def _bytes_of(word):
+    return (int(word) & WORD).to_bytes(4, "little")
+
+
+def engine_does(name):
+    """The method of Thread that asks the block's CopyEngine for its method ``name``."""
+    return lambda self, *args: getattr(self.block.engine, name)(self, *args)
+
+
+class Instructions:
+    """States of mbarriers, additions of floats, cache policies, prefetches, arrivals left to copies."""
+
+    cp_async_arrive = engine_does("cp_async_arrive")
+    bulk_prefetch, tensor_prefetch = engine_does("bulk_prefetch"), engine_does("tensor_prefetch")
+
+    def mbarrier_arrive_state(self, address, count, expected=None, complete=True):
+        token = self.block.barriers.find(self, address).token()
+        if expected is not None:
+            self.mbarrier_expect_tx(address, expected)
+        self.mbarrier_arrive(address, count, complete)
+        return token
+
+    @staticmethod
+    def mbarrier_pending_count(token):
+        return int(token) & MAX_COUNT
+
+    def mbarrier_wait_state(self, address, token, suspend):
+        return self.mbarrier_wait(address, phase_of(int(token)) & 1, suspend, int(token))
+
+    def atomic_add(self, address, kind, values):
+        """Additions to neighbouring words in global memory, each atomic by itself; returns the old values.
+        ``kind``: of the numbers, f32, or f16 and bf16 of which a word has two."""
+        self._locate("global", address, 4 * len(values), ADDS)  # the vector's alignment is that of all of it
+        old = []
+        for i, value in enumerate(values):
+            added = np.float32(value).tobytes() if kind == "f32" else _bytes_of(value)
+
+            def change(word, added=added):
+                return int.from_bytes(combine("add", kind, _bytes_of(word), added, flush=True), "little")
+
+            old.append(self.atomic_word("global", int(address) + 4 * i, change))
+        return tuple(word if kind != "f32" else np.uint32(word).view(np.float32) for word in old)
+
+    def atomic_add_u64(self, address, value):
+        """An addition to a 64-bit word in global memory, modulo 2^64: to both halves, with nothing between."""
+        self._locate("global", address, 8, ADDS)
+        value, address = int(value) % 2**64, int(address)
+        low = self.atomic_word("global", address, lambda old: old + (value & WORD))
+        carry = low + (value & WORD) >> 32
+        self.atomic_word("global", address + 4, lambda old: old + (value >> 32) + carry)
+
+    def create_policy(self, priority, fraction):
+        """A cache policy, which has no effect here."""
+        if not 0 < fraction <= 1:
+            what = f"makes a cache policy for {fraction} of the lines"
+            raise self.fault(faults.BadCachePolicy, what)
+        return POLICIES[priority] | int(np.float32(fraction) * np.float32(15.99)) << 52
+
+    def check_policy(self, policy):
+        """Refuse a number that no ``createpolicy`` returns."""
+        if int(policy) & ~(0xF << 52) not in POLICIES.values():
+            raise self.fault(faults.BadCachePolicy, f"gives {int(policy):#x} for a cache policy")

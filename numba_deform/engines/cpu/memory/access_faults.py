@@ -1,0 +1,346 @@
+"""What is wrong with an access, in words: the slow path of the checks in ``space.py``.
+
+Each function builds the SimFault of one thread; the records that it takes are those of ``records.py``.
+"""
+
+from ... import faults
+from .access_records import BLOCK, CLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live
+from .vector_clocks import SHARED, covers
+
+
+def bad_read(space, thread, w, address, size):
+    """``thread`` reads bytes that the write ``w`` left, and nothing orders the two."""
+    name = space.name_of(address)
+    if w is OUTSIDE:
+        return _outside(space, thread, f"reads {size} bytes at {name}", address, size, name)
+    if w is UNWRITTEN or isinstance(w, Ended):
+        return thread.fault(faults.UninitialisedRead, f"reads {name}, which nothing has written", name)
+    if isinstance(w, Live):
+        what = f"reads {name}, the bytes of live barrier {w.barrier.name}"
+        return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
+    if isinstance(w, Copy):
+        return _unawaited(thread, w, name)
+    if _by_copy(w):
+        return _unfinished_store(thread, w, f"reads {name}", name)
+    what = f"reads {name}, which {thread.describe(w)} wrote at {thread.at(w.site)}; nothing orders "
+    what += "the write before the read"
+    return race(thread, w.block, w.owner, w.clock, what, name)
+
+
+def _outside(space, thread, what, address, size, name, record=None):
+    """Some of the bytes that are accessed belong to no array; ``record``: of a copy or store into them."""
+    records = space.written[address - space.base :][:size]
+    held = records.index(OUTSIDE) if OUTSIDE in records else len(records)
+    where = f"the array ends {held} bytes on" if held else "no array is there"
+    fault = thread.fault(faults.OutOfRange, f"{what}: {where}", name)
+    if held and isinstance(record, Copy):
+        fault.cure = "Make the array as large as what is copied. A box counts as a whole, what lies outside "
+        fault.cure += "the tensor included: all its sizes, times the element's."
+    return fault
+
+
+def _by_copy(w):
+    """Whether a bulk or tensor store made the write ``w``: its owner is a bulk group."""
+    return w.tid is not None and w.owner != w.tid
+
+
+GROUP_RULES = {
+    "bulk": "A bulk or tensor store reads shared memory and writes global memory until its bulk group has been "
+    "waited for, by the thread that issued it (PTX 9.7.10.29.2); for other threads, a barrier after that.",
+    "cp.async": "What cp.async copies is there for its own thread once it has waited for the group, and for "
+    "others past a barrier after that wait (PTX 9.7.10.25.3.3).",
+    "wgmma": "A wgmma.mma_async reads shared memory until its group has been waited for, by a thread of its "
+    "warpgroup (PTX 9.7.15.7.3); for other threads, a barrier after that.",
+}
+
+
+def _unfinished_store(thread, w, head, name):
+    """``thread`` touches what a store writes, without knowing that it is complete."""
+    what = f"{head}, into which {thread.describe(w)} issued a copy at {thread.at(w.site)}"
+    fault = thread.fault(faults.DataRace, what, name)
+    return explain_group(fault, thread, w.block.threads[w.tid], w.owner, w.clock)
+
+
+def explain_group(fault, thread, issuer, owner, number):
+    """Have ``fault`` of ``thread`` say what the group ``number`` of the thread ``issuer`` lacks. ``owner``: the
+    group's entry in the clocks. Other copies than those of groups are complete by an mbarrier."""
+    for kind, groups in issuer.groups.items():
+        if owner not in (groups.read_component, groups.done_component):
+            continue
+        name = {"bulk": "cp_async_bulk", "cp.async": "cp_async"}.get(kind, kind)
+        wait = f"{name}_wait_group(0)"
+        if kind == "bulk":
+            wait += ", not its .read form" if owner == groups.done_component else " (its .read form is enough)"
+        later = "" if issuer is thread else (
+            " It waits for the calling thread's groups only: the others need a barrier (syncthreads) after it."
+        )  # fmt: skip
+        who = thread.describe_tid(issuer.block, issuer.tid)
+        barrier = next((barrier for last, barrier in groups.arrivals if number <= last), None)
+        if barrier is not None:
+            fault.cure = f"Wait on {barrier.name}, for the phase in which the arrival counts, before this."
+            fault.rule = "What cp.async copies is there for whoever has waited for the phase of the mbarrier "
+            fault.rule += "on which its cp.async.mbarrier.arrive counts (PTX 9.7.13.15.15)."
+            fault.add(f"{who} left an arrival on {barrier.name} to it; nothing orders that phase before this")
+            return fault
+        if groups.number == number:
+            what = f"{who} has not committed it to a group"
+            cure = f"Call {name}_commit_group() and then {wait}, in the thread that issued the copy.{later}"
+        elif issuer.seen[owner] < number:
+            what = f"{who} has not waited for its group"
+            cure = f"Call {wait}, in the thread that issued the copy.{later}"
+        else:
+            what = f"{who} has waited for its group, and nothing orders that wait before this"
+            cure = f"Put a barrier (syncthreads, syncwarp) between {name}_wait_group and this."
+            if issuer.block is not thread.block:
+                cure = f"Release after {name}_wait_group in its block, and acquire in this one before this."
+        fault.cure = cure
+        if not isinstance(fault, faults.CopyOutlivesBlock):
+            fault.rule = GROUP_RULES[kind]
+        fault.add(what)
+        return fault
+    fault.rule = "A copy reads its source until a wait for its phase of the mbarrier has returned."
+    fault.cure = "Wait on the barrier that the copy signals before its source is written."
+    return fault
+
+
+def explain_copy(fault, thread, copy):
+    """The same for the group of ``copy``, which no mbarrier completes."""
+    issuer = copy.block.threads[copy.tid]
+    kind = next((kind for kind in ("cp.async", "wgmma") if copy.what.startswith(kind)), "bulk")
+    groups = issuer.groups[kind]
+    owner = groups.done_component if kind == "cp.async" else groups.read_component
+    return explain_group(fault, thread, issuer, owner, copy.phase)
+
+
+def _unawaited(thread, copy, name):
+    """Why a thread may not read what ``copy`` delivers."""
+    state = "has landed" if copy.landed else "is still in flight"
+    head = f"reads {name}: the {copy.what} issued by {thread.describe(copy)} at "
+    head += f"{thread.at(copy.site)} {state}"
+    if copy.barrier is None:
+        return explain_copy(thread.fault(faults.InFlightRead, head, name), thread, copy)
+    head += f", and this thread has not waited for it (it completes phase {copy.phase} of {copy.barrier.name})"
+    waited, near = thread.waits.get(copy.barrier), copy.block is thread.block
+    if waited is None:
+        over = thread.seen[copy.barrier.component] - 1
+        told = not near or thread.seen[copy.tid] >= copy.known[copy.tid]
+        if not told and copy.barrier.refilled(over, copy):  # it reads what others have waited for
+            what = f"issues a {copy.what} into {name}, which thread {thread.tid} reads at "
+            what += f"{thread.at(thread.site())}; nothing says that the read is over"
+            return _refill_fault(copy.block.threads[copy.tid], copy, what, thread.tid)
+        return thread.fault(faults.InFlightRead, head, copy.barrier)
+    phase, site, first, _ = waited
+    if phase < 0:
+        kind, seen = faults.FreshBarrierPassed, "before any phase was complete"
+    elif (
+        not (near and copy.tid == thread.tid)
+        and copy.known[thread.tid] < first
+        and copy.barrier.refilled(phase, copy)
+    ):
+        # Nobody told the issuing thread that this one is past its wait: the refill came too
+        # early, whichever of the two happened to run first.
+        return too_early(thread, copy, phase, site)
+    elif near and _released(copy, thread.tid):
+        why = _release_of(copy, thread)
+        return thread.fault(faults.ReadAfterRelease, f"{head}; {why}", copy.barrier)
+    else:
+        kind, seen = faults.StaleWait, f"for phase {phase}"
+    head += f"; its last wait, at {thread.at(site)}, returned {seen}"
+    return thread.fault(kind, head, copy.barrier)
+
+
+def bad_write(space, thread, w, address, size, record):
+    """``record`` of ``thread`` is to replace the write ``w``, and nothing orders the two."""
+    name, verb = space.name_of(address), verb_of(record)
+    if w is OUTSIDE:
+        return _outside(space, thread, f"{verb} {size} bytes at {name}", address, size, name, record)
+    if isinstance(w, Live):
+        what = f"{verb} {name}, the bytes of live barrier {w.barrier.name}"
+        return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
+    if isinstance(w, Copy):
+        kind = faults.CopyCollision if isinstance(record, Copy) else faults.DataRace
+        state = "landed but not waited for" if w.landed else "in flight"
+        what = f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
+        what += f"{thread.at(w.site)} is {state}"
+        fault = thread.fault(kind, what, w.barrier or name)
+        if w.barrier is None:
+            return explain_copy(fault, thread, w)
+        if kind is faults.DataRace:
+            fault.rule = "Until a wait for its phase has returned, a copy's destination is the copy's."
+            fault.cure = f"Wait on {w.barrier.name}, for the phase that the copy counts in, before this write."
+        return fault
+    if _by_copy(w) and not isinstance(w, Ended):
+        return _unfinished_store(thread, w, f"{verb} {name}", name)
+    done = "used as a barrier until" if isinstance(w, Ended) else "wrote at"
+    what = f"{verb} {name}, which {thread.describe(w)} {done} {thread.at(w.site)}; nothing orders "
+    what += "the two writes"
+    return race(thread, w.block, w.owner, w.clock, what, name)
+
+
+def race(thread, block, owner, clock, what, name):
+    """The race of ``thread`` with that moment of ``block``."""
+    if block is thread.block or block is None:
+        return thread.fault(faults.DataRace, what, name)
+    if narrow := _narrow_wait(thread, block, owner, clock):
+        return _scope_fault(thread, what + narrow, name)
+    scope = _too_narrow(thread, block, owner, clock)
+    fault = thread.fault(faults.ScopeRace if scope else faults.DataRace, what + scope, name)
+    if not scope and block in thread.block.cluster.blocks:
+        fault.rule = "Blocks of a cluster run in any order; a release and an acquire of cluster scope order "
+        fault.rule += "them."
+        fault.cure = (
+            "Put the cluster's barrier between the two: cluster_arrive() after the one access and "
+            "cluster_wait() before the other, in all threads."
+        )
+    elif not scope:
+        fault.rule = "Blocks run in any order or at once; a release and an acquire of gpu scope order them."
+        fault.cure = (
+            "Release at gpu scope after the one access (cuda.threadfence() and an atomic, or "
+            "st_release_gpu_global_b32), acquire before the other (ld_acquire_gpu_global_b32 in a loop, or "
+            "an atomic and cuda.threadfence()), or make two launches of it."
+        )
+    return fault
+
+
+def _narrow_wait(thread, block, owner, clock):
+    """In words, whether a wait of this block on an mbarrier would have ordered that moment of another block of
+    the cluster before ``thread``, had its scope been the cluster."""
+    if not covers(thread.foreign, (SHARED, block), owner, clock):
+        return ""
+    for other in thread.block.threads:
+        for barrier, (phase, site, _, _) in other.waits.items():
+            handed_on = phase == barrier.phase - 1 and covers(barrier.released_far, block, owner, clock)
+            if handed_on and not other.knows(block, owner, clock):
+                who = thread.describe_tid(thread.block, other.tid)
+                return f"; the wait of {who} on {barrier.name}, at {thread.at(site)}, has scope cta"
+    return "; the wait on an mbarrier that came between them has scope cta"
+
+
+def _scope_fault(thread, what, about):
+    what += ", which leaves out what other blocks did to global memory"
+    fault = thread.fault(faults.ScopeRace, what, about)
+    fault.rule = "A wait of scope cta for another block's arrivals orders accesses to shared memory; the L1 "
+    fault.rule += "cache may keep global memory as it was before."
+    fault.cure = "Wait with cluster scope where other blocks hand on global memory: mbarrier_wait_cluster, "
+    fault.cure += "mbarrier_try_wait_parity_cluster."
+    return fault
+
+
+def _too_narrow(thread, block, owner, clock):
+    """In words, whether a release or an acquire with scope cta would have ordered that moment of
+    ``block`` before ``thread``, had its scope been wider."""
+    for region in thread.block.globals.regions:
+        for flag in region.flags.values():
+            released = covers(flag.own.get(block) or {}, block, owner, clock)
+            if released and not covers(flag.wide, block, owner, clock):
+                return f"; block {block.index} released it with scope cta, which is for one block"
+    for other in thread.block.threads:
+        if other.narrow_fence and covers(other.acquired[True], block, owner, clock):
+            return f"; thread {other.tid} acquired it with scope cta, which is for one block"
+    return ""
+
+
+def bad_scope(space, thread, block, tid, site, address, wide):
+    """Atomics of ``thread`` and of thread ``tid`` of another block, one of which has scope cta."""
+    name, whose = space.name_of(address), "the other has" if wide else "this one has"
+    what = f"atomic access to {name}, to which {thread.describe_tid(block, tid)} made one at "
+    what += f"{thread.at(site)}; {whose} scope cta, which is for one block only"
+    return thread.fault(faults.ScopeRace, what, name)
+
+
+def bad_overwrite(space, thread, r, late, address, record):
+    """``record`` of ``thread`` is to replace what the reader ``r`` may still be reading.
+
+    ``late``: the numbers of all threads whose reads nothing orders before it.
+    """
+    name, site = space.name_of(address), thread.at(r[SITE])
+    what = f"{verb_of(record)} {name}, which "
+    if r[OWNER] != r[TID]:
+        kind = faults.RefillRace if isinstance(record, Copy) else faults.DataRace
+        alone = len(thread.block.cluster.blocks) == 1  # else the reader's block is that of the barrier
+        who = f"that {thread.describe_tid(r[BLOCK], r[TID])} " if alone else ""
+        products = [group.component for group in r[BLOCK].warpgroups.values()]
+        thing = "product" if r[OWNER] in products else "copy"
+        what += f"the {thing} {who}issued at {site} may still be reading"
+        issuer = r[BLOCK].threads[r[TID]]
+        return explain_group(thread.fault(kind, what, name), thread, issuer, r[OWNER], r[CLOCK])
+    others = r[BLOCK] is not thread.block
+    who = thread.describe_tid(r[BLOCK], r[TID]) if others else f"thread {late[0]}"
+    what += who + (f" and {len(late) - 1} more" if len(late) > 1 else "") + f" read at {site}; "
+    if not isinstance(record, Copy):
+        what += "nothing orders the read before the write"
+        return race(thread, r[BLOCK], r[OWNER], r[CLOCK], what, name)
+    if others:
+        return _far_refill(thread, record, what + "nothing says that the read is over")
+    if _released(record, r[TID]):
+        reader = thread.block.threads[r[TID]]
+        what = f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
+        what += f"{thread.at(record.site)}; {_release_of(record, reader)}"
+        return reader.fault_at(faults.ReadAfterRelease, what, r[SITE], record.barrier)
+    return _refill_fault(thread, record, what + "nothing says that the read is over", r[TID])
+
+
+def verb_of(record):
+    return f"issues a {record.what} into" if isinstance(record, Copy) else "writes"
+
+
+def _released(copy, reader):
+    """Whether thread number ``reader`` has given the stage back since its last wait on the copy's
+    barrier, to the thread that issued ``copy`` into it."""
+    waited = copy.block.threads[reader].waits.get(copy.barrier)
+    if waited is None or copy.last_wait is None:
+        return False
+    barrier, phase, _ = copy.last_wait
+    return phase == barrier.phase - 1 and barrier.last_arrivers.get(reader, -1) >= waited[3]
+
+
+def _release_of(copy, reader):
+    """What :func:`_released` has found, in words."""
+    phase, site, _, _ = reader.waits[copy.barrier]
+    return (
+        f"after its wait for phase {phase} of {copy.barrier.name}, at {reader.at(site)}, it has arrived "
+        f"on {copy.last_wait[0].name}, which gave the stage back"
+    )
+
+
+def too_early(thread, copy, phase, site):
+    """The fault of the thread that refilled a stage while ``thread``, whose wait for the phase before
+    stands at ``site``, had yet to read it."""
+    issuer, shared = copy.block.threads[copy.tid], thread.block.shared
+    what = (
+        f"issues a {copy.what} into {shared.name_of(copy.address)}, which "
+        f"{issuer.describe_tid(thread.block, thread.tid)} has yet to read: it waits for phase {phase} of "
+        f"{copy.barrier.name} at {thread.at(site)}; nothing says that the read is over"
+    )
+    if copy.block is not thread.block:
+        return _far_refill(issuer, copy, what)
+    return _refill_fault(issuer, copy, what, thread.tid)
+
+
+def _far_refill(issuer, copy, what):
+    """The fault of a copy into memory of another block of the cluster, which is still read there."""
+    fault = issuer.fault_at(faults.RefillRace, what, copy.site, copy.barrier)
+    fault.cure = (
+        "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
+        "(mbarrier_arrive_cluster), and wait there for that."
+    )
+    return fault
+
+
+def _refill_fault(issuer, copy, what, reader):
+    """A RefillRace, or StaleRefill where the issuer did wait on a barrier of the readers."""
+    kind = faults.RefillRace
+    if copy.last_wait is not None:
+        barrier, phase, site = copy.last_wait
+        if reader in barrier.arrived | barrier.last_arrivers or barrier.pending < barrier.expected:
+            seen = f"for phase {phase}" if phase >= 0 else "before any phase was complete"
+            if phase == barrier.phase - 1 >= 0 and reader not in barrier.last_arrivers:
+                seen += f", in which thread {reader} did not arrive"
+            else:
+                kind = faults.StaleRefill
+            what += f"; its last wait on {barrier.name}, at {issuer.at(site)}, returned {seen}"
+    about = copy.barrier or copy.block.shared.name_of(copy.address)
+    fault = issuer.fault_at(kind, what, copy.site, about)
+    if copy.barrier is None:
+        fault.cure = "Put a barrier (syncthreads) between the last read of these bytes and the cp.async."
+    return fault

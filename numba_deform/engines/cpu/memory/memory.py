@@ -1,0 +1,292 @@
+"""Memory of the CPU engine: a block's shared memory, and the arrays in global memory."""
+
+import bisect
+import ctypes
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ....device.limits import KB, SHARED_LIMIT, STATIC_LIMIT
+from ... import faults
+from .access_faults import verb_of
+from .access_records import BLOCK, CLOCK, INITIAL, OUTSIDE, OWNER, UNWRITTEN, Reduction, stretches
+from .arrays import ArrayView
+from .scalars import bounds_of
+from .shadow_memory import Space
+
+
+class Rerun(BaseException):
+    """The schedule starts over, with something known from the start: one more array in ``launch.traces``
+    needs records, or of more looks ``launch.looks`` says whether they are in vain."""
+
+
+class SharedMemory(Space):
+    """One block's shared memory. Static arrays lie low, the dynamic part at its own base.
+
+    An array's address is a multiple of its alignment and of nothing larger: code that needs more than
+    it asked for fails here. Between two lie bytes of no array, so that whoever runs from one into the
+    next fails as well. All dynamic arrays are the same bytes; they start behind the static ones on a
+    16-byte boundary, whatever ``alignment`` says (``device.memory.align_up``).
+    """
+
+    FIRST, GUARD = 1024, 64
+    ROOM = 32 * KB  # for what alignment and guards leave free
+
+    def __init__(self, block, dynamic_bytes):
+        super().__init__(0)
+        self.block, self.dynamic_bytes = block, dynamic_bytes
+        self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + self.ROOM, 16)
+        self.end, self.static_bytes = self.FIRST, 0
+        self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
+        self.views = {}  # the same -> the array as a kernel sees it
+        self.ranges = []  # (start, stop, name)
+        # Poison: NaN as a float of any kind. The size is fixed, since views of it are handed out.
+        self.data = bytearray(b"\xff" * (self.dynamic_start + dynamic_bytes))
+        self.words_of(self.data)
+
+    def array(self, thread, site, name, shape, dtype, alignment):
+        """The array that one ``cuda.shared.array`` call makes: the same one for the whole block."""
+        if site not in self.arrays:
+            self.arrays[site] = self._make(thread, name, shape, dtype, alignment)
+        start, count, shape, dtype, name = self.arrays[site]
+        view = np.frombuffer(self.data, dtype, count, start).reshape(shape)
+        self.views[site] = ArrayView(self, start, view, name)
+        return self.views[site]
+
+    def _make(self, thread, name, shape, dtype, alignment):
+        if alignment and alignment & (alignment - 1):
+            raise thread.fault(faults.KernelError, f"alignment={alignment} is not a power of two")
+        count = int(np.prod(shape))
+        if count:
+            alignment = max(alignment or 1, dtype.alignment)
+            start, size = _place(self.end, alignment), count * dtype.itemsize
+            self.end = start + size + self.GUARD
+            self.static_bytes += size
+            what = f"static shared arrays take {self.static_bytes} bytes with `{name}`, "
+            if self.static_bytes > STATIC_LIMIT:
+                raise thread.fault(faults.BadLaunch, f"{what}at most {STATIC_LIMIT} are there")
+            if self.static_bytes + self.dynamic_bytes > SHARED_LIMIT:
+                what += f"and the launch asks for {self.dynamic_bytes} dynamic ones: at most "
+                raise thread.fault(faults.BadLaunch, f"{what}{SHARED_LIMIT} are there")
+            if self.end > self.dynamic_start:
+                what = "the CPU engine has no room for so many aligned shared arrays"
+                raise thread.fault(faults.BadLaunch, what)
+        else:
+            start, size = self.dynamic_start, self.dynamic_bytes
+            count = size // dtype.itemsize
+            shape = (count,)
+        if size and (start >= len(self.written) or self.written[start] is OUTSIDE):
+            more = max(0, start + size - len(self.written))
+            self.written += [OUTSIDE] * more
+            self.read_by += [None] * more
+            self.written[start : start + size] = [UNWRITTEN] * size
+        self.ranges.append((start, start + size, name))
+        return start, count, shape, dtype, name
+
+    def view(self, thread, address, shape, dtype):
+        """The array of that shape and type at an address."""
+        count = math.prod(shape)
+        stop, end = address + count * dtype.itemsize, self.dynamic_start + self.dynamic_bytes
+        if not self.FIRST <= address <= stop <= end:
+            what = f"an array of {stop - address} bytes at shared address {address:#x}"
+            raise thread.fault(faults.OutOfRange, f"{what}, where shared memory ends at {end:#x}")
+        if address % dtype.alignment:
+            raise thread.fault(faults.Misaligned, f"an array of {dtype} at shared address {address:#x}")
+        name = self.name_of(address).removesuffix(f"[{', '.join('0' * len(shape))}]")
+        return ArrayView(self, address, np.frombuffer(self.data, dtype, count, address).reshape(shape), name)
+
+    def part_of(self, address):
+        """What the kernel's layout of shared memory calls this place; None without one."""
+        layout = self.block.grid.layout
+        return layout.name_of(address, self.dynamic_start) if layout else None
+
+    def name_of(self, address):
+        if name := self.part_of(address):
+            return name
+        for start, stop, name in self.ranges:
+            if start <= address < stop:
+                return f"{name}[byte {address - start}]"
+        return f"shared address {address:#x}"
+
+    def poison(self, address, size):
+        self.data[address : address + size] = b"\xff" * size
+
+
+def _place(after, alignment):
+    """The first address from ``after`` on that is a multiple of ``alignment`` and of nothing larger."""
+    start = -(-after // alignment) * alignment
+    return start if start // alignment % 2 else start + alignment
+
+
+class Extent(NamedTuple):
+    """One array in global memory, by address; ``mapped``: known through a tensor map."""
+
+    start: int
+    stop: int
+    writeable: bool
+    name: str
+    mapped: bool = False
+
+    @classmethod
+    def of(cls, array, name):
+        """That of a NumPy array."""
+        return cls(*bounds_of(array), array.flags.writeable, name)
+
+    @classmethod
+    def behind(cls, tensor, name):
+        """That of the tensor behind a tensor map."""
+        start, writeable = tensor.address, tensor.array.flags.writeable
+        return cls(start, start + tensor.extent, writeable, name, True)
+
+
+class Region(Space):
+    """One array in global memory, or several that overlap.
+
+    Small ones, and those that are written, carry records. Where a large one turns out to be written
+    after it has been read, the schedule starts over with records from the start.
+    """
+
+    ALWAYS = 4096
+
+    def __init__(self, arrays, traces):
+        """``arrays``: overlapping ones, the first with the lowest address."""
+        super().__init__(arrays[0].start)
+        self.stop = max(array.stop for array in arrays)
+        self.size = self.stop - self.base
+        self.arrays, self.traces = arrays, traces
+        # What lies behind a tensor map has no name of its own, where it is an argument as well.
+        named = [array for array in arrays if not array.mapped] or arrays
+        self.name = "/".join(dict.fromkeys(array.name for array in named))
+        # The bytes by address: of several arrays none need hold them all.
+        content = np.frombuffer((ctypes.c_ubyte * self.size).from_address(self.base), np.uint8)
+        content.flags.writeable = any(array.writeable for array in arrays)
+        self.words_of(content)
+        self.traced, self.watched, self.was_read = False, True, False
+        self.read_only = []  # of each byte (thread number, site, block) of a read through that path, or None
+        if self.size <= self.ALWAYS or self.base in traces:
+            self._trace()
+
+    def _trace(self):
+        if self.traced:
+            return
+        if self.was_read:
+            self.traces.add(self.base)
+            raise Rerun
+        self.traced, self.watched = True, self.bytes.readonly
+        self.written = [INITIAL] * self.size
+        self.read_by = [None] * self.size
+
+    def array_of_bytes(self):
+        """All its bytes as a NumPy array."""
+        return np.frombuffer(self.bytes, np.uint8)
+
+    def holds(self, address, size):
+        """Whether one of the arrays has all these bytes; several may have some."""
+        arrays = self.arrays
+        return len(arrays) == 1 or any(a.start <= address and address + size <= a.stop for a in arrays)
+
+    def before_write(self, thread, address, size, record):
+        if self.bytes.readonly:
+            name = self.name_of(address)
+            raise thread.fault(faults.ReadOnlyWrite, f"writes {name}", name)
+        self._trace()
+        if self.read_only:
+            self._check_not_read_only(thread, address, size, record)
+        if record.atomic:
+            self.check_scope(thread, address, size, record.wide, writes=True)
+
+    def on_reduction(self, thread, address, size, done):
+        """A reduction by the copy engine, an atomic of every element; ``done``: what makes a Write of it."""
+        self._trace()
+        a = address - self.base
+        for lo, hi, _ in list(stretches(self.written[a : a + size])):
+            extent = address + lo, hi - lo  # a record of its own for those that replace the same one
+            self.on_write(thread, *extent, Reduction(*done, extent, wide=True, reads=False))
+
+    def on_copy_read(self, thread, address, size, *epoch):
+        if self.traced:
+            super().on_copy_read(thread, address, size, *epoch)
+        else:
+            self.was_read = True
+
+    def on_acquire(self, thread, address, size, wide, *more):
+        self._trace()
+        self.check_scope(thread, address, size, wide)
+        super().on_acquire(thread, address, size, wide, *more)
+
+    def on_read_only(self, thread, address, size):
+        """A load through the read-only path: nobody may write the bytes during the whole kernel."""
+        if not self.traced:
+            return
+        a = address - self.base
+        for w in dict.fromkeys(self.written[a : a + size]):
+            if w is not INITIAL:
+                name = self.name_of(address)
+                what = f"reads {name} through the read-only path; {thread.describe(w)} wrote it at "
+                raise thread.fault(faults.NotReadOnly, what + thread.at(w.site), name)
+        if not self.read_only:
+            self.read_only, self.watched = [None] * self.size, True
+        self.read_only[a : a + size] = [(thread.tid, thread.here(), thread.block)] * size
+
+    def _check_not_read_only(self, thread, address, size, record):
+        a = address - self.base
+        for at, _, reader in stretches(self.read_only[a : a + size]):
+            if reader:
+                tid, site, block = reader
+                name, who = self.name_of(address + at), thread.describe_tid(block, tid)
+                what = f"{verb_of(record)} {name}, which {who} reads through the read-only path at "
+                raise thread.fault(faults.NotReadOnly, what + thread.at(site), name)
+
+    def sees(self, thread, w):
+        if w.block is not thread.block:
+            return w is INITIAL or thread.knows(w.block, w.owner, w.clock)
+        return super().sees(thread, w)
+
+    def _saw_reader(self, thread, r):
+        if r[BLOCK] is not thread.block:
+            return thread.knows(r[BLOCK], r[OWNER], r[CLOCK])
+        return super()._saw_reader(thread, r)
+
+    def name_of(self, address):
+        return f"{self.name}[byte {address - self.base}]"
+
+
+class GlobalMemory:
+    """All arrays a launch may touch; addresses are those of the host's own arrays."""
+
+    def __init__(self, arrays, traces, region=None):
+        """``arrays``: an Extent for each. Those that overlap become one region, which ``region`` makes."""
+        groups, stop = [], 0
+        for array in sorted(arrays, key=lambda array: array.start):
+            if array.start == array.stop:
+                continue
+            if array.start < stop:
+                groups[-1].append(array)
+            else:
+                groups.append([array])
+            stop = max(stop, array.stop)
+        self.regions = [(region or Region)(group, traces) for group in groups]
+        self.starts = [region.base for region in self.regions]
+
+    def find(self, thread, address, size, verb):
+        i = bisect.bisect_right(self.starts, address) - 1
+        if i >= 0:
+            region = self.regions[i]
+            if address + size <= region.stop and region.holds(address, size):
+                return region
+            if address < region.stop or address - region.stop < 4096:
+                inside = address + size <= region.stop
+                what = f"{verb} {size} bytes at byte {address - region.base} of {region.name}, "
+                what += "none of which has them all" if inside else f"which has {region.size}"
+                raise thread.fault(faults.OutOfRange, what, region.name_of(address))
+        what = f"{verb} {size} bytes at {address:#x}: no array of this launch is there"
+        raise thread.fault(faults.OutOfRange, what, f"{address:#x}")
+
+    def name_of(self, address):
+        regions = self.overlapping(address, address + 1)
+        return regions[0].name_of(address) if regions else f"global address {address:#x}"
+
+    def overlapping(self, start, stop):
+        """The regions that share bytes with [start, stop)."""
+        return [region for region in self.regions if region.base < stop and start < region.stop]

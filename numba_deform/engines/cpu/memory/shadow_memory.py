@@ -1,0 +1,265 @@
+"""A range of addresses whose accesses are checked against each other.
+
+The records of the bytes lie in Python lists, because a slice of a list is compared with one
+``count``: nearly every access finds one record on all its bytes.
+"""
+
+from .access_faults import bad_overwrite, bad_read, bad_scope, bad_write
+from .access_records import (
+    ATOMIC,
+    BLOCK,
+    CLOCK,
+    INITIAL,
+    NARROW,
+    OUTSIDE,
+    OWNER,
+    SITE,
+    TID,
+    UNWRITTEN,
+    WIDE,
+    Ended,
+    ManyReads,
+    different,
+    readers,
+    stretches,
+    writers,
+)
+from .scalars import unpack
+
+MANY_READS = 100  # after so many reads in a row a thread may be polling: others get their turn
+
+
+class Space:
+    """One range of addresses with its records; ``base`` is the address of record 0.
+
+    ``flags`` holds what release operations have published: address -> Flag. ``traced``: whether it has
+    records; ``watched``: whether a write needs more than a look at them (``before_write``).
+    """
+
+    traced, watched = True, False
+    narrow = False  # whether an atomic of scope cta has been here
+
+    def __init__(self, base):
+        self.base, self.written, self.read_by, self.flags = base, [], [], {}
+        self.words = None
+
+    def words_of(self, content):
+        """Set ``bytes``, and ``words``: the same as 32-bit words; None where addresses that are multiples of 4
+        have other offsets."""
+        self.bytes = memoryview(content)
+        whole = len(self.bytes) // 4 * 4
+        self.words = self.bytes[:whole].cast("I") if self.base % 4 == 0 else None
+
+    def word(self, address):
+        """The bytes of the word at an address, those of them that are here."""
+        return bytes(self.bytes[max(0, address - self.base) : max(0, address + 4 - self.base)])
+
+    # The checks. Each raises a SimFault or leaves its record.
+    def on_read(self, thread, address, size):
+        thread.reads += 1
+        if thread.reads > MANY_READS:
+            thread.many_reads("spin", self, address)
+        if not self.traced:
+            self.was_read = True
+            return
+        a = address - self.base
+        b = a + size
+        tid, block = thread.tid, thread.block
+        records = self.written[a:b]
+        w = records[0] if records else OUTSIDE
+        if records.count(w) != size or w is not INITIAL and (
+            w.block is not block or (w.owner != tid and thread.seen[w.owner] < w.clock) or w.atomic
+        ):
+            self._check_read(thread, records, address, size)
+        reads = self.read_by[a:b]
+        r = reads[0]
+        if reads.count(r) != size:  # rare: accesses of different sizes
+            self._add_to_all(thread, a, reads, thread.reader())
+        elif r is None:
+            self.read_by[a:b] = [thread.reader()] * size
+        elif type(r) is ManyReads and r.lo == a and r.hi == b:
+            r.by[thread.ordinary] = thread.reader()
+        elif type(r) is not tuple or r[OWNER] != tid or r[BLOCK] is not block or r[ATOMIC]:
+            self._add_reader(thread, a, size, r, thread.reader())
+        elif r[CLOCK] != thread.clock:  # else this thread has been here before
+            self.read_by[a:b] = [thread.reader()] * size
+
+    def on_write(self, thread, address, size, record):
+        """``record`` is left on the bytes; all earlier accesses must be ordered before ``thread``."""
+        if self.watched or record.atomic:
+            self.before_write(thread, address, size, record)
+        a = address - self.base
+        b = a + size
+        records = self.written[a:b]
+        if len(records) < size:
+            records.append(OUTSIDE)
+        w, block = records[0], thread.block
+        if not (
+            records.count(w) == size
+            and (w is UNWRITTEN or w is INITIAL or w.block is block and thread.seen[w.owner] >= w.clock)
+            and not (w.atomic or record.atomic)
+        ):
+            self._check_written(thread, records, address, size, record)
+        reads = self.read_by[a:b]
+        entry = reads[0]
+        if entry is not None or reads.count(None) != size:
+            for entry in different(reads):
+                self._check_overwrite(thread, entry, address, record)
+            if not record.atomic:  # one that is has to be ordered after no atomic reader
+                self.read_by[a:b] = [None] * size
+        self.written[a:b] = [record] * size
+
+    def writes(self, first, stop):
+        """Each record once of the writes to some bytes."""
+        return different(self.written[first:stop])
+
+    def before_write(self, thread, address, size, record):
+        """What a kind of memory has to say to a write first."""
+
+    def _check_written(self, thread, records, address, size, record):
+        for w in different(records):
+            if w is UNWRITTEN:
+                continue
+            if w.atomic and record.atomic:
+                unseen = self._unseen_under(thread, w)
+                record.join(w)
+            else:
+                unseen = self._unseen(thread, w)
+                if record.atomic and w is not INITIAL:
+                    record.under += (w,)
+            if unseen and not _ended_before(thread, unseen):
+                raise bad_write(self, thread, unseen, address, size, record)
+
+    def _check_overwrite(self, thread, entry, address, record):
+        block, seen = thread.block, thread.seen
+        for r in readers(entry):
+            if r[BLOCK] is block and seen[r[OWNER]] >= r[CLOCK] or r[ATOMIC] and record.atomic:
+                continue
+            if not self._saw_reader(thread, r):
+                late = {x[TID] for x in readers(entry) if not self._saw_reader(thread, x)}
+                raise bad_overwrite(self, thread, r, sorted(late), address, record)
+
+    def on_copy_read(self, thread, address, size, owner, clock, block=None):
+        """A copy that ``thread`` issues reads these bytes until the epoch (owner, clock), of ``block`` if not
+        its own."""
+        self.on_read(thread, address, size)
+        a = address - self.base
+        reader = (owner, clock, thread.tid, thread.here(), block or thread.block, False)
+        self._add_to_all(thread, a, self.read_by[a : a + size], reader)
+
+    def on_acquire(self, thread, address, size, wide, used, stays=True):
+        """An atomic read: it does not race with atomic writes, but does with ordinary ones. ``used``:
+        the thread can tell what it has read. ``stays``: no write of the same thread stands for it."""
+        a = address - self.base
+        if UNWRITTEN in self.written[a : a + size]:
+            thread.poll()  # as in _check_read
+        records = self.written[a : a + size]
+        for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
+            if not w.atomic and not self.sees(thread, w):
+                raise bad_read(self, thread, w, address, size)
+            if w.atomic and (unseen := self._unseen_under(thread, w)):
+                raise bad_read(self, thread, unseen, address, size)
+            if w.atomic and used:
+                w.observe(thread)
+        if stays:
+            scope = WIDE if wide else NARROW
+            reader = (thread.tid, thread.clock, thread.tid, thread.here(), thread.block, scope)
+            self._add_to_all(thread, a, self.read_by[a : a + size], reader)
+
+    def check_scope(self, thread, address, size, wide, writes=False):
+        """Atomics of two blocks do not race only if the scope of both goes beyond the block."""
+        self.narrow |= not wide
+        if not self.narrow:
+            return
+        a = address - self.base
+        for record in dict.fromkeys(self.written[a : a + size]):
+            for w in writers(record) if record.atomic else ():
+                if w.block is not thread.block and not (wide and w.wide) and not self.sees(thread, w):
+                    raise bad_scope(self, thread, w.block, w.tid, w.site, address, wide)
+        for entry in dict.fromkeys(self.read_by[a : a + size]) if writes else ():
+            for r in readers(entry):
+                fits = not r[ATOMIC] or wide and r[ATOMIC] == WIDE
+                if r[BLOCK] is not thread.block and not fits and not self._saw_reader(thread, r):
+                    raise bad_scope(self, thread, r[BLOCK], r[TID], r[SITE], address, wide)
+
+    def sees(self, thread, w):
+        return w.owner == thread.tid or thread.seen[w.owner] >= w.clock
+
+    def _unseen(self, thread, w):
+        """The write that ``w`` stands for and nothing orders before ``thread``, or None."""
+        if not w.atomic:
+            return None if self.sees(thread, w) else w
+        late = [each for each in writers(w) if not self.sees(thread, each)]
+        if late:
+            met = [(a, b) for reader, a, b in w.seen.values() if self._saw_reader(thread, reader)]
+            late = [each for each in late if not any(a <= each.number <= b for a, b in met)]
+        return late[0] if late else None
+
+    def _unseen_under(self, thread, w):
+        """The same of the ordinary write before the atomics that ``w`` stands for."""
+        return next((each for each in w.under if not self.sees(thread, each)), None)
+
+    def _saw_reader(self, thread, r):
+        return r[OWNER] == thread.tid or thread.seen[r[OWNER]] >= r[CLOCK]
+
+    def check_read(self, thread, address, size):
+        """Whether ``thread`` may read these bytes; leaves no record."""
+        a = address - self.base
+        self._check_read(thread, self.written[a : a + size], address, size)
+
+    def _check_read(self, thread, records, address, size):
+        a = address - self.base
+        if UNWRITTEN in records:
+            thread.spin()  # let the late writer come, so that the fault can name it
+            records = self.written[a : a + size]
+        for w in dict.fromkeys(records if len(records) == size else [OUTSIDE]):
+            if unseen := self._unseen(thread, w):
+                raise bad_read(self, thread, unseen, address, size)
+
+    def _add_to_all(self, thread, a, entries, reader):
+        for lo, hi, entry in stretches(entries):
+            self._add_reader(thread, a + lo, hi - lo, entry, reader)
+
+    def _add_reader(self, thread, a, size, entry, reader):
+        # One reader is enough to remember where the other's reads are ordered before it. An atomic
+        # reader stands for atomic ones only, since atomic writes do not race with it.
+        comparable = type(entry) is tuple and (entry[ATOMIC] or not reader[ATOMIC])
+        if comparable and self._saw_reader(thread, entry):
+            entry = None
+        if entry is None:
+            self.read_by[a : a + size] = [reader] * size
+        elif type(entry) is ManyReads and entry.lo == a and entry.hi == a + size:
+            entry.add(reader)
+        else:
+            self.read_by[a : a + size] = [ManyReads([*readers(entry), reader], a, a + size)] * size
+
+    def polled(self, block, kind, addresses, pollers):
+        """What ``pollers``, who poll these addresses, wait for: fields of a ``Wait``."""
+        sites = {}
+        for address in addresses:
+            a = address - self.base
+            for w in self.written[a : a + 1]:
+                sites.update({each.tid: each.site for each in writers(w) if each.block is block})
+        if kind == "atomic":  # an attempt in vain counts as a write
+            sites = {t: site for t, site in sites.items() if t not in pollers} or sites
+        if not sites:
+            why = "no thread of the block has written it"
+        else:
+            lines = sorted({block.threads[t].at(site) for t, site in sites.items()})
+            why = f"wrote it before, at {lines[0]}{' and elsewhere' * (len(lines) > 1)}"
+        more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+        value = unpack(self.bytes, addresses[0] - self.base, 4, 1) if kind == "flag" else ""
+        return {
+            "on": self.name_of(addresses[0]) + more,
+            "state": f"holds {value}" if kind == "flag" else "", "by": tuple(sorted(sites)),
+            "why": why,
+        }
+
+
+def _ended_before(thread, w):
+    """Whether the bytes are those of a barrier that ended before ``thread`` came."""
+    if not isinstance(w, Ended):
+        return False
+    if w.block is thread.block:
+        return thread.seen[w.tid] >= w.ended
+    return thread.knows_shared(w.block, w.tid, w.ended)

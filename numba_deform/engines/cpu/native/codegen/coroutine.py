@@ -1,0 +1,386 @@
+"""Machine code of one kernel: a coroutine that runs as one thread and gives way where Python is asked.
+
+``compiled`` makes it from Numba's own typed statements. LLVM's coroutines keep a thread's variables in a piece
+of memory of its own, so that thousands of threads stand in the midst of one function.
+"""
+
+import ctypes
+import dis
+import functools
+import operator
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from .....compiler import inference
+from ..runtime import access_checks, collectives, layout, scheduler
+from ..runtime.word_functions import Words
+from .body import Body
+from .ir_values import (
+    I1,
+    I8,
+    I32,
+    I64,
+    POINTER,
+    NotNative,
+    Static,
+    Tuple,
+    View,
+    is_number,
+    leaves,
+    lowered,
+    rebuilt,
+)
+from .object_cache import Kept
+from .writer import Callers
+
+FUEL = 1 << 20  # turns of loops after which a thread shows that it is alive
+ENTRY = "numba_deform_thread"
+
+
+class _Token(ir.Type):
+    """LLVM's type of the tokens that tie a coroutine's intrinsics together."""
+
+    def _to_string(self):
+        return "token"
+
+    def __eq__(self, other):
+        return isinstance(other, _Token)
+
+    def __hash__(self):
+        return hash(_Token)
+
+    def format_constant(self, value):
+        return value
+
+
+TOKEN = _Token()
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What Python is asked at one place: ``function`` with operands of ``given``, for a result of type
+    ``result``; ``site`` is the number of the place in the kernel. ``given`` are pairs (kind of value, the
+    number of its word or what else it needs). ``joint``: its word of ``layout.JOINT``."""
+
+    function: object
+    given: tuple
+    result: object
+    site: int
+    joint: int = 0
+
+
+class Coroutine(Callers):
+    """A kernel's thread."""
+
+    def __init__(self, module, found):
+        super().__init__()
+        self.requests, self.sites, self.numbers, self.checks = [], [], {}, check_functions()
+        self.apart = {}  # what tells those apart that must not meet -> its number
+        self.leaving, self.last, self.suspended, self.cleanup, start = self.begin(
+            module, ENTRY, POINTER, [I64, I64], "leaving", "last", "suspended", "cleanup", "start"
+        )
+        self.take_rows()
+        self.builder.position_at_end(start)
+        self._begin()
+        begun = self.builder.block
+        self.builder.position_at_end(self.function.append_basic_block("held"))
+        first = self.builder.block
+        self.suspend()
+        args = iter(self._arguments(found.args))
+        value = Body(self, found, list(args)).lower()
+        assert not leaves(value)
+        self._end(layout.ENDED)
+        self.builder.position_at_end(begun)
+        self.hold()
+        self.builder.branch(first)
+        self.builder.position_at_end(self.leaving)
+        self._end(layout.BAILED)
+        self._finish()
+        self.builder.position_at_end(self.entry)
+        self.builder.branch(start)
+
+    # --- the coroutine's frame ----------------------------------------------------------------------
+    def _begin(self):
+        null, builder = ir.Constant(POINTER, None), self.builder
+        made = self.declared("llvm.coro.id", TOKEN, [I32, POINTER, POINTER, POINTER])
+        self.token = builder.call(made, [ir.Constant(I32, 16), null, null, null])
+        size = builder.call(self.declared("llvm.coro.size.i64", I64, []), [])
+        memory = builder.call(self.declared("malloc", POINTER, [I64]), [size])
+        begin = self.declared("llvm.coro.begin", POINTER, [TOKEN, POINTER])
+        self.handle = builder.call(begin, [self.token, memory])
+
+    def suspend(self, final=False):
+        """Give way; what follows runs when the thread is resumed."""
+        function = self.declared("llvm.coro.suspend", I8, [TOKEN, I1])
+        how = self.builder.call(function, [ir.Constant(TOKEN, "none"), ir.Constant(I1, final)])
+        resumed = self.function.append_basic_block("resumed")
+        choice = self.builder.switch(how, self.suspended)
+        choice.add_case(ir.Constant(I8, 0), resumed)
+        choice.add_case(ir.Constant(I8, 1), self.cleanup)
+        self.builder.position_at_end(resumed)
+
+    def _end(self, what):
+        self.set_word(layout.REQUEST, ir.Constant(I64, what))
+        self.builder.branch(self.last)
+
+    def _finish(self):
+        builder = self.builder
+        builder.position_at_end(self.last)
+        self.suspend(final=True)
+        builder.unreachable()
+        builder.position_at_end(self.cleanup)
+        free = self.declared("llvm.coro.free", POINTER, [TOKEN, POINTER])
+        memory = builder.call(free, [self.token, self.handle])
+        builder.call(self.declared("free", ir.VoidType(), [POINTER]), [memory])
+        builder.branch(self.suspended)
+        builder.position_at_end(self.suspended)
+        result = ir.VoidType() if llvm.llvm_version_info[0] >= 22 else I1
+        end = self.declared("llvm.coro.end", result, [POINTER, I1, TOKEN])
+        builder.call(end, [self.handle, ir.Constant(I1, 0), ir.Constant(TOKEN, "none")])
+        builder.ret(self.handle)
+
+    # --- what it shares with Python -----------------------------------------------------------------
+    def set_word(self, number, value):
+        self.builder.store(value, self._word("thread", number))
+
+    def spend(self, cycles):
+        """Virtual time goes by."""
+        place = self._word("thread", layout.TIME)
+        time = self.builder.load(place, typ=ir.DoubleType())
+        self.builder.store(self.builder.fadd(time, ir.Constant(ir.DoubleType(), cycles)), place)
+
+    def _arguments(self, kinds):
+        """The kernel's arguments, out of the words that ``words_of`` made."""
+        words = self.builder.inttoptr(self.word("block", layout.ARGUMENTS, I64), POINTER)
+        place = iter(range(1 << 16))
+
+        def next_word(kind=I64):
+            pointer = self.builder.gep(words, [ir.Constant(I64, next(place))], source_etype=I64)
+            return self._from_word(pointer, kind)
+
+        return [self._value_of(kind, next_word) for kind in kinds]
+
+    def _from_word(self, pointer, kind):
+        if not isinstance(kind, ir.IntType):
+            return self.builder.load(pointer, typ=kind)
+        value = self.builder.load(pointer, typ=I64)
+        return value if kind == I64 else self.builder.trunc(value, kind)
+
+    def _value_of(self, kind, next_word):
+        """A value of Numba's type out of words."""
+        if isinstance(kind, types.NoneType):
+            return None
+        if is_number(kind):
+            return next_word(lowered(kind))
+        if isinstance(kind, types.BaseTuple):
+            return Tuple([self._value_of(k, next_word) for k in kind.types])
+        if isinstance(kind, types.Array) and is_number(kind.dtype):
+            fixed = [next_word() for _ in range(3)]
+            sizes = [next_word() for _ in range(2 * kind.ndim)]
+            return View(*fixed, sizes[: kind.ndim], sizes[kind.ndim :], kind.dtype)
+        raise NotNative(f"a value of type {kind}")
+
+    def request(self, body, function, given, result, site, joint=0, apart=""):
+        """Ask Python, and give way meanwhile. ``joint``: what threads do together without Python, if they
+        agree in ``apart``."""
+        place, described = iter(range(layout.WORDS, layout.THREAD_WORDS)), []
+        for value, kind in given:
+            described.append(self._hand_over(value, kind, place))
+        joint = joint and joint | self.apart.setdefault(apart, len(self.apart)) << 8
+        self.requests.append(Request(function, tuple(described), result, site, joint))
+        self.set_word(layout.REQUEST, ir.Constant(I64, len(self.requests)))
+        self.suspend()
+        place = iter(range(layout.WORDS, layout.THREAD_WORDS))
+        try:
+            return self._value_of(result, lambda k=I64: self._from_word(self._word("thread", next(place)), k))
+        except StopIteration:
+            raise NotNative("a large result") from None
+
+    def _hand_over(self, value, kind, place):
+        """Store one operand for Python; how it is to be read."""
+        if isinstance(value, Static):
+            return "static", value.value
+        if value is None:
+            return "static", None
+        if isinstance(value, Tuple):
+            parts = zip(value.parts, kind.types, strict=True)
+            return "tuple", [self._hand_over(v, k, place) for v, k in parts]
+        number = next(place, None)
+        if number is None:
+            raise NotNative("many operands")
+        if isinstance(value, View):
+            self.set_word(number, value.handle)
+            return "view", number
+        if not isinstance(value, ir.Value):
+            raise NotNative(f"an operand {type(value).__name__}")
+        if isinstance(value.type, ir.IntType) and value.type.width < 64:
+            signed = isinstance(kind, types.Integer) and kind.signed
+            value = (self.builder.sext if signed else self.builder.zext)(value, I64)
+        self.set_word(number, value)
+        return str(kind), number
+
+    def check(self, name, *args, thread=True):
+        """Call a function of ``checks``."""
+        _, count = self.checks[name]
+        given = [*([self.rows["thread"][1]] if thread else []), self.rows["block"][1], *args]
+        return self.builder.call(self.declared(name, I64, [I64] * count), given)
+
+    def either(self, condition, quick, ask):
+        """``quick()`` where the condition holds, which is likely, else ``ask()``: the value of either."""
+        builder = self.builder
+        here, there, after = map(self.function.append_basic_block, ("quick", "ask", "both"))
+        builder.cbranch(condition, here, there)
+        ends, values = [], []
+        for block, write in ((here, quick), (there, ask)):
+            builder.position_at_end(block)
+            values.append(write())
+            ends.append(builder.block)
+            builder.branch(after)
+        builder.position_at_end(after)
+        if values[0] is None:
+            return None
+        phis = []
+        for pair in zip(*map(leaves, values), strict=True):
+            phi = builder.phi(pair[0].type)
+            for value, block in zip(pair, ends, strict=True):
+                phi.add_incoming(value, block)
+            phis.append(phi)
+        return rebuilt(values[0], iter(phis))
+
+    def back(self):
+        """A turn of a loop is over."""
+        left = self.builder.sub(self.word("thread", layout.FUEL, I64), ir.Constant(I64, 1))
+        self.set_word(layout.FUEL, left)
+        rest, following = map(self.function.append_basic_block, ("rest", "on"))
+        self.builder.cbranch(self.builder.icmp_signed("<", left, ir.Constant(I64, 0)), rest, following)
+        self.builder.position_at_end(rest)
+        self.request(None, "rest", [], types.none, 0)
+        self.builder.branch(following)
+        self.builder.position_at_end(following)
+
+    # --- where things stand -------------------------------------------------------------------------
+    def site(self, found, line, used):
+        key = found.function, line, used
+        if key not in self.numbers:
+            self.numbers[key] = len(self.sites)
+            self.sites.append(_site(found, line, used))
+        return self.numbers[key]
+
+
+def _site(found, number, used):
+    """The call site (code, offset) of a node: the interpreter asks no more of a code object than its file, its
+    line, and whether the call's value is used."""
+    code, offset = _call(used)
+    function = found.function.__code__
+    line = found.lines.get(number, function.co_firstlineno)
+    name = f"{function.co_name} {number} {id(found.function)}"
+    return code.replace(co_filename=function.co_filename, co_firstlineno=line, co_name=name), offset
+
+
+@functools.cache
+def _call(used):
+    """(code of a call in its first line, the call's offset)"""
+    code = compile("x = f()" if used else "f()", "", "exec")
+    offsets = [i.offset for i in dis.get_instructions(code) if i.opname in ("CALL", "CALL_FUNCTION")]
+    return code, offsets[0]
+
+
+# --- compiling ------------------------------------------------------------------------------------
+def _target():
+    """LLVM for this machine; an engine takes it over."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    triple = llvm.Target.from_default_triple()
+    features = llvm.get_host_cpu_features().flatten()
+    return triple.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1)
+
+
+def machine_code(text, others=(), level=1):
+    """LLVM's engine with the functions of a module, which calls ``others``, {name: address}."""
+    others = dict(others)
+    machine = _target()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    kept = Kept(text, machine, level)
+    if kept.code is None:
+        passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
+        passes.getModulePassManager().run(module, passes)
+    module.data_layout = str(machine.target_data)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    kept.serve(engine)
+    for name, address in others.items():
+        engine.add_global_mapping(module.get_function(name), address)
+    engine.finalize_object()
+    return engine
+
+
+@functools.cache
+def check_functions():
+    """{name: (address, number of parameters)} of the functions of ``checks``."""
+    functions = access_checks.find, access_checks.read, access_checks.write, access_checks.overwrite
+    functions += scheduler.run, collectives.without, collectives.wake
+    words = Words(ir.Module("checks"))
+    for function in functions:
+        words.function(function)
+    for made in words.functions.values():
+        made.linkage = "" if made.name in map(operator.attrgetter("__name__"), functions) else "internal"
+    engine = machine_code(str(words.module), level=2)
+    _engines.append(engine)
+    counts = {each.__name__: each.__code__.co_argcount for each in functions}
+    return {name: (engine.get_function_address(name), count) for name, count in counts.items()}
+
+
+@functools.cache
+def callable_check(name):
+    """One of them as a function of Python."""
+    address, count = check_functions()[name]
+    return ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)(address)
+
+
+_engines = []
+
+
+class Code:
+    """A kernel's machine code, and what it asks of Python."""
+
+    def __init__(self, found):
+        module = ir.Module("kernel")
+        made = Coroutine(module, found)
+        self.requests, self.sites, self.kinds = made.requests, made.sites, found.args
+        self.joint = np.array([0, *(request.joint for request in made.requests)], np.int64)
+        head = f'define ptr @"{ENTRY}"(i64 %".1", i64 %".2")'
+        text = str(module)
+        assert text.count(head) == 1
+        text = text.replace(head, f"{head} presplitcoroutine") + DESTROY
+        others = {name: where for name, (where, _) in made.checks.items() if name in module.globals}
+        self.engine = machine_code(text, others)
+        address = self.engine.get_function_address
+        self.start = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address(ENTRY))
+        self.destroy = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address("destroy"))
+
+
+DESTROY = """
+declare void @llvm.coro.destroy(ptr)
+define void @destroy(ptr %h) { call void @llvm.coro.destroy(ptr %h) ret void }
+"""
+
+
+def compiled(function, kinds, key):
+    """The :class:`Code` of a kernel's function for the types of its arguments; None where there can be none.
+    ``key`` is what tells it from others: the function may come again with other constants around it."""
+    if key not in CODES:
+        if len(CODES) >= KEPT:
+            del CODES[next(iter(CODES))]
+        try:
+            CODES[key] = Code(inference.infer(function, tuple(kinds)))
+        except Exception:  # it is enough that the interpreter can run it
+            CODES[key] = None
+    return CODES[key]
+
+
+CODES, KEPT = {}, 64  # key -> Code or None, of so many
+

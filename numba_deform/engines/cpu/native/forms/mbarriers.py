@@ -1,0 +1,162 @@
+"""The mbarriers of a block, whose state machine code reads and changes: a row of words each (``layout``)."""
+
+import numpy as np
+
+from ...async_units.mbarrier import Barriers, MBarrier
+from ...memory.memory import Rerun
+from ..runtime import layout
+
+
+def word_of(number):
+    """The property of a number that is a word of the row."""
+    return property(lambda self: self.words[number], lambda self, it: self.words.__setitem__(number, it))
+
+
+def time_of(number):
+    """That of a time."""
+    return property(lambda self: self.doubles[number], lambda self, it: self.doubles.__setitem__(number, it))
+
+
+def _array_of(name, number):
+    """The property of an array, whose address is a word."""
+    def put(self, array):
+        setattr(self, name, array)
+        self.words[number] = array.ctypes.data
+
+    return property(lambda self: getattr(self, name), put)
+
+
+class Interpret(Rerun):
+    """The schedule starts over, interpreted: machine code has met what only the interpreter can judge."""
+
+
+class Known:
+    """The set of threads that know a barrier."""
+
+    def __init__(self, numbers):
+        self.numbers = memoryview(numbers)
+
+    def __contains__(self, tid):
+        return self.numbers[tid]
+
+    def add(self, tid):
+        self.numbers[tid] = 1
+
+
+class Waiters:
+    """The list of those who wait at a barrier, in machine code or not."""
+
+    def __init__(self, barrier):
+        self.words, self.tids, self.threads = barrier.words, barrier.waiting, barrier.block.threads
+        self.barrier = barrier.at
+
+    def __len__(self):
+        return self.words[layout.WAITER_COUNT]
+
+    def __iter__(self):
+        return iter([self.threads[tid] for tid in self.tids[: len(self)].tolist()])
+
+    def append(self, thread):
+        self.tids[len(self)] = thread.tid
+        self.words[layout.WAITER_COUNT] += 1
+
+
+class NativeMBarrier(MBarrier):
+    """One of them."""
+
+    phase, pending, tx = word_of(layout.PHASE), word_of(layout.PENDING), word_of(layout.TX)
+    component, address = word_of(layout.COMPONENT), word_of(layout.ADDRESS)
+    time, done_time = time_of(layout.LATEST), time_of(layout.DONE_TIME)
+    gathered = _array_of("_gathered", layout.GATHERED)
+    released = _array_of("_released", layout.RELEASED)
+
+    def __init__(self, block, address, name, count, thread):
+        row = np.zeros(layout.BARRIER_WORDS, np.int64)
+        self.words, self.doubles, self.at = memoryview(row), memoryview(row.view(np.float64)), row.ctypes.data
+        self.numbers, self.waiting = np.zeros((3, block.size), np.int32), np.zeros(block.size, np.int64)
+        for i, word in enumerate((layout.KNOWN, layout.ARRIVED, layout.WAITED)):
+            self.words[word] = self.numbers[i].ctypes.data
+        self.words[layout.WAITERS] = self.waiting.ctypes.data
+        super().__init__(block, address, name, count, thread)
+
+    @property
+    def known(self):
+        return Known(self.numbers[0])
+
+    @known.setter
+    def known(self, tids):
+        self.numbers[0, list(tids)] = 1
+
+    @property
+    def init_epoch(self):
+        return self.epoch
+
+    @init_epoch.setter
+    def init_epoch(self, epoch):
+        self.epoch = epoch
+        self.words[layout.INIT_OWNER], self.words[layout.INIT_CLOCK] = epoch[:2]
+
+    @property
+    def waiters(self):
+        return Waiters(self)
+
+    @waiters.setter
+    def waiters(self, threads):
+        assert not threads
+        self.words[layout.WAITER_COUNT] = 0
+
+    @property
+    def arrived(self):
+        clocks = self.numbers[1]
+        new = clocks.nonzero()[0]
+        self.arrivals.update(zip(new.tolist(), clocks[new].tolist(), strict=True))
+        clocks[new] = 0
+        return self.arrivals
+
+    @arrived.setter
+    def arrived(self, clocks):
+        self.arrivals = clocks
+
+    @property
+    def released_foreign(self):
+        return self.foreign
+
+    @released_foreign.setter
+    def released_foreign(self, knowledge):
+        self.foreign, self.words[layout.FOREIGN] = knowledge, bool(knowledge)
+
+    def arrive(self, thread, count, complete=True):
+        super().arrive(thread, count, complete)
+        self.words[layout.UNFOLLOWED] = bool(self.unfollowed)
+
+
+class NativeBarriers(Barriers):
+    """Those of a block."""
+
+    kind, ROOM = NativeMBarrier, 1024
+
+    def __init__(self, block):
+        super().__init__(block)
+        self.rows, self.ended = np.zeros(self.ROOM, np.int64), []
+        block.words[layout.BARRIERS] = self.rows.ctypes.data
+
+    def _list(self):
+        """Let machine code know where they are: the rest of very many are Python's."""
+        addresses = [barrier.at for barrier in self.live.values()][: self.ROOM]
+        self.rows[: len(addresses)] = addresses
+        self.block.words[layout.BARRIER_COUNT] = len(addresses)
+
+    def init(self, thread, address, count):
+        super().init(thread, address, count)
+        self._list()
+
+    def inval(self, thread, address):
+        barrier = self.live.get(address)
+        if barrier is not None:
+            late = np.flatnonzero(barrier.numbers[2] > thread.clocks[0, : self.block.size])
+            if any(late != thread.tid):
+                raise Interpret  # a wait in machine code is not ordered before it
+        super().inval(thread, address)
+        barrier.address = -1
+        self.ended.append(barrier)  # who has waited there looks at its row once more
+        self._list()

@@ -1,0 +1,104 @@
+"""Shared memory and arrays in global memory whose records machine code can read."""
+
+import numpy as np
+
+from ...memory.access_records import Copy, Write
+from ...memory.memory import Region, SharedMemory
+from ...memory.shadow_memory import MANY_READS
+from ..runtime import layout
+from .record_table import Numbers
+
+
+def _numbers(word, kind):
+    """The property of a list of records whose numbers lie at ``word`` of the row."""
+    name = f"_numbers_{word}"
+
+    def get(self):
+        return getattr(self, name)
+
+    def put(self, records):
+        if not isinstance(records, Numbers):
+            numbers = Numbers(self.table, getattr(self.table, kind), self.room or len(records))
+            numbers += records
+            records = numbers
+        setattr(self, name, records)
+        self.row[word], self.row[layout.LIMIT] = records.array.ctypes.data, len(records)
+
+    return property(get, put)
+
+
+def _flag(word):
+    """The property of a truth that is a word of the row."""
+    return property(lambda self: bool(self.row[word]), lambda self, it: self.row.__setitem__(word, int(it)))
+
+
+class Checked:
+    """Of both: what Python does there is checked by machine code first, too."""
+
+    def on_read(self, thread, address, size):
+        if thread.reads >= MANY_READS:
+            thread.many_reads()
+            thread.reads -= 1  # the next check counts this one
+        read, who = thread.block.machine.read, (thread.address, thread.block.address)
+        if not read(*who, self.address, address, size, thread.place, 0):
+            super().on_read(thread, address, size)
+
+    def on_write(self, thread, address, size, record):
+        if type(record) in (Write, Copy):
+            overwrite, who = thread.block.machine.overwrite, (thread.address, thread.block.address)
+            if overwrite(*who, self.address, address, size, self.table.number_of(record)):
+                return
+        super().on_write(thread, address, size, record)
+
+
+    def writes(self, first, stop):
+        numbers = self.written.array[first:stop]
+        if (numbers == numbers[0]).all():
+            return [self.written.record(int(numbers[0]))]
+        return super().writes(first, stop)
+
+
+class NativeShared(Checked, SharedMemory):
+    """A block's shared memory; ``row`` is its row of words."""
+
+    written, read_by = _numbers(layout.WRITTEN, "writer"), _numbers(layout.READ_BY, "reader")
+
+    def __init__(self, block, dynamic_bytes):
+        self.table, self.row, self.address = block.table, block.shared_row, block.words[layout.SHARED]
+        self.room = 1 << 18  # more than a block can have, guards included
+        super().__init__(block, dynamic_bytes)
+        self.row[layout.DATA] = np.frombuffer(self.data, np.uint8).ctypes.data
+        for word in (layout.TRACED, layout.WRITEABLE, layout.PLAIN):
+            self.row[word] = 1
+
+
+class NativeRegion(Checked, Region):
+    """An array in global memory. Each is without records until it is written: to start over then costs less
+    than the records of all that are read only."""
+
+    ALWAYS, room = 0, 0
+    written, read_by = _numbers(layout.WRITTEN, "writer"), _numbers(layout.READ_BY, "reader")
+    traced, was_read = _flag(layout.TRACED), _flag(layout.WAS_READ)
+    # Machine code notes reads through the read-only path without a word: each write by Python looks for them.
+    watched = property(lambda self: True, lambda self, it: None)
+
+    def __init__(self, arrays, traces, table, row):
+        self.table, self.row, self.address = table, memoryview(row), row.ctypes.data
+        super().__init__(arrays, traces)
+        row[layout.BASE], row[layout.STOP], row[layout.DATA] = self.base, self.stop, self.base
+        row[layout.LIMIT] = self.size
+        row[layout.WRITEABLE], row[layout.PLAIN] = not self.bytes.readonly, len(arrays) == 1
+
+    def _trace(self):
+        super()._trace()
+        if not self.row[layout.READ_ONLY]:
+            self.paths = Numbers(self.table, self.table.path, self.size, self.size)
+            self.row[layout.READ_ONLY] = self.paths.array.ctypes.data
+
+    @property
+    def read_only(self):
+        return self.paths if self.row[layout.HAS_READ_ONLY] else []
+
+    @read_only.setter
+    def read_only(self, records):
+        self.row[layout.HAS_READ_ONLY] = bool(records)

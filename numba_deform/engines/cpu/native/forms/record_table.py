@@ -1,0 +1,172 @@
+"""The records of bytes as arrays of numbers, which machine code reads and Python sees as its own lists.
+
+Each record has a number, and a row in a table: owner, clock, site and block. A record that is no plain access
+of a thread, or of a copy that has landed, has a row that machine code leaves to Python.
+"""
+
+import numpy as np
+
+from ...memory.access_records import (
+    ATOMIC,
+    BLOCK,
+    CLOCK,
+    INITIAL,
+    OUTSIDE,
+    OWNER,
+    UNWRITTEN,
+    Copy,
+    ManyReads,
+    Write,
+    readers,
+)
+from ..runtime import layout
+
+ROOM = 1 << 16  # records that there is room for at first
+SET_ROOM = 1 << 24  # numbers in all sets of readers: memory that nobody touches costs nothing
+
+
+class Table:
+    """All records of a launch; ``words`` is the launch's row, ``sites`` the places in its kernel."""
+
+    def __init__(self, words, sites, threads):
+        self.words, self.sites, self.blocks = words, sites, {}
+        self.rows = np.zeros((0, 4), np.int32)
+        self.writers = {0: INITIAL, 1: UNWRITTEN, 2: OUTSIDE}
+        self.readers, self.read_only = {0: None}, {0: None}
+        self.numbers = {id(obj): number for number, obj in self.writers.items()}
+        self.kept = []  # what has a number must not be forgotten: another object could have its id
+        words[layout.COUNT] = layout.FIRST_NUMBER
+        self.make_room(ROOM)
+        self.rows[:, layout.OF_BLOCK] = layout.NOBODY
+        self.threads, width = threads, layout.SET_THREADS + 2 * threads
+        self.sets = np.zeros((min(1 << 17, SET_ROOM // width), width), np.int32)
+        self.free = np.zeros(len(self.sets), np.int32)
+        words[layout.SETS], words[layout.SET_BYTES] = self.sets.ctypes.data, 4 * width
+        words[layout.SET_ROOM], words[layout.FREE] = len(self.sets), self.free.ctypes.data
+
+    def make_room(self, size):
+        """Space for so many records."""
+        rows = np.zeros((size, 4), np.int32)
+        rows[: len(self.rows)] = self.rows
+        self.rows = rows
+        self.words[layout.TABLE], self.words[layout.ROOM] = rows.ctypes.data, size
+
+    def number_of(self, record):
+        """The number of a Write, of a reader or None, or of a read through the read-only path."""
+        if record is None:
+            return 0
+        number = self.numbers.get(id(record))
+        if number is None:
+            number = self.words[layout.COUNT]
+            self.words[layout.COUNT] = number + 1
+            if number >= len(self.rows):
+                self.make_room(2 * len(self.rows))
+            self.numbers[id(record)] = number
+            self.kept.append(record)
+            (self.writers if isinstance(record, Write) else self.readers)[number] = record
+            self.describe(number, record)
+        return number
+
+    def describe(self, number, record):
+        """Fill the row of a record that Python has made."""
+        owner = clock = 0
+        block = layout.NOBODY
+        if type(record) in (Write, Copy):
+            if record.owner >= 0 and record.block is not None:
+                owner, clock, block = record.owner, record.clock, record.block.index
+        elif type(record) is tuple and len(record) == 6 and not record[ATOMIC]:
+            owner, clock, block = record[OWNER], record[CLOCK], record[BLOCK].index
+        self.rows[number] = owner, clock, 0, block
+
+    def landed(self, copy):
+        """A copy is an epoch like any other now."""
+        if id(copy) in self.numbers:
+            self.describe(self.numbers[id(copy)], copy)
+
+    def writer(self, number):
+        """The Write of a number."""
+        record = self.writers.get(number)
+        if record is None:
+            owner, clock, site, block = self.rows[number].tolist()
+            record = Write(owner, clock, owner, self.sites[site], self.blocks[block])
+            self.remember(self.writers, number, record)
+        elif type(record) is Copy and self.rows[number, layout.OF_BLOCK] < 0:
+            self.describe(number, record)  # it may have landed
+        return record
+
+    def reader(self, number):
+        """The reader of a number, as ``Space.read_by`` has it."""
+        record = self.readers.get(number)
+        if record is None and number >= layout.FIRST_SET:
+            return self.many(number)
+        if record is None and number:
+            owner, clock, site, block = self.rows[number].tolist()
+            record = owner, clock, owner, self.sites[site], self.blocks[block], False
+            self.remember(self.readers, number, record)
+        return record
+
+    def many(self, number):
+        """The readers of a set, which is Python's from now on."""
+        row = self.sets[number - layout.FIRST_SET]
+        _, first, size, before, length = row[: layout.SET_THREADS].tolist()
+        order = row[layout.SET_THREADS + self.threads :][:length]
+        records = row[layout.SET_THREADS + order].tolist()
+        reads = [*readers(self.reader(before)), *map(self.reader, records)]
+        row[layout.SET_BLOCK] = layout.NOBODY
+        made = ManyReads(reads, first, first + size)
+        self.remember(self.readers, number, made)
+        return made
+
+    def path(self, number):
+        """What ``Region.read_only`` has for a number."""
+        record = self.read_only.get(number)
+        if record is None and number:
+            owner, _, site, block = self.rows[number].tolist()
+            record = owner, self.sites[site], self.blocks[block]
+            self.remember(self.read_only, number, record)
+        return record
+
+    def remember(self, known, number, record):
+        known[number] = record
+        self.numbers[id(record)] = number
+
+
+class Numbers:
+    """A list of records, for as many bytes, that holds their numbers in ``array``."""
+
+    def __init__(self, table, record, size, length=0):
+        self.table, self.record, self.length = table, record, length
+        self.array = np.zeros(size, np.int32)
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, where):
+        if isinstance(where, slice):
+            first, stop, _ = where.indices(self.length)
+            numbers = self.array[first:stop]
+            if len(numbers) and (numbers == numbers[0]).all():
+                return [self.record(int(numbers[0]))] * len(numbers)
+            numbers = numbers.tolist()
+            known = {number: self.record(number) for number in set(numbers)}
+            return [known[number] for number in numbers]
+        return self.record(int(self.array[: self.length][where]))
+
+    def __setitem__(self, where, records):
+        first, stop, _ = where.indices(self.length)
+        one = records[0]
+        if records.count(one) == len(records):
+            self.array[first:stop] = self.table.number_of(one)
+        else:
+            known = {id(record): self.table.number_of(record) for record in records}
+            self.array[first:stop] = [known[id(record)] for record in records]
+
+    def __iter__(self):
+        for number in dict.fromkeys(self.array[: self.length].tolist()):
+            yield self.record(number)
+
+    def __iadd__(self, records):
+        first, self.length = self.length, self.length + len(records)
+        if records:
+            self[first : self.length] = records
+        return self

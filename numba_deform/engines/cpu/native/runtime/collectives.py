@@ -1,0 +1,230 @@
+"""What threads of a block do together, as machine code: shuffles and votes of a warp, syncwarp, syncthreads.
+
+Functions that are compiled as those of ``checks``. They do what ``Warp.collective``, ``Block.syncthreads`` and
+``Block.join`` do. A thread that waits leaves its operands in its own words, where the last one to come finds
+them, and its result. Where threads do not fit together, the answer is LEAVE: only the interpreter can say why.
+"""
+
+from . import layout as at
+from .word_functions import get, get32, get_time, larger, put, put32
+
+FIRST, VALUE, OTHER = range(at.WORDS, at.WORDS + 3)  # operands; the result is in the place of the first
+STRIDE = 8 * at.THREAD_WORDS
+
+
+def thread_of(block, tid):
+    """The row of a thread."""
+    return get(block, at.THREADS) + STRIDE * tid
+
+
+def make_ready(block, tid):
+    """The thread can go on."""
+    count, room = get(block, at.READY_COUNT), get(block, at.READY_ROOM)
+    place = get(block, at.READY_FIRST) + count & (room - 1)
+    put(get(block, at.READY), place, tid)
+    put(block, at.READY_COUNT, count + 1)
+    put(thread_of(block, tid), at.PARKED, 0)
+
+
+def come(meeting, tid):
+    """One more has come to a meeting."""
+    count = get(meeting, at.COME_COUNT)
+    put(get(meeting, at.ORDER), count, tid)
+    put(meeting, at.COME_COUNT, count + 1)
+
+
+def raise_numbers(first, other, count):
+    """Each of ``count`` numbers becomes at least the other one."""
+    for i in range(count):
+        put32(first, i, larger(get32(first, i), get32(other, i)))
+
+
+def join(block, meeting):
+    """A barrier among those who have come: as ``Block.join``."""
+    count, order = get(meeting, at.COME_COUNT), get(meeting, at.ORDER)
+    width = get(block, at.WIDTH)
+    clocks = get(block, at.CLOCKS)
+    known = clocks + 4 * width * get(order, 0)
+    time = get_time(thread_of(block, get(order, 0)), at.TIME)
+    for i in range(1, count):
+        tid = get(order, i)
+        raise_numbers(known, clocks + 4 * width * tid, width)
+        time = larger(time, get_time(thread_of(block, tid), at.TIME))
+    for i in range(count):
+        tid = get(order, i)
+        row = clocks + 4 * width * tid
+        if i:
+            for k in range(width):
+                put32(row, k, get32(known, k))
+        put(thread_of(block, tid), at.TIME, time)
+    for i in range(count):
+        tid = get(order, i)
+        own = clocks + 4 * (width * tid + tid)
+        put32(own, 0, get32(own, 0) + 1)
+        put32(get(block, at.JOINED), i, tid)
+    put(block, at.JOINED_COUNT, count)
+    return at.JOIN if get(block, at.KNOWS_OTHERS) else at.DONE
+
+
+def release(block, meeting, waiting):
+    """The first ``waiting`` of those who have come go on; the meeting is over."""
+    order = get(meeting, at.ORDER)
+    for i in range(waiting):
+        make_ready(block, get(order, i))
+    put(meeting, at.COME_COUNT, 0)
+
+
+def wake(block, row):
+    """A phase is complete of the mbarrier with this row: all who wait for it go on."""
+    for i in range(get(row, at.WAITER_COUNT)):
+        make_ready(block, get(get(row, at.WAITERS), i))
+    return 0
+
+
+# --- of a warp --------------------------------------------------------------------------------------
+def source_of(kind, lane, operand):
+    """The lane whose value a shuffle hands to ``lane``."""
+    if kind == at.SHUFFLE:
+        return operand & 31
+    if kind == at.SHUFFLE_XOR:
+        return (lane ^ operand) & 31
+    source = lane - operand if kind == at.SHUFFLE_UP else lane + operand
+    return source if source >= 0 and source < 32 else lane
+
+
+def shuffle(block, meeting, kind, first):
+    """Each lane has the value of another; LEAVE where that takes no part."""
+    come, order = get(meeting, at.COME), get(meeting, at.ORDER)
+    for i in range(get(meeting, at.COME_COUNT)):
+        tid = get(order, i)
+        row = thread_of(block, tid)
+        source = source_of(kind, tid & 31, get(row, OTHER))
+        if not come >> source & 1:
+            return at.LEAVE
+        put(row, FIRST, get(first + STRIDE * source, VALUE))
+    return at.DONE
+
+
+def vote(block, meeting, kind):
+    """Each lane has what they have voted, or whether it is the elected one."""
+    come, order = get(meeting, at.COME), get(meeting, at.ORDER)
+    count, votes = get(meeting, at.COME_COUNT), 0
+    if kind != at.ELECT:
+        for i in range(count):
+            tid = get(order, i)
+            if get(thread_of(block, tid), VALUE) & 0xFFFFFFFF:
+                votes |= 1 << (tid & 31)
+    result = votes
+    if kind == at.ANY:
+        result = 1 if votes else 0
+    elif kind == at.ALL:
+        result = 1 if votes == come else 0
+    elif kind == at.UNI:
+        result = 1 if votes == come or votes == 0 else 0
+    for i in range(count):
+        tid = get(order, i)
+        if kind == at.ELECT:
+            result = 0 if come & ((1 << (tid & 31)) - 1) else 1
+        put(thread_of(block, tid), FIRST, result)
+    return at.DONE
+
+
+def finish_lanes(block, meeting, first, waiting):
+    """All lanes of a meeting have come; ``first``: the row of the warp's first thread."""
+    kind = get(meeting, at.KIND) & 255
+    if kind == at.SYNCWARP:
+        result = join(block, meeting)
+    elif kind >= at.SHUFFLE:
+        result = shuffle(block, meeting, kind, first)
+    else:
+        result = vote(block, meeting, kind)
+    release(block, meeting, waiting)
+    put(meeting, at.COME, 0)
+    return result
+
+
+def meeting_for(warp, mask):
+    """The meeting of the lanes of a mask, an empty one where none has come, or 0."""
+    empty, meeting = 0, warp + 8 * at.MEETINGS
+    for _ in range(at.MEETING_COUNT):
+        if not get(meeting, at.COME_COUNT):
+            empty = meeting
+        elif get(meeting, at.MASK) == mask:
+            return meeting
+        meeting += 8 * at.MEETING_WORDS
+    return empty
+
+
+def with_warp(thread, block, kind):
+    """A thread does something with other lanes: those of the mask that is its first operand."""
+    tid = get(thread, at.TID)
+    lane, mask = tid & 31, get(thread, FIRST) & 0xFFFFFFFF
+    warp = get(block, at.WARPS) + 8 * at.WARP_WORDS * (tid >> 5)
+    meeting = meeting_for(warp, mask)
+    if not mask >> lane & 1 or meeting == 0:
+        return at.LEAVE
+    if not get(meeting, at.COME_COUNT):
+        put(meeting, at.MASK, mask)
+        put(meeting, at.KIND, kind)
+    elif get(meeting, at.KIND) != kind:
+        return at.LEAVE
+    come(meeting, tid)
+    here = get(meeting, at.COME) | 1 << lane
+    put(meeting, at.COME, here)
+    if here != mask & get(warp, at.ALIVE):
+        return at.WAIT
+    return finish_lanes(block, meeting, thread - STRIDE * lane, get(meeting, at.COME_COUNT) - 1)
+
+
+# --- of a block -------------------------------------------------------------------------------------
+def finish_block(block, meeting, waiting):
+    """All threads have come to syncthreads."""
+    kind, votes = get(meeting, at.KIND) & 255, 0
+    count, order = get(meeting, at.COME_COUNT), get(meeting, at.ORDER)
+    if kind != at.SYNCTHREADS:
+        for i in range(count):
+            votes += 1 if get(thread_of(block, get(order, i)), FIRST) & 0xFFFFFFFF else 0
+        if kind == at.SYNCTHREADS_AND:
+            votes = 1 if votes == count else 0
+        elif kind == at.SYNCTHREADS_OR:
+            votes = 1 if votes else 0
+        for i in range(count):
+            put(thread_of(block, get(order, i)), FIRST, votes)
+    put(block, at.PROGRESS, get(block, at.PROGRESS) + 1)
+    result = join(block, meeting)
+    release(block, meeting, waiting)
+    return result
+
+
+def with_block(thread, block, kind):
+    """A thread comes to syncthreads."""
+    meeting = get(block, at.SYNC)
+    count = get(meeting, at.COME_COUNT)
+    if not count:
+        put(meeting, at.KIND, kind)
+    elif get(meeting, at.KIND) != kind:
+        return at.LEAVE
+    come(meeting, get(thread, at.TID))
+    if count + 1 < get(block, at.LIVE):
+        return at.WAIT
+    return finish_block(block, meeting, count)
+
+
+def without(thread, block):
+    """A thread has ended: those who waited for nobody else go on. As ``Block._exited``, less its fault, which
+    takes somebody who has come and goes on."""
+    tid = get(thread, at.TID)
+    warp = get(block, at.WARPS) + 8 * at.WARP_WORDS * (tid >> 5)
+    meeting, result = warp + 8 * at.MEETINGS, at.DONE
+    for _ in range(at.MEETING_COUNT):
+        count, mask = get(meeting, at.COME_COUNT), get(meeting, at.MASK)
+        if count and get(meeting, at.COME) == mask & get(warp, at.ALIVE):
+            if result != at.DONE:
+                return at.LEAVE
+            result = finish_lanes(block, meeting, thread - STRIDE * (tid & 31), count)
+        meeting += 8 * at.MEETING_WORDS
+    meeting = get(block, at.SYNC)
+    count = get(meeting, at.COME_COUNT)
+    if not count or count != get(block, at.LIVE):
+        return result
+    return finish_block(block, meeting, count) if result == at.DONE else at.LEAVE

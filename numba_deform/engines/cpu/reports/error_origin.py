@@ -1,0 +1,73 @@
+"""Whose error it is: the kernel's Python code may raise, and the engine may have a mistake of its own."""
+
+from pathlib import Path
+
+import numpy as np
+from numba.core.errors import NumbaError
+
+from ... import faults
+from ..frontends.numba_python.typed_code import ARRAY, INDEX
+from ..memory.arrays import LocalArray
+from .call_sites import KERNEL, describe_site, raised_at
+
+ENGINES = Path(__file__).parents[1]
+DEVICE = ENGINES.parent / "device"
+# What these raise is mostly about what the kernel hands them.
+ENTRANCES = {"arrays", "fake_cuda", "functions", "libdevice", "names", "numbers", "values"}
+OPERANDS = (
+    TypeError, ValueError, IndexError, ArithmeticError, AttributeError, NotImplementedError, NumbaError,
+)  # fmt: skip
+
+
+def blamed(error, launch):
+    """What to raise for an exception that ended a block: KernelError, or EngineError if it is the engine's."""
+    site, what = raised_at(error), f"{type(error).__name__}: {error}"
+    if shape := _local_array(error):
+        return launch.running.fault_at(faults.OutOfRange, f"index {shape[1]} of a local array {shape[0]}", site)
+    if not _is_own(error):
+        return launch.running.fault_at(faults.KernelError, what, site)
+    thread = launch.running
+    return faults.EngineError(
+        f"the CPU engine itself failed ({what}) in thread {thread.tid} of block {thread.block.index}, at "
+        f"{describe_site(site)}, seed {str(launch.seed)!r}, landing {launch.landing}. This is a mistake of "
+        "the engine and says nothing about the kernel; please report it with the kernel and the traceback."
+    )
+
+
+def _local_array(error):
+    """(shape, index) where typed code has looked for an element that a local array does not have, else None."""
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None:
+        entry = entry.tb_next
+    names = entry.tb_frame.f_locals if isinstance(error, IndexError) and entry else {}
+    array = names.get(ARRAY)
+    if not isinstance(array, LocalArray) or not str(error).startswith(("list", "cannot fit")):
+        return None
+    return array.shape, (names[INDEX],)
+
+
+def _is_own(error):
+    """Whether the engine failed, and not the kernel's own code or by what that handed it."""
+    frames, entry = [], error.__traceback__
+    while entry is not None:
+        frames.append(entry.tb_frame)
+        entry = entry.tb_next
+    last = max((i for i, frame in enumerate(frames) if KERNEL in frame.f_globals), default=None)
+    if last is None:
+        return True
+    ours = [(frame, Path(frame.f_code.co_filename)) for frame in frames[last + 1 :]]
+    ours = [(frame, path) for frame, path in ours if ENGINES in path.parents or DEVICE in path.parents]
+    if not ours:
+        return False
+    if any(path.parent == DEVICE and not _numbers(frame) for frame, path in ours):
+        return False  # an intrinsic takes nothing else
+    innermost = ours[-1][1]
+    entrance = innermost.parent == DEVICE or innermost.stem in ENTRANCES
+    return not (entrance and isinstance(error, OPERANDS))
+
+
+def _numbers(frame):
+    """Whether the arguments of the function of ``frame`` are numbers."""
+    code = frame.f_code
+    given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+    return all(isinstance(value, (int, float, np.number, np.bool_)) for value in given)

@@ -1,0 +1,102 @@
+"""The loops around a place in a kernel's source: what a thread's variables say of the round that it is in."""
+
+import ast
+import dis
+import functools
+import linecache
+from typing import NamedTuple
+
+from .call_sites import line_of
+
+COUNTED = ("range", "static_range")  # what gives another number each time
+
+
+class Loops(NamedTuple):
+    """What is known of the loops around a place.
+
+    hidden  a thread may be in another round of one although all its variables are the same. A ``for`` keeps a
+            count of its own, which only its variable tells: if it goes through a range, and nothing else sets
+            the variable
+    back    it can come back with nothing changed: all that counts shows, and there is a ``while`` around the
+            place which does not count
+    """
+
+    hidden: bool
+    back: bool
+
+    @classmethod
+    def around(cls, sites, atomic=False):
+        """Those around ``sites``: (code, offset) in each function that a thread is in, the innermost first;
+        ``atomic``: what it does there is an atomic. Where a variable takes the old value, that is not seen as a
+        poll: what computes with it tries again with another. Without source, anything can be."""
+        found = [loops_at(site) for site in sites]
+        if None in found:
+            return cls(False, True)
+        loops = [loop for each in found for loop in each]
+        hidden = not all(map(_shows, loops))
+        back = bool(loops) and isinstance(loops[0], ast.While) and not hidden and not _counts(loops[0])
+        return cls(hidden, back and not (atomic and any(_is_kept(*site) for site in sites)))
+
+
+def step_of(code, offset):
+    """What stands at an offset of a function: the same for the two copies that Python makes of the condition of
+    a ``while``, one for the first round and one for the others."""
+    loops = loops_at((code, offset))
+    if not loops or not isinstance(loops[0], ast.While) or not hasattr(code, "co_positions"):
+        return offset
+    if any(_function_of(loop) == "static_range" for loop in loops):  # each round is a copy of its own
+        return offset
+    at, test = list(code.co_positions())[offset // 2], loops[0].test
+    first, last = (test.lineno, test.col_offset), (test.end_lineno, test.end_col_offset)
+    return at if None not in at and first <= (at[0], at[2]) and (at[1], at[3]) <= last else offset
+
+
+def loops_at(site):
+    """The loops of its function that a site is in, the innermost first; None where there is no source."""
+    tree = _tree("".join(linecache.getlines(site[0].co_filename)))
+    return None if tree is None else _around(tree, line_of(site))
+
+
+@functools.lru_cache(64)
+def _tree(text):
+    try:
+        return ast.parse(text) if text else None
+    except SyntaxError:  # such as a cell of a notebook that has a line for the shell
+        return None
+
+
+def _around(node, line):
+    """The loops below ``node`` that a line is in, the innermost first; functions around them are left aside."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt) and child.lineno <= line <= child.end_lineno:
+            inside = isinstance(node, (ast.For, ast.While)) and child not in node.orelse
+            return _around(child, line) + [node] * (inside and not isinstance(child, ast.FunctionDef))
+    return [node] * isinstance(node, (ast.For, ast.While))
+
+
+def _counts(loop):
+    """Whether each round of the loop adds to something."""
+    return any(isinstance(statement, ast.AugAssign) for statement in loop.body)
+
+
+def _is_kept(code, offset):
+    """Whether a variable takes what the call there gives."""
+    after = (i.opname for i in dis.get_instructions(code) if i.offset > offset)
+    return next(after, "").startswith("STORE")
+
+
+def _shows(loop):
+    """Whether the variables show in which round of the loop a thread is."""
+    if isinstance(loop, ast.While):
+        return True
+    if _function_of(loop) not in COUNTED:
+        return False
+    names = (node for statement in loop.body for node in ast.walk(statement) if isinstance(node, ast.Name))
+    target = getattr(loop.target, "id", None)
+    return target is not None and not any(n.id == target and not isinstance(n.ctx, ast.Load) for n in names)
+
+
+def _function_of(loop):
+    """The name of the function that gives what a ``for`` goes through."""
+    function = getattr(getattr(loop, "iter", None), "func", None)
+    return getattr(function, "id", getattr(function, "attr", None))

@@ -1,0 +1,110 @@
+"""Several schedules of one launch, on all cores where that pays: each in a process that is forked for it.
+
+What comes of it is what comes of running them one after the other. The results are taken in order; where
+another process met anything but a clean end (a fault, a time limit, something to print), the schedule is run
+once more here, which then does what it does; and the last one is always run here, for its arrays and events.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import threading
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+from ..frontends.numba_python import arguments, cuda_module
+from ..memory.scalars import bounds_of
+
+PAYS = 2.0  # seconds that the schedules take one after the other: far more than processes take to start
+_mine = None  # in another process: (grid, landing, the class of reports)
+
+
+def to_run(grid, numbers, report, landing):
+    """The schedules of ``numbers`` that the caller has to run itself, in order: all but those that have ended
+    without a fault in another process. What these did is in ``report`` when the next one is asked for."""
+    started = time.perf_counter()
+    yield numbers[0]
+    seconds = time.perf_counter() - started
+    rest = numbers[1:]
+    processes = min(_idle_cores(), len(rest) - 1)
+    if processes < 2 or seconds * len(rest) < PAYS or not _may_fork(grid):
+        yield from rest
+        return
+    sys.stdout.flush()
+    begin = grid, landing, type(report)
+    with contextlib.closing(_Pool(ProcessPoolExecutor(processes, get_context("fork"), _begin, begin))) as pool:
+        for number, future in pool.start(rest[:-1]):
+            try:
+                totals = future.result()
+            except BrokenProcessPool:
+                totals = None
+            if totals is None:
+                yield number
+            else:
+                report.add(totals)
+        yield rest[-1]
+
+
+class _Pool:
+    """The processes, which are given up when nobody wants their results any more."""
+
+    def __init__(self, executor):
+        self.executor = executor
+
+    def start(self, numbers):
+        with warnings.catch_warnings():  # of threads below Python, such as NumPy's, which are idle
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return [(number, self.executor.submit(_one, number)) for number in numbers]
+
+    def close(self):
+        self.executor.shutdown(cancel_futures=True)
+
+
+def _begin(grid, landing, new_report):
+    global _mine
+    _mine = grid, landing, new_report
+    cuda_module.PRINTS = False
+
+
+def _one(number):
+    """What schedule ``number`` adds to the report; None if it is to be run where others can see it."""
+    grid, landing, new_report = _mine
+    totals = new_report()
+    try:
+        grid.run(number, landing, False, totals)
+    except (Exception, cuda_module.Prints):
+        return None
+    return totals
+
+
+def _idle_cores():
+    """The cores of this process that nobody else is using."""
+    try:
+        return len(os.sched_getaffinity(0)) - round(max(0, os.getloadavg()[0] - 1))
+    except (AttributeError, OSError):  # not Linux
+        return 1
+
+
+def _may_fork(grid):
+    """Whether a copy of this process can run a schedule as this one would, and nobody notices."""
+    alone = threading.active_count() == 1 and not multiprocessing.current_process().daemon
+    # A kernel whose types are not known may do what it likes, to objects of this process too.
+    return alone and grid.typed is not None and not _are_shared(arguments.writeable(grid.args))
+
+
+def _are_shared(arrays):
+    """Whether a forked process would write into the same memory: that of files, and of shared memory."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return True
+    shared = [line.split()[0].split("-") for line in lines if line.split()[1][3] == "s"]
+    ranges = [(int(start, 16), int(stop, 16)) for start, stop in shared]
+    return any(
+        start < last and first < stop for first, last in map(bounds_of, arrays) for start, stop in ranges
+    )

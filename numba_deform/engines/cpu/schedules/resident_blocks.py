@@ -1,0 +1,89 @@
+"""The blocks of a launch: one after the other, and together where one waits for another.
+
+A block runs to its end before the next one starts. One whose threads can only poll, or wait for other blocks,
+stays where it is, and the next one has its turn; it goes on when others have changed something. So many blocks
+are there at once, *resident*, as the launch says, or as the GPU has room for: the rest start when others have
+ended. The blocks of a cluster start together.
+"""
+
+from ... import faults
+from ...shapes import clusters
+from ...waiting import ranges
+from ..machine.cluster import Cluster
+from ..memory.memory import Rerun
+
+
+class Residents:
+    """The blocks that have started and not ended."""
+
+    def __init__(self, launch, function, args, shared_bytes):
+        self.launch, self.function, self.args = launch, function, args
+        self.shared_bytes = shared_bytes
+        self.waiting = {}  # block -> (changes when it ran last, whether it then ran to no end)
+        self.clusters = clusters(launch.grid_shape, launch.cluster_shape)
+        self.fresh = []  # started, and have not run
+        self.started = self.changes = 0
+        self.room = launch.resident or 1
+
+    def run(self):
+        """Run all blocks; what each has to say in the end. Raises the first SimFault."""
+        summaries = []
+        try:
+            while self.waiting or self.started < self.launch.blocks:
+                block, alone = self._next()
+                before = block.progress
+                waits = block.run(alone)
+                self.changes += block.progress - before
+                self.room = self.launch.room(block)
+                if waits:
+                    self.waiting[block] = self.changes, alone
+                else:
+                    del self.waiting[block]
+                    block.close()
+                    summaries.append(block.summary())
+        finally:
+            for block in self.waiting:
+                block.close()
+        return summaries
+
+    def _next(self):
+        """(the block that runs next, whether no other one can change anything)"""
+        launch = self.launch
+        size = launch.cluster_size
+        if not self.fresh and self.started < launch.blocks and len(self.waiting) + size <= max(self.room, size):
+            self._start()
+        if self.fresh:
+            return self.fresh.pop(0), launch.blocks == 1
+        for block, (seen, _) in self.waiting.items():
+            if seen != self.changes:
+                return block, False
+        for block, (_, alone) in self.waiting.items():
+            if not alone:
+                return block, True  # it may count how often it looks, and give up
+        raise self._stuck()
+
+    def _start(self):
+        """The blocks of the next cluster start."""
+        launch = self.launch
+        if launch.is_slow(self.started):
+            raise Rerun
+        numbers = next(self.clusters)
+        self.fresh = [launch.block_type(launch, i, launch.threads, self.shared_bytes) for i in numbers]
+        Cluster(tuple(self.fresh), launch.cluster_shape)
+        for block in self.fresh:
+            self.waiting[block] = 0, False
+            block.start(self.function, self.args)
+        self.started += len(numbers)
+
+    def _stuck(self):
+        """The fault of blocks that all wait, of the one that the others are the least likely to hold up."""
+        blocks, left = list(self.waiting), self.launch.blocks - self.started
+        block = min(blocks, key=lambda b: b.waits_outside_for())
+        kind, more = faults.Livelock, ""
+        if len(blocks) > 1:
+            who = ranges(sorted(b.index for b in blocks), "block")
+            more = f"; {who} all {'poll' if all(b.spinning for b in blocks) else 'wait'}"
+        if left:
+            kind = faults.NotResident
+            more += f", no more than these {len(blocks)} have room at once, and {left} have yet to start"
+        return block.livelock(more, kind) if block.spinning else block.deadlock(more)

@@ -1,0 +1,536 @@
+"""One schedule by choice: who makes the next step, asked again before every visible operation.
+
+The random schedules of ``block.py`` switch only where a thread waits. Here a thread gives way before
+each operation that another thread could notice: on an mbarrier or a named barrier, a flag or an
+atomic, and the issue of a copy that signals a barrier. Landing is a step of its own. All else stays
+invisible: only a race could make its order matter, and vector clocks find races in any order.
+
+Who makes a step is an *actor*: a warp, whose lanes then each do the one operation they are at, in
+order of lanes; or a single thread; or a copy in flight. An actor that can do nothing but wait, or poll
+again what has not changed since, has no turn.
+
+A *look* is one poll: a test_wait, a try_wait that comes back before its phase is complete, a load of a flag, or
+an atomic. It is *in vain* if the thread then stands before the same look again with nothing changed: no
+variable of its own, no memory, and not what it looks at. As long as that is so, the thread waits: to look more
+often makes no other order. Whether a look is in vain follows from the thread's state and from what it would
+see, so it is tried out once for each (``_try_looks``); if it is not, the schedule starts over and knows that.
+Other looks are steps: those that end a wait, and those of threads that count them, or look elsewhere in
+between.
+"""
+
+from ....compiler.rewrite import REBUILT
+from ..async_units.mbarrier import phase_of
+from ..machine.block import LIVELOCK_STATES, Block
+from ..machine.thread import FLAG, Thread
+from ..machine.thread_operations import ADDS
+from ..memory.access_records import UNWRITTEN
+from ..memory.memory import Rerun
+from ..memory.scalars import WORD, unpack
+from ..reports.source_loops import Loops
+from .choices import EXIT, EXITS, Operation, Schedule, Step, Touch
+
+OTHERS = ("others",)  # the actor that is all blocks after this one: they run until they end, or only poll
+RETRIES = 8  # looks that have seen the same so often, while others can go on
+
+
+def _visible(name, describe):
+    """The method ``name`` of Thread, which gives way first; ``describe`` makes its Operation."""
+    plain = getattr(Thread, name)
+
+    def method(self, *args, **options):
+        if self.inside:  # a part of a visible operation
+            return plain(self, *args, **options)
+        operation = describe(self, *args, **options)
+        self.give_way(operation)
+        if self.only_sees:
+            self.only_sees = False
+            return operation.sees()
+        self.inside = True
+        try:
+            return plain(self, *args, **options)
+        finally:
+            self.inside, self.reads = False, 0
+
+    return method
+
+
+def _busy(name):
+    """The method ``name`` of Thread, which does more than reckoning."""
+    plain = getattr(Thread, name)
+
+    def method(self, *args, **options):
+        self.busy = True
+        return plain(self, *args, **options)
+
+    return method
+
+
+def _on_barrier(kind):
+    def describe(thread, address, *_, **__):
+        thing = ("mbarrier", int(address) & WORD)
+        return Operation(lambda: [Touch(thing, kind, thread.block.phase(thing[1]))])
+
+    return describe
+
+
+def _wait(thread, address, parity, suspend, token=None):
+    barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
+    operation = Operation(
+        lambda: [Touch(("mbarrier", address), "read", thread.block.phase(address))], True,
+        ("mbarrier", barrier, parity),
+    )  # fmt: skip
+    return operation.of_barrier(address, parity, token, suspend)
+
+
+def _tensor_load(thread, dst, address, coords, bar, *_):
+    return _copy(thread, bar)
+
+
+def _copy(thread, *args):
+    return Operation(lambda: [Touch(("mbarrier", int(args[-1]) & WORD), "read")])
+
+
+def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=lambda: False):
+    words = range(address // 4, address // 4 + max(1, size // 4))
+
+    def touches():
+        result = [Touch(("word", word), kind, space.word(4 * word)) for word in words]
+        return result if space is thread.block.shared else [*result, Touch(("grid",), "read")]
+
+    operation = Operation(touches, waiting is not None, waiting)
+    if waiting:
+        at = slice(address - space.base, address - space.base + size)
+        operation.of_word(
+            lambda: space.word(4 * words[0]), sees, changes, lambda: UNWRITTEN in space.written[at]
+        )
+    return operation
+
+
+def _sees(space, address):
+    return lambda: unpack(space.bytes, address - space.base, 4, 1)
+
+
+def _load(thread, space, address, *_, **__):
+    space, address = thread._locate(space, address, 4, FLAG)
+    return _words(thread, "read", space, address, 4, ("flag", space, address), _sees(space, address))
+
+
+def _store(thread, space, address, *_, **__):
+    return _words(thread, "write", *thread._locate(space, address, 4, FLAG), 4)
+
+
+def _atomic_word(thread, space, address, change, *_, **__):
+    space, address = thread._locate(space, address, 4, FLAG)
+
+    sees = _sees(space, address)
+    waiting = ("atomic", space, address)
+    return _words(thread, "write", *waiting[1:], 4, waiting, sees, lambda: change(sees()) not in (None, sees()))
+
+
+def _atomic_add(thread, address, kind, values):
+    size = 4 * len(values)
+    space, address = thread._locate("global", address, size, ADDS)
+    return _words(thread, "write", space, address, size, ("atomic", space, address), None, lambda: True)
+
+
+def _atomic(thread, view, index, change, *_, **__):
+    place, address = view._locate(thread, index)
+
+    def sees():
+        return view.data[place].item() if view.integer else view.data[place]
+
+    def changes():
+        return place is None or change(view.data[place]) not in (None, view.data[place])
+
+    at, waiting = address or view.space.base, ("atomic", view.space, address)
+    return _words(thread, "write", view.space, at, view.itemsize, waiting, sees, changes)
+
+
+def named_operation(thread, number, *_, **__):
+    """An arrival at named barrier ``number``. Exits count as arrivals, and some are faults."""
+    block = thread.block
+    return Operation(lambda: [Touch(("named", number), "arrive", block.uses.get(number, 0)), EXITS])
+
+
+class SteppedThread(Thread):
+    """A thread that gives way before each visible operation."""
+
+    operation, inside = None, False
+    only_sees = False  # whether the look at which it stands comes back with what is there, and that is all
+    # Whether more has happened since the last operation than reckoning with variables; of the one before that.
+    busy = was_busy = False
+    wrote = False  # whether anything has changed in its last step
+    # (state, progress) at one of the times of many reads; how many more it is kept, and in all
+    last_look, left, stride = None, 1, 1
+
+    def __init__(self, run, block, tid):
+        super().__init__(run, block, tid)
+        self.looks = {}  # state at a poll -> what the warp's polls could see at that time
+        self.last_view, self.same = None, 0  # what the last poll could see; polls that saw the same
+
+    def give_way(self, operation):
+        self.operation = operation
+        self.was_busy, self.busy, self.reads = self.busy or self.reads > 0, False, 0
+        if operation.poll:
+            self.waiting = operation.waiting
+            self.block.looking.append((self, operation))
+        self.block.switches += 1
+        self.block.hub.switch()
+        self.operation = None
+
+    def loops(self):
+        """What ``loops.py`` says of the place of the look at which the thread stands."""
+        frame, known, sites = self.gr_frame, self.block.grid.places, []
+        while frame is not None:
+            if REBUILT in frame.f_globals:
+                sites.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        place = self.waiting[0] == "atomic", *((id(code), offset) for code, offset in sites)
+        if place not in known:
+            known[place] = Loops.around(sites, place[0])
+        return known[place]
+
+    def poll(self, *_):
+        self.reads = 0  # it has given way before it looked
+
+    def looked(self, state, view):
+        self.same = self.same + 1 if view == self.last_view else 1
+        self.looks[state] = self.last_view = view
+
+    def may_look(self, state, view, attempts):
+        """Whether a poll could come to something new. One that counts its attempts, be it in a variable, in
+        memory or by a loop that does not show it, gets so many of them."""
+        new = self.looks.get(state) != view or self.wrote or self.loops().hidden
+        return new and (view != self.last_view or self.same < attempts)
+
+    def many_reads(self, *waiting):
+        """Give way only if this is a poll, which comes back to where it was: whoever works through much data
+        goes on. What is remembered is 1, 2, 4, .. times old (R. P. Brent), so that no circle is too long."""
+        self.reads = 0
+        look, last = (self.state(), self.block.progress), self.last_look
+        if look == last:
+            self.spin(*waiting)
+        elif last is None or last[1] != look[1]:
+            self.last_look, self.left, self.stride = look, 1, 1
+        elif self.left == 1:
+            self.stride *= 2
+            self.last_look, self.left = look, self.stride
+        else:
+            self.left -= 1
+
+
+VISIBLE = {
+    "mbarrier_init": _on_barrier("write"), "mbarrier_inval": _on_barrier("write"),
+    "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
+    "mbarrier_arrive_state": _on_barrier("write"),
+    "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
+    "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait,
+    "tensor_load": _tensor_load, "bulk_load": _copy,
+    "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
+    "atomic": _atomic, "atomic_word": _atomic_word,
+    "atomic_add": _atomic_add,
+}
+# What neither shows in a thread's variables nor counts as a read or as progress.
+UNSEEN = (
+    "shuffle", "collective", "active_mask", "clock_cycles", "tensor_store", "bulk_store", "cp_async",
+    "commit_group", "wait_group", "find_map", "fence_map", "bulk_prefetch", "tensor_prefetch",
+    "multiply_matrices", "set_max_registers",
+)  # fmt: skip
+for _name, _describe in VISIBLE.items():
+    setattr(SteppedThread, _name, _visible(_name, _describe))
+for _name in UNSEEN:
+    setattr(SteppedThread, _name, _busy(_name))
+
+
+class SteppedBlock(Block):
+    """A block whose threads make one step at a time, as the launch's ``Schedule`` says."""
+
+    thread_type = SteppedThread
+
+    def __init__(self, grid, index, size, shared_bytes):
+        super().__init__(grid, index, size, shared_bytes)
+        chosen = grid.seed
+        self.schedule = chosen if chosen.block == index else Schedule(index, chosen.by_thread)
+        self.step = Step(None)
+        self.uses = {}  # named barrier -> how often it has completed
+        self.changes = {}  # word -> how often it has been changed
+        self.acts = [0] * len(self.warps)  # operations of each warp that are no polls
+        self.polled = [{} for _ in self.warps]  # what each warp has polled, in order
+        self.issues = [0] * size  # copies of each thread
+        self.threads_of, self.flying = {}, {}  # actor -> threads, actor -> copy
+        # Whether the blocks after this one can still have their turn in the midst of it.
+        self.others = chosen.block == index < grid.blocks - 1
+        self.looking = []  # (thread, its look) of those of which it is not known whether they are in vain
+        self.turns = 0  # of this block among those that are resident together
+
+    def chance(self, probability):
+        return False
+
+    def next(self):
+        return self.hub  # where the schedule is asked
+
+    def launch_copy(self, copy, deliver):
+        copy.deliver = deliver
+        self.grid.copies_issued += copy.size > 0
+        self.copies.append(copy)
+        if copy.barrier is not None:
+            self.issues[copy.tid] += 1
+            actor = ("copy", copy.tid, self.issues[copy.tid])
+            self.step.issued.append(actor)
+            self.flying[actor] = copy
+
+    def syncthreads(self, thread, vote=None):
+        thread.give_way(named_operation(thread, 0))
+        return super().syncthreads(thread, vote)
+
+    def _finish_named(self, barrier):
+        complete = super()._finish_named(barrier)
+        if complete:
+            use = self.uses.get(barrier.number, 0)
+            self.uses[barrier.number] = use + 1
+            actors = {self.actor_of(t) for t in barrier.parked}
+            self.step.woken.append((actors, ("named", barrier.number), use))
+            self.step.freed.update(barrier.parked)
+        return complete
+
+    def _exited(self, thread):
+        freed = thread in self.step.freed
+        (self.step.after if freed else self.step.touches).add(EXIT)
+        self.threads_of[self.actor_of(thread)].remove(thread)
+        super()._exited(thread)
+
+    def actor_of(self, thread):
+        return thread.tid if self.schedule.by_thread else thread.warp
+
+    def phase(self, address):
+        """The phase that the barrier at an address is in; None if there is none."""
+        barrier = self.barriers.live.get(address)
+        return barrier and barrier.phase
+
+    def start(self, function, args):
+        super().start(function, args)
+        self.schedule.begin(self)
+        for thread in self.threads:
+            self.threads_of.setdefault(self.actor_of(thread), []).append(thread)
+
+    def _run_threads(self):
+        self.turns += 1
+        self._settle()
+        while self.live or self.others:
+            self._try_looks()
+            if actors := self._actors(RETRIES) or self._actors(LIVELOCK_STATES):
+                self.step = Step(self.schedule.choose(actors))
+                if self.step.actor == OTHERS:
+                    self.others = False
+                    self.step.did([Touch(("grid",), "write")])
+                    self.schedule.happened(self.step)
+                    return True
+                self._make_step()
+                self._settle()
+                self.schedule.happened(self.step)
+            elif self._only_polls():
+                return True
+        self.schedule.end()
+        return False
+
+    def _actors(self, attempts):
+        """Who can make a step, if polls in vain get so many attempts."""
+        self.attempts = attempts
+        able = [a for a, threads in self.threads_of.items() if any(map(self._can, threads))]
+        return able + sorted(self.flying) + [OTHERS] * self.others
+
+    def _make_step(self):
+        step = self.step
+        if step.actor in self.flying:
+            copy = self.flying.pop(step.actor)
+            thing = ("mbarrier", copy.barrier.address)
+            step.did([Touch(thing, "land", copy.barrier.phase)])
+            self.land(copy)
+            return
+        waiting = list(self.threads_of[step.actor])
+        lanes = [t for t in waiting if self._can(t)]
+        for thread in waiting:
+            # What one of the others waits for decides whether it takes part in the step.
+            if thread not in lanes and (touches := self._seen_while_blocked(thread)):
+                step.did(touches)
+        for thread in lanes:
+            self._operate(thread)
+
+    def _operate(self, thread):
+        operation, progress = thread.operation, self.progress
+        touches = operation.touches()
+        waited = operation.suspends and self._passes(thread)
+        thread.only_sees = operation.suspends and not waited
+        self.step.did(touches, operation if operation.poll and self._may_be_in_vain(thread) else None)
+        if operation.poll and not waited:
+            self.polled[thread.warp].update((touch.thing, None) for touch in touches)
+            thread.looked(self._state(thread), self._view(thread.warp))
+        else:
+            self.acts[thread.warp] += 1
+        self._resume(thread)
+        thread.wrote = self.progress != progress
+        if thread.wrote:
+            for thing, kind, _ in touches:
+                if kind == "write":
+                    self.changes[thing] = self.changes.get(thing, 0) + 1
+
+    # --- looks in vain --------------------------------------------------------------------------------
+    def _may_be_in_vain(self, thread):
+        """Whether the look at which the thread stands is one at one thing, in a loop."""
+        look = thread.operation
+        if look.waits is None:
+            alone = sum(touch.thing != ("grid",) for touch in look.touches()) == 1
+            look.waits = alone and thread.loops().back
+        return look.waits
+
+    def _state(self, thread):
+        """That of a thread at a look: where it stands, and its variables."""
+        look = thread.operation
+        if look.state is None:
+            look.state = thread.state()
+        return look.state
+
+    def _in_vain(self, thread):
+        """Whether the look at which the thread stands would be in vain now; None if that is not known."""
+        look = thread.operation
+        if not look.poll or not self._may_be_in_vain(thread):
+            return False
+        if look.parity is not None:
+            return not self._passes(thread)
+        held = look.held()
+        if look.last[0] != held:
+            if look.is_fault():
+                return False
+            vain = not look.changes() and self.grid.looks.get((self._state(thread), held))
+            if vain is None:
+                return None
+            look.last = held, vain
+        return look.last[1]
+
+    def was_in_vain(self, look, held):
+        """Whether a look that has been made would have been in vain when what it looks at held that."""
+        if look.parity is None:
+            return self.grid.looks.get((look.state, held), False)
+        waits = held is not None and held & 1 == look.parity
+        if look.token is not None:
+            waits = held == phase_of(look.token)
+        return waits and self.grid.looks.get((look.state, None), False)
+
+    def _try_looks(self):
+        """Note in ``grid.looks`` whether looks are in vain of which that is not known. If one is not, the
+        schedule starts over. Of a barrier that has come so far it is noted as well, for those who come earlier
+        in another order."""
+        looking, self.looking, done = self.looking, [], False
+        for thread, look in looking:
+            if thread.operation is not look or not self._may_be_in_vain(thread):
+                continue
+            of_word = look.parity is None
+            if of_word:
+                self.looking.append((thread, look))  # the word may change
+                if self._in_vain(thread) is not None:
+                    continue
+            key = self._state(thread), look.held()
+            if key not in self.grid.looks:
+                self.grid.looks[key] = False  # such as when it meets a fault
+                try:
+                    self.grid.looks[key] = self._leads_back(thread, look)
+                except Exception:  # to be met again, in its turn
+                    pass
+                done |= not self.grid.looks[key]
+                look = thread.operation
+            if not of_word and not done:
+                look.state, look.waits = key[0], self.grid.looks[key]
+        if done:
+            raise Rerun
+
+    def _leads_back(self, thread, look):
+        """Have a thread see what is there, at a barrier that it has not come so far; whether all then is as it
+        was before."""
+        touches, progress = look.touches(), self.progress
+        thread.only_sees = True
+        self._resume(thread)
+        now = thread.operation
+        return (
+            now is not None and now.poll and now.touches() == touches and not thread.was_busy
+            and self.progress == progress and thread.state() == look.state
+        )  # fmt: skip
+
+    def _settle(self):
+        """Run those who were woken, to their next visible operation."""
+        while self.ready:
+            self._resume(self.ready.popleft())
+
+    def _resume(self, thread):
+        self.grid.running = thread
+        thread.switch()
+        if thread.dead:
+            self._exited(thread)
+
+    def _can(self, thread):
+        """Whether the thread's next operation can be done now, and may make a difference."""
+        operation = thread.operation
+        if operation is None or thread.dead:
+            return False
+        if not operation.poll or operation.suspends and self._passes(thread):
+            return True
+        if self._in_vain(thread):
+            return False
+        return thread.may_look(self._state(thread), self._view(thread.warp), self.attempts)
+
+    def _passes(self, thread):
+        """Whether the wait at which the thread stands comes back true, or is a fault."""
+        operation = thread.operation
+        barrier = self.barriers.live.get(operation.address)
+        return (
+            barrier is None
+            or barrier.phase & 1 != operation.parity
+            or operation.parity not in (0, 1)
+            or barrier.lost(thread)
+            or operation.token is not None
+            and not barrier.waits_for(operation.token)
+        )
+
+    def _view(self, warp):
+        """All that a poll by a lane of this warp could depend on."""
+        return (self.acts[warp], self.turns, *map(self._version, self.polled[warp]))
+
+    def _version(self, thing):
+        if thing[0] == "mbarrier":
+            barrier = self.barriers.live.get(thing[1])
+            return barrier and (barrier.component, barrier.phase)
+        return self.changes.get(thing, 0)
+
+    def blocked_looks(self):
+        """(actor, touches, its looks) of each thread that waits and has not come back."""
+        for thread in self.threads:
+            if thread.operation is not None and self._in_vain(thread):
+                yield self.actor_of(thread), thread.operation.touches(), [thread.operation]
+
+    def _seen_while_blocked(self, thread):
+        if thread.operation is not None:
+            return [touch._replace(kind="read") for touch in thread.operation.touches()]
+        if thread.waiting and thread.waiting[0] == "bar.sync":  # syncthreads lacks those of this step anyway
+            return [Touch(("named", thread.waiting[1].number), "read")]
+        return []
+
+    def _only_polls(self):
+        """No actor can make a step. Whether all there is to do is to wait for another block."""
+        if self.spinning:
+            if super()._only_polls():
+                return True
+            self._unspin()
+            self._settle()
+            return False
+        self.spinning = [t for t in self.threads if not t.dead and t.operation and self._polls(t)]
+        if not self.spinning and not self._waits_outside():
+            raise self._no_progress("no thread can run and no copy is in flight")
+        return True
+
+    def _polls(self, thread):
+        """Whether the thread looks again and again; a try_wait that is in vain is a wait."""
+        look = thread.operation
+        return look.poll and not (look.suspends and self._in_vain(thread))
+
+    def _unspin(self):
+        self.spinning = [t for t in self.spinning if not t.operation]  # the others make steps
+        super()._unspin()
