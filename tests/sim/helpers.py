@@ -28,7 +28,7 @@ def device(function):
 @pytest.fixture
 def untyped(monkeypatch):
     """For kernels that run a program which they are given as a list: Numba does not compile them."""
-    monkeypatch.setattr("numba_deform.engines.cpu.engine._typed", lambda *args: None)
+    monkeypatch.setattr("numba_deform.engines.cpu.schedules.prepared_launch.typed_form", lambda *args: None)
 
 
 @cuda.jit(device=True)

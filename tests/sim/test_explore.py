@@ -32,7 +32,7 @@ from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore, simulate
 from numba_deform.engines.cpu.schedules.choices import Schedule
 from numba_deform.engines.cpu.schedules.explore import Exploration, outcomes
-from numba_deform.engines.cpu.schedules.simulate import Grid
+from numba_deform.engines.cpu.schedules.prepared_launch import PreparedLaunch
 
 # A kernel here runs a program that it is given as a list, which Numba does not compile.
 pytestmark = pytest.mark.usefixtures("untyped")
@@ -130,7 +130,7 @@ def grid_of(program, counts=(), lane=1, threads=None):
         data = np.zeros(8, np.uint32)[(16 - at % 16) // 4 :][:4]
     kernel = program_kernel(program, counts, lane)
     threads = threads or len(program) * lane
-    return Grid(kernel, 1, threads, (data, out), 0, 60.0), out
+    return PreparedLaunch(kernel, 1, threads, (data, out), 0, 60.0), out
 
 
 class NoneInVain(dict):

@@ -654,10 +654,10 @@ def test_every_name_of_numba_cuda_works_or_is_refused_by_name():
     """Its objects for kernels work; what is for the host, and REFUSED, is refused."""
     from numba.cuda import cache_hints, intrinsics, stubs
 
-    from numba_deform.engines.cpu.frontends.numba_python.cuda_module import FakeCuda
+    from numba_deform.engines.cpu.frontends.numba_python.cuda_module import CudaModule
     from numba_deform.engines.cpu.memory.scalars import Unsupported
 
-    fake = FakeCuda(python.SimpleNamespace(blocks=1, grid_shape=(1, 1, 1), block_shape=(1, 1, 1)))
+    fake = CudaModule(python.SimpleNamespace(blocks=1, grid_shape=(1, 1, 1), block_shape=(1, 1, 1)))
     for_kernels = {
         name for module in (stubs, intrinsics, cache_hints) for name, value in vars(module).items()
         if name in dir(cuda) and callable(value) and value is getattr(cuda, name)

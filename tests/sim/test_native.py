@@ -31,10 +31,13 @@ from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault
+from numba_deform.engines.cpu.frontends.numba_python import native_body, native_program
 from numba_deform.engines.cpu.machine.block import Block
-from numba_deform.engines.cpu.native.codegen import body, coroutine, packed_halves
-from numba_deform.engines.cpu.native.forms.block import Machine, NativeBlock
-from numba_deform.engines.cpu.schedules import simulate
+from numba_deform.engines.cpu.native.codegen import jit, packed_halves
+from numba_deform.engines.cpu.native.forms import record_table
+from numba_deform.engines.cpu.native.forms.block import NativeBlock
+from numba_deform.engines.cpu.native.forms.requests import RequestHandler
+from numba_deform.engines.cpu.schedules import execution, prepared_launch
 
 THREADS = 64
 NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter
@@ -179,8 +182,8 @@ def test_many_readers_of_each_word(barriers, seed):
 @pytest.mark.parametrize("room, sets", [(64, 1 << 20), (1 << 16, 0), (64, 600)])
 def test_tables_that_are_full(monkeypatch, room, sets):
     """Records and sets of readers beyond the room for them are Python's."""
-    monkeypatch.setattr(shadow, "ROOM", room)
-    monkeypatch.setattr(shadow, "SET_ROOM", sets)
+    monkeypatch.setattr(record_table, "ROOM", room)
+    monkeypatch.setattr(record_table, "SET_ROOM", sets)
     assert alike(sharing, np.zeros(THREADS, np.int64), 3, 2, block=THREADS)[1]
     assert alike(sharing, np.zeros(THREADS, np.int64), 3, 1, block=THREADS)[0][0] is faults.DataRace
 
@@ -368,22 +371,23 @@ def test_a_run_leaves_nothing_behind(compiled):
 
 
 def parts_of_runs():
-    return sum(type(each) in (simulate.Launch, Block, NativeBlock, Machine) for each in gc.get_objects())
+    parts = (execution.Execution, Block, NativeBlock, RequestHandler)
+    return sum(type(each) in parts for each in gc.get_objects())
 
 
 def test_machine_code_is_freed(monkeypatch):
     """Of kernels that nobody runs any more: so many are kept, and no more engines of LLVM are there."""
-    coroutine.check_functions()  # their code stays
-    codes, made, before = {}, weakref.WeakSet(), coroutine.machine_code
+    jit.check_functions()  # their code stays
+    codes, made, before = {}, weakref.WeakSet(), jit.machine_code
 
     def count(*args, **options):
         made.add(code := before(*args, **options))
         return code
 
-    monkeypatch.setattr(maker, "machine_code", count)
-    monkeypatch.setattr(maker, "KEPT", 2)
-    monkeypatch.setattr(maker, "CODES", codes)
-    monkeypatch.setattr(engine, "CODES", codes)
+    monkeypatch.setattr(native_program, "machine_code", count)
+    monkeypatch.setattr(native_program, "KEPT", 2)
+    monkeypatch.setattr(native_program, "CODES", codes)
+    monkeypatch.setattr(prepared_launch, "CODES", codes)
     for turns in range(5):
         assert run(unrolled(turns + 1), np.zeros(THREADS, np.int64), np.arange(THREADS), block=THREADS,
                    compiled=True).compiled  # fmt: skip
@@ -395,23 +399,23 @@ def test_functions_of_which_most_is_forgotten(monkeypatch):
     """What inference no longer keeps of them is inferred again."""
     monkeypatch.setattr(inference, "WHOLE", 1)
     monkeypatch.setattr(inference, "_known", {})
-    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
-    monkeypatch.setattr(engine, "CODES", {})
+    monkeypatch.setattr(native_program, "CODES", {})
+    monkeypatch.setattr(prepared_launch, "CODES", {})
     assert alike(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS)[1]
 
 
 def test_functions_are_written_once(monkeypatch):
     """Calls of a function share its code, but for one that makes an array of its own."""
     written = Counter()
-    before = body.Body.__init__
+    before = native_body.Body.__init__
 
     def count(self, maker, found, *args):
         written[found.function.__name__] += 1
         before(self, maker, found, *args)
 
-    monkeypatch.setattr(body.Body, "__init__", count)
-    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
-    monkeypatch.setattr(engine, "CODES", {})
+    monkeypatch.setattr(native_body.Body, "__init__", count)
+    monkeypatch.setattr(native_program, "CODES", {})
+    monkeypatch.setattr(prepared_launch, "CODES", {})
     assert run(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS, compiled=True).compiled
     assert written["neighbour"] == written["both"] == 2  # tried as an LLVM function first
     assert written["mixed"] == written["pick"] == 1
@@ -433,22 +437,26 @@ def copied(**options):
 
 
 def test_it_runs_where_it_is_asked_for_or_pays(monkeypatch):
-    monkeypatch.setattr(engine, "CODES", {})
-    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", simulate.CODES)
-    monkeypatch.setattr(engine, "PATIENCE", float("inf"))
+    monkeypatch.setattr(prepared_launch, "CODES", {})
+    monkeypatch.setattr(native_program, "CODES", prepared_launch.CODES)
+    monkeypatch.setattr(prepared_launch, "PATIENCE", float("inf"))
     assert not copied() and not copied(schedules=3)
-    monkeypatch.setattr(engine, "PATIENCE", 0)
+    monkeypatch.setattr(prepared_launch, "PATIENCE", 0)
     assert copied() and not copied(compiled=False) and not copied(trace=True)
-    monkeypatch.setattr(engine, "PATIENCE", float("inf"))
+    monkeypatch.setattr(prepared_launch, "PATIENCE", float("inf"))
     assert copied(seed=3)  # it is there now
 
 
 def test_it_takes_over_between_blocks(monkeypatch):
     """A launch that turns out to be slow starts over, with the arrays as they were; not close to its end."""
-    monkeypatch.setattr(engine, "CODES", {})
-    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", simulate.CODES)
+    monkeypatch.setattr(prepared_launch, "CODES", {})
+    monkeypatch.setattr(native_program, "CODES", prepared_launch.CODES)
     slow = iter([False, False, True, True])
-    monkeypatch.setattr(simulate.Grid, "is_slow", lambda self, blocks=0: not simulate.CODES and next(slow))
+
+    def is_slow(self, blocks=0):
+        return not prepared_launch.CODES and next(slow)
+
+    monkeypatch.setattr(prepared_launch.PreparedLaunch, "is_slow", is_slow)
 
     def count(out):
         out[cuda.grid(1)] += 1
@@ -461,8 +469,8 @@ def test_code_on_disk(monkeypatch, tmp_path):
     """Another process has LLVM do nothing; what is damaged is made again; another constant is other code."""
 
     def again(step=1, llvm=True):
-        monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
-        monkeypatch.setattr(engine, "CODES", {})
+        monkeypatch.setattr(native_program, "CODES", {})
+        monkeypatch.setattr(prepared_launch, "CODES", {})
         monkeypatch.setitem(globals(), "step", step)
         out = np.zeros(32, np.int64)
         with monkeypatch.context() as without:
@@ -508,10 +516,10 @@ def test_what_has_no_machine_code_is_interpreted():
 
 
 def test_a_kernel_that_is_too_large_is_interpreted(monkeypatch):
-    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
+    monkeypatch.setattr(native_program, "CODES", {})
     assert copied(compiled=True)
-    monkeypatch.setattr("numba_deform.engines.cpu.native.maker.CODES", {})
-    monkeypatch.setattr("numba_deform.engines.cpu.native.body.LARGE", 4)
+    monkeypatch.setattr(native_program, "CODES", {})
+    monkeypatch.setattr(native_body, "LARGE", 4)
     assert not copied(compiled=True)
 
 

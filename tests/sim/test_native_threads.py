@@ -33,7 +33,7 @@ from numba_deform.device.sync import (
 )
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
-from numba_deform.engines.cpu.native.forms.block import Draws
+from numba_deform.engines.cpu.native.forms.ready_queue import Draws
 from numba_deform.engines.cpu.native.runtime import layout
 
 FULL = 0xFFFFFFFF

@@ -18,7 +18,7 @@ from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, explore, simulate
 from numba_deform.engines.cpu.schedules.explore import Exploration, outcomes
-from numba_deform.engines.cpu.schedules.simulate import Grid
+from numba_deform.engines.cpu.schedules.prepared_launch import PreparedLaunch
 
 TURNS = 2
 
@@ -347,7 +347,7 @@ def reads(out):
 
 
 def test_a_loop_that_reads_is_no_wait():
-    grid = Grid(reads, 1, 64, (np.zeros(4, np.int32),), 0, 60.0)
+    grid = PreparedLaunch(reads, 1, 64, (np.zeros(4, np.int32),), 0, 60.0)
     runs = list(outcomes(grid, Exploration(1, 2, 64, False, 100)))
     assert len(runs) > 1 and grid.looks and not any(grid.looks.values())
 
@@ -365,7 +365,7 @@ def adds(out):
 
 def test_an_addition_by_compare_and_swap_is_no_poll():
     out = np.zeros(4, np.int32)
-    grid = Grid(adds, 1, 96, (out,), 0, 60.0)
+    grid = PreparedLaunch(adds, 1, 96, (out,), 0, 60.0)
     runs = list(outcomes(grid, Exploration(1, 3, 96, False, 100)))
     assert len(runs) > 1 and out[0] == 3 and not grid.looks  # to try each out takes a run of its own
 

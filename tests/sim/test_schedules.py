@@ -41,8 +41,8 @@ def made():
 def others(monkeypatch):
     """How many schedules have ended in other processes."""
     taken = []
-    monkeypatch.setattr(schedules, "_idle_cores", lambda: 2)
-    monkeypatch.setattr(schedules, "PAYS", 0)
+    monkeypatch.setattr(processes, "_idle_cores", lambda: 2)
+    monkeypatch.setattr(processes, "PAYS", 0)
     plain = processes._Pool.start
 
     def start(pool, numbers):
@@ -71,7 +71,7 @@ def same(a, b):
 def test_arrays_and_totals(others, monkeypatch):
     apart = in_turn(sums, schedules=6, seed=3, trace=True)
     assert others == [4, 5, 6, 7]  # the first and the last one are run here
-    monkeypatch.setattr(schedules, "PAYS", float("inf"))
+    monkeypatch.setattr(processes, "PAYS", float("inf"))
     same(apart, in_turn(sums, schedules=6, seed=3, trace=True))
     assert len(others) == 4
 
@@ -79,7 +79,7 @@ def test_arrays_and_totals(others, monkeypatch):
 def test_the_first_fault_in_order(others, monkeypatch):
     apart, fault = in_turn(late_writer, schedules=40)
     assert type(fault) is faults.DataRace and fault.seed > 0
-    monkeypatch.setattr(schedules, "PAYS", float("inf"))
+    monkeypatch.setattr(processes, "PAYS", float("inf"))
     alone, again = in_turn(late_writer, schedules=40)
     assert (fault.seed, str(fault)) == (again.seed, str(again)) and others
     assert all(np.array_equal(x, y) for x, y in zip(apart, alone, strict=True))
@@ -91,9 +91,9 @@ def test_what_a_kernel_prints_comes_in_order(others, capfd):
 
 
 def test_a_process_that_dies(others, monkeypatch):
-    monkeypatch.setattr(schedules, "_one", dies)
+    monkeypatch.setattr(processes, "_one", dies)
     apart = in_turn(sums, schedules=5)
-    monkeypatch.setattr(schedules, "PAYS", float("inf"))
+    monkeypatch.setattr(processes, "PAYS", float("inf"))
     same(apart, in_turn(sums, schedules=5))
     assert others == [1, 2, 3]
 

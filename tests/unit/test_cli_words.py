@@ -136,7 +136,7 @@ def test_the_public_names_are_there():
         print(simulate.__module__, *(name for name in numba_deform.__all__ if name not in globals()))
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "numba_deform.engines.cpu.engine\n"
+    assert done.stdout == "numba_deform.engines.cpu.schedules.simulate\n"
     import numba_deform
 
     with pytest.raises(AttributeError, match="has no attribute 'simulat'"):

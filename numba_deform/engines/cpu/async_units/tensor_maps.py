@@ -29,7 +29,8 @@ class TensorMaps:
     """The maps that one block's copies name by address."""
 
     def __init__(self, block):
-        self.block, self.host = block, block.grid.tensor_maps  # {address: TensorMap} of the launch's arguments
+        self.block = block
+        self.host = block.execution.tensor_maps  # {address: TensorMap} of the launch's arguments
         self.fenced = {}  # address -> {thread number: (its clock, the records of the map's bytes) at its fence}
         self.made = {}  # 128 bytes -> the map that they are
         self.places = {}  # address -> (region, offset) of 128 bytes in one array, or None

@@ -231,7 +231,7 @@ def _fence_registers(value):
 def commit_products(thread):
     converged(thread, "wgmma.commit_group", None, list)
     _groups(thread)
-    thread.block.engine.commit_group(thread, KIND)
+    thread.block.copy_engine.commit_group(thread, KIND)
 
 
 def wait_products(thread, pending, sums=None, columns=0):
@@ -240,7 +240,7 @@ def wait_products(thread, pending, sums=None, columns=0):
     if sums is not None:
         _check_size(thread, sums, columns, "wgmma.wait_group")
     _groups(thread)
-    over = thread.block.engine.wait_group(thread, KIND, pending)
+    over = thread.block.copy_engine.wait_group(thread, KIND, pending)
     thread.time = max([thread.time, *(product.done for _, products in over for product in products)])
 
 
@@ -358,6 +358,6 @@ def _read(thread, group, places, what, phase):
                 if unseen := space._unseen(block.threads[tid], w):
                     raise bad_read(space, block.threads[tid], unseen, start, 16)
             for tid in group.tids:
-                block.engine.check_proxy(block.threads[tid], start, stop - start, what)
+                block.copy_engine.check_proxy(block.threads[tid], start, stop - start, what)
         a, b = start - space.base, stop - space.base
         space._add_to_all(thread, a, space.read_by[a:b], reader)

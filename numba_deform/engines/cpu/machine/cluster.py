@@ -1,10 +1,10 @@
 """Clusters: blocks that start together and reach each other's shared memory (PTX ISA 9.7.13.3, 9.7.9.22).
 
-A shared::cluster address is a block's own shared address, with its rank, counted from 1, in the bits from
-``RANK`` on; without one it means the caller's own block. Memory of another block may be touched once it has
-started, as a barrier of the cluster says, and until it ends. What orders accesses of two blocks is a release
-and an acquire of scope cluster or a wider one: the cluster's barrier, an arrival on the other's mbarrier and a
-wait of cluster scope there, or flags in global memory. For shared memory a wait of scope cta will do.
+Memory of another block may be touched once it has started, as a barrier of the cluster says, and until it ends.
+What orders accesses of two blocks is a release and an acquire of scope cluster or a wider one: the cluster's
+barrier, an arrival on the other's mbarrier and a wait of cluster scope there, or flags in global memory. For
+shared memory a wait of scope cta will do. ``resident_blocks`` makes a cluster; the intrinsics of
+``device/cluster.py`` call it.
 """
 
 import numpy as np
@@ -13,63 +13,12 @@ from ... import faults
 from ..async_units.copy_engine import Box
 from ..async_units.cycle_costs import COST
 from ..async_units.mbarrier import MAX_COUNT
-from ..memory.access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, AtomicWrite, Copy, Write
-from ..memory.memory import SharedMemory
+from ..memory.access_records import AtomicWrite, Copy, Write
+from ..memory.cluster_memory import RANK, let_come
 from ..memory.scalars import WORD, put, unpack
 from ..memory.vector_clocks import STARTED, covers_shared, merged, shared_clocks
 from .cross_block_barrier import CrossBlockBarrier
-from .thread import FLAG
-
-RANK = 24  # the first bit of a rank in an address
-LATE = 5  # turns that another block gets to do what it should have done before
-
-
-def _let_come(thread, memory, address, late):
-    """Give other blocks time to do what they may not have done yet, so that a fault can name it."""
-    for _ in range(LATE):
-        if not late():
-            return
-        thread.spin("flag", memory, address)
-
-
-class ClusterShared(SharedMemory):
-    """The shared memory of a block that others reach. A copy into it is complete by a barrier of this block,
-    whoever has issued it."""
-
-    def array(self, thread, site, *kind):
-        if site not in self.arrays:  # in all blocks at once, so that it lies at the same place of each
-            for block in self.block.cluster.blocks:
-                block.shared.arrays[site] = block.shared._make(thread, *kind)
-        return super().array(thread, site, *kind)
-
-    def _check_read(self, thread, records, address, size):
-        _let_come(thread, self, address, lambda: UNWRITTEN in self.written[address : address + size])
-        super()._check_read(thread, self.written[address : address + size], address, size)
-
-    def before_write(self, thread, address, size, record):
-        if record.atomic:
-            self.check_scope(thread, address, size, record.wide, writes=True)
-
-    def on_acquire(self, thread, address, size, wide, *more):
-        self.check_scope(thread, address, size, wide)
-        super().on_acquire(thread, address, size, wide, *more)
-
-    def sees(self, thread, w):
-        block = self.block if isinstance(w, Copy) else w.block
-        if block is thread.block or block is None:
-            return super().sees(thread, w)
-        return thread.knows_shared(block, w.owner, w.clock)
-
-    def _saw_reader(self, thread, r):
-        if r[BLOCK] is thread.block:
-            return super()._saw_reader(thread, r)
-        return thread.knows_shared(r[BLOCK], r[OWNER], r[CLOCK])
-
-    def name_of(self, address):
-        rank = (address >> RANK) - 1
-        if rank >= 0:
-            return f"shared::cluster address {address & (1 << RANK) - 1:#x} of rank {rank}"
-        return super().name_of(address)
+from .thread_memory import FLAG
 
 
 class Cluster:
@@ -195,7 +144,7 @@ class Cluster:
         if address % 8:
             raise thread.fault(faults.Misaligned, f"mbarrier at {name}, not a multiple of 8", name)
         self._visit(thread, block, f"{verb} {name}", live.get(address))
-        _let_come(thread, block.shared, address, lambda: address not in live)
+        let_come(thread, block.shared, address, lambda: address not in live)
         barrier = live.get(address)
         if barrier is None:
             what = f"{verb} {name} of block {block.index}, which is not an initialised mbarrier"
@@ -266,7 +215,7 @@ class Cluster:
         if not ranks or ranks[-1] >= len(self.blocks):
             what = f"multicasts with mask {mask:#x} in a cluster of {len(self.blocks)}"
             raise thread.fault(faults.NotInCluster, what)
-        engine = thread.block.engine
+        engine = thread.block.copy_engine
         _, dst = self._home(thread, dst)
         _, bar = self._home(thread, bar)
         box = engine.box(thread, dst, address, coords)
@@ -287,7 +236,7 @@ class Cluster:
     def bulk_copy(self, thread, dst, src, size, bar):
         """Bytes of the caller's shared memory into that of another block, with a barrier there."""
         (block, dst), (home, bar), src = self._home(thread, dst), self._home(thread, bar), src & WORD
-        own, engine, what = thread.block, thread.block.engine, "bulk copy between blocks"
+        own, engine, what = thread.block, thread.block.copy_engine, "bulk copy between blocks"
         if home is not block:
             told = f"a {what} into block {block.index} with a barrier of block {home.index}, not of that block"
             raise thread.fault(faults.NotABarrier, told)
@@ -331,7 +280,7 @@ class Cluster:
         """As CopyEngine's, of the memory of any block of the cluster."""
         memory = block.shared
         if block is thread.block:
-            thread.block.engine.check_proxy(thread, address, box.room, box.what)
+            thread.block.copy_engine.check_proxy(thread, address, box.room, box.what)
             return
         for w in dict.fromkeys(memory.written[address : address + box.room]):
             moment = w.block, w.owner, w.clock

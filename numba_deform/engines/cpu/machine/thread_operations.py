@@ -19,7 +19,7 @@ def _bytes_of(word):
 
 def engine_does(name):
     """The method of Thread that asks the block's CopyEngine for its method ``name``."""
-    return lambda self, *args: getattr(self.block.engine, name)(self, *args)
+    return lambda self, *args: getattr(self.block.copy_engine, name)(self, *args)
 
 
 class Instructions:

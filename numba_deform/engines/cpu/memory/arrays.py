@@ -9,6 +9,8 @@ from greenlet import getcurrent as current
 from ... import faults
 from .scalars import as_int64, dtype_of, fits, limits, start_of, wrap
 
+TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+
 
 class Integers:
     """The elements of an array of integers that no memoryview can show, such as a field of packed records."""
@@ -387,12 +389,12 @@ class LocalArray:
             self.values[place] = wrap(value, self.dtype) if self.dtype.kind in "iub" else self.kind(value)
 
 
-def told(value):
+def snapshot(value):
     """What a variable of a kernel holds, to be compared: the same for the same contents in every run."""
     if type(value) is ArrayView:
         return repr(value), value.data.tobytes() if type(value.space) is OwnBytes else b""
     if isinstance(value, (tuple, list)):
-        return tuple(map(told, value))
+        return tuple(map(snapshot, value))
     if isinstance(value, (int, float, complex, np.generic, str, ArrayView, LocalArray, Record)):
         return repr(value)
     return getattr(value, "__qualname__", type(value).__name__)

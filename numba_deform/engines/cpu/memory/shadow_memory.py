@@ -29,7 +29,7 @@ from .scalars import unpack
 MANY_READS = 100  # after so many reads in a row a thread may be polling: others get their turn
 
 
-class Space:
+class ShadowMemory:
     """One range of addresses with its records; ``base`` is the address of record 0.
 
     ``flags`` holds what release operations have published: address -> Flag. ``traced``: whether it has

@@ -72,7 +72,7 @@ def covers_shared(knowledge, block, owner, clock, row=0):
     return covers(knowledge, block, owner, clock, row) or covers(knowledge, (SHARED, block), owner, clock, row)
 
 
-class Flag:
+class SyncVariable:
     """What atomics and release stores have handed on at one address.
 
     ``wide`` is for all blocks; ``own[block]`` is what threads of that block released, with whatever

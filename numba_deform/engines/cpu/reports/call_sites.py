@@ -5,6 +5,7 @@ import functools
 import linecache
 
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
+TEMPORARY, ARRAY, INDEX = "__value", "__array", "__index"  # names that typed code gives to parts of a statement
 
 
 @functools.lru_cache(4096)

@@ -6,14 +6,12 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from ... import faults
-from ..frontends.numba_python.typed_code import ARRAY, INDEX
 from ..memory.arrays import LocalArray
-from .call_sites import KERNEL, describe_site, raised_at
+from .call_sites import ARRAY, INDEX, KERNEL, describe_site, raised_at
 
-ENGINES = Path(__file__).parents[1]
+ENGINES = Path(__file__).parents[2]
 DEVICE = ENGINES.parent / "device"
-# What these raise is mostly about what the kernel hands them.
-ENTRANCES = {"arrays", "fake_cuda", "functions", "libdevice", "names", "numbers", "values"}
+ENTRANCE = "TAKES_OPERANDS"  # in modules whose errors are mostly about what the kernel hands them
 OPERANDS = (
     TypeError, ValueError, IndexError, ArithmeticError, AttributeError, NotImplementedError, NumbaError,
 )  # fmt: skip
@@ -61,8 +59,8 @@ def _is_own(error):
         return False
     if any(path.parent == DEVICE and not _numbers(frame) for frame, path in ours):
         return False  # an intrinsic takes nothing else
-    innermost = ours[-1][1]
-    entrance = innermost.parent == DEVICE or innermost.stem in ENTRANCES
+    frame, path = ours[-1]
+    entrance = path.parent == DEVICE or ENTRANCE in frame.f_globals
     return not (entrance and isinstance(error, OPERANDS))
 
 

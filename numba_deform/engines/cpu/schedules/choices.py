@@ -66,7 +66,7 @@ class Schedule:
             raise BadSchedule(f"{ANOTHER}: {choices}")
 
 
-class Touch(NamedTuple):
+class Effect(NamedTuple):
     """What a step did to one thing that others can see.
 
     ``thing`` is ("mbarrier", address), ("named", id), ("word", address), ("exits",), or ("grid",), which
@@ -81,7 +81,7 @@ class Touch(NamedTuple):
     held: object = 0
 
 
-EXIT, EXITS = Touch(("exits",), "exit"), Touch(("exits",), "read")
+EXIT, EXITS = Effect(("exits",), "exit"), Effect(("exits",), "read")
 
 
 class Step:

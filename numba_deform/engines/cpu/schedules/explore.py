@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from ...faults import SimFault
 from .choices import BadSchedule, Schedule, Step
-from .simulate import Grid, Report, check_integers
+from .prepared_launch import PreparedLaunch, check_integers
+from .simulate import Report
 
 LIMIT = 10_000
 
@@ -95,7 +96,7 @@ def explore(
     if limit < 1:
         raise ValueError(f"limit={limit!r} must be at least 1")
     started = time.perf_counter()
-    grid = Grid(kernel, grid, block, args, shared_bytes, timeout)
+    grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout)
     if grid.shapes[2] != (1, 1, 1):
         raise ValueError("explore knows no clusters: simulate(.., schedules=20) tries orders of one by chance")
     result = Exploration(grid.blocks, -(-grid.threads // 32), grid.threads, by_thread, limit)

@@ -10,10 +10,10 @@ from ... import faults
 from ...shapes import clusters
 from ...waiting import ranges
 from ..machine.cluster import Cluster
-from ..memory.memory import Rerun
+from ..memory.restart import Restart
 
 
-class Residents:
+class ResidentBlocks:
     """The blocks that have started and not ended."""
 
     def __init__(self, launch, function, args, shared_bytes):
@@ -66,7 +66,7 @@ class Residents:
         """The blocks of the next cluster start."""
         launch = self.launch
         if launch.is_slow(self.started):
-            raise Rerun
+            raise Restart
         numbers = next(self.clusters)
         self.fresh = [launch.block_type(launch, i, launch.threads, self.shared_bytes) for i in numbers]
         Cluster(tuple(self.fresh), launch.cluster_shape)

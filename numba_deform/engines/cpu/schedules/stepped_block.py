@@ -18,228 +18,15 @@ Other looks are steps: those that end a wait, and those of threads that count th
 between.
 """
 
-from ....compiler.rewrite import REBUILT
 from ..async_units.mbarrier import phase_of
-from ..machine.block import LIVELOCK_STATES, Block
-from ..machine.thread import FLAG, Thread
-from ..machine.thread_operations import ADDS
-from ..memory.access_records import UNWRITTEN
-from ..memory.memory import Rerun
-from ..memory.scalars import WORD, unpack
-from ..reports.source_loops import Loops
-from .choices import EXIT, EXITS, Operation, Schedule, Step, Touch
+from ..machine.block import Block
+from ..machine.progress import LIVELOCK_STATES
+from ..memory.restart import Restart
+from .choices import EXIT, Effect, Schedule, Step
+from .stepped_thread import SteppedThread, named_operation
 
 OTHERS = ("others",)  # the actor that is all blocks after this one: they run until they end, or only poll
 RETRIES = 8  # looks that have seen the same so often, while others can go on
-
-
-def _visible(name, describe):
-    """The method ``name`` of Thread, which gives way first; ``describe`` makes its Operation."""
-    plain = getattr(Thread, name)
-
-    def method(self, *args, **options):
-        if self.inside:  # a part of a visible operation
-            return plain(self, *args, **options)
-        operation = describe(self, *args, **options)
-        self.give_way(operation)
-        if self.only_sees:
-            self.only_sees = False
-            return operation.sees()
-        self.inside = True
-        try:
-            return plain(self, *args, **options)
-        finally:
-            self.inside, self.reads = False, 0
-
-    return method
-
-
-def _busy(name):
-    """The method ``name`` of Thread, which does more than reckoning."""
-    plain = getattr(Thread, name)
-
-    def method(self, *args, **options):
-        self.busy = True
-        return plain(self, *args, **options)
-
-    return method
-
-
-def _on_barrier(kind):
-    def describe(thread, address, *_, **__):
-        thing = ("mbarrier", int(address) & WORD)
-        return Operation(lambda: [Touch(thing, kind, thread.block.phase(thing[1]))])
-
-    return describe
-
-
-def _wait(thread, address, parity, suspend, token=None):
-    barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
-    operation = Operation(
-        lambda: [Touch(("mbarrier", address), "read", thread.block.phase(address))], True,
-        ("mbarrier", barrier, parity),
-    )  # fmt: skip
-    return operation.of_barrier(address, parity, token, suspend)
-
-
-def _tensor_load(thread, dst, address, coords, bar, *_):
-    return _copy(thread, bar)
-
-
-def _copy(thread, *args):
-    return Operation(lambda: [Touch(("mbarrier", int(args[-1]) & WORD), "read")])
-
-
-def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=lambda: False):
-    words = range(address // 4, address // 4 + max(1, size // 4))
-
-    def touches():
-        result = [Touch(("word", word), kind, space.word(4 * word)) for word in words]
-        return result if space is thread.block.shared else [*result, Touch(("grid",), "read")]
-
-    operation = Operation(touches, waiting is not None, waiting)
-    if waiting:
-        at = slice(address - space.base, address - space.base + size)
-        operation.of_word(
-            lambda: space.word(4 * words[0]), sees, changes, lambda: UNWRITTEN in space.written[at]
-        )
-    return operation
-
-
-def _sees(space, address):
-    return lambda: unpack(space.bytes, address - space.base, 4, 1)
-
-
-def _load(thread, space, address, *_, **__):
-    space, address = thread._locate(space, address, 4, FLAG)
-    return _words(thread, "read", space, address, 4, ("flag", space, address), _sees(space, address))
-
-
-def _store(thread, space, address, *_, **__):
-    return _words(thread, "write", *thread._locate(space, address, 4, FLAG), 4)
-
-
-def _atomic_word(thread, space, address, change, *_, **__):
-    space, address = thread._locate(space, address, 4, FLAG)
-
-    sees = _sees(space, address)
-    waiting = ("atomic", space, address)
-    return _words(thread, "write", *waiting[1:], 4, waiting, sees, lambda: change(sees()) not in (None, sees()))
-
-
-def _atomic_add(thread, address, kind, values):
-    size = 4 * len(values)
-    space, address = thread._locate("global", address, size, ADDS)
-    return _words(thread, "write", space, address, size, ("atomic", space, address), None, lambda: True)
-
-
-def _atomic(thread, view, index, change, *_, **__):
-    place, address = view._locate(thread, index)
-
-    def sees():
-        return view.data[place].item() if view.integer else view.data[place]
-
-    def changes():
-        return place is None or change(view.data[place]) not in (None, view.data[place])
-
-    at, waiting = address or view.space.base, ("atomic", view.space, address)
-    return _words(thread, "write", view.space, at, view.itemsize, waiting, sees, changes)
-
-
-def named_operation(thread, number, *_, **__):
-    """An arrival at named barrier ``number``. Exits count as arrivals, and some are faults."""
-    block = thread.block
-    return Operation(lambda: [Touch(("named", number), "arrive", block.uses.get(number, 0)), EXITS])
-
-
-class SteppedThread(Thread):
-    """A thread that gives way before each visible operation."""
-
-    operation, inside = None, False
-    only_sees = False  # whether the look at which it stands comes back with what is there, and that is all
-    # Whether more has happened since the last operation than reckoning with variables; of the one before that.
-    busy = was_busy = False
-    wrote = False  # whether anything has changed in its last step
-    # (state, progress) at one of the times of many reads; how many more it is kept, and in all
-    last_look, left, stride = None, 1, 1
-
-    def __init__(self, run, block, tid):
-        super().__init__(run, block, tid)
-        self.looks = {}  # state at a poll -> what the warp's polls could see at that time
-        self.last_view, self.same = None, 0  # what the last poll could see; polls that saw the same
-
-    def give_way(self, operation):
-        self.operation = operation
-        self.was_busy, self.busy, self.reads = self.busy or self.reads > 0, False, 0
-        if operation.poll:
-            self.waiting = operation.waiting
-            self.block.looking.append((self, operation))
-        self.block.switches += 1
-        self.block.hub.switch()
-        self.operation = None
-
-    def loops(self):
-        """What ``loops.py`` says of the place of the look at which the thread stands."""
-        frame, known, sites = self.gr_frame, self.block.grid.places, []
-        while frame is not None:
-            if REBUILT in frame.f_globals:
-                sites.append((frame.f_code, frame.f_lasti))
-            frame = frame.f_back
-        place = self.waiting[0] == "atomic", *((id(code), offset) for code, offset in sites)
-        if place not in known:
-            known[place] = Loops.around(sites, place[0])
-        return known[place]
-
-    def poll(self, *_):
-        self.reads = 0  # it has given way before it looked
-
-    def looked(self, state, view):
-        self.same = self.same + 1 if view == self.last_view else 1
-        self.looks[state] = self.last_view = view
-
-    def may_look(self, state, view, attempts):
-        """Whether a poll could come to something new. One that counts its attempts, be it in a variable, in
-        memory or by a loop that does not show it, gets so many of them."""
-        new = self.looks.get(state) != view or self.wrote or self.loops().hidden
-        return new and (view != self.last_view or self.same < attempts)
-
-    def many_reads(self, *waiting):
-        """Give way only if this is a poll, which comes back to where it was: whoever works through much data
-        goes on. What is remembered is 1, 2, 4, .. times old (R. P. Brent), so that no circle is too long."""
-        self.reads = 0
-        look, last = (self.state(), self.block.progress), self.last_look
-        if look == last:
-            self.spin(*waiting)
-        elif last is None or last[1] != look[1]:
-            self.last_look, self.left, self.stride = look, 1, 1
-        elif self.left == 1:
-            self.stride *= 2
-            self.last_look, self.left = look, self.stride
-        else:
-            self.left -= 1
-
-
-VISIBLE = {
-    "mbarrier_init": _on_barrier("write"), "mbarrier_inval": _on_barrier("write"),
-    "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
-    "mbarrier_arrive_state": _on_barrier("write"),
-    "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
-    "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait,
-    "tensor_load": _tensor_load, "bulk_load": _copy,
-    "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
-    "atomic": _atomic, "atomic_word": _atomic_word,
-    "atomic_add": _atomic_add,
-}
-# What neither shows in a thread's variables nor counts as a read or as progress.
-UNSEEN = (
-    "shuffle", "collective", "active_mask", "clock_cycles", "tensor_store", "bulk_store", "cp_async",
-    "commit_group", "wait_group", "find_map", "fence_map", "bulk_prefetch", "tensor_prefetch",
-    "multiply_matrices", "set_max_registers",
-)  # fmt: skip
-for _name, _describe in VISIBLE.items():
-    setattr(SteppedThread, _name, _visible(_name, _describe))
-for _name in UNSEEN:
-    setattr(SteppedThread, _name, _busy(_name))
 
 
 class SteppedBlock(Block):
@@ -247,9 +34,9 @@ class SteppedBlock(Block):
 
     thread_type = SteppedThread
 
-    def __init__(self, grid, index, size, shared_bytes):
-        super().__init__(grid, index, size, shared_bytes)
-        chosen = grid.seed
+    def __init__(self, execution, index, size, shared_bytes):
+        super().__init__(execution, index, size, shared_bytes)
+        chosen = execution.seed
         self.schedule = chosen if chosen.block == index else Schedule(index, chosen.by_thread)
         self.step = Step(None)
         self.uses = {}  # named barrier -> how often it has completed
@@ -259,7 +46,7 @@ class SteppedBlock(Block):
         self.issues = [0] * size  # copies of each thread
         self.threads_of, self.flying = {}, {}  # actor -> threads, actor -> copy
         # Whether the blocks after this one can still have their turn in the midst of it.
-        self.others = chosen.block == index < grid.blocks - 1
+        self.others = chosen.block == index < execution.blocks - 1
         self.looking = []  # (thread, its look) of those of which it is not known whether they are in vain
         self.turns = 0  # of this block among those that are resident together
 
@@ -271,7 +58,7 @@ class SteppedBlock(Block):
 
     def launch_copy(self, copy, deliver):
         copy.deliver = deliver
-        self.grid.copies_issued += copy.size > 0
+        self.execution.copies_issued += copy.size > 0
         self.copies.append(copy)
         if copy.barrier is not None:
             self.issues[copy.tid] += 1
@@ -322,7 +109,7 @@ class SteppedBlock(Block):
                 self.step = Step(self.schedule.choose(actors))
                 if self.step.actor == OTHERS:
                     self.others = False
-                    self.step.did([Touch(("grid",), "write")])
+                    self.step.did([Effect(("grid",), "write")])
                     self.schedule.happened(self.step)
                     return True
                 self._make_step()
@@ -344,7 +131,7 @@ class SteppedBlock(Block):
         if step.actor in self.flying:
             copy = self.flying.pop(step.actor)
             thing = ("mbarrier", copy.barrier.address)
-            step.did([Touch(thing, "land", copy.barrier.phase)])
+            step.did([Effect(thing, "land", copy.barrier.phase)])
             self.land(copy)
             return
         waiting = list(self.threads_of[step.actor])
@@ -401,7 +188,7 @@ class SteppedBlock(Block):
         if look.last[0] != held:
             if look.is_fault():
                 return False
-            vain = not look.changes() and self.grid.looks.get((self._state(thread), held))
+            vain = not look.changes() and self.execution.looks.get((self._state(thread), held))
             if vain is None:
                 return None
             look.last = held, vain
@@ -410,14 +197,14 @@ class SteppedBlock(Block):
     def was_in_vain(self, look, held):
         """Whether a look that has been made would have been in vain when what it looks at held that."""
         if look.parity is None:
-            return self.grid.looks.get((look.state, held), False)
+            return self.execution.looks.get((look.state, held), False)
         waits = held is not None and held & 1 == look.parity
         if look.token is not None:
             waits = held == phase_of(look.token)
-        return waits and self.grid.looks.get((look.state, None), False)
+        return waits and self.execution.looks.get((look.state, None), False)
 
     def _try_looks(self):
-        """Note in ``grid.looks`` whether looks are in vain of which that is not known. If one is not, the
+        """Note in ``execution.looks`` whether looks are in vain of which that is not known. If one is not, the
         schedule starts over. Of a barrier that has come so far it is noted as well, for those who come earlier
         in another order."""
         looking, self.looking, done = self.looking, [], False
@@ -430,18 +217,18 @@ class SteppedBlock(Block):
                 if self._in_vain(thread) is not None:
                     continue
             key = self._state(thread), look.held()
-            if key not in self.grid.looks:
-                self.grid.looks[key] = False  # such as when it meets a fault
+            if key not in self.execution.looks:
+                self.execution.looks[key] = False  # such as when it meets a fault
                 try:
-                    self.grid.looks[key] = self._leads_back(thread, look)
+                    self.execution.looks[key] = self._leads_back(thread, look)
                 except Exception:  # to be met again, in its turn
                     pass
-                done |= not self.grid.looks[key]
+                done |= not self.execution.looks[key]
                 look = thread.operation
             if not of_word and not done:
-                look.state, look.waits = key[0], self.grid.looks[key]
+                look.state, look.waits = key[0], self.execution.looks[key]
         if done:
-            raise Rerun
+            raise Restart
 
     def _leads_back(self, thread, look):
         """Have a thread see what is there, at a barrier that it has not come so far; whether all then is as it
@@ -461,7 +248,7 @@ class SteppedBlock(Block):
             self._resume(self.ready.popleft())
 
     def _resume(self, thread):
-        self.grid.running = thread
+        self.execution.running = thread
         thread.switch()
         if thread.dead:
             self._exited(thread)
@@ -510,7 +297,7 @@ class SteppedBlock(Block):
         if thread.operation is not None:
             return [touch._replace(kind="read") for touch in thread.operation.touches()]
         if thread.waiting and thread.waiting[0] == "bar.sync":  # syncthreads lacks those of this step anyway
-            return [Touch(("named", thread.waiting[1].number), "read")]
+            return [Effect(("named", thread.waiting[1].number), "read")]
         return []
 
     def _only_polls(self):

@@ -7,7 +7,7 @@ from numba import types
 
 from ....tensormap import TensorMapArray
 from ...memory.arrays import ArrayView
-from ...memory.memory import Extent
+from ...memory.global_memory import Extent
 from ...memory.scalars import bounds_of, start_of
 from .cuda_module import cast
 

@@ -9,6 +9,8 @@ from numba.np.numpy_support import as_dtype
 
 from ...memory.scalars import wrap
 
+TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+
 float64 = float
 ONE = np.float32(1)
 SCALARS = {"float32": np.float32, "float16": np.float16, "complex64": np.complex64, "complex128": complex}

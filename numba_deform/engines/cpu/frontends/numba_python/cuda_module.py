@@ -23,6 +23,8 @@ from ...memory.scalars import Unsupported, dtype_of, wrap
 from .libdevice import Halves, Libdevice, fma
 from .math_functions import brev, clz, plain, popc
 
+TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+
 
 class Index:
     """``blockDim`` and its like: three numbers by their names alone, as Numba has them."""
@@ -130,7 +132,7 @@ ATOMICS = {
 }  # fmt: skip
 
 
-class FakeCuda:
+class CudaModule:
     """Stands for the module ``numba.cuda`` in one launch."""
 
     def __init__(self, launch):

@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 
+TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+
 
 def plain(function):
     """``function`` of numbers as Numba types it: float32 of float32, else float64."""

@@ -16,6 +16,8 @@ from ...memory.scalars import Unsupported
 from .cuda_module import cast
 from .math_functions import MATH
 
+TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+
 
 def refused(name):
     """What stands for a function that the engine does not model: calling it says so."""
@@ -63,7 +65,7 @@ def _inside(model):
     return python.FunctionType(model.__code__, scope, model.__name__, model.__defaults__, model.__closure__)
 
 
-class Names:
+class NameBinding:
     """What stands for the values of a kernel's names in one launch, whose ``numba.cuda`` is ``fake``."""
 
     def __init__(self, fake):

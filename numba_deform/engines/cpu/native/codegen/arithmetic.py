@@ -5,7 +5,7 @@ import operator
 from llvmlite import ir
 from numba import types
 
-from .ir_values import NotNative, signed
+from .ir_values import NotLowered, signed
 
 INTEGERS = {operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.and_: "and_",
             operator.or_: "or_", operator.xor: "xor"}  # fmt: skip
@@ -25,17 +25,17 @@ def binary(body, fn, left, right, kind):
     builder = body.builder
     if isinstance(kind, types.Float):
         if fn not in FLOATS:
-            raise NotNative(f"{fn.__name__} of floats")
+            raise NotLowered(f"{fn.__name__} of floats")
         return getattr(builder, FLOATS[fn])(left, right)
     if fn in INTEGERS:
         return getattr(builder, INTEGERS[fn])(left, right)
     if isinstance(kind, types.Boolean):
-        raise NotNative(f"{fn.__name__} of booleans")
+        raise NotLowered(f"{fn.__name__} of booleans")
     if fn in (operator.lshift, operator.rshift):
         return shift(builder, fn, left, right, kind)
     if fn in (operator.floordiv, operator.mod):
         return divide(body, fn, left, right, kind)
-    raise NotNative(fn.__name__)
+    raise NotLowered(fn.__name__)
 
 
 def shift(builder, fn, value, amount, kind):

@@ -4,38 +4,19 @@
 of memory of its own, so that thousands of threads stand in the midst of one function.
 """
 
-import ctypes
 import dis
 import functools
-import operator
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
-import numpy as np
 from llvmlite import ir
 from numba import types
 
-from .....compiler import inference
-from ..runtime import access_checks, collectives, layout, scheduler
-from ..runtime.word_functions import Words
-from .body import Body
-from .ir_values import (
-    I1,
-    I8,
-    I32,
-    I64,
-    POINTER,
-    NotNative,
-    Static,
-    Tuple,
-    View,
-    is_number,
-    leaves,
-    lowered,
-    rebuilt,
-)
-from .object_cache import Kept
-from .writer import Callers
+from ..runtime import layout
+from ..runtime.llvm_types import I1, I8, I32, I64, POINTER
+from .ir_values import NotLowered, Static, Tuple, View, is_number, leaves, lowered, rebuilt
+from .jit import check_functions
+from .writer import Writer
 
 FUEL = 1 << 20  # turns of loops after which a thread shows that it is alive
 ENTRY = "numba_deform_thread"
@@ -73,11 +54,11 @@ class Request:
     joint: int = 0
 
 
-class Coroutine(Callers):
-    """A kernel's thread."""
+class Coroutine(Writer):
+    """A kernel's thread, with arguments of Numba's types ``kinds``. A front end says what it does:
+    ``statements`` writes that, and returns nothing; ``hold`` is called where the thread begins."""
 
-    def __init__(self, module, found):
-        super().__init__()
+    def __init__(self, module, kinds):
         self.requests, self.sites, self.numbers, self.checks = [], [], {}, check_functions()
         self.apart = {}  # what tells those apart that must not meet -> its number
         self.leaving, self.last, self.suspended, self.cleanup, start = self.begin(
@@ -90,9 +71,8 @@ class Coroutine(Callers):
         self.builder.position_at_end(self.function.append_basic_block("held"))
         first = self.builder.block
         self.suspend()
-        args = iter(self._arguments(found.args))
-        value = Body(self, found, list(args)).lower()
-        assert not leaves(value)
+        args = iter(self._arguments(kinds))
+        assert not leaves(self.statements(list(args)))
         self._end(layout.ENDED)
         self.builder.position_at_end(begun)
         self.hold()
@@ -182,7 +162,7 @@ class Coroutine(Callers):
             fixed = [next_word() for _ in range(3)]
             sizes = [next_word() for _ in range(2 * kind.ndim)]
             return View(*fixed, sizes[: kind.ndim], sizes[kind.ndim :], kind.dtype)
-        raise NotNative(f"a value of type {kind}")
+        raise NotLowered(f"a value of type {kind}")
 
     def request(self, body, function, given, result, site, joint=0, apart=""):
         """Ask Python, and give way meanwhile. ``joint``: what threads do together without Python, if they
@@ -198,7 +178,7 @@ class Coroutine(Callers):
         try:
             return self._value_of(result, lambda k=I64: self._from_word(self._word("thread", next(place)), k))
         except StopIteration:
-            raise NotNative("a large result") from None
+            raise NotLowered("a large result") from None
 
     def _hand_over(self, value, kind, place):
         """Store one operand for Python; how it is to be read."""
@@ -211,12 +191,12 @@ class Coroutine(Callers):
             return "tuple", [self._hand_over(v, k, place) for v, k in parts]
         number = next(place, None)
         if number is None:
-            raise NotNative("many operands")
+            raise NotLowered("many operands")
         if isinstance(value, View):
             self.set_word(number, value.handle)
             return "view", number
         if not isinstance(value, ir.Value):
-            raise NotNative(f"an operand {type(value).__name__}")
+            raise NotLowered(f"an operand {type(value).__name__}")
         if isinstance(value.type, ir.IntType) and value.type.width < 64:
             signed = isinstance(kind, types.Integer) and kind.signed
             value = (self.builder.sext if signed else self.builder.zext)(value, I64)
@@ -287,100 +267,3 @@ def _call(used):
     code = compile("x = f()" if used else "f()", "", "exec")
     offsets = [i.offset for i in dis.get_instructions(code) if i.opname in ("CALL", "CALL_FUNCTION")]
     return code, offsets[0]
-
-
-# --- compiling ------------------------------------------------------------------------------------
-def _target():
-    """LLVM for this machine; an engine takes it over."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    triple = llvm.Target.from_default_triple()
-    features = llvm.get_host_cpu_features().flatten()
-    return triple.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1)
-
-
-def machine_code(text, others=(), level=1):
-    """LLVM's engine with the functions of a module, which calls ``others``, {name: address}."""
-    others = dict(others)
-    machine = _target()
-    module = llvm.parse_assembly(text)
-    module.verify()
-    kept = Kept(text, machine, level)
-    if kept.code is None:
-        passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
-        passes.getModulePassManager().run(module, passes)
-    module.data_layout = str(machine.target_data)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    kept.serve(engine)
-    for name, address in others.items():
-        engine.add_global_mapping(module.get_function(name), address)
-    engine.finalize_object()
-    return engine
-
-
-@functools.cache
-def check_functions():
-    """{name: (address, number of parameters)} of the functions of ``checks``."""
-    functions = access_checks.find, access_checks.read, access_checks.write, access_checks.overwrite
-    functions += scheduler.run, collectives.without, collectives.wake
-    words = Words(ir.Module("checks"))
-    for function in functions:
-        words.function(function)
-    for made in words.functions.values():
-        made.linkage = "" if made.name in map(operator.attrgetter("__name__"), functions) else "internal"
-    engine = machine_code(str(words.module), level=2)
-    _engines.append(engine)
-    counts = {each.__name__: each.__code__.co_argcount for each in functions}
-    return {name: (engine.get_function_address(name), count) for name, count in counts.items()}
-
-
-@functools.cache
-def callable_check(name):
-    """One of them as a function of Python."""
-    address, count = check_functions()[name]
-    return ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)(address)
-
-
-_engines = []
-
-
-class Code:
-    """A kernel's machine code, and what it asks of Python."""
-
-    def __init__(self, found):
-        module = ir.Module("kernel")
-        made = Coroutine(module, found)
-        self.requests, self.sites, self.kinds = made.requests, made.sites, found.args
-        self.joint = np.array([0, *(request.joint for request in made.requests)], np.int64)
-        head = f'define ptr @"{ENTRY}"(i64 %".1", i64 %".2")'
-        text = str(module)
-        assert text.count(head) == 1
-        text = text.replace(head, f"{head} presplitcoroutine") + DESTROY
-        others = {name: where for name, (where, _) in made.checks.items() if name in module.globals}
-        self.engine = machine_code(text, others)
-        address = self.engine.get_function_address
-        self.start = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address(ENTRY))
-        self.destroy = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address("destroy"))
-
-
-DESTROY = """
-declare void @llvm.coro.destroy(ptr)
-define void @destroy(ptr %h) { call void @llvm.coro.destroy(ptr %h) ret void }
-"""
-
-
-def compiled(function, kinds, key):
-    """The :class:`Code` of a kernel's function for the types of its arguments; None where there can be none.
-    ``key`` is what tells it from others: the function may come again with other constants around it."""
-    if key not in CODES:
-        if len(CODES) >= KEPT:
-            del CODES[next(iter(CODES))]
-        try:
-            CODES[key] = Code(inference.infer(function, tuple(kinds)))
-        except Exception:  # it is enough that the interpreter can run it
-            CODES[key] = None
-    return CODES[key]
-
-
-CODES, KEPT = {}, 64  # key -> Code or None, of so many
-

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from llvmlite import ir
 from numba import types
 
-I1, I8, I16, I32, I64 = map(ir.IntType, (1, 8, 16, 32, 64))
-F32, F64, POINTER = ir.FloatType(), ir.DoubleType(), ir.PointerType()
+from ..runtime.llvm_types import F32, F64, I1
 
 
-class NotNative(Exception):
+class NotLowered(Exception):
     """The kernel uses something of which no machine code is made: it is interpreted."""
 
 
@@ -112,7 +111,7 @@ def lowered(kind):
         return ir.IntType(kind.bitwidth)
     if kind in (types.float32, types.float64):
         return F32 if kind == types.float32 else F64
-    raise NotNative(f"a number of type {kind}")
+    raise NotLowered(f"a number of type {kind}")
 
 
 def signed(kind):

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 from .....compiler import cache
 
 
-class Kept:
+class ObjectCache:
     """The object code of a module, None in ``code`` while there is none."""
 
     def __init__(self, text, machine, *more):

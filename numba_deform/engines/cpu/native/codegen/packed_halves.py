@@ -9,7 +9,7 @@ import operator
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from .ir_values import F32, F64, I32, I64
+from ..runtime.llvm_types import F32, F64, I32, I64
 
 I16, HALF = ir.IntType(16), ir.HalfType()
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...async_units.mbarrier import Barriers, MBarrier
-from ...memory.memory import Rerun
+from ...memory.restart import Bailout
 from ..runtime import layout
 
 
@@ -24,10 +24,6 @@ def _array_of(name, number):
         self.words[number] = array.ctypes.data
 
     return property(lambda self: getattr(self, name), put)
-
-
-class Interpret(Rerun):
-    """The schedule starts over, interpreted: machine code has met what only the interpreter can judge."""
 
 
 class Known:
@@ -155,7 +151,7 @@ class NativeBarriers(Barriers):
         if barrier is not None:
             late = np.flatnonzero(barrier.numbers[2] > thread.clocks[0, : self.block.size])
             if any(late != thread.tid):
-                raise Interpret  # a wait in machine code is not ordered before it
+                raise Bailout  # a wait in machine code is not ordered before it
         super().inval(thread, address)
         barrier.address = -1
         self.ended.append(barrier)  # who has waited there looks at its row once more

@@ -3,10 +3,11 @@
 import numpy as np
 
 from ...memory.access_records import Copy, Write
-from ...memory.memory import Region, SharedMemory
+from ...memory.global_memory import GlobalRegion
 from ...memory.shadow_memory import MANY_READS
+from ...memory.shared_memory import SharedMemory
 from ..runtime import layout
-from .record_table import Numbers
+from .record_table import RecordNumbers
 
 
 def _numbers(word, kind):
@@ -17,8 +18,8 @@ def _numbers(word, kind):
         return getattr(self, name)
 
     def put(self, records):
-        if not isinstance(records, Numbers):
-            numbers = Numbers(self.table, getattr(self.table, kind), self.room or len(records))
+        if not isinstance(records, RecordNumbers):
+            numbers = RecordNumbers(self.table, getattr(self.table, kind), self.room or len(records))
             numbers += records
             records = numbers
         setattr(self, name, records)
@@ -72,7 +73,7 @@ class NativeShared(Checked, SharedMemory):
             self.row[word] = 1
 
 
-class NativeRegion(Checked, Region):
+class NativeRegion(Checked, GlobalRegion):
     """An array in global memory. Each is without records until it is written: to start over then costs less
     than the records of all that are read only."""
 
@@ -92,7 +93,7 @@ class NativeRegion(Checked, Region):
     def _trace(self):
         super()._trace()
         if not self.row[layout.READ_ONLY]:
-            self.paths = Numbers(self.table, self.table.path, self.size, self.size)
+            self.paths = RecordNumbers(self.table, self.table.path, self.size, self.size)
             self.row[layout.READ_ONLY] = self.paths.array.ctypes.data
 
     @property

@@ -131,7 +131,7 @@ class Table:
         self.numbers[id(record)] = number
 
 
-class Numbers:
+class RecordNumbers:
     """A list of records, for as many bytes, that holds their numbers in ``array``."""
 
     def __init__(self, table, record, size, length=0):

@@ -12,7 +12,7 @@ import textwrap
 
 from llvmlite import ir
 
-from ..codegen.ir_values import F64, I1, I32, I64, POINTER
+from .llvm_types import F64, I1, I32, I64, POINTER
 
 
 # --- what they may call: addresses are numbers --------------------------------------------------------

@@ -1,0 +1,156 @@
+"""One function of a kernel, from Numba's typed statements to LLVM, in the place where it is called."""
+
+from numba import types
+
+from ...native.codegen.ir_values import NotLowered, Static, leaves
+from .native_expressions import Expressions
+from .native_variables import numba_ir
+
+LARGE = 3000  # basic blocks: with many more LLVM takes longer than the interpreter
+
+
+class Body(Expressions):
+    """The statements of one function, whose ``args`` are values."""
+
+    def __init__(self, maker, found, args, place=None):
+        found.recall()
+        if len(maker.function.basic_blocks) > LARGE:
+            raise NotLowered("a kernel so large that LLVM would take longer than the interpreter")
+        if found.source is None:
+            raise NotLowered(f"{found.function.__name__} has no source")
+        self.maker, self.found, self.builder = maker, found, maker.builder
+        self.args, self.place = args, place
+        self.known, self.slots, self.returned = {}, {}, None
+        self.fresh, self.kept = {}, _in_memory(found.ir.blocks)
+        self.blocks, self.order = self._blocks()
+
+    def _blocks(self):
+        """(LLVM's block for each of Numba's, Numba's labels so that a definition comes before its uses)"""
+        blocks, done, order = self.found.ir.blocks, set(), []
+
+        def visit(label):
+            stack = [(label, iter(blocks[label].terminator.get_targets()))]
+            done.add(label)
+            while stack:
+                label, targets = stack[-1]
+                following = next((t for t in targets if t not in done), None)
+                if following is None:
+                    order.append(label)
+                    stack.pop()
+                else:
+                    done.add(following)
+                    stack.append((following, iter(blocks[following].terminator.get_targets())))
+
+        first = min(blocks)
+        visit(first)
+        order.reverse()
+        made = {label: self.builder.append_basic_block(f"b{label}") for label in order}
+        return made, order
+
+    def lower(self):
+        """Write all statements; what the function returns."""
+        self.builder.branch(self.blocks[self.order[0]])
+        self.after = self.builder.append_basic_block("after")
+        self.phis = self._phis()
+        for number, label in enumerate(self.order):
+            self.number = number
+            self.fresh.clear()
+            self.builder.position_at_end(self.blocks[label])
+            block = self.found.ir.blocks[label]
+            for statement in block.body[:-1]:
+                self.statement(statement)
+            self.merge(label)
+            self.terminator(block.body[-1])
+        self.builder.position_at_end(self.after)
+        return self.result()
+
+    def result(self):
+        """What the function returns, where its statements are over."""
+        return self._loaded("return") if "return" in self.slots else self.returned
+
+    def _phis(self):
+        """{label: the (target, source) of what other blocks unite}"""
+        phis = {}
+        for label in self.order:
+            for statement in self.found.ir.blocks[label].find_insts(numba_ir.Assign):
+                value = statement.value
+                if isinstance(value, numba_ir.Expr) and value.op == "phi":
+                    for source, origin in zip(value.incoming_values, value.incoming_blocks, strict=True):
+                        if isinstance(source, numba_ir.Var):
+                            phis.setdefault(origin, []).append((statement.target.name, source.name))
+        return phis
+
+    def merge(self, label):
+        """Hand on what blocks after this one unite: all at once."""
+        phis = self.phis.get(label, ())
+        for target, value in [(target, self.value_as(source, self.kind(target))) for target, source in phis]:
+            self.write(target, value)
+
+    def statement(self, s):
+        if isinstance(s, numba_ir.Del):
+            self.fresh.pop(s.value, None)
+            return
+        self.line = s.loc.line
+        if isinstance(s, numba_ir.Assign):
+            self.assign(s)
+        elif isinstance(s, (numba_ir.SetItem, numba_ir.StaticSetItem)):
+            signature = self.found.calltypes[s]
+            index = s.index if isinstance(s, numba_ir.SetItem) else s.index_var
+            value = self.converted(self.read(s.value.name), self.kind(s.value.name), signature.args[2])
+            self.set_item(self.read(s.target.name), self.indices(index.name), value, signature.args[2])
+        else:
+            raise NotLowered(type(s).__name__)
+
+    def assign(self, s):
+        name, value = s.target.name, s.value
+        if isinstance(value, numba_ir.Arg):
+            self.write(name, self.args[value.index])
+        elif isinstance(value, (numba_ir.Const, numba_ir.Global, numba_ir.FreeVar)):
+            self.write(name, self.held(Static(value.value), self.kind(name)))
+        elif isinstance(value, numba_ir.Var):
+            self.write(name, self.value_as(value.name, self.kind(name)))
+        elif value.op != "phi":
+            made = self.expression(value, name)
+            self.write(name, self.held(made, self.kind(name)))
+
+    def terminator(self, s):
+        if isinstance(s, numba_ir.Jump):
+            self.jump(s.target)
+        elif isinstance(s, numba_ir.Branch):
+            condition = self.value_as(s.cond.name, types.boolean)
+            targets = [self.builder.append_basic_block("edge") for _ in range(2)]
+            self.builder.cbranch(condition, *targets)
+            for block, target in zip(targets, (s.truebr, s.falsebr), strict=True):
+                self.builder.position_at_end(block)
+                self.jump(target)
+        elif isinstance(s, numba_ir.Return):
+            value = self.read(s.value.name)
+            value = self.converted(value, self.kind(s.value.name), self.found.return_type)
+            if leaves(value):
+                self.write("return", value)
+            else:
+                self.returned = value
+            self.builder.branch(self.after)
+        else:
+            raise NotLowered(type(s).__name__)
+
+    def jump(self, label):
+        if self.order.index(label) <= self.number:
+            self.maker.back()
+        self.builder.branch(self.blocks[label])
+
+
+def _in_memory(blocks):
+    """The variables that several blocks share, and what a function returns."""
+    places = {"return": {0, 1}}
+    for label, block in blocks.items():
+        for statement in block.body:
+            for variable in () if isinstance(statement, numba_ir.Del) else statement.list_vars():
+                places.setdefault(variable.name, set()).add(label)
+            value = getattr(statement, "value", None)
+            if isinstance(value, numba_ir.Expr) and value.op == "phi":
+                places[statement.target.name].add(None)
+                for source, origin in zip(value.incoming_values, value.incoming_blocks, strict=True):
+                    if isinstance(source, numba_ir.Var):
+                        places.setdefault(source.name, set()).add(origin)
+    return {name for name, labels in places.items() if len(labels) > 1}

@@ -1,0 +1,282 @@
+"""Calls in machine code: numbers in place, plain accesses by ``checks.py``, all else by a request.
+
+A request hands a call to the interpreter's own model of the function, which may park the thread.
+"""
+
+import functools
+
+from llvmlite import ir
+from numba import cuda, types
+from numba.cuda import libdevice
+
+from .....compiler.inference import ir as numba_ir
+from .....device.ptx import Intrinsic
+from ...native.codegen import packed_halves
+from ...native.codegen.accesses import load, store
+from ...native.codegen.arithmetic import extreme
+from ...native.codegen.ir_values import (
+    Loop,
+    NotLowered,
+    Static,
+    Tuple,
+    View,
+    constant,
+    convert,
+    is_number,
+    lowered,
+)
+from ...native.runtime import layout
+from ...native.runtime.llvm_types import F64, I32, I64
+from ...reports.call_sites import describe_site
+from .name_binding import PATHS
+from .typed_code import BITS
+
+BUILTINS = {}  # function -> how it is written: (body, call) -> value
+
+
+def builtin(*functions):
+    def note(write):
+        BUILTINS.update(dict.fromkeys(functions, write))
+        return write
+
+    return note
+
+
+def call(body, c):
+    """The value of a call of what is no device function. ``c`` has the values, and Numba's signature."""
+    function = c.function
+    try:
+        known = BUILTINS.get(function)
+    except TypeError:
+        known = None
+    if known:
+        return known(body, c)
+    if isinstance(function, Intrinsic):
+        if function.ptx and function.ptx.registers:
+            raise NotLowered("accumulators of a warpgroup's product")
+        return intrinsic(body, c, function)
+    path = PATHS.get(id(function))
+    if path in (("local", "array"), ("shared", "array")):
+        return array(body, c, path[0])
+    if path == ("grid",) or path == ("gridsize",):
+        return along(body, c, path[0])
+    given = operands(body, c)
+    if path and len(path) == 1 and path[0] in JOINT:
+        return together(body, c, Static(function), JOINT[path[0]], given)
+    if function in BITS:  # is told how many bits its operand has
+        given.append((Static(given[0][1].bitwidth), None))
+    return body.maker.request(body, Static(function), given, c.signature.return_type, site(body, c))
+
+
+def operands(body, c):
+    """(value, its type) of the arguments of a call."""
+    if c.kws:
+        raise NotLowered("a call with names")
+    if len(c.given) > len(c.signature.args):
+        raise NotLowered("a call with arguments left out")
+    given = []
+    for (value, actual), kind in zip(c.given, c.signature.args, strict=False):
+        want = kind if is_number(kind) else actual
+        given.append((body.held(body.converted(value, actual, want), want), types.unliteral(want)))
+    return given
+
+
+def site(body, c):
+    return body.site(used=is_used(body, c.target))
+
+
+def is_used(body, name):
+    """Whether a statement takes the value of a variable."""
+    if body.found.used is None:
+        used = body.found.used = set()
+        for block in body.found.ir.blocks.values():
+            for s in block.body:
+                if isinstance(s, numba_ir.Assign):
+                    values = s.value.list_vars() if isinstance(s.value, numba_ir.Expr) else [s.value]
+                elif isinstance(s, numba_ir.Del):
+                    continue
+                else:
+                    values = s.list_vars()
+                used.update(v.name for v in values if isinstance(v, numba_ir.Var))
+    return name in body.found.used
+
+
+# --- numbers --------------------------------------------------------------------------------------
+@builtin(range)
+def _range(body, c):
+    kind = next(k for k in (types.int32, types.int64, types.uint64) if str(k) in str(c.signature.return_type))
+    values = [v for v, _ in operands(body, c)]
+    given = [convert(body.builder, v, k, kind) for v, k in zip(values, c.signature.args, strict=True)]
+    zero, one = constant(0, kind), constant(1, kind)
+    start, stop, step = {1: (zero, *given, one), 2: (*given, one), 3: tuple(given)}[len(given)]
+    parts = [body.maker.slot(lowered(kind)) for _ in range(3)]
+    for slot, value in zip(parts, (start, stop, step), strict=True):
+        body.builder.store(value, slot)
+    return Loop(*parts, kind)
+
+
+@builtin(bool, int, float)
+def _number(body, c):
+    (value, kind), = operands(body, c)
+    return body.converted(value, kind, c.signature.return_type)
+
+
+@builtin(tuple)
+def _tuple(body, c):
+    value = body.read(c.args[0].name)
+    if not isinstance(value, Tuple):
+        raise NotLowered("a tuple of what is none")
+    return value
+
+
+@builtin(cuda.popc)
+def _popc(body, c):
+    (value, kind), = operands(body, c)
+    count = body.builder.ctpop(value)
+    return convert(body.builder, count, kind, c.signature.return_type)
+
+
+@builtin(min, max)
+def _extreme(body, c):
+    given, kind = operands(body, c), types.unliteral(c.signature.return_type)
+    values = [convert(body.builder, v, k, kind) for v, k in given]
+    return functools.reduce(lambda a, b: extreme(body.builder, c.function, a, b, kind), values)
+
+
+@builtin(libdevice.fminf, libdevice.fmaxf)
+def _float_extreme(body, c):
+    (left, kind), (right, _) = operands(body, c)
+    return extreme(body.builder, min if c.function is libdevice.fminf else max, left, right, kind)
+
+
+@builtin(libdevice.floorf, libdevice.fabsf)
+def _float_function(body, c):
+    (value, _), = operands(body, c)
+    name = "llvm.floor.f32" if c.function is libdevice.floorf else "llvm.fabs.f32"
+    return body.builder.call(body.maker.declared(name, value.type, [value.type]), [value])
+
+
+@builtin(abs)
+def _abs(body, c):
+    (value, kind), = operands(body, c)
+    if isinstance(kind, types.Float):
+        name = "llvm.fabs.f64" if value.type == F64 else "llvm.fabs.f32"
+        return body.builder.call(body.maker.declared(name, value.type, [value.type]), [value])
+    zero = ir.Constant(value.type, 0)
+    negative = body.builder.icmp_signed("<", value, zero)
+    if kind.signed:
+        value = body.builder.select(negative, body.builder.neg(value), value)
+    return convert(body.builder, value, kind, c.signature.return_type)
+
+
+@builtin(len)
+def _len(body, c):
+    value = body.read(c.args[0].name)
+    if isinstance(value, Tuple):
+        return constant(len(value.parts), c.signature.return_type)
+    if hasattr(value, "shape"):
+        first = value.shape[0]
+        return first if isinstance(first, ir.Value) else constant(first, c.signature.return_type)
+    raise NotLowered("len")
+
+
+def along(body, c, name):
+    """``cuda.grid`` and ``cuda.gridsize``."""
+    dimensions, word, kind = body.constant_of(c.args[0].name), body.maker.word, c.signature.return_type
+    if dimensions not in (1, 2, 3):
+        raise NotLowered("cuda.grid")
+    values = []
+    for i in range(dimensions):
+        size = word("block", layout.BLOCK_DIM_X + i, I64)
+        if name == "grid":
+            number = body.builder.mul(word("block", layout.BLOCK_X + i, I64), size)
+            value = body.builder.add(word("thread", layout.THREAD_X + i, I64), number)
+        else:
+            value = body.builder.mul(size, word("block", layout.GRID_DIM_X + i, I64))
+        one = kind if dimensions == 1 else kind.types[i]
+        values.append(convert(body.builder, value, types.int64, one))
+    return values[0] if dimensions == 1 else Tuple(values)
+
+
+def array(body, c, space):
+    """``cuda.local.array`` and ``cuda.shared.array``."""
+    given = [body.constant_of(v.name) for v in c.args]
+    more = {name: body.constant_of(v.name) for name, v in c.kws.items()}
+    shape, dtype = [*given, *(more[n] for n in ("shape", "dtype") if n in more)][:2]
+    alignment = given[2] if len(given) > 2 else more.get("alignment")
+    if space == "local":
+        return body.local_array(shape, dtype)
+    moves = (s for at in body.found.at.values() for s in at if isinstance(s.value, numba_ir.Var))
+    name = next((s.target.name.partition(".")[0] for s in moves if s.value.name == c.target), "shared array")
+    fixed = Static((shape, dtype, alignment, name, body.found.function))
+    result, same = c.signature.return_type, layout.SHARED_ARRAY
+    if result.ndim > 6:
+        raise NotLowered("a shared array of many dimensions")
+    return body.maker.request(body, "shared_array", [(fixed, None)], result, body.site(), same)
+
+
+# --- what threads do together -----------------------------------------------------------------------
+JOINT = {
+    "syncwarp": layout.SYNCWARP, "elect_sync": layout.ELECT, "ballot_sync": layout.BALLOT,
+    "any_sync": layout.ANY, "all_sync": layout.ALL, "eq_sync": layout.UNI, "shfl_sync": layout.SHUFFLE,
+    "shfl_xor_sync": layout.SHUFFLE_XOR, "shfl_up_sync": layout.SHUFFLE_UP,
+    "shfl_down_sync": layout.SHUFFLE_DOWN, "shfl_sync_idx_b32": layout.SHUFFLE,
+    "shfl_sync_idx_f32": layout.SHUFFLE, "shfl_sync_bfly_f32": layout.SHUFFLE_XOR,
+    "syncthreads": layout.SYNCTHREADS, "syncthreads_count": layout.SYNCTHREADS_COUNT,
+    "syncthreads_and": layout.SYNCTHREADS_AND, "syncthreads_or": layout.SYNCTHREADS_OR,
+    "mbarrier_try_wait_parity": layout.TRY_WAIT, "mbarrier_test_wait_parity": layout.TEST_WAIT,
+    "mbarrier_arrive": layout.ARRIVE, "mbarrier_arrive_count": layout.ARRIVE_COUNT,
+    "mbarrier_arrive_expect_tx": layout.ARRIVE_EXPECT,
+}  # fmt: skip
+
+
+def together(body, c, function, kind, given):
+    """A request that ``turns`` answers, most of the time."""
+    place, result = site(body, c), c.signature.return_type
+    if kind == layout.SYNCWARP and not given:
+        given = [(ir.Constant(I32, -1), types.int32)]
+    apart = str(result) if kind < layout.SYNCTHREADS else describe_site(body.maker.sites[place])
+    return body.maker.request(body, function, given, result, place, kind, apart)
+
+
+# --- plain accesses ---------------------------------------------------------------------------------
+LOADS = {
+    f"ld_{name}": (space, size, words, read_only)
+    for name, space, size, words, read_only in (
+        ("global_b32", "global", 4, 1, 0), ("global_v4", "global", 16, 4, 0),
+        ("global_nc_b32", "global", 4, 1, 1), ("global_nc_u16", "global", 2, 1, 1),
+        ("global_nc_v2", "global", 8, 2, 1),
+        ("global_nc_v4", "global", 16, 4, 1), ("global_nc_L1_evict_last_v4", "global", 16, 4, 1),
+        ("global_nc_L1_no_allocate_v4", "global", 16, 4, 1), ("shared_b32", "shared", 4, 1, 0),
+        ("shared_v2", "shared", 8, 2, 0), ("shared_v4", "shared", 16, 4, 0),
+    )
+}  # fmt: skip
+STORES = {"st_global_b16": "global", "st_global_b32": "global", "st_global_v2": "global",
+          "st_global_v4": "global", "st_global_L1_no_allocate_v4": "global",
+          "st_shared_b32": "shared", "st_shared_v2": "shared", "st_shared_v4": "shared"}  # fmt: skip
+
+
+def intrinsic(body, c, function):
+    """A call of one of ``device/``."""
+    given, name = operands(body, c), function.ptx.name if function.ptx else function.__name__
+
+    def ask():
+        return body.maker.request(body, function.model, given, c.signature.return_type, site(body, c))
+
+    if name in LOADS:
+        return load(body, given[0][0], *LOADS[name], ask)
+    if name in STORES:
+        words = [v for v, _ in given[1:]]
+        return store(body, given[0][0], STORES[name], words, ask, half=name == "st_global_b16")
+    if name == "shared_address" and isinstance(given[0][0], View):
+        return _shared_address(body, given[0][0], ask)
+    if name in JOINT:
+        return together(body, c, function.model, JOINT[name], given)
+    if name in packed_halves.OPERATIONS and packed_halves.converted_here():
+        return packed_halves.OPERATIONS[name](body, *[v for v, _ in given])
+    return ask()
+
+
+def _shared_address(body, view, ask):
+    shared = body.builder.icmp_unsigned("==", view.region, body.maker.word("block", layout.SHARED, I64))
+    return body.maker.either(shared, lambda: body.builder.trunc(view.address, I32), ask)

@@ -1,0 +1,281 @@
+"""Numba's typed expressions in machine code: operators, parts of arrays and tuples, calls."""
+
+import functools
+import inspect
+import operator
+from types import SimpleNamespace
+
+import numpy as np
+from llvmlite import ir
+from numba import cuda, types
+
+from .....compiler import inference
+from .....compiler.inference import DeviceFunction
+from ...memory.scalars import dtype_of
+from ...native.codegen import accesses, arithmetic
+from ...native.codegen.ir_values import (
+    Local,
+    Loop,
+    NotLowered,
+    Static,
+    Tuple,
+    View,
+    convert,
+    is_number,
+    lowered,
+)
+from ...native.runtime import layout
+from ...native.runtime.llvm_types import I1, I8, I32, I64, POINTER
+from . import native_calls
+from .native_variables import Variables
+
+INDICES = {
+    id(cuda.threadIdx): ("thread", layout.THREAD_X), id(cuda.blockIdx): ("block", layout.BLOCK_X),
+    id(cuda.blockDim): ("block", layout.BLOCK_DIM_X), id(cuda.gridDim): ("block", layout.GRID_DIM_X),
+}  # fmt: skip
+
+
+class Expressions(Variables):
+    """``of_NAME`` writes the expression that Numba calls so, and returns its value."""
+
+    def expression(self, e, target):
+        method = getattr(self, f"of_{e.op}", None)
+        if method is None:
+            raise NotLowered(e.op)
+        return method(e, target)
+
+    def of_cast(self, e, target):
+        return self.value_as(e.value.name, self.kind(target))
+
+    def of_binop(self, e, target, fn=None):
+        fn, signature = fn or e.fn, self.found.calltypes[e]
+        if fn is operator.add and isinstance(signature.return_type, types.BaseTuple):
+            return Tuple([p for v in (e.lhs, e.rhs) for p in self.read(v.name).parts])
+        if not all(map(is_number, signature.args)):
+            raise NotLowered(f"{fn.__name__} of {signature.args}")
+        kinds, result = [types.unliteral(k) for k in signature.args], types.unliteral(signature.return_type)
+        left, right = self.value_as(e.lhs.name, kinds[0]), self.value_as(e.rhs.name, kinds[1])
+        if kinds[0] != kinds[1] and isinstance(result, types.Integer) and arithmetic.wraps(fn):
+            left, right = (convert(self.builder, *v, result) for v in ((left, kinds[0]), (right, kinds[1])))
+            kinds = [result, result]
+        divides = fn in (operator.floordiv, operator.mod) and isinstance(result, types.Integer)
+        if kinds[0] != kinds[1] and divides:
+            left, right = (self.not_negative(v, k) for v, k in zip((left, right), kinds, strict=True))
+            kinds = [types.uint64, types.uint64]
+        if kinds[0] != kinds[1]:
+            raise NotLowered(f"{fn.__name__} of {kinds}")
+        if fn in arithmetic.COMPARISONS:
+            return arithmetic.compare(self.builder, fn, left, right, kinds[0])
+        if result != kinds[0] and isinstance(result, types.Integer) and arithmetic.wraps(fn):
+            left, right = (convert(self.builder, v, kinds[0], result) for v in (left, right))
+            kinds[0] = result
+        value = arithmetic.binary(self, fn, left, right, kinds[0])
+        return convert(self.builder, value, kinds[0], result)
+
+    def not_negative(self, value, kind):
+        """An integer as 64 bits without a sign; what is below zero is left to the interpreter."""
+        if kind.signed:
+            self.leave_if(self.builder.icmp_signed("<", value, ir.Constant(value.type, 0)))
+        return convert(self.builder, value, kind, types.uint64)
+
+    def of_inplace_binop(self, e, target):
+        return self.of_binop(e, target, e.immutable_fn)
+
+    def of_unary(self, e, target):
+        signature = self.found.calltypes[e]
+        if not is_number(signature.args[0]):
+            raise NotLowered("an operator of no number")
+        kind, result = map(types.unliteral, (signature.args[0], signature.return_type))
+        value = self.value_as(e.value.name, kind)
+        if e.fn in (operator.not_, "not"):
+            return self.builder.not_(convert(self.builder, value, kind, types.boolean))
+        if e.fn is operator.neg and isinstance(kind, types.Float):
+            return convert(self.builder, self.builder.fneg(value), kind, result)
+        if isinstance(kind, types.Integer) and e.fn in (operator.neg, operator.invert):
+            value = (self.builder.neg if e.fn is operator.neg else self.builder.not_)(value)
+            return convert(self.builder, value, kind, result)
+        if e.fn is operator.pos:
+            return convert(self.builder, value, kind, result)
+        raise NotLowered(f"{e.fn} of {kind}")
+
+    def of_build_tuple(self, e, target):
+        kinds = self.kind(target).types
+        parts = zip(e.items, kinds, strict=True)
+        return Tuple([self.held(self.value_as(v.name, k), k) for v, k in parts])
+
+    def of_exhaust_iter(self, e, target):
+        value = self.read(e.value.name)
+        if not isinstance(value, Tuple) or len(value.parts) != e.count:
+            raise NotLowered("unpacking of no tuple")
+        return value
+
+    def of_getattr(self, e, target):
+        value, kind = self.known.get(e.value.name), self.kind(target)
+        if isinstance(value, Static):
+            if id(value.value) in INDICES:
+                row, word = INDICES[id(value.value)]
+                return self.maker.word(row, word + "xyz".index(e.attr), lowered(kind))
+            found = getattr(value.value, e.attr)
+            if e.attr == "laneid" and is_number(kind):
+                tid = self.maker.word("thread", layout.TID, I32)
+                return self.builder.and_(tid, ir.Constant(I32, 31))
+            if is_number(kind) and not isinstance(found, (int, float, np.number)):
+                raise NotLowered(e.attr)
+            return Static(found)
+        value, owner = self.read(e.value.name), self.kind(e.value.name)
+        if isinstance(value, Tuple) and isinstance(owner, types.BaseNamedTuple):
+            return value.parts[owner.fields.index(e.attr)]
+        if isinstance(value, View) and e.attr == "size":
+            count = functools.reduce(self.builder.mul, value.shape)
+            return convert(self.builder, count, types.int64, kind)
+        if isinstance(value, View) and e.attr == "shape":
+            return Tuple([convert(self.builder, n, types.int64, k)
+                          for n, k in zip(value.shape, kind.types, strict=True)])  # fmt: skip
+        raise NotLowered(f".{e.attr} of {owner}")
+
+    def of_getiter(self, e, target):
+        value = self.read(e.value.name)
+        if not isinstance(value, Loop):
+            raise NotLowered(f"a loop over {self.kind(e.value.name)}")
+        return value
+
+    def of_iternext(self, e, target):
+        loop, builder = self.read(e.value.name), self.builder
+        kind = lowered(loop.kind)
+        at, stop, step = (builder.load(part, typ=kind) for part in (loop.next, loop.stop, loop.step))
+        compare = builder.icmp_signed if loop.kind.signed else builder.icmp_unsigned
+        zero = ir.Constant(kind, 0)
+        up = builder.icmp_signed(">", step, zero) if loop.kind.signed else ir.Constant(I1, 1)
+        more = builder.select(up, compare("<", at, stop), compare(">", at, stop))
+        builder.store(builder.select(more, builder.add(at, step), at), loop.next)
+        return Tuple([at, more])
+
+    def of_pair_first(self, e, target):
+        return self.read(e.value.name).parts[0]
+
+    def of_pair_second(self, e, target):
+        return self.read(e.value.name).parts[1]
+
+    def indices(self, name):
+        """The numbers of an index, as 64 bits."""
+        kind, value = self.kind(name), self.read(name)
+        kinds = kind.types if isinstance(kind, types.BaseTuple) else [kind]
+        values = value.parts if isinstance(value, Tuple) else [value]
+        if not all(isinstance(k, (types.Integer, types.IntegerLiteral)) for k in kinds):
+            raise NotLowered(f"an index of type {kind}")
+        return [self.converted(v, k, types.int64) for v, k in zip(values, kinds, strict=True)]
+
+    def of_static_getitem(self, e, target):
+        value = self.read(e.value.name)
+        if isinstance(value, Tuple) and isinstance(e.index, int):
+            return value.parts[e.index]
+        if isinstance(value, Static) and isinstance(e.index, int):
+            return Static(value.value[e.index])
+        if e.index_var is None:
+            raise NotLowered(f"the index {e.index}")
+        return self.get_item(value, self.indices(e.index_var.name), self.kind(target))
+
+    def of_getitem(self, e, target):
+        value = self.read(e.value.name)
+        if isinstance(value, Tuple):
+            return self.choose(value, self.indices(e.index.name)[0], self.kind(e.value.name))
+        return self.get_item(value, self.indices(e.index.name), self.kind(target))
+
+    def choose(self, value, index, kind):
+        """One of a tuple of numbers of one type."""
+        if not isinstance(kind, types.UniTuple) or not is_number(kind.dtype):
+            raise NotLowered("an index of a tuple of several types")
+        self.leave_if(self.builder.icmp_unsigned(">=", index, ir.Constant(I64, len(value.parts))))
+        chosen = value.parts[0]
+        for i, part in enumerate(value.parts[1:], 1):
+            here = self.builder.icmp_unsigned("==", index, ir.Constant(I64, i))
+            chosen = self.builder.select(here, part, chosen)
+        return chosen
+
+    def get_item(self, array, indices, kind):
+        if isinstance(array, Local):
+            data, written = self.element(array, indices)
+            self.leave_if(self.builder.icmp_unsigned("==", self.builder.load(written), ir.Constant(I8, 0)))
+            return self.builder.load(data, typ=lowered(array.kind))
+        if isinstance(array, View) and len(indices) == len(array.shape) and is_number(array.kind):
+            return accesses.load_element(self, array, indices)
+        raise NotLowered(f"a part of {type(array).__name__}")
+
+    def set_item(self, array, indices, value, kind):
+        if isinstance(array, Local):
+            data, written = self.element(array, indices)
+            self.builder.store(self.converted(value, kind, array.kind), data)
+            self.builder.store(ir.Constant(I8, 1), written)
+        elif isinstance(array, View) and len(indices) == len(array.shape) and is_number(array.kind):
+            accesses.store_element(self, array, indices, self.converted(value, kind, array.kind))
+        else:
+            raise NotLowered(f"a part of {type(array).__name__}")
+
+    def element(self, array, indices):
+        """Pointers to an element of a local array, and to whether it has been written."""
+        if len(indices) != len(array.shape):
+            raise NotLowered("a part of a local array")
+        flat = ir.Constant(I64, 0)
+        for i, n in zip(indices, array.shape, strict=True):
+            size = ir.Constant(I64, n)
+            negative = self.builder.icmp_signed("<", i, ir.Constant(I64, 0))
+            i = self.builder.select(negative, self.builder.add(i, size), i)
+            self.leave_if(self.builder.icmp_unsigned(">=", i, size))
+            flat = self.builder.add(self.builder.mul(flat, size), i)
+        data = self.builder.gep(array.data, [flat])
+        return data, self.builder.gep(array.written, [flat])
+
+    def local_array(self, shape, dtype):
+        """A new array of this thread, none of which is written."""
+        shape = tuple(map(int, shape)) if isinstance(shape, tuple) else (int(shape),)
+        kind = dtype.dtype if isinstance(dtype, types.NumberClass) else dtype
+        if not isinstance(kind, types.Type):
+            kind = types.npytypes.from_dtype(dtype_of(kind))
+        count = int(np.prod(shape))
+        if not is_number(kind) or not 0 < count <= 4096:
+            raise NotLowered(f"a local array {shape} of {kind}")
+        data, written = (self.maker.slot(t, count) for t in (lowered(kind), I8))
+        clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
+        self.builder.call(clear, [written, ir.Constant(I8, 0), ir.Constant(I64, count), ir.Constant(I1, 0)])
+        return Local(data, written, shape, kind)
+
+    def of_call(self, e, target):
+        signature = self.found.calltypes[e]
+        called = self.kind(e.func.name)
+        given = [(self.read(v.name), self.kind(v.name)) for v in e.args]
+        if e.vararg is not None:
+            starred, kinds = self.read(e.vararg.name), self.kind(e.vararg.name)
+            if not isinstance(starred, Tuple):
+                raise NotLowered("a starred argument that is no tuple")
+            given += zip(starred.parts, kinds.types, strict=True)
+        if isinstance(called, types.NumberClass):
+            return self.converted(self.read(e.args[0].name), self.kind(e.args[0].name), signature.return_type)
+        if isinstance(called, DeviceFunction):
+            return self.device_function(called.dispatcher, e, given, signature, target)
+        if isinstance(called, types.NamedTupleClass):
+            fields = dict(zip(signature.return_type.fields, given, strict=False))
+            fields |= {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
+            parts = [(*fields[f], k) for f, k in zip(signature.return_type.fields, signature.return_type.types,
+                                                     strict=True)]  # fmt: skip
+            return Tuple([self.held(self.converted(v, a, k), k) for v, a, k in parts])
+        function = self.constant_of(e.func.name)
+        return native_calls.call(self, SimpleNamespace(
+            function=function, args=e.args, given=given, kws=dict(e.kws), signature=signature, target=target,
+        ))
+
+    def device_function(self, dispatcher, e, given, signature, target):
+        """A call of a device function."""
+        function = dispatcher.py_func
+        found = inference.inferred(function, signature.args)
+        form = inspect.signature(function)
+        named = {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
+        given, args = form.bind(*given, **named).arguments, []
+        for (name, parameter), kind in zip(form.parameters.items(), signature.args, strict=True):
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                parts = zip(given.get(name, ()), kind.types, strict=True)
+                args.append(Tuple([self.held(self.converted(v, a, k), k) for (v, a), k in parts]))
+            else:
+                value = self.converted(*given[name], kind) if name in given else Static(parameter.default)
+                args.append(self.held(value, kind))
+        value = self.maker.called(self, found, args, target)
+        return self.converted(value, found.return_type, signature.return_type)

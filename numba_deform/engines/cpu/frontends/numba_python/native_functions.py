@@ -1,0 +1,222 @@
+"""Device functions in machine code: where the statements of a function that is called stand.
+
+One that asks nothing of Python and makes no access is an LLVM function. But a thread is one coroutine, which
+has no stack where it gives way. So all other functions are parts of it, written once for the types of their
+arguments: a call jumps there, and from there back to where it came from.
+"""
+
+from collections import Counter
+
+from llvmlite import ir
+from numba import types
+
+from ...native.codegen.coroutine import Coroutine
+from ...native.codegen.ir_values import (
+    Local,
+    NotLowered,
+    Tuple,
+    View,
+    is_number,
+    leaves,
+    lowered,
+    rebuilt,
+    same_structure,
+)
+from ...native.codegen.writer import Writer
+from ...native.runtime.llvm_types import F32, F64, I1, I8, I32, I64, POINTER
+from . import native_calls
+from .native_body import Body
+
+FEW = 16  # calls of routines by one function for which LLVM may keep its variables as numbers
+
+
+class Function(Writer):
+    """A device function as an LLVM function, which returns its result, and before that whether it leaves."""
+
+    may_leave = False
+
+    def __init__(self, coroutine, found, args):
+        self.coroutine, self.template = coroutine, _undefined(found.return_type)
+        self.results = ir.LiteralStructType([I1, *(part.type for part in leaves(self.template))])
+        kinds = [I64, I64, *(part.type for part in _handed(args))]
+        name = coroutine.module.get_unique_name(f"device.{found.function.__name__}")
+        self.leaving, start = self.begin(coroutine.module, name, self.results, kinds, "leaving", "start")
+        try:
+            self._write(found, _received(args, iter(self.function.args[2:])), start)
+        except NotLowered:
+            del self.module.globals[name]
+            raise
+
+    def _write(self, found, args, start):
+        self.function.linkage = "internal"
+        self.take_rows()
+        self.builder.position_at_end(start)
+        value = Body(self, found, args).lower()
+        if not same_structure(value, self.template):
+            raise NotLowered("a result that is not as its type says")
+        self._return(0, leaves(value))
+        self.builder.position_at_end(self.leaving)
+        self._return(1, [])
+        self.builder.position_at_end(self.entry)
+        self.builder.branch(start)
+
+    def _return(self, leaves_it, values):
+        result = ir.Constant(self.results, ir.Undefined)
+        for i, value in enumerate([ir.Constant(I1, leaves_it), *values]):
+            result = self.builder.insert_value(result, value, i)
+        self.builder.ret(result)
+
+    def leave_if(self, condition):
+        self.may_leave = True
+        super().leave_if(condition)
+
+    def call(self, writer, args):
+        """The result of a call that ``writer`` writes."""
+        rows = [writer.rows[name][1] for name in ("thread", "block")]
+        result = writer.builder.call(self.function, [*rows, *_handed(args)])
+        parts = [writer.builder.extract_value(result, i) for i in range(len(self.results.elements))]
+        if self.may_leave:
+            writer.leave_if(parts[0])
+        return rebuilt(self.template, iter(parts[1:]))
+
+    def called(self, caller, found, args, target):
+        function = self.coroutine.function_of(found, args)
+        if function is None:
+            raise NotLowered("a function that is part of the coroutine")
+        return function.call(self, args)
+
+    def _refuse(self, *args, **more):
+        raise NotLowered("asks Python")
+
+    request = check = back = either = site = _refuse
+
+
+class Routine:
+    """A device function as a part of the coroutine."""
+
+    def __init__(self, coroutine, found, args, place):
+        self.coroutine, builder, self.calls = coroutine, coroutine.builder, 0
+        self.slots = [(coroutine.slot(part.type), part.type) for part in leaves(Tuple(args))]
+        self.caller = coroutine.slot(I32)
+        self.start, never = map(coroutine.function.append_basic_block, (found.function.__name__, "never"))
+        with builder.goto_block(self.start):
+            loaded = iter([builder.load(slot, typ=kind) for slot, kind in self.slots])
+            self.body = Body(coroutine, found, rebuilt(Tuple(args), loaded).parts, place)
+            result = self.body.lower()
+            self.again = set(_arrays(result)) <= set(_arrays(Tuple(args)))  # a new array is a call's own
+            self.ways_back = builder.switch(builder.load(self.caller, typ=I32), never)
+        with builder.goto_block(never):
+            builder.unreachable()
+
+    def call(self, args):
+        """The result of a call."""
+        builder = self.coroutine.builder
+        for (slot, _), part in zip(self.slots, leaves(Tuple(args)), strict=True):
+            builder.store(part, slot)
+        number, after = ir.Constant(I32, self.calls), self.coroutine.function.append_basic_block("after")
+        self.calls += 1
+        builder.store(number, self.caller)
+        builder.branch(self.start)
+        self.ways_back.add_case(number, after)
+        builder.position_at_end(after)
+        return self.body.result()
+
+
+class NumbaCoroutine(Coroutine):
+    """A kernel's thread as Numba has typed it, with the device functions that it calls."""
+
+    def __init__(self, module, found):
+        self.found = found
+        self.functions, self.routines, self.callers = {}, {}, Counter()  # callers: of routines
+        super().__init__(module, found.args)
+
+    def statements(self, args):
+        return Body(self, self.found, args).lower()
+
+    def function_of(self, found, args):
+        """The :class:`Function` for a call; None if there can be none."""
+        key = found, _shape_of(Tuple(args), lambda array: (array.shape, array.kind))
+        if key not in self.functions:
+            try:
+                self.functions[key] = Function(self, found, args)
+            except NotLowered:
+                self.functions[key] = None
+        return self.functions[key]
+
+    def called(self, caller, found, args, target):
+        """What a function returns that the Body ``caller`` calls, whose variable ``target`` takes it."""
+        function = self.function_of(found, args)
+        if function:
+            return function.call(self, args)
+        place = caller.site(native_calls.is_used(caller, target)) if _is_library(found) else None
+        key = found, place, _shape_of(Tuple(args), lambda array: array)
+        caller.spill()
+        self.callers[caller] += 1
+        routine = self.routines.get(key)
+        if routine is None:
+            routine = Routine(self, found, args, place)
+            if routine.again:
+                self.routines[key] = routine
+        return routine.call(args)
+
+    def hold(self):
+        """Keep the variables of those who often call routines in memory. To LLVM it seems that a routine may
+        return to any of its callers, so that each number would be handed on by all of them."""
+        clear = self.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
+        zero, volatile = ir.Constant(I8, 0), ir.Constant(I1, 1)
+        for caller, calls in self.callers.items():
+            for slot, kind in caller.variables() if calls > FEW else ():
+                size = ir.Constant(I64, 8 if kind == F64 else 4 if kind == F32 else (kind.width + 7) // 8)
+                self.builder.call(clear, [slot, zero, size, volatile])
+
+
+def _shape_of(value, of_array):
+    """What of a value is known when machine code is made, and cannot be handed over; of a local array that is
+    ``of_array``."""
+    if isinstance(value, Tuple):
+        return tuple(_shape_of(part, of_array) for part in value.parts)
+    if isinstance(value, Local):
+        return of_array(value)
+    if isinstance(value, View):
+        return View, len(value.shape), value.kind
+    return str(value.type) if isinstance(value, ir.Value) else value
+
+
+def _arrays(value):
+    """The local arrays that a value has."""
+    if isinstance(value, Tuple):
+        return [array for part in value.parts for array in _arrays(part)]
+    return [value] if isinstance(value, Local) else []
+
+
+def _handed(args):
+    """The numbers and pointers that an LLVM function is called with."""
+    return [part for value in args for part in (
+        _handed(value.parts) if isinstance(value, Tuple)
+        else [value.data, value.written] if isinstance(value, Local) else leaves(value)
+    )]  # fmt: skip
+
+
+def _received(args, parts):
+    """The arguments, made of such parts."""
+    return [
+        Tuple(_received(value.parts, parts)) if isinstance(value, Tuple)
+        else Local(next(parts), next(parts), value.shape, value.kind) if isinstance(value, Local)
+        else rebuilt(value, parts) for value in args
+    ]  # fmt: skip
+
+
+def _undefined(kind):
+    """A value of Numba's type, if it consists of numbers."""
+    if isinstance(kind, types.NoneType):
+        return None
+    if isinstance(kind, types.BaseTuple):
+        return Tuple([_undefined(k) for k in kind.types])
+    if not is_number(kind):
+        raise NotLowered(f"a result of type {kind}")
+    return ir.Constant(lowered(kind), ir.Undefined)
+
+
+def _is_library(found):
+    """Whether a fault in a function is one of the line that calls it."""
+    return (found.function.__module__ or "").startswith(("numba_deform.device.", "numba.cuda."))

@@ -1,0 +1,134 @@
+"""The variables of one function in machine code: as LLVM's numbers, or in memory where several blocks share
+them."""
+
+from llvmlite import ir
+from numba import types
+
+from .....compiler import inference
+from ...native.codegen.ir_values import (
+    Loop,
+    NotLowered,
+    Static,
+    Tuple,
+    constant,
+    convert,
+    is_number,
+    leaves,
+    lowered,
+    rebuilt,
+    same_structure,
+)
+
+numba_ir = inference.ir
+
+
+class Variables:
+    """What a function's variables hold. ``maker`` has the builder and all that the functions of a kernel share;
+    ``place`` is the call site that its library functions stand for."""
+
+    def kind(self, name):
+        return self.found.typemap[name]
+
+    def read(self, name):
+        """The value of a variable."""
+        if name in self.fresh:
+            return self.fresh[name]
+        if name in self.slots:
+            value = self.fresh[name] = self._loaded(name)
+            return value
+        if name in self.known:
+            return self.known[name]
+        kind = self.kind(name)
+        if is_number(kind):  # set in a block that comes later
+            self._make_slots(name, ir.Constant(lowered(kind), ir.Undefined))
+            return self.read(name)
+        raise NotLowered(f"{name} is used before it is set")
+
+    def write(self, name, value):
+        """Set a variable."""
+        if not leaves(value):
+            if name in self.known and not same_structure(self.known[name], value):
+                raise NotLowered(f"{name} is one of several")
+            self.known[name] = value
+            return
+        self.fresh[name] = value
+        if name in self.kept or name in self.slots:
+            self._store(name, value)
+
+    def spill(self):
+        """Have all variables in memory: what comes next forgets the numbers."""
+        for name, value in self.fresh.items():
+            if name not in self.slots:
+                self._store(name, value)
+        self.fresh.clear()
+
+    def variables(self):
+        """(place, LLVM's type) of all that is in memory from one statement to another."""
+        loops = [loop for loop in self.known.values() if isinstance(loop, Loop)]
+        places = [(slot, lowered(o.kind)) for o in loops for slot in (o.next, o.stop, o.step)]
+        return places + [pair for name, (_, slots) in self.slots.items() if name != "return" for pair in slots]
+
+    def _make_slots(self, name, value):
+        self.slots[name] = value, [(self.maker.slot(part.type), part.type) for part in leaves(value)]
+
+    def _store(self, name, value):
+        if name not in self.slots:
+            self._make_slots(name, value)
+        old, slots = self.slots[name]
+        if not same_structure(old, value):
+            raise NotLowered(f"{name} is one of several")
+        for (slot, _), part in zip(slots, leaves(value), strict=True):
+            self.builder.store(part, slot)
+
+    def _loaded(self, name):
+        value, slots = self.slots[name]
+        return rebuilt(value, iter([self.builder.load(slot, typ=kind) for slot, kind in slots]))
+
+    def value_as(self, name, want):
+        return self.converted(self.read(name), self.kind(name), want)
+
+    def converted(self, value, kind, want):
+        """A value of one type as another."""
+        if isinstance(value, Static) and is_number(want):
+            return constant(value.value, want)
+        if isinstance(value, ir.Value) and is_number(kind) and is_number(want):
+            return convert(self.builder, value, kind, want)
+        if isinstance(value, Tuple) and isinstance(want, types.BaseTuple) and isinstance(kind, types.BaseTuple):
+            parts = zip(value.parts, kind.types, want.types, strict=True)
+            return Tuple([self.converted(*part) for part in parts])
+        return value
+
+    def constant_of(self, name):
+        """The value that a variable is known to have, a number, a function or the like."""
+        value = self.found.values.get(name)
+        if isinstance(value, numba_ir.Var):
+            return self.constant_of(value.name)
+        if isinstance(value, (numba_ir.Const, numba_ir.Global, numba_ir.FreeVar)):
+            return value.value
+        if isinstance(self.known.get(name), Static):
+            return self.known[name].value
+        if isinstance(value, numba_ir.Expr) and value.op == "getattr":
+            return getattr(self.constant_of(value.value.name), value.attr)
+        if isinstance(value, numba_ir.Expr) and value.op == "build_tuple":
+            return tuple(self.constant_of(v.name) for v in value.items)
+        kind = self.found.typemap.get(name)
+        if isinstance(kind, types.Literal):
+            return kind.literal_value
+        raise NotLowered(f"{name} is no constant")
+
+    @staticmethod
+    def held(value, kind):
+        """A number that is known, as a value of its type."""
+        if isinstance(value, Static) and is_number(kind):
+            return constant(value.value, kind)
+        if isinstance(value, Static) and value.value is None:
+            return None
+        return value
+
+    def leave_if(self, condition):
+        """Have the kernel interpreted, from its start, where the condition holds."""
+        self.maker.leave_if(condition)
+
+    def site(self, used=True):
+        """The number of the call site of what is written now."""
+        return self.maker.site(self.found, self.line, used) if self.place is None else self.place

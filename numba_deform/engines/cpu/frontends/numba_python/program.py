@@ -1,0 +1,65 @@
+"""A kernel's Python code as a program of the engine: typed, its names bound. ``PreparedLaunch`` asks for it."""
+
+import linecache
+
+from numba import typeof, types
+
+from .....compiler.inference import NotInferred, Refused, infer
+from .....compiler.rewrite import rebind
+from .... import faults
+from ....tensormap import TensorMapArray
+from ...reports.call_sites import KERNEL
+from .cuda_module import printed
+from .name_binding import NameBinding, refused
+from .typed_code import typed
+
+
+def typed_form(function, given):
+    """The kernel with the types that Numba infers (typed.py); None where its source is not to be had."""
+    try:
+        return typed(infer(function, given))
+    except NotInferred:
+        return None
+    except Refused as refused:
+        code = refused.function.__code__
+        line = refused.line or code.co_firstlineno
+        source = linecache.getline(code.co_filename, line).strip()
+        raise faults.NotCompiled(refused.words, where=f"{code.co_filename}:{line}", source=source) from None
+
+
+def type_of(arg):
+    """Numba's type of an argument."""
+    if isinstance(arg, TensorMapArray):
+        return types.uint64
+    if isinstance(arg, tuple):
+        parts = tuple(map(type_of, arg))
+        return types.BaseTuple.from_types(parts, type(arg) if hasattr(arg, "_fields") else None)
+    kind = typeof(arg)
+    return kind.copy(readonly=False) if isinstance(kind, types.Array) else kind
+
+
+def entry_of(function, form, fake):
+    """The kernel with modules, number types, intrinsics and the like replaced by the engine's; ``form`` is its
+    typed form, if it has one."""
+    names, made = NameBinding(fake), {}
+
+    def extra(rebuilt):
+        # Helpers of the package are transparent: a fault names the kernel's own line.
+        library = (rebuilt.__module__ or "").startswith(("numba_deform.device.", "numba.cuda."))
+        return {"print": printed, "breakpoint": refused("breakpoint")} | ({} if library else {KERNEL: True})
+
+    def device_function(dispatcher, rebuilt):
+        return rebuilt
+
+    def build(form):
+        if form not in made:
+            new = {**form.names, **{name: build(called) for name, called in form.calls.items()}}
+            made[form] = rebind(
+                form.function, names.replace, device_function, lambda f: {**extra(f), **new},
+                lambda f: form.code if f is form.function else f.__code__, names.module,
+            )  # fmt: skip
+        return made[form]
+
+    if form:
+        return build(form)
+    return rebind(function, names.replace, device_function, extra, module=names.module)

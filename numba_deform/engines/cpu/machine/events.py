@@ -1,0 +1,19 @@
+"""The entries of a recorded run, which a timeline draws."""
+
+from typing import NamedTuple
+
+
+class Event(NamedTuple):
+    """One entry of a recorded run, in virtual cycles of its block's SM."""
+
+    kind: str  # issue, flight, wait, arrive, complete
+    start: float
+    end: float
+    block: int
+    warp: int
+    lane: int
+    barrier: str
+    phase: int
+    bytes: int
+    address: int  # shared address of a copy's destination
+    line: int

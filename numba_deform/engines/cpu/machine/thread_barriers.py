@@ -1,0 +1,155 @@
+"""A thread at mbarriers, named barriers and among its warp: called by the intrinsics of
+``device/mbarrier.py`` and ``sync.py``."""
+
+import numpy as np
+
+from ... import faults
+from ..async_units.cycle_costs import COST
+from ..memory.access_faults import too_early
+from ..memory.scalars import WORD, undefined
+from ..memory.vector_clocks import for_shared_memory
+from .thread_memory import ThreadMemory
+
+maximum = np.maximum
+
+
+class ThreadBarriers(ThreadMemory):
+    """What waits for other threads."""
+
+    def fence_mbarrier_init(self):
+        # Of what this thread wrote only its inits reach the copy engine.
+        for barrier in self.block.barriers.live.values():
+            if barrier.init_epoch[0] == self.tid and barrier.fenced is None:
+                barrier.fenced = self.clock
+        self.tick()
+
+    def mbarrier_init(self, address, count):
+        self.time += COST.barrier
+        self.block.barriers.init(self, address & WORD, count)
+        self.tick()
+
+    def mbarrier_inval(self, address):
+        self.time += COST.barrier
+        self.block.barriers.inval(self, address & WORD)
+        self.tick()
+
+    def mbarrier_arrive(self, address, count, complete=True):
+        barrier = self.block.barriers.find(self, address)
+        self.time += COST.barrier
+        if self.block.events is not None:
+            self.block.record("arrive", self, self.time, self.time, barrier)
+        barrier.arrive(self, count, complete)
+
+    def mbarrier_arrive_drop(self, address):
+        self.block.barriers.find(self, address).drop(self)
+        self.mbarrier_arrive(address, 1)
+
+    def mbarrier_expect_tx(self, address, count):
+        barrier = self.block.barriers.find(self, address)
+        barrier.expect(self, count)
+        barrier.complete_if_done(self)
+
+    def mbarrier_arrive_expect_tx(self, address, count):
+        self.mbarrier_expect_tx(address, count)
+        self.mbarrier_arrive(address, 1)
+
+    def mbarrier_wait(self, address, parity, suspend, token=None):
+        block, start = self.block, self.time
+        barrier = block.barriers.find(self, address)
+        if token is not None:
+            barrier.check_token(self, token)
+        if parity != 0 and parity != 1:
+            what = f"waits on {barrier.name} for parity {parity}"
+            raise self.fault(faults.BadCount, what, barrier)
+        site, phase, known = self.here(), barrier.phase, self.seen[barrier.component]
+        if known < phase - 1 and barrier.lost(self):
+            raise self._missed(barrier, known)
+        if phase & 1 == parity:
+            # try_wait may give up early: callers loop.
+            if not suspend or block.execution.seed and block.chance(0.1):
+                if not suspend:
+                    self.poll("mbarrier", barrier, parity)
+                return 0
+            barrier.waiters.append(self)
+            self.park("mbarrier", barrier, parity)
+            if barrier.ended:
+                raise barrier.inval_fault(self, site)
+            if barrier.phase != phase + 1:
+                raise self._missed(barrier, phase)
+            phase = barrier.phase
+        if known < phase:
+            maximum(self.clocks, barrier.released, out=self.clocks)
+            if barrier.released_foreign:
+                self.acquire(barrier.released_foreign)
+            if barrier.released_far:
+                self.acquire(for_shared_memory(barrier.released_far))
+        done = barrier.done_time
+        self.time = (done if done > start else start) + COST.barrier
+        phase, first = phase - 1, self.clock  # the phase that is complete
+        last = self.waits.get(barrier)
+        if last is not None and last[0] == phase:
+            first = last[2]
+        self.waits[barrier] = (phase, site, first, self.clock)
+        if not barrier.issuers:
+            self.last_wait = (barrier, phase, site)
+        if block.events is not None:
+            block.record("wait", self, start, self.time, barrier, phase=phase)
+        return 1
+
+    def _missed(self, barrier, phase):
+        """This thread waits for ``phase``; before it came to look, the next was complete as well."""
+        copy = barrier.last_copy
+        own = copy is not None and copy.tid == self.tid and copy.block is self.block
+        later = copy is not None and not own and copy.phase > phase
+        if later and barrier.refilled(phase, copy):
+            # The bytes of the phase it waits for have been replaced before it could read them.
+            return too_early(self, copy, phase, self.site())
+        what = (
+            f"waits on {barrier.name} for phase {phase}, the one after those it knows to be complete, "
+            f"but the barrier is in phase {barrier.phase}, where a parity means another"
+        )
+        return self.fault(faults.MissedPhase, what, barrier)
+
+    def shuffle(self, mask, value, source, kind="shfl.idx"):
+        """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the
+        value is stored."""
+        values, source = self.mates.collective(self, kind, int(mask) & WORD, value), int(source) & 31
+        other = 32 * self.warp + source
+        if source in values:
+            if self.block.undefined:
+                self.shuffled = self.shuffled or self.block.threads[other].shuffled
+            return values[source]
+        self.block.undefined = True
+        why = "has exited" if other < self.block.size else "does not exist"
+        why = why if mask >> source & 1 else f"is not in mask {mask:#x}"
+        self.shuffled = f"a shuffle at {self.at(self.site())} reads lane {source}, which {why}"
+        return undefined(value)
+
+    def active_mask(self):
+        """Lanes that have come to this place and stand here together. Any grouping of those that meet at one
+        place is legal. In the schedule of seed 0 the halves of a warp stand apart, so that who counts on the
+        whole warp is found out; other seeds group them by chance."""
+        groups = self.block.warps[self.warp].active
+        place = self.site(), not self.block.chance(0.9) and self.lane >> 4
+        group = groups.setdefault(place, [])
+        group.append(self.lane)
+        self.spin()  # until all others have stopped
+        if groups.get(place) is group:
+            del groups[place]
+        return sum(1 << lane for lane in group)
+
+    def elect(self, mask):
+        return int(self.lane == min(self.collective("elect", mask, None)))
+
+    def collective(self, kind, mask, value):
+        return self.mates.collective(self, kind, int(mask) & WORD, value)
+
+    def named_barrier(self, number, threads, wait):
+        self.block.named_barrier(self, number, threads, wait)
+
+    def set_max_registers(self, direction, count):
+        what = f"setmaxnreg.{direction} {count}"
+        if count % 8 or not 24 <= count <= 256:
+            raise self.fault(faults.RegisterMisuse, what)
+        self.collective(what, WORD, None)
+        self.block.registers.move(self, direction, count)

@@ -1,0 +1,183 @@
+"""A thread's loads, stores, flags and atomics: called by the intrinsics of ``device/memory.py`` and
+``atomics.py`` and by arrays."""
+
+import numpy as np
+
+from ... import faults
+from ..async_units.cycle_costs import COST
+from ..memory.access_faults import bad_read
+from ..memory.access_records import UNWRITTEN
+from ..memory.scalars import WORD, dtype_of, is_undefined, put, put_half, unpack
+from ..memory.shadow_memory import MANY_READS
+from ..memory.vector_clocks import SyncVariable
+from ..reports.call_sites import result_used
+from .thread_life import NOWHERE
+from .thread_ordering import ThreadOrdering
+
+FLAG = "touches the flag of"  # in reports
+
+
+class ThreadMemory(ThreadOrdering):
+    """Finds the memory behind an address, has the access judged, and makes it."""
+
+    def address_of(self, space, array):
+        is_shared = getattr(array, "space", None) is self.block.shared
+        if is_shared != (space == "shared") or not hasattr(array, "address"):
+            what = f"{space}_address of something that is no {space} array"
+            raise self.fault(faults.OutOfRange, what)
+        return array.address
+
+    def dynamic_start(self, alignment):
+        array = self.block.shared.array(self, "dynamic", "shared", (0,), np.dtype(np.uint8), None)
+        return -(-array.address // alignment) * alignment
+
+    def shared_array(self, address, shape, dtype):
+        return self.block.shared.view(self, address & WORD, shape, dtype_of(dtype))
+
+    def _locate(self, space, address, size, verb):
+        """(memory, address) of ``size`` bytes that are accessed, which lie on a multiple of ``size``."""
+        if space == "shared":
+            memory, address = self.shared, address & WORD
+        else:
+            address = int(address)
+            memory = self.block.globals.find(self, address, size, verb)
+        if address % size:
+            name, verb = memory.name_of(address), verb.partition(" ")[0]
+            what = f"{verb} {size} bytes at {name}, not a multiple of {size}"
+            raise self.fault(faults.Misaligned, what, name)
+        return memory, address
+
+    def load(self, space, address, size, words, read_only=False):
+        if space == "shared":
+            region, address = self.shared, address & WORD
+            self.time += COST.shared_access
+            if address % size:
+                self._locate(space, address, size, "reads")
+        else:
+            region = self.source
+            if address < region.base or address + size > region.stop or address % size:
+                region, address = self._locate(space, address, size, "reads")
+                self.source = region if len(region.arrays) == 1 else NOWHERE
+            self.time += COST.global_access
+            if read_only and region.traced:
+                region.on_read_only(self, address, size)
+        region.on_read(self, address, size)
+        if size == 4 and region.words:
+            return region.words[address - region.base >> 2]
+        return unpack(region.bytes, address - region.base, size, words)
+
+    def store(self, space, address, words, half=False):
+        """``half``: the lower 16 bits of one word."""
+        size = 2 if half else 4 * len(words)
+        if space == "shared":
+            region, address = self.shared, address & WORD
+            self.time += COST.shared_access
+            if address % size:
+                self._locate(space, address, size, "writes")
+        else:
+            region = self.target
+            if address < region.base or address + size > region.stop or address % size:
+                region, address = self._locate(space, address, size, "writes")
+                self.target = region if len(region.arrays) == 1 else NOWHERE
+            self.time += COST.global_access
+        if self.shuffled:
+            for word in words:
+                self.check_defined(word, region.name_of(address))
+        region.on_write(self, address, size, self.write_record())
+        self.block.progress += 1
+        if half:
+            put_half(region.bytes, address - region.base, *words)
+        else:
+            put(region.bytes, address - region.base, words)
+
+    def _set(self, region, address, words):
+        self.block.progress += 1
+        put(region.bytes, address - region.base, words)
+
+    # ``wide``: of gpu scope or a wider one, else of scope cta, which orders nothing between blocks.
+    def load_acquire(self, space, address, wide=True, relaxed=False):
+        region, address = self._locate(space, address, 4, FLAG)
+        return self.load_flag(region, address, wide, relaxed)
+
+    def load_flag(self, region, address, wide=True, relaxed=False):
+        offset = address - region.base
+        too_soon = UNWRITTEN in region.written[offset : offset + 4]
+        self.poll("flag", region, address)
+        region.on_acquire(self, address, 4, wide, result_used(self.here()))
+        if too_soon:  # whoever has written it since then might as well have been later
+            raise bad_read(region, self, UNWRITTEN, address, 4)
+        self._meet(region.flags.get(address), wide, not relaxed)
+        self.time += COST.shared_access
+        return unpack(region.bytes, offset, 4, 1)
+
+    def store_release(self, space, address, value, wide=True, relaxed=False):
+        region, address = self._locate(space, address, 4, FLAG)
+        self.store_flag(region, address, value, wide, relaxed)
+
+    def store_flag(self, region, address, value, wide=True, relaxed=False):
+        region.on_write(self, address, 4, self.atomic_record((address, 4), wide))
+        region.flags[address] = SyncVariable()  # what was there before is not handed on
+        self._hand_on(region.flags[address], wide, not relaxed)
+        self._set(region, address, (value,))
+
+    def atomic(self, view, index, change, reads=True):
+        """Read-modify-write of one element; returns the old value."""
+        place, address = view._locate(self, index)
+        if place is None:
+            raise self.fault(faults.KernelError, f"atomic on a slice of {view.name}")
+        self._order_atomic(view.space, address, view.itemsize, reads)
+        old = self._change(view.space, address, view.data, place, change)
+        return old.item() if view.integer else old
+
+    def atomic_word(self, space, address, change, reads=True, **order):
+        """Read-modify-write of the 32-bit word at an address; returns the old value."""
+        region, address = self._locate(space, address, 4, FLAG)
+        return self.atomic_flag(region, address, change, reads, **order)
+
+    def atomic_flag(self, region, address, change, reads=True, **order):
+        self._order_atomic(region, address, 4, reads, **order)
+        word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
+
+        def changed(old):
+            new = change(int(old))
+            return None if new is None else np.uint32(new & WORD)
+
+        return int(self._change(region, address, word, 0, changed))
+
+    def _order_atomic(self, space, address, size, reads, acquire=False, release=False, wide=True):
+        """Check an atomic's place and order, and what it takes and hands on."""
+        used = result_used(self.here())
+        if reads:
+            # The value read must be there; an atomic one races with ordinary writes only.
+            space.on_acquire(self, address, size, wide, used, False)
+        record = self.atomic_record((address, size), wide, True)
+        space.on_write(self, address, size, record)
+        if used:
+            record.observe(self)
+        # Atomics continue a release sequence: who acquires later gets what all of them published.
+        flag = space.flags.setdefault(address, SyncVariable())
+        self._meet(flag, wide, acquire)
+        self._hand_on(flag, wide, release)
+
+    def _change(self, space, address, data, place, change):
+        old = data[place]
+        new = change(old)
+        if new is not None and new != old:
+            data[place] = new
+            self.block.progress += 1
+        else:  # more likely than a read to be a poll
+            self.reads += 10
+            if self.reads > MANY_READS:
+                self.poll("atomic", space, address)
+        self.time += COST.atomic
+        return old
+
+    def check_defined(self, value, name):
+        """Refuse to store a value that a shuffle from nowhere has made."""
+        if is_undefined(value):
+            fault = self.fault(faults.UninitialisedRead, f"stores an undefined value in {name}", name)
+            fault.add(self.shuffled)
+            fault.rule = "A shuffle from a lane that has exited or is not in the mask gives an undefined value "
+            fault.rule += "(PTX 9.7.9.6), which may go unused."
+            fault.cure = "Shuffle from lanes of the mask, or leave the value unused where the lane is none."
+            raise fault

@@ -1,0 +1,80 @@
+"""A warp: its lanes, and the operations that wait for all of them. A block makes its warps; threads call
+``collective``."""
+
+from ... import faults
+from ...waiting import have, ranges
+from ..reports.call_sites import describe_site, indentation
+
+
+class Warp:
+    """32 lanes and the warp-wide operations that wait for all of them."""
+
+    def __init__(self, block, number, lanes):
+        self.block, self.number = block, number
+        self.alive = (1 << lanes) - 1
+        self.pending = {}  # mask -> [kind, site, values by lane, parked threads]
+        self.active = {}  # (site of an activemask, group) -> the lanes that stand there
+
+    def collective(self, thread, kind, mask, value):
+        if not mask >> thread.lane & 1:
+            what = f"{kind} with mask {mask:#x}, which leaves out the caller"
+            raise thread.fault(faults.WarpDivergence, what)
+        entry = self.pending.get(mask)
+        if entry is None:
+            entry = self.pending[mask] = [kind, thread.site(), {}, []]
+        other, _, values, parked = entry
+        if other != kind:  # they may call the same one at different places
+            raise self._apart(thread, kind, mask, entry)
+        values[thread.lane] = value
+        if len(values) == (mask & self.alive).bit_count():
+            self._finish(mask, entry)
+        else:
+            parked.append(thread)
+            thread.park(kind, self, mask)
+        return values
+
+    def _apart(self, thread, kind, mask, entry):
+        """The lanes of ``entry`` wait in one operation, and ``thread`` calls another.
+        Blamed is the one that stands deeper in branches and loops: the other lanes have passed it by."""
+        other, first, values, parked = entry
+        waiting, where = ranges(sorted(values), "lane"), describe_site(first)
+        if indentation(first) <= indentation(thread.site()):
+            what = f"{kind} with mask {mask:#x}, while {waiting} {'wait' if len(values) > 1 else 'waits'} in "
+            return thread.fault(faults.WarpDivergence, f"{what}{other} at {where}")
+        what = f"{other} with mask {mask:#x} by {waiting}, while lane {thread.lane} calls {kind} at "
+        what += describe_site(thread.site())
+        tids = [t.tid for t in parked]
+        return parked[0].fault_at(faults.WarpDivergence, what, first, threads=tids)
+
+    def _complete(self, mask, values):
+        return len(values) == (mask & self.alive).bit_count()
+
+    def _finish(self, mask, entry):
+        kind, _, values, parked = entry
+        del self.pending[mask]
+        if kind == "syncwarp":
+            self.block.join([self.number * 32 + lane for lane in values])
+        self.block.ready.extend(parked)
+
+    def waited(self, kind, mask):
+        """What those who wait for the lanes of ``mask`` wait for: fields of a ``Wait``."""
+        here, lanes = self.pending[mask][2], range(min(32, self.block.size - 32 * self.number))
+        late = [i for i in lanes if (mask & self.alive) >> i & 1 and i not in here]
+        gone = [i for i in lanes if (mask & ~self.alive) >> i & 1]
+        state = f"{ranges(sorted(here), 'lane')} of warp {self.number} {have(here)} come"
+        if gone:
+            state += f", {ranges(gone, 'lane')} {have(gone)} exited"
+        return {
+            "on": f"{kind} with mask {mask:#x}", "state": state,
+            "missing": f"{ranges(late, 'lane')} never {'comes' if len(late) == 1 else 'come'}",
+            "by": tuple(32 * self.number + i for i in late), "why": "not at this place",
+        }
+
+    def deadlock(self, kind):
+        return faults.WarpDivergence
+
+    def lane_exits(self, lane):
+        self.alive &= ~(1 << lane)
+        for mask, entry in list(self.pending.items()):
+            if mask >> lane & 1 and self._complete(mask, entry[2]):
+                self._finish(mask, entry)

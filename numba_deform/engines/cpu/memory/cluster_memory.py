@@ -1,0 +1,60 @@
+"""Shared memory that other blocks of a cluster reach (PTX ISA 5.1.6).
+
+A shared::cluster address is a block's own shared address, with its rank, counted from 1, in the bits from
+``RANK`` on; without one it means the caller's own block. ``machine.cluster`` finds the block that an address
+means.
+"""
+
+from .access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, Copy
+from .shared_memory import SharedMemory
+
+RANK = 24  # the first bit of a rank in an address
+LATE = 5  # turns that another block gets to do what it should have done before
+
+
+def let_come(thread, memory, address, late):
+    """Give other blocks time to do what they may not have done yet, so that a fault can name it."""
+    for _ in range(LATE):
+        if not late():
+            return
+        thread.spin("flag", memory, address)
+
+
+class ClusterShared(SharedMemory):
+    """The shared memory of a block that others reach. A copy into it is complete by a barrier of this block,
+    whoever has issued it."""
+
+    def array(self, thread, site, *kind):
+        if site not in self.arrays:  # in all blocks at once, so that it lies at the same place of each
+            for block in self.block.cluster.blocks:
+                block.shared.arrays[site] = block.shared._make(thread, *kind)
+        return super().array(thread, site, *kind)
+
+    def _check_read(self, thread, records, address, size):
+        let_come(thread, self, address, lambda: UNWRITTEN in self.written[address : address + size])
+        super()._check_read(thread, self.written[address : address + size], address, size)
+
+    def before_write(self, thread, address, size, record):
+        if record.atomic:
+            self.check_scope(thread, address, size, record.wide, writes=True)
+
+    def on_acquire(self, thread, address, size, wide, *more):
+        self.check_scope(thread, address, size, wide)
+        super().on_acquire(thread, address, size, wide, *more)
+
+    def sees(self, thread, w):
+        block = self.block if isinstance(w, Copy) else w.block
+        if block is thread.block or block is None:
+            return super().sees(thread, w)
+        return thread.knows_shared(block, w.owner, w.clock)
+
+    def _saw_reader(self, thread, r):
+        if r[BLOCK] is thread.block:
+            return super()._saw_reader(thread, r)
+        return thread.knows_shared(r[BLOCK], r[OWNER], r[CLOCK])
+
+    def name_of(self, address):
+        rank = (address >> RANK) - 1
+        if rank >= 0:
+            return f"shared::cluster address {address & (1 << RANK) - 1:#x} of rank {rank}"
+        return super().name_of(address)

@@ -1,0 +1,110 @@
+"""A block's shared memory: where static and dynamic arrays lie, and what its bytes are called. ``Block`` has
+one."""
+
+import math
+
+import numpy as np
+
+from ....device.limits import KB, SHARED_LIMIT, STATIC_LIMIT
+from ... import faults
+from .access_records import OUTSIDE, UNWRITTEN
+from .arrays import ArrayView
+from .shadow_memory import ShadowMemory
+
+
+class SharedMemory(ShadowMemory):
+    """One block's shared memory. Static arrays lie low, the dynamic part at its own base.
+
+    An array's address is a multiple of its alignment and of nothing larger: code that needs more than
+    it asked for fails here. Between two lie bytes of no array, so that whoever runs from one into the
+    next fails as well. All dynamic arrays are the same bytes; they start behind the static ones on a
+    16-byte boundary, whatever ``alignment`` says (``device.memory.align_up``).
+    """
+
+    FIRST, GUARD = 1024, 64
+    ROOM = 32 * KB  # for what alignment and guards leave free
+
+    def __init__(self, block, dynamic_bytes):
+        super().__init__(0)
+        self.block, self.dynamic_bytes = block, dynamic_bytes
+        self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + self.ROOM, 16)
+        self.end, self.static_bytes = self.FIRST, 0
+        self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
+        self.views = {}  # the same -> the array as a kernel sees it
+        self.ranges = []  # (start, stop, name)
+        # Poison: NaN as a float of any kind. The size is fixed, since views of it are handed out.
+        self.data = bytearray(b"\xff" * (self.dynamic_start + dynamic_bytes))
+        self.words_of(self.data)
+
+    def array(self, thread, site, name, shape, dtype, alignment):
+        """The array that one ``cuda.shared.array`` call makes: the same one for the whole block."""
+        if site not in self.arrays:
+            self.arrays[site] = self._make(thread, name, shape, dtype, alignment)
+        start, count, shape, dtype, name = self.arrays[site]
+        view = np.frombuffer(self.data, dtype, count, start).reshape(shape)
+        self.views[site] = ArrayView(self, start, view, name)
+        return self.views[site]
+
+    def _make(self, thread, name, shape, dtype, alignment):
+        if alignment and alignment & (alignment - 1):
+            raise thread.fault(faults.KernelError, f"alignment={alignment} is not a power of two")
+        count = int(np.prod(shape))
+        if count:
+            alignment = max(alignment or 1, dtype.alignment)
+            start, size = _place(self.end, alignment), count * dtype.itemsize
+            self.end = start + size + self.GUARD
+            self.static_bytes += size
+            what = f"static shared arrays take {self.static_bytes} bytes with `{name}`, "
+            if self.static_bytes > STATIC_LIMIT:
+                raise thread.fault(faults.BadLaunch, f"{what}at most {STATIC_LIMIT} are there")
+            if self.static_bytes + self.dynamic_bytes > SHARED_LIMIT:
+                what += f"and the launch asks for {self.dynamic_bytes} dynamic ones: at most "
+                raise thread.fault(faults.BadLaunch, f"{what}{SHARED_LIMIT} are there")
+            if self.end > self.dynamic_start:
+                what = "the CPU engine has no room for so many aligned shared arrays"
+                raise thread.fault(faults.BadLaunch, what)
+        else:
+            start, size = self.dynamic_start, self.dynamic_bytes
+            count = size // dtype.itemsize
+            shape = (count,)
+        if size and (start >= len(self.written) or self.written[start] is OUTSIDE):
+            more = max(0, start + size - len(self.written))
+            self.written += [OUTSIDE] * more
+            self.read_by += [None] * more
+            self.written[start : start + size] = [UNWRITTEN] * size
+        self.ranges.append((start, start + size, name))
+        return start, count, shape, dtype, name
+
+    def view(self, thread, address, shape, dtype):
+        """The array of that shape and type at an address."""
+        count = math.prod(shape)
+        stop, end = address + count * dtype.itemsize, self.dynamic_start + self.dynamic_bytes
+        if not self.FIRST <= address <= stop <= end:
+            what = f"an array of {stop - address} bytes at shared address {address:#x}"
+            raise thread.fault(faults.OutOfRange, f"{what}, where shared memory ends at {end:#x}")
+        if address % dtype.alignment:
+            raise thread.fault(faults.Misaligned, f"an array of {dtype} at shared address {address:#x}")
+        name = self.name_of(address).removesuffix(f"[{', '.join('0' * len(shape))}]")
+        return ArrayView(self, address, np.frombuffer(self.data, dtype, count, address).reshape(shape), name)
+
+    def part_of(self, address):
+        """What the kernel's layout of shared memory calls this place; None without one."""
+        layout = self.block.execution.layout
+        return layout.name_of(address, self.dynamic_start) if layout else None
+
+    def name_of(self, address):
+        if name := self.part_of(address):
+            return name
+        for start, stop, name in self.ranges:
+            if start <= address < stop:
+                return f"{name}[byte {address - start}]"
+        return f"shared address {address:#x}"
+
+    def poison(self, address, size):
+        self.data[address : address + size] = b"\xff" * size
+
+
+def _place(after, alignment):
+    """The first address from ``after`` on that is a multiple of ``alignment`` and of nothing larger."""
+    start = -(-after // alignment) * alignment
+    return start if start // alignment % 2 else start + alignment

@@ -1,0 +1,165 @@
+"""What machine code asks of Python: the models of the interpreter, and how operands and results go over."""
+
+import struct
+
+import numpy as np
+from greenlet import getcurrent
+from numba import types
+
+from ...memory.restart import Bailout
+from ...memory.scalars import Undefined, dtype_of, is_undefined
+from ..codegen.coroutine import FUEL
+from ..codegen.ir_values import Static
+from ..codegen.jit import callable_check
+from ..runtime import layout
+from .memory import NativeRegion
+from .record_table import Table
+
+MASK = (1 << 64) - 1
+
+
+class RequestHandler:
+    """What the blocks of a launch share: the code, the table of records, and the answers to its requests."""
+
+    def __init__(self, code, launch, models):
+        self.code, self.launch, self.models = code, launch, models
+        self.words = _words(layout.LAUNCH_WORDS)
+        self.words[layout.JOINT] = code.joint.ctypes.data
+        self.table = Table(self.words, code.sites, launch.threads)
+        self.answers = [None, *(self.answer(*each) for each in enumerate(code.requests, 1))]
+        self.regions = []
+        for name in ("run", "without", "wake", "read", "overwrite"):
+            setattr(self, name, callable_check(name))
+
+    def region(self, group, traces):
+        """A region of global memory: row after row, in the order of their addresses."""
+        if not self.regions:
+            self.rows = np.zeros((1024, layout.REGION_WORDS), np.int64)
+            self.words[layout.REGIONS] = self.rows.ctypes.data
+        if len(self.regions) == len(self.rows):
+            raise Bailout
+        made = NativeRegion(group, traces, self.table, self.rows[len(self.regions)])
+        self.regions.append(made)
+        self.words[layout.REGION_COUNT] = len(self.regions)
+        return made
+
+    def words_of(self, kind, value, block):
+        """An argument of the kernel as words."""
+        if isinstance(kind, types.BaseTuple):
+            return [w for k, v in zip(kind.types, value, strict=True) for w in self.words_of(k, v, block)]
+        if isinstance(kind, types.Array):
+            return block.view_words(value)
+        if isinstance(kind, types.Float):
+            return [int.from_bytes(struct.pack("<f" if kind == types.float32 else "<d", value), "little")]
+        return [int(value)]
+
+    def close(self):
+        """Let go of what all this takes, much of which refers to each other, now that nothing runs any more."""
+        blocks = list(self.table.blocks.values())
+        threads = [thread for block in blocks for thread in vars(block).get("threads", ())]
+        for part in (*threads, *blocks, *self.regions, self.table, self):
+            vars(part).clear()
+
+    # --- requests -----------------------------------------------------------------------------------
+    def answer(self, number, request):
+        """A function of a thread that does what is asked, and leaves the result in its words."""
+        function, site = request.function, request.site
+        if isinstance(function, Static):
+            function = self.models.model(function.value, request.result)
+        elif isinstance(function, str):
+            function = getattr(self, function)
+        decode = [self.decoder(*given) for given in request.given]
+        encode = _encoder(request.result)
+
+        def reply(thread):
+            thread.place = site
+            result = function(*[part(thread) for part in decode])
+            if encode is not None:
+                encode(thread, result)
+
+        def reply_to_all(thread):
+            reply(thread)
+            thread.block.keep_answer(number, thread.words[layout.WORDS :][: layout.ANSWER_WORDS])
+
+        return reply_to_all if request.joint & 255 == layout.SHARED_ARRAY else reply
+
+    def decoder(self, kind, where):
+        """A function of a thread that reads one operand."""
+        if kind == "static":
+            value = where if isinstance(where, tuple) else self.models.replace(where)
+            return lambda thread: value
+        if kind == "tuple":
+            parts = [self.decoder(*each) for each in where]
+            return lambda thread: tuple(part(thread) for part in parts)
+        if kind == "view":
+            return lambda thread: thread.block.views[thread.words[where]]
+        if kind == "float32":
+            return lambda thread: thread.singles[2 * where]
+        if kind == "float64":
+            return lambda thread: float(thread.doubles[where])
+        if kind == "bool":
+            return lambda thread: bool(thread.words[where])
+        if kind == "uint64":
+            return lambda thread: thread.words[where] & MASK
+        return lambda thread: thread.words[where]
+
+    @staticmethod
+    def rest():
+        """A long loop goes on: whoever wants to end it, can."""
+        getcurrent().words[layout.FUEL] = FUEL
+
+    @staticmethod
+    def shared_array(fixed):
+        thread = getcurrent()
+        shape, dtype, alignment, name, function = fixed
+        shape = tuple(int(n) for n in shape) if isinstance(shape, tuple) else (int(shape),)
+        key = thread.here(), function
+        return thread.block.shared.array(thread, key, name, shape, dtype_of(dtype), alignment)
+
+    @staticmethod
+    def get_item(view, *index):
+        return view[index]
+
+    @staticmethod
+    def set_item(view, value, *index):
+        view[index] = value
+
+
+def _encoder(kind):
+    """A function that leaves a result of Numba's type in a thread's words; None if there is none."""
+    if isinstance(kind, types.NoneType) or kind == types.none:
+        return None
+    if isinstance(kind, types.BaseTuple) and all(isinstance(k, types.Integer) for k in kind.types):
+        def put_all(thread, values):
+            for i, value in enumerate(values, layout.WORDS):
+                thread.unsigned[i] = value & MASK
+        return put_all
+    if isinstance(kind, (types.Integer, types.Boolean)):
+        def put(thread, value):
+            if type(value) is Undefined:
+                raise Bailout
+            thread.unsigned[layout.WORDS] = int(value) & MASK
+        return put
+    if kind in (types.float32, types.float64):
+        def put_float(thread, value):
+            if is_undefined(value):
+                raise Bailout
+            if kind == types.float32:
+                thread.singles[2 * layout.WORDS] = value
+            else:
+                thread.doubles[layout.WORDS] = value
+        return put_float
+    if isinstance(kind, types.Array):
+        def put_view(thread, view):
+            for i, word in enumerate(thread.block.view_words(view), layout.WORDS):
+                thread.words[i] = word
+        return put_view
+
+    def give_up(thread, value):
+        raise Bailout
+
+    return give_up
+
+
+def _words(count):
+    return memoryview(np.zeros(count, np.int64))

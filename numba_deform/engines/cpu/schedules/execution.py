@@ -1,0 +1,62 @@
+"""One run of a grid, by one schedule: ``PreparedLaunch`` makes it, blocks refer to it."""
+
+import math
+
+from ....device.limits import resident_blocks
+from ... import faults
+from ..frontends.numba_python import arguments
+from ..frontends.numba_python.native_program import Models
+from ..machine.block import Block
+from ..machine.cross_block_barrier import CrossBlockBarrier
+from ..memory.global_memory import GlobalMemory
+from ..native.forms.block import NativeBlock
+from ..native.forms.requests import RequestHandler
+from .choices import Schedule
+from .stepped_block import SteppedBlock
+
+
+class Execution:
+    """State of one run of a grid."""
+
+    def __init__(self, grid, seed, landing, trace):
+        self.blocks, self.threads, self.seed, self.landing = grid.blocks, grid.threads, seed, landing
+        self.grid_shape, self.block_shape, self.cluster_shape = grid.shapes
+        self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
+        self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.layout, None
+        self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
+        extents = arguments.extents(grid.args, grid.names)
+        any_code = not isinstance(seed, Schedule) and not trace and self.cluster_size == 1
+        code = grid.code() if any_code else None
+        self.machine = code and RequestHandler(code, self, Models(self))
+        self.globals = GlobalMemory(extents, grid.traces, code and self.machine.region)
+        if code:
+            self.block_type = NativeBlock
+        self.is_slow = grid.is_slow if any_code else lambda blocks: False
+        maps = arguments.maps_of(grid.args)
+        self.tensor_maps = {address: tensor for a in maps for address, tensor in a.intact().items()}
+        self.looks, self.places = grid.looks, grid.places
+        self.events = [] if trace else None
+        self.registers, self.copies_issued = grid.registers, 0
+        self.running = None
+
+    def room(self, block):
+        """How many blocks such as ``block`` are there at once."""
+        return self.resident or resident_blocks(self.threads, block.shared.static_bytes + self.shared_bytes)
+
+    def sync_grid(self, thread):
+        """``this_grid().sync()``: a barrier of all threads of the grid, all of which have to be there at
+        once."""
+        room = self.room(thread.block)
+        if self.blocks > room:
+            what = f"this_grid().sync() of {self.blocks} blocks, of which {room} have room at once"
+            fault = thread.fault(faults.NotResident, what)
+            fault.rule = "All blocks of a grid with a barrier of its own are there at once: a cooperative "
+            fault.rule += "launch of more is refused (CUDA guide, cooperative groups, grid synchronization)."
+            raise fault
+        if self.grid_barrier is None:
+            count = self.blocks * self.threads
+            self.grid_barrier = CrossBlockBarrier("this_grid().sync()", count, False, faults.Deadlock)
+        if self.grid_barrier not in thread.block.cross_block:
+            self.grid_barrier.join(thread.block)
+        self.grid_barrier.arrive(thread)
+        self.grid_barrier.wait(thread)

@@ -1,0 +1,165 @@
+"""A checked launch, which runs under one schedule after another: ``simulate`` and ``explore`` make it."""
+
+import contextlib
+import inspect
+import math
+import time
+
+import numpy as np
+
+from ....compiler.inference import identity
+from ....device.limits import MAX_THREADS, SHARED_LIMIT
+from ... import faults, launches
+from ...shapes import cluster_of, shape_of
+from ..frontends.numba_python import arguments
+from ..frontends.numba_python.cuda_module import CudaModule
+from ..frontends.numba_python.native_program import CODES, compiled
+from ..frontends.numba_python.program import entry_of, type_of, typed_form
+from ..machine.registers import most_registers
+from ..memory.restart import Bailout, Restart
+from .choices import BadSchedule, Schedule
+from .execution import Execution
+from .garbage import short_collections
+from .resident_blocks import ResidentBlocks
+from .watchdog import OutOfTime, Watchdog
+
+GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z
+PATIENCE = 2.0  # seconds of interpretation after which machine code is made of a kernel
+
+
+class PreparedLaunch:
+    """A kernel with all that it is launched on, checked: the same again for every schedule."""
+
+    def __init__(self, kernel, grid, block, args, shared_bytes, timeout, cluster=None, resident=None,
+                 compiled=False):  # fmt: skip
+        self.request = kernel if isinstance(kernel, launches.Launch) else None
+        if self.request:
+            if (grid, block, shared_bytes, cluster) != (None,) * 4 or len(args):
+                raise ValueError("a Launch has its own grid, block, args, shared_bytes and cluster")
+            self.request.prepare()
+            kernel, grid, args, cluster = kernel.kernel, kernel.grid, kernel.args, kernel.cluster
+        # A Kernel has a plain form, a dispatcher of Numba's its function.
+        function = getattr(kernel, "plain", getattr(kernel, "py_func", kernel))
+        if not inspect.isfunction(function) or inspect.isgeneratorfunction(function):
+            raise ValueError(f"kernel={kernel!r} is no function that a GPU could run")
+        if block is None:
+            block = getattr(kernel, "block", ()) or getattr(kernel, "threads", None)
+        if shared_bytes is None:
+            shared_bytes = getattr(kernel, "shared_bytes", 0)
+        self.layout = getattr(kernel, "shared", None)
+        check_integers(shared_bytes=shared_bytes, resident=resident or 0)
+        shapes = shape_of("grid", grid), shape_of("block", block)
+        self.blocks, self.threads = map(math.prod, shapes)
+        sizes = zip((*shapes[0], *shapes[1]), (*GRID_LIMITS, *BLOCK_LIMITS), strict=True)
+        if not all(1 <= n <= limit for n, limit in sizes) or self.threads > MAX_THREADS:
+            raise faults.BadLaunch(f"grid={grid}, block={block}")
+        self.shapes, self.resident = (*shapes, cluster_of(shapes[0], cluster)), resident
+        if resident is not None and resident < math.prod(self.shapes[2]):
+            least = math.prod(self.shapes[2])
+            raise ValueError(f"resident={resident} must be at least the {least} blocks that start together")
+        if self.threads > getattr(kernel, "threads", self.threads):
+            raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
+        if not 0 <= shared_bytes <= SHARED_LIMIT:
+            raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
+        self.function, self.args = function, args
+        self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
+        self.shared_bytes, self.timeout = int(shared_bytes), timeout
+        self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
+        self.typed, self.key = typed_form(function, self.types), (identity(function), tuple(self.types))
+        self.registers = most_registers(kernel, self.threads)
+        self.saved = [(array, array.copy()) for array in arguments.writeable(args)]
+        self.traces, self.again = set(), False
+        self.compiled = compiled  # whether machine code may run; None: if it pays
+        self.started, self.watchdog = time.perf_counter(), None
+        self.looks = {}  # (state of a thread at a poll, what it would see) -> whether that is in vain
+        self.places = {}  # by places in the code: what loops.py says of them
+
+    def code(self):
+        """The kernel's machine code; None where it is to be interpreted."""
+        known = self.compiled or self.key in CODES
+        if self.compiled is False or not known and not self.is_slow():
+            return None
+        return compiled(self.function, self.types, self.key)
+
+    def is_slow(self, blocks=0):
+        """Whether machine code would pay, so many blocks into a schedule: then that starts over."""
+        tried = self.compiled is not None or self.key in CODES
+        return not tried and 2 * blocks <= self.blocks and time.perf_counter() - self.started > PATIENCE
+
+    @contextlib.contextmanager
+    def watched(self):
+        """Inside, one watchdog does for all runs."""
+        if self.watchdog:
+            yield self.watchdog
+            return
+        self.watchdog = Watchdog(self.timeout)
+        try:
+            yield self.watchdog
+        finally:
+            self.watchdog.stop()
+            self.watchdog = None
+
+    def contents(self):
+        """A digest of what the kernel's writeable arrays hold."""
+        return hash(tuple(array.tobytes() for array, _ in self.saved))
+
+    def run(self, seed, landing, trace, report):
+        """One schedule, on the arguments as they were; adds to ``report``, returns the Execution."""
+        if isinstance(seed, Schedule) and seed.block >= self.blocks:
+            raise ValueError(f"seed={str(seed)!r} is of block {seed.block}, and grid={self.blocks}")
+        while True:
+            if self.again:
+                for array, before in self.saved:
+                    array[...] = before
+            self.again = True
+            launch = Execution(self, seed, landing, trace)
+            try:
+                self._run(launch, report)
+                if self.request:
+                    self.request.check()
+            except Bailout:
+                self.compiled = False
+                continue
+            except Restart:
+                continue
+            except BadSchedule as error:
+                raise ValueError(str(error)) from None
+            except Exception as error:
+                if launch.machine:  # what to say of it, and whether it is a fault, is for the interpreter
+                    self.compiled = False
+                    continue
+                if isinstance(error, faults.SimFault):
+                    error.seed = str(seed) if isinstance(seed, Schedule) else seed
+                    error.landing = landing
+                raise
+            finally:
+                if launch.machine:
+                    launch.machine.close()
+            return launch
+
+    def _run(self, launch, report):
+        triples = zip(self.args, self.names, self.kinds, strict=True)
+        prepared = [arguments.prepared(launch, *triple) for triple in triples]
+        code = entry_of(self.function, self.typed, CudaModule(launch))
+        with self.watched() as watchdog:
+            try:
+                try:
+                    watchdog.start(launch)
+                    with np.errstate(all="ignore"), short_collections():  # a GPU does not warn either
+                        blocks = ResidentBlocks(launch, code, prepared, self.shared_bytes).run()
+                finally:
+                    watchdog.rest()
+            except OutOfTime as error:
+                raise watchdog.fault(launch, error) from None
+        report.copies += launch.copies_issued
+        for switches, cycles, static_bytes in blocks:
+            report.switches += switches
+            report.cycles = max(report.cycles, cycles)
+            report.shared_bytes = max(report.shared_bytes, static_bytes + self.shared_bytes)
+
+
+def check_integers(**numbers):
+    """Refuse what is not a whole number."""
+    for name, number in numbers.items():
+        if not isinstance(number, (int, np.integer)):
+            raise ValueError(f"{name}={number!r} must be an integer")

@@ -1,0 +1,222 @@
+"""A thread that gives way before each operation that another thread could notice, for ``stepped_block``. What
+these operations are, and what each touches, stands in ``VISIBLE``."""
+
+from ....compiler.rewrite import REBUILT
+from ..machine.thread import Thread
+from ..machine.thread_memory import FLAG
+from ..machine.thread_operations import ADDS
+from ..memory.access_records import UNWRITTEN
+from ..memory.scalars import WORD, unpack
+from ..reports.source_loops import Loops
+from .choices import EXITS, Effect, Operation
+
+
+def _visible(name, describe):
+    """The method ``name`` of Thread, which gives way first; ``describe`` makes its Operation."""
+    plain = getattr(Thread, name)
+
+    def method(self, *args, **options):
+        if self.inside:  # a part of a visible operation
+            return plain(self, *args, **options)
+        operation = describe(self, *args, **options)
+        self.give_way(operation)
+        if self.only_sees:
+            self.only_sees = False
+            return operation.sees()
+        self.inside = True
+        try:
+            return plain(self, *args, **options)
+        finally:
+            self.inside, self.reads = False, 0
+
+    return method
+
+
+def _busy(name):
+    """The method ``name`` of Thread, which does more than reckoning."""
+    plain = getattr(Thread, name)
+
+    def method(self, *args, **options):
+        self.busy = True
+        return plain(self, *args, **options)
+
+    return method
+
+
+def _on_barrier(kind):
+    def describe(thread, address, *_, **__):
+        thing = ("mbarrier", int(address) & WORD)
+        return Operation(lambda: [Effect(thing, kind, thread.block.phase(thing[1]))])
+
+    return describe
+
+
+def _wait(thread, address, parity, suspend, token=None):
+    barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
+    operation = Operation(
+        lambda: [Effect(("mbarrier", address), "read", thread.block.phase(address))], True,
+        ("mbarrier", barrier, parity),
+    )  # fmt: skip
+    return operation.of_barrier(address, parity, token, suspend)
+
+
+def _tensor_load(thread, dst, address, coords, bar, *_):
+    return _copy(thread, bar)
+
+
+def _copy(thread, *args):
+    return Operation(lambda: [Effect(("mbarrier", int(args[-1]) & WORD), "read")])
+
+
+def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=lambda: False):
+    words = range(address // 4, address // 4 + max(1, size // 4))
+
+    def touches():
+        result = [Effect(("word", word), kind, space.word(4 * word)) for word in words]
+        return result if space is thread.block.shared else [*result, Effect(("grid",), "read")]
+
+    operation = Operation(touches, waiting is not None, waiting)
+    if waiting:
+        at = slice(address - space.base, address - space.base + size)
+        operation.of_word(
+            lambda: space.word(4 * words[0]), sees, changes, lambda: UNWRITTEN in space.written[at]
+        )
+    return operation
+
+
+def _sees(space, address):
+    return lambda: unpack(space.bytes, address - space.base, 4, 1)
+
+
+def _load(thread, space, address, *_, **__):
+    space, address = thread._locate(space, address, 4, FLAG)
+    return _words(thread, "read", space, address, 4, ("flag", space, address), _sees(space, address))
+
+
+def _store(thread, space, address, *_, **__):
+    return _words(thread, "write", *thread._locate(space, address, 4, FLAG), 4)
+
+
+def _atomic_word(thread, space, address, change, *_, **__):
+    space, address = thread._locate(space, address, 4, FLAG)
+
+    sees = _sees(space, address)
+    waiting = ("atomic", space, address)
+    return _words(thread, "write", *waiting[1:], 4, waiting, sees, lambda: change(sees()) not in (None, sees()))
+
+
+def _atomic_add(thread, address, kind, values):
+    size = 4 * len(values)
+    space, address = thread._locate("global", address, size, ADDS)
+    return _words(thread, "write", space, address, size, ("atomic", space, address), None, lambda: True)
+
+
+def _atomic(thread, view, index, change, *_, **__):
+    place, address = view._locate(thread, index)
+
+    def sees():
+        return view.data[place].item() if view.integer else view.data[place]
+
+    def changes():
+        return place is None or change(view.data[place]) not in (None, view.data[place])
+
+    at, waiting = address or view.space.base, ("atomic", view.space, address)
+    return _words(thread, "write", view.space, at, view.itemsize, waiting, sees, changes)
+
+
+def named_operation(thread, number, *_, **__):
+    """An arrival at named barrier ``number``. Exits count as arrivals, and some are faults."""
+    block = thread.block
+    return Operation(lambda: [Effect(("named", number), "arrive", block.uses.get(number, 0)), EXITS])
+
+
+class SteppedThread(Thread):
+    """A thread that gives way before each visible operation."""
+
+    operation, inside = None, False
+    only_sees = False  # whether the look at which it stands comes back with what is there, and that is all
+    # Whether more has happened since the last operation than reckoning with variables; of the one before that.
+    busy = was_busy = False
+    wrote = False  # whether anything has changed in its last step
+    # (state, progress) at one of the times of many reads; how many more it is kept, and in all
+    last_look, left, stride = None, 1, 1
+
+    def __init__(self, run, block, tid):
+        super().__init__(run, block, tid)
+        self.looks = {}  # state at a poll -> what the warp's polls could see at that time
+        self.last_view, self.same = None, 0  # what the last poll could see; polls that saw the same
+
+    def give_way(self, operation):
+        self.operation = operation
+        self.was_busy, self.busy, self.reads = self.busy or self.reads > 0, False, 0
+        if operation.poll:
+            self.waiting = operation.waiting
+            self.block.looking.append((self, operation))
+        self.block.switches += 1
+        self.block.hub.switch()
+        self.operation = None
+
+    def loops(self):
+        """What ``loops.py`` says of the place of the look at which the thread stands."""
+        frame, known, sites = self.gr_frame, self.block.execution.places, []
+        while frame is not None:
+            if REBUILT in frame.f_globals:
+                sites.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        place = self.waiting[0] == "atomic", *((id(code), offset) for code, offset in sites)
+        if place not in known:
+            known[place] = Loops.around(sites, place[0])
+        return known[place]
+
+    def poll(self, *_):
+        self.reads = 0  # it has given way before it looked
+
+    def looked(self, state, view):
+        self.same = self.same + 1 if view == self.last_view else 1
+        self.looks[state] = self.last_view = view
+
+    def may_look(self, state, view, attempts):
+        """Whether a poll could come to something new. One that counts its attempts, be it in a variable, in
+        memory or by a loop that does not show it, gets so many of them."""
+        new = self.looks.get(state) != view or self.wrote or self.loops().hidden
+        return new and (view != self.last_view or self.same < attempts)
+
+    def many_reads(self, *waiting):
+        """Give way only if this is a poll, which comes back to where it was: whoever works through much data
+        goes on. What is remembered is 1, 2, 4, .. times old (R. P. Brent), so that no circle is too long."""
+        self.reads = 0
+        look, last = (self.state(), self.block.progress), self.last_look
+        if look == last:
+            self.spin(*waiting)
+        elif last is None or last[1] != look[1]:
+            self.last_look, self.left, self.stride = look, 1, 1
+        elif self.left == 1:
+            self.stride *= 2
+            self.last_look, self.left = look, self.stride
+        else:
+            self.left -= 1
+
+
+VISIBLE = {
+    "mbarrier_init": _on_barrier("write"), "mbarrier_inval": _on_barrier("write"),
+    "mbarrier_arrive": _on_barrier("arrive"), "mbarrier_arrive_drop": _on_barrier("write"),
+    "mbarrier_arrive_state": _on_barrier("write"),
+    "mbarrier_arrive_expect_tx": _on_barrier("arrive"), "mbarrier_expect_tx": _on_barrier("expect"),
+    "cp_async_arrive": _on_barrier("write"), "mbarrier_wait": _wait,
+    "tensor_load": _tensor_load, "bulk_load": _copy,
+    "named_barrier": named_operation, "load_acquire": _load, "store_release": _store,
+    "atomic": _atomic, "atomic_word": _atomic_word,
+    "atomic_add": _atomic_add,
+}
+# What neither shows in a thread's variables nor counts as a read or as progress.
+UNSEEN = (
+    "shuffle", "collective", "active_mask", "clock_cycles", "tensor_store", "bulk_store", "cp_async",
+    "commit_group", "wait_group", "find_map", "fence_map", "bulk_prefetch", "tensor_prefetch",
+    "multiply_matrices", "set_max_registers",
+)  # fmt: skip
+
+
+for _name, _describe in VISIBLE.items():
+    setattr(SteppedThread, _name, _visible(_name, _describe))
+for _name in UNSEEN:
+    setattr(SteppedThread, _name, _busy(_name))
