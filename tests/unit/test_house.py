@@ -3,8 +3,11 @@
 import ast
 import importlib
 import pkgutil
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import numba_deform
 from numba_deform import device
@@ -18,6 +21,9 @@ TREES = {
     ".".join(("numba_deform", *path.relative_to(PACKAGE).with_suffix("").parts)): ast.parse(path.read_text())
     for path in sorted(PACKAGE.rglob("*.py"))
 }
+# The rooms of the CPU engine, likewise, and those of its machine code.
+ENGINE = ("memory", "reports", "async_units", "machine", "native", "frontends", "schedules")
+NATIVE = ("runtime", "codegen", "forms")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -71,6 +77,30 @@ def test_imports_point_downwards():
     users = [line for line in wrong if line.startswith("numba_deform.course.pipelines.")]
     assert [line for line in wrong if line not in users] == []
     assert {line.partition(" imports ")[2] for line in users} == {"numba_deform.__init__"}
+
+
+@pytest.mark.parametrize("inside, rooms", [("engines.cpu", ENGINE), ("engines.cpu.native", NATIVE)])
+def test_rooms_of_the_cpu_engine(inside, rooms):
+    """One way up inside the engine as well, few rooms, and files that a reader can take in."""
+    folder, prefix = PACKAGE.joinpath(*inside.split(".")), f"numba_deform.{inside}."
+    assert {path.name for path in folder.iterdir() if path.name != "__pycache__"} == {"__init__.py", *rooms}
+
+    def number(module):
+        return rooms.index(module.removeprefix(prefix).partition(".")[0])
+
+    within = [m for m in TREES if m.startswith(prefix) and m != f"{prefix}__init__"]
+    upwards = [(m, n) for m in within for n in imports(m) if n in within and number(n) > number(m)]
+    assert upwards == []
+    files = {m: len(path_of(m).read_text().splitlines()) for m in within}
+    assert {m: n for m, n in files.items() if n > 500} == {}
+    counts = Counter(m.rpartition(".")[0] for m in within if not m.endswith("__init__"))
+    assert {folder: n for folder, n in counts.items() if n > 18} == {}
+    silent = [m for m in within if not ast.get_docstring(TREES[m])]
+    assert silent == []
+
+
+def path_of(module):
+    return PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def test_no_circles():

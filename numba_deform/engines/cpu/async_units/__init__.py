@@ -1,0 +1,1 @@
+"""What works behind the threads' backs: mbarriers, the copy engine, tensor maps, reductions, tensor cores."""

@@ -2,7 +2,7 @@
 
 A product is asynchronous: it reads shared memory, and writes the accumulators of its threads, at any moment
 until its group has been waited for. Four warps call it together; when the last one has come, it is issued, and
-is in flight from then on like the copies of ``copies.py``. Those of one warpgroup land in the order of issue.
+is in flight from then on like the copies of ``copy_engine``. Those of one warpgroup land in the order of issue.
 
 Registers are local arrays here. From the first ``wgmma.fence`` on their elements are held by
 :class:`Accumulators`, which know who has touched them, and when.

@@ -1,0 +1,1 @@
+"""A kernel's source becomes operations of the machine: a room for each language."""

@@ -1,0 +1,1 @@
+"""Threads, warps, blocks and clusters, and who runs next."""

@@ -1,7 +1,7 @@
 """Barriers of more than one block: of a whole grid, and of a cluster.
 
 A block whose threads all stand at one, or wait for another block's threads at an mbarrier, is *parked*: it lets
-the next block run, and goes on when others have changed something (``residents.py``).
+the next block run, and goes on when others have changed something (``schedules.resident_blocks``).
 """
 
 import numpy as np

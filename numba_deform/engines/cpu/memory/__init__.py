@@ -1,0 +1,1 @@
+"""Bytes, access records and happens-before: whether an access is right."""

@@ -1,6 +1,6 @@
-"""What is wrong with an access, in words: the slow path of the checks in ``space.py``.
+"""What is wrong with an access, in words: the slow path of the checks in ``shadow_memory``.
 
-Each function builds the SimFault of one thread; the records that it takes are those of ``records.py``.
+Each function builds the SimFault of one thread; the records that it takes are those of ``access_records``.
 """
 
 from ... import faults

@@ -1,0 +1,1 @@
+"""One execution of a launch, many by chance, or all that there are."""

@@ -50,7 +50,7 @@ def simulate(
 
     Seed 0 runs the threads in turn; every other seed is another random schedule. ``schedules=N`` runs
     seeds ``seed .. seed+N-1``, each on the arguments as they were, on all cores where that pays
-    (``schedules.py``). A seed may also be the text of one schedule of ``explore``, such as ``"x:0:0210"``,
+    (``processes``). A seed may also be the text of one schedule of ``explore``, such as ``"x:0:0210"``,
     which says itself when copies land. ``landing`` says when copies arrive: ``late`` (when nothing else can
     run), ``earliest`` (at issue), or ``random``: of the copies of one run some do this, some that, and others
     land in between, sooner or later.

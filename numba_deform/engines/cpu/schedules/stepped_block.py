@@ -1,6 +1,6 @@
 """One schedule by choice: who makes the next step, asked again before every visible operation.
 
-The random schedules of ``block.py`` switch only where a thread waits. Here a thread gives way before
+The random schedules of ``machine.scheduler`` switch only where a thread waits. Here a thread gives way before
 each operation that another thread could notice: on an mbarrier or a named barrier, a flag or an
 atomic, and the issue of a copy that signals a barrier. Landing is a step of its own. All else stays
 invisible: only a race could make its order matter, and vector clocks find races in any order.

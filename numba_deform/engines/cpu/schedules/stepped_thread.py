@@ -157,7 +157,7 @@ class SteppedThread(Thread):
         self.operation = None
 
     def loops(self):
-        """What ``loops.py`` says of the place of the look at which the thread stands."""
+        """What ``reports.source_loops`` says of the place of the look at which the thread stands."""
         frame, known, sites = self.gr_frame, self.block.execution.places, []
         while frame is not None:
             if REBUILT in frame.f_globals:

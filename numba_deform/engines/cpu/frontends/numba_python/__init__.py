@@ -1,0 +1,1 @@
+"""Kernels in Python, typed by Numba: interpreted, or as machine code."""

@@ -1,4 +1,4 @@
-"""Calls in machine code: numbers in place, plain accesses by ``checks.py``, all else by a request.
+"""Calls in machine code: numbers in place, plain accesses by ``access_checks``, all else by a request.
 
 A request hands a call to the interpreter's own model of the function, which may park the thread.
 """

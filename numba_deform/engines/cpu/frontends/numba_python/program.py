@@ -15,7 +15,7 @@ from .typed_code import typed
 
 
 def typed_form(function, given):
-    """The kernel with the types that Numba infers (typed.py); None where its source is not to be had."""
+    """The kernel with the types that Numba infers (``typed_code``); None where its source is not to be had."""
     try:
         return typed(infer(function, given))
     except NotInferred:

@@ -1,0 +1,1 @@
+"""What a front end writes machine code with."""

@@ -1,4 +1,4 @@
-"""Operators of Numba's types in LLVM, rounded and wrapped as the interpreter does (``typed.py``)."""
+"""Operators of Numba's types in LLVM, rounded and wrapped as the interpreter does (``typed_code``)."""
 
 import operator
 

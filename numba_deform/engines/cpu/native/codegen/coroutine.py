@@ -204,7 +204,7 @@ class Coroutine(Writer):
         return str(kind), number
 
     def check(self, name, *args, thread=True):
-        """Call a function of ``checks``."""
+        """Call a function of ``access_checks``."""
         _, count = self.checks[name]
         given = [*([self.rows["thread"][1]] if thread else []), self.rows["block"][1], *args]
         return self.builder.call(self.declared(name, I64, [I64] * count), given)

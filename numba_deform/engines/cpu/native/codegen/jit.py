@@ -44,7 +44,7 @@ def machine_code(text, others=(), level=1):
 
 @functools.cache
 def check_functions():
-    """{name: (address, number of parameters)} of the functions of ``checks``."""
+    """{name: (address, number of parameters)} of the functions of ``access_checks``."""
     functions = access_checks.find, access_checks.read, access_checks.write, access_checks.overwrite
     functions += scheduler.run, collectives.without, collectives.wake
     words = Words(ir.Module("checks"))

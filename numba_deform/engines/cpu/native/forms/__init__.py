@@ -1,0 +1,1 @@
+"""Threads, blocks, barriers and memory whose state machine code shares."""

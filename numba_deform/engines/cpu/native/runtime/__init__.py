@@ -1,0 +1,1 @@
+"""What machine code calls: compiled once, for all kernels."""

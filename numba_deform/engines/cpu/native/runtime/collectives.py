@@ -1,6 +1,6 @@
 """What threads of a block do together, as machine code: shuffles and votes of a warp, syncwarp, syncthreads.
 
-Functions that are compiled as those of ``checks``. They do what ``Warp.collective``, ``Block.syncthreads`` and
+Functions that are compiled as those of ``access_checks``. They do what ``Warp.collective``, ``Block.syncthreads`` and
 ``Block.join`` do. A thread that waits leaves its operands in its own words, where the last one to come finds
 them, and its result. Where threads do not fit together, the answer is LEAVE: only the interpreter can say why.
 """
