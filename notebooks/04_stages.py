@@ -124,7 +124,7 @@ def one_stage(data: nd.u64, out: nd.u64):
 # kernel's *traced form*, which the package makes from the source: before and after `issue`, `wait` and
 # `release`, lane 0 writes the clock to global memory. (The package finds the three functions by these
 # names.) On a GPU it is the clock of the SM. The CPU engine counts virtual cycles: each operation costs
-# what a table says, for instance 600 cycles for a copy's latency (`engines/cpu/async_units/cycle_costs.py`). They predict
+# what a table says, for instance 600 cycles for a copy's latency (`cycle_costs.py`). They predict
 # what overlaps with what. They do not predict milliseconds.
 
 # %%

@@ -4,10 +4,10 @@ A front end writes LLVM's code with what ``codegen`` has, for one coroutine of w
 one. Numbers, local arrays and packed halves are computed in place. A plain read or write first asks
 ``runtime.access_checks``, which know the most frequent cases, on records that are numbers in arrays
 (``forms.record_table``, ``forms.memory``). For all else the coroutine gives way with a *request*.
-``runtime.scheduler`` resumes one coroutine after the other. What threads do together (shuffles, votes, syncwarp
-and syncthreads: ``runtime.collectives``), and most of what they do at mbarriers (``runtime.mbarrier_fast_path``),
-is done there. All these functions are compiled by ``runtime.word_functions``. With any other request a greenlet
-calls the interpreter's model of the function, and that may park it as ever (``forms.requests``). So the order of
+``runtime.scheduler`` resumes one coroutine after the other. What threads do together (``runtime.collectives``:
+shuffles, votes, syncwarp, syncthreads), and most of what they do at mbarriers (``mbarrier_fast_path``), is done
+there. All these functions are compiled by ``runtime.word_functions``. With any other request a greenlet calls
+the interpreter's model of the function, and that may park it as ever (``forms.requests``). So the order of
 threads, virtual time and all rules are the interpreter's.
 
 Machine code never has the last word on a fault. Where it comes to an error, or to anything that it leaves open,

@@ -1,7 +1,7 @@
 """What a kernel sees as ``cuda`` on the CPU engine, and as ``int32``, ``float32`` and the like.
 
-What comes back is a number as ``typed_code`` has it: a Python int, a float64 as Python's, a float32 or float16 as
-NumPy's. Where a result wraps or is converted, that is written into the kernel.
+What comes back is a number as ``typed_code`` has it: a Python int, a float64 as Python's, a float32 or float16
+as NumPy's. Where a result wraps or is converted, that is written into the kernel.
 """
 
 import dis

@@ -269,7 +269,7 @@ class _Writer(Conversions):
         return array.dtype if numbers and kind_of(index) is int and not nested else None
 
     def place(self, node):
-        """The visited ``a[i]`` as a place in ``a.values``. The names say to ``reports.error_origin`` what was asked for."""
+        """The visited ``a[i]`` as a place in ``a.values``. ``error_origin`` knows the names."""
         array = ast.NamedExpr(ast.Name(ARRAY, ast.Store()), node.value)
         index = ast.NamedExpr(ast.Name(INDEX, ast.Store()), node.slice)
         if getattr(node, "may_wrap", False):  # a sum or product

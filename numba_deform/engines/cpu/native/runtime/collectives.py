@@ -1,8 +1,9 @@
 """What threads of a block do together, as machine code: shuffles and votes of a warp, syncwarp, syncthreads.
 
-Functions that are compiled as those of ``access_checks``. They do what ``Warp.collective``, ``Block.syncthreads`` and
-``Block.join`` do. A thread that waits leaves its operands in its own words, where the last one to come finds
-them, and its result. Where threads do not fit together, the answer is LEAVE: only the interpreter can say why.
+These functions are compiled as those of ``access_checks`` are. They do what ``Warp.collective``,
+``Block.syncthreads`` and ``Block.join`` do. A thread that waits leaves its operands in its own words, where the
+last one to come finds them, and its result. Where threads do not fit together, the answer is LEAVE: only the
+interpreter can say why.
 """
 
 from . import layout as at
