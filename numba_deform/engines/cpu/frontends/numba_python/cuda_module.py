@@ -98,8 +98,6 @@ VECTORS = {
     for kind, _, count in [stub.__name__.rpartition("x")]
     for name in (stub.__name__, *stub.aliases)
 }
-
-
 PRINTS = True  # not in a process whose output nobody is going to see
 
 
