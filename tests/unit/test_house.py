@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pkgutil
+import re
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -97,6 +98,38 @@ def test_rooms_of_the_cpu_engine(inside, rooms):
     assert {folder: n for folder, n in counts.items() if n > 16} == {}
     silent = [m for m in within if not ast.get_docstring(TREES[m])]
     assert silent == []
+
+
+def test_the_walk_through_the_cpu_engine():
+    """What the engine's first page tells a reader is there under the names that it uses."""
+    text = ast.get_docstring(TREES["numba_deform.engines.cpu.__init__"])
+    names = re.findall(rf"``((?:{'|'.join(ENGINE)})\.[\w.]+)``", text)
+    assert len(names) > 10
+    for name in names:
+        module, rest = f"numba_deform.engines.cpu.{name}", []
+        while module not in TREES:
+            module, _, last = module.rpartition(".")
+            rest.insert(0, last)
+        found = importlib.import_module(module)
+        for part in rest:
+            found = getattr(found, part)
+
+
+# A thread's life (machine/thread_life.py) is what its forms may do otherwise; the rest is the same for all.
+LIFE = {"__init__", "attach", "here", "site", "state", "reader", "write_record", "poll", "clock", "dead",
+        "waiting", "many_reads", "time", "reads"}  # fmt: skip
+
+
+def test_forms_of_a_thread():
+    from numba_deform.engines.cpu.machine.thread import Thread
+    from numba_deform.engines.cpu.native.forms.block import NativeThread
+    from numba_deform.engines.cpu.schedules.stepped_thread import UNSEEN, VISIBLE, SteppedThread
+
+    def changed(form):
+        return {name for name in vars(form) if hasattr(Thread, name) and not name.startswith("__")} - LIFE
+
+    assert changed(NativeThread) == set()
+    assert changed(SteppedThread) == {*VISIBLE, *UNSEEN}
 
 
 def path_of(module):

@@ -5,6 +5,41 @@
 
 ``simulate`` runs schedules by chance, ``explore`` all that a small kernel has. A broken rule ends the
 run with a subclass of ``SimFault`` that says what happened and where.
+
+Seven rooms; each imports from itself and from those before it (``tests/unit/test_house.py``):
+
+- ``memory``        bytes, their access records, vector clocks, and the verdict on an access
+- ``reports``       from a place in a run to the source line, and to whose mistake it is
+- ``async_units``   mbarriers, the copy engine, tensor maps, reductions, tensor cores
+- ``machine``       threads, warps, blocks, clusters, and who runs next
+- ``native``        all that as machine code; it knows no language
+- ``frontends``     a kernel's source becomes calls of the machine: Python, typed by Numba
+- ``schedules``     one execution, many by chance, or all that there are
+
+**A store, from the kernel's line to the report.** ``st_shared_b32(address, x)`` in a kernel is an
+``Intrinsic``. ``frontends.numba_python.name_binding.NameBinding.replace`` has put its model in the place of
+the name; the model (``device/memory.py``) calls ``store`` of the greenlet that runs
+(``machine.thread_memory.ThreadMemory.store``). That finds the memory behind the address, and asks it:
+``memory.shadow_memory.ShadowMemory.on_write`` looks at the records of the last accesses to these bytes. Each
+says which thread made it, and when by that thread's clock. If the storing thread's vector clock has come that
+far, the earlier access happened before; the store leaves a record of its own (``memory.access_records.Write``,
+with the call site) and changes the bytes. If not, ``memory.access_faults`` says in words what is wrong,
+``machine.thread_life.ThreadLife.fault_at`` adds thread, block and line (``reports.call_sites.place``), and the
+``SimFault`` leaves the run through ``machine.scheduler.Scheduler.run``.
+
+**A try_wait.** ``mbarrier_try_wait_parity(bar, parity)`` comes to
+``machine.thread_barriers.ThreadBarriers.mbarrier_wait`` in the same way. If the phase is complete, the
+thread's clock takes over all that the barrier has gathered (``async_units.mbarrier.MBarrier``: arrivals, and
+copies by ``async_units.copy_engine``), which is what orders later accesses. If it is not, the thread
+``park``s: it notes what it waits for and switches to the greenlet that ``machine.scheduler.Scheduler.next``
+names. The arrival or the bytes that complete the phase make it ready again. When nobody is ready and no copy
+is in flight, ``machine.progress.Progress`` draws who waits for whom, and blames the one at the root.
+
+**The same as machine code.** ``frontends.numba_python.native_calls`` writes the store as a call of
+``native.runtime.access_checks``, which knows the frequent cases, and the wait as a *request*, which
+``native.runtime.mbarrier_fast_path`` answers or ``native.forms.requests.RequestHandler`` hands to the models
+above. Where it comes to anything but a clean end, ``schedules.prepared_launch.PreparedLaunch.run`` starts the
+schedule over, interpreted: so a verdict has one author.
 """
 
 from ..faults import SimFault
