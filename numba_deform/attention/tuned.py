@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..compiler.cache import OWN, save, sources
+from ..compiler.cache import OWN, save, sources, user_directory
 
 FIELDS = {"gpu", "sources", "kind", "steady", "fitted", "date"}
 VARIABLE = f"{OWN}TUNED"
@@ -44,9 +44,7 @@ class Answer:
 
 def path():
     """The file's Path, whether it is there or not."""
-    if os.environ.get(VARIABLE):
-        return Path(os.environ[VARIABLE])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba-deform" / "tuned.json"
+    return Path(os.environ.get(VARIABLE) or user_directory() / "tuned.json")
 
 
 def kind_of(problem):

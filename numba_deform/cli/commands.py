@@ -202,6 +202,11 @@ command(
     Key("links", FLAG, "also check its links to other places, which takes a network"),
 )  # fmt: skip
 command(
+    "cache", "cache:cache", "no",
+    "compiled code that is kept on disk: where and how much;  cache clear removes it",
+    Key("action", one_of("show", "clear"), "which one; it may stand alone, default show"), first="action",
+)  # fmt: skip
+command(
     "completion", "completion:completion", "no",
     "completion bash, completion zsh: a script for the shell",
     Key("shell", one_of("bash", "zsh"), "which one; it may stand alone"),

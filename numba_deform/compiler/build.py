@@ -98,7 +98,7 @@ class Kernel:
     @functools.cache  # noqa: B019  kernels are few and live as long as their compiled code
     def compile(self, architecture=ARCHITECTURE):
         """A :class:`Compiled` for ``architecture`` such as ``sm_90a``, from disk if there (cache.py)."""
-        parts = cached(self, architecture, functools.partial(_compile, self, architecture))
+        parts = cached("gpu", self, architecture, functools.partial(_compile, self, architecture))
         return Compiled(self, architecture, *parts)
 
 

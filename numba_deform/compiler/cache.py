@@ -1,29 +1,43 @@
-"""Compiled kernels on disk, for tables and sweeps that would otherwise compile for minutes.
+"""What takes long to make, on disk: machine code, typed code of the CPU engine, what a disassembler said.
 
-The directory is named by the environment variable ``NUMBA_DEFORM_CACHE``; without it nothing is kept.
-A file's name is a SHA-256 over all that the machine code depends on: the sources of kernels, the versions of
-the compilers, the architecture, and what the kernel was made from: the function that built it, and its
-arguments, which are dataclasses of plain values (``build.built``). A kernel that was not built so, or not in
-this package, is compiled each time.
+The directory is ``numba-deform/code`` of the user's cache directory. The environment variable
+``NUMBA_DEFORM_CACHE`` names another, and ``off`` or nothing at all turns it off. A file's name is a SHA-256 of
+all that its content depends on. What was used least recently goes where all together is more than ``LIMIT``. A
+file that is damaged counts as none, a directory that cannot be written is said once: no run depends on what is
+here.
+
+Machine code for a GPU depends on the sources of kernels, the versions of the compilers, the architecture, and
+what the kernel was made from: the function that built it, and its arguments, which are dataclasses of plain
+values (``build.built``). A kernel that was not built so, or not in this package, is compiled each time.
 """
 
-import base64
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import importlib.metadata
 import json
+import marshal
 import os
 import platform
+import re
 import sys
 import tempfile
+import threading
+import time
+import warnings
+import zlib
 from pathlib import Path
+
+import platformdirs
 
 from ..device.ptx import ptx_directory
 
 OWN = "NUMBA_DEFORM_"  # variables that say where things are, not what they are
 VARIABLE = f"{OWN}CACHE"
+OFF = ("", "off")
+LIMIT = 512 << 20  # bytes of all files together
+STARTED = time.time()  # files of this package that are younger may be others than those that run
 PACKAGE = __name__.partition(".")[0]
 ROOMS = ("device", "compiler", "kernels")  # where the code of kernels comes from
 TOOLS = (
@@ -31,70 +45,141 @@ TOOLS = (
     "cuda-core", "cuda-bindings", "numpy")  # fmt: skip
 
 
+# --- files ----------------------------------------------------------------------------------------
 def directory():
-    """Where compiled kernels are kept, or None."""
-    path = os.environ.get(VARIABLE)
-    return Path(path) if path else None
+    """Where all is kept, or None."""
+    named = os.environ.get(VARIABLE)
+    if named in OFF:
+        return None
+    return Path(named) if named else user_directory() / "code"
+
+
+def user_directory():
+    """This package's part of the user's cache directory."""
+    return platformdirs.user_cache_path("numba-deform", appauthor=False)
 
 
 @contextlib.contextmanager
 def shared_directory():
-    """Inside, compiled kernels are kept, child processes included: a temporary directory if need be."""
+    """Inside, compiled kernels are kept, child processes included: in a temporary directory if need be."""
     if directory():
         yield directory()
         return
+    before = os.environ[VARIABLE]
     with tempfile.TemporaryDirectory(prefix="numba-deform-") as made:
         os.environ[VARIABLE] = made
         try:
             yield Path(made)
         finally:
-            del os.environ[VARIABLE]
+            os.environ[VARIABLE] = before
 
 
-def cached(kernel, architecture, compile):
-    """(ptx, cubin, entry) of the kernel: from disk, or by ``compile()``, which returns just that."""
-    place = directory()
-    key = place and kernel_key(kernel, architecture)
-    if key is None:
-        return compile()
-    path = place / f"{key}.json"
-    parts = _read(path)
-    if parts is None:
-        parts = compile()
-        _write(path, *parts)
-    return parts
-
-
-def _read(path):
-    """What ``_write`` wrote, or None if it is not there or not whole."""
+def load(kind, key):
+    """What ``store`` was given for this kind and key, or None if it is not there or not whole."""
+    path = _path(kind, key)
     try:
-        stored = json.loads(path.read_text())
-        cubin = base64.b64decode(stored["cubin"])
-        if hashlib.sha256(cubin).hexdigest() != stored["sha256"]:
+        data = path.read_bytes() if path else b""
+        if hashlib.sha256(data[32:]).digest() != data[:32]:
             return None
-        return stored["ptx"], cubin, stored["entry"]
-    except (OSError, ValueError, KeyError):
+        content = marshal.loads(zlib.decompress(data[32:]))
+        os.utime(path)  # it has been used
+    except (OSError, ValueError, EOFError, TypeError, zlib.error):
         return None
+    return content
 
 
-def _write(path, ptx, cubin, entry):
-    encoded, digest = base64.b64encode(cubin).decode(), hashlib.sha256(cubin).hexdigest()
-    save(path, {"entry": entry, "ptx": ptx, "cubin": encoded, "sha256": digest})
+def store(kind, key, content):
+    """Keep ``content``, which consists of plain values, tuples, lists and dictionaries."""
+    path = _path(kind, key)
+    if path is None:
+        return
+    packed = zlib.compress(marshal.dumps(content), 1)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(path, hashlib.sha256(packed).digest() + packed)
+        _make_room(path.parent, len(packed))
+    except OSError as error:
+        _say_once(f"{path.parent} cannot be written ({error.strerror}): what is compiled is not kept; "
+                  f"{VARIABLE} names another directory, or is off")  # fmt: skip
 
 
 def save(path, content):
-    """Write JSON so that a reader, or the next run after a crash, finds the old file or the new; the Path.
-
-    Several processes may do so: each writes a file of its own and renames it."""
+    """Write JSON so that a reader, or the next run after a crash, finds the old file or the new; the Path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    part.replace(path)
+    _replace(path, (json.dumps(content, indent=1) + "\n").encode())
     return path
 
 
-# --- the key --------------------------------------------------------------------------------------
+def files(place):
+    """(time of its last use, bytes, Path) of each file that is kept in a directory."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if re.fullmatch(r"[0-9a-f]{64}\..*", entry.name):
+                with contextlib.suppress(OSError):  # another process has just removed it
+                    found.append((entry.stat().st_mtime, entry.stat().st_size, Path(entry.path)))
+    return found
+
+
+def clear(place):
+    """Remove all that is kept in a directory; returns how many files that were."""
+    found = files(place)
+    for *_, path in found:
+        path.unlink(missing_ok=True)
+    return len(found)
+
+
+def _path(kind, key):
+    place = directory()
+    return place and key and place / f"{key}.{kind}"
+
+
+def _replace(path, data):
+    """Several processes and threads may do so: each writes a file of its own and renames it."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+_written = LIMIT  # bytes since ``_make_room`` has looked: it does for the first file of a process
+
+
+def _make_room(place, size):
+    """Remove what was used least recently, until a tenth of the limit is free: once every so many bytes."""
+    global _written
+    _written += size
+    if _written < LIMIT // 20:
+        return
+    _written, found = 0, sorted(files(place))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in found if total > LIMIT else ():
+        if total <= LIMIT * 9 // 10:
+            break
+        path.unlink(missing_ok=True)
+        total -= size
+
+
+@functools.cache
+def _say_once(text):
+    warnings.warn(text, stacklevel=2)
+
+
+# --- machine code for a GPU -----------------------------------------------------------------------
+def cached(kind, kernel, architecture, make):
+    """``make()``, which is of plain values, for a kernel and an architecture: from disk, if it is there."""
+    key = kernel_key(kernel, architecture)
+    content = load(kind, key)
+    if content is None:
+        content = make()
+        store(kind, key, content)
+    return content
+
+
 def kernel_key(kernel, architecture):
     """Hexadecimal SHA-256, or None for a kernel whose sources are not all this package's."""
     if kernel.key is None or not kernel.key[0].startswith(f"{PACKAGE}."):
@@ -102,7 +187,11 @@ def kernel_key(kernel, architecture):
     source = Path(sys.modules[kernel.key[0]].__file__)
     fields = [field.name for field in dataclasses.fields(kernel) if field.name != "py_func"]
     kernel_parts = [f"{name}={getattr(kernel, name)}" for name in fields]
-    parts = (*sources(), _fingerprint(source), architecture, *kernel_parts)
+    return digest(*sources(), _fingerprint(source), architecture, *kernel_parts)
+
+
+def digest(*parts):
+    """Hexadecimal SHA-256 of texts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -111,13 +200,16 @@ def _fingerprint(file):
 
 
 @functools.cache
-def sources():
-    """Sources, versions and settings that kernels are made from: the same for all of a process."""
+def sources(rooms=ROOMS):
+    """Sources, versions and settings that something is made from by the code of these rooms: the same in each
+    process, but for one whose files have changed since its start, which shares with no other."""
     package = Path(__file__).parents[1]
-    files = [file for room in ROOMS for file in (package / room).rglob("*.py")]
+    files = [file for room in rooms for file in (package / room).rglob("*.py")]
     files += ptx_directory().glob("*.ptx")
-    parts = [platform.python_version(), platform.machine()]
+    parts = [sys.implementation.cache_tag, platform.python_version(), platform.machine()]
     parts += map(_fingerprint, sorted(files))
+    if max(file.stat().st_mtime for file in files) > STARTED:
+        parts.append(f"process {os.getpid()} since {STARTED}")
     for tool in TOOLS:
         try:
             parts.append(f"{tool} {importlib.metadata.version(tool)}")

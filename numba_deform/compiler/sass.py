@@ -1,5 +1,6 @@
 """What a kernel became: PTX, machine code (SASS), registers, spills. Needs no GPU and no driver."""
 
+import functools
 import importlib.metadata
 import re
 import shutil
@@ -13,6 +14,7 @@ from ..device.limits import RESERVED_SHARED
 from ..device.packages import require_cuda
 from . import Kernel
 from .build import ARCHITECTURE
+from .cache import cached
 
 
 class ToolMissing(RuntimeError):
@@ -62,6 +64,12 @@ def inspect_kernel(kernel, architecture=ARCHITECTURE):
     Raises CudaMissing without the compiler's packages, ToolMissing without cuobjdump and nvdisasm,
     ValueError for something that is no architecture, and what the compiler raises for one that
     cannot run the kernel."""
+    found = cached("listing", kernel, architecture, functools.partial(_take_apart, kernel, architecture))
+    return Inspection(kernel, architecture, *found)
+
+
+def _take_apart(kernel, architecture):
+    """The fields of an Inspection after the first two."""
     require_cuda("taking a kernel apart")
     cuobjdump, nvdisasm = _tool("cuobjdump"), _tool("nvdisasm")  # before compiling takes its time
     compiled = kernel.compile(architecture)
@@ -77,8 +85,7 @@ def inspect_kernel(kernel, architecture=ARCHITECTURE):
     if shared and int(architecture[3:].rstrip("a")) >= 90:
         shared -= RESERVED_SHARED  # cuobjdump counts it in from Hopper on
     ptx = compiled.ptx.replace(compiled.entry, kernel.name)
-    functions = count_instructions(sass)
-    return Inspection(kernel, architecture, ptx, sass, usage["REG"], usage["STACK"], shared, functions)
+    return ptx, sass, usage["REG"], usage["STACK"], shared, count_instructions(sass)
 
 
 def count_instructions(sass):

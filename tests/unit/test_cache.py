@@ -1,10 +1,15 @@
-"""Compiled kernels on disk: what their key depends on, and what comes back."""
+"""What is kept on disk: what its key depends on, what comes back, what becomes of damaged and of old files."""
 
 import dataclasses
-import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
 
 import pytest
 
+from numba_deform.cli import main
 from numba_deform.compiler import Kernel, built, cache, kernel, u64
 from numba_deform.kernels import direct
 from numba_deform.kernels.direct import Direct
@@ -62,7 +67,7 @@ def test_what_was_made_elsewhere_is_not_kept(tmp_path, monkeypatch, given):
 
     mine = dataclasses.replace(mine, key=given)
     assert isinstance(mine, Kernel) and key(mine) is None
-    assert cache.cached(mine, "sm_90a", lambda: "compiled") == "compiled"
+    assert cache.cached("gpu", mine, "sm_90a", lambda: "compiled") == "compiled"
     assert not list(tmp_path.iterdir())
 
 
@@ -75,27 +80,102 @@ def test_every_variant_is_kept():
     assert len(set(keys.values())) >= len({(VARIANTS[n].module, c) for n, c in keys})
 
 
-def test_cache_returns_what_was_compiled(tmp_path, monkeypatch):
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A directory of its own, of a process that has written nothing yet."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "kept"))
+    monkeypatch.setattr(cache, "_written", cache.LIMIT)
+    cache._say_once.cache_clear()
+    return tmp_path / "kept"
+
+
+def test_cache_returns_what_was_compiled(place, monkeypatch):
     parts, calls = ("ptx text", b"\x7fELF\x00\xff", "entry"), []
 
     def compile():
         calls.append(1)
         return parts
 
-    assert cache.cached(build(4), "sm_90a", compile) == parts
-    assert cache.cached(build(4), "sm_90a", compile) == parts
+    for _ in range(2):
+        assert cache.cached("gpu", build(4), "sm_90a", compile) == parts
     assert len(calls) == 1
-    (file,) = tmp_path.iterdir()
-    stored = json.loads(file.read_text())
-    file.write_text(json.dumps({**stored, "cubin": "AAAA"}))  # damaged
-    assert cache.cached(build(4), "sm_90a", compile) == parts
-    file.write_text("{")
-    assert cache.cached(build(4), "sm_90a", compile) == parts
-    assert len(calls) == 3
+    (file,) = place.iterdir()
+    whole = file.read_bytes()
+    for damaged in (whole[:-1], whole[:40] + b"?" + whole[41:], b"", b"{"):
+        file.write_bytes(damaged)
+        for _ in range(2):
+            assert cache.cached("gpu", build(4), "sm_90a", compile) == parts
+        assert file.read_bytes() == whole
+    assert len(calls) == 5
+    for off in cache.OFF:
+        monkeypatch.setenv(cache.VARIABLE, off)
+        assert cache.cached("gpu", build(4), "sm_90a", compile) == parts
+    assert len(calls) == 5 + len(cache.OFF) and list(place.iterdir()) == [file]
+
+
+def test_by_default_it_is_in_the_users_cache_directory(tmp_path, monkeypatch):
     monkeypatch.delenv(cache.VARIABLE)
-    cache.cached(build(4), "sm_90a", compile)
-    assert len(calls) == 4
+    monkeypatch.setattr(cache.platformdirs, "user_cache_path", lambda name, appauthor: tmp_path / name)
+    assert cache.directory() == tmp_path / "numba-deform" / "code"
+
+
+def test_what_was_used_least_recently_goes(place, monkeypatch):
+    monkeypatch.setattr(cache, "LIMIT", 20_000)
+    names = [f"{n:064x}" for n in range(12)]
+    for age, name in enumerate(names):  # bytes that cannot be packed, the later the older
+        cache.store("gpu", name, os.urandom(1000))
+        os.utime(place / f"{name}.gpu", (1e9 - age, 1e9 - age))
+    others = place / "notes.txt"
+    others.write_text("not of the cache" * 1000)
+    assert cache.load("gpu", names[-1]) is not None
+    cache.store("gpu", "f" * 64, os.urandom(9000))
+    assert [n for n, name in enumerate(names) if cache.load("gpu", name)] == [*range(7), 11]
+    assert cache.load("gpu", "f" * 64) and others.exists()
+
+
+def test_a_directory_that_cannot_be_written_is_said_once(place, tmp_path, monkeypatch):
+    place.write_text("a file")
+    with pytest.warns(UserWarning, match="cannot be written") as told:
+        for name in "ab":
+            cache.store("gpu", 64 * name, "content")
+    assert len(told) == 1 and cache.load("gpu", 64 * "a") is None
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.store("gpu", 64 * "a", "content")
+    assert cache.load("gpu", 64 * "a") == "content"
+
+
+def test_two_processes_write_one_file(place):
+    program = f"""
+from numba_deform.compiler import cache
+for i in range(200):
+    cache.store("gpu", {"a" * 64!r}, [i] * 1000)
+    assert len(set(cache.load("gpu", {"a" * 64!r}))) == 1
+"""
+    both = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]
+    assert [process.wait(100) for process in both] == [0, 0]
+    assert [path.name for path in place.iterdir()] == ["a" * 64 + ".gpu"]
+
+
+def test_files_that_changed_after_the_start_are_for_this_process_alone(monkeypatch):
+    same = cache.sources()
+    monkeypatch.setattr(cache, "STARTED", min(p.stat().st_mtime for p in Path(cache.__file__).parent.iterdir()))
+    cache.sources.cache_clear()
+    assert set(cache.sources()) - set(same) == {f"process {os.getpid()} since {cache.STARTED}"}
+    cache.sources.cache_clear()
+
+
+def test_the_command_shows_and_clears_it(place, monkeypatch, capsys):
+    for name, kind in (("a", "gpu"), ("b", "gpu"), ("c", "typed")):
+        cache.store(kind, 64 * name, "content")
+    assert main(["cache"]) == 0
+    told = capsys.readouterr().out
+    assert str(place) in told and "2 files" in told and "3 files" in told and "512.0 MiB" in told
+    assert main(["cache", "clear"]) == 0 and "3 files" in capsys.readouterr().out
+    assert not list(place.iterdir())
+    monkeypatch.setenv(cache.VARIABLE, "off")
+    assert main(["cache"]) == 0 and "off" in capsys.readouterr().out
 
 
 def test_compiled_kernel_from_disk_is_the_same(tmp_path, monkeypatch):
@@ -112,7 +192,7 @@ def test_a_shared_directory_is_removed_by_who_made_it(tmp_path, monkeypatch):
     with cache.shared_directory() as place:
         assert place == tmp_path
     assert tmp_path.is_dir()
-    monkeypatch.delenv(cache.VARIABLE)
+    monkeypatch.setenv(cache.VARIABLE, "off")
     with cache.shared_directory() as place:
         assert place.is_dir() and cache.directory() == place
     assert not place.exists() and cache.directory() is None
