@@ -293,6 +293,8 @@ def rules_table():
     """Markdown: every rule, its source, and what the engine and the GPU say of programs that ask about it."""
     from rules import RULES
 
+    from numba_deform.device import sections
+
     seen = {row["program"]: row for row in results()}
     lines = []
     for topic, rules in RULES.items():
@@ -301,7 +303,7 @@ def rules_table():
         for rule in rules:
             for i, name in enumerate(rule.programs):
                 row = seen[name]
-                head = (rule.says, rule.source) if i == 0 else ("", "")
+                head = (rule.says, sections.with_titles(rule.source)) if i == 0 else ("", "")
                 cells = *head, f"{row['kind']}: `{name}`", row["engine"], row.get("gpu", "not asked")
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

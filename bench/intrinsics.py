@@ -9,16 +9,18 @@ import pkgutil
 import re
 
 import numba_deform.device
+from numba_deform.device import sections
 from numba_deform.device.ptx import Intrinsic
 
-HEAD = """\
+HEAD = f"""\
 # The intrinsics
 
 What a kernel may call beside `numba.cuda`: each is a thin name for one PTX instruction. Its text stands in
 [`ptx/`](../ptx), its documentation in [`numba_deform/device/`](../numba_deform/device). This page repeats its
 first sentence; there are also the operands with their units, what is ordered, what is undefined. `u32` and the
 like are types of registers, `u32 x 4` is a tuple, `local f32 x 64` a local array that the instruction changes;
-addresses of shared memory have 32 bits, those of global memory 64. Made by `python bench/intrinsics.py`."""
+addresses of shared memory have 32 bits, those of global memory 64. The last
+column is the section of {sections.EDITION}. Made by `python bench/intrinsics.py`."""
 TABLE = ["| intrinsic | what it does | PTX | PTX ISA |", "|---|---|---|---|"]
 OPERANDS = (".reg", "ld.param", "st.param", "ret")  # statements that bring them in and out
 BESIDE = ("setp", "selp", "mov")  # those that prepare the instruction, or take its result
@@ -65,7 +67,8 @@ def instruction(one):
 
 
 def section(one):
-    return re.search(r"PTX ISA ([\d.]*\d)", " ".join(inspect.getdoc(one.model).split()))[1]
+    number = sections.cited(one.model.__doc__)[0]
+    return f"{number} {sections.short(number)}"
 
 
 def page():

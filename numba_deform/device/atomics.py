@@ -1,5 +1,5 @@
-"""Atomic additions to global memory: of floats, one word or several, and of a 64-bit integer (PTX ISA 9.7.13.8,
-9.7.13.9). Those of 32-bit integers, which also order memory, stand in ``memory.py``.
+"""Atomic additions to global memory: of floats, one word or several, and of a 64-bit integer (PTX ISA 9.7.13.5,
+9.7.13.6). Those of 32-bit integers, which also order memory, stand in ``memory.py``.
 
 All are relaxed, of gpu scope: they order nothing by themselves, as ``memory.atom_add_gpu_global_u32``.
 ``red`` returns nothing, so nothing waits for it. The vector forms need an address that is a multiple of all
@@ -14,121 +14,121 @@ from .ptx import cpu, f32, f32x2, f32x4, intrinsic, u32, u32x2, u32x4, u64, void
 @intrinsic(void(u64, u64))
 def red_add_gpu_global_u64(address, x):
     """``red.relaxed.gpu.global.add.u64``: adds a 64-bit integer, modulo 2^64: signed ones too. In
-    whatever order integers are added, the sum is the same. PTX ISA 9.7.13.9."""
+    whatever order integers are added, the sum is the same. PTX ISA 9.7.13.6."""
     cpu().atomic_add_u64(address, x)
 
 
 @intrinsic(void(u64, f32))
 def red_add_gpu_global_f32(address, x):
-    """``red.relaxed.gpu.global.add.f32``: adds a float. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.f32``: adds a float. PTX ISA 9.7.13.6."""
     cpu().atomic_add(address, "f32", (x,))
 
 
 @intrinsic(void(u64, f32, f32))
 def red_add_gpu_global_v2_f32(address, x, y):
-    """``red.relaxed.gpu.global.add.v2.f32``: adds two floats, 8 bytes. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.v2.f32``: adds two floats, 8 bytes. PTX ISA 9.7.13.6."""
     cpu().atomic_add(address, "f32", (x, y))
 
 
 @intrinsic(void(u64, f32, f32, f32, f32))
 def red_add_gpu_global_v4_f32(address, x, y, z, w):
-    """``red.relaxed.gpu.global.add.v4.f32``: adds four floats, 16 bytes. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.v4.f32``: adds four floats, 16 bytes. PTX ISA 9.7.13.6."""
     cpu().atomic_add(address, "f32", (x, y, z, w))
 
 
 @intrinsic(void(u64, u32))
 def red_add_gpu_global_f16x2(address, x):
-    """``red.relaxed.gpu.global.add.noftz.f16x2``: adds two fp16. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.noftz.f16x2``: adds two fp16. PTX ISA 9.7.13.6."""
     cpu().atomic_add(address, "f16", (x,))
 
 
 @intrinsic(void(u64, u32, u32))
 def red_add_gpu_global_v2_f16x2(address, x, y):
-    """``red.relaxed.gpu.global.add.noftz.v2.f16x2``: adds four fp16, 8 bytes. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.noftz.v2.f16x2``: adds four fp16, 8 bytes. PTX ISA 9.7.13.6."""
     cpu().atomic_add(address, "f16", (x, y))
 
 
 @intrinsic(void(u64, u32, u32, u32, u32))
 def red_add_gpu_global_v4_f16x2(address, x, y, z, w):
-    """``red.relaxed.gpu.global.add.noftz.v4.f16x2``: adds eight fp16, 16 bytes. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.noftz.v4.f16x2``: adds eight fp16, 16 bytes. PTX ISA 9.7.13.6."""
     cpu().atomic_add(address, "f16", (x, y, z, w))
 
 
 @intrinsic(void(u64, u32))
 def red_add_gpu_global_bf16x2(address, x):
-    """``red.relaxed.gpu.global.add.noftz.bf16x2``: adds two bf16. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.noftz.bf16x2``: adds two bf16. PTX ISA 9.7.13.6."""
     cpu().atomic_add(address, "bf16", (x,))
 
 
 @intrinsic(void(u64, u32, u32))
 def red_add_gpu_global_v2_bf16x2(address, x, y):
-    """``red.relaxed.gpu.global.add.noftz.v2.bf16x2``: adds four bf16, 8 bytes. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.noftz.v2.bf16x2``: adds four bf16, 8 bytes. PTX ISA 9.7.13.6."""
     cpu().atomic_add(address, "bf16", (x, y))
 
 
 @intrinsic(void(u64, u32, u32, u32, u32))
 def red_add_gpu_global_v4_bf16x2(address, x, y, z, w):
-    """``red.relaxed.gpu.global.add.noftz.v4.bf16x2``: adds eight bf16, 16 bytes. PTX ISA 9.7.13.9."""
+    """``red.relaxed.gpu.global.add.noftz.v4.bf16x2``: adds eight bf16, 16 bytes. PTX ISA 9.7.13.6."""
     cpu().atomic_add(address, "bf16", (x, y, z, w))
 
 
 @intrinsic(f32(u64, f32))
 def atom_add_gpu_global_f32(address, x):
-    """``atom.relaxed.gpu.global.add.f32``: adds a float; returns what was there. PTX ISA 9.7.13.8."""
+    """``atom.relaxed.gpu.global.add.f32``: adds a float; returns what was there. PTX ISA 9.7.13.5."""
     return cpu().atomic_add(address, "f32", (x,))[0]
 
 
 @intrinsic(f32x2(u64, f32, f32))
 def atom_add_gpu_global_v2_f32(address, x, y):
     """``atom.relaxed.gpu.global.add.v2.f32``: adds two floats, 8 bytes; returns what was there.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_add(address, "f32", (x, y))
 
 
 @intrinsic(f32x4(u64, f32, f32, f32, f32))
 def atom_add_gpu_global_v4_f32(address, x, y, z, w):
     """``atom.relaxed.gpu.global.add.v4.f32``: adds four floats, 16 bytes; returns what was there.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_add(address, "f32", (x, y, z, w))
 
 
 @intrinsic(u32(u64, u32))
 def atom_add_gpu_global_f16x2(address, x):
     """``atom.relaxed.gpu.global.add.noftz.f16x2``: adds two fp16; returns what was there.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_add(address, "f16", (x,))[0]
 
 
 @intrinsic(u32x2(u64, u32, u32))
 def atom_add_gpu_global_v2_f16x2(address, x, y):
     """``atom.relaxed.gpu.global.add.noftz.v2.f16x2``: adds four fp16, 8 bytes; returns what was there.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_add(address, "f16", (x, y))
 
 
 @intrinsic(u32x4(u64, u32, u32, u32, u32))
 def atom_add_gpu_global_v4_f16x2(address, x, y, z, w):
     """``atom.relaxed.gpu.global.add.noftz.v4.f16x2``: adds eight fp16, 16 bytes; returns what was there.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_add(address, "f16", (x, y, z, w))
 
 
 @intrinsic(u32(u64, u32))
 def atom_add_gpu_global_bf16x2(address, x):
     """``atom.relaxed.gpu.global.add.noftz.bf16x2``: adds two bf16; returns what was there.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_add(address, "bf16", (x,))[0]
 
 
 @intrinsic(u32x2(u64, u32, u32))
 def atom_add_gpu_global_v2_bf16x2(address, x, y):
     """``atom.relaxed.gpu.global.add.noftz.v2.bf16x2``: adds four bf16, 8 bytes; returns what was there.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_add(address, "bf16", (x, y))
 
 
 @intrinsic(u32x4(u64, u32, u32, u32, u32))
 def atom_add_gpu_global_v4_bf16x2(address, x, y, z, w):
     """``atom.relaxed.gpu.global.add.noftz.v4.bf16x2``: adds eight bf16, 16 bytes; returns what was there.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_add(address, "bf16", (x, y, z, w))

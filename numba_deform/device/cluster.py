@@ -1,4 +1,4 @@
-"""Clusters: blocks that run together and reach each other's shared memory (PTX ISA 9.7.13.3, 9.7.9.22).
+"""Clusters: blocks that run together and reach each other's shared memory (PTX ISA 9.7.13.3, 9.7.9.23).
 
 A launch with ``cluster=`` starts so many blocks at once; a block's *rank* is its number in the cluster, x
 first. Another block's shared memory has 32-bit *shared::cluster* addresses, which ``mapa_shared_cluster``
@@ -14,33 +14,33 @@ from .ptx import cpu, i32, intrinsic, u32, u64, void
 
 @intrinsic(u32())
 def cluster_ctarank():
-    """``%cluster_ctarank``: the rank of this block in its cluster. PTX ISA 10.13."""
+    """``%cluster_ctarank``: the rank of this block in its cluster. PTX ISA 10.16."""
     return cpu().block.rank
 
 
 @intrinsic(u32())
 def cluster_nctarank():
-    """``%cluster_nctarank``: how many blocks the cluster has, 1 without one. PTX ISA 10.14."""
+    """``%cluster_nctarank``: how many blocks the cluster has, 1 without one. PTX ISA 10.17."""
     return len(cpu().block.cluster.blocks)
 
 
 @intrinsic(u32())
 def cluster_ctaid_x():
-    """``%cluster_ctaid.x``: where this block stands in its cluster, in x. PTX ISA 10.11."""
+    """``%cluster_ctaid.x``: where this block stands in its cluster, in x. PTX ISA 10.14."""
     thread = cpu()
     return thread.block.cluster.place(thread.block.rank)[0]
 
 
 @intrinsic(u32())
 def cluster_ctaid_y():
-    """``%cluster_ctaid.y``: as ``cluster_ctaid_x``, in y. PTX ISA 10.11."""
+    """``%cluster_ctaid.y``: as ``cluster_ctaid_x``, in y. PTX ISA 10.14."""
     thread = cpu()
     return thread.block.cluster.place(thread.block.rank)[1]
 
 
 @intrinsic(u32())
 def cluster_ctaid_z():
-    """``%cluster_ctaid.z``: as ``cluster_ctaid_x``, in z. PTX ISA 10.11."""
+    """``%cluster_ctaid.z``: as ``cluster_ctaid_x``, in z. PTX ISA 10.14."""
     thread = cpu()
     return thread.block.cluster.place(thread.block.rank)[2]
 
@@ -82,7 +82,7 @@ def cluster_sync():
 def mapa_shared_cluster(address, rank):
     """``mapa.shared::cluster``: the address of the same place in the shared memory of the block of ``rank``.
     ``address`` is a shared address of this block. The result is for the instructions of this module, whose
-    names say ``cluster``. PTX ISA 9.7.9.22."""
+    names say ``cluster``. PTX ISA 9.7.9.23."""
     thread = cpu()
     return thread.block.cluster.map(thread, address, int(rank))
 
@@ -143,7 +143,7 @@ def cp_async_bulk_tensor_1d_multicast(dst, map, c0, bar, mask):
     """``cp.async.bulk.tensor.1d..multicast::cluster``: as ``cp_async_bulk_tensor_1d``, into each block of
     ``mask``. Bit r of the mask, of 16 bits, names the block of rank r. The box goes to the same place of each
     as ``dst`` is in this block, and its bytes count on the barrier at the place of ``bar`` there: each block
-    expects them itself. PTX ISA 9.7.10.28.2."""
+    expects them itself. PTX ISA 9.7.9.25.5.2."""
     thread = cpu()
     thread.block.cluster.tensor_load(thread, dst, map, (c0,), bar, mask)
 
@@ -151,7 +151,7 @@ def cp_async_bulk_tensor_1d_multicast(dst, map, c0, bar, mask):
 @intrinsic(void(u32, u64, i32, i32, u32, u32))
 def cp_async_bulk_tensor_2d_multicast(dst, map, c0, c1, bar, mask):
     """``cp.async.bulk.tensor.2d..multicast::cluster``: as ``cp_async_bulk_tensor_1d_multicast``, rank 2.
-    PTX ISA 9.7.10.28.2."""
+    PTX ISA 9.7.9.25.5.2."""
     thread = cpu()
     thread.block.cluster.tensor_load(thread, dst, map, (c0, c1), bar, mask)
 
@@ -159,7 +159,7 @@ def cp_async_bulk_tensor_2d_multicast(dst, map, c0, c1, bar, mask):
 @intrinsic(void(u32, u64, i32, i32, i32, u32, u32))
 def cp_async_bulk_tensor_3d_multicast(dst, map, c0, c1, c2, bar, mask):
     """``cp.async.bulk.tensor.3d..multicast::cluster``: as ``cp_async_bulk_tensor_1d_multicast``, rank 3.
-    PTX ISA 9.7.10.28.2."""
+    PTX ISA 9.7.9.25.5.2."""
     thread = cpu()
     thread.block.cluster.tensor_load(thread, dst, map, (c0, c1, c2), bar, mask)
 
@@ -167,7 +167,7 @@ def cp_async_bulk_tensor_3d_multicast(dst, map, c0, c1, c2, bar, mask):
 @intrinsic(void(u32, u64, i32, i32, i32, i32, u32, u32))
 def cp_async_bulk_tensor_4d_multicast(dst, map, c0, c1, c2, c3, bar, mask):
     """``cp.async.bulk.tensor.4d..multicast::cluster``: as ``cp_async_bulk_tensor_1d_multicast``, rank 4.
-    PTX ISA 9.7.10.28.2."""
+    PTX ISA 9.7.9.25.5.2."""
     thread = cpu()
     thread.block.cluster.tensor_load(thread, dst, map, (c0, c1, c2, c3), bar, mask)
 
@@ -175,7 +175,7 @@ def cp_async_bulk_tensor_4d_multicast(dst, map, c0, c1, c2, c3, bar, mask):
 @intrinsic(void(u32, u64, i32, i32, i32, i32, i32, u32, u32))
 def cp_async_bulk_tensor_5d_multicast(dst, map, c0, c1, c2, c3, c4, bar, mask):
     """``cp.async.bulk.tensor.5d..multicast::cluster``: as ``cp_async_bulk_tensor_1d_multicast``, rank 5.
-    PTX ISA 9.7.10.28.2."""
+    PTX ISA 9.7.9.25.5.2."""
     thread = cpu()
     thread.block.cluster.tensor_load(thread, dst, map, (c0, c1, c2, c3, c4), bar, mask)
 
@@ -186,6 +186,6 @@ def cp_async_bulk_shared_cluster(dst, src, bytes, bar):
     block's. ``dst`` and ``bar``, which counts the bytes, are shared::cluster addresses of one and the same
     block, ``src`` a shared address of this one. Addresses of data and the size are multiples of 16. Ordinary
     writes to ``src`` need ``fence_proxy_async``, and it is read until the barrier's phase is complete: until
-    then it is not written to, and this block does not end. PTX ISA 9.7.10.27."""
+    then it is not written to, and this block does not end. PTX ISA 9.7.9.25.4.1."""
     thread = cpu()
     thread.block.cluster.bulk_copy(thread, dst, src, bytes, bar)

@@ -1,4 +1,4 @@
-"""Flags and counters in the shared memory of any block of a cluster (PTX ISA 9.7.9.8, 9.7.9.11, 9.7.13.8).
+"""Flags and counters in the shared memory of any block of a cluster (PTX ISA 9.7.9.8, 9.7.9.11, 9.7.13.5).
 
 Addresses are shared::cluster addresses: one's own shared ones, and those of other blocks that
 ``cluster.mapa_shared_cluster`` makes. All are of scope cluster: they order memory among the threads of one
@@ -46,7 +46,7 @@ def st_relaxed_cluster_shared_cluster_b32(address, x):
 @intrinsic(u32(u32, u32))
 def atom_add_cluster_shared_cluster_u32(address, x):
     """``atom.relaxed.cluster.shared::cluster.add.u32``: adds; returns what was there. Orders nothing by itself.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     thread = cpu()
     return thread.block.cluster.atomic(thread, address, lambda old: old + int(x))
 
@@ -54,7 +54,7 @@ def atom_add_cluster_shared_cluster_u32(address, x):
 @intrinsic(u32(u32, u32))
 def atom_add_acq_rel_cluster_shared_cluster_u32(address, x):
     """``atom.acq_rel.cluster.shared::cluster.add.u32``: as ``atom_add_cluster_shared_cluster_u32``, and hands
-    on what this thread did before and takes over what earlier ones handed on. PTX ISA 9.7.13.8."""
+    on what this thread did before and takes over what earlier ones handed on. PTX ISA 9.7.13.5."""
     thread = cpu()
     return thread.block.cluster.atomic(
         thread, address, lambda old: old + int(x), acquire=True, release=True
@@ -64,7 +64,7 @@ def atom_add_acq_rel_cluster_shared_cluster_u32(address, x):
 @intrinsic(u32(u32, u32, u32))
 def atom_cas_acq_rel_cluster_shared_cluster_b32(address, compare, x):
     """``atom.acq_rel.cluster.shared::cluster.cas.b32``: writes ``x`` where ``compare`` stands; returns what was
-    there. Orders as ``atom_add_acq_rel_cluster_shared_cluster_u32``. PTX ISA 9.7.13.8."""
+    there. Orders as ``atom_add_acq_rel_cluster_shared_cluster_u32``. PTX ISA 9.7.13.5."""
     thread = cpu()
     return thread.block.cluster.atomic(
         thread, address, lambda old: int(x) if old == int(compare) else None, acquire=True, release=True
@@ -74,7 +74,7 @@ def atom_cas_acq_rel_cluster_shared_cluster_b32(address, compare, x):
 @intrinsic(void(u32, u32))
 def red_add_cluster_shared_cluster_u32(address, x):
     """``red.relaxed.cluster.shared::cluster.add.u32``: adds, and returns nothing. Orders nothing by itself.
-    PTX ISA 9.7.13.9."""
+    PTX ISA 9.7.13.6."""
     thread = cpu()
     thread.block.cluster.atomic(thread, address, lambda old: old + int(x))
 
@@ -82,6 +82,6 @@ def red_add_cluster_shared_cluster_u32(address, x):
 @intrinsic(void(u32, u32))
 def red_add_release_cluster_shared_cluster_u32(address, x):
     """``red.release.cluster.shared::cluster.add.u32``: as ``red_add_cluster_shared_cluster_u32``, and hands on
-    what this thread did before. PTX ISA 9.7.13.9."""
+    what this thread did before. PTX ISA 9.7.13.6."""
     thread = cpu()
     thread.block.cluster.atomic(thread, address, lambda old: old + int(x), release=True)

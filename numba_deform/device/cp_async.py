@@ -1,4 +1,4 @@
-"""cp.async of small elements, and its completion by an mbarrier (PTX ISA 9.7.10.25.3, 9.7.13.15.15).
+"""cp.async of small elements, and its completion by an mbarrier (PTX ISA 9.7.9.25.3, 9.7.13.15.15).
 
 ``cp_async_cg_16`` and the groups stand in ``memory``. Every thread issues copies of its own; who may read what
 they bring: the same thread after a wait for the group, others past a barrier after that, or whoever waits
@@ -13,28 +13,28 @@ from .ptx import cpu, intrinsic, u32, u64, void
 def cp_async_ca_4(dst, src, bytes):
     """``cp.async.ca.shared.global``: 4 bytes to ``dst`` through L1; ``bytes`` (0 .. 4) come from ``src``,
     the rest are zeros, so 0 fills without reading. Both addresses are 4-byte aligned.
-    PTX ISA 9.7.10.25.3.1."""
+    PTX ISA 9.7.9.25.3.1."""
     cpu().cp_async(dst, src, bytes, 4)
 
 
 @intrinsic(void(u32, u64, u32))
 def cp_async_ca_8(dst, src, bytes):
     """``cp.async.ca.shared.global``: 8 bytes to ``dst`` through L1; as ``cp_async_ca_4``, both addresses
-    8-byte aligned, ``bytes`` 0 .. 8. PTX ISA 9.7.10.25.3.1."""
+    8-byte aligned, ``bytes`` 0 .. 8. PTX ISA 9.7.9.25.3.1."""
     cpu().cp_async(dst, src, bytes, 8)
 
 
 @intrinsic(void(u32, u64, u32))
 def cp_async_ca_16(dst, src, bytes):
     """``cp.async.ca.shared.global``: 16 bytes to ``dst`` through L1; as ``cp_async_ca_4``, both addresses
-    16-byte aligned, ``bytes`` 0 .. 16. ``cp_async_cg_16`` does it past L1. PTX ISA 9.7.10.25.3.1."""
+    16-byte aligned, ``bytes`` 0 .. 16. ``cp_async_cg_16`` does it past L1. PTX ISA 9.7.9.25.3.1."""
     cpu().cp_async(dst, src, bytes, 16)
 
 
 @intrinsic(void())
 def cp_async_wait_all():
     """``cp.async.wait_all``: wait for all copies of this thread so far, committed to a group or not.
-    The same as ``cp_async_commit_group`` and ``cp_async_wait_group(0)``. PTX ISA 9.7.10.25.3.3."""
+    The same as ``cp_async_commit_group`` and ``cp_async_wait_group(0)``. PTX ISA 9.7.9.25.3.3."""
     thread = cpu()
     thread.commit_group("cp.async")
     thread.wait_group("cp.async", 0)

@@ -166,7 +166,7 @@ def cvt_f32_f16_hi(x):
 
 @intrinsic(f32(u32), pure=True)
 def cvt_f32_bf16_lo(x):
-    """The lower bf16 as a float: a shift by 16 bits. PTX ISA 9.7.8.7."""
+    """The lower bf16 as a float: a shift by 16 bits. PTX ISA 9.7.8.8."""
     return _BF16_AS_F32[x & 0xFFFF]
 
 
@@ -190,13 +190,13 @@ def dup_hi_b16x2(x):
 
 @intrinsic(f32(u32), pure=True)
 def mov_f32_b32(x):
-    """``mov.b32``: the same 32 bits read as a float. PTX ISA 9.7.9.1."""
+    """``mov.b32``: the same 32 bits read as a float. PTX ISA 9.7.9.3."""
     return _float(x & WORD)
 
 
 @intrinsic(u32(f32), pure=True)
 def mov_b32_f32(x):
-    """``mov.b32``: the bits of a float. PTX ISA 9.7.9.1."""
+    """``mov.b32``: the bits of a float. PTX ISA 9.7.9.3."""
     if x != x:
         return int(np.float32(x).view(np.uint32))  # as in _float
     return int.from_bytes(_float_bytes(x), "little")

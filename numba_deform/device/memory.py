@@ -1,4 +1,4 @@
-"""Loads, stores and cp.async (PTX ISA 9.7.9, 9.7.10.25). Addresses are 64-bit global or 32-bit shared.
+"""Loads, stores and cp.async (PTX ISA 9.7.9, 9.7.9.25.3). Addresses are 64-bit global or 32-bit shared.
 
 Vector accesses move 8 or 16 bytes as 32-bit words and need an address aligned to their size.
 """
@@ -211,7 +211,7 @@ def st_release_cta_shared_b32(address, x):
 @intrinsic(u32(u32, u32))
 def atom_exch_release_cta_shared_b32(address, x):
     """``atom.release.cta.shared.exch.b32``: as ``st_release_cta_shared_b32``, but an atomic: returns what
-    was there. PTX ISA 9.7.13.8."""
+    was there. PTX ISA 9.7.13.5."""
     return cpu().atomic_word("shared", address, lambda old: int(x), reads=False, release=True, wide=False)
 
 
@@ -251,42 +251,42 @@ def st_release_cta_global_b32(address, x):
 @intrinsic(u32(u64, u32))
 def atom_add_gpu_global_u32(address, x):
     """``atom.relaxed.gpu.global.add.u32``: adds ``x`` (modulo 2^32) and returns what was there.
-    Orders nothing by itself; with a fence before and after it, it does. PTX ISA 9.7.13.8."""
+    Orders nothing by itself; with a fence before and after it, it does. PTX ISA 9.7.13.5."""
     return cpu().atomic_word("global", address, lambda old: old + int(x))
 
 
 @intrinsic(void(u64, u32))
 def red_add_gpu_global_u32(address, x):
     """``red.relaxed.gpu.global.add.u32``: as ``atom_add_gpu_global_u32`` without the old value, so that
-    nothing waits for it. PTX ISA 9.7.13.9."""
+    nothing waits for it. PTX ISA 9.7.13.6."""
     cpu().atomic_word("global", address, lambda old: old + int(x))
 
 
 @intrinsic(u32(u64, u32))
 def atom_add_acq_rel_gpu_global_u32(address, x):
     """``atom.acq_rel.gpu.global.add.u32``: as ``atom_add_gpu_global_u32``, with both fences in it.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_word("global", address, lambda old: old + int(x), acquire=True, release=True)
 
 
 @intrinsic(void(u64, u32))
 def red_add_release_gpu_global_u32(address, x):
     """``red.release.gpu.global.add.u32``: as ``red_add_gpu_global_u32``, with a fence before it.
-    PTX ISA 9.7.13.9."""
+    PTX ISA 9.7.13.6."""
     cpu().atomic_word("global", address, lambda old: old + int(x), release=True)
 
 
 @intrinsic(u32(u64, u32))
 def atom_add_cta_global_u32(address, x):
     """``atom.relaxed.cta.global.add.u32``: as ``atom_add_gpu_global_u32``, among the threads of one block
-    only. PTX ISA 9.7.13.8."""
+    only. PTX ISA 9.7.13.5."""
     return cpu().atomic_word("global", address, lambda old: old + int(x), wide=False)
 
 
 @intrinsic(u32(u64, u32, u32))
 def atom_cas_gpu_global_b32(address, compare, x):
     """``atom.relaxed.gpu.global.cas.b32``: writes ``x`` where ``compare`` stands; returns what was there.
-    PTX ISA 9.7.13.8."""
+    PTX ISA 9.7.13.5."""
     return cpu().atomic_word("global", address, lambda old: int(x) if old == int(compare) else None)
 
 
@@ -294,13 +294,13 @@ def atom_cas_gpu_global_b32(address, compare, x):
 def cp_async_cg_16(dst, src, bytes):
     """``cp.async.cg.shared.global``: 16 bytes to ``dst``; ``bytes`` (0 .. 16) come from ``src``, the
     rest are zeros, so 0 fills without reading. Both addresses are 16-byte aligned. Complete after
-    ``cp_async_wait_group``, for this thread only. PTX ISA 9.7.10.25.3.1."""
+    ``cp_async_wait_group``, for this thread only. PTX ISA 9.7.9.25.3.1."""
     cpu().cp_async(dst, src, bytes)
 
 
 @intrinsic(void())
 def cp_async_commit_group():
-    """``cp.async.commit_group``: this thread's copies so far form one group. PTX ISA 9.7.10.25.3.2."""
+    """``cp.async.commit_group``: this thread's copies so far form one group. PTX ISA 9.7.9.25.3.2."""
     cpu().commit_group("cp.async")
 
 
@@ -308,5 +308,5 @@ def cp_async_commit_group():
 def cp_async_wait_group(pending):
     """``cp.async.wait_group``: wait until at most ``pending`` groups of this thread are open.
     What they copied is then visible to this thread; others need a barrier. Above 7 acts as 7.
-    PTX ISA 9.7.10.25.3.3."""
+    PTX ISA 9.7.9.25.3.3."""
     cpu().wait_group("cp.async", pending)

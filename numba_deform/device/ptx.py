@@ -20,6 +20,8 @@ from llvmlite import ir
 from numba import types
 from numba.cuda.extending import intrinsic as _numba_intrinsic
 
+from . import sections
+
 _NumbaIntrinsic = type(_numba_intrinsic(lambda typingctx, x: (x(x), None)))
 
 u32, i32, u64, f32, void = types.uint32, types.int32, types.uint64, types.float32, types.void
@@ -170,8 +172,10 @@ def read_ptx(path):
 class Intrinsic(_NumbaIntrinsic):
     """A PTX function as Numba and Python see it; made by :func:`intrinsic`."""
 
-    def __init__(self, name, defn, *, model=None, ptx=None, linked_form=False):
+    def __init__(self, name, defn, *, model, ptx=None, linked_form=False):
         super().__init__(name, defn)
+        functools.update_wrapper(self, model)
+        self.__doc__ = "\n".join([inspect.getdoc(model), "", *sections.looked_up(model.__doc__)])
         self.model, self.ptx, self.is_linked = model, ptx, linked_form
 
     def __call__(self, *args):
@@ -261,7 +265,6 @@ def _make(model, signature, ptx, pure, linked_form):
     # It has the intrinsic's name, because Numba says it of a call with too few arguments.
     exec(f"def {ptx.name}(typingctx, {names}):\n    return signature, codegen\n", scope)
     made = Intrinsic(ptx.name, scope[ptx.name], model=model, ptx=ptx, linked_form=linked_form)
-    functools.update_wrapper(made, model)
     made.signature, made.pure = signature, pure
     made._register()
     return made
@@ -315,7 +318,6 @@ def address_intrinsic(space, result):
 def _of_python(model, definition):
     """The Intrinsic of a definition that is no text in ``ptx/``."""
     made = Intrinsic(model.__name__, definition, model=model)
-    functools.update_wrapper(made, model)
     made._register()
     return made
 

@@ -1,4 +1,4 @@
-"""Fences, elections, named barriers, shuffles and clocks (PTX ISA 9.7.13, 9.7.9.6, 10)."""
+"""Fences, elections, named barriers, shuffles and clocks (PTX ISA 9.7.13, 9.7.9.6, 10.24)."""
 
 import numpy as np
 from numba import cuda, int32
@@ -52,7 +52,7 @@ def fence_acq_rel_gpu():
 @intrinsic(u32(u32))
 def elect_sync(mask):
     """``elect.sync``: 1 in one lane of ``mask``, always the same one, 0 in the others.
-    Waits for all lanes of the mask; undefined for a lane outside it. PTX ISA 9.7.13.16."""
+    Waits for all lanes of the mask; undefined for a lane outside it. PTX ISA 9.7.13.14."""
     return cpu().elect(mask)
 
 
@@ -100,13 +100,13 @@ def clock64():
 
 @intrinsic(u64())
 def globaltimer():
-    """``%globaltimer``: nanoseconds of one clock for all SMs, in coarse steps. PTX ISA 10.30."""
+    """``%globaltimer``: nanoseconds of one clock for all SMs, in coarse steps. PTX ISA 10.28."""
     return cpu().clock_cycles()
 
 
 @intrinsic(void())
 def thread_exit():
-    """``exit``: the thread ends here, in whatever function it is. PTX ISA 9.7.12.6."""
+    """``exit``: the thread ends here, in whatever function it is. PTX ISA 9.7.12.7."""
     cpu().exit()
 
 

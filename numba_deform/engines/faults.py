@@ -16,6 +16,7 @@ and has None (``threads`` and ``waits`` are empty) where there is nothing to say
 them. Faults can be pickled.
 """
 
+from ..device import sections
 from ..device.limits import KB, MAX_THREADS, SHARED_LIMIT, STATIC_LIMIT
 from .waiting import ranges
 
@@ -54,6 +55,7 @@ class SimFault(Exception):
         if self.state:
             lines.append(f"  state  {self.barrier}: {self.state}")
         lines += [f"  {name}   {getattr(self, name)}" for name in ("rule", "cure") if getattr(self, name)]
+        lines += [f"  see    {line}" for line in sections.looked_up(self.rule)]
         if self.seed is not None:
             lines.append(f"  seed   {self.seed!r}, landing {self.landing}")
         return "\n".join(lines)
@@ -95,7 +97,7 @@ class DataRace(SimFault):
 
 class ScopeRace(DataRace):
     """Two blocks are ordered, or would be, by fences and atomics of which one has scope cta."""
-    rule = "A fence, release, acquire or atomic of scope cta is for the threads of one block (PTX 8.5)."
+    rule = "A fence, release, acquire or atomic of scope cta is for the threads of one block (PTX section 8.5)."
     cure = (
         "Use gpu scope on both sides: cuda.threadfence() or fence_acq_rel_gpu(), not threadfence_block() "
         "or fence_acq_rel_cta(); st_release_gpu_..., ld_acquire_gpu_..., atom_..._gpu_..."
@@ -108,7 +110,7 @@ class NotReadOnly(DataRace):
 
 class InFlightRead(DataRace):
     """A read of a copy's destination, with no wait on the copy's barrier before it."""
-    rule = "A copy's destination may be read only after a successful wait on its barrier (PTX 9.7.10.28)."
+    rule = "A copy's destination may be read only after a successful wait on its barrier (PTX 9.7.9.25.1.2)."
     cure = "Wait on the full barrier before the first read of the stage."
 
 class StaleWait(InFlightRead):

@@ -7,8 +7,8 @@ right program shows what a rule allows, a wrong one what comes of breaking it.
 from typing import NamedTuple
 
 MBARRIER = "PTX ISA 9.7.13.15"
-TENSOR, BULK = "PTX ISA 9.7.10.28", "PTX ISA 9.7.10.27"
-MODEL = "PTX ISA 8"
+TENSOR, BULK = "PTX ISA 9.7.9.25.5", "PTX ISA 9.7.9.25.4"
+MODEL = "PTX ISA section 8"
 
 
 class Rule(NamedTuple):
@@ -68,7 +68,7 @@ RULES = {
         ),
         rule(
             "Once initialised, a barrier's bytes belong to it until inval",
-            "PTX ISA 9.7.13.15.9-10", "another_count_after_inval", "numbers_where_a_barrier_was",
+            "PTX ISA 9.7.13.15.9, 9.7.13.15.10", "another_count_after_inval", "numbers_where_a_barrier_was",
             "everybody_initialises", "memory_reused_without_inval", "used_after_its_end"
         ),
         rule(
@@ -99,7 +99,7 @@ RULES = {
         ),
         rule(
             "activemask is any group of lanes that are converged now",
-            "PTX ISA 10.6", "one_atomic_for_the_active_lanes"
+            "PTX ISA 9.7.13.11", "one_atomic_for_the_active_lanes"
         ),
         rule(
             "A shuffle from a lane that takes no part gives an undefined value, which may go unused",
@@ -107,7 +107,7 @@ RULES = {
         ),
         rule(
             "elect.sync names one lane of its mask",
-            "PTX ISA 9.7.13.6", "one_is_elected_in_each_branch"
+            "PTX ISA 9.7.13.14", "one_is_elected_in_each_branch"
         ),
     ],
     "copies": [
@@ -118,7 +118,7 @@ RULES = {
         ),
         rule(
             "The innermost coordinate times the element's size is a multiple of 16 bytes",
-            "asked of an H200 (results/box_corners.json); not in PTX ISA 9.7.10.28",
+            "asked of an H200 (results/box_corners.json); not in PTX ISA 9.7.9.25.5",
             "pixels_round_a_corner", "corner_between_16_bytes", "corner_before_the_first_column",
             "store_of_a_shifted_tile"
         ),
@@ -128,7 +128,7 @@ RULES = {
         ),
         rule(
             "A tile lies on 128 bytes; a swizzle goes by the bits of the shared address",
-            "PTX ISA 5.5.6", "swizzled_stages_at_128_bytes", "tile_behind_the_barrier"
+            "PTX ISA 5.5.7", "swizzled_stages_at_128_bytes", "tile_behind_the_barrier"
         ),
         rule(
             "A plain bulk copy has addresses and a size that are multiples of 16",
@@ -146,23 +146,23 @@ RULES = {
         rule(
             "Bulk groups: wait_group.read ends the reads of shared memory, wait_group the writes as well; a "
             "group may be empty",
-            "PTX ISA 9.7.10.29", "two_buffers_of_stores", "groups_with_nothing_in_them",
+            "PTX ISA 9.7.9.25.6", "two_buffers_of_stores", "groups_with_nothing_in_them",
             "three_groups_are_waited_for_in_parts", "reads_the_result_too_early", "store_in_no_group"
         ),
         rule(
             "A group belongs to the thread that commits it",
-            "PTX ISA 9.7.10.25, 9.7.10.29", "double_buffering", "empty_groups_keep_the_count",
+            "PTX ISA 9.7.9.25.1.1, 9.7.9.25.6", "double_buffering", "empty_groups_keep_the_count",
             "wait_without_barrier", "others_do_not_know_of_the_wait"
         ),
         rule(
             "All copies are done when the block ends",
-            "PTX ISA 9.7.10.24", "producer_waits_for_the_last_release", "ends_with_a_store_in_flight",
+            "PTX ISA 9.7.9.25.1", "producer_waits_for_the_last_release", "ends_with_a_store_in_flight",
             "prefetch_that_nobody_reads"
         ),
         rule(
             "Ordinary writes to shared or global memory reach the copy engine past a fence.proxy.async for "
             "that memory",
-            "PTX ISA 8.4, 9.7.13.4", "there_and_back_in_place", "fence_behind_the_store",
+            "PTX ISA section 8.6, 9.7.13.4", "there_and_back_in_place", "fence_behind_the_store",
             "bulk_load_of_what_was_just_stored", "fence_for_the_wrong_memory"
         ),
         rule(
@@ -187,17 +187,17 @@ RULES = {
         ),
         rule(
             "Fences and atomics of scope cta order nothing between blocks",
-            "PTX ISA 8.5", "the_last_block_adds_up", "a_block_writes_to_another",
+            "PTX ISA section 8.5", "the_last_block_adds_up", "a_block_writes_to_another",
             "block_fence_between_blocks", "only_the_writer_fences_widely"
         ),
         rule(
             "An atomic does not race with an atomic, and does with an ordinary access",
-            "PTX ISA 8.7", "a_histogram_in_two_levels", "load_beside_atomic_add", "maximum_by_hand"
+            "PTX ISA section 8.7", "a_histogram_in_two_levels", "load_beside_atomic_add", "maximum_by_hand"
         ),
         rule(
             "Who reads a value from an atomic comes after its write, and with an acquire after all that was "
             "released with it",
-            "PTX ISA 8.9", "a_release_goes_through_an_atomic", "the_last_block_resets_the_counter",
+            "PTX ISA section 8.9", "a_release_goes_through_an_atomic", "the_last_block_resets_the_counter",
             "look_back_with_flags_apart", "look_back_without_release"
         ),
         rule(
@@ -212,7 +212,7 @@ RULES = {
         ),
         rule(
             "An access stays inside one array",
-            "PTX ISA 6.4", "dynamic_arrays_share_their_bytes", "store_runs_into_the_next_array",
+            "PTX ISA section 6.4", "dynamic_arrays_share_their_bytes", "store_runs_into_the_next_array",
             "vector_load_over_the_end", "copy_over_two_arrays"
         ),
         rule(

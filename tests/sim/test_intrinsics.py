@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numba import cuda
 
 import numba_deform.device
-from numba_deform.device import float32, integer, ptx, sync
+from numba_deform.device import float32, integer, ptx, sections, sync
 from numba_deform.device import half2 as h
 from numba_deform.device.ptx import Intrinsic, OutsideKernel
 
@@ -287,6 +287,10 @@ def test_all_are_found():
     assert modules == {path.stem for path in ptx.ptx_directory().glob("*.ptx")}
 
 
+SECTIONS_OF = {}  # {instruction: the sections that are about it}
+for number in sections.TITLES:
+    for name in re.split(", | / ", sections.short(number)):
+        SECTIONS_OF.setdefault(name, []).append(number)
 HELPERS = {"dynamic_start", "shared_array"}  # no instructions: they are for device/layout.py
 
 
@@ -294,7 +298,11 @@ HELPERS = {"dynamic_start", "shared_array"}  # no instructions: they are for dev
 def test_docstring_and_ptx(name):
     intrinsic = INTRINSICS[name]
     document = inspect.getdoc(intrinsic.model)
-    assert re.search(r"PTX ISA (9\.\d+\.\d+(\.\d+)*|10\.\d+)\b", document), document
+    [number] = sections.cited(document)
+    assert sections.TITLES[number] in intrinsic.__doc__
+    if named := re.match(r"``(\S+)``", document):
+        about = [n for n in SECTIONS_OF if (named[1] + ".").startswith(n + ".")]
+        assert number in SECTIONS_OF[max(about, key=len)], f"{named[1]}: {sections.TITLES[number]}"
     assert intrinsic.__doc__ and intrinsic.__name__ == name
     parameters = list(inspect.signature(intrinsic.model).parameters)
     if intrinsic.ptx is None:  # the two that take an array are made in Python

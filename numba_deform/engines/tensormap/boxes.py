@@ -182,7 +182,7 @@ def swizzle_offsets(n: int, mode: str, start: int = 0) -> np.ndarray:
     Returns int64 offsets, shape (n,): byte i lies at result[i]. Where the last row of the box is not as
     long as the swizzle is wide, some lie behind the n bytes: up to the next multiple of the width.
 
-    Raises TensorMapError for an unknown mode. Source: PTX ISA 5.5, swizzling modes.
+    Raises TensorMapError for an unknown mode. Source: PTX ISA section 5.5, swizzling modes.
     """
     check_option("swizzle", mode, SWIZZLES)
     addresses = np.arange(start, start + n, dtype=np.int64)

@@ -5,7 +5,7 @@ the filter stands for the first row, and its offsets which element of the filter
 corner moves on by an element stride along W, then H, then D, inside a bounding box, and from the end of the box
 to its start in the next image.
 
-Sources: PTX ISA 5.5.4 (im2col mode); CUDA driver API, ``cuTensorMapEncodeIm2col``.
+Sources: PTX ISA section 5.5.4 (im2col mode); CUDA driver API, ``cuTensorMapEncodeIm2col``.
 """
 
 from __future__ import annotations

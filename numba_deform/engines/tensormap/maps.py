@@ -62,7 +62,7 @@ class TensorMap(Boxes):
     ``array`` is the NumPy array, or None. Raises TensorMapError for the first broken rule, or when
     the map reaches past the end of the NumPy array.
 
-    Source: PTX ISA 5.5; CUDA driver API, cuTensorMapEncodeTiled.
+    Source: PTX ISA section 5.5; CUDA driver API, cuTensorMapEncodeTiled.
     """
 
     address: int

@@ -39,7 +39,7 @@ from numba_deform.device.memory import (
 from numba_deform.engines import faults
 
 WARP, THREADS, BLOCKS = 32, 64, 2
-RED, ATOM = "PTX ISA 9.7.13.9", "PTX ISA 9.7.13.8"
+RED, ATOM = "PTX ISA 9.7.13.6", "PTX ISA 9.7.13.5"
 BF16 = ml_dtypes.bfloat16
 
 

@@ -30,7 +30,7 @@ from numba_deform.engines import faults
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 WARP, WORDS, BYTES = 32, 64, 256
-POLICY, BULK, TENSOR = "PTX ISA 9.7.9.18", "PTX ISA 9.7.10.27", "PTX ISA 9.7.10.28"
+POLICY, BULK, TENSOR = "PTX ISA 9.7.9.18", "PTX ISA 9.7.9.25.4", "PTX ISA 9.7.9.25.5"
 
 
 def words(*out, seed=14):

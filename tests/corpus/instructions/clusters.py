@@ -39,7 +39,7 @@ from numba_deform.device.sync import fence_acq_rel_gpu
 from numba_deform.engines import faults
 
 WARP, CLUSTER = 32, 4
-MODEL = "PTX ISA 8.10.1: a release and an acquire of scopes that include both"
+MODEL = "PTX ISA section 8.9.4: a release and an acquire of scopes that include both"
 GUIDE = "CUDA guide, Distributed Shared Memory: a histogram over a cluster"
 BARRIER = "CUTLASS: ClusterBarrier::wait, arrive(cta_id)"
 

@@ -28,7 +28,7 @@ from numba_deform.engines import faults
 
 WARP, THREADS, ROUNDS = 32, 64, 3
 TWO, FOUR = 2 * THREADS, 4 * THREADS
-SECTION, ARRIVE = "PTX ISA 9.7.10.25.3", "PTX ISA 9.7.13.15.15"
+SECTION, ARRIVE = "PTX ISA 9.7.9.25.3", "PTX ISA 9.7.13.15.15"
 IDIOM = "CUTLASS cutlass/arch/barrier.h, cpasync_barrier_arrive_noinc"
 
 

@@ -35,7 +35,7 @@ from numba_deform.engines import faults
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 WARP, BLOCKS, WORDS, BYTES = 32, 4, 64, 256
-BULK, TENSOR, GROUPS = "PTX ISA 9.7.10.27.2", "PTX ISA 9.7.10.28.3", "PTX ISA 9.7.10.29.2"
+BULK, TENSOR, GROUPS = "PTX ISA 9.7.9.25.4.2", "PTX ISA 9.7.9.25.5.3", "PTX ISA 9.7.9.25.6.2"
 DTYPES = {
     "u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64, "b32": np.uint32, "b64": np.uint64,
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,

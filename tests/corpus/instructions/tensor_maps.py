@@ -313,7 +313,7 @@ def expect_halves(template, data, room, out):
     return [(out, swizzled.view(np.uint16))]
 
 
-@right(source="PTX ISA 9.7.9.28", args=halves, expect=expect_halves)
+@right(source="PTX ISA 9.7.9.26", args=halves, expect=expect_halves)
 def every_field_of_a_map(template: u64, data: u64, room: u64, out: u64):
     """All ten fields are replaced."""
     map = cuda.shared.array(MAP_WORDS, uint32, alignment=128)

@@ -27,7 +27,7 @@ from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 THREADS, ROWS, DEPTH, MAP = 128, 64, 64, 128
 SECTION, ORDER, DESCRIPTOR = "PTX ISA 9.7.15.5", "PTX ISA 9.7.15.7", "PTX ISA 9.7.15.5.1.2"
-SWIZZLE, ASYNC = "PTX ISA 5.5.6; 9.7.15.5.1.2.2", "PTX ISA 9.7.15.4"
+SWIZZLE, ASYNC = "PTX ISA 5.5.7; 9.7.15.5.1.2.2", "PTX ISA 9.7.15.4"
 CUTLASS = "CUTLASS include/cute/arch/mma_sm90_desc.hpp, canonical layouts"
 MODES = {"none": 0, "128B": 1, "64B": 2, "32B": 3}
 SPANS = {"none": 16, "128B": 128, "64B": 64, "32B": 32}

@@ -280,7 +280,7 @@ def branches(data):
 
 
 @right(
-    source="PTX ISA 9.7.13.9, 9.7.9.6: the same instruction and mask, not the same place; "
+    source="PTX ISA @9.7.13.9, 9.7.9.6: the same instruction and mask, not the same place; "
            "ROCm/legacy-rocm-build issue 5852",
     args=lambda: [np.arange(1, 33, dtype=np.int32), np.zeros(WARP, np.uint32), np.zeros(WARP, np.int32)],
     expect=lambda data, ballots, out: [(ballots, np.full(WARP, branches(data)[0])), (out, branches(data)[1])],

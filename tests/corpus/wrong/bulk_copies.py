@@ -134,7 +134,7 @@ def rows_that_overlap(data: u64, out: u64):
         cp_async_bulk_wait_group(0)
 
 
-@wrong(faults.DataRace, source="PTX ISA 8, memory consistency: asynchronous operations", args=words(32, 32))
+@wrong(faults.DataRace, source="PTX ISA 8.9.1.1, asynchronous operations", args=words(32, 32))
 def source_changed_under_the_copy(data: u64, out: u64):
     """The next input is written over the one that a bulk copy is still reading."""
     tile = cuda.shared.array(WARP, uint32, alignment=128)

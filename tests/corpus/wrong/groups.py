@@ -46,7 +46,7 @@ def barrier_without_wait(data: u64, out: u64):
     st_global_b32(out + uint64(4 * i), tile[4 * i])  # <- fault
 
 
-@wrong(faults.InFlightRead, source="PTX ISA 9.7.10.25.3.3: of the executing thread", args=words(128, 128))
+@wrong(faults.InFlightRead, source="PTX ISA 9.7.9.25.3.3: of the executing thread", args=words(128, 128))
 def wait_without_barrier(data: u64, out: u64):
     """Each thread waits for its own copies, and reads those of its neighbour."""
     tile = cuda.shared.array(ALL, uint32, alignment=16)
@@ -70,7 +70,7 @@ def commit_behind_the_wait(data: u64, out: u64):
     cp_async_wait_group(0)
 
 
-@wrong(faults.InFlightRead, source="PTX ISA 9.7.10.25.3.2, cp.async.commit_group", args=words(128, 128))
+@wrong(faults.InFlightRead, source="PTX ISA 9.7.9.25.3.2, cp.async.commit_group", args=words(128, 128))
 def never_committed(data: u64, out: u64):
     """Without a commit the copies belong to no group, and wait_group finds nothing to wait for."""
     tile = cuda.shared.array(ALL, uint32, alignment=16)
@@ -133,7 +133,7 @@ def row_of_odd_length(data: u64, out: u64):
     st_global_b32(out + uint64(4 * i), tile[4 * i])
 
 
-@wrong(faults.BadSize, source="PTX ISA 9.7.10.25.3.1: src-size is at most cp-size", args=words(128, 128))
+@wrong(faults.BadSize, source="PTX ISA 9.7.9.25.3.1: src-size is at most cp-size", args=words(128, 128))
 def more_than_sixteen_bytes(data: u64, out: u64):
     """The number of bytes that are really there is that of the whole row, and not of one copy."""
     tile = cuda.shared.array(ALL, uint32, alignment=16)
@@ -145,7 +145,7 @@ def more_than_sixteen_bytes(data: u64, out: u64):
     st_global_b32(out + uint64(4 * i), tile[4 * i])
 
 
-@wrong(faults.OutOfRange, source="PTX ISA 9.7.10.25.3.1, src-size", args=words(126, 128), hardware="no")
+@wrong(faults.OutOfRange, source="PTX ISA 9.7.9.25.3.1, src-size", args=words(126, 128), hardware="no")
 def tail_copied_in_full(data: u64, out: u64):
     """The last thread has two numbers left, and copies four."""
     tile = cuda.shared.array(ALL, uint32, alignment=16)
@@ -232,7 +232,7 @@ def store_in_no_group(data: u64, out: u64):
         cp_async_bulk_wait_group(0)
 
 
-@wrong(faults.CopyOutlivesBlock, source="PTX ISA 9.7.10.29.2: at most N groups are pending", args=words(32, 64))
+@wrong(faults.CopyOutlivesBlock, source="PTX ISA 9.7.9.25.6.2: at most N are pending", args=words(32, 64))
 def one_store_left_at_the_end(data: u64, out: u64):
     """wait_group(1) before the end leaves the youngest store open."""
     tile = cuda.shared.array(WORDS, uint32, alignment=128)
@@ -273,7 +273,7 @@ def prefetch_that_nobody_reads(data: u64, out: u64):
         st_global_b32(out + uint64(4 * i), uint32(total))
 
 
-@wrong(faults.DataRace, faults.InFlightRead, source="PTX ISA 9.7.10.29.2, .read", args=words(32, 32, 32))
+@wrong(faults.DataRace, faults.InFlightRead, source="PTX ISA 9.7.9.25.6.2, .read", args=words(32, 32, 32))
 def reads_the_result_too_early(data: u64, out: u64, copy: u64):
     """wait_group.read is enough to use the tile again, not to read what the store has written."""
     tile = cuda.shared.array(WARP, uint32, alignment=128)
@@ -289,7 +289,7 @@ def reads_the_result_too_early(data: u64, out: u64, copy: u64):
         cp_async_bulk_wait_group(0)
 
 
-@wrong(faults.DataRace, source="PTX ISA 9.7.10.29.2: what .read waits for", args=words(32, 32))
+@wrong(faults.DataRace, source="PTX ISA 9.7.9.25.6.2: what .read waits for", args=words(32, 32))
 def overwrites_the_result_too_early(data: u64, out: u64):
     """After wait_group.read the results in global memory are changed by ordinary stores: the copy engine may
     write later."""

@@ -123,7 +123,7 @@ def phases_start_anew_with_each_tile(data: u64, out: u64):
     st_global_b32(out + uint64(4 * i), uint32(total))
 
 
-@wrong(faults.InFlightRead, source="PTX ISA 9.7.10.27: a copy completes on its barrier", args=tiles(2))
+@wrong(faults.InFlightRead, source="PTX ISA 9.7.9.25.1.2: a copy completes on its barrier", args=tiles(2))
 def waits_on_the_first_barrier_only(data: u64, out: u64):
     """Two copies complete on two barriers, and both reads wait on the first."""
     tile = cuda.shared.array(WORDS, uint32, alignment=128)

@@ -132,7 +132,7 @@ def copy_over_a_cleared_tile(data: u64, out: u64):
 
 
 @wrong(
-    faults.MissingProxyFence, source="PTX ISA 9.7.10.25, cp.async: not of the async proxy", args=words(32, 32),
+    faults.MissingProxyFence, source="PTX ISA 9.7.9.25.2, cp.async: not of the async proxy", args=words(32, 32),
 )  # fmt: skip
 def bulk_store_of_what_cp_async_brought(data: u64, out: u64):
     """cp.async writes shared memory through the generic proxy, for all its name: the bulk store behind it needs

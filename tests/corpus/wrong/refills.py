@@ -223,7 +223,7 @@ def scratch_written_over_a_copy(data: u64, out: u64):
     st_global_b32(out + uint64(4 * i), tile[i % WARP])
 
 
-@wrong(faults.InFlightRead, source="PTX ISA 9.7.10.27; CUDA guide, asynchronous data copies", args=tiles())
+@wrong(faults.InFlightRead, source="PTX ISA 9.7.9.25.1.2; CUDA guide, asynchronous data copies", args=tiles())
 def syncthreads_is_no_wait(data: u64, out: u64):
     """syncthreads orders the block's threads, and the copy is none of them: its bytes may still be missing."""
     tile = cuda.shared.array(WARP, uint32, alignment=128)

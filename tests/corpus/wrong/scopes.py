@@ -280,7 +280,7 @@ def shared_flag_polled_by_plain_loads(out: u64):
 
 
 @wrong(
-    faults.DataRace, source="PTX ISA 8, memory consistency model: message passing", block=64, args=words(32),
+    faults.DataRace, source="PTX ISA 8.9.5, causality order: message passing", block=64, args=words(32),
     hardware="guarded",
 )  # fmt: skip
 def plain_store_of_the_flag(out: u64):

@@ -282,7 +282,7 @@ def loads_a_tile_that_another_block_stores(maps: u64, data: u64, out: u64):
         st_global_b32(out + uint64(4 * i), tile[i])
 
 
-@wrong(faults.DataRace, faults.InFlightRead, source="PTX ISA 9.7.10.29.2: what .read waits for", args=image())
+@wrong(faults.DataRace, faults.InFlightRead, source="PTX ISA 9.7.9.25.6.2: what .read waits for", args=image())
 def loads_back_after_a_wait_for_the_reads(maps: u64, data: u64, out: u64):
     """wait_group.read says that shared memory has been read, not that global memory has been written: a load of
     the same tile may get the old one."""

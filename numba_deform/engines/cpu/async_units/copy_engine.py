@@ -235,7 +235,7 @@ class CopyEngine:
         if op and kind is None:
             what = f"a reduction by {op} into elements of type {tensor.dtype}: {tensor!r}"
             fault = thread.fault(faults.BadTensorMap, what)
-            fault.rule = "A reduction is one that PTX has for elements of that type (PTX 9.7.10.27.2)."
+            fault.rule = "A reduction is one that PTX has for elements of that type (PTX 9.7.9.25.4.2)."
             fault.cure = f"{op} takes " + ", ".join(types_of(op)) + "."
             raise fault
         self._corner(thread, tensor, coords, "store")

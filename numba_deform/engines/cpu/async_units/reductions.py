@@ -42,7 +42,7 @@ def combine(op, kind, old, new, flush=False):
     ``op`` is add, min, max, inc, dec, and, or, xor; ``kind`` a PTX type. Sums round to nearest even; with
     ``flush``, as red and atom have it and the copy engine has not, subnormals of f32 are zeros. Integers wrap;
     of a number and a NaN the number is min and max. A NaN has all its bits but the sign's, in f64 those of the
-    operand. Source: PTX ISA 9.7.13.9 and 9.7.10.27.2; what they leave open was asked of an H200."""
+    operand. Source: PTX ISA 9.7.13.6 and 9.7.9.25.4.2; what they leave open was asked of an H200."""
     if kind in FLOATS:
         dtype = FLOATS[kind]
         old, new = np.frombuffer(old, dtype), np.frombuffer(new, dtype)

@@ -12,7 +12,7 @@ from ..memory.access_records import INITIAL, Write, different
 from ..memory.scalars import WORD
 
 PUBLISH, FULL_WARP = "tensormap.cp_fenceproxy", WORD
-# Elements as tensormap.replace numbers them (PTX ISA 9.7.9.28); other lists are in the driver's order.
+# Elements as tensormap.replace numbers them (PTX ISA 9.7.9.26); other lists are in the driver's order.
 ELEMENTS = (
     "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz", "float64",
     "bfloat16", "tfloat32", "tfloat32_ftz",

@@ -1,4 +1,4 @@
-"""Clusters: blocks that start together and reach each other's shared memory (PTX ISA 9.7.13.3, 9.7.9.22).
+"""Clusters: blocks that start together and reach each other's shared memory (PTX ISA 9.7.13.3, 9.7.9.23).
 
 Memory of another block may be touched once it has started, as a barrier of the cluster says, and until it ends.
 What orders accesses of two blocks is a release and an acquire of scope cluster or a wider one: the cluster's

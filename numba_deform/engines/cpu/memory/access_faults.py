@@ -46,9 +46,9 @@ def _by_copy(w):
 
 GROUP_RULES = {
     "bulk": "A bulk or tensor store reads shared memory and writes global memory until its bulk group has been "
-    "waited for, by the thread that issued it (PTX 9.7.10.29.2); for other threads, a barrier after that.",
+    "waited for, by the thread that issued it (PTX 9.7.9.25.6.2); for other threads, a barrier after that.",
     "cp.async": "What cp.async copies is there for its own thread once it has waited for the group, and for "
-    "others past a barrier after that wait (PTX 9.7.10.25.3.3).",
+    "others past a barrier after that wait (PTX 9.7.9.25.3.3).",
     "wgmma": "A wgmma.mma_async reads shared memory until its group has been waited for, by a thread of its "
     "warpgroup (PTX 9.7.15.7.3); for other threads, a barrier after that.",
 }

@@ -31,7 +31,7 @@ class AtomicWrite(Write):
     an ordinary access must be ordered after all of them, not just after the last that happened to
     run. ``seen`` holds what threads have read of them: who reads a value, is ordered after the
     write of it, and after those that atomics, each reading the one before, have led on to it: the
-    numbers ``first`` to ``number`` (PTX ISA 8.10.2, observation order). Records of the same bytes share
+    numbers ``first`` to ``number`` (PTX ISA 8.9.2, observation order). Records of the same bytes share
     both. ``under``: the ordinary write before all of them, which each must be ordered after. ``wide``:
     of gpu scope; ``reads``: an atomic, no store.
     """

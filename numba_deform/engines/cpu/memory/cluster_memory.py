@@ -1,4 +1,4 @@
-"""Shared memory that other blocks of a cluster reach (PTX ISA 5.1.6).
+"""Shared memory that other blocks of a cluster reach (PTX ISA 5.1.7).
 
 A shared::cluster address is a block's own shared address, with its rank, counted from 1, in the bits from
 ``RANK`` on; without one it means the caller's own block. ``machine.cluster`` finds the block that an address

@@ -8,7 +8,7 @@ under keys of their own: (FENCED, block), (MET, block), (ASYNC, block), (STARTED
 import numpy as np
 
 # What came before a fence.sc of gpu scope. Whoever meets a later write of the fence's thread, or of one
-# that a barrier put behind it, and then makes a fence.sc, sees all that (PTX ISA 8.10.3, fence-SC order).
+# that a barrier put behind it, and then makes a fence.sc, sees all that (PTX ISA 8.9.3, fence-SC order).
 FENCED, MET = "fenced", "met"
 ASYNC = "async"  # what the copy engine sees of ordinary writes to global memory
 STARTED = "started"  # how far a block's threads were when they came to a barrier of their cluster
