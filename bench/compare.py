@@ -36,7 +36,7 @@ NAMES = (
 def serve(folder, variants, engine, patience):
     """A checkout's process: a line from stdin names a variant, or says what to save; JSON goes to stdout."""
     if patience is not None:
-        from numba_deform.engines.cpu.schedules import simulate as cpu_engine
+        from numba_deform.engines.cpu.schedules import prepared_launch as cpu_engine
 
         cpu_engine.PATIENCE = patience
     timer, outs, first = (on_cpu if engine == "cpu" else on_gpu)(folder, variants)

@@ -1,4 +1,5 @@
-"""The mbarrier state machine, with every rule that hardware leaves undefined (PTX ISA 9.7.13.15)."""
+"""The mbarrier state machine, with every rule that hardware leaves undefined (PTX ISA 9.7.13.15). A block has
+``Barriers``; threads, copies and clusters arrive and wait."""
 
 import numpy as np
 

@@ -1,4 +1,5 @@
-"""What atomics and the copy engine's reductions compute, bit for bit."""
+"""What atomics and the copy engine's reductions compute, bit for bit. Threads call ``combine`` for atomics,
+``copy_engine`` for its own."""
 
 import ml_dtypes
 import numpy as np

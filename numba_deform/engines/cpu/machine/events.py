@@ -1,4 +1,4 @@
-"""The entries of a recorded run, which a timeline draws."""
+"""The entries of a recorded run, which a timeline draws. ``Block.record`` makes them."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,5 @@
-"""setmaxnreg: the registers of a block, and which warp has how many of them (PTX ISA 9.7.19.5)."""
+"""setmaxnreg: the registers of a block, and which warp has how many of them (PTX ISA 9.7.19.5). A block has one
+pool; ``setmaxnreg`` asks it."""
 
 from ....device.limits import MOST_ALLOTTED, REGISTERS
 from ... import faults

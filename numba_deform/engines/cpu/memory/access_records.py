@@ -142,7 +142,7 @@ class ManyReads:
 
 
 def readers(entry):
-    """The readers in one entry of ``Space.read_by``: none, one or several."""
+    """The readers in one entry of ``ShadowMemory.read_by``: none, one or several."""
     if entry is None:
         return ()
     return entry.by.values() if type(entry) is ManyReads else (entry,)

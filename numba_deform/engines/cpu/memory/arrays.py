@@ -1,4 +1,5 @@
-"""Arrays as a kernel sees them: shared, global and constant ones, and those of ``cuda.local.array``."""
+"""Arrays as a kernel sees them: shared, global and constant ones, and those of ``cuda.local.array``. Front ends
+hand them to kernels."""
 
 import math
 from operator import attrgetter

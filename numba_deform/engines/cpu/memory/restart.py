@@ -3,8 +3,8 @@
 
 
 class Restart(BaseException):
-    """The schedule starts over, with something known from the start: one more array in ``launch.traces``
-    needs records, or of more looks ``launch.looks`` says whether they are in vain."""
+    """The schedule starts over, with something known from the start: one more array in
+    ``PreparedLaunch.traces`` needs records, or of more looks ``looks`` says whether they are in vain."""
 
 
 class Bailout(Restart):

@@ -1,4 +1,5 @@
-"""Numbers as a GPU stores them: types by name, integers that wrap, words of a buffer."""
+"""Numbers as a GPU stores them: types by name, integers that wrap, words of a buffer. Used all over the
+engine."""
 
 import functools
 import struct

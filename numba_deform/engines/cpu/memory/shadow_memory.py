@@ -32,7 +32,7 @@ MANY_READS = 100  # after so many reads in a row a thread may be polling: others
 class ShadowMemory:
     """One range of addresses with its records; ``base`` is the address of record 0.
 
-    ``flags`` holds what release operations have published: address -> Flag. ``traced``: whether it has
+    ``flags`` holds what release operations have published: address -> SyncVariable. ``traced``: whether it has
     records; ``watched``: whether a write needs more than a look at them (``before_write``).
     """
 

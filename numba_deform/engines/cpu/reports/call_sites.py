@@ -1,4 +1,5 @@
-"""Places in a kernel's source: a *site* is (code, offset) of a call, which frames hand out cheaply."""
+"""Places in a kernel's source: a *site* is (code, offset) of a call, which frames hand out cheaply. Everything
+that reports asks here."""
 
 import dis
 import functools

@@ -1,4 +1,5 @@
-"""Whose error it is: the kernel's Python code may raise, and the engine may have a mistake of its own."""
+"""Whose error it is: the kernel's Python code may raise, and the engine may have a mistake of its own. The
+scheduler asks when a block ends with an exception that is no fault."""
 
 from pathlib import Path
 

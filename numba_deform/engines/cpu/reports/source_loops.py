@@ -1,4 +1,5 @@
-"""The loops around a place in a kernel's source: what a thread's variables say of the round that it is in."""
+"""The loops around a place in a kernel's source: what a thread's variables say of the round that it is in.
+Threads ask when they tell whether a poll is in vain."""
 
 import ast
 import dis

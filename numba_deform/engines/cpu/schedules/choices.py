@@ -1,4 +1,5 @@
-"""What a schedule by choice consists of: the choices and their text, steps, and what steps touch."""
+"""What a schedule by choice consists of: the choices and their text, steps, and what steps touch. ``explore``
+and ``stepped_block`` speak in these."""
 
 import re
 from typing import NamedTuple

@@ -1,9 +1,10 @@
-"""Fewer collections of garbage while a kernel runs."""
+"""Fewer collections of garbage while a kernel runs. ``simulate`` and ``PreparedLaunch`` run kernels inside
+it."""
 
 import contextlib
 import gc
 
-_is_frozen = False  # by _short_collections: asking the collector takes it as long as there are frozen objects
+_is_frozen = False  # by short_collections: asking the collector takes it as long as there are frozen objects
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ class PreparedLaunch:
         self.compiled = compiled  # whether machine code may run; None: if it pays
         self.started, self.watchdog = time.perf_counter(), None
         self.looks = {}  # (state of a thread at a poll, what it would see) -> whether that is in vain
-        self.places = {}  # by places in the code: what loops.py says of them
+        self.places = {}  # by places in the code: what source_loops says of them
 
     def code(self):
         """The kernel's machine code; None where it is to be interpreted."""

@@ -1,4 +1,5 @@
-"""The arguments of a launch: checked, as memory, and as the kernel's Python code is going to see them."""
+"""The arguments of a launch: checked, as memory, and as the kernel's Python code is going to see them.
+``PreparedLaunch`` and ``Execution`` ask."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Arithmetic as Numba compiles it for a GPU, for the numbers that ``typed`` puts into a kernel's code."""
+"""Arithmetic as Numba compiles it for a GPU, for the numbers that ``typed_code`` puts into a kernel's code."""
 
 import functools
 import operator

@@ -1,5 +1,6 @@
 """Functions of numbers as a GPU has them: those of ``math``, float32 of float32, with NaN or infinity where
-Python raises; and those of an integer's bits, which has as many as its type says."""
+Python raises; and those of an integer's bits, which has as many as its type says. ``typed_code``,
+``libdevice`` and ``cuda_module`` put them into kernels."""
 
 import math
 

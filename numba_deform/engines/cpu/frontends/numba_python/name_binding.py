@@ -1,4 +1,5 @@
-"""What the names of a kernel stand for on the CPU engine: modules, number types, functions."""
+"""What the names of a kernel stand for on the CPU engine: modules, number types, functions. ``program`` and
+machine code's requests ask it."""
 
 import functools
 import types as python

@@ -1,4 +1,5 @@
-"""One function of a kernel, from Numba's typed statements to LLVM, in the place where it is called."""
+"""One function of a kernel, from Numba's typed statements to LLVM, in the place where it is called.
+``native_functions`` makes one for a kernel and for each call of a device function."""
 
 from numba import types
 

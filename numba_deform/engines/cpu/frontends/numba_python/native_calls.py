@@ -231,7 +231,7 @@ JOINT = {
 
 
 def together(body, c, function, kind, given):
-    """A request that ``turns`` answers, most of the time."""
+    """A request that ``runtime.scheduler`` answers, most of the time."""
     place, result = site(body, c), c.signature.return_type
     if kind == layout.SYNCWARP and not given:
         given = [(ir.Constant(I32, -1), types.int32)]

@@ -1,4 +1,5 @@
-"""Numba's typed expressions in machine code: operators, parts of arrays and tuples, calls."""
+"""Numba's typed expressions in machine code: operators, parts of arrays and tuples, calls. The base of
+``native_body``."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""A kernel's machine code: made from Numba's typed statements, and kept."""
+"""A kernel's machine code: made from Numba's typed statements, and kept. ``PreparedLaunch`` asks for it."""
 
 import ctypes
 

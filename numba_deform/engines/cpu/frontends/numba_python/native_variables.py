@@ -1,5 +1,5 @@
 """The variables of one function in machine code: as LLVM's numbers, or in memory where several blocks share
-them."""
+them. The base of ``native_expressions``."""
 
 from llvmlite import ir
 from numba import types
@@ -23,8 +23,8 @@ numba_ir = inference.ir
 
 
 class Variables:
-    """What a function's variables hold. ``maker`` has the builder and all that the functions of a kernel share;
-    ``place`` is the call site that its library functions stand for."""
+    """What a function's variables hold. ``maker`` (a ``Writer``) has the builder and all that the functions
+    of a kernel share; ``place`` is the call site that its library functions stand for."""
 
     def kind(self, name):
         return self.found.typemap[name]

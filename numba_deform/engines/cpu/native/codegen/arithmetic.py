@@ -1,4 +1,5 @@
-"""Operators of Numba's types in LLVM, rounded and wrapped as the interpreter does (``typed_code``)."""
+"""Operators of Numba's types in LLVM, rounded and wrapped as the interpreter does (``typed_code``). A front
+end's expressions call it."""
 
 import operator
 

@@ -1,6 +1,6 @@
 """Machine code of one kernel: a coroutine that runs as one thread and gives way where Python is asked.
 
-``compiled`` makes it from Numba's own typed statements. LLVM's coroutines keep a thread's variables in a piece
+A front end writes its statements. LLVM's coroutines keep a thread's variables in a piece
 of memory of its own, so that thousands of threads stand in the midst of one function.
 """
 
@@ -134,7 +134,7 @@ class Coroutine(Writer):
         self.builder.store(self.builder.fadd(time, ir.Constant(ir.DoubleType(), cycles)), place)
 
     def _arguments(self, kinds):
-        """The kernel's arguments, out of the words that ``words_of`` made."""
+        """The kernel's arguments, out of the words that ``RequestHandler.words_of`` made."""
         words = self.builder.inttoptr(self.word("block", layout.ARGUMENTS, I64), POINTER)
         place = iter(range(1 << 16))
 

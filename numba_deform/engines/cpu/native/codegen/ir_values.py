@@ -1,4 +1,5 @@
-"""What variables of a kernel are while its machine code is written, and numbers of Numba's types in LLVM."""
+"""What variables of a kernel are while its machine code is written, and numbers of Numba's types in LLVM. All
+that writes machine code deals in these."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,5 @@
-"""What writes one LLVM function: its blocks, slots and rows."""
+"""What writes one LLVM function: its blocks, slots and rows. The base of ``Coroutine`` and of device
+functions."""
 
 from llvmlite import ir
 

@@ -159,7 +159,7 @@ class NativeBlock(Block):
         rows[:, layout.CACHE] = self.cache.ctypes.data + tids * self.cache.strides[0]
 
     def _queue(self, size):
-        """What ``turns`` needs: room for the threads that are ready, and for those that meet."""
+        """What ``runtime.scheduler`` needs: room for the threads that are ready, and for those that meet."""
         words = self.words
         self.ring = np.zeros(2 << size.bit_length(), np.int64)
         self.joined = np.zeros(size, np.int32)

@@ -1,4 +1,5 @@
-"""The mbarriers of a block, whose state machine code reads and changes: a row of words each (``layout``)."""
+"""The mbarriers of a block, whose state machine code reads and changes: a row of words each (``layout``).
+``NativeBlock`` has them in place of ``Barriers``."""
 
 import numpy as np
 

@@ -1,4 +1,5 @@
-"""Shared memory and arrays in global memory whose records machine code can read."""
+"""Shared memory and arrays in global memory whose records machine code can read. ``NativeBlock`` and
+``RequestHandler`` make them."""
 
 import numpy as np
 

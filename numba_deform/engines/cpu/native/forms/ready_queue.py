@@ -9,7 +9,8 @@ from .mbarriers import Waiters
 
 
 class Ready:
-    """Those who are ready, as a ``deque``: a ring of their numbers, which ``turns`` takes them from."""
+    """Those who are ready, as a ``deque``: a ring of their numbers, which ``runtime.scheduler`` takes them
+    from."""
 
     def __init__(self, block):
         self.block, self.words, self.ring = block, block.words, memoryview(block.ring)
@@ -34,7 +35,7 @@ class Ready:
 
 
 class Draws:
-    """The numbers of a ``random.Random``: drawn in advance, since ``turns`` takes some of them."""
+    """The numbers of a ``random.Random``: drawn in advance, since ``runtime.scheduler`` takes some of them."""
 
     def __init__(self, random, words):
         self.source, self.words = random, words

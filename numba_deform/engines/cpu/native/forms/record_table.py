@@ -95,7 +95,7 @@ class Table:
         return record
 
     def reader(self, number):
-        """The reader of a number, as ``Space.read_by`` has it."""
+        """The reader of a number, as ``ShadowMemory.read_by`` has it."""
         record = self.readers.get(number)
         if record is None and number >= layout.FIRST_SET:
             return self.many(number)
@@ -118,7 +118,7 @@ class Table:
         return made
 
     def path(self, number):
-        """What ``Region.read_only`` has for a number."""
+        """What ``GlobalRegion.read_only`` has for a number."""
         record = self.read_only.get(number)
         if record is None and number:
             owner, _, site, block = self.rows[number].tolist()

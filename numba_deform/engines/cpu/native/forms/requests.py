@@ -1,4 +1,5 @@
-"""What machine code asks of Python: the models of the interpreter, and how operands and results go over."""
+"""What machine code asks of Python: the models of the interpreter, and how operands and results go over.
+``Execution`` makes the handler; a thread's greenlet calls its answers."""
 
 import struct
 

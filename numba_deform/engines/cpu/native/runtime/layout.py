@@ -1,4 +1,5 @@
-"""Where machine code and Python find what they share: words of 64 bits by number.
+"""Where machine code and Python find what they share: words of 64 bits by number. ``codegen`` and ``forms``
+both go by it.
 
 A thread has a row of words, so has a block, and so has each range of addresses that is checked.
 """
@@ -13,7 +14,7 @@ THREAD_WORDS = 48
 ANSWER_WORDS = 16  # of an answer that is the same for all threads
 
 # --- of a launch ----------------------------------------------------------------------------------
-# JOINT: of each request, by its number, what machine code does of it by itself (``together``), or 0.
+# JOINT: of each request, by its number, what machine code does of it by itself (``collectives``), or 0.
 (TABLE, COUNT, ROOM, REGIONS, REGION_COUNT, SETS, SET_BYTES, SET_COUNT, SET_ROOM, FREE, FREE_COUNT,
  JOINT) = range(12)
 LAUNCH_WORDS = 16

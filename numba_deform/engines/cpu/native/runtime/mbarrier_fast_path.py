@@ -1,8 +1,8 @@
 """Arrivals on mbarriers and waits for them, as machine code.
 
-Functions that are compiled by ``words``. They do what ``Thread.mbarrier_wait`` and ``MBarrier.arrive`` do in
-the most frequent cases. That a phase is over, and what else is rare, is left to Python: then the answer is ASK,
-and nothing has been changed.
+Functions that are compiled by ``word_functions``. They do what ``ThreadBarriers.mbarrier_wait`` and
+``MBarrier.arrive`` do in the most frequent cases. That a phase is over, and what else is rare, is left to
+Python: then the answer is ASK, and nothing has been changed.
 """
 
 from ...async_units.cycle_costs import COST

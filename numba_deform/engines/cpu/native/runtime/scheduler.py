@@ -1,7 +1,7 @@
 """Whose turn it is among the threads of a block, as machine code: it lets one run after the other.
 
-The order is that of ``Block.choose``, and takes the same random numbers. What threads do ``together`` is done
-here; with any other request, and when nobody is ready, Python comes in.
+The order is that of ``Scheduler.choose``, and takes the same random numbers. What threads do together
+(``collectives``) is done here; with any other request, and when nobody is ready, Python comes in.
 """
 
 from . import layout as at
