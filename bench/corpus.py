@@ -1,7 +1,7 @@
 """The corpus of right and wrong programs: what the CPU engine, a GPU and other tools say of each.
 
     python bench/corpus.py --out bench/results/corpus.json
-    python bench/corpus.py --engine              # the engine's column alone, in the same file
+    python bench/corpus.py --engine              # the engine's column alone, in the same file, of new ones too
     python bench/corpus.py --table               # the tables of bench/CORPUS.md from the results
     python bench/corpus.py --rules               # those of bench/ENGINE.md
     python bench/corpus.py --folders whole instructions --out bench/results/corpus_pipelines.json
@@ -386,9 +386,11 @@ def main():
     file = RESULTS if tuple(options.folders) == CORPUS else PIPELINES
     if options.engine:
         document = json.loads(file.read_text())
-        for row in document["rows"]:
-            program = programs(tuple(options.folders))[row["program"]]
-            row |= about(program) | {"engine": on_engine(program)}
+        known = {row["program"]: row for row in document["rows"]}
+        for name, program in programs(tuple(options.folders)).items():
+            if not options.only or name in options.only:
+                known[name] = known.get(name, {}) | about(program) | {"engine": on_engine(program)}
+        document["rows"] = [known[name] for name in programs(tuple(options.folders)) if name in known]
         return save(file, document)
     rows = measure(options)
     for row in rows:

@@ -70,6 +70,7 @@ from .device.cluster import cluster_ctaid_y as cluster_ctaid_y
 from .device.cluster import cluster_ctaid_z as cluster_ctaid_z
 from .device.cluster import cluster_ctarank as cluster_ctarank
 from .device.cluster import cluster_nctarank as cluster_nctarank
+from .device.cluster import cluster_sync as cluster_sync
 from .device.cluster import cluster_wait as cluster_wait
 from .device.cluster import cp_async_bulk_shared_cluster as cp_async_bulk_shared_cluster
 from .device.cluster import cp_async_bulk_tensor_1d_multicast as cp_async_bulk_tensor_1d_multicast
@@ -82,6 +83,7 @@ from .device.cluster import mapa_shared_cluster as mapa_shared_cluster
 from .device.cluster import mbarrier_arrive_cluster as mbarrier_arrive_cluster
 from .device.cluster import mbarrier_arrive_expect_tx_cluster as mbarrier_arrive_expect_tx_cluster
 from .device.cluster import mbarrier_try_wait_parity_cluster as mbarrier_try_wait_parity_cluster
+from .device.cluster import mbarrier_wait_cluster as mbarrier_wait_cluster
 from .device.cluster import st_shared_cluster_b32 as st_shared_cluster_b32
 from .device.cluster_flags import (
     atom_add_acq_rel_cluster_shared_cluster_u32 as atom_add_acq_rel_cluster_shared_cluster_u32,
@@ -142,6 +144,14 @@ from .device.matrix import ldmatrix_x4_trans as ldmatrix_x4_trans
 from .device.matrix import mma_m16n8k8_tf32 as mma_m16n8k8_tf32
 from .device.matrix import mma_m16n8k16_bf16 as mma_m16n8k16_bf16
 from .device.matrix import mma_m16n8k16_f16 as mma_m16n8k16_f16
+from .device.matrix import mma_m16n8k32_e4m3 as mma_m16n8k32_e4m3
+from .device.matrix import mma_m16n8k32_e4m3_e5m2 as mma_m16n8k32_e4m3_e5m2
+from .device.matrix import mma_m16n8k32_e5m2 as mma_m16n8k32_e5m2
+from .device.matrix import mma_m16n8k32_e5m2_e4m3 as mma_m16n8k32_e5m2_e4m3
+from .device.matrix import mma_m16n8k32_s8 as mma_m16n8k32_s8
+from .device.matrix import mma_m16n8k32_s8_u8 as mma_m16n8k32_s8_u8
+from .device.matrix import mma_m16n8k32_u8 as mma_m16n8k32_u8
+from .device.matrix import mma_m16n8k32_u8_s8 as mma_m16n8k32_u8_s8
 from .device.matrix import stmatrix_x1 as stmatrix_x1
 from .device.matrix import stmatrix_x1_trans as stmatrix_x1_trans
 from .device.matrix import stmatrix_x2 as stmatrix_x2
@@ -161,8 +171,15 @@ from .device.memory import align_up as align_up
 from .device.memory import atom_add_acq_rel_gpu_global_u32 as atom_add_acq_rel_gpu_global_u32
 from .device.memory import atom_add_cta_global_u32 as atom_add_cta_global_u32
 from .device.memory import atom_add_gpu_global_u32 as atom_add_gpu_global_u32
+from .device.memory import atom_cas_acq_rel_gpu_global_b32 as atom_cas_acq_rel_gpu_global_b32
+from .device.memory import atom_cas_acquire_gpu_global_b32 as atom_cas_acquire_gpu_global_b32
 from .device.memory import atom_cas_gpu_global_b32 as atom_cas_gpu_global_b32
+from .device.memory import atom_cas_release_gpu_global_b32 as atom_cas_release_gpu_global_b32
+from .device.memory import atom_exch_acq_rel_gpu_global_b32 as atom_exch_acq_rel_gpu_global_b32
+from .device.memory import atom_exch_acquire_gpu_global_b32 as atom_exch_acquire_gpu_global_b32
+from .device.memory import atom_exch_gpu_global_b32 as atom_exch_gpu_global_b32
 from .device.memory import atom_exch_release_cta_shared_b32 as atom_exch_release_cta_shared_b32
+from .device.memory import atom_exch_release_gpu_global_b32 as atom_exch_release_gpu_global_b32
 from .device.memory import cp_async_cg_16 as cp_async_cg_16
 from .device.memory import cp_async_commit_group as cp_async_commit_group
 from .device.memory import cp_async_wait_group as cp_async_wait_group
@@ -194,6 +211,7 @@ from .device.memory import st_global_b32 as st_global_b32
 from .device.memory import st_global_L1_no_allocate_v4 as st_global_L1_no_allocate_v4
 from .device.memory import st_global_v2 as st_global_v2
 from .device.memory import st_global_v4 as st_global_v4
+from .device.memory import st_relaxed_gpu_global_b32 as st_relaxed_gpu_global_b32
 from .device.memory import st_release_cta_global_b32 as st_release_cta_global_b32
 from .device.memory import st_release_cta_shared_b32 as st_release_cta_shared_b32
 from .device.memory import st_release_gpu_global_b32 as st_release_gpu_global_b32
@@ -336,6 +354,7 @@ from .engines.cpu import SimFault as SimFault
 from .engines.cpu import explore as explore
 from .engines.cpu import simulate as simulate
 from .engines.launches import Launch as Launch
+from .engines.tensormap import Im2colMap as Im2colMap
 from .engines.tensormap import TensorMap as TensorMap
 from .engines.tensormap import TensorMapArray as TensorMapArray
 from .kernels.own import Rows as Rows

@@ -12,7 +12,10 @@ and ``t = lane % 4``, a lane holds
     A, 16x8, tf32     a0: row g, column t      a1: row g + 8, column t
                       a2: row g, column t + 4  a3: row g + 8, column t + 4
     B, 8x8, tf32      b0: row t of column g    b1: row t + 4 of column g
-    C, D, 16x8, f32   c0, c1: row g, columns 2t and 2t + 1   c2, c3: row g + 8, the same columns
+    A, 16x32, 8 bits  a0: row g, columns 4t .. 4t + 3   a1: row g + 8, the same columns
+                      a2: row g, columns 4t + 16 .. 4t + 19   a3: row g + 8, the same columns
+    B, 32x8, 8 bits   b0: rows 4t .. 4t + 3 of column g   b1: rows 4t + 16 .. 4t + 19 of column g
+    C, D, 16x8        c0, c1: row g, columns 2t and 2t + 1   c2, c3: row g + 8, the same columns
 
 So one ``ldmatrix_x4`` gives the A of an m16n8k16 product from a tile whose rows are along k: lane ``l``
 gives the address of row ``l % 16``, at k + 8 where ``l >= 16``. B has two words a lane: from a tile whose rows
@@ -26,11 +29,7 @@ hold, not the row whose address it gives: between other accesses to a row and th
 of the lanes, ``syncwarp`` at least.
 """
 
-from numba import types
-
-from .ptx import cpu, f32, intrinsic, u32, u32x2, u32x4, void
-
-f32x4 = types.UniTuple(f32, 4)
+from .ptx import cpu, f32, f32x4, i32, i32x4, intrinsic, u32, u32x2, u32x4, void
 
 # None is pure: to the compiler that means free to be moved into a branch, where not all lanes come.
 
@@ -145,3 +144,62 @@ def mma_m16n8k8_tf32(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
     them is not specified, and the CPU engine cuts them off. PTX ISA 9.7.14.5.14; the fragments
     9.7.14.5.7."""
     return cpu().multiply_matrices("tf32", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
+
+
+@intrinsic(i32x4(u32, u32, u32, u32, u32, u32, i32, i32, i32, i32))
+def mma_m16n8k32_s8(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """``mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32``: D = A B + C, the four integers of D, for signed
+    bytes. A word has four of them, the lowest byte first. Sums are exact modulo 2^32: one that does not fit
+    wraps. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
+    return cpu().multiply_matrices("s8", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
+
+
+@intrinsic(i32x4(u32, u32, u32, u32, u32, u32, i32, i32, i32, i32))
+def mma_m16n8k32_u8(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """``mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32``: as ``mma_m16n8k32_s8``, for unsigned bytes; C and D
+    are signed. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
+    return cpu().multiply_matrices("u8", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
+
+
+@intrinsic(i32x4(u32, u32, u32, u32, u32, u32, i32, i32, i32, i32))
+def mma_m16n8k32_s8_u8(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """``mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32``: as ``mma_m16n8k32_s8``, for signed bytes in A and
+    unsigned ones in B. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
+    return cpu().multiply_matrices("s8_u8", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
+
+
+@intrinsic(i32x4(u32, u32, u32, u32, u32, u32, i32, i32, i32, i32))
+def mma_m16n8k32_u8_s8(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """``mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32``: as ``mma_m16n8k32_s8``, for unsigned bytes in A and
+    signed ones in B. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
+    return cpu().multiply_matrices("u8_s8", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
+
+
+@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
+def mma_m16n8k32_e4m3(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """``mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32``: as ``mma_m16n8k16_f16``, for fp8 with 4 bits of
+    exponent, of which a word has four, the lowest byte first. It has no infinities, and its largest number is
+    448. On sm_90 the compiler makes fp16 of them, which is exact, and two products of these.
+    PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
+    return cpu().multiply_matrices("e4m3", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
+
+
+@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
+def mma_m16n8k32_e5m2(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """``mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32``: as ``mma_m16n8k32_e4m3``, for fp8 with 5 bits of
+    exponent, which are the upper bytes of fp16 numbers. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
+    return cpu().multiply_matrices("e5m2", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
+
+
+@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
+def mma_m16n8k32_e4m3_e5m2(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """``mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32``: as ``mma_m16n8k32_e4m3``, for e4m3 in A and e5m2
+    in B. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
+    return cpu().multiply_matrices("e4m3_e5m2", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))
+
+
+@intrinsic(f32x4(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32))
+def mma_m16n8k32_e5m2_e4m3(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """``mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32``: as ``mma_m16n8k32_e4m3``, for e5m2 in A and e4m3
+    in B. PTX ISA 9.7.14.5.14; the fragments 9.7.14.5.10."""
+    return cpu().multiply_matrices("e5m2_e4m3", (a0, a1, a2, a3), (b0, b1), (c0, c1, c2, c3))

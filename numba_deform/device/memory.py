@@ -227,6 +227,13 @@ def st_release_gpu_global_b32(address, x):
     cpu().store_release("global", address, x)
 
 
+@intrinsic(void(u64, u32))
+def st_relaxed_gpu_global_b32(address, x):
+    """``st.relaxed.gpu.global.b32``: set a flag that others read meanwhile. Hands on nothing by itself; with a
+    fence before it, it does. PTX ISA 9.7.9.11."""
+    cpu().store_release("global", address, x, relaxed=True)
+
+
 @intrinsic(u32(u64))
 def ld_relaxed_gpu_global_b32(address):
     """``ld.relaxed.gpu.global.b32``: read a flag that others write meanwhile. Orders nothing by itself;
@@ -288,6 +295,61 @@ def atom_cas_gpu_global_b32(address, compare, x):
     """``atom.relaxed.gpu.global.cas.b32``: writes ``x`` where ``compare`` stands; returns what was there.
     PTX ISA 9.7.13.5."""
     return cpu().atomic_word("global", address, lambda old: int(x) if old == int(compare) else None)
+
+
+@intrinsic(u32(u64, u32, u32))
+def atom_cas_acquire_gpu_global_b32(address, compare, x):
+    """``atom.acquire.gpu.global.cas.b32``: as ``atom_cas_gpu_global_b32``, and takes over what the writer of
+    the value that it reads handed on. PTX ISA 9.7.13.5."""
+    return cpu().atomic_word(
+        "global", address, lambda old: int(x) if old == int(compare) else None, acquire=True
+    )  # fmt: skip
+
+
+@intrinsic(u32(u64, u32, u32))
+def atom_cas_release_gpu_global_b32(address, compare, x):
+    """``atom.release.gpu.global.cas.b32``: as ``atom_cas_gpu_global_b32``, and hands on what this thread did
+    before. PTX ISA 9.7.13.5."""
+    return cpu().atomic_word(
+        "global", address, lambda old: int(x) if old == int(compare) else None, release=True
+    )  # fmt: skip
+
+
+@intrinsic(u32(u64, u32, u32))
+def atom_cas_acq_rel_gpu_global_b32(address, compare, x):
+    """``atom.acq_rel.gpu.global.cas.b32``: as ``atom_cas_gpu_global_b32``, with both: it takes over and hands
+    on. PTX ISA 9.7.13.5."""
+    return cpu().atomic_word(
+        "global", address, lambda old: int(x) if old == int(compare) else None, acquire=True, release=True
+    )  # fmt: skip
+
+
+@intrinsic(u32(u64, u32))
+def atom_exch_gpu_global_b32(address, x):
+    """``atom.relaxed.gpu.global.exch.b32``: writes ``x``; returns what was there. Orders nothing by itself.
+    PTX ISA 9.7.13.5."""
+    return cpu().atomic_word("global", address, lambda old: int(x))
+
+
+@intrinsic(u32(u64, u32))
+def atom_exch_acquire_gpu_global_b32(address, x):
+    """``atom.acquire.gpu.global.exch.b32``: as ``atom_exch_gpu_global_b32``, and takes over what the writer of
+    the value that it reads handed on. PTX ISA 9.7.13.5."""
+    return cpu().atomic_word("global", address, lambda old: int(x), acquire=True)
+
+
+@intrinsic(u32(u64, u32))
+def atom_exch_release_gpu_global_b32(address, x):
+    """``atom.release.gpu.global.exch.b32``: as ``atom_exch_gpu_global_b32``, and hands on what this thread did
+    before. PTX ISA 9.7.13.5."""
+    return cpu().atomic_word("global", address, lambda old: int(x), release=True)
+
+
+@intrinsic(u32(u64, u32))
+def atom_exch_acq_rel_gpu_global_b32(address, x):
+    """``atom.acq_rel.gpu.global.exch.b32``: as ``atom_exch_gpu_global_b32``, with both: it takes over and hands
+    on. PTX ISA 9.7.13.5."""
+    return cpu().atomic_word("global", address, lambda old: int(x), acquire=True, release=True)
 
 
 @intrinsic(void(u32, u64, u32))

@@ -17,6 +17,7 @@ from numba_deform.engines.gpu.launch import launch
 SMALL = TileProduct(rows=16, columns=64, warp_rows=16, warp_columns=64, stages=2, consumer_registers=0)
 PRODUCTS = {
     "mma_m16n8k16_f16": np.float16, "mma_m16n8k16_bf16": ml_dtypes.bfloat16, "mma_m16n8k8_tf32": np.float32,
+    "mma_m16n8k32_e4m3": ml_dtypes.float8_e4m3fn, "mma_m16n8k32_e5m2": ml_dtypes.float8_e5m2,
 }  # fmt: skip
 
 
@@ -94,6 +95,25 @@ def test_mma(hopper, name, whole):
     c = random.integers(-9, 10, (32, 4)).astype(np.float32)
     here, there = both(hopper, multiplying(name), fragment(4), fragment(2), c, np.full_like(c, np.nan))
     np.testing.assert_allclose(there[3], here[3], rtol=0, atol=0 if whole else 1e-4)
+
+
+@pytest.mark.parametrize("name", ["s8", "u8", "s8_u8", "u8_s8", "e4m3_e5m2", "e5m2_e4m3"])
+def test_mma_of_random_bytes(hopper, name):
+    """Integers agree whatever the bytes are; of floats each word is four small whole numbers."""
+    random, floats = np.random.default_rng(2), name.startswith("e")
+    if floats:
+        kinds = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+        a, b = (
+            random.integers(-4, 5, (32, words * 4)).astype(kinds[kind]).view(np.uint32)
+            for words, kind in zip((4, 2), name.split("_"), strict=True)
+        )
+    else:
+        a, b = (random.integers(0, 2**32, (32, words), np.uint32) for words in (4, 2))
+    c = random.integers(-(2**31), 2**31, (32, 4), np.int32)
+    if floats:
+        c = random.integers(-9, 10, (32, 4)).astype(np.float32)
+    here, there = both(hopper, multiplying(f"mma_m16n8k32_{name}"), a, b, c, np.zeros_like(c))
+    np.testing.assert_array_equal(there[3], here[3])
 
 
 @pytest.mark.parametrize(

@@ -125,21 +125,31 @@ def pairs(elements, rows, columns):
     return bits[rows, columns] | bits[rows, columns + 1] << 16
 
 
+def fours(elements, rows, columns):
+    """Words of four neighbouring elements of 8 bits, the lowest byte first."""
+    bits = elements.view(np.uint8).astype(np.uint32)
+    return sum(bits[rows, columns + k] << 8 * k for k in range(4))
+
+
 def a_words(a):
-    """The fragment of a 16 x 16 A, or of 16 x 8 in tf32, as PTX ISA 9.7.14.5.7 and .8 have it."""
+    """The fragment of a 16 x 16 A, of 16 x 8 in tf32, or of 16 x 32 of bytes, as PTX ISA 9.7.14.5.7, 9.7.14.5.8
+    and 9.7.14.5.10 have it."""
     if a.itemsize == 4:
         bits = a.view(np.uint32)
         return np.stack([bits[G, T], bits[G + 8, T], bits[G, T + 4], bits[G + 8, T + 4]], axis=1)
-    places = (G, 2 * T), (G + 8, 2 * T), (G, 2 * T + 8), (G + 8, 2 * T + 8)
-    return np.stack([pairs(a, *place) for place in places], axis=1)
+    together, step = (fours, 4) if a.itemsize == 1 else (pairs, 2)
+    columns = step * T, step * T + 4 * step
+    places = (G, columns[0]), (G + 8, columns[0]), (G, columns[1]), (G + 8, columns[1])
+    return np.stack([together(a, *place) for place in places], axis=1)
 
 
 def b_words(b):
     if b.itemsize == 4:
         bits = b.view(np.uint32)
         return np.stack([bits[T, G], bits[T + 4, G]], axis=1)
+    together, step = (fours, 4) if b.itemsize == 1 else (pairs, 2)
     columns = np.ascontiguousarray(b.T)
-    return np.stack([pairs(columns, G, 2 * T), pairs(columns, G, 2 * T + 8)], axis=1)
+    return np.stack([together(columns, G, step * T), together(columns, G, step * T + 4 * step)], axis=1)
 
 
 def c_floats(c):
@@ -159,39 +169,74 @@ def multiplying(name):
     return multiply
 
 
-KINDS = {
-    "mma_m16n8k16_f16": (np.float16, 16), "mma_m16n8k16_bf16": (ml_dtypes.bfloat16, 16),
-    "mma_m16n8k8_tf32": (np.float32, 8),
+E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+FLOATS = {  # the types of A and of B
+    "mma_m16n8k16_f16": (np.float16,) * 2, "mma_m16n8k16_bf16": (ml_dtypes.bfloat16,) * 2,
+    "mma_m16n8k8_tf32": (np.float32,) * 2, "mma_m16n8k32_e4m3": (E4M3, E4M3), "mma_m16n8k32_e5m2": (E5M2, E5M2),
+    "mma_m16n8k32_e4m3_e5m2": (E4M3, E5M2), "mma_m16n8k32_e5m2_e4m3": (E5M2, E4M3),
 }  # fmt: skip
-each_kind = pytest.mark.parametrize("name", KINDS)
+INTEGERS = {
+    "mma_m16n8k32_s8": (np.int8, np.int8), "mma_m16n8k32_u8": (np.uint8, np.uint8),
+    "mma_m16n8k32_s8_u8": (np.int8, np.uint8), "mma_m16n8k32_u8_s8": (np.uint8, np.int8),
+}  # fmt: skip
 
 
-def operands(name, seed, make):
+def operands(types, seed, make):
     """A, B, C of random numbers, and D of NaN."""
-    dtype, depth = KINDS[name]
-    random = np.random.default_rng(seed)
-    a, b = make(random, (16, depth)).astype(dtype), make(random, (depth, 8)).astype(dtype)
+    random, depth = np.random.default_rng(seed), 32 // np.dtype(types[0]).itemsize
+    a, b = (make(random, s).astype(t) for s, t in zip(((16, depth), (depth, 8)), types, strict=True))
     return a, b, make(random, (16, 8)).astype(np.float32), np.full((32, 4), np.nan, np.float32)
 
 
-@each_kind
-def test_products_of_integers(name):
+@pytest.mark.parametrize("name", FLOATS)
+def test_products_of_whole_numbers(name):
     """Exact, so that each element is at its place."""
-    a, b, c, d = operands(name, 1, lambda random, shape: random.integers(-9, 10, shape))
+    a, b, c, d = operands(FLOATS[name], 1, lambda random, shape: random.integers(-9, 10, shape))
     clean(multiplying(name), a_words(a), b_words(b), c_floats(c), d, seeds=2)
     np.testing.assert_array_equal(d, c_floats(a.astype(np.float32) @ b.astype(np.float32) + c))
 
 
-@each_kind
+@pytest.mark.parametrize("name", FLOATS)
 def test_products_of_floats(name):
     """Rounded only where they are added up."""
-    a, b, c, d = operands(name, 2, lambda random, shape: random.standard_normal(shape))
+    a, b, c, d = operands(FLOATS[name], 2, lambda random, shape: random.standard_normal(shape))
     run(multiplying(name), a_words(a), b_words(b), c_floats(c), d)
     if a.dtype == np.float32:  # what the hardware takes of it
         a, b = ((x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for x in (a, b))
     exact = c_floats(a.astype(np.float64) @ b.astype(np.float64) + c)
     assert 0 < np.abs(d - exact).max() < 1e-5
     assert d.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_products_of_bytes(name):
+    """All values that bytes have, and sums that wrap."""
+    random = np.random.default_rng(5)
+    a, b = (
+        random.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
+        for kind, shape in zip(INTEGERS[name], ((16, 32), (32, 8)), strict=True)
+    )
+    a[0], b[:, 0] = np.iinfo(a.dtype).max, np.iinfo(b.dtype).max
+    c = random.integers(-(2**31), 2**31, (16, 8), np.int32)
+    c[0, 0] = 2**31 - 1
+    d = np.zeros((32, 4), np.int32)
+    clean(multiplying(name), a_words(a), b_words(b), c_floats(c), d, seeds=2)
+    exact = a.astype(object) @ b.astype(object) + c.astype(object)
+    assert exact[0, 0] > 2**31
+    wrapped = (exact + 2**31) % 2**32 - 2**31
+    np.testing.assert_array_equal(d, c_floats(wrapped))
+
+
+def test_special_numbers_of_fp8():
+    """All 256 numbers of each type times one; e4m3 has a NaN and no infinity."""
+    for kind, name in ((E4M3, "mma_m16n8k32_e4m3"), (E5M2, "mma_m16n8k32_e5m2")):
+        every = np.arange(256, dtype=np.uint8).view(kind)
+        for row in every.reshape(16, 16):
+            a, b = np.zeros((16, 32), kind), np.zeros((32, 8), kind)
+            a[:, 0], b[0] = row, 1
+            d = np.zeros((32, 4), np.float32)
+            run(multiplying(name), a_words(a), b_words(b), d.copy(), d)
+            np.testing.assert_array_equal(d, c_floats(np.repeat(row.astype(np.float32)[:, None], 8, 1)))
 
 
 def test_the_sum_is_float32():

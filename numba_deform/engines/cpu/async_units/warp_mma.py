@@ -4,6 +4,12 @@ Methods of ``Thread``. Each lane of the warp calls one and waits for the others;
 acts for all. A lane reads or writes the elements that its own registers hold, so races are judged lane by lane.
 """
 
+import functools
+import itertools
+import operator
+from typing import NamedTuple
+
+import ml_dtypes
 import numpy as np
 
 from ... import faults
@@ -22,6 +28,9 @@ _A16 = _G + 8 * (_REGISTER & 1), _PAIR + 8 * (_REGISTER >> 1)  # (row, column)
 _B16 = (_PAIR + 8 * _REGISTER)[:, :2], _G
 _A32 = (_G + 8 * (_REGISTER & 1))[..., 0], (_T + 4 * (_REGISTER >> 1))[..., 0]
 _B32 = (_T + 4 * _REGISTER)[:, :2, 0], _G[..., 0]
+_FOUR = 4 * _T + np.arange(4)  # elements of 8 bits
+_A8 = _G + 8 * (_REGISTER & 1), _FOUR + 16 * (_REGISTER >> 1)
+_B8 = (_FOUR + 16 * _REGISTER)[:, :2], _G
 _SUMS = (_G + 8 * (_REGISTER >> 1))[..., 0], (2 * _T + (_REGISTER & 1))[..., 0]
 
 
@@ -123,8 +132,8 @@ def _apart(thread, what, given, others):
 
 
 def multiply_matrices(thread, kind, a, b, c):
-    """This lane's part of A B + C: four float32."""
-    multiply = {"f16": _product_16, "bf16": _product_bf16, "tf32": _product_tf32}[kind]
+    """This lane's part of A B + C: four float32, or four integers where A and B are of integers."""
+    multiply = functools.partial(_product, FORMS[kind])
     part = converged(thread, f"mma.{kind}", (a, b, c), multiply)[thread.lane]
     thread.time += COST.mma
     return part
@@ -140,28 +149,47 @@ def numbers_bf16(words):
     return (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _product_16(given):
-    return _product(given, numbers_f16, _A16, _B16, 16)
+def _numbers_tf32(words):
+    return (words & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-def _product_bf16(given):
-    return _product(given, numbers_bf16, _A16, _B16, 16)
+class Form(NamedTuple):
+    """What one type of ``mma`` multiplies: how words become the numbers of A and of B, where these lie, and
+    the type of the sums, which are exact in int64."""
+
+    a: object
+    b: object
+    a_places: tuple
+    b_places: tuple
+    sums: type = np.float32
 
 
-def _product_tf32(given):
-    return _product(given, lambda words: (words & np.uint32(0xFFFFE000)).view(np.float32), _A32, _B32, 8)
+FORMS = {
+    "f16": Form(numbers_f16, numbers_f16, _A16, _B16), "bf16": Form(numbers_bf16, numbers_bf16, _A16, _B16),
+    "tf32": Form(_numbers_tf32, _numbers_tf32, _A32, _B32),
+}  # fmt: skip
+for _bytes, _sums in (
+    ({"s8": np.int8, "u8": np.uint8}, np.int64),
+    ({"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}, np.float32),
+):
+    for _a, _b in itertools.product(_bytes, repeat=2):
+        _views = [operator.methodcaller("view", _bytes[each]) for each in (_a, _b)]
+        FORMS[_a if _a == _b else f"{_a}_{_b}"] = Form(*_views, _A8, _B8, _sums)
 
 
-def _product(given, numbers, a_places, b_places, depth):
-    """A tuple of four float32 for each lane. Products are exact in float32, and summed there with k going up,
-    C last."""
+def _product(form, given):
+    """The four sums of each lane. Products of floats are exact in float32, and summed there with k going up, C
+    last; sums of integers wrap."""
     operands = [given[lane] for lane in range(32)]
-    a, b, c = np.zeros((16, depth), np.float32), np.zeros((depth, 8), np.float32), np.zeros((16, 8), np.float32)
+    depth = form.a_places[1].max() + 1
+    a, b, c = (np.zeros(shape, form.sums) for shape in ((16, depth), (depth, 8), (16, 8)))
     with np.errstate(all="ignore"):
-        a[a_places] = _fragments([part[0] for part in operands], numbers, a_places)
-        b[b_places] = _fragments([part[1] for part in operands], numbers, b_places)
-        c[_SUMS] = np.array([part[2] for part in operands], np.float32)
+        a[form.a_places] = _fragments([part[0] for part in operands], form.a, form.a_places)
+        b[form.b_places] = _fragments([part[1] for part in operands], form.b, form.b_places)
+        c[_SUMS] = np.array([part[2] for part in operands], form.sums)
         total = np.add.reduce(a[:, :, None] * b, axis=1) + c
+    if form.sums is np.int64:
+        return total[_SUMS].astype(np.int32).tolist()
     return [tuple(lane) for lane in total[_SUMS]]
 
 
