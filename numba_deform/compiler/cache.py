@@ -74,6 +74,12 @@ def shared_directory():
             os.environ[VARIABLE] = before
 
 
+def has(kind, key):
+    """Whether there is such a file."""
+    path = _path(kind, key)
+    return bool(path) and path.exists()
+
+
 def load(kind, key):
     """What ``store`` was given for this kind and key, or None if it is not there or not whole."""
     path = _path(kind, key)

@@ -10,6 +10,7 @@ from numba_deform import reference, relative_error
 from numba_deform.attention.call import run_numpy
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.engines.cpu import SimFault, simulate
+from numba_deform.engines.cpu.frontends.numba_python import program
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 
 LANDINGS = ("late", "random", "earliest")
@@ -28,7 +29,7 @@ def device(function):
 @pytest.fixture
 def untyped(monkeypatch):
     """For kernels that run a program which they are given as a list: Numba does not compile them."""
-    monkeypatch.setattr("numba_deform.engines.cpu.schedules.prepared_launch.typed_form", lambda *args: None)
+    monkeypatch.setattr(program, "_inferred_form", lambda *args: None)
 
 
 @cuda.jit(device=True)

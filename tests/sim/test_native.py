@@ -31,7 +31,7 @@ from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault
-from numba_deform.engines.cpu.frontends.numba_python import native_body, native_program
+from numba_deform.engines.cpu.frontends.numba_python import native_body, native_program, program
 from numba_deform.engines.cpu.machine.block import Block
 from numba_deform.engines.cpu.native.codegen import jit, packed_halves
 from numba_deform.engines.cpu.native.forms import record_table
@@ -41,6 +41,23 @@ from numba_deform.engines.cpu.schedules import execution, prepared_launch
 
 THREADS = 64
 NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter
+
+
+@pytest.fixture
+def codes(monkeypatch):
+    """No machine code is known, in memory or on disk. A function that makes it so again, and returns what is in
+    memory; ``codes(kept=PATH)`` leaves what is there on disk."""
+
+    def forget(kept="off"):
+        codes = {}
+        monkeypatch.setenv(cache.VARIABLE, str(kept))
+        monkeypatch.setattr(program, "FORMS", {})
+        for module in native_program, prepared_launch:
+            monkeypatch.setattr(module, "CODES", codes)
+        return codes
+
+    forget()
+    return forget
 
 
 # --- numbers --------------------------------------------------------------------------------------
@@ -346,13 +363,13 @@ def unrolled(turns):
     return kernel
 
 
-def test_code_grows_with_the_calls_and_not_with_their_square(monkeypatch, tmp_path):
+def test_code_grows_with_the_calls_and_not_with_their_square(codes, tmp_path):
     data, sizes = np.arange(THREADS), []
     assert alike(unrolled(1), np.zeros(THREADS, np.int64), data, block=THREADS)[1]
     for turns in (8, 24):
-        monkeypatch.setenv(cache.VARIABLE, str(tmp_path / str(turns)))
+        codes(kept=tmp_path / str(turns))
         assert alike(unrolled(turns), np.zeros(THREADS, np.int64), data, block=THREADS)[1]
-        sizes += [file.stat().st_size for file in (tmp_path / str(turns)).iterdir()]
+        sizes += [file.stat().st_size for file in (tmp_path / str(turns)).glob("*.object")]
     assert len(sizes) == 2 and sizes[1] < 4 * sizes[0]
 
 
@@ -375,10 +392,10 @@ def parts_of_runs():
     return sum(type(each) in parts for each in gc.get_objects())
 
 
-def test_machine_code_is_freed(monkeypatch):
+def test_machine_code_is_freed(monkeypatch, codes):
     """Of kernels that nobody runs any more: so many are kept, and no more engines of LLVM are there."""
     jit.check_functions()  # their code stays
-    codes, made, before = {}, weakref.WeakSet(), jit.machine_code
+    codes, made, before = codes(), weakref.WeakSet(), jit.machine_code
 
     def count(*args, **options):
         made.add(code := before(*args, **options))
@@ -386,8 +403,6 @@ def test_machine_code_is_freed(monkeypatch):
 
     monkeypatch.setattr(native_program, "machine_code", count)
     monkeypatch.setattr(native_program, "KEPT", 2)
-    monkeypatch.setattr(native_program, "CODES", codes)
-    monkeypatch.setattr(prepared_launch, "CODES", codes)
     for turns in range(5):
         assert run(unrolled(turns + 1), np.zeros(THREADS, np.int64), np.arange(THREADS), block=THREADS,
                    compiled=True).compiled  # fmt: skip
@@ -395,16 +410,14 @@ def test_machine_code_is_freed(monkeypatch):
     assert len(made) == len(codes) == 2
 
 
-def test_functions_of_which_most_is_forgotten(monkeypatch):
+def test_functions_of_which_most_is_forgotten(monkeypatch, codes):
     """What inference no longer keeps of them is inferred again."""
     monkeypatch.setattr(inference, "WHOLE", 1)
     monkeypatch.setattr(inference, "_known", {})
-    monkeypatch.setattr(native_program, "CODES", {})
-    monkeypatch.setattr(prepared_launch, "CODES", {})
     assert alike(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS)[1]
 
 
-def test_functions_are_written_once(monkeypatch):
+def test_functions_are_written_once(monkeypatch, codes):
     """Calls of a function share its code, but for one that makes an array of its own."""
     written = Counter()
     before = native_body.Body.__init__
@@ -414,8 +427,6 @@ def test_functions_are_written_once(monkeypatch):
         before(self, maker, found, *args)
 
     monkeypatch.setattr(native_body.Body, "__init__", count)
-    monkeypatch.setattr(native_program, "CODES", {})
-    monkeypatch.setattr(prepared_launch, "CODES", {})
     assert run(calling, np.zeros(THREADS, np.int64), np.arange(1, 4), 1, block=THREADS, compiled=True).compiled
     assert written["neighbour"] == written["both"] == 2  # tried as an LLVM function first
     assert written["mixed"] == written["pick"] == 1
@@ -436,21 +447,20 @@ def copied(**options):
     return report.compiled
 
 
-def test_it_runs_where_it_is_asked_for_or_pays(monkeypatch):
-    monkeypatch.setattr(prepared_launch, "CODES", {})
-    monkeypatch.setattr(native_program, "CODES", prepared_launch.CODES)
+def test_it_runs_where_it_is_asked_for_or_pays(monkeypatch, codes, tmp_path):
+    codes(kept=tmp_path)
     monkeypatch.setattr(prepared_launch, "PATIENCE", float("inf"))
     assert not copied() and not copied(schedules=3)
     monkeypatch.setattr(prepared_launch, "PATIENCE", 0)
     assert copied() and not copied(compiled=False) and not copied(trace=True)
     monkeypatch.setattr(prepared_launch, "PATIENCE", float("inf"))
     assert copied(seed=3)  # it is there now
+    codes(kept=tmp_path)
+    assert copied() and not copied(compiled=False)  # in another process, from the first step
 
 
-def test_it_takes_over_between_blocks(monkeypatch):
+def test_it_takes_over_between_blocks(monkeypatch, codes):
     """A launch that turns out to be slow starts over, with the arrays as they were; not close to its end."""
-    monkeypatch.setattr(prepared_launch, "CODES", {})
-    monkeypatch.setattr(native_program, "CODES", prepared_launch.CODES)
     slow = iter([False, False, True, True])
 
     def is_slow(self, blocks=0):
@@ -465,31 +475,40 @@ def test_it_takes_over_between_blocks(monkeypatch):
     assert run(count, out, grid=8).compiled and (out == 1).all() and not list(slow)
 
 
-def test_code_on_disk(monkeypatch, tmp_path):
-    """Another process has LLVM do nothing; what is damaged is made again; another constant is other code."""
+def test_code_on_disk(monkeypatch, codes, tmp_path):
+    """Another process has neither Numba nor LLVM do anything; what is damaged is made again; with another
+    constant it is another kernel."""
 
-    def again(step=1, llvm=True):
-        monkeypatch.setattr(native_program, "CODES", {})
-        monkeypatch.setattr(prepared_launch, "CODES", {})
+    def again(step=1, made=0):
+        known, calls = codes(kept=tmp_path), Counter()
+
+        def count(name, function):
+            def call(*args, **options):
+                calls[name] += 1
+                return function(*args, **options)
+
+            return call
+
         monkeypatch.setitem(globals(), "step", step)
         out = np.zeros(32, np.int64)
-        with monkeypatch.context() as without:
-            if not llvm:
-                without.delattr("llvmlite.binding.create_pass_builder")
-            compiled = run(stepped, out, compiled=True).compiled
+        with monkeypatch.context() as counted:
+            for module, name in ((native_program, "machine_code"), (inference, "_inferred")):
+                counted.setattr(module, name, count(name, getattr(module, name)))
+            counted.setattr(inference, "_known", {})
+            assert run(stepped, out, compiled=True).compiled and len(known) == 1
         assert out[2] == 2 * step
-        return compiled
+        return calls
 
-    assert again()  # the functions of checks are there from now on
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    assert not again(llvm=False)
-    assert again() and again(llvm=False) and not again(step=5, llvm=False)
-    (file,) = tmp_path.iterdir()
-    whole = file.read_bytes()
-    for damaged in (b"", whole[:100], whole[:100] + b"?" + whole[101:]):
-        file.write_bytes(damaged)
-        assert not again(llvm=False)
-        assert again() and file.read_bytes() == whole
+    everything = {"machine_code": 1, "_inferred": 1}
+    jit.check_functions()  # they stay
+    assert again() == everything and again() == {} and again(step=5) == everything and again() == {}
+    assert again(step=5) == {}
+    for file in sorted(tmp_path.iterdir()):
+        whole = file.read_bytes()
+        for damaged in (b"", whole[:-1], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]):
+            file.write_bytes(damaged)
+            assert again() + again(step=5)  # one of both
+            assert not again() + again(step=5)
 
 
 step = 1
@@ -515,10 +534,9 @@ def test_what_has_no_machine_code_is_interpreted():
     assert not run(squares, z, compiled=True).compiled and (z == (1 + 2j) ** 2).all()
 
 
-def test_a_kernel_that_is_too_large_is_interpreted(monkeypatch):
-    monkeypatch.setattr(native_program, "CODES", {})
+def test_a_kernel_that_is_too_large_is_interpreted(monkeypatch, codes):
     assert copied(compiled=True)
-    monkeypatch.setattr(native_program, "CODES", {})
+    codes()
     monkeypatch.setattr(native_body, "LARGE", 4)
     assert not copied(compiled=True)
 

@@ -13,7 +13,7 @@ from ... import faults, launches
 from ...shapes import cluster_of, shape_of
 from ..frontends.numba_python import arguments
 from ..frontends.numba_python.cuda_module import CudaModule
-from ..frontends.numba_python.native_program import CODES, compiled
+from ..frontends.numba_python.native_program import CODES, compiled, is_known
 from ..frontends.numba_python.program import entry_of, type_of, typed_form
 from ..machine.registers import most_registers
 from ..memory.restart import Bailout, Restart
@@ -65,7 +65,8 @@ class PreparedLaunch:
         self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
-        self.typed, self.key = typed_form(function, self.types), (identity(function), tuple(self.types))
+        self.key = identity(function), tuple(self.types)
+        self.typed, self.outline = typed_form(function, self.types, self.key)
         self.registers = most_registers(kernel, self.threads)
         self.saved = [(array, array.copy()) for array in arguments.writeable(args)]
         self.traces, self.again = set(), False
@@ -76,10 +77,10 @@ class PreparedLaunch:
 
     def code(self):
         """The kernel's machine code; None where it is to be interpreted."""
-        known = self.compiled or self.key in CODES
-        if self.compiled is False or not known and not self.is_slow():
+        wanted = self.compiled is None and is_known(self.key, self.outline) or self.compiled
+        if self.compiled is False or not wanted and not self.is_slow():
             return None
-        return compiled(self.function, self.types, self.key)
+        return compiled(self.function, self.types, self.key, self.outline)
 
     def is_slow(self, blocks=0):
         """Whether machine code would pay, so many blocks into a schedule: then that starts over."""

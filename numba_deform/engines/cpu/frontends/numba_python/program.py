@@ -4,7 +4,8 @@ import linecache
 
 from numba import typeof, types
 
-from .....compiler.inference import NotInferred, Refused, infer
+from .....compiler.inference import NotInferred, Refused, identity, infer
+from .....compiler.outline import Outline
 from .....compiler.rewrite import rebind
 from .... import faults
 from ....tensormap import TensorMapArray
@@ -14,8 +15,28 @@ from .name_binding import NameBinding, refused
 from .typed_code import typed
 
 
-def typed_form(function, given):
-    """The kernel with the types that Numba infers (``typed_code``); None where its source is not to be had."""
+def typed_form(function, given, key):
+    """(the kernel with the types that Numba infers (``typed_code``), None where its source is not to be had;
+    the Outline under which it is kept on disk). ``key`` is what this process tells it from others by."""
+    form, outline = FORMS.get(key, (None, None))
+    # What stands around the function that it was made for may have changed since.
+    if form and (form.function is function or identity(form.function) == key[0]):
+        return form, outline
+    outline = Outline(function, given)
+    form = outline.load("typed")
+    if form is None:
+        form = _inferred_form(function, given)
+        outline.store("typed", form)
+    if len(FORMS) >= KEPT:
+        FORMS.clear()
+    FORMS[key] = form, outline
+    return form, outline
+
+
+FORMS, KEPT = {}, 1024
+
+
+def _inferred_form(function, given):
     try:
         return typed(infer(function, given))
     except NotInferred:

@@ -11,6 +11,7 @@ is not to be had by itself, such as a lambda, runs as it stands.
 
 import ast
 import operator
+import types as python
 
 import numpy as np
 from numba import cuda, types
@@ -49,6 +50,17 @@ class Typed:
         self.code, self.names = found.source.code_of(tree), writer.names
         for name, called in writer.calls.items():
             self.calls[name] = typed(called)
+
+    def __setstate__(self, state):
+        """From disk, where the function may have come from another file of the same text."""
+        vars(self).update(state)
+        self.code = _in_file(self.code, self.function.__code__.co_filename)
+
+
+def _in_file(code, file):
+    """A code object, and those inside it, as if compiled from ``file``."""
+    inner = tuple(_in_file(c, file) if isinstance(c, python.CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename=file, co_consts=inner)
 
 
 def typed(found):

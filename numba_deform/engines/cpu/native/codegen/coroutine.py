@@ -243,22 +243,20 @@ class Coroutine(Writer):
         self.builder.position_at_end(following)
 
     # --- where things stand -------------------------------------------------------------------------
-    def site(self, found, line, used):
-        key = found.function, line, used
+    def site(self, found, number, used):
+        key = found.function, number, used
         if key not in self.numbers:
             self.numbers[key] = len(self.sites)
-            self.sites.append(_site(found, line, used))
+            self.sites.append(site_of(*key, found.lines.get(number, found.function.__code__.co_firstlineno)))
         return self.numbers[key]
 
 
-def _site(found, number, used):
+def site_of(function, number, used, line):
     """The call site (code, offset) of a node: the interpreter asks no more of a code object than its file, its
     line, and whether the call's value is used."""
     code, offset = _call(used)
-    function = found.function.__code__
-    line = found.lines.get(number, function.co_firstlineno)
-    name = f"{function.co_name} {number} {id(found.function)}"
-    return code.replace(co_filename=function.co_filename, co_firstlineno=line, co_name=name), offset
+    name, file = f"{function.__code__.co_name} {number} {id(function)}", function.__code__.co_filename
+    return code.replace(co_filename=file, co_firstlineno=line, co_name=name), offset
 
 
 @functools.cache

@@ -4,24 +4,35 @@ Its key is made of the text of the module and of what LLVM makes code for. Funct
 that text by their names, and nothing by the address that it has in this process.
 """
 
+import functools
+
 import llvmlite
 import llvmlite.binding as llvm
 
 from .....compiler import cache
 
 
-class ObjectCache:
-    """The object code of a module, None in ``code`` while there is none."""
+@functools.cache
+def machine_words():
+    """What LLVM makes code for, and which LLVM it is."""
+    return (llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(),
+            llvmlite.__version__, str(llvm.llvm_version_info))  # fmt: skip
 
-    def __init__(self, text, machine, *more):
-        parts = text, machine.triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(),
-        parts += llvmlite.__version__, str(llvm.llvm_version_info), *map(str, more)
-        self.key = cache.directory() and cache.digest(*parts)
-        self.code = cache.load("object", self.key)
+
+def object_key(text, level):
+    """The key of a module's code."""
+    return cache.digest(text, str(level), *machine_words())
+
+
+class ObjectCache:
+    """The object code under a key, None in ``code`` while there is none."""
+
+    def __init__(self, key):
+        self.key, self.code = key, cache.load("object", key)
 
     def serve(self, engine):
         """Have an engine take its code from here, or leave it here."""
-        if self.key:
+        if cache.directory():
             engine.set_object_cache(self._keep, lambda module: self.code)
 
     def _keep(self, module, code):
