@@ -74,7 +74,7 @@ command(
     "run", "run:run", "either",
     "compute the operator with one variant and compare it with the float64 reference",
     *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, keys.ENGINE_KEY, keys.VARIANT, keys.LOAD, keys.LINKED,
-    *keys.SIMULATION,
+    *keys.SIMULATION, keys.WAIVE,
     Key("picture_out", TEXT, "for workload=picture: write the output as a PNG"),
     Key("debug_rows", keys.ROWS, "with debug=1: whose tiles to compare, (b * Q + q) * H + h, default 0"),
     Key("force", FLAG, "run on the CPU engine however long it takes"), raw=True, pipeline="pipelines:run",

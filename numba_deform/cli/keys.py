@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..device.limits import MAX_REGISTERS
+from ..engines.waivers import WAIVERS
+from ..engines.waivers import names as waivers
 from ..kernels.words import closest
 from ..measure.parameters import COUNT, FLAG, REAL, TEXT, WHOLE, Kind, kind_of, one_of, whole_numbers
 
@@ -103,6 +105,8 @@ LINKED = Key("linked", FLAG, "call the PTX functions instead of inlining them")
 SIMULATION = (Key("schedules", COUNT, "CPU engine: try that many orders of the threads"),
               Key("schedule_seed", SEED_KIND, "CPU engine: the first order to try; 0 is in turn"),
               Key("landing", one_of(*LANDINGS), "CPU engine: when TMA copies arrive"))  # fmt: skip
+WAIVE_KIND = Kind(f"one or more of {','.join(WAIVERS)}", lambda text: tuple(sorted(waivers(text.split(",")))))
+WAIVE = Key("waive", WAIVE_KIND, "CPU engine: rules that may be broken, see bench/ENGINE.md", tuple(WAIVERS))
 COMPILED_FOR = (Key("dtype", DTYPE, "type of value, default float16"),
                 Key("location_dtype", DTYPE, "type of the locations, default float16"),
                 Key("channels", COUNT, "C, default 32"), Key("levels", COUNT, "L, default 4"),
@@ -201,6 +205,6 @@ def parse_pairs(pairs, keys, command):
 
 
 def simulation_options(options):
-    """What the keys SIMULATION say, as arguments of ``simulate``."""
+    """What the keys SIMULATION and WAIVE say, as arguments of ``simulate``."""
     return {"schedules": options.get("schedules", 1), "seed": options.get("schedule_seed", 0),
-            "landing": options.get("landing", "late")}  # fmt: skip
+            "landing": options.get("landing", "late"), "waive": options.get("waive", ())}  # fmt: skip

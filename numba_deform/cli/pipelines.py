@@ -27,14 +27,15 @@ from .commands import RIGHT
 from .inputs import check_architecture, try_inspect
 from .keys import Key, UsageError, parse_pairs
 from .output import duration, in_words, lasting, say, verdict
-from .run import print_shares
+from .run import print_shares, say_report
 from .tools import print_inspection
 
 COMMON = (keys.VARIANT,)
 KEYS = {
     "run": (
         *COMMON, keys.ENGINE_KEY, keys.LINKED, Key("schedules", keys.SCHEDULES, ""), *keys.SIMULATION[1:],
-        Key("limit", keys.COUNT, "with schedules=all"), Key("debug", keys.FLAG, "bounded waits on a GPU"),
+        keys.WAIVE, Key("limit", keys.COUNT, "with schedules=all"),
+        Key("debug", keys.FLAG, "bounded waits on a GPU"),
     ),
     "timeline": (
         *COMMON, *keys.SIMULATION[1:], Key("engine", keys.one_of(*keys.ENGINES, "both"), ""),
@@ -100,7 +101,7 @@ def run(pairs):
 def _check(options, engine):
     every = options.get("schedules") == "all"
     if engine == "gpu":
-        for name in ("schedules", "schedule_seed", "landing", "limit"):
+        for name in ("schedules", "schedule_seed", "landing", "waive", "limit"):
             if name in options:
                 raise UsageError(f"{name} is for the CPU engine; add engine=cpu")
         return
@@ -129,7 +130,7 @@ def _on_cpu(launch, options):
     """The errors of the outputs after the last schedule; every one has been compared."""
     if options.get("schedules") == "all":
         with lasting(None):
-            tried = explore(launch, limit=options.get("limit", LIMIT))
+            tried = explore(launch, limit=options.get("limit", LIMIT), waive=options.get("waive", ()))
         say("explored", tried)
         return launch.errors()
     asked = keys.simulation_options(options)
@@ -144,10 +145,8 @@ def _on_cpu(launch, options):
             more = simulate(launch, seed=seed + 1, schedules=count - 1, **asked)
         report.add(more)
         report.seconds += more.seconds
-    plural = "s" if count > 1 else ""
-    say("CPU engine", f"{report.seconds:.1f} s, {count} schedule{plural} without a fault")
-    say("virtual time", f"{report.cycles:,.0f} cycles of the longest thread, nothing measured")
-    say("events", f"{report.copies:,} TMA copies, {report.switches:,} switches between threads")
+        report.schedules = count
+    say_report(report)
     return launch.errors()
 
 

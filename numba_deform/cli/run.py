@@ -10,6 +10,7 @@ from ..attention.call import pick_engine
 from ..attention.debug import check_tiles, has_tiles
 from ..device.limits import HOPPER, SHARED_LIMIT
 from ..engines.gpu.device import GpuMissing, gpu_or_none
+from ..engines.waivers import in_words as waivers_in_words
 from ..measure.systems import describe, plan_operator, run_plan
 from ..measure.timeline import ACTIVITIES, check_path, record, save, shares
 from ..workloads import picture
@@ -110,7 +111,7 @@ def _default_variant(pairs):
 
 def _check_engine_keys(options, engine):
     if engine == "gpu":
-        for key in keys.SIMULATION:
+        for key in (*keys.SIMULATION, keys.WAIVE):
             if key.name in options:
                 raise UsageError(f"{key.name} is for the CPU engine; add engine=cpu")
     elif options.get("linked"):
@@ -148,16 +149,22 @@ def _registers(bound):
 
 def _say_time(problem, result):
     if result.report:
-        r = result.report
-        plural = "s" if r.schedules > 1 else ""
-        say("CPU engine", f"{r.seconds:.1f} s, {r.schedules} schedule{plural} without a fault")
-        say("virtual time", f"{r.cycles:,.0f} cycles of the longest thread, nothing measured")
-        say("events", f"{r.copies:,} TMA copies, {r.switches:,} switches between threads")
+        say_report(result.report)
         return
     ms = result.milliseconds
     say("time", f"{ms:.4f} ms (median of 10 after 3 warm-ups; for orientation: use bench)")
     say("throughput", f"{result.bytes_moved / ms / 1e6:,.0f} GB/s of compulsory traffic, "
          f"{problem.samples / ms / 1e6:.2f} G samples (tiles)/s")  # fmt: skip
+
+
+def say_report(report):
+    """What the CPU engine did, and which rules it let be broken."""
+    plural = "s" if report.schedules > 1 else ""
+    say("CPU engine", f"{report.seconds:.1f} s, {report.schedules} schedule{plural} without a fault")
+    for text in waivers_in_words(report.waived):
+        say("waived", text)
+    say("virtual time", f"{report.cycles:,.0f} cycles of the longest thread, nothing measured")
+    say("events", f"{report.copies:,} TMA copies, {report.switches:,} switches between threads")
 
 
 def timeline(pairs):

@@ -19,6 +19,7 @@ them. Faults can be pickled.
 from ..device import sections
 from ..device.limits import KB, MAX_THREADS, SHARED_LIMIT, STATIC_LIMIT
 from .waiting import ranges
+from .waivers import WAIVERS
 
 
 class SimFault(Exception):
@@ -26,6 +27,7 @@ class SimFault(Exception):
 
     rule = ""
     cure = ""
+    waiver = None  # its name where the run could have waived this rule, see ``waivers``
     seed = landing = None  # of the schedule that met it: simulate(..., seed=, landing=) replays it
 
     def __init__(
@@ -56,6 +58,9 @@ class SimFault(Exception):
             lines.append(f"  state  {self.barrier}: {self.state}")
         lines += [f"  {name}   {getattr(self, name)}" for name in ("rule", "cure") if getattr(self, name)]
         lines += [f"  see    {line}" for line in sections.looked_up(self.rule)]
+        if self.waiver:
+            why = WAIVERS[self.waiver].why
+            lines.append(f"  waive  this rule can be waived, by waive={self.waiver}: {why}")
         if self.seed is not None:
             lines.append(f"  seed   {self.seed!r}, landing {self.landing}")
         return "\n".join(lines)
@@ -154,6 +159,7 @@ class MissingProxyFence(SimFault):
     cure = "Call fence_proxy_async() in the writing thread, then a barrier, then issue the copy."
 
 class MissingInitFence(MissingProxyFence):
+    waiver = "init-fence"
     rule = "The copy engine sees mbarrier.init only past a fence by the thread that did it."
     cure = "Call fence_mbarrier_init() (or fence_proxy_async()) after mbarrier_init(), then a barrier."
 

@@ -16,7 +16,7 @@ wrong one has to be blamed for ends with the comment ``# <- fault``; there may b
 
 ``whole/`` holds whole pipelines, each right and with a broken twin. They are longer, use what Hopper has, and
 are no part of the corpus and its counts. Nor is ``instructions/``: the instructions that pipelines are made of,
-one family a file, on random data.
+one family a file, on random data; nor ``waived/``: programs that break a rule which can be waived.
 """
 
 import importlib
@@ -53,6 +53,7 @@ class Program:
     hardware   what a GPU is asked to do with a wrong one: see HARDWARE
     cluster    the blocks of a cluster, a number or a tuple as ``grid``, if it has any
     explorable whether it is small enough for ``explore(limit=400)``; no program with a cluster is
+    waiver     the name by which the rule that it breaks can be waived: then it does what ``expect`` says
     options    more arguments for ``simulate``
     """
 
@@ -67,6 +68,7 @@ class Program:
     faults: tuple = ()
     hardware: str = "plain"
     explorable: bool = True
+    waiver: str = ""
     options: dict = field(default_factory=dict)
 
     @property

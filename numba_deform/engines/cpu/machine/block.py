@@ -41,7 +41,7 @@ class Block(Scheduler):
         self.components = size
         self.clock_table = np.zeros((size, 2, self.capacity), np.int32)
         memory = ClusterShared if execution.cluster_size > 1 else self.memory_type
-        self.shared = memory(self, shared_bytes)
+        self.shared = execution.watch(memory(self, shared_bytes))
         self.globals = execution.globals
         self.barriers = self.barriers_type(self)
         self.copy_engine = CopyEngine(self)
@@ -55,6 +55,7 @@ class Block(Scheduler):
         self.progress = self.switches = self.rounds = 0
         self.last_progress, self.states = -1, set()
         self.spun = -1  # progress when polling threads ran last
+        self.tickets = "thread-fence-reduction" in execution.waived.names
         self.knows_others = False  # whether a thread has acquired from another block
         self.cluster, self.rank = None, 0  # cluster.py sets them
         self.cross_block = []  # the barriers of several blocks that its threads take part in

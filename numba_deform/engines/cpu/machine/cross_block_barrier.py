@@ -34,6 +34,12 @@ class CrossBlockBarrier:
         """The block's threads take part."""
         self.blocks.append(block)
         block.cross_block.append(self)
+        gone = sum(t.dead and self.excuses(t) for t in block.threads)
+        self.gone, self.missing = self.gone + gone, self.missing - gone
+
+    def excuses(self, thread):
+        """Whether nobody waits for this thread once it has exited."""
+        return self.exited
 
     def arrive(self, thread, release=True):
         """One arrival, which hands on what its thread has done; ``release=False``: what its last fence
@@ -83,8 +89,10 @@ class CrossBlockBarrier:
         """A thread of one of the blocks has ended."""
         key = thread.block, thread.tid
         self.come.pop(key, None)
+        if not self.excuses(thread):
+            return
         self.gone += 1
-        if self.exited and key not in self.arrived:
+        if key not in self.arrived:
             self.missing -= 1
             self._complete_if_done()
 
@@ -96,7 +104,7 @@ class CrossBlockBarrier:
         self.released = merged(merged(self.foreign, self.own), facts)
         self.own, self.foreign, self.started, self.arrived = {}, {}, {}, set()
         self.handed, self.learned = {}, {}
-        self.missing = self.threads - self.gone * self.exited
+        self.missing = self.threads - self.gone
         self.done_time = self.time
         for thread in self.parked:
             thread.block.ready.append(thread)
@@ -124,11 +132,40 @@ class CrossBlockBarrier:
 
     def _all_of(self, block):
         """Whether none of the block's threads is missing in this phase."""
-        waited_for = (t for t in block.threads if not (t.dead and self.exited))
+        waited_for = (t for t in block.threads if not (t.dead and self.excuses(t)))
         return all((block, t.tid) in self.arrived for t in waited_for)
 
     def deadlock(self, kind):
         return faults.Deadlock
+
+
+class GridBarrier(CrossBlockBarrier):
+    """That of ``this_grid().sync()``, which waits for threads that have exited, too. Where that is waived, it
+    waits for the first one of each block only, since that is who waits for the other blocks."""
+
+    def __init__(self, threads, waived):
+        super().__init__("this_grid().sync()", threads, False, faults.Deadlock)
+        self.waived, self.latest = waived, None
+
+    def excuses(self, thread):
+        return "grid-exited" in self.waived.names and thread.tid != 0
+
+    def arrive(self, thread, release=True):
+        self.latest = thread
+        super().arrive(thread, release)
+
+    def _complete_if_done(self):
+        phase = self.phase
+        super()._complete_if_done()
+        if self.gone and self.phase > phase:
+            self.waived.allows("grid-exited", self.latest)
+
+    @property
+    def waiver(self):
+        """The waiver that would end the wait; None where more is missing than threads that it excuses."""
+        late = [t for block in self.blocks for t in block.threads if (block, t.tid) not in self.arrived]
+        here = sum(block.size for block in self.blocks) == self.threads
+        return "grid-exited" if late and here and all(t.dead and t.tid for t in late) else None
 
 
 def _gather(known, block, clocks):

@@ -49,8 +49,10 @@ class Progress:
         kind = kind if polling else what.deadlock(blamed.kind)
         about = blamed.on if isinstance(what, ShadowMemory) else None if isinstance(what, Warp) else what
         drawing = draw(list(waits), [t.tid for t in self.threads if t.dead])
-        what = textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip()
-        return threads[0].fault_at(kind, what, threads[0].site(), about, blamed.threads, waits)
+        said = textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip()
+        fault = threads[0].fault_at(kind, said, threads[0].site(), about, blamed.threads, waits)
+        fault.waiver = getattr(what, "waiver", None)
+        return fault
 
     def _only_polls(self):
         """All who could run are polling. Whether nothing has changed since they last did, too often."""

@@ -7,6 +7,7 @@ from ... import faults
 from ..async_units.cycle_costs import COST
 from ..memory.access_faults import bad_read
 from ..memory.access_records import UNWRITTEN
+from ..memory.same_value import decide
 from ..memory.scalars import WORD, dtype_of, is_undefined, put, put_half, unpack
 from ..memory.shadow_memory import MANY_READS
 from ..memory.vector_clocks import SyncVariable
@@ -83,7 +84,13 @@ class ThreadMemory(ThreadOrdering):
         if self.shuffled:
             for word in words:
                 self.check_defined(word, region.name_of(address))
-        region.on_write(self, address, size, self.write_record())
+        record = self.write_record()
+        try:
+            region.on_write(self, address, size, record)
+        except faults.DataRace as race:
+            content = bytearray(size)
+            put_half(content, 0, *words) if half else put(content, 0, words)
+            decide(race, region, self, address, content, record)
         self.block.progress += 1
         if half:
             put_half(region.bytes, address - region.base, *words)
@@ -157,6 +164,8 @@ class ThreadMemory(ThreadOrdering):
         # Atomics continue a release sequence: who acquires later gets what all of them published.
         flag = space.flags.setdefault(address, SyncVariable())
         self._meet(flag, wide, acquire)
+        if used and self.block.tickets:
+            self.take_ticket(flag, wide)
         self._hand_on(flag, wide, release)
 
     def _change(self, space, address, data, place, change):

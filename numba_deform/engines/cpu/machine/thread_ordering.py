@@ -4,7 +4,18 @@ call it."""
 import numpy as np
 
 from ..memory.access_records import AtomicWrite
-from ..memory.vector_clocks import ASYNC, FENCED, MET, SHARED, covers, covers_shared, merged, raise_to, renamed
+from ..memory.vector_clocks import (
+    ASYNC,
+    FENCED,
+    MET,
+    SHARED,
+    TICKET,
+    covers,
+    covers_shared,
+    merged,
+    raise_to,
+    renamed,
+)
 from .thread_life import ThreadLife
 
 
@@ -68,6 +79,11 @@ class ThreadOrdering(ThreadLife):
         self.acquired = merged(self.acquired[False], own), merged(self.acquired[True], every)
         if wide:
             self.learn(renamed(every, FENCED, MET))
+
+    def take_ticket(self, flag, wide):
+        """This thread uses what an atomic has returned: that tells it of what others had released there."""
+        known = flag.seen_by(self.block)[wide]
+        self.learn(merged(renamed(known, None, TICKET), renamed(known, TICKET, TICKET)))
 
     def _hand_on(self, flag, wide, release):
         """A write of this thread hands on what its last fence covers, or as a ``release`` all."""

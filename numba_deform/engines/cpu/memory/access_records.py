@@ -23,6 +23,11 @@ class Write:
     def __init__(self, owner, clock, tid, site, block):
         self.owner, self.clock, self.tid, self.site, self.block = owner, clock, tid, site, block
 
+    @property
+    def parts(self):
+        """The stores that it stands for; several where they may be unordered, see ``same_value``."""
+        return (self,)
+
 
 class AtomicWrite(Write):
     """A write by an atomic or a release store: it does not race with its like of a scope that fits.
@@ -150,7 +155,7 @@ def readers(entry):
 
 def writers(record):
     """The writes that a record stands for: itself, or the latest atomic one of every thread."""
-    return record.by.values() if record.atomic else (record,)
+    return record.by.values() if record.atomic else record.parts
 
 
 def stretches(entries):

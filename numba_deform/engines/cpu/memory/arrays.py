@@ -8,6 +8,7 @@ import numpy as np
 from greenlet import getcurrent as current
 
 from ... import faults
+from .same_value import decide
 from .scalars import as_int64, dtype_of, fits, limits, start_of, wrap
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
@@ -169,10 +170,14 @@ class ArrayView:
                 return
         if thread.shuffled:
             thread.check_defined(value, f"{self.name}{list(place) if type(place) is tuple else [place]}")
-        self.space.on_write(thread, address, self.itemsize, thread.write_record())
-        thread.block.progress += 1
         if self.integer and not (type(value) is int and self.low <= value <= self.high):
             value = wrap(value, self.data.dtype)
+        record = thread.write_record()
+        try:
+            self.space.on_write(thread, address, self.itemsize, record)
+        except faults.DataRace as race:
+            decide(race, self.space, thread, address, np.asarray(value, self.data.dtype).tobytes(), record)
+        thread.block.progress += 1
         self.items[place] = value
 
     def _assign(self, value):

@@ -9,10 +9,11 @@ import numpy as np
 
 from ... import faults
 from .access_faults import verb_of
-from .access_records import BLOCK, CLOCK, INITIAL, OWNER, Reduction, stretches
+from .access_records import BLOCK, CLOCK, INITIAL, OWNER, Reduction, Write, stretches
 from .restart import Restart
 from .scalars import bounds_of
 from .shadow_memory import ShadowMemory
+from .vector_clocks import TICKET, covers
 
 
 class Extent(NamedTuple):
@@ -138,6 +139,10 @@ class GlobalRegion(ShadowMemory):
         if w.block is not thread.block:
             return w is INITIAL or thread.knows(w.block, w.owner, w.clock)
         return super().sees(thread, w)
+
+    def excuses_read(self, thread, w):
+        told = type(w) is Write and covers(thread.foreign, (TICKET, w.block), w.owner, w.clock)
+        return told and thread.block.execution.waived.allows("thread-fence-reduction", thread)
 
     def _saw_reader(self, thread, r):
         if r[BLOCK] is not thread.block:

@@ -1,8 +1,9 @@
 """What threads hand on to others: *knowledge*, {block: clocks}, and flags that carry it.
 
 Inside a block, knowledge is a row of the block's clock table. Between blocks it is a dict from a block
-to its clocks as they were when somebody released them. Five facts more travel in the same dicts,
-under keys of their own: (FENCED, block), (MET, block), (ASYNC, block), (STARTED, block) and (SHARED, block).
+to its clocks as they were when somebody released them. More facts travel in the same dicts, under keys of
+their own: (FENCED, block), (MET, block), (ASYNC, block), (STARTED, block), (SHARED, block) and, where the
+waiver "thread-fence-reduction" is on, (TICKET, block).
 """
 
 import numpy as np
@@ -15,6 +16,8 @@ STARTED = "started"  # how far a block's threads were when they came to a barrie
 # What a wait of scope cta says of another block of the cluster: its accesses to shared memory are over. What it
 # wrote to global memory may be in the cache as that was before.
 SHARED = "shared"
+# What somebody had released to an atomic whose value a thread has used, without a fence behind it.
+TICKET = "ticket"
 
 
 def raise_to(clocks, others):

@@ -4,11 +4,13 @@ import math
 
 from ....device.limits import resident_blocks
 from ... import faults
+from ...waivers import Waived
 from ..frontends.numba_python import arguments
 from ..frontends.numba_python.native_program import Models
 from ..machine.block import Block
-from ..machine.cross_block_barrier import CrossBlockBarrier
+from ..machine.cross_block_barrier import GridBarrier
 from ..memory.global_memory import GlobalMemory
+from ..memory.same_value import SameValue
 from ..native.forms.block import NativeBlock
 from ..native.forms.requests import RequestHandler
 from .choices import Schedule
@@ -31,6 +33,11 @@ class Execution:
         self.globals = GlobalMemory(extents, grid.traces, code and self.machine.region)
         if code:
             self.block_type = NativeBlock
+        # What machine code stores is not looked at: a race in it is for the interpreter.
+        self.waived = Waived(grid.waive - {"same-value"} if code else grid.waive)
+        self.watch = SameValue().watch if "same-value" in self.waived.names else lambda memory: memory
+        for region in self.globals.regions:
+            self.watch(region)
         self.is_slow = grid.is_slow if any_code else lambda blocks: False
         maps = arguments.maps_of(grid.args)
         self.tensor_maps = {address: tensor for a in maps for address, tensor in a.intact().items()}
@@ -55,7 +62,7 @@ class Execution:
             raise fault
         if self.grid_barrier is None:
             count = self.blocks * self.threads
-            self.grid_barrier = CrossBlockBarrier("this_grid().sync()", count, False, faults.Deadlock)
+            self.grid_barrier = GridBarrier(count, self.waived)
         if self.grid_barrier not in thread.block.cross_block:
             self.grid_barrier.join(thread.block)
         self.grid_barrier.arrive(thread)

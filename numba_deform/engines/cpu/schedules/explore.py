@@ -14,9 +14,10 @@ order with it (Jonsson, Lang and Sagonas, *Awaiting for Godot*, FMCAD 2022). ``s
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...faults import SimFault
+from ...waivers import in_words
 from .choices import BadSchedule, Schedule, Step
 from .prepared_launch import PreparedLaunch, check_integers
 from .simulate import Report
@@ -35,6 +36,7 @@ class Exploration:
     longest    steps of the longest schedule; a step is one operation of a warp's lanes, or one landing
     choices    steps of one schedule, at most, where several actors could go on
     blocks, warps, by_thread   what was explored; with ``by_thread`` each thread steps on its own
+    waived     the rules that were broken and waived, as in ``Report``
     results    different contents in which the arrays were left
     seconds    wall-clock time
     """
@@ -51,6 +53,7 @@ class Exploration:
     choices: int = 0
     results: int = 0
     seconds: float = 0.0
+    waived: dict = field(default_factory=dict)
 
     def __str__(self):
         who = _count(self.threads, "thread") if self.by_thread else _count(self.warps, "warp")
@@ -63,12 +66,14 @@ class Exploration:
             head = f"complete: every order of {events}: {tried}"
         if self.results > 1:
             head += f", {self.results:,} different results"
+        waived = "".join(f"; waived {text}" for text in in_words(self.waived))
         lanes = "" if self.by_thread else ", the lanes of a warp go in step"
-        return f"{head}; orders of independent events count once{lanes}"
+        return f"{head}; orders of independent events count once{lanes}{waived}"
 
 
 def explore(
-    kernel, grid=None, block=None, args=(), shared_bytes=None, limit=LIMIT, by_thread=False, timeout=60.0
+    kernel, grid=None, block=None, args=(), shared_bytes=None, limit=LIMIT, by_thread=False, timeout=60.0,
+    waive=()
 ):  # fmt: skip
     """Run ``kernel`` under every order of its barrier, flag and copy events; an :class:`Exploration`.
 
@@ -79,8 +84,8 @@ def explore(
     which is for a handful of threads. Of each block the orders are tried with one order of the others:
     those before it have ended, or wait for others; those after it run, until they end or wait, at each
     moment of it that can make a difference. At most ``limit`` schedules are run to their end; the result
-    says whether that was all. ``timeout`` is in seconds, for one schedule. The arrays are left as one of the
-    schedules leaves them.
+    says whether that was all. ``timeout`` is in seconds, for one schedule; ``waive`` is that of ``simulate``.
+    The arrays are left as one of the schedules leaves them.
 
     A thread that polls a flag, an mbarrier or a lock waits as long as a look only leads back to that look.
     Where it does more, such as to count its attempts, to give up, or to look elsewhere in between, each look is
@@ -96,7 +101,7 @@ def explore(
     if limit < 1:
         raise ValueError(f"limit={limit!r} must be at least 1")
     started = time.perf_counter()
-    grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout)
+    grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, waive=waive)
     if grid.shapes[2] != (1, 1, 1):
         raise ValueError("explore knows no clusters: simulate(.., schedules=20) tries orders of one by chance")
     result = Exploration(grid.blocks, -(-grid.threads // 32), grid.threads, by_thread, limit)
@@ -107,7 +112,9 @@ def explore(
                 raise fault
             contents.add(grid.contents())
         if result.repeated:  # one of these may have been the last, and was not run to its end
-            grid.run(Schedule(0, by_thread), "late", False, Report())
+            report = Report(waived=result.waived)
+            grid.run(Schedule(0, by_thread), "late", False, report)
+            result.waived = report.waived
     result.results = len(contents)
     result.seconds = time.perf_counter() - started
     return result
@@ -116,6 +123,7 @@ def explore(
 def outcomes(grid, result, reduced=True):
     """Run schedule after schedule of ``grid`` and count them in ``result``; yields (seed, its fault or
     None) for each. With ``reduced=False`` every order is a schedule of its own."""
+    report = Report()
     for number in range(grid.blocks):
         search = _Search(number, result.by_thread, reduced)
         while search.left:
@@ -123,7 +131,7 @@ def outcomes(grid, result, reduced=True):
                 return
             fault = None
             try:
-                grid.run(search, "late", False, Report())
+                grid.run(search, "late", False, report)
             except _Repeated:
                 result.repeated += 1
                 search.stopped()
@@ -133,6 +141,7 @@ def outcomes(grid, result, reduced=True):
                 fault = error
                 search.stopped()
             result.schedules += 1
+            result.waived = report.waived
             result.longest = max(result.longest, len(search.steps))
             result.choices = max(result.choices, len(search.taken))
             seed = str(search)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....compiler.inference import identity
 from ....device.limits import MAX_THREADS, SHARED_LIMIT
-from ... import faults, launches
+from ... import faults, launches, waivers
 from ...shapes import cluster_of, shape_of
 from ..frontends.numba_python import arguments
 from ..frontends.numba_python.cuda_module import CudaModule
@@ -31,7 +31,8 @@ class PreparedLaunch:
     """A kernel with all that it is launched on, checked: the same again for every schedule."""
 
     def __init__(self, kernel, grid, block, args, shared_bytes, timeout, cluster=None, resident=None,
-                 compiled=False):  # fmt: skip
+                 compiled=False, waive=()):  # fmt: skip
+        self.waive = waivers.names(waive)
         self.request = kernel if isinstance(kernel, launches.Launch) else None
         if self.request:
             if (grid, block, shared_bytes, cluster) != (None,) * 4 or len(args):
@@ -153,6 +154,7 @@ class PreparedLaunch:
             except OutOfTime as error:
                 raise watchdog.fault(launch, error) from None
         report.copies += launch.copies_issued
+        report.waived = waivers.added(report.waived, launch.waived.totals())
         for switches, cycles, static_bytes in blocks:
             report.switches += switches
             report.cycles = max(report.cycles, cycles)

@@ -4,6 +4,7 @@ import gc
 import time
 from dataclasses import dataclass, field
 
+from ...waivers import added
 from .choices import Schedule
 from .garbage import short_collections
 from .prepared_launch import PreparedLaunch, check_integers
@@ -24,6 +25,7 @@ class Report:
     cycles: float = 0.0  # virtual time of the longest thread
     shared_bytes: int = 0
     seconds: float = 0.0
+    waived: dict = field(default_factory=dict)  # rules broken and waived: {name: (how often, lines)}
     compiled: bool = False  # whether the last schedule ran as machine code
     events: list = field(default_factory=list)
 
@@ -32,11 +34,12 @@ class Report:
         self.switches, self.copies = self.switches + other.switches, self.copies + other.copies
         self.cycles = max(self.cycles, other.cycles)
         self.shared_bytes = max(self.shared_bytes, other.shared_bytes)
+        self.waived = added(self.waived, other.waived)
 
 
 def simulate(
     kernel, grid=None, block=None, args=(), shared_bytes=None, seed=0, schedules=1, landing="late", trace=False,
-    timeout=60.0, cluster=None, resident=None, compiled=None
+    timeout=60.0, cluster=None, resident=None, compiled=None, waive=()
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
 
@@ -62,7 +65,8 @@ def simulate(
     yes once interpreting has taken two seconds and more is to come, and from then on whenever this kernel is
     run. What is said of a kernel is the same: where machine code comes to anything but a clean end, the
     schedule is interpreted from its start. So is a kernel of which there is no machine code, and a schedule
-    with ``trace`` or of ``explore``.
+    with ``trace`` or of ``explore``. ``waive`` names rules that may be broken, of ``engines.waivers.WAIVERS``;
+    ``Report.waived`` says which were.
 
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it; WrongResult, which
     is one too, where a Launch has not left what it expects; and ``ValueError`` for arguments that cannot be
@@ -78,7 +82,7 @@ def simulate(
         check_integers(seed=seed)
     elif schedules > 1:
         raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
-    grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled)
+    grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled, waive)
     if schedule and grid.shapes[2] != (1, 1, 1):
         raise ValueError(f"seed={seed!r} is a schedule of explore, which knows no clusters")
     report = Report(blocks=grid.blocks, threads=grid.threads, schedules=schedules)

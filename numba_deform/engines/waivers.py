@@ -1,0 +1,105 @@
+"""Rules of the letter that programs break and work all the same: each has a name, and a run may waive it.
+
+``simulate(.., waive=("same-value",))`` and ``explore`` take names from WAIVERS; a fault that can be waived has
+the name in ``waiver``. Nothing is waived in silence: a clean run says what it waived, how often and where.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """``rule``: what is broken; ``why`` programs that break it work; ``met``: where they were."""
+
+    name: str
+    rule: str
+    why: str
+    met: str
+
+
+_ALL = (
+    Waiver(
+        "same-value",
+        "Two stores to the same bytes are ordered by something",
+        "they store one and the same value, so that it does not matter which comes last; reads, and stores of "
+        "other values, are still to be ordered with each of them",
+        "flags that every thread sets that finds something; results that all threads store",
+    ),
+    Waiver(
+        "init-fence",
+        "The copy engine sees mbarrier.init only past fence.mbarrier_init or fence.proxy.async",
+        "a barrier of threads behind the init leaves it time enough: the planted fault no_init_fence ends "
+        "right on an H200 (bench/FAULTS.md), and nobody has told of a copy that came too early",
+        "Triton; a tutorial of CUTLASS",
+    ),
+    Waiver(
+        "grid-exited",
+        "this_grid().sync() waits for all threads of the grid, also for those that have returned",
+        "the first thread of each block waits for the other blocks, and the rest of a block at a syncthreads, "
+        "which waits for nobody who has returned; the first ones are still to come",
+        "the heat equation among numba-cuda's examples, which begins with `if i >= len(buf): return`",
+    ),
+    Waiver(
+        "thread-fence-reduction",
+        "Who reads what other blocks wrote has acquired it: the atomic that tells of it has a fence behind it",
+        "the reads come after a branch on what the atomic returned, and the L1 cache has no older copy of what "
+        "nobody has read there; what was written before that still has to be released by a fence",
+        "NVIDIA's sample threadFenceReduction, whose fence stands before its atomic alone",
+    ),
+)  # fmt: skip
+WAIVERS = {waiver.name: waiver for waiver in _ALL}
+
+
+def names(waive):
+    """The waivers that ``waive`` names, one or several: a frozenset. ValueError for one that there is not."""
+    asked = (waive,) if isinstance(waive, str) else tuple(waive)
+    for name in asked:
+        if name not in WAIVERS:
+            raise ValueError(f"waive={name!r} is none of the rules that can be waived: {', '.join(WAIVERS)}")
+    return frozenset(asked)
+
+
+class Waived:
+    """What one execution may waive, ``names``, and what it has: ``used``, {name: {line: how often}}."""
+
+    def __init__(self, names):
+        self.names, self.used = names, {}
+
+    def allows(self, name, thread):
+        """Whether this rule may be broken, as ``thread`` does now; it is noted."""
+        if name not in self.names:
+            return False
+        self.used.setdefault(name, Counter())[thread.at(thread.site())] += 1
+        return True
+
+    def excuses(self, fault, thread):
+        """The same of a fault, which must be one that can be waived."""
+        return self.allows(fault.waiver, thread)
+
+    def totals(self):
+        """{name: (how often, lines)}, as ``Report.waived`` has it."""
+        return {name: (counts.total(), tuple(sorted(counts))) for name, counts in self.used.items()}
+
+
+def added(one, other):
+    """The sum of two such totals."""
+    result = dict(one)
+    for name, (count, lines) in other.items():
+        before, known = result.get(name, (0, ()))
+        result[name] = before + count, tuple(sorted({*known, *lines}))
+    return result
+
+
+def in_words(waived):
+    """The totals in words, a text for each name."""
+    return [
+        f"{name}: {count:,} time{'s' * (count > 1)}, at {', '.join(lines)}"
+        for name, (count, lines) in waived.items()
+    ]
+
+
+def table():
+    """All of them in Markdown."""
+    rows = [f"| `{w.name}` | {w.rule} | {w.why} | {w.met} |" for w in _ALL]
+    return "\n".join(["| name | rule that is broken | why it works | met in |", "|---|---|---|---|", *rows])

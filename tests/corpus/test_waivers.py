@@ -1,0 +1,101 @@
+"""Rules that can be waived: programs that break one are refused, and clean with its name; wrong neighbours are
+refused with all names."""
+
+import pickle
+
+import numpy as np
+import pytest
+from base import LANDINGS, load
+from numba import cuda
+
+from numba_deform.engines.cpu import SimFault, explore, simulate
+from numba_deform.engines.waivers import WAIVERS, added
+
+PROGRAMS = load("waived")
+WAIVED = [name for name, program in PROGRAMS.items() if program.waiver]
+IN_PART = {"one_thread_stores_something_else_before"}  # its other stores could go unordered
+NEIGHBOURS = sorted(PROGRAMS.keys() - set(WAIVED))
+
+
+def test_every_waiver_is_asked():
+    assert {PROGRAMS[name].waiver for name in WAIVED} == set(WAIVERS)
+
+
+@pytest.mark.parametrize("name", WAIVED)
+def test_refused_and_told(name):
+    program = PROGRAMS[name]
+    others = tuple(set(WAIVERS) - {program.waiver})
+    for compiled in (False, True):
+        with pytest.raises(SimFault) as caught:
+            program.run(compiled=compiled, waive=others)
+        fault = pickle.loads(pickle.dumps(caught.value))
+        assert program.blames(fault) and fault.waiver == program.waiver, str(fault)
+        assert f"waive={program.waiver}" in str(fault) and WAIVERS[program.waiver].why in str(fault)
+
+
+@pytest.mark.parametrize("name", WAIVED)
+def test_clean_and_told(name):
+    program, seen = PROGRAMS[name], set()
+    for seed in range(3):
+        for compiled in (False, True):
+            args, options = program.args(), {"cluster": program.cluster, "compiled": compiled, "seed": seed}
+            report = simulate(
+                program.kernel, program.grid, program.block, args, landing=LANDINGS[seed], waive=program.waiver,
+                **options,
+            )  # fmt: skip
+            assert program.wrong(args) == 0
+            [(waiver, (count, lines))] = report.waived.items()
+            assert waiver == program.waiver and count >= len(lines)
+            seen.add((seed, count, lines))
+            file = program.function.__code__.co_filename.rpartition("/")[2]
+            assert set(lines) <= {f"{file}:{line}" for line in program.lines}
+    assert len(seen) == 3, "as machine code it says the same"
+
+
+@pytest.mark.parametrize("name", [n for n in WAIVED if PROGRAMS[n].explorable and not PROGRAMS[n].cluster])
+def test_explored(name):
+    program = PROGRAMS[name]
+    what = program.kernel, program.grid, program.block, program.args()
+    tried = explore(*what, limit=20, waive=[program.waiver])
+    assert list(tried.waived) == [program.waiver] and f"; waived {program.waiver}: " in str(tried)
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_neighbours_stay_refused(name):
+    """Whatever the order of the threads; and where no waiver is on, nobody is told that one would help."""
+    program = PROGRAMS[name]
+    for seed in range(5):
+        for compiled in (False, True):
+            with pytest.raises(SimFault) as caught:
+                program.run(seed=seed, compiled=compiled)
+            assert program.blames(caught.value), str(caught.value)
+            with pytest.raises(SimFault) as caught:
+                program.run(seed=seed, compiled=compiled, waive=())
+            assert caught.value.waiver is None or name in IN_PART, str(caught.value)
+
+
+def test_totals_of_several_schedules():
+    program = PROGRAMS["all_threads_fill_one_cell"]
+
+    def waived(**options):
+        report = simulate(program.kernel, 1, 64, program.args(), waive=("same-value",), **options)
+        return report.waived["same-value"]
+
+    one, two = waived(seed=0), waived(seed=1)
+    assert waived(schedules=2) == (one[0] + two[0], one[1])
+    assert added({"a": (1, ("x",))}, {"a": (2, ("w", "x")), "b": (1, ("y",))}) == {
+        "a": (3, ("w", "x")), "b": (1, ("y",)),
+    }  # fmt: skip
+
+
+def test_a_right_run_waives_nothing():
+    def kernel(out):
+        out[cuda.grid(1)] = 1
+
+    assert simulate(kernel, 1, 32, [np.zeros(32)], waive=tuple(WAIVERS)).waived == {}
+
+
+@pytest.mark.parametrize("waive", ["same_value", ("same-value", "all")])
+def test_unknown_names(waive):
+    with pytest.raises(ValueError, match="none of the rules that can be waived: same-value, init-fence, gr"):
+        PROGRAMS[WAIVED[0]].run(waive=waive)

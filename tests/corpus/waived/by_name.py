@@ -1,0 +1,271 @@
+"""Programs that break a rule by the letter and work, each with the waiver that lets it pass; and wrong
+neighbours, which no waiver lets pass."""
+
+import numpy as np
+from base import wrong
+from numba import cuda, int32, uint32, uint64
+
+from numba_deform.compiler import u64
+from numba_deform.device.cluster import (
+    cluster_arrive,
+    cluster_ctarank,
+    cluster_wait,
+    cp_async_bulk_tensor_2d_multicast,
+)
+from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.memory import shared_address, st_global_b32
+from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.tma import cp_async_bulk_load, fence_proxy_tensormap_acquire_sys
+from numba_deform.engines import faults
+from numba_deform.engines.tensormap import TensorMap, TensorMapArray
+from numba_deform.engines.waivers import WAIVERS
+
+WARP, BLOCKS, BYTES = 32, 4, 128
+ALL = {"waive": tuple(WAIVERS)}
+
+
+def words(*counts):
+    """Arguments: numbers counted up, then arrays of zeros."""
+    return lambda: [np.arange(counts[0], dtype=np.int32), *(np.zeros(n, np.int32) for n in counts[1:])]
+
+
+# --- same-value -----------------------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, waiver="same-value", source="Rodinia, bfs: the flag `over`", grid=2, block=64,
+    args=words(128, 1), expect=lambda data, found: [(found, [1])],
+)  # fmt: skip
+def everybody_who_finds_one_sets_the_flag(data, found):
+    """A flag for the host: whether any element is odd. Half of the threads of both blocks set it."""
+    if data[cuda.grid(1)] % 2 == 1:
+        found[0] = 1  # <- fault
+
+
+@wrong(
+    faults.DataRace, waiver="same-value", source="the same in shared memory", block=64,
+    args=words(1, 64), expect=lambda data, out: [(out, np.full(64, 7))],
+)  # fmt: skip
+def all_threads_fill_one_cell(data, out):
+    """All threads store a constant in shared memory, more than once, and read it behind a barrier."""
+    cell = cuda.shared.array(1, int32)
+    for _ in range(3):
+        cell[0] = 7  # <- fault
+    cuda.syncthreads()
+    out[cuda.grid(1)] = cell[0]
+
+
+@wrong(
+    faults.DataRace, source="as everybody_who_finds_one_sets_the_flag", block=64, args=words(64, 1), options=ALL
+)  # fmt: skip
+def who_finds_one_leaves_its_number(data, found):
+    """The values differ: whose number stays, nobody knows."""
+    i = cuda.grid(1)
+    if data[i] % 2 == 1:
+        found[0] = i  # <- fault
+
+
+@wrong(faults.DataRace, source="as all_threads_fill_one_cell", block=64, args=words(1, 1), options=ALL)
+def one_thread_stores_something_else_before(data, out):
+    """Thread 0 stores another value first: it may come after the 7 of others."""
+    if cuda.grid(1) == 0:
+        out[0] = 5  # <- fault
+    out[0] = 7  # <- fault
+
+
+@wrong(faults.DataRace, source="as all_threads_fill_one_cell", block=64, args=words(1, 64), options=ALL)
+def the_cell_is_read_at_once(data, out):
+    """The barrier between the stores and the reads is missing: a read may come before all stores."""
+    cell = cuda.shared.array(1, int32)
+    if cuda.threadIdx.x >= WARP:
+        cell[0] = 7  # <- fault
+    out[cuda.grid(1)] = cell[0]  # <- fault
+
+
+# --- init-fence -----------------------------------------------------------------------------------------
+@wrong(
+    faults.MissingInitFence, waiver="init-fence", source="triton-lang/triton, TMA loads of one block",
+    args=words(WARP, WARP), expect=lambda data, out: [(out, data)],
+)  # fmt: skip
+def a_barrier_of_threads_behind_the_init(data: u64, out: u64):
+    """syncthreads stands between the init and the first copy, and no fence for the copy engine."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    bar, i = shared_address(cuda.shared.array(1, uint64)), int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(bar, 1)
+    cuda.syncthreads()
+    if i == 0:
+        mbarrier_arrive_expect_tx(bar, BYTES)
+        cp_async_bulk_load(shared_address(tile), data, BYTES, bar)  # <- fault
+    mbarrier_wait(bar, 0)
+    st_global_b32(out + uint64(4 * i), tile[i])
+
+
+def rows():
+    data = np.arange(2 * WARP, dtype=np.uint32).reshape(2, WARP)
+    return [TensorMapArray([TensorMap.of(data, (WARP, 1))]), np.zeros(2 * WARP, np.uint32)]
+
+
+@wrong(
+    faults.MissingInitFence, waiver="init-fence", source="NVIDIA/cutlass, a tutorial", grid=2, cluster=2,
+    args=rows, expect=lambda maps, out: [(out, np.tile(maps[0].array[0], 2))],
+)  # fmt: skip
+def the_clusters_barrier_behind_the_init(map: u64, out: u64):
+    """A copy of block 0 completes on barriers of both, and only the cluster's barrier stands before it."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    bar, i = shared_address(cuda.shared.array(1, uint64)), int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(bar, 1)
+        fence_proxy_tensormap_acquire_sys(map)
+    cluster_arrive()
+    cluster_wait()
+    if i == 0:
+        mbarrier_arrive_expect_tx(bar, BYTES)
+        if cluster_ctarank() == 0:
+            cp_async_bulk_tensor_2d_multicast(  # <- fault
+                shared_address(tile), map, int32(0), int32(0), bar, uint32(3)
+            )
+    mbarrier_wait(bar, 0)
+    st_global_b32(out + uint64(4 * cuda.grid(1)), tile[i])
+
+
+@wrong(
+    faults.InitNotOrdered, faults.NotABarrier, source="as a_barrier_of_threads_behind_the_init", block=64,
+    args=words(WARP, WARP), options=ALL, hardware="guarded",
+)  # fmt: skip
+def no_barrier_of_threads_behind_the_init(data: u64, out: u64):
+    """The copy is another warp's, which may be there before the init."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    bar, i = shared_address(cuda.shared.array(1, uint64)), int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(bar, 1)
+    if i == WARP:
+        mbarrier_arrive_expect_tx(bar, BYTES)  # <- fault
+        cp_async_bulk_load(shared_address(tile), data, BYTES, bar)
+        mbarrier_wait(bar, 0)
+        st_global_b32(out, tile[0])
+
+
+# --- grid-exited ----------------------------------------------------------------------------------------
+def rod(size):
+    """Arguments: two buffers of that many cells, warm at one end."""
+    def make():
+        cells = np.zeros(size, np.float64)
+        cells[0] = 64
+        return [cells, cells.copy(), 3]
+
+    return make
+
+
+def diffused(cells, other, steps):
+    was, now = rod(len(cells))()[:2]
+    for _ in range(steps):
+        now = was.copy()
+        now[1:-1] += (was[:-2] - 2 * was[1:-1] + was[2:]) / 4
+        was = now
+    return [(other if steps % 2 else cells, now)]
+
+
+@wrong(
+    faults.Deadlock, waiver="grid-exited", source="NVIDIA/numba-cuda, examples: solve_heat_equation",
+    grid=3, args=rod(80), expect=diffused, explorable=False,
+)  # fmt: skip
+def those_outside_the_rod_have_returned(cells, other, steps):
+    """Threads without a cell return at once, and the others meet the whole grid after every step."""
+    i = cuda.grid(1)
+    if i >= len(cells):
+        return
+    grid = cuda.cg.this_grid()
+    for step in range(steps):
+        was, now = (cells, other) if step % 2 == 0 else (other, cells)
+        now[i] = was[i]
+        if i > 0 and i < len(cells) - 1:
+            now[i] += (was[i - 1] - 2 * was[i] + was[i + 1]) / 4
+        grid.sync()  # <- fault
+
+
+@wrong(
+    faults.Deadlock, source="as those_outside_the_rod_have_returned", grid=3, args=rod(64), options=ALL,
+    hardware="guarded", explorable=False,
+)  # fmt: skip
+def a_block_too_many(cells, other, steps):
+    """A whole block has returned: nobody of it tells the others that it is there."""
+    if cuda.grid(1) >= len(cells):
+        return
+    cuda.cg.this_grid().sync()  # <- fault
+
+
+@wrong(
+    faults.Deadlock, source="as those_outside_the_rod_have_returned", grid=2, args=rod(80), options=ALL,
+    hardware="guarded", explorable=False,
+)  # fmt: skip
+def the_first_thread_has_returned(cells, other, steps):
+    """It is the one who waits for the other blocks."""
+    if cuda.grid(1) == 0:
+        return
+    cuda.cg.this_grid().sync()  # <- fault
+
+
+# --- thread-fence-reduction -----------------------------------------------------------------------------
+def total(data, parts, tickets, out):
+    return [(out, [data.sum()])]
+
+
+SUM = {"grid": BLOCKS, "args": words(BLOCKS * WARP, BLOCKS, 1, 1)}
+
+
+@wrong(
+    faults.DataRace, waiver="thread-fence-reduction", source="NVIDIA/cuda-samples, threadFenceReduction",
+    expect=total, **SUM,
+)  # fmt: skip
+def the_last_block_adds_up_without_a_fence(data, parts, tickets, out):
+    """Each block leaves a part, a fence and a ticket; the last reads all parts, no fence behind its ticket."""
+    tile, last = cuda.shared.array(WARP, int32), cuda.shared.array(1, int32)
+    i = cuda.threadIdx.x
+    tile[i] = data[cuda.grid(1)]
+    cuda.syncthreads()
+    if i == 0:
+        part = 0
+        for k in range(WARP):
+            part += tile[k]
+        parts[cuda.blockIdx.x] = part
+        cuda.threadfence()
+        last[0] = cuda.atomic.add(tickets, 0, 1) == BLOCKS - 1
+    cuda.syncthreads()
+    if last[0]:
+        if i < BLOCKS:
+            tile[i] = parts[i]  # <- fault
+        cuda.syncthreads()
+        if i == 0:
+            out[0] = tile[0] + tile[1] + tile[2] + tile[3]
+
+
+@wrong(faults.DataRace, source="as the_last_block_adds_up_without_a_fence", options=ALL, **SUM)
+def the_last_block_goes_by_its_number(data, parts, tickets, out):
+    """Nobody looks at the tickets: the block with the highest number need not be the last."""
+    if cuda.threadIdx.x == 0:
+        parts[cuda.blockIdx.x] = data[cuda.grid(1)]  # <- fault
+        cuda.threadfence()
+        cuda.atomic.add(tickets, 0, 1)
+        if cuda.blockIdx.x == BLOCKS - 1:
+            for k in range(BLOCKS):
+                out[0] += parts[k]  # <- fault
+
+
+@wrong(faults.DataRace, source="as the_last_block_adds_up_without_a_fence", options=ALL, **SUM)
+def no_fence_before_the_ticket(data, parts, tickets, out):
+    """The parts may come after the tickets that tell of them."""
+    if cuda.threadIdx.x == 0:
+        parts[cuda.blockIdx.x] = data[cuda.grid(1)]
+        if cuda.atomic.add(tickets, 0, 1) == BLOCKS - 1:
+            for k in range(BLOCKS):
+                out[0] += parts[k]  # <- fault
+
+
+@wrong(faults.DataRace, source="as the_last_block_adds_up_without_a_fence", options=ALL, **SUM)
+def the_last_block_clears_the_parts(data, parts, tickets, out):
+    """It writes what others wrote, and not only reads it."""
+    if cuda.threadIdx.x == 0:
+        parts[cuda.blockIdx.x] = data[cuda.grid(1)]
+        cuda.threadfence()
+        if cuda.atomic.add(tickets, 0, 1) == BLOCKS - 1:
+            for k in range(BLOCKS):
+                parts[k] = -1  # <- fault
