@@ -1,0 +1,81 @@
+"""What a process takes that runs what another has run before, with two checkouts of this package in turn.
+
+    python bench/at_once.py --before ../before --out bench/results/at_once.json
+
+``command`` is the wall clock of ``numba-deform run variant=window engine=cpu workload=quick num_query=64``,
+with Python's start and all imports. ``first`` is the first ``simulate`` of the pipeline copy of
+``course/pipelines`` in a process, after the imports, and ``machine_code`` the same as machine code. Each is run
+once before anything is timed, which is ``empty``, with nothing on disk. In seconds: the median, and the smallest
+and the largest of the rounds. What is kept goes to a temporary directory in place of the user's.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+WORDS = "run variant=window engine=cpu workload=quick num_query=64".split()
+FIRST = """
+import time
+import numba_deform as nd
+from numba_deform.course.pipelines.copy import copy
+launch = copy()
+nd.simulate
+started = time.perf_counter()
+nd.simulate(launch, compiled={compiled})
+print(time.perf_counter() - started)
+"""
+
+
+def command(where):
+    """Seconds of the whole process."""
+    started = time.perf_counter()
+    words = [sys.executable, "-m", "numba_deform", *WORDS]
+    subprocess.run(words, **where, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
+
+
+def first(where, compiled=None):
+    """Seconds of the first ``simulate`` alone."""
+    program = [sys.executable, "-c", FIRST.format(compiled=compiled)]
+    return float(subprocess.run(program, **where, check=True, capture_output=True, text=True).stdout)
+
+
+def machine_code(where):
+    """Likewise, as machine code."""
+    return first(where, True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--before", required=True, help="the other checkout's folder")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", required=True)
+    given = parser.parse_args()
+    after, rows = Path(__file__).resolve().parents[1], []
+    sys.path.insert(0, str(after))
+    from numba_deform.measure import record
+
+    for measure in command, first, machine_code:
+        with tempfile.TemporaryDirectory() as folder:
+            usual = {name: value for name, value in os.environ.items() if name != "NUMBA_DEFORM_CACHE"}
+            roots, sides = (Path(given.before).resolve(), after), []
+            for i, root in enumerate(roots):
+                environment = {**usual, "PYTHONPATH": str(root), "XDG_CACHE_HOME": f"{folder}/{i}"}
+                sides.append({"env": environment, "cwd": folder})
+            empty = [measure(where) for where in sides]
+            times = [[measure(where) for where in sides] for _ in range(given.rounds)]
+        for side, empty_one, own in zip(("before", "after"), empty, zip(*times, strict=True), strict=True):
+            row = {"what": measure.__name__, "checkout": side, "empty": empty_one}
+            row |= {"median": statistics.median(own), "min": min(own), "max": max(own), "rounds": given.rounds}
+            rows.append(row)
+            print(*(f"{v:.3f}" if isinstance(v, float) else v for v in row.values()), flush=True)
+    record.write(given.out, None, rows, cores=os.cpu_count())
+
+
+if __name__ == "__main__":
+    main()
