@@ -4,8 +4,8 @@
 
 ``command`` is the wall clock of ``numba-deform run variant=window engine=cpu workload=quick num_query=64``,
 with Python's start and all imports. ``first`` is the first ``simulate`` of the pipeline copy of
-``course/pipelines`` in a process, after the imports, and ``machine_code`` the same as machine code. Each is run
-once before anything is timed, which is ``empty``, with nothing on disk. In seconds: the median, and the smallest
+``course/pipelines`` in a process, after the imports, and ``machine_code`` the same as machine code. Each runs
+once before anything is timed, which is ``empty``, with nothing on disk. In seconds: the median, the smallest
 and the largest of the rounds. What is kept goes to a temporary directory in place of the user's.
 """
 

@@ -43,6 +43,7 @@ LIKELY = {
     "kernels/": "sim/test_variants sim/test_operator",
     "device/pipeline": "sim/test_variants sim/test_operator",
     "compiler/cache": "unit/test_cache",
+    "compiler/outline": "sim/test_outline unit/test_cache",
     "compiler/sass": "compile/test_ceilings_sass compile/test_bugs_sass",
     "compiler/rewrite": "sim/test_rewrite sim/test_guarded sim/test_timeline compile/test_bugs_sass",
     "compiler/": "unit/test_cache sim/test_guarded compile/test_bugs_sass sim/test_engine",

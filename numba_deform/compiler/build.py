@@ -20,8 +20,8 @@ from numba import cuda, types
 
 from ..device.packages import require_cuda
 from ..device.ptx import Intrinsic, ptx_directory, read_ptx
-from .cache import cached
 from .inference import places_of, without_source
+from .outline import cached
 from .rewrite import TRACE_PARAMETERS, rebind, rewritten
 
 DEVICE = Path(inspect.getfile(Intrinsic)).parent  # of the functions that kernels call
@@ -38,8 +38,8 @@ class Kernel:
     how many blocks should fit on an SM (0: no wish), ``max_registers`` a cap for each thread (0: none).
     ``whole_program`` is for setmaxnreg, which is ignored in code that might be linked with other code.
     ``linked``, ``guarded`` and ``traced`` are forms of a kernel, see the methods. Parameters of type
-    ``uint64`` take the address of an array. ``key`` says what the kernel was made from, where that is known
-    (:func:`built`), else it is None. ``shared`` is the layout of its dynamic shared memory, if it has one."""
+    ``uint64`` take the address of an array. ``shared`` is the layout of its dynamic shared memory, if it has
+    one."""
 
     py_func: object
     signature: object
@@ -50,7 +50,6 @@ class Kernel:
     whole_program: bool = False
     guarded: bool = False
     traced: bool = False
-    key: tuple | None = None
     block: tuple = ()
     shared: object = None
 
@@ -97,7 +96,7 @@ class Kernel:
 
     @functools.cache  # noqa: B019  kernels are few and live as long as their compiled code
     def compile(self, architecture=ARCHITECTURE):
-        """A :class:`Compiled` for ``architecture`` such as ``sm_90a``, from disk if there (cache.py)."""
+        """A :class:`Compiled` for ``architecture`` such as ``sm_90a``, from disk if there (outline.py)."""
         parts = cached("gpu", self, architecture, functools.partial(_compile, self, architecture))
         return Compiled(self, architecture, *parts)
 
@@ -152,8 +151,8 @@ def _signature_of(function):
 
 @functools.cache
 def built(build, *arguments):
-    """The :class:`Kernel` that ``build(*arguments)`` makes, once, with the key of these arguments."""
-    return dataclasses.replace(build(*arguments), key=(build.__module__, build.__qualname__, repr(arguments)))
+    """The :class:`Kernel` that ``build(*arguments)`` makes, once."""
+    return build(*arguments)
 
 
 class NotBuilt(ValueError):

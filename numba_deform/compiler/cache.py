@@ -5,14 +5,9 @@ The directory is ``numba-deform/code`` of the user's cache directory. The enviro
 all that its content depends on. What was used least recently goes where all together is more than ``LIMIT``. A
 file that is damaged counts as none, a directory that cannot be written is said once: no run depends on what is
 here.
-
-Machine code for a GPU depends on the sources of kernels, the versions of the compilers, the architecture, and
-what the kernel was made from: the function that built it, and its arguments, which are dataclasses of plain
-values (``build.built``). A kernel that was not built so, or not in this package, is compiled each time.
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -38,8 +33,7 @@ VARIABLE = f"{OWN}CACHE"
 OFF = ("", "off")
 LIMIT = 512 << 20  # bytes of all files together
 STARTED = time.time()  # files of this package that are younger may be others than those that run
-PACKAGE = __name__.partition(".")[0]
-ROOMS = ("device", "compiler", "kernels")  # where the code of kernels comes from
+ROOMS = ("device", "compiler", "kernels")  # where the code of this package's kernels comes from
 TOOLS = (
     "numba", "numba-cuda", "llvmlite", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc",
     "cuda-core", "cuda-bindings", "numpy")  # fmt: skip
@@ -175,27 +169,7 @@ def _say_once(text):
     warnings.warn(text, stacklevel=2)
 
 
-# --- machine code for a GPU -----------------------------------------------------------------------
-def cached(kind, kernel, architecture, make):
-    """``make()``, which is of plain values, for a kernel and an architecture: from disk, if it is there."""
-    key = kernel_key(kernel, architecture)
-    content = load(kind, key)
-    if content is None:
-        content = make()
-        store(kind, key, content)
-    return content
-
-
-def kernel_key(kernel, architecture):
-    """Hexadecimal SHA-256, or None for a kernel whose sources are not all this package's."""
-    if kernel.key is None or not kernel.key[0].startswith(f"{PACKAGE}."):
-        return None
-    source = Path(sys.modules[kernel.key[0]].__file__)
-    fields = [field.name for field in dataclasses.fields(kernel) if field.name != "py_func"]
-    kernel_parts = [f"{name}={getattr(kernel, name)}" for name in fields]
-    return digest(*sources(), _fingerprint(source), architecture, *kernel_parts)
-
-
+# --- keys -----------------------------------------------------------------------------------------
 def digest(*parts):
     """Hexadecimal SHA-256 of texts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

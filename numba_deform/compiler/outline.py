@@ -9,6 +9,7 @@ in the order in which they are met, and to those of this package and of the libr
 count.
 """
 
+import dataclasses
 import enum
 import functools
 import hashlib
@@ -32,7 +33,8 @@ from . import cache
 from .inference import identity
 from .rewrite import REBUILT, all_names
 
-ROOMS = ("device", "compiler", "engines")  # whose code makes what is kept
+PACKAGE = __name__.partition(".")[0]
+FOR_GPU, FOR_CPU = ("device", "compiler"), ("device", "compiler", "engines")  # whose code makes what is kept
 LIBRARIES = {"numba", "numba_cuda", "numpy", "llvmlite"}  # whose versions count
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 # Types of Numba's that their texts tell from all others.
@@ -47,13 +49,13 @@ class _Unknown(Exception):
 class Outline:
     """The key of a function for arguments of Numba's types ``kinds``, in ``key``: None where there is none."""
 
-    def __init__(self, function, kinds):
+    def __init__(self, function, kinds, rooms=FOR_CPU):
         self.key, self._things, self._numbers, self._modules = None, [], {}, []
         self._hash, self._names = hashlib.sha256(), set()
         if not cache.directory():
             return
         try:
-            for part in (*cache.sources(ROOMS), function, *kinds):
+            for part in (*cache.sources(rooms), function, *kinds):
                 self._value(part)
             self._attributes()
             self.key = self._hash.hexdigest()
@@ -236,6 +238,23 @@ def _globals_of(code):
     return names.union(*(_globals_of(c) for c in code.co_consts if isinstance(c, python.CodeType)))
 
 
+def cached(kind, kernel, architecture, make):
+    """``make()``, which is of plain values, for a Kernel and an architecture: from disk, if it is there."""
+    key = kernel_key(kernel, architecture)
+    content = cache.load(kind, key)
+    if content is None:
+        content = make()
+        cache.store(kind, key, content)
+    return content
+
+
+def kernel_key(kernel, architecture):
+    """The key of a Kernel's machine code, None where there is none."""
+    key = Outline(kernel.py_func, kernel.signature.args, FOR_GPU).key
+    fields = [field.name for field in dataclasses.fields(kernel) if field.name not in ("py_func", "shared")]
+    return key and cache.digest(key, architecture, *(f"{name}={getattr(kernel, name)}" for name in fields))
+
+
 def _name_of(thing):
     return getattr(thing, "__module__", None), getattr(thing, "__qualname__", getattr(thing, "__name__", None))
 
@@ -257,7 +276,7 @@ def _is_named(thing, own=False):
         return getattr(np, thing.__name__, None) is thing
     if not isinstance(module, str) or not isinstance(name, str):
         return False
-    if not _is_library(module) and not (own and module.startswith(f"{cache.PACKAGE}.")):
+    if not _is_library(module) and not (own and module.startswith(f"{PACKAGE}.")):
         return False
     found = sys.modules.get(module)
     for part in name.split("."):
@@ -295,7 +314,7 @@ class _Writer(pickle.Pickler):
             return NotImplemented
         if _is_named(thing, own=True):
             return NotImplemented
-        if isinstance(thing, python.FunctionType) and thing.__module__.startswith(f"{cache.PACKAGE}.engines."):
+        if isinstance(thing, python.FunctionType) and thing.__module__.startswith(f"{PACKAGE}.engines."):
             cells = tuple(cell.cell_contents for cell in thing.__closure__ or ())
             return _made_inside, (thing.__code__, thing.__module__, thing.__name__, thing.__defaults__, cells)
         raise pickle.PicklingError(f"{thing} is nobody's")

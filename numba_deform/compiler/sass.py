@@ -14,7 +14,7 @@ from ..device.limits import RESERVED_SHARED
 from ..device.packages import require_cuda
 from . import Kernel
 from .build import ARCHITECTURE
-from .cache import cached
+from .outline import cached
 
 
 class ToolMissing(RuntimeError):
