@@ -1104,26 +1104,26 @@ def test_a_timeout_does_not_reach_the_next_run():
 
 # --- Python's own errors --------------------------------------------------------------------------
 def test_an_exception_in_the_kernel():
-    def kernel(out, zero):
+    def kernel(out, i):
         if cuda.threadIdx.x == 5:
-            out[0] = 1 // zero
+            out[0] = (1, 2)[i]
 
     for seed in range(3):
-        fault = expect(faults.KernelError, kernel, nans(1), 0, seed=seed, source="out[0] = 1 // zero",
-                       words="ZeroDivisionError: integer division")  # fmt: skip
-        assert isinstance(fault.__cause__, ZeroDivisionError) and fault.thread == 5
+        fault = expect(faults.KernelError, kernel, nans(1), 7, seed=seed, source="out[0] = (1, 2)[i]",
+                       words="IndexError: tuple index out of range")  # fmt: skip
+        assert isinstance(fault.__cause__, IndexError) and fault.thread == 5
 
 
 def test_an_exception_in_a_device_function_names_its_line():
     @cuda.jit(device=True)
-    def divide(x, y):
-        return x // y
+    def chosen(i):
+        return (1, 2)[i]
 
-    def kernel(out, zero):
+    def kernel(out, i):
         cuda.syncthreads()
-        out[0] = divide(1, zero)
+        out[0] = chosen(i)
 
-    expect(faults.KernelError, kernel, nans(1), 0, block=1, source="return x // y")
+    expect(faults.KernelError, kernel, nans(1), 7, block=1, source="return (1, 2)[i]")
 
 
 def test_what_the_engine_does_not_know():

@@ -412,3 +412,21 @@ def complex_numbers(data, out, size):
     z = complex(data[i], 2.0)
     out[i] = z * z * 1j
     size[i] = z.real * z.real + z.imag * z.imag
+
+
+@right(
+    source="numba-cuda, cpython/numbers.py: _int_divmod_impl by the error model of NumPy",
+    args=lambda: [np.arange(WARP, dtype=np.int32) % 3 - 1, np.full((4, WARP), 9, np.int32)],
+    expect=lambda data, out: [(out[0], np.where(data == 0, 0, 7 * data)), (out[1], 0), (out[2], 0),
+                              (out[3], np.where(data == 0, 0, -9))],
+)  # fmt: skip
+def division_of_integers_by_zero(data, out):
+    """Quotient and remainder of integers are 0 where the divisor is, with no error."""
+    i = cuda.grid(1)
+    d = data[i]
+    out[0, i] = 7 // d
+    out[1, i] = 7 % d
+    n = i - i
+    n //= data[i] - data[i]
+    out[2, i] = n + 5 % (data[i] - data[i]) + uint32(5) // uint32(d - d)
+    out[3, i] = int32(9) // (d * -d)

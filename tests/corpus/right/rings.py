@@ -4,6 +4,7 @@ import numpy as np
 from base import right
 from numba import cuda, float32, int32, uint32, uint64
 
+from numba_deform.device.cp_async import cp_async_ca_4, cp_async_mbarrier_arrive_noinc
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
@@ -334,3 +335,39 @@ def the_state_goes_on_over_output_tiles(data, out):
                 stage, parity = int32(0), int32(parity ^ 1)
         if thread < 32:
             out[r, thread] = total
+
+
+@right(
+    source="PTX ISA 9.7.13.15.15 (cp.async.mbarrier.arrive); CUTLASS sm80-style loads in PipelineAsync: "
+           "producer_commit by cpasync_barrier_arrive_noinc",
+    block=64, args=tiles_and(WARP), expect=total,
+)  # fmt: skip
+def arrivals_left_to_copies_in_a_ring(data, out):
+    """Only arrivals that cp.async copies make complete the full barriers, and the producers wait on empty
+    before each refill. A consumer's wait has seen the phase before; no producer waits for its own arrivals."""
+    tiles = cuda.shared.array(FLOATS, float32, alignment=128)
+    full = shared_address(cuda.shared.array(STAGES, uint64))
+    empty = shared_address(cuda.shared.array(STAGES, uint64))
+    thread = int32(cuda.threadIdx.x)
+    if thread == 0:
+        for s in range(STAGES):
+            mbarrier_init(full + uint32(8 * s), WARP)
+            mbarrier_init(empty + uint32(8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    lane = thread % WARP
+    if thread < WARP:
+        for t in range(TILES):
+            stage, turn = t % STAGES, t // STAGES
+            mbarrier_wait(empty + uint32(8 * stage), uint32(turn & 1 ^ 1))
+            slot = shared_address(tiles) + uint32(4 * (WARP * stage + lane))
+            cp_async_ca_4(slot, global_address(data) + uint64(4 * (WARP * t + lane)), 4)
+            cp_async_mbarrier_arrive_noinc(full + uint32(8 * stage))
+    else:
+        total = float32(0)
+        for t in range(TILES):
+            stage, turn = t % STAGES, t // STAGES
+            mbarrier_wait(full + uint32(8 * stage), uint32(turn & 1))
+            total += tiles[WARP * stage + lane]
+            mbarrier_arrive(empty + uint32(8 * stage))
+        out[lane] = total

@@ -2,16 +2,17 @@
 
 import numpy as np
 from base import wrong
-from numba import cuda, int32, uint32, uint64
+from numba import cuda, float32, int32, uint32, uint64
 
 from numba_deform.compiler import u64
+from numba_deform.device.cp_async import cp_async_ca_4, cp_async_mbarrier_arrive_noinc, cp_async_wait_all
 from numba_deform.device.mbarrier import (
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
     mbarrier_init,
     mbarrier_test_wait_parity,
 )
-from numba_deform.device.memory import ld_global_b32, shared_address, st_global_b32
+from numba_deform.device.memory import global_address, ld_global_b32, shared_address, st_global_b32
 from numba_deform.device.pipeline import init_barriers, mbarrier_wait
 from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
@@ -260,3 +261,36 @@ def looks_at_every_second_phase(data: u64, out: u64):
             mbarrier_wait(ready, t & 1)  # <- fault
             total += steps[t]  # <- fault
         st_global_b32(out + uint64(4), uint32(total))
+
+
+@wrong(
+    faults.UnobservedPhase, faults.TooManyArrivals, block=64,
+    source="PTX ISA 9.7.13.15 (mbarrier): each phase is observed by a wait before an arrival on the next",
+    args=lambda: [np.arange(64, dtype=np.float32), np.zeros(WARP, np.float32)],
+)  # fmt: skip
+def nobody_waits_between_the_copies_arrivals(data, out):
+    """Each tile has a full barrier of its own, which copies complete; for each the consumers arrive on one and
+    the same barrier, on which nobody waits: which phase the second arrival counts in, nobody knows."""
+    tiles = cuda.shared.array(64, float32, alignment=16)
+    full, done = (shared_address(cuda.shared.array(2, uint64)), shared_address(cuda.shared.array(1, uint64)))
+    thread = int32(cuda.threadIdx.x)
+    lane = thread % WARP
+    if thread == 0:
+        for t in range(2):
+            mbarrier_init(full + uint32(8 * t), WARP)
+        mbarrier_init(done, WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if thread < WARP:
+        for t in range(2):
+            slot = shared_address(tiles) + uint32(4 * (WARP * t + lane))
+            cp_async_ca_4(slot, global_address(data) + uint64(4 * (WARP * t + lane)), 4)
+            cp_async_mbarrier_arrive_noinc(full + uint32(8 * t))
+        cp_async_wait_all()
+    else:
+        total = float32(0)
+        for t in range(2):
+            mbarrier_wait(full + uint32(8 * t), 0)
+            total += tiles[WARP * t + lane]
+            mbarrier_arrive(done)  # <- fault
+        out[lane] = total

@@ -212,9 +212,10 @@ class CopyEngine:
         for it beside the arrivals that it expects."""
         block, groups = self.block, self._groups(thread, "cp.async")
         barrier = block.barriers.find(thread, bar)
-        phase, clock, number = barrier.promise(thread, more), thread.clock, groups.number
+        phase, copied = barrier.promise(thread, more)
+        clock, copied[groups.done_component] = thread.clock, groups.number
         groups.number += 1  # copies from here on are none of this arrival's
-        groups.arrivals.append((number, barrier))
+        groups.arrivals.append((groups.number - 1, barrier))
         copies = [copy for _, group in groups.committed for copy in group] + groups.open
         arrival = Copy(thread, "cp.async arrival", bar & WORD, 0, phase, barrier)
         landing = thread.time + COST.cp_async_latency
@@ -223,7 +224,7 @@ class CopyEngine:
             for copy in copies:
                 if not copy.landed:
                     block.land(copy)
-            barrier.keep(thread, arrival, clock, groups.done_component, number, landing)
+            barrier.keep(thread, arrival, clock, copied, landing)
 
         block.launch_copy(arrival, deliver)
 

@@ -25,6 +25,7 @@ class MBarrier:
         self.expected = self.pending = count
         self.tx = self.phase = 0
         self.component = block.new_component()
+        self.over_component = None  # the same for who knows that a phase is over, and not what it handed on
         self.gathered = np.zeros((2, block.capacity), np.int32)  # by this phase's arrivals
         self.released = np.zeros((2, block.capacity), np.int32)  # by the phase before
         self.gathered_foreign, self.released_foreign = {}, {}  # the same, of other blocks
@@ -119,13 +120,18 @@ class MBarrier:
         the last complete one are over. It knows of a phase by a wait, its own or of a thread that it has
         synchronised with, or because all arrivals that completed the phase come before it."""
         seen, over = thread.seen, self.phase - 1
-        if seen[self.component] >= over:
+        if self.phases_over(seen) >= over:
             return False
         arrivals = self.older_arrivers
         if arrivals is None or any(seen[tid] < clock for tid, clock in arrivals.items()):
             return True
         seen[self.component] = over
         return False
+
+    def phases_over(self, seen):
+        """How many phases are over for who has these clocks."""
+        known = seen[self.component]
+        return known if self.over_component is None else max(known, seen[self.over_component])
 
     def token(self):
         """What an arrival returns of its state now."""
@@ -155,7 +161,7 @@ class MBarrier:
     def arrive(self, thread, count, complete=True):
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
-        if thread.seen[self.component] < self.phase:
+        if thread.seen[self.component] < self.phase and self.phases_over(thread.seen) < self.phase:
             raise self._unobserved(thread)
         if count > self.pending:
             what = f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
@@ -197,26 +203,34 @@ class MBarrier:
         self.pending -= count
 
     def promise(self, thread, more):
-        """The phase in which ``thread`` leaves an arrival to its cp.async copies; ``more``: the phase waits for
-        it beside the arrivals that it expects."""
-        if thread.seen[self.component] < self.phase:
+        """(the phase in which ``thread`` leaves an arrival to its cp.async copies, {entry in the clocks: phases that
+        it knows to be over}). ``more``: the phase waits for it beside the arrivals that it expects."""
+        if self.phases_over(thread.seen) < self.phase:
             raise self._unobserved(thread)
         if more:
             self.pending += 1
             if self.pending > MAX_COUNT:
                 what = f"pending count of {self.name} becomes {self.pending}, above {MAX_COUNT}"
                 raise thread.fault(faults.BadCount, what, self)
-        return self.phase
+        over = {}
+        for barrier in self.block.barriers.live.values():
+            if phases := barrier.phases_over(thread.seen):
+                if barrier.over_component is None:
+                    barrier.over_component = self.block.new_component()
+                over[barrier.over_component] = phases
+        return self.phase, over
 
-    def keep(self, thread, arrival, clock, component, number, landing):
-        """That arrival: the copies of ``thread`` up to (component, number) have landed. ``clock`` is the
-        thread's when it left the arrival, ``arrival`` the record of that."""
+    def keep(self, thread, arrival, clock, copied, landing):
+        """That arrival: the copies of ``thread`` have landed. ``copied`` has the entries of the clocks that say
+        so, beside those from ``promise``; ``clock`` is the thread's when it left the arrival, ``arrival`` the
+        record of that."""
         if self.phase != arrival.phase or not self.pending:
             what = f"leaves an arrival on {self.name} in phase {arrival.phase} to its cp.async copies; when "
             what += f"they have landed, others have made the {self.expected} arrivals of that phase"
             raise thread.fault_at(faults.TooManyArrivals, what, arrival.site, self)
-        # It hands on the copies, and nothing else that the thread did.
-        self.gathered[0, component] = max(self.gathered[0, component], number)
+        # It hands on the copies, and that phases are over, and nothing else that the thread did.
+        for component, number in copied.items():
+            self.gathered[0, component] = max(self.gathered[0, component], number)
         self.arrived.setdefault(thread.tid, clock)
         self.copied = True
         self.time = max(self.time, landing)

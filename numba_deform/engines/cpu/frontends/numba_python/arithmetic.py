@@ -61,16 +61,16 @@ def divide(kind):
     return _quiet(operator.truediv)
 
 
-@functools.cache
-def floor_divide(kind):
-    """``//`` of floats"""
-    return _quiet(operator.floordiv) if kind == types.float64 else operator.floordiv
+def _whole(function, kind):
+    """``//`` or ``%``. Of integers by zero it is 0, as Numba compiles it."""
+    if isinstance(kind, types.Integer):
+        convert = caster(kind)
+        return lambda x, y: convert(function(x, y)) if y else 0
+    return _quiet(function) if kind == types.float64 else function
 
 
-@functools.cache
-def remainder(kind):
-    """``%`` of floats"""
-    return _quiet(operator.mod) if kind == types.float64 else operator.mod
+floor_divide = functools.cache(functools.partial(_whole, operator.floordiv))
+remainder = functools.cache(functools.partial(_whole, operator.mod))
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def power(kind):
 
     def whole(x, y):
         if y < 0:  # 1 / x ** -y, as an integer
-            return 1 if x == 1 else (-1) ** (y & 1) if x == -1 else 0
+            return 1 if x == 1 else (-1) ** (y & 1) if x == -1 else 0 if x else convert(bits >> 1)
         return convert(pow(x, y, bits))
 
     return whole

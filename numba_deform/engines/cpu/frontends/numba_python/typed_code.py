@@ -101,10 +101,12 @@ class _Writer(Conversions):
             first = self.cast(first, actual, wanted[0], limits[0]) if actual else first
         sides = [first, self.value(*right, wanted[1])]
         name = HELPED.get(type(op))
-        if wanted[0] is not None and name and not self.plain(op, kind, right, limits):
+        if wanted[0] is not None and name and not self.plain(op, kind, (right[0], sides[1]), limits):
             function = getattr(arithmetic, name)(types.unliteral(result))
             return ast.Call(self.name(f"{name}_{result}", function), sides, [])
         node = ast.BinOp(sides[0], op, sides[1])
+        if kind is int and isinstance(op, (ast.FloorDiv, ast.Mod)) and not self.not_zero(limits[1]):
+            node = ast.IfExp(sides[1], node, ast.Constant(0))
         if kind is not int or isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Mod, ast.RShift)):
             return node
         inside = [limit and self.clipped(limit, want) for limit, want in zip(limits, wanted, strict=True)]
@@ -117,15 +119,20 @@ class _Writer(Conversions):
 
     @staticmethod
     def plain(op, kind, right, limits):
-        """Whether Python's own operator does what the GPU does."""
+        """Whether Python's own operator does what the GPU does. ``right``: the side as written, as it is."""
         if isinstance(op, (ast.LShift, ast.RShift)):
             return limits[1] and 0 <= limits[1][0] and limits[1][1] < 64
-        if isinstance(op, (ast.FloorDiv, ast.Mod)):
-            return kind is int
+        written, side = right
+        if isinstance(op, (ast.FloorDiv, ast.Mod)):  # a name can be asked whether it is 0, and divide then
+            return kind is int and (isinstance(side, ast.Name) or _Writer.not_zero(limits[1]))
         if isinstance(op, ast.Div):
-            literal = isinstance(right[0], ast.Constant) and right[0].value != 0
+            literal = isinstance(written, ast.Constant) and written.value != 0
             return kind is not float or literal
         return False
+
+    @staticmethod
+    def not_zero(limits):
+        return limits and (limits[0] > 0 or limits[1] < 0)
 
     def visit_UnaryOp(self, node):
         found = self.expressions(node, "unary")

@@ -52,9 +52,11 @@ def shift(builder, fn, value, amount, kind):
 
 
 def divide(body, fn, left, right, kind):
-    """``//`` and ``%`` as Python rounds them."""
+    """``//`` and ``%`` as Python rounds them; 0 where it divides by zero."""
     builder, zero = body.builder, ir.Constant(left.type, 0)
-    body.leave_if(builder.icmp_unsigned("==", right, zero))
+    by_zero = builder.icmp_unsigned("==", right, zero)
+    right = builder.select(by_zero, ir.Constant(left.type, 1), right)
+    left = builder.select(by_zero, zero, left)
     if not signed(kind):
         return (builder.udiv if fn is operator.floordiv else builder.urem)(left, right)
     lowest = ir.Constant(left.type, 1 << (left.type.width - 1))
