@@ -20,7 +20,9 @@ INTERPRETED = {
     "loops over tuples": ["tuples_as_arguments", "tuples_and_defaults"],
     "complex numbers": ["complex_numbers"],
     "bar.sync 0 beside syncthreads": ["barrier_zero_by_both_names"],
-    "a shuffle from a lane that takes no part": ["shuffles_from_lanes_outside_the_mask"],
+    "a shuffle from a lane that takes no part": [
+        "shuffles_from_lanes_outside_the_mask", "undefined_values_go_unused",
+    ],
     "lanes that exchange numbers of two types": ["two_branches_vote_and_exchange"],
     "results that are tuples": ["do_all_lanes_agree", "tile_product"],
     "a barrier that hands on what another block wrote": ["another_block_fetches_what_was_written"],

@@ -1,9 +1,12 @@
 """What the lanes of a warp do together: shuffles, votes, matches, and lanes that are not there."""
 
+import math
+
 import numpy as np
 from base import right
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32, float64, int8, int32, uint32
 
+from numba_deform.device.half2 import add_rn_f16x2
 from numba_deform.device.sync import bar_sync, elect_sync, shfl_sync_bfly_f32, shfl_sync_idx_b32
 
 ALL = 0xFFFFFFFF
@@ -296,3 +299,28 @@ def two_branches_vote_and_exchange(data, ballots, out):
     else:
         ballots[i] = cuda.ballot_sync(ALL, x > 9)
         out[i] = cuda.shfl_xor_sync(ALL, x + int32(100), 1) + int32(5)
+
+
+@right(
+    source="CUDA guide, warp shuffle; CUB warp reductions with valid items", args=numbers(WARP, 6),
+    expect=lambda data, out: [(out, [136, 16, 1, 272, 0x4C004C00, 7])],
+)  # fmt: skip
+def undefined_values_go_unused(data, out):
+    """Half a warp adds up, looks for its maximum and its minimum, converts and takes roots, each time with what
+    comes from outside the mask; what is used comes from inside."""
+    i = int32(cuda.threadIdx.x)
+    if i < 16:
+        x, most, least = data[i], data[i], data[i]
+        scaled, halves = float32(data[i]), uint32(0x3C003C00)
+        for distance in (8, 4, 2, 1):
+            x += cuda.shfl_down_sync(0xFFFF, x, distance)
+            most = max(most, cuda.shfl_down_sync(0xFFFF, most, distance))
+            least = min(least, cuda.shfl_down_sync(0xFFFF, least, distance))
+            other = cuda.shfl_down_sync(0xFFFF, scaled, distance)
+            scaled = max(float32(float64(other) + scaled), float32(0))
+            above = cuda.shfl_down_sync(0xFFFF, int32(halves), distance)
+            halves = add_rn_f16x2(halves, uint32(above))
+        root = math.sqrt(float32(int8(cuda.shfl_down_sync(0xFFFF, int32(49), 1))))
+        if i == 0:
+            out[0], out[1], out[2], out[3] = x, most, least, int32(scaled) * 2
+            out[4], out[5] = int32(halves), int32(root)

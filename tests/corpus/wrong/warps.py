@@ -2,10 +2,11 @@
 
 import numpy as np
 from base import wrong
-from numba import cuda, int32, uint32, uint64
+from numba import cuda, float32, int32, uint32, uint64
 
 from numba_deform.compiler import u64
-from numba_deform.device.memory import ld_global_b32, st_global_b32
+from numba_deform.device.half2 import add_rn_f16x2
+from numba_deform.device.memory import global_address, ld_global_b32, st_global_b32
 from numba_deform.device.registers import setmaxnreg_dec, setmaxnreg_inc
 from numba_deform.device.sync import elect_sync
 from numba_deform.engines import faults
@@ -138,6 +139,94 @@ def broadcast_from_an_exited_lane(data, out):
         return
     x = cuda.shfl_sync(ALL, data[i], 31)  # <- fault
     out[i] = x  # <- fault
+
+
+NOBODY = "CUDA guide, warp shuffle: inactive lanes; PTX ISA 9.7.9.6 (shfl.sync)"
+
+
+@wrong(faults.UninitialisedRead, source=NOBODY, args=ints(32, 32))
+def undefined_into_an_atomic(data, out):
+    """The upper lanes count in a global histogram what nobody gave them."""
+    i = int32(cuda.threadIdx.x)
+    if i < 16:
+        x = cuda.shfl_down_sync(0xFFFF, data[i], 8)
+        cuda.atomic.add(out, 3, x)  # <- fault
+
+
+@wrong(faults.UninitialisedRead, source=NOBODY, args=ints(32, 32))
+def undefined_into_a_shared_maximum(data, out):
+    """The same with a maximum in shared memory."""
+    i = int32(cuda.threadIdx.x)
+    if i < 16:
+        x = cuda.shfl_down_sync(0xFFFF, data[i], 8)
+        best = cuda.shared.array(1, int32)
+        if i == 0:
+            best[0] = 0
+        cuda.syncwarp(0xFFFF)
+        cuda.atomic.max(best, 0, x)  # <- fault
+        cuda.syncwarp(0xFFFF)
+        if i == 0:
+            out[0] = best[0]
+
+
+@wrong(faults.UninitialisedRead, source=NOBODY, args=ints(32, 32))
+def undefined_decides(data, out):
+    """A lane decides by it whether to write."""
+    i = int32(cuda.threadIdx.x)
+    if i < 16:
+        x = cuda.shfl_down_sync(0xFFFF, data[i], 8)
+        if x > 20:  # <- fault
+            out[i] = 1
+
+
+@wrong(faults.UninitialisedRead, source=NOBODY, args=ints(32, 32))
+def undefined_floats_decide(data, out):
+    """The same of floating-point numbers, which are NaN or not."""
+    i = int32(cuda.threadIdx.x)
+    if i < 16:
+        x = cuda.shfl_down_sync(0xFFFF, data[i], 8)
+        y = float32(x) * float32(0.5)
+        while y < 8:  # <- fault
+            y += float32(1)
+            out[i] = 1
+
+
+@wrong(faults.UninitialisedRead, source=NOBODY, args=ints(32, 32))
+def undefined_for_an_index(data, out):
+    """A lane writes where it is told by nobody."""
+    i = int32(cuda.threadIdx.x)
+    if i < 16:
+        x = cuda.shfl_down_sync(0xFFFF, data[i], 8)
+        out[x & 31] = i  # <- fault
+
+
+@wrong(faults.UninitialisedRead, source=NOBODY, args=ints(32, 32))
+def undefined_in_a_vote(data, out):
+    """The lanes vote on what some of them do not have."""
+    i = int32(cuda.threadIdx.x)
+    if i < 16:
+        x = cuda.shfl_down_sync(0xFFFF, data[i], 8)
+        out[i] = cuda.any_sync(0xFFFF, x == 3)  # <- fault
+
+
+@wrong(faults.UninitialisedRead, source=NOBODY, args=ints(32, 32))
+def undefined_maximum(data, out):
+    """A maximum with an undefined number is undefined, of floats as well, and is stored after a conversion."""
+    i = int32(cuda.threadIdx.x)
+    if i < 16:
+        x = cuda.shfl_down_sync(0xFFFF, data[i], 8)
+        y = max(float32(x), float32(3))
+        z = max(int32(y), 2)
+        out[i] = z  # <- fault
+
+
+@wrong(faults.UninitialisedRead, source=NOBODY, args=ints(32, 32))
+def undefined_into_packed_halves(data, out):
+    """Packed halves are added by an instruction, and one side is undefined."""
+    i = int32(cuda.threadIdx.x)
+    if i < 16:
+        x = cuda.shfl_down_sync(0xFFFF, data[i], 8)
+        st_global_b32(global_address(out) + uint64(4 * i), add_rn_f16x2(uint32(x), uint32(i)))  # <- fault
 
 
 @wrong(faults.DataRace, source="kokkos/kokkos pull request 6630", args=ints(32, 32))

@@ -203,8 +203,8 @@ class MBarrier:
         self.pending -= count
 
     def promise(self, thread, more):
-        """(the phase in which ``thread`` leaves an arrival to its cp.async copies, {entry in the clocks: phases that
-        it knows to be over}). ``more``: the phase waits for it beside the arrivals that it expects."""
+        """(the phase in which ``thread`` leaves an arrival to its cp.async copies, {entry in the clocks: phases
+        that it knows to be over}). ``more``: the phase waits for it beside the arrivals that it expects."""
         if self.phases_over(thread.seen) < self.phase:
             raise self._unobserved(thread)
         if more:

@@ -80,8 +80,7 @@ def _read(lane, address, size):
 
 def _write_half(lane, address, bits, word):
     shared = lane.block.shared
-    if lane.shuffled:
-        lane.check_defined(word, shared.name_of(address))
+    lane.check_defined(word, shared.name_of(address))
     shared.on_write(lane, address, 2, lane.write_record())
     offset = address - shared.base
     shared.bytes[offset : offset + 2] = (bits & 0xFFFF).to_bytes(2, "little")

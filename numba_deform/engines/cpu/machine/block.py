@@ -59,7 +59,6 @@ class Block(Scheduler):
         self.knows_others = False  # whether a thread has acquired from another block
         self.cluster, self.rank = None, 0  # cluster.py sets them
         self.cross_block = []  # the barriers of several blocks that its threads take part in
-        self.undefined = False  # whether a shuffle has made a value that is undefined
         self.events = execution.events
         self.hub, self.starting, self.in_turn = None, None, not execution.seed
 

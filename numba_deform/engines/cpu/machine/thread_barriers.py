@@ -6,7 +6,7 @@ import numpy as np
 from ... import faults
 from ..async_units.cycle_costs import COST
 from ..memory.access_faults import too_early
-from ..memory.scalars import WORD, undefined
+from ..memory.scalars import WORD, Undefined
 from ..memory.vector_clocks import for_shared_memory
 from .thread_memory import ThreadMemory
 
@@ -111,19 +111,15 @@ class ThreadBarriers(ThreadMemory):
         return self.fault(faults.MissedPhase, what, barrier)
 
     def shuffle(self, mask, value, source, kind="shfl.idx"):
-        """The value of lane ``source``; undefined where that lane takes no part, which is no fault until the
-        value is stored."""
+        """The value of lane ``source``; undefined where that lane takes no part, which is no fault until
+        something depends on it."""
         values, source = self.mates.collective(self, kind, int(mask) & WORD, value), int(source) & 31
         other = 32 * self.warp + source
         if source in values:
-            if self.block.undefined:
-                self.shuffled = self.shuffled or self.block.threads[other].shuffled
             return values[source]
-        self.block.undefined = True
         why = "has exited" if other < self.block.size else "does not exist"
         why = why if mask >> source & 1 else f"is not in mask {mask:#x}"
-        self.shuffled = f"a shuffle at {self.at(self.site())} reads lane {source}, which {why}"
-        return undefined(value)
+        return Undefined(f"a shuffle at {self.at(self.site())} reads lane {source}, which {why}")
 
     def active_mask(self):
         """Lanes that have come to this place and stand here together. Any grouping of those that meet at one

@@ -58,7 +58,6 @@ class ThreadLife(greenlet):
         self.reads = 0  # in a row, without a pause
         self.groups = {}  # of copies, by kind: "bulk" and "cp.async"
         self.fenced = False  # whether it has executed a wgmma.fence
-        self.shuffled = None  # where an undefined value came from, in words
         self.attach()
 
     def attach(self):

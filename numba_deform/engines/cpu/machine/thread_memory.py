@@ -5,10 +5,10 @@ import numpy as np
 
 from ... import faults
 from ..async_units.cycle_costs import COST
-from ..memory.access_faults import bad_read
+from ..memory.access_faults import bad_read, undefined_use
 from ..memory.access_records import UNWRITTEN
 from ..memory.same_value import decide
-from ..memory.scalars import WORD, dtype_of, is_undefined, put, put_half, unpack
+from ..memory.scalars import WORD, Undefined, UndefinedUse, dtype_of, put, put_half, unpack
 from ..memory.shadow_memory import MANY_READS
 from ..memory.vector_clocks import SyncVariable
 from ..reports.call_sites import result_used
@@ -81,9 +81,6 @@ class ThreadMemory(ThreadOrdering):
                 region, address = self._locate(space, address, size, "writes")
                 self.target = region if len(region.arrays) == 1 else NOWHERE
             self.time += COST.global_access
-        if self.shuffled:
-            for word in words:
-                self.check_defined(word, region.name_of(address))
         record = self.write_record()
         try:
             region.on_write(self, address, size, record)
@@ -92,10 +89,13 @@ class ThreadMemory(ThreadOrdering):
             put_half(content, 0, *words) if half else put(content, 0, words)
             decide(race, region, self, address, content, record)
         self.block.progress += 1
-        if half:
-            put_half(region.bytes, address - region.base, *words)
-        else:
-            put(region.bytes, address - region.base, words)
+        try:
+            if half:
+                put_half(region.bytes, address - region.base, *words)
+            else:
+                put(region.bytes, address - region.base, words)
+        except UndefinedUse as use:
+            self.check_defined(use.args[0], region.name_of(address))
 
     def _set(self, region, address, words):
         self.block.progress += 1
@@ -183,10 +183,5 @@ class ThreadMemory(ThreadOrdering):
 
     def check_defined(self, value, name):
         """Refuse to store a value that a shuffle from nowhere has made."""
-        if is_undefined(value):
-            fault = self.fault(faults.UninitialisedRead, f"stores an undefined value in {name}", name)
-            fault.add(self.shuffled)
-            fault.rule = "A shuffle from a lane that has exited or is not in the mask gives an undefined value "
-            fault.rule += "(PTX 9.7.9.6), which may go unused."
-            fault.cure = "Shuffle from lanes of the mask, or leave the value unused where the lane is none."
-            raise fault
+        if type(value) is Undefined:
+            raise undefined_use(value, self, self.site(), f"stores an undefined value in {name}", name)

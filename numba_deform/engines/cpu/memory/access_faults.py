@@ -365,3 +365,13 @@ def _refill_fault(issuer, copy, what, reader):
     if copy.barrier is None:
         fault.cure = "Put a barrier (syncthreads) between the last read of these bytes and the cp.async."
     return fault
+
+
+def undefined_use(value, thread, site, what="does what an undefined value decides", name=None):
+    """The fault of a thread for which it matters what the Undefined ``value`` is."""
+    fault = thread.fault_at(faults.UninitialisedRead, what, site, name)
+    fault.add(value.origin)
+    fault.rule = "A shuffle from a lane that has exited or is not in the mask gives an undefined value "
+    fault.rule += "(PTX 9.7.9.6), which may go unused."
+    fault.cure = "Shuffle from lanes of the mask, or leave the value unused where the lane is none."
+    return fault

@@ -9,7 +9,7 @@ from greenlet import getcurrent as current
 
 from ... import faults
 from .same_value import decide
-from .scalars import as_int64, dtype_of, fits, limits, start_of, wrap
+from .scalars import Undefined, as_int64, dtype_of, fits, limits, start_of, wrap
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
@@ -168,7 +168,7 @@ class ArrayView:
             if place is None:
                 self._select(thread, index)._assign(value)
                 return
-        if thread.shuffled:
+        if type(value) is Undefined:
             thread.check_defined(value, f"{self.name}{list(place) if type(place) is tuple else [place]}")
         if self.integer and not (type(value) is int and self.low <= value <= self.high):
             value = wrap(value, self.data.dtype)
@@ -392,7 +392,10 @@ class LocalArray:
         elif type(value) is self.kind and (self.low is None or self.low <= value <= self.high):
             self.values[place] = value
         else:
-            self.values[place] = wrap(value, self.dtype) if self.dtype.kind in "iub" else self.kind(value)
+            self.values[place] = wrap(value, self.dtype) if self.dtype.kind in "iub" else self._number(value)
+
+    def _number(self, value):
+        return value if type(value) is Undefined else self.kind(value)
 
 
 def snapshot(value):

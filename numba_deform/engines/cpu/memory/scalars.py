@@ -64,12 +64,12 @@ def limits(dtype):
 def wrap(value, dtype):
     """A number as an integer ``dtype`` stores it; a float as the GPU converts it: toward zero, clamped,
     NaN to 0."""
+    if type(value) is Undefined:
+        return value
     if dtype.kind == "b":
         return bool(value)
     bits = 8 * dtype.itemsize
     if type(value) is not int:
-        if type(value) is Undefined:
-            return value
         if isinstance(value, (float, np.floating)):
             low, high = limits(dtype)
             value = float(value)
@@ -79,41 +79,64 @@ def wrap(value, dtype):
     return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
 
 
-class Undefined(int):
-    """An integer that is undefined, as is what is computed with it."""
+class UndefinedUse(Exception):
+    """Something depends on an undefined value, the argument."""
 
 
-def _passes_on(name):
-    plain = getattr(int, name)
+class Undefined:
+    """An undefined value of any type, and all that is computed with it: that is no fault, as the result may go
+    unused. Whoever wants to know a number of it, or decides by it, meets :class:`UndefinedUse`. ``origin`` says
+    where it is from."""
 
-    def method(self, *others):
-        return Undefined(plain(self, *others)) if all(isinstance(x, int) for x in others) else NotImplemented
+    def __init__(self, origin):
+        self.origin = origin
 
-    setattr(Undefined, name, method)
+    def __array_ufunc__(self, *_, **__):
+        return self
 
+    def __getattr__(self, name):
+        if name[:2] == "__":
+            raise AttributeError(name)
+        raise UndefinedUse(self)
 
-for _name in ("add", "sub", "mul", "and", "or", "xor", "lshift", "rshift"):
-    _passes_on(f"__{_name}__")
-    _passes_on(f"__r{_name}__")
-for _name in ("neg", "invert", "abs", "pos"):
-    _passes_on(f"__{_name}__")
+    # Every number has room in its type, which typed code asks where it wraps.
+    def __ge__(self, other):
+        return other in LOWEST or self
 
+    def __le__(self, other):
+        return other in HIGHEST or self
 
-def undefined(like):
-    """What stands for an undefined value of the type of ``like``: all bits set, NaN as a float, which
-    arithmetic passes on. To compute with it is no fault: the result may go unused."""
-    if isinstance(like, np.floating):
-        return np.frombuffer(b"\xff" * like.itemsize, like.dtype)[0]
-    if isinstance(like, float):
-        return struct.unpack("<d", b"\xff" * 8)[0]
-    return Undefined(-1)
+    __hash__ = object.__hash__
 
 
-def is_undefined(value):
-    """Whether ``value`` comes from :func:`undefined`."""
-    if isinstance(value, (float, np.floating)):
-        return value != value and set(np.asarray(value).tobytes()) == {0xFF}
-    return type(value) is Undefined
+def _passes_on(self, *_):
+    return self
+
+
+def _needed(self, *_):
+    raise UndefinedUse(self)
+
+
+LOWEST, HIGHEST = {-(1 << 31), -(1 << 63)}, {(1 << 31) - 1, (1 << 63) - 1}
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+    setattr(Undefined, f"__{_name}__", _passes_on)
+    setattr(Undefined, f"__r{_name}__", _passes_on)
+for _name in ("neg", "invert", "abs", "pos", "round", "lt", "gt", "eq", "ne"):
+    setattr(Undefined, f"__{_name}__", _passes_on)
+for _name in ("bool", "int", "index", "float", "complex"):
+    setattr(Undefined, f"__{_name}__", _needed)
+
+
+def passing_on(function):
+    """``function`` of numbers, which is undefined where it needs one that is."""
+
+    def apply(*args, **named):
+        try:
+            return function(*args, **named)
+        except UndefinedUse as use:
+            return use.args[0]
+
+    return apply
 
 
 def unpack(buffer, offset, size, words):

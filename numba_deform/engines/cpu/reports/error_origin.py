@@ -7,7 +7,9 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from ... import faults
+from ..memory.access_faults import undefined_use
 from ..memory.arrays import LocalArray
+from ..memory.scalars import UndefinedUse
 from .call_sites import ARRAY, INDEX, KERNEL, describe_site, raised_at
 
 ENGINES = Path(__file__).parents[2]
@@ -23,6 +25,8 @@ def blamed(error, launch):
     site, what = raised_at(error), f"{type(error).__name__}: {error}"
     if shape := _local_array(error):
         return launch.running.fault_at(faults.OutOfRange, f"index {shape[1]} of a local array {shape[0]}", site)
+    if isinstance(error, UndefinedUse):
+        return undefined_use(error.args[0], launch.running, site)
     if not _is_own(error):
         return launch.running.fault_at(faults.KernelError, what, site)
     thread = launch.running

@@ -7,11 +7,10 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import as_dtype
 
-from ...memory.scalars import wrap
+from ...memory.scalars import Undefined, passing_on, wrap
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
-float64 = float
 ONE = np.float32(1)
 SCALARS = {"float32": np.float32, "float16": np.float16, "complex64": np.complex64, "complex128": complex}
 
@@ -29,12 +28,12 @@ def caster(kind):
 
         return convert
     if isinstance(kind, types.Boolean):
-        return bool
+        return passing_on(bool)
     if isinstance(kind, types.Integer):
         dtype = as_dtype(kind)
         return lambda x: wrap(x, dtype)
     if kind == types.float64:
-        return float
+        return float64
     scalar = SCALARS.get(str(kind))
     if scalar is np.float32:
         return float32
@@ -47,7 +46,11 @@ def float32(x):
         return np.float32((np.int64 if x < 1 << 63 else np.uint64)(x))
     if type(x) is int or type(x) is float:
         return ONE * x  # which takes on the other's type, in a third of the time
-    return np.float32(x)
+    return x if type(x) is Undefined else np.float32(x)
+
+
+def float64(x):
+    return x if type(x) is Undefined else float(x)
 
 
 def _quiet(function):
@@ -108,3 +111,4 @@ def _extreme(ufunc):
 
 
 FLOAT_BUILTINS = {min: _extreme(np.fmin), max: _extreme(np.fmax)}
+WHOLE_BUILTINS = {min: passing_on(min), max: passing_on(max)}

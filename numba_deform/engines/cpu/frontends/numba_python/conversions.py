@@ -174,7 +174,7 @@ class Conversions(ast.NodeTransformer):
         low, high = bounds_of(kind)
         if bounds and low <= bounds[0] and bounds[1] <= high:
             return node
-        if kind == types.boolean:
+        if kind == types.boolean or 0 > low > -(1 << 31):
             return self.name_call(kind, node)
         node = within(node, high - low)
         if low == 0:

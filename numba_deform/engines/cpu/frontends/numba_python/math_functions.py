@@ -6,12 +6,15 @@ import math
 
 import numpy as np
 
+from ...memory.scalars import passing_on
+
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
 
 def plain(function):
     """``function`` of numbers as Numba types it: float32 of float32, else float64."""
 
+    @passing_on
     def apply(*args):
         kinds = {type(x) for x in args}
         kind = kinds.pop() if kinds in ({np.float32}, {np.float16}) else np.float64
@@ -67,13 +70,16 @@ MATH |= {math.modf: modf, math.frexp: frexp, math.ldexp: ldexp}
 
 
 # --- of an integer's lowest ``bits``, which a Python number does not know -----------------------------
+@passing_on
 def popc(x, bits=64):
     return (x & (1 << bits) - 1).bit_count()
 
 
+@passing_on
 def clz(x, bits=32):
     return bits - (x & (1 << bits) - 1).bit_length()
 
 
+@passing_on
 def brev(x, bits=32):
     return int(f"{x & (1 << bits) - 1:0{bits}b}"[::-1], 2)

@@ -13,7 +13,7 @@ from numba.np.numpy_support import from_dtype
 
 from .....device.ptx import Intrinsic
 from ...memory.arrays import constant_array
-from ...memory.scalars import Unsupported
+from ...memory.scalars import Unsupported, passing_on
 from .cuda_module import cast
 from .math_functions import MATH
 
@@ -62,6 +62,8 @@ class Module:
 @functools.cache
 def _inside(model):
     """An intrinsic's model for where it is certain that a thread of the engine runs it."""
+    if "cpu" not in model.__code__.co_names:  # it is one of numbers alone
+        return passing_on(model)
     scope = model.__globals__ | {"cpu": getcurrent}
     return python.FunctionType(model.__code__, scope, model.__name__, model.__defaults__, model.__closure__)
 

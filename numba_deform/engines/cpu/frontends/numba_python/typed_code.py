@@ -239,6 +239,9 @@ class _Writer(Conversions):
             value = node.args[0]
         elif function in arithmetic.FLOAT_BUILTINS and kind in (float, np.float32):
             node.func = self.name(f"{function.__name__}_float", arithmetic.FLOAT_BUILTINS[function])
+        elif function in arithmetic.WHOLE_BUILTINS:
+            node.func = self.name(f"{function.__name__}_whole", arithmetic.WHOLE_BUILTINS[function])
+            return node
         elif function not in (abs, round, pow, sum) and function not in MATH:
             return node
         return ast.copy_location(self.name_call(result, value), node)

@@ -8,7 +8,7 @@ from greenlet import getcurrent
 from numba import types
 
 from ...memory.restart import Bailout
-from ...memory.scalars import Undefined, dtype_of, is_undefined
+from ...memory.scalars import dtype_of
 from ..codegen.coroutine import FUEL
 from ..codegen.ir_values import Static
 from ..codegen.jit import callable_check
@@ -137,14 +137,10 @@ def _encoder(kind):
         return put_all
     if isinstance(kind, (types.Integer, types.Boolean)):
         def put(thread, value):
-            if type(value) is Undefined:
-                raise Bailout
             thread.unsigned[layout.WORDS] = int(value) & MASK
         return put
     if kind in (types.float32, types.float64):
         def put_float(thread, value):
-            if is_undefined(value):
-                raise Bailout
             if kind == types.float32:
                 thread.singles[2 * layout.WORDS] = value
             else:
