@@ -4,6 +4,7 @@
     python bench/corpus.py --engine              # the engine's column alone, in the same file, of new ones too
     python bench/corpus.py --table               # the tables of bench/CORPUS.md from the results
     python bench/corpus.py --rules               # those of bench/ENGINE.md
+    python bench/corpus.py --waivers             # and of what can be waived
     python bench/corpus.py --folders whole instructions --out bench/results/corpus_pipelines.json
 
 On the GPU a program runs as its entry says (``hardware`` in tests/corpus/base.py): plainly, or in the guarded
@@ -372,11 +373,16 @@ def main():
     parser.add_argument("--folders", nargs="*", default=CORPUS, help="of tests/corpus")
     parser.add_argument("--engine", action="store_true", help="ask the engine again, and nobody else")
     parser.add_argument("--table", action="store_true", help="print the table of the results")
+    parser.add_argument("--waivers", action="store_true", help="print the table of what can be waived")
     parser.add_argument("--rules", action="store_true", help="print the table of the rules from the results")
     parser.add_argument("--serve", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
         return serve(options.serve, ask_gpu)
+    if options.waivers:
+        from numba_deform.engines import waivers
+
+        return print(waivers.table())
     if options.table or options.rules:
         return print(table() if options.table else rules_table())
     from numba_deform.compiler.cache import save

@@ -123,6 +123,19 @@ def test_a_wrong_run_fails(file, call):
         assert "replay        schedule_seed=" in out
 
 
+def test_run_says_what_it_has_waived(file, call):
+    own, all_in_one = "out[nd.lane()] = 2 * data[nd.lane()]", "out[0] = 0"
+    file.write_text(TEXT.replace(own, f"{own}\n        if nd.lane(): {all_in_one}"))
+    status, _, err = call(f"run load={file}")
+    assert status == 1 and "  waive  this rule can be waived, by waive=same-value: " in err
+    for more in "", " schedules=3":
+        status, out, _ = call(f"run load={file} waive=init-fence,same-value{more}")
+        assert status == 0 and "waived        same-value: " in out and "at my.py:" in out
+    assert "waived        same-value: 93 times, at my.py:" in out
+    status, out, _ = call(f"run load={file} waive=same-value schedules=all")
+    assert status == 0 and "; waived same-value: 31 times, at my.py:" in " ".join(out.split())
+
+
 def test_every_order(ring, call):
     status, out, _ = call(f"run load={ring} steps=2 rows=8 schedules=all")
     assert status == 0 and "explored      complete: every order of" in out
@@ -139,6 +152,8 @@ def test_every_order(ring, call):
 @pytest.mark.parametrize("words, why", [
     ("run off=x", "off=x: it must be a whole number"), ("run of=1", "unknown key of; did you mean off?"),
     ("run off=2", "off=2: must be 0 or 1"), ("run workload=tiny", "unknown key workload"),
+    ("run waive=same-values", "it must be one or more of same-value,init-fence,grid-exited,"),
+    ("run waive=same-valu", "did you mean same-value?"),
     ("run limit=3", "limit goes with schedules=all"), ("run debug=1", "add engine=gpu"),
     ("run linked=1", "add engine=gpu"), ("run schedules=all landing=late", "landing does not go with"),
     ("run schedules=2 schedule_seed=x:0:", "is one schedule"), ("run engine=gpu", "no driver"),

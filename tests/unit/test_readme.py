@@ -204,7 +204,7 @@ def rows(name):
 @pytest.mark.parametrize(
     "page, commands", [
         ("FAULTS.md", ["sanitizer.py --table"]), ("CORPUS.md", ["corpus.py --table"]),
-        ("ENGINE.md", ["corpus.py --rules", "box_corners.py --table"]),
+        ("ENGINE.md", ["corpus.py --waivers", "corpus.py --rules", "box_corners.py --table"]),
         ("INTRINSICS.md", ["intrinsics.py"]),
     ]
 )  # fmt: skip
