@@ -327,6 +327,8 @@ class EngineError(RuntimeError):
 
 class KernelError(SimFault):
     """The kernel's own Python code raised; the original is ``__cause__``."""
+    rule = "Of what a kernel raises a GPU says nothing, unless Numba compiles it with debug=True."
+    cure = "Handle the case in the kernel, say by an error number in an array that the host looks at."
 
 class NotCompiled(SimFault):
     """Numba does not compile the kernel for the types of its arguments; ``what`` is what Numba says."""

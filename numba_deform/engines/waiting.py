@@ -27,6 +27,10 @@ class Wait:
     by: tuple[int, ...] = ()  # the threads that could end it, as far as is known
     why: str = ""  # how that is known: "arrived here before"; without any, why nobody is known
     root: bool = False  # whether the cause is here for sure, whatever the threads of ``by`` wait for
+    # How deep in branches and loops its line stands: an operation for many in a branch of a few is more likely
+    # the cause than one that all come to.
+    depth: int = 0
+    cure: str = ""  # what would mend it, in words, where it is known to be the cause
 
 
 def ranges(numbers, noun="thread"):
@@ -135,10 +139,11 @@ def circles(waits):
 
 
 def blame(waits):
-    """The wait to report: one that no other wait holds up, else one of a circle. Of several the one
-    with the lowest thread."""
+    """The wait to report: one that no other wait holds up, else one of a circle. Of several in a circle one of
+    which it is known how to mend it, then the deepest; then the one with the lowest thread."""
     edges = _edges(waits)
     roots = [w for i, w in enumerate(waits) if w.root or not edges[i] - {i}]
-    if not roots:
-        roots = [w for i, w in enumerate(waits) if _circle_from(edges, i)]
-    return min(roots, key=lambda wait: wait.threads[0])
+    if roots:
+        return min(roots, key=lambda wait: wait.threads[0])
+    roots = [w for i, w in enumerate(waits) if _circle_from(edges, i)]
+    return min(roots, key=lambda wait: (not wait.cure, -wait.depth, wait.threads[0]))

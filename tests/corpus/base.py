@@ -14,15 +14,21 @@ so that a reader sees a whole program, and a change to one asks nothing of the o
 The docstring of the kernel tells in a sentence or two what it does that a checker may get wrong. A line that a
 wrong one has to be blamed for ends with the comment ``# <- fault``; there may be several.
 
+A wrong program may carry its *mend*, as comments: a line that holds nothing but ``# cure: CODE`` is CODE in the
+mended program, and of a line that ends with ``# cure: CODE`` nothing but CODE is left.
+
+``cures/`` holds wrong programs with a mend each: a report of theirs has to lead the reader there.
 ``whole/`` holds whole pipelines, each right and with a broken twin. They are longer, use what Hopper has, and
-are no part of the corpus and its counts. Nor is ``instructions/``: the instructions that pipelines are made of,
-one family a file, on random data; nor ``waived/``: programs that break a rule which can be waived.
+are no part of the corpus and its counts. Nor are ``cures/``, nor ``instructions/``: the instructions that
+pipelines are made of, one family a file, on random data; nor ``waived/``: programs that break a rule which can
+be waived.
 """
 
 import importlib
 import inspect
 import linecache
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +41,7 @@ from numba_deform.engines.tensormap import TensorMapArray
 
 FOLDER = Path(__file__).parent
 MARK, LANDINGS = "# <- fault", ("late", "random", "earliest")
+CURE = re.compile(r"^( *).*# cure: ?(.*?) *$")
 # What the hardware is asked to do with a wrong program: run it plainly in a child process; in the guarded form,
 # since it may hang; or nothing, since it could harm the process's neighbours.
 HARDWARE = ("plain", "guarded", "no")
@@ -55,6 +62,8 @@ class Program:
     explorable whether it is small enough for ``explore(limit=400)``; no program with a cluster is
     waiver     the name by which the rule that it breaks can be waived: then it does what ``expect`` says
     options    more arguments for ``simulate``
+    names      words that the report of a wrong one has to hold: what the mend is about
+    mend       fields that a mended one has in place of these: a launch may be what is wrong
     """
 
     function: object
@@ -70,6 +79,8 @@ class Program:
     explorable: bool = True
     waiver: str = ""
     options: dict = field(default_factory=dict)
+    names: tuple = ()
+    mend: dict = field(default_factory=dict)
 
     @property
     def name(self):
@@ -133,6 +144,16 @@ class Program:
         """How many elements of ``args`` are not as expected after a run."""
         pairs = self.expect(*args) if self.expect else ()
         return sum(int(np.count_nonzero(np.asarray(a) != np.asarray(b))) for a, b in pairs)
+
+    def mended(self):
+        """The program as its comments ``# cure:`` and its ``mend`` make it."""
+        lines, _ = inspect.getsourcelines(self.function)
+        start = next(i for i, line in enumerate(lines) if line.startswith("def "))
+        file, scope = f"mended/{self.name}.py", dict(self.function.__globals__)
+        text = "".join(CURE.sub(r"\1\2", line.replace(MARK, "")) for line in lines[start:])
+        linecache.cache[file] = len(text), None, text.splitlines(True), file
+        exec(compile(text, file, "exec"), scope)
+        return replace(self, function=scope[self.name], faults=(), **self.mend)
 
     def blames(self, fault):
         """Whether ``fault`` is of a right kind and names a right line."""

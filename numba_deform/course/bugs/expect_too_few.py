@@ -22,7 +22,7 @@ from ...engines.tensormap import TensorMap, TensorMapArray
 from .base import Launch, poison, random_words
 
 MET = "this project (boxes over the border of an unpadded image)"
-FAULTS = {faults.MoreBytesThanExpected: "cp_async_bulk_tensor_3d(tile, maps, 0, -1, -1, full)"}
+FAULTS = {faults.MoreBytesThanExpected: "mbarrier_arrive_expect_tx(full, PIXEL_BYTES)"}
 CURE = "Expect the full box of every copy; elements outside the tensor count too."
 HANGS = True
 

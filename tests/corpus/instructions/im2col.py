@@ -132,9 +132,9 @@ def expects_the_pixels_inside(map: u64, out: u64):
     i = int32(cuda.threadIdx.x)
     start(map, bar)
     if i == 0:
-        mbarrier_arrive_expect_tx(bar, 2 * CHANNELS * 20)
+        mbarrier_arrive_expect_tx(bar, 2 * CHANNELS * 20)  # <- fault
         dst = shared_address(tile)
-        cp_async_bulk_tensor_4d_im2col(dst, map, 0, -1, -1, 0, uint32(0), uint32(0), bar)  # <- fault
+        cp_async_bulk_tensor_4d_im2col(dst, map, 0, -1, -1, 0, uint32(0), uint32(0), bar)
     mbarrier_wait(bar, 0)
     write(tile, out, WORDS, i)
 

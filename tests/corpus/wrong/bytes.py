@@ -42,7 +42,7 @@ def mapped(rows, box):
 
 
 @wrong(
-    faults.MoreBytesThanExpected, faults.InFlightRead, faults.StaleWait, source="tilelang pull request 241",
+    faults.MoreBytesThanExpected, source="tilelang pull request 241",
     args=tiles(), hardware="guarded",
 )  # fmt: skip
 def expects_nothing(data: u64, out: u64):
@@ -55,14 +55,14 @@ def expects_nothing(data: u64, out: u64):
         mbarrier_init(full, 1)
         fence_mbarrier_init()
         cp_async_bulk_load(shared_address(tile), data, BYTES, full)  # <- fault
-        mbarrier_arrive(full)  # <- fault
+        mbarrier_arrive(full)
     cuda.syncthreads()
     mbarrier_wait(full, 0)
-    st_global_b32(out + uint64(4 * i), tile[i])  # <- fault
+    st_global_b32(out + uint64(4 * i), tile[i])
 
 
 @wrong(
-    faults.MoreBytesThanExpected, faults.InFlightRead, faults.StaleWait, source="triton pull request 9046",
+    faults.MoreBytesThanExpected, source="triton pull request 9046",
     args=tiles(), hardware="guarded",
 )  # fmt: skip
 def expects_one_of_two_copies(data: u64, out: u64):
@@ -73,12 +73,12 @@ def expects_one_of_two_copies(data: u64, out: u64):
     if i == 0:
         mbarrier_init(full, 1)
         fence_mbarrier_init()
-        mbarrier_arrive_expect_tx(full, BYTES)
-        cp_async_bulk_load(shared_address(tile), data, BYTES, full)  # <- fault
-        cp_async_bulk_load(shared_address(tile) + uint32(BYTES), data + uint64(BYTES), BYTES, full)  # <- fault
+        mbarrier_arrive_expect_tx(full, BYTES)  # <- fault
+        cp_async_bulk_load(shared_address(tile), data, BYTES, full)
+        cp_async_bulk_load(shared_address(tile) + uint32(BYTES), data + uint64(BYTES), BYTES, full)
     cuda.syncthreads()
     mbarrier_wait(full, 0)
-    st_global_b32(out + uint64(4 * i), uint32(tile[i] + tile[WARP + i]))  # <- fault
+    st_global_b32(out + uint64(4 * i), uint32(tile[i] + tile[WARP + i]))
 
 
 @wrong(
@@ -101,7 +101,7 @@ def bytes_of_a_wider_type(data: u64, out: u64):
 
 
 @wrong(
-    faults.MoreBytesThanExpected, faults.InFlightRead, source="PTX ISA 5.5.4, out-of-bound accesses",
+    faults.MoreBytesThanExpected, source="PTX ISA 5.5.4, out-of-bound accesses",
     args=mapped(6, (8, 8)), hardware="guarded",
 )  # fmt: skip
 def expects_what_lies_inside(maps: u64, data: u64, out: u64):
@@ -113,8 +113,8 @@ def expects_what_lies_inside(maps: u64, data: u64, out: u64):
         mbarrier_init(full, 1)
         fence_mbarrier_init()
         fence_proxy_tensormap_acquire_sys(maps)
-        mbarrier_arrive_expect_tx(full, 6 * 8 * 4)
-        cp_async_bulk_tensor_2d(shared_address(tile), maps, 0, 0, full)  # <- fault
+        mbarrier_arrive_expect_tx(full, 6 * 8 * 4)  # <- fault
+        cp_async_bulk_tensor_2d(shared_address(tile), maps, 0, 0, full)
     cuda.syncthreads()
     mbarrier_wait(full, 0)
     st_global_b32(out + uint64(4 * i), tile[i])

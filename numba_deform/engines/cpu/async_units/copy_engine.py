@@ -42,6 +42,7 @@ class Groups:
         self.done_component = block.new_component() if component is None else component
         self.read_component = block.new_component() if component is None else component
         self.number = 1
+        self.waited = 0, None, 0  # of its last wait: how many may stay open, the site, the last group before it
         self.arrivals = []  # (number, barrier): the copies up to that number arrive there when they have landed
 
 
@@ -309,6 +310,7 @@ class CopyEngine:
     def wait_group(self, thread, kind, pending, read_only=False):
         """Returns the (number, copies) of the groups that it waits for."""
         groups, pending = self._groups(thread, kind), min(pending & WORD, 7 if kind == "cp.async" else 3)
+        groups.waited = pending, thread.site(), groups.number - 1
         done = groups.committed[: max(0, len(groups.committed) - pending)]
         for number, copies in done:
             for copy in copies:

@@ -1,10 +1,15 @@
 """The mbarrier state machine, with every rule that hardware leaves undefined (PTX ISA 9.7.13.15). A block has
 ``Barriers``; threads, copies and clusters arrive and wait."""
 
+from itertools import pairwise
+from typing import NamedTuple
+
 import numpy as np
 
 from ... import faults
+from ...waiting import ranges
 from ..memory.access_records import Ended, Live
+from ..memory.cluster_memory import RANK
 from ..memory.vector_clocks import STARTED, merged
 
 maximum = np.maximum
@@ -15,6 +20,15 @@ COUNT_BITS, PHASE_BITS = 20, 24  # of a token: pending count, phase, and above t
 def phase_of(token):
     """The phase that the state ``token`` was returned in."""
     return token >> COUNT_BITS & (1 << PHASE_BITS) - 1
+
+
+class Announcement(NamedTuple):
+    """Bytes that a thread has announced last; with those before it in the same phase."""
+
+    phase: int
+    bytes: int
+    thread: object
+    site: object
 
 
 class MBarrier:
@@ -36,6 +50,7 @@ class MBarrier:
         self.init_epoch = (thread.tid, thread.clock, thread.site())
         self.fenced = None  # the init's thread's clock at its fence for the copy engine
         self.issuers, self.last_copy = set(), None  # threads whose copies signal it; which did last
+        self.announced = None  # the last Announcement
         self.filled = []  # (phase, address, size) of the copies that have landed
         self.known = {thread.tid}
         self.ended = None  # (thread number, site) of its inval
@@ -65,7 +80,7 @@ class MBarrier:
             missing.append(f"{self.tx} bytes expected that no copy brings")
         elif self.tx < 0:
             missing.append(f"{-self.tx} bytes have landed that nobody has expected")
-        threads, done = self.block.threads, self.arrived.keys() | self.dropped
+        threads, done, cure = self.block.threads, self.arrived.keys() | self.dropped, ""
         if not self.pending:
             by, root = self.issuers, True
             why = "issued copies here before" if by else "no thread has issued a copy here"
@@ -75,11 +90,35 @@ class MBarrier:
             late = {t.tid for t in threads} - done
             here = {t.tid for t in threads if not t.dead and t.waiting[1] is self}
             by, root = late - here or late, False
-            why = "not arrived in this phase" if by else ""
+            why, cure = "not arrived in this phase" if by else "", self._never()
         return {
             "on": f"{self.name}, parity {parity}", "state": self.state(),
-            "missing": " and ".join(missing), "by": tuple(sorted(by)), "why": why, "root": root,
+            "missing": " and ".join(missing), "by": tuple(sorted(by)), "why": why, "root": root, "cure": cure,
         }
+
+    def _never(self):
+        """In words, that its phase can never end: all who ever arrive have arrived in it, or they arrive in
+        another block."""
+        came, block = self.expected - self.pending, self.block
+        others = [other for other in block.cluster.blocks if other is not block]
+        for other in others:
+            twin = other.barriers.live.get(self.address)
+            used = twin and (twin.phase or twin.pending < twin.expected)
+            if used and not any(twin in thread.waits for thread in other.threads):
+                who = ranges(sorted(twin.arrived or twin.last_arrivers))
+                return (
+                    f"{twin.name} of block {other.index}, the same barrier there, has arrivals that nobody "
+                    f"waits for: {who} of that block made them. Arrive on the barrier of the block that waits: "
+                    "mbarrier_arrive_cluster(mapa_shared_cluster(bar, rank))."
+                )
+        if not came or others:
+            return ""
+        who = f"{len(self.arrived)} thread{'s' * (len(self.arrived) > 1)} ({ranges(sorted(self.arrived))})"
+        return (
+            f"{self.name} can never complete: it expects {self.expected} arrivals in each phase, and {who} can "
+            f"arrive, {came} times in all, and have done so. Initialise it for {came}, or have who is missing "
+            "arrive."
+        )
 
     def deadlock(self, kind):
         return faults.MissingArrivals if self.pending else faults.MissingBytes
@@ -94,7 +133,41 @@ class MBarrier:
     def expect(self, thread, count):
         if not 0 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"expects {count} bytes on {self.name}", self)
-        self._add_bytes(thread, count, thread.site())
+        site, before = thread.site(), self.announced
+        more = before.bytes if before and before.phase == self.phase else 0
+        self.announced = Announcement(self.phase, more + count, thread, site)
+        self._add_bytes(thread, count, site)
+
+    def undeclared(self):
+        """How many bytes its copies bring beyond those that have been announced, over all its phases."""
+        return sum(copy.size for copy in self.block.copies if copy.barrier is self) - self.tx
+
+    def _refills(self):
+        """Whether copies since the last announcement go where others of them went."""
+        first = self.announced.phase if self.announced else 0
+        places = [(address, size) for phase, address, size in self.filled if phase >= first]
+        places += [(copy.address, copy.size) for copy in self.block.copies if copy.barrier is self]
+        return any(a + size > b for (a, size), (b, _) in pairwise(sorted(places)))
+
+    def too_few_bytes(self, copy):
+        """The fault of who announced fewer bytes than the copies bring, of which ``copy`` is one; None if they
+        are no fewer, or go to one place: then one of them came too early."""
+        more, last, issuer = self.undeclared(), self.announced, copy.block.threads[copy.tid]
+        if more <= 0 or self._refills():
+            return None
+        what = f"the copies that signal {self.name} bring {{}} bytes"
+        if last is None or copy.block is self.block and copy.known[self.component] > last.phase:
+            what = f"{what.format(more)}, of which nobody has announced any; one is issued here"
+            fault = issuer.fault_at(faults.MoreBytesThanExpected, what, copy.site, self)
+            fault.cure = f"Announce {more} bytes before the copy: mbarrier_arrive_expect_tx(bar, {more})."
+        else:
+            total = last.bytes + more
+            what = f"{what.format(total)}, and thread {last.thread.tid} announces {last.bytes} bytes here; "
+            what += f"{last.thread.describe(copy)} issues one at {issuer.at(copy.site)}"
+            fault = last.thread.fault_at(faults.MoreBytesThanExpected, what, last.site, self)
+            fault.cure = f"Announce {total} bytes there: the full box of every copy, elements outside the "
+            fault.cure += "tensor too; of a multicast, each block announces what all blocks send it."
+        return fault
 
     def deliver(self, copy, landing):
         """``copy`` has landed, at the virtual time ``landing``."""
@@ -107,7 +180,7 @@ class MBarrier:
         self.time = max(self.time, landing)
         thread = copy.block.threads[copy.tid]
         self._add_bytes(thread, -copy.size, copy.site)
-        self.complete_if_done(thread, copy.site)
+        self.complete_if_done(thread, copy.site, copy)
 
     def _add_bytes(self, thread, count, site):
         self.tx += count
@@ -138,6 +211,12 @@ class MBarrier:
         token = (self.component << PHASE_BITS | self.phase) << COUNT_BITS | self.pending
         self.tokens.add(token)
         return token
+
+    def last_arrival(self, thread):
+        """The phase in which a thread of its block has arrived last, if that is this one or the one before."""
+        if thread.tid in self.arrived:
+            return self.phase
+        return self.phase - 1 if thread.tid in self.last_arrivers else None
 
     def waits_for(self, token):
         """Whether a wait for ``token`` is one for the current phase."""
@@ -175,6 +254,7 @@ class MBarrier:
         if thread.foreign:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
         self.arrived[thread.tid] = thread.clock
+        thread.arrivals[self] = thread.here()
         thread.clock = thread.seen[thread.tid] = thread.clock + 1  # tick()
         if thread.time > self.time:
             self.time = thread.time
@@ -259,14 +339,15 @@ class MBarrier:
         self.expected -= 1
         self.dropped.add(thread.tid)
 
-    def complete_if_done(self, thread, site=None):
-        """``thread`` arrived, or issued, at ``site``, the copy that landed."""
+    def complete_if_done(self, thread, site=None, copy=None):
+        """``thread`` arrived, or issued, at ``site``, ``copy``, which has landed."""
         if self.pending or self.tx > 0:
             return
         if self.tx < 0:
             what = f"{-self.tx} bytes more than expected have landed on {self.name} in phase "
             what += f"{self.phase}, and all {self.expected} arrivals are in"
-            raise thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
+            fault = self.too_few_bytes(copy or self.last_copy)
+            raise fault or thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
         if self.unfollowed:
             tid, (_, where) = self.unfollowed.popitem()
             what = f"arrives on {self.name} with noComplete in phase {self.phase}, and no other arrival and no "
@@ -316,16 +397,37 @@ class Barriers:
             thread.spin()  # let a late init come, so that the fault can name it
             barrier = self.live.get(address)
         if barrier is None:
-            name = self._place_of_barrier(thread, address)
-            what = f"uses {name}, which is not an initialised mbarrier"
-            raise thread.fault(faults.NotABarrier, what, name)
+            raise self._not_here(thread, address)
         owner, clock, site = barrier.init_epoch
         if thread.seen[owner] < clock and not barrier.fenced_before(thread):
             what = f"uses {barrier.name}, which thread {owner} initialised at {thread.at(site)}; "
             what += "nothing orders the init before this"
-            raise thread.fault(faults.InitNotOrdered, what, barrier)
+            fault = thread.fault(faults.InitNotOrdered, what, barrier)
+            if self.block.cluster.barrier.relaxed.get((self.block, owner), (-1,))[0] >= clock:
+                fault.cure = "Call fence_mbarrier_init() after mbarrier_init() and before "
+                fault.cure += "cluster_arrive_relaxed(), "
+                fault.cure += "which hands on nothing by itself; or meet by cluster_arrive()."
+            raise fault
         barrier.known.add(thread.tid)
         return barrier
+
+    def _not_here(self, thread, address):
+        """The fault of who uses an address at which there is no barrier of this block."""
+        name = self._place_of_barrier(thread, address)
+        rank, place = (address >> RANK) - 1, address & (1 << RANK) - 1
+        if rank < 0 or rank >= len(self.block.cluster.blocks):
+            return thread.fault(faults.NotABarrier, f"uses {name}, which is not an initialised mbarrier", name)
+        home = self.block.cluster.blocks[rank]
+        barrier = home.barriers.live.get(place)
+        name = barrier.name if barrier else home.shared.name_of(place)
+        what = f"uses {name} of rank {rank}, block {home.index}, by its shared::cluster address"
+        fault = thread.fault(faults.NotABarrier, what, barrier or name)
+        fault.rule = "mbarrier_arrive, mbarrier_wait and their like take shared addresses of the block's own "
+        fault.rule += "barriers."
+        fault.cure = "Arrive on a barrier of another block by mbarrier_arrive_cluster; nobody can wait on "
+        fault.cure += "one: wait on "
+        fault.cure += "your own block's, by its shared address, and have the other block arrive there."
+        return fault
 
     def for_copy(self, thread, address):
         """The barrier that a copy is going to signal: its init must have reached the copy engine."""

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from ... import faults
-from ..memory.access_faults import bad_read
-from ..memory.access_records import UNWRITTEN
+from ..memory.access_faults import bad_read, outside
+from ..memory.access_records import OUTSIDE, UNWRITTEN
 from ..memory.scalars import WORD
 from .cycle_costs import COST
 
@@ -92,7 +92,10 @@ def _exchange(thread, what, row, count, verb, act, words=()):
     """What ``act(lane, rows, its words)`` returns for this lane; all lanes act when the last has come."""
     lanes = thread.block.threads[32 * thread.warp :]
     if thread.lane < 8 * count:
-        shared, row = thread._locate("shared", row, 16, verb)
+        shared, row = thread._locate("shared", row, 16, verb)  # of the lane that gives it, whoever reads it
+        if len(held := shared.written[row - shared.base :][:16]) < 16 or OUTSIDE in held:
+            name = shared.name_of(row)
+            raise outside(shared, thread, f"{verb} 16 bytes at {name}", row, 16, name)
         if verb == "reads" and UNWRITTEN in shared.written[row - shared.base :][:16]:
             thread.spin()  # let the late writer come, so that the fault can name it
 

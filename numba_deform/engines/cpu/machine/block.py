@@ -16,6 +16,7 @@ from ..async_units.mbarrier import Barriers
 from ..memory.access_faults import explain_copy
 from ..memory.access_records import Copy
 from ..memory.cluster_memory import ClusterShared
+from ..memory.race_causes import count_of_all, let_others_come, too_small
 from ..memory.shared_memory import SharedMemory
 from ..memory.vector_clocks import merged, raise_to
 from ..reports.call_sites import describe_site, line_of, same_line
@@ -47,6 +48,7 @@ class Block(Scheduler):
         self.copy_engine = CopyEngine(self)
         self.warps = [self.warp_type(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
         self.named, self.votes = {}, []  # id -> NamedBarrier; of the threads at the current syncthreads
+        self.callers = {}  # (number, count, site) of a call of a named barrier -> the threads that have made it
         self.registers = RegisterPool(self, *execution.registers)
         self.warpgroups = {}  # number -> Warpgroup, of those that multiply
         self.copies = []
@@ -140,6 +142,7 @@ class Block(Scheduler):
             name = f"named barrier {number}"
             what = f"{name} with {threads} threads in a block of {self.size}"
             raise thread.fault(faults.NamedBarrierMisuse, what, name)
+        self.callers.setdefault((number, threads, thread.site()), set()).add(thread.tid)
         self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive")
 
     def syncthreads(self, thread, vote=None):
@@ -179,10 +182,12 @@ class Block(Scheduler):
     def _finish_named(self, barrier):
         if barrier.whole and barrier.arrived < len(self.live) or barrier.short() > 0:
             return False
+        if barrier.reported and getcurrent() is not barrier.last:
+            return False  # who completed it is about to say so
         for warp in barrier.partial():
             what = f"named barrier {barrier.number} completes although only "
             what += f"{barrier.lanes[warp].bit_count()} lanes of warp {warp} came"
-            raise barrier.last.fault(faults.NamedBarrierMisuse, what, barrier)
+            raise self._misused(barrier, what)
         del self.named[barrier.number]
         self.progress += 1
         if barrier.parked:
@@ -190,6 +195,17 @@ class Block(Scheduler):
         current = getcurrent()
         self.ready.extend(thread for thread in barrier.parked if thread is not current)
         return True
+
+    def _misused(self, barrier, what):
+        """The fault of a named barrier that completes with lanes of a warp still to come."""
+        barrier.reported = True
+        let_others_come(barrier.last)
+        fault = barrier.last.fault(faults.NamedBarrierMisuse, what, barrier)
+        for (number, wanted, site), tids in self.callers.items():
+            if number == barrier.number and len(tids) > wanted and barrier.last.tid in tids:
+                fault.add(too_small(tids, number, wanted, barrier.last.at(site)))
+                fault.cure = count_of_all(tids, number)
+        return fault
 
     def _check_copies_done(self):
         for arrival in [copy for copy in self.copies if not copy.size]:
@@ -208,10 +224,18 @@ class Block(Scheduler):
                     self._outlives(late[-1])
 
     def _outlives(self, copy):
+        if copy.barrier and (fault := copy.barrier.too_few_bytes(copy)):
+            raise fault
         thread = copy.block.threads[copy.tid]
         name = self.shared.name_of(copy.address)
         what = f"all threads have exited, and nobody has waited for the {copy.what} to {name}"
+        if copy.block is not self:
+            what = what.replace("threads", f"threads of block {self.index}") + f" of block {self.index}"
         fault = thread.fault_at(faults.CopyOutlivesBlock, what, copy.site, copy.barrier or name)
+        if copy.block is not self:
+            fault.cure = f"Have block {self.index} wait on {copy.barrier.name}, for the phase in which the "
+            fault.cure += "copy counts, "
+            fault.cure += "before it ends."
         raise fault if copy.barrier else explain_copy(fault, thread, copy)
 
 

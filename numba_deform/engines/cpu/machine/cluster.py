@@ -86,9 +86,15 @@ class Cluster:
                 raise self._ended(block, thread, visit)
 
     def _ended(self, block, thread, visit):
-        _, site, what, _, _ = visit
+        _, site, what, barrier, _ = visit
         what += f" of block {block.index}, which may have ended: nothing says that it waits for this"
-        return thread.fault_at(faults.BlockEnded, what, site)
+        fault = thread.fault_at(faults.BlockEnded, what, site)
+        if barrier is not None:
+            fault.cure = f"Have block {block.index} wait on {barrier.name} for what is on its way there, "
+            fault.cure += "before it ends; "
+            fault.cure += "or have all threads of the cluster call cluster_arrive() and cluster_wait() after "
+            fault.cure += "that."
+        return fault
 
     # --- loads and stores -----------------------------------------------------------------------------
     def _locate(self, thread, address, size, verb):

@@ -27,6 +27,7 @@ class CrossBlockBarrier:
         self.own, self.foreign = {}, {}  # what this phase's arrivals hand on: of their blocks, of others
         self.released = {}  # all that, of the phase before
         self.handed = {}  # what is in foreign already, by id
+        self.relaxed = {}  # (block, thread number) -> (clock, site) of its last arrival without release
         self.learned = {}  # block -> what released says of other blocks
         self.started, self.time, self.done_time = {}, 0.0, 0.0
 
@@ -56,6 +57,7 @@ class CrossBlockBarrier:
             thread.tick()
         else:
             self._hand_on(thread.published[True])
+            self.relaxed[key] = thread.clock, thread.site()
         self.time = max(self.time, thread.time)
         thread.block.progress += 1
         self.missing -= 1

@@ -14,7 +14,7 @@ class NamedBarrier:
         self.name = f"named barrier {number}" if number else "barrier 0 (syncthreads)"
         self.lanes, self.arrived, self.last = {}, 0, None  # warp -> mask; threads in all; the last
         self.first = {}  # warp -> (its first thread here, clock, site)
-        self.parked = []
+        self.parked, self.reported = [], False
         self.released, self.foreign, self.time = None, {}, 0.0  # of those that do not wait
 
     def arrive(self, thread):
@@ -65,8 +65,21 @@ class NamedBarrier:
         return {
             "on": f"{kind} (barrier {self.number})", "state": self.state(),
             "missing": f"{short} thread{'s' * (short > 1)} missing",
-            "by": tuple(sorted(t.tid for t in late)), "why": "not at this barrier",
+            "by": tuple(sorted(t.tid for t in late)), "why": "not at this barrier", **self._one_for_many(),
         }
+
+    def _one_for_many(self):
+        """Fields of a ``Wait`` where some lanes have arrived for their warp by bar.arrive, and gone on."""
+        waiting = {t.tid for t in self.parked}
+        alone = [self.first[w] for w in self.partial() if self.first[w][0] not in waiting]
+        if not alone:
+            return {}
+        tid, _, site = min(alone)
+        thread = self.block.threads[tid]
+        cure = f"Call bar.arrive from every lane of warp {thread.warp}, not from "
+        cure += f"{self.lanes[thread.warp].bit_count()} of its lanes: an arrival counts for its own thread "
+        cure += "alone."
+        return {"cause": (thread, site), "cure": cure}
 
     def deadlock(self, kind):
         if kind == "syncthreads":

@@ -5,7 +5,7 @@ import textwrap
 from ... import faults
 from ...waiting import Wait, blame, draw
 from ..memory.shadow_memory import ShadowMemory
-from ..reports.call_sites import place
+from ..reports.call_sites import indentation, place
 from .cross_block_barrier import CrossBlockBarrier
 from .named_barrier import NamedBarrier
 from .warp import Warp
@@ -20,13 +20,18 @@ class Progress:
     """What a block says of threads that wait or poll; the base of ``Scheduler``."""
 
     def _waits(self):
-        """Who waits for what, those that wait alike together: {Wait: (the threads, on what)}."""
+        """Who waits for what, those that wait alike together: {Wait: (the threads, on what, the cause)}.
+        The cause is a (thread, site) where it is known and none of the threads that wait."""
         groups = {}
         for thread in sorted(self.live, key=lambda t: t.tid):
             kind, what, detail = thread.waiting
             # Each may poll a place of its own, but atomics may take locks, and each lock has its owner.
             alike = None if isinstance(what, ShadowMemory) and kind != "atomic" else detail
             groups.setdefault((kind, what, alike, thread.site()), []).append(thread)
+        # How deep they stand tells something of barriers for many, in one and the same function.
+        depths = {key: indentation(key[3]) for key in groups if isinstance(key[1], (Warp, NamedBarrier))}
+        if len({site and site[0] for *_, site in groups}) > 1:
+            depths = {}
         waits = {}
         for (kind, what, detail, site), threads in groups.items():
             if isinstance(what, ShadowMemory):
@@ -37,20 +42,25 @@ class Progress:
             else:
                 fields = what.waited(kind, detail)
             where, source = place(site)
+            cause = fields.pop("cause", None)
+            if depths:
+                fields["depth"] = depths.get((kind, what, detail, site), min(depths.values()))
             wait = Wait(tuple(t.tid for t in threads), where, source, kind, **fields)
-            waits[wait] = threads, what
+            waits[wait] = threads, what, cause
         return waits
 
     def _no_progress(self, head, polling=(), kind=faults.Livelock):
         """The fault of those at the root of it, or of those of ``polling``, with a drawing of all."""
         waits, polling = self._waits(), set(polling)
-        blamed = blame([w for w, (threads, _) in waits.items() if not polling or polling & {*threads}])
-        threads, what = waits[blamed]
+        blamed = blame([w for w, (threads, *_) in waits.items() if not polling or polling & {*threads}])
+        threads, what, cause = waits[blamed]
         kind = kind if polling else what.deadlock(blamed.kind)
         about = blamed.on if isinstance(what, ShadowMemory) else None if isinstance(what, Warp) else what
         drawing = draw(list(waits), [t.tid for t in self.threads if t.dead])
         said = textwrap.indent(f"{head}; -> who could end a wait\n{drawing}", "    ").lstrip()
-        fault = threads[0].fault_at(kind, said, threads[0].site(), about, blamed.threads, waits)
+        who, site = cause or (threads[0], threads[0].site())
+        fault = who.fault_at(kind, said, site, about, () if cause else blamed.threads, waits)
+        fault.cure = blamed.cure or fault.cure
         fault.waiver = getattr(what, "waiver", None)
         return fault
 

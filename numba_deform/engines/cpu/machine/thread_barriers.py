@@ -21,6 +21,7 @@ class ThreadBarriers(ThreadMemory):
         for barrier in self.block.barriers.live.values():
             if barrier.init_epoch[0] == self.tid and barrier.fenced is None:
                 barrier.fenced = self.clock
+        self.last_fence = "fence_mbarrier_init() before that covers inits of mbarriers alone", self.clock
         self.tick()
 
     def mbarrier_init(self, address, count):

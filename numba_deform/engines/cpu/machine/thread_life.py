@@ -49,12 +49,15 @@ class ThreadLife(greenlet):
         self.waiting = None  # (kind, object, parity, mask or address) of the last wait
         # barrier -> (phase, site, clock at the first wait for that phase, clock at the last wait)
         self.waits = {}
+        self.arrivals = {}  # mbarrier -> the site of its last arrival there
         self.last_wait = None  # (barrier, phase, site), of the barriers that no copy signals
         self.foreign = {}  # what acquires have made visible of other blocks: {block: clocks}
         # By the last fence, and by atomics since: each (with scope cta, with a wider one).
         self.published = self.acquired = {}, {}
         self.met = None  # the last flag that it has read, as it was then
         self.narrow_fence = False  # whether the last one had scope cta
+        self.last_fence = None, 0  # what its last fence lacks as a release to other blocks, in words; its clock
+        self.old_token = None  # its last wait by a token of a phase before its last arrival: an OldToken
         self.reads = 0  # in a row, without a pause
         self.groups = {}  # of copies, by kind: "bulk" and "cp.async"
         self.fenced = False  # whether it has executed a wgmma.fence
@@ -120,6 +123,11 @@ class ThreadLife(greenlet):
         )
 
     at = staticmethod(describe_site)
+
+    @staticmethod
+    def line(site):
+        """The text of a call site's line."""
+        return place(site)[1] or ""
 
     def describe(self, record):
         return self.describe_tid(record.block, record.tid)

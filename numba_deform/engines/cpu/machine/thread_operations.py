@@ -1,5 +1,7 @@
 """The engine's side of the intrinsics that a thread needs nothing of its own for: a part of ``Thread``."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ... import faults
@@ -11,6 +13,16 @@ ADDS = "adds to"  # in reports
 # Cache policies by priority, as ptxas makes them for sm_90; bits 52 to 55 hold the fraction.
 POLICIES = {"evict_first": 0x12 << 56, "evict_last": 0x14 << 56, "evict_normal": 0x16 << 56,
             "evict_unchanged": 0x10 << 56}  # fmt: skip
+
+
+class OldToken(NamedTuple):
+    """A wait by the token of a phase that was over before the thread's last arrival, in phase ``last``."""
+
+    barrier: object
+    phase: int
+    last: int
+    site: object
+    clock: int
 
 
 def _bytes_of(word):
@@ -40,7 +52,15 @@ class Instructions:
         return int(token) & MAX_COUNT
 
     def mbarrier_wait_state(self, address, token, suspend):
-        return self.mbarrier_wait(address, phase_of(int(token)) & 1, suspend, int(token))
+        phase, barrier = phase_of(int(token)), self.block.barriers.find(self, address)
+        done = self.mbarrier_wait(address, phase & 1, suspend, int(token))
+        if done:
+            last = barrier.last_arrival(self)
+            if last is not None and last > phase:
+                self.old_token = OldToken(barrier, phase, last, self.site(), self.clock)
+            elif self.old_token and self.old_token.barrier is barrier:
+                self.old_token = None
+        return done
 
     def atomic_add(self, address, kind, values):
         """Additions to neighbouring words in global memory, each atomic by itself; returns the old values.

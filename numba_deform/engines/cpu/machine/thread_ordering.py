@@ -63,6 +63,8 @@ class ThreadOrdering(ThreadLife):
             self.learn(renamed(known, None, FENCED))
         self.published = known, known if wide else self.published[True]
         self.narrow_fence = not wide
+        lacks = None if wide else "its fence before that has scope cta (fence_acq_rel_cta)"
+        self.last_fence = lacks, self.clock
         self.tick()
 
     def _meet(self, flag, wide, acquire):

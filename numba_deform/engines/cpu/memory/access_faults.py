@@ -3,16 +3,19 @@
 Each function builds the SimFault of one thread; the records that it takes are those of ``access_records``.
 """
 
+from typing import NamedTuple
+
 from ... import faults
 from .access_records import BLOCK, CLOCK, NEVER, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live
-from .vector_clocks import SHARED, covers
+from .race_causes import CHANGE, READ, WRITE, Access, let_others_come, race
+from .vector_clocks import covers
 
 
 def bad_read(space, thread, w, address, size):
     """``thread`` reads bytes that the write ``w`` left, and nothing orders the two."""
     name = space.name_of(address)
     if w is OUTSIDE:
-        return _outside(space, thread, f"reads {size} bytes at {name}", address, size, name)
+        return outside(space, thread, f"reads {size} bytes at {name}", address, size, name)
     if w is UNWRITTEN or isinstance(w, Ended):
         return thread.fault(faults.UninitialisedRead, f"reads {name}, which nothing has written", name)
     if isinstance(w, Live):
@@ -22,9 +25,9 @@ def bad_read(space, thread, w, address, size):
         return _unawaited(thread, w, name)
     if _by_copy(w):
         return _unfinished_store(thread, w, f"reads {name}", name)
-    what = f"reads {name}, which {thread.describe(w)} wrote at {thread.at(w.site)}; nothing orders "
+    what = f"reads {name}, which {thread.describe(w)} {_did(w)} {thread.at(w.site)}; nothing orders "
     what += "the write before the read"
-    fault = race(thread, w.block, w.owner, w.clock, what, name)
+    fault = race(space, thread, READ, Access.write(w), what, name)
     regions = thread.block.globals.regions
     if type(fault) is faults.DataRace and space in regions and _by_ticket(thread, w, regions):
         fault.waiver = "thread-fence-reduction"
@@ -48,7 +51,11 @@ def _by_ticket(thread, w, regions):
     return False
 
 
-def _outside(space, thread, what, address, size, name, record=None):
+def _did(w):
+    return "atomically changed at" if w.atomic and w.reads else "wrote at"
+
+
+def outside(space, thread, what, address, size, name, record=None):
     """Some of the bytes that are accessed belong to no array; ``record``: of a copy or store into them."""
     records = space.written[address - space.base :][:size]
     held = records.index(OUTSIDE) if OUTSIDE in records else len(records)
@@ -65,14 +72,32 @@ def _by_copy(w):
     return w.tid is not None and w.owner != w.tid
 
 
-GROUP_RULES = {
-    "bulk": "A bulk or tensor store reads shared memory and writes global memory until its bulk group has been "
-    "waited for, by the thread that issued it (PTX 9.7.9.25.6.2); for other threads, a barrier after that.",
-    "cp.async": "What cp.async copies is there for its own thread once it has waited for the group, and for "
-    "others past a barrier after that wait (PTX 9.7.9.25.3.3).",
-    "wgmma": "A wgmma.mma_async reads shared memory until its group has been waited for, by a thread of its "
-    "warpgroup (PTX 9.7.15.7.3); for other threads, a barrier after that.",
-}
+class GroupKind(NamedTuple):
+    """What reports say of asynchronous work of one kind, which its group completes."""
+
+    name: str  # that its commit_group and wait_group begin with
+    thing: str
+    place: str  # where these have to be called
+    rule: str
+
+
+GROUP_KINDS = {
+    "bulk": GroupKind(
+        "cp_async_bulk", "copy", "in the thread that issued the copy",
+        "A bulk or tensor store reads shared memory and writes global memory until its bulk group has been "
+        "waited for, by the thread that issued it (PTX 9.7.9.25.6.2); for other threads, a barrier after that.",
+    ),
+    "cp.async": GroupKind(
+        "cp_async", "copy", "in the thread that issued the copy",
+        "What cp.async copies is there for its own thread once it has waited for the group, and for others "
+        "past a barrier after that wait (PTX 9.7.9.25.3.3).",
+    ),
+    "wgmma": GroupKind(
+        "wgmma", "product", "in all threads of the warpgroup",
+        "A wgmma.mma_async reads shared memory until its group has been waited for, by a thread of its "
+        "warpgroup (PTX 9.7.15.7.3); for other threads, a barrier after that.",
+    ),
+}  # fmt: skip
 
 
 def _unfinished_store(thread, w, head, name):
@@ -85,43 +110,59 @@ def _unfinished_store(thread, w, head, name):
 def explain_group(fault, thread, issuer, owner, number):
     """Have ``fault`` of ``thread`` say what the group ``number`` of the thread ``issuer`` lacks. ``owner``: the
     group's entry in the clocks. Other copies than those of groups are complete by an mbarrier."""
-    for kind, groups in issuer.groups.items():
-        if owner not in (groups.read_component, groups.done_component):
-            continue
-        name = {"bulk": "cp_async_bulk", "cp.async": "cp_async"}.get(kind, kind)
-        wait = f"{name}_wait_group(0)"
-        if kind == "bulk":
-            wait += ", not its .read form" if owner == groups.done_component else " (its .read form is enough)"
-        later = "" if issuer is thread else (
-            " It waits for the calling thread's groups only: the others need a barrier (syncthreads) after it."
-        )  # fmt: skip
-        who = thread.describe_tid(issuer.block, issuer.tid)
-        barrier = next((barrier for last, barrier in groups.arrivals if number <= last), None)
-        if barrier is not None:
-            fault.cure = f"Wait on {barrier.name}, for the phase in which the arrival counts, before this."
-            fault.rule = "What cp.async copies is there for whoever has waited for the phase of the mbarrier "
-            fault.rule += "on which its cp.async.mbarrier.arrive counts (PTX 9.7.13.15.15)."
-            fault.add(f"{who} left an arrival on {barrier.name} to it; nothing orders that phase before this")
-            return fault
-        if groups.number == number:
-            what = f"{who} has not committed it to a group"
-            cure = f"Call {name}_commit_group() and then {wait}, in the thread that issued the copy.{later}"
-        elif issuer.seen[owner] < number:
-            what = f"{who} has not waited for its group"
-            cure = f"Call {wait}, in the thread that issued the copy.{later}"
-        else:
-            what = f"{who} has waited for its group, and nothing orders that wait before this"
-            cure = f"Put a barrier (syncthreads, syncwarp) between {name}_wait_group and this."
-            if issuer.block is not thread.block:
-                cure = f"Release after {name}_wait_group in its block, and acquire in this one before this."
-        fault.cure = cure
-        if not isinstance(fault, faults.CopyOutlivesBlock):
-            fault.rule = GROUP_RULES[kind]
-        fault.add(what)
+    found = [(k, g) for k, g in issuer.groups.items() if owner in (g.read_component, g.done_component)]
+    if not found:
+        fault.rule = "A copy reads its source until a wait for its phase of the mbarrier has returned."
+        fault.cure = "Wait on the barrier that the copy signals before its source is written."
         return fault
-    fault.rule = "A copy reads its source until a wait for its phase of the mbarrier has returned."
-    fault.cure = "Wait on the barrier that the copy signals before its source is written."
+    if issuer is not thread:
+        let_others_come(thread)  # what the issuer is still to commit may stay open
+    [(key, groups)] = found
+    kind = GROUP_KINDS[key]
+    barrier = next((barrier for last, barrier in groups.arrivals if number <= last), None)
+    if barrier is not None:
+        who = thread.describe_tid(issuer.block, issuer.tid)
+        fault.cure = f"Wait on {barrier.name}, for the phase in which the arrival counts, before this."
+        fault.rule = "What cp.async copies is there for whoever has waited for the phase of the mbarrier "
+        fault.rule += "on which its cp.async.mbarrier.arrive counts (PTX 9.7.13.15.15)."
+        fault.add(f"{who} left an arrival on {barrier.name} to it; nothing orders that phase before this")
+        return fault
+    if key == "wgmma":  # all threads of the warpgroup commit and wait: who is furthest tells of the others
+        mates = (t for t in issuer.block.threads if t.tid // 128 == issuer.tid // 128 and key in t.groups)
+        issuer = max(mates, key=lambda t: t.groups[key].number)
+        groups = issuer.groups[key]
+    what, fault.cure = _lacks(kind, groups, thread, issuer, owner, number)
+    if not isinstance(fault, faults.CopyOutlivesBlock):
+        fault.rule = kind.rule
+    fault.add(what)
     return fault
+
+
+def _lacks(kind, groups, thread, issuer, owner, number):
+    """(what the group ``number`` lacks, what would mend it), in words."""
+    who = "its warpgroup" if kind.thing == "product" else thread.describe_tid(issuer.block, issuer.tid)
+    if issuer.seen[owner] >= number:
+        cure = f"Put a barrier (syncthreads, syncwarp) between {kind.name}_wait_group and this."
+        if issuer.block is not thread.block:
+            cure = f"Release after {kind.name}_wait_group in its block, and acquire in this one before this."
+        return f"{who} has waited for its group, and nothing orders that wait before this", cure
+    form = ""
+    if kind.name == "cp_async_bulk":
+        form = ", not its .read form" if owner == groups.done_component else " (its .read form is enough)"
+    later = " It waits for the calling thread's groups only: the others need a barrier (syncthreads) after it."
+    if groups.number == number:
+        what = f"{who} has not committed it to a group"
+        wait = f"{kind.name}_wait_group(0){form}"
+        return what, f"Call {kind.name}_commit_group() and then {wait}, {kind.place}.{later}"
+    pending, site, last = groups.waited
+    left = last >= number  # open, by a wait that came after its commit
+    most = sum(number < n <= last if left else number < n for n, _ in groups.committed)
+    what = f"{who} has not waited for its group"
+    wait = f"{kind.name}_wait_group({most}){form}"
+    if left:
+        what += f": {kind.name}_wait_group({pending}), at {thread.at(site)}, leaves it open"
+        return what, f"Call {wait} there: {most} is the most groups that may stay open.{later}"
+    return what, f"Call {wait}, {kind.place}, before this: {most} is the most groups that may stay open.{later}"
 
 
 def explain_copy(fault, thread, copy):
@@ -140,7 +181,15 @@ def _unawaited(thread, copy, name):
     head += f"{thread.at(copy.site)} {state}"
     if copy.barrier is None:
         return explain_copy(thread.fault(faults.InFlightRead, head, name), thread, copy)
+    if copy.barrier.undeclared():
+        let_others_come(thread)  # who announces the bytes may be late
+        if fault := copy.barrier.too_few_bytes(copy):
+            return fault
     head += f", and this thread has not waited for it (it completes phase {copy.phase} of {copy.barrier.name})"
+    if copy.barrier.block is not thread.block:
+        fault = thread.fault(faults.InFlightRead, head, copy.barrier)
+        fault.cure = wait_there(copy.barrier, "its copy has landed")
+        return fault
     waited, near = thread.waits.get(copy.barrier), copy.block is thread.block
     if waited is None:
         over = thread.seen[copy.barrier.component] - 1
@@ -148,7 +197,7 @@ def _unawaited(thread, copy, name):
         if not told and copy.barrier.refilled(over, copy):  # it reads what others have waited for
             what = f"issues a {copy.what} into {name}, which thread {thread.tid} reads at "
             what += f"{thread.at(thread.site())}; nothing says that the read is over"
-            return _refill_fault(copy.block.threads[copy.tid], copy, what, thread.tid)
+            return _refill_fault(copy, what, thread)
         return thread.fault(faults.InFlightRead, head, copy.barrier)
     phase, site, first, _ = waited
     if phase < 0:
@@ -161,7 +210,7 @@ def _unawaited(thread, copy, name):
         # Nobody told the issuing thread that this one is past its wait: the refill came too
         # early, whichever of the two happened to run first.
         return too_early(thread, copy, phase, site)
-    elif near and _released(copy, thread.tid):
+    elif near and _released(copy, thread):
         why = _release_of(copy, thread)
         return thread.fault(faults.ReadAfterRelease, f"{head}; {why}", copy.barrier)
     else:
@@ -174,7 +223,7 @@ def bad_write(space, thread, w, address, size, record):
     """``record`` of ``thread`` is to replace the write ``w``, and nothing orders the two."""
     name, verb = space.name_of(address), verb_of(record)
     if w is OUTSIDE:
-        return _outside(space, thread, f"{verb} {size} bytes at {name}", address, size, name, record)
+        return outside(space, thread, f"{verb} {size} bytes at {name}", address, size, name, record)
     if isinstance(w, Live):
         what = f"{verb} {name}, the bytes of live barrier {w.barrier.name}"
         return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
@@ -183,90 +232,43 @@ def bad_write(space, thread, w, address, size, record):
         state = "landed but not waited for" if w.landed else "in flight"
         what = f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
         what += f"{thread.at(w.site)} is {state}"
+        if w.barrier is not None and (fault := w.barrier.too_few_bytes(w)):
+            return fault
         fault = thread.fault(kind, what, w.barrier or name)
         if w.barrier is None:
             return explain_copy(fault, thread, w)
+        if w.barrier.block is not thread.block:
+            if kind is faults.CopyCollision and w.barrier is record.barrier:
+                return _far_refill(thread, record, what)  # whether its readers have waited is a matter of luck
+            fault.cure = wait_there(w.barrier, "the earlier copy has landed and been read")
+            return fault
         if kind is faults.DataRace:
             fault.rule = "Until a wait for its phase has returned, a copy's destination is the copy's."
             fault.cure = f"Wait on {w.barrier.name}, for the phase that the copy counts in, before this write."
         return fault
     if _by_copy(w) and not isinstance(w, Ended):
         return _unfinished_store(thread, w, f"{verb} {name}", name)
-    done = "used as a barrier until" if isinstance(w, Ended) else "wrote at"
+    done = "used as a barrier until" if isinstance(w, Ended) else _did(w)
     what = f"{verb} {name}, which {thread.describe(w)} {done} {thread.at(w.site)}; nothing orders "
     what += "the two writes"
-    return race(thread, w.block, w.owner, w.clock, what, name)
-
-
-def race(thread, block, owner, clock, what, name):
-    """The race of ``thread`` with that moment of ``block``."""
-    if block is thread.block or block is None:
-        return thread.fault(faults.DataRace, what, name)
-    if narrow := _narrow_wait(thread, block, owner, clock):
-        return _scope_fault(thread, what + narrow, name)
-    scope = _too_narrow(thread, block, owner, clock)
-    fault = thread.fault(faults.ScopeRace if scope else faults.DataRace, what + scope, name)
-    if not scope and block in thread.block.cluster.blocks:
-        fault.rule = "Blocks of a cluster run in any order; a release and an acquire of cluster scope order "
-        fault.rule += "them."
-        fault.cure = (
-            "Put the cluster's barrier between the two: cluster_arrive() after the one access and "
-            "cluster_wait() before the other, in all threads."
-        )
-    elif not scope:
-        fault.rule = "Blocks run in any order or at once; a release and an acquire of gpu scope order them."
-        fault.cure = (
-            "Release at gpu scope after the one access (cuda.threadfence() and an atomic, or "
-            "st_release_gpu_global_b32), acquire before the other (ld_acquire_gpu_global_b32 in a loop, or "
-            "an atomic and cuda.threadfence()), or make two launches of it."
-        )
-    return fault
-
-
-def _narrow_wait(thread, block, owner, clock):
-    """In words, whether a wait of this block on an mbarrier would have ordered that moment of another block of
-    the cluster before ``thread``, had its scope been the cluster."""
-    if not covers(thread.foreign, (SHARED, block), owner, clock):
-        return ""
-    for other in thread.block.threads:
-        for barrier, (phase, site, _, _) in other.waits.items():
-            handed_on = phase == barrier.phase - 1 and covers(barrier.released_far, block, owner, clock)
-            if handed_on and not other.knows(block, owner, clock):
-                who = thread.describe_tid(thread.block, other.tid)
-                return f"; the wait of {who} on {barrier.name}, at {thread.at(site)}, has scope cta"
-    return "; the wait on an mbarrier that came between them has scope cta"
-
-
-def _scope_fault(thread, what, about):
-    what += ", which leaves out what other blocks did to global memory"
-    fault = thread.fault(faults.ScopeRace, what, about)
-    fault.rule = "A wait of scope cta for another block's arrivals orders accesses to shared memory; the L1 "
-    fault.rule += "cache may keep global memory as it was before."
-    fault.cure = "Wait with cluster scope where other blocks hand on global memory: mbarrier_wait_cluster, "
-    fault.cure += "mbarrier_try_wait_parity_cluster."
-    return fault
-
-
-def _too_narrow(thread, block, owner, clock):
-    """In words, whether a release or an acquire with scope cta would have ordered that moment of
-    ``block`` before ``thread``, had its scope been wider."""
-    for region in thread.block.globals.regions:
-        for flag in region.flags.values():
-            released = covers(flag.own.get(block) or {}, block, owner, clock)
-            if released and not covers(flag.wide, block, owner, clock):
-                return f"; block {block.index} released it with scope cta, which is for one block"
-    for other in thread.block.threads:
-        if other.narrow_fence and covers(other.acquired[True], block, owner, clock):
-            return f"; thread {other.tid} acquired it with scope cta, which is for one block"
-    return ""
+    return race(space, thread, CHANGE if record.atomic else WRITE, Access.write(w), what, name)
 
 
 def bad_scope(space, thread, block, tid, site, address, wide):
     """Atomics of ``thread`` and of thread ``tid`` of another block, one of which has scope cta."""
-    name, whose = space.name_of(address), "the other has" if wide else "this one has"
-    what = f"atomic access to {name}, to which {thread.describe_tid(block, tid)} made one at "
-    what += f"{thread.at(site)}; {whose} scope cta, which is for one block only"
-    return thread.fault(faults.ScopeRace, what, name)
+    name, here = space.name_of(address), thread.site()
+    one, other = thread, block.threads[tid]
+    if wide:  # the other's scope is the narrow one
+        one, other, site, here = other, one, here, site
+    what = f"atomic access to {name} with scope cta, which is for one block only; "
+    what += f"{one.describe_tid(other.block, other.tid)} makes one at {one.at(site)}"
+    fault = one.fault_at(faults.ScopeRace, what, here, name)
+    if hasattr(space, "dynamic_names"):
+        fault.cure = "Use cluster scope here as well: ld_acquire_cluster_shared_cluster_b32, "
+        fault.cure += "st_release_cluster_shared_cluster_b32, atom_.._cluster_shared_cluster_..; they take "
+        fault.cure += "shared "
+        fault.cure += "addresses of one's own, too."
+    return fault
 
 
 def bad_overwrite(space, thread, r, late, address, record):
@@ -290,29 +292,28 @@ def bad_overwrite(space, thread, r, late, address, record):
     what += who + (f" and {len(late) - 1} more" if len(late) > 1 else "") + f" read at {site}; "
     if not isinstance(record, Copy):
         what += "nothing orders the read before the write"
-        return race(thread, r[BLOCK], r[OWNER], r[CLOCK], what, name)
+        return race(space, thread, CHANGE if record.atomic else WRITE, Access.read(r), what, name)
     if others:
         return _far_refill(thread, record, what + "nothing says that the read is over")
-    if _released(record, r[TID]):
-        reader = thread.block.threads[r[TID]]
+    reader = thread.block.threads[r[TID]]
+    if _released(record, reader):
         what = f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
         what += f"{thread.at(record.site)}; {_release_of(record, reader)}"
         return reader.fault_at(faults.ReadAfterRelease, what, r[SITE], record.barrier)
-    return _refill_fault(thread, record, what + "nothing says that the read is over", r[TID])
+    return _refill_fault(record, what + "nothing says that the read is over", reader)
 
 
 def verb_of(record):
-    return f"issues a {record.what} into" if isinstance(record, Copy) else "writes"
+    if isinstance(record, Copy):
+        return f"issues a {record.what} into"
+    return "atomically changes" if record.atomic and record.reads else "writes"
 
 
 def _released(copy, reader):
-    """Whether thread number ``reader`` has given the stage back since its last wait on the copy's
-    barrier, to the thread that issued ``copy`` into it."""
-    waited = copy.block.threads[reader].waits.get(copy.barrier)
-    if waited is None or copy.last_wait is None:
-        return False
-    barrier, phase, _ = copy.last_wait
-    return phase == barrier.phase - 1 and barrier.last_arrivers.get(reader, -1) >= waited[3]
+    """Whether the thread ``reader`` has given the stage back since its last wait on the copy's barrier, to the
+    thread that issued ``copy`` into it."""
+    waited = reader.waits.get(copy.barrier)
+    return waited is not None and copy.givers.get(reader.tid, -1) >= waited[3]
 
 
 def _release_of(copy, reader):
@@ -335,7 +336,16 @@ def too_early(thread, copy, phase, site):
     )
     if copy.block is not thread.block:
         return _far_refill(issuer, copy, what)
-    return _refill_fault(issuer, copy, what, thread.tid)
+    return _refill_fault(copy, what, thread)
+
+
+def wait_there(barrier, until):
+    """The cure where something is complete by a barrier of another block of the cluster."""
+    return (
+        f"Nobody can wait on {barrier.name} of block {barrier.block.index} but its own threads: have them wait "
+        f"there until {until}, and then arrive on an mbarrier of this block (mbarrier_arrive_cluster); wait "
+        "for that here."
+    )
 
 
 def _far_refill(issuer, copy, what):
@@ -348,15 +358,19 @@ def _far_refill(issuer, copy, what):
     return fault
 
 
-def _refill_fault(issuer, copy, what, reader):
-    """A RefillRace, or StaleRefill where the issuer did wait on a barrier of the readers."""
-    kind = faults.RefillRace
+def _refill_fault(copy, what, reader):
+    """Of a stage that ``reader`` has not done with: a ReadAfterRelease where a lane of its warp has given it
+    back for all; a RefillRace, or StaleRefill where the issuer did wait on a barrier of the readers."""
+    issuer, kind = copy.block.threads[copy.tid], faults.RefillRace
+    givers = [t for t in copy.givers if t // 32 == reader.warp]
+    if len(givers) == 1 and reader.tid not in givers:
+        return _released_for_its_warp(copy, reader, reader.block.threads[givers[0]])
     if copy.last_wait is not None:
         barrier, phase, site = copy.last_wait
-        if reader in barrier.arrived | barrier.last_arrivers or barrier.pending < barrier.expected:
+        if reader.tid in barrier.arrived | barrier.last_arrivers or barrier.pending < barrier.expected:
             seen = f"for phase {phase}" if phase >= 0 else "before any phase was complete"
-            if phase == barrier.phase - 1 >= 0 and reader not in barrier.last_arrivers:
-                seen += f", in which thread {reader} did not arrive"
+            if phase == barrier.phase - 1 >= 0 and reader.tid not in barrier.last_arrivers:
+                seen += f", in which thread {reader.tid} did not arrive"
             else:
                 kind = faults.StaleRefill
             what += f"; its last wait on {barrier.name}, at {issuer.at(site)}, returned {seen}"
@@ -374,4 +388,17 @@ def undefined_use(value, thread, site, what="does what an undefined value decide
     fault.rule = "A shuffle from a lane that has exited or is not in the mask gives an undefined value "
     fault.rule += "(PTX 9.7.9.6), which may go unused."
     fault.cure = "Shuffle from lanes of the mask, or leave the value unused where the lane is none."
+    return fault
+
+
+def _released_for_its_warp(copy, reader, giver):
+    """The fault of the lane ``giver``, whose arrival gave back a stage that ``reader`` had yet to read."""
+    empty, name = copy.last_wait[0], reader.block.shared.name_of(copy.address)
+    what = f"arrives on {empty.name} for its warp, which gives {name} back; nothing says that thread "
+    what += f"{reader.tid} of the warp has read it, and {reader.describe(copy)} issues a {copy.what} into it "
+    what += f"at {reader.at(copy.site)}"
+    site = giver.arrivals.get(empty)
+    fault = giver.fault_at(faults.ReadAfterRelease, what, site, empty)
+    fault.cure = f"Put cuda.syncwarp() before the release of thread {giver.tid}, at {giver.at(site)}, which "
+    fault.cure += "speaks for its whole warp; or have every lane arrive, and initialise with so many."
     return fault

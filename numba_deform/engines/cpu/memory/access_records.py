@@ -86,18 +86,22 @@ class Copy(Write):
 
     ``phase`` is that of the barrier that it signals, or the number of its group. ``known`` and
     ``last_wait`` are the issuing thread's vector clock and last wait on a barrier that no copies signal,
-    both at the moment of issue.
+    both at the moment of issue; ``givers`` the threads, with their clocks, whose arrivals completed the phase
+    that this wait was for: who gave back what the copy goes to.
     """
 
     __slots__ = (
         "landed", "barrier", "phase", "address", "size", "what", "deliver", "due", "known", "last_wait",
+        "givers",
     )  # fmt: skip
 
     def __init__(self, thread, what, address, size, phase, barrier=None):
         super().__init__(-1, NEVER, thread.tid, thread.site(), thread.block)
         self.landed, self.barrier, self.phase, self.what = False, barrier, phase, what
         self.address, self.size = address, size
-        self.known, self.last_wait = thread.clocks[0].copy(), thread.last_wait
+        self.known, self.last_wait, self.givers = thread.clocks[0].copy(), thread.last_wait, {}
+        if self.last_wait is not None and self.last_wait[1] == self.last_wait[0].phase - 1:
+            self.givers = self.last_wait[0].last_arrivers
 
 
 class Live(Write):

@@ -136,7 +136,16 @@ class ArrayView:
     def _outside(self, thread, index):
         at = ", ".join(map(str, index if type(index) is tuple else (index,)))
         what = f"index {index} of {self.name}{self.shape}"
-        return thread.fault(faults.OutOfRange, what, f"{self.name}[{at}]")
+        fault = thread.fault(faults.OutOfRange, what, f"{self.name}[{at}]")
+        if self.name in getattr(self.space, "dynamic_names", ()):
+            given = self.space.dynamic_bytes
+            fault.add(f"the launch gives {given} bytes of dynamic shared memory")
+            if not given:
+                fault.rule = "A dynamic shared array, cuda.shared.array(0, ..), has the bytes that the launch "
+                fault.rule += "gives."
+                fault.cure = "Give them at the launch: shared_bytes= here, kernel[grid, block, stream, bytes] "
+                fault.cure += "in Numba."
+        return fault
 
     def _select(self, thread, index):
         """The part of the array that slices and numbers select."""

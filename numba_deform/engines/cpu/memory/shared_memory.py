@@ -100,6 +100,11 @@ class SharedMemory(ShadowMemory):
                 return f"{name}[byte {address - start}]"
         return f"shared address {address:#x}"
 
+    @property
+    def dynamic_names(self):
+        """Those of the arrays that make up the dynamic part, all of which begin at its start."""
+        return {name for start, _, name in self.ranges if start == self.dynamic_start}
+
     def poison(self, address, size):
         self.data[address : address + size] = b"\xff" * size
 

@@ -1,6 +1,7 @@
 """Whose error it is: the kernel's Python code may raise, and the engine may have a mistake of its own. The
 scheduler asks when a block ends with an exception that is no fault."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,24 @@ OPERANDS = (
 )  # fmt: skip
 
 
+# What Numba and the GPU do where Python raises, and what to write; of two rows that fit the later one counts.
+OUTSIDE_NUMBA = (
+    "The CPU engine has no such operation; Numba may have it, or not for these types.",
+    "Write it by operations that the engine has (bench/ENGINE.md), or run the kernel on a GPU.",
+)
+MEANINGS = {
+    TypeError: OUTSIDE_NUMBA, AttributeError: OUTSIDE_NUMBA, NotImplementedError: OUTSIDE_NUMBA,
+    OverflowError: (
+        "A GPU raises no error where a number is too large for its type: the result is some number, or inf.",
+        "Test the number first, or take a wider type.",
+    ),
+    UnboundLocalError: (
+        "Numba compiles a variable that is not set on every path: where it is not, it holds anything.",
+        "Set `{name}` on every path, say to 0 before the branch or the loop.",
+    ),
+}  # fmt: skip
+
+
 def blamed(error, launch):
     """What to raise for an exception that ended a block: KernelError, or EngineError if it is the engine's."""
     site, what = raised_at(error), f"{type(error).__name__}: {error}"
@@ -28,7 +47,12 @@ def blamed(error, launch):
     if isinstance(error, UndefinedUse):
         return undefined_use(error.args[0], launch.running, site)
     if not _is_own(error):
-        return launch.running.fault_at(faults.KernelError, what, site)
+        fault = launch.running.fault_at(faults.KernelError, what, site)
+        name = next(iter(re.findall("'(\\w+)'", str(error))), "")
+        for kind, (rule, cure) in MEANINGS.items():
+            if isinstance(error, kind):
+                fault.rule, fault.cure = rule, cure.format(name=name)
+        return fault
     thread = launch.running
     return faults.EngineError(
         f"the CPU engine itself failed ({what}) in thread {thread.tid} of block {thread.block.index}, at "

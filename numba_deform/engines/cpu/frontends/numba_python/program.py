@@ -45,7 +45,14 @@ def _inferred_form(function, given):
         code = refused.function.__code__
         line = refused.line or code.co_firstlineno
         source = linecache.getline(code.co_filename, line).strip()
-        raise faults.NotCompiled(refused.words, where=f"{code.co_filename}:{line}", source=source) from None
+        fault = faults.NotCompiled(refused.words, where=f"{code.co_filename}:{line}", source=source)
+        if any(array in refused.words for array in ("shared.array", "local.array")):
+            fault.rule = "The shape of cuda.shared.array and cuda.local.array is a constant: numbers, or "
+            fault.rule += "names from "
+            fault.rule += "outside the kernel that Numba sees as such; no argument and no sum."
+            fault.cure = "Write the shape as a constant. Shared memory as large as a launch says is "
+            fault.cure += "cuda.shared.array(0, dtype), with its bytes given at the launch (shared_bytes=)."
+        raise fault from None
 
 
 def type_of(arg):

@@ -1,0 +1,397 @@
+"""Why two accesses race, and what would mend it: by their kinds, and by what their threads did meanwhile.
+
+``access_faults`` has found two accesses that nothing orders, and asks :func:`race` for the fault. Each function
+of ``CAUSES`` looks for one cause; the first that finds its own has the say.
+"""
+
+import ast
+from typing import NamedTuple
+
+from greenlet import getcurrent
+
+from ... import faults
+from .access_records import ATOMIC, BLOCK, CLOCK, OWNER, SITE, TID, writers
+from .vector_clocks import SHARED, covers
+
+READ, WRITE, CHANGE = "read", "write", "atomic"  # kinds of accesses
+RULES = {
+    "cta": faults.DataRace.rule,
+    "cluster": "Blocks of a cluster run in any order; a release and an acquire of cluster scope order them.",
+    "gpu": "Blocks run in any order or at once; a release and an acquire of gpu scope order them.",
+}  # by the scope that both are in
+LATE = 5  # turns that others get to hand something on
+
+
+class Access(NamedTuple):
+    """One access that came before: by whom, when, where and of which kind. ``owner``: its entry in the
+    clocks."""
+
+    kind: str
+    block: object
+    tid: int
+    owner: int
+    clock: int
+    site: object
+
+    @classmethod
+    def write(cls, w):
+        return cls(CHANGE if w.atomic else WRITE, w.block, w.tid, w.owner, w.clock, w.site)
+
+    @classmethod
+    def read(cls, r):
+        return cls(CHANGE if r[ATOMIC] else READ, r[BLOCK], r[TID], r[OWNER], r[CLOCK], r[SITE])
+
+
+class Race(NamedTuple):
+    """An access of kind ``kind`` by ``thread``, now, and ``other``, which nothing orders before it."""
+
+    space: object
+    thread: object
+    kind: str
+    other: Access
+    name: str  # of the place
+
+    @property
+    def near(self):
+        """Whether both are of one block."""
+        return self.other.block in (None, self.thread.block)
+
+    @property
+    def clustered(self):
+        return self.other.block in self.thread.block.cluster.blocks
+
+    @property
+    def scope(self):
+        """The smallest that both are in."""
+        return "cta" if self.near else "cluster" if self.clustered else "gpu"
+
+    @property
+    def between(self):
+        """What would order them, in words."""
+        if self.near:
+            return "a barrier (syncthreads, syncwarp)"
+        return "a release and an acquire ({})".format(
+            "st_release_cluster_.., ld_acquire_cluster_.., or cluster_arrive() and cluster_wait()"
+            if self.clustered else "st_release_gpu_.., ld_acquire_gpu_.., or cuda.threadfence() and atomics"
+        )  # fmt: skip
+
+    @property
+    def one_line(self):
+        return self.thread.at(self.thread.site()) == self.thread.at(self.other.site)
+
+    @property
+    def kinds(self):
+        return {self.kind, self.other.kind}
+
+    @property
+    def lines(self):
+        return self.thread.line(self.thread.site()), self.thread.line(self.other.site)
+
+    @property
+    def culprit(self):
+        """The thread of the other access."""
+        return self.other.block.threads[self.other.tid]
+
+    def covered(self, knowledge):
+        return covers(knowledge, self.other.block, self.other.owner, self.other.clock)
+
+    def who(self, tid, block=None):
+        return self.thread.describe_tid(block or self.other.block, tid)
+
+
+class Cause(NamedTuple):
+    """What a race comes from. ``more``: what the report says of it; ``at``: (thread, site) to blame in place of
+    the access."""
+
+    cure: str
+    rule: str | None = None
+    more: str = ""
+    kind: type = faults.DataRace
+    at: tuple | None = None
+
+
+def race(space, thread, kind, other, what, name):
+    """The fault of ``thread``, whose access, of that kind, ``other`` is not ordered before."""
+    pair = Race(space, thread, kind, other, name)
+    for _ in range(LATE):
+        if pair.near or any(find(pair) for find in HANDED_ON):
+            break
+        let_others_come(thread)  # an acquire or a release may be late
+    cause = next(cause for find in CAUSES if (cause := find(pair)))
+    who, site = cause.at or (thread, thread.site())
+    fault = who.fault_at(cause.kind, what + cause.more, site, name)
+    fault.cure = cause.cure
+    fault.rule = cause.rule or (RULES[pair.scope] if cause.kind is faults.DataRace else fault.rule)
+    return fault
+
+
+def let_others_come(thread):
+    """Let others do what is due, so that the fault of ``thread`` can name it; nothing for one that does not
+    run."""
+    if getcurrent() is thread:
+        thread.spin()
+
+
+# --- waits that waited for something else -------------------------------------------------------------
+def _old_token(pair):
+    """One of the two has waited on an mbarrier with a token of a phase before its own last arrival."""
+    mine, theirs = pair.thread, pair.other
+    if not pair.near or theirs.block is None:
+        return None
+    for thread, clock in ((mine, mine.clock), (pair.culprit, theirs.clock)):
+        if thread.old_token and thread.old_token.clock <= clock:
+            barrier, phase, last, site, _ = thread.old_token
+            return Cause(
+                "Wait with the token that the last arrival on the barrier has returned: "
+                "token = mbarrier_arrive_state(..) before each wait, not before the first alone.",
+                "A wait by token returns for the phase of the token, whatever has come since "
+                "(PTX 9.7.13.15.16).",
+                f"; the wait of thread {thread.tid} on {barrier.name}, at {thread.at(site)}, is by a token of "
+                f"phase {phase}, and its last arrival counts in phase {last}",
+                faults.StaleWait, (thread, site),
+            )  # fmt: skip
+    return None
+
+
+def too_small(tids, number, count, place):
+    """In words, that more threads call a named barrier at one place than its count."""
+    return f"{len(tids)} threads call named barrier {number} at {place}, and its count is {count}"
+
+
+def count_of_all(tids, number):
+    """The cure for that."""
+    return f"Give it the number of threads that come to it: bar_sync({number}, {-(-len(tids) // 32) * 32})."
+
+
+def _count_too_small(pair):
+    """Both threads have called one named barrier, which completed for some of those who call it."""
+    if not pair.near or pair.other.block is None:
+        return None
+    both = {pair.thread.tid, pair.other.tid}
+    for (number, count, site), tids in pair.thread.block.callers.items():
+        if len(tids) > count and both <= tids:
+            let_others_come(pair.thread)  # all who call it
+            place = pair.thread.at(site)
+            more = f"; {too_small(tids, number, count, place)}: it completes without the others"
+            rule = faults.NamedBarrierMisuse.rule
+            return Cause(count_of_all(tids, number), rule, more, faults.NamedBarrierMisuse, (pair.thread, site))
+    return None
+
+
+def _narrow_wait(pair):
+    """A wait of this block on an mbarrier would have ordered it, had its scope been the cluster."""
+    other, thread = pair.other, pair.thread
+    if pair.near or not covers(thread.foreign, (SHARED, other.block), other.owner, other.clock):
+        return None
+    who = "the wait on an mbarrier that came between them has scope cta"
+    for mate in thread.block.threads:
+        for barrier, (phase, site, _, _) in mate.waits.items():
+            if phase == barrier.phase - 1 and pair.covered(barrier.released_far):
+                if not mate.knows(other.block, other.owner, other.clock):
+                    who = f"the wait of {thread.describe_tid(thread.block, mate.tid)} on {barrier.name}, at "
+                    who += f"{thread.at(site)}, has scope cta"
+    return Cause(
+        "Wait with cluster scope where other blocks hand on global memory: mbarrier_wait_cluster, "
+        "mbarrier_try_wait_parity_cluster.",
+        "A wait of scope cta for another block's arrivals orders accesses to shared memory; the L1 "
+        "cache may keep global memory as it was before.",
+        f"; {who}, which leaves out what other blocks did to global memory", faults.ScopeRace,
+    )  # fmt: skip
+
+
+def _narrow_scope(pair):
+    """A release or an acquire with scope cta would have ordered it, had its scope been wider."""
+    if pair.near:
+        return None
+    block, more = pair.other.block, ""
+    for region in pair.thread.block.globals.regions:
+        for flag in region.flags.values():
+            if pair.covered(flag.own.get(block) or {}) and not pair.covered(flag.wide):
+                more = f"; block {block.index} released it with scope cta, which is for one block"
+    for mate in pair.thread.block.threads:
+        if mate.narrow_fence and pair.covered(mate.acquired[True]):
+            more = f"; thread {mate.tid} acquired it with scope cta, which is for one block"
+    return Cause(faults.ScopeRace.cure, more=more, kind=faults.ScopeRace) if more else None
+
+
+# --- what the two accesses are ------------------------------------------------------------------------
+def _one_byte_by_two_names(pair):
+    """Two arrays of the dynamic part of shared memory, which all begin at its start."""
+    names = getattr(pair.space, "dynamic_names", ())
+    here, there = ({n for n in names if _elements(line, n)} for line in pair.lines)
+    if not here or not there or here & there:
+        return None
+    a, b = sorted((min(here), min(there)))
+    return Cause(
+        "Make one dynamic array and carve the others out of it, each behind the one before: "
+        f"{b} = {a}[n:], with n the elements of {a}; of another type, shared_array(address, shape, dtype) "
+        "at dynamic_start(alignment) and the bytes before it.",
+        "All dynamic shared arrays, cuda.shared.array(0, ..), begin at the same byte.",
+        f"; `{a}` and `{b}` begin at the same byte",
+    )  # fmt: skip
+
+
+def _plain_beside_atomic(pair):
+    if CHANGE not in pair.kinds or len(pair.kinds) == 1:
+        return None
+    which = "this access" if pair.kind is not CHANGE else f"the access at {pair.thread.at(pair.other.site)}"
+    return Cause(
+        f"If both may come at any time, make {which} an atomic, too: cuda.atomic.add(a, i, 0) or "
+        f"ld_acquire_{pair.scope}_.. reads, cuda.atomic.exch or st_release_{pair.scope}_.. writes. If one is "
+        "to "
+        f"come before the other, put {pair.between} between them."
+    )
+
+
+def _change_by_hand(pair):
+    """A read and a write that belong together: each thread changes the element from what it has read."""
+    if pair.kinds != {READ, WRITE}:
+        return None
+    array = pair.name.partition("[")[0]
+    first, second = (_elements(line, array) for line in pair.lines)
+    if len(first | second) != 1 or not (first and second):
+        return None
+    cure = "Use one atomic in place of the read and the write: cuda.atomic.add, cuda.atomic.max or their like"
+    if pair.one_line:
+        later = "after a barrier" if pair.near else "in a launch of its own"
+        return Cause(f"{cure}; or give each thread an element of its own, and add these up {later}.")
+    return Cause(
+        f"If each thread is to change what it reads: {cure[0].lower()}{cure[1:]}. If one thread writes for "
+        f"others: put {pair.between} between the two accesses."
+    )
+
+
+def _one_element(pair):
+    """Threads that write the same element at the same line."""
+    if pair.kinds != {WRITE} or not pair.one_line:
+        return None
+    whose = "thread" if pair.near else "block"
+    how = "cuda.threadIdx.x" if pair.near else "cuda.grid(1), or cuda.blockIdx.x,"
+    one = "cuda.threadIdx.x == 0" if pair.near else "cuda.blockIdx.x == 0"
+    rounds = " Where they are of two rounds of a loop, put a barrier between the rounds." if pair.near else ""
+    return Cause(
+        f"Give each {whose} an element of its own, by an index with {how} in it; or let one {whose} write "
+        f"(if {one}); to add up, use an atomic: cuda.atomic.add, atom_add_gpu_...{rounds}"
+    )
+
+
+# --- what the blocks have handed on -------------------------------------------------------------------
+def _known_to_a_neighbour(pair):
+    """Another thread of this block has acquired it, and no barrier has passed that on."""
+    other, thread = pair.other, pair.thread
+    if pair.near:
+        return None
+    knows = [t for t in thread.block.threads if t.knows(other.block, other.owner, other.clock)]
+    if not knows:
+        return None
+    return Cause(
+        f"Put cuda.syncthreads() after the acquire of thread {knows[0].tid}, before the other threads go on: "
+        "an acquire is for its own thread, and a barrier of the block passes it on.",
+        "What a thread has acquired the others of its block know past a barrier only.",
+        f"; thread {knows[0].tid} of this block has acquired it, and no barrier after that orders this thread",
+    )  # fmt: skip
+
+
+def _flags_of(pair):
+    """(memory, address, record, flag) of each flag that the other block has set and this block has read."""
+    thread, block = pair.thread, pair.other.block
+    spaces = [*thread.block.globals.regions, *(b.shared for b in thread.block.cluster.blocks)]
+    for space in spaces:
+        for address, flag in space.flags.items():
+            record = space.written[address - space.base] if space.traced else None
+            if record is not None and record.atomic and any(of is thread.block for of, _ in record.seen):
+                yield from ((space, address, w, flag) for w in writers(record) if w.block is block)
+
+
+def _set_by_another(pair):
+    """A thread of the other block has released after the access, and did not know of it; or the thread itself
+    has set a flag after it, which hands nothing on."""
+    if pair.near:
+        return None
+    other = pair.other
+    for space, address, w, flag in _flags_of(pair):
+        name, place = space.name_of(address), pair.thread.at(w.site)
+        own = covers(flag.wide, w.block, w.owner, w.clock)
+        if own and w.tid != other.tid:
+            return Cause(
+                f"Put cuda.syncthreads() before the release of thread {w.tid}, at {place}: a release hands on "
+                "what its own thread did, and what a barrier of the block has told it of the others.",
+                "A release covers what comes before it in its thread, or before a barrier that its thread has "
+                "passed.",
+                f"; {pair.who(w.tid)} released {name} at {place}, and no barrier before that told it of this",
+            )  # fmt: skip
+        knew = w.clock >= other.clock if w.tid == other.tid else (
+            other.block.threads[w.tid].seen[other.owner] >= other.clock
+        )  # fmt: skip
+        if not own and not w.reads and knew:
+            scope = "cluster_shared_cluster" if hasattr(space, "dynamic_names") else "gpu_global"
+            return Cause(
+                f"Set the flag by st_release_{scope}_b32, or with a fence of gpu scope (fence_acq_rel_gpu) "
+                "right before it.",
+                "A relaxed store hands on nothing of what its thread did before.",
+                f"; {pair.who(w.tid)} set {name} at {place} after that, by a relaxed store, which hands "
+                "nothing on",
+            )  # fmt: skip
+    return None
+
+
+def _met_relaxed(pair):
+    """The other thread came to the cluster's barrier after its access, by a relaxed arrival."""
+    if pair.near or not pair.clustered:
+        return None
+    other, block = pair.other, pair.other.block
+    clock, site = block.cluster.barrier.relaxed.get((block, other.tid), (-1, None))
+    if clock < other.clock:
+        return None
+    fence, when = pair.culprit.last_fence
+    of = f", and {fence}" if fence and when >= other.clock else ", which hands nothing on"
+    return Cause(
+        "Meet by cluster_arrive(), which releases, and cluster_wait(); or put fence_acq_rel_gpu() before "
+        "cluster_arrive_relaxed().",
+        "barrier.cluster.arrive.relaxed hands on only what a fence of cluster scope or a wider one covers "
+        "(PTX 9.7.13.3).",
+        f"; {pair.who(other.tid)} came to the cluster's barrier after that by cluster_arrive_relaxed(), at "
+        f"{pair.thread.at(site)}{of}",
+    )  # fmt: skip
+
+
+# --- all others ---------------------------------------------------------------------------------------
+def _in_one_block(pair):
+    return Cause(faults.DataRace.cure) if pair.near else None
+
+
+def _in_one_cluster(pair):
+    if not pair.clustered:
+        return None
+    return Cause(
+        "Put the cluster's barrier between the two: cluster_arrive() after the one access and "
+        "cluster_wait() before the other, in all threads."
+    )
+
+
+def _in_one_grid(pair):
+    return Cause(
+        "Release at gpu scope after the one access (cuda.threadfence() and an atomic, or "
+        "st_release_gpu_global_b32), acquire before the other (ld_acquire_gpu_global_b32 in a loop, or "
+        "an atomic and cuda.threadfence()), or make two launches of it."
+    )
+
+
+HANDED_ON = _narrow_wait, _narrow_scope, _known_to_a_neighbour, _set_by_another, _met_relaxed
+CAUSES = (
+    _old_token, _count_too_small, *HANDED_ON[:2], _one_byte_by_two_names, _plain_beside_atomic,
+    _change_by_hand, *HANDED_ON[2:], _one_element, _in_one_block, _in_one_cluster, _in_one_grid,
+)  # fmt: skip
+
+
+def _elements(line, array):
+    """The indices by which a line of source names elements of ``array``, as text."""
+    line = line.removeprefix("el")
+    for text in (line, line + "\n    pass"):
+        try:
+            nodes = ast.walk(ast.parse(text))
+        except SyntaxError:
+            continue
+        named = (n for n in nodes if isinstance(n, ast.Subscript) and getattr(n.value, "id", None) == array)
+        return {ast.unparse(node.slice) for node in named}
+    return set()

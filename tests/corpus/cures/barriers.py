@@ -1,0 +1,199 @@
+"""Barriers, warps and waits that nobody can end: what the report has to say of each, and the mend beside it."""
+# ruff: noqa: F401  some names are for the mends alone
+
+import numpy as np
+from base import wrong
+from numba import cuda, int32, uint32, uint64
+
+from numba_deform.compiler import u64
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.memory import shared_address, shared_at, st_global_b32
+from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
+from numba_deform.device.tma import cp_async_bulk_load
+from numba_deform.device.tokens import mbarrier_arrive_state, mbarrier_try_wait
+from numba_deform.engines import faults
+
+WARP, TILES, BYTES = 32, 4, 128
+FULL_MASK = 0xFFFFFFFF
+
+
+def numbers(count=64, room=64):
+    """Arguments: so many numbers, and room for results."""
+    return lambda: [np.arange(count, dtype=np.uint32), np.zeros(room, np.uint32)]
+
+
+def ints(count=64):
+    return lambda: [np.arange(count, dtype=np.int32), np.zeros(count, np.int32)]
+
+
+# --- operations of a whole warp, in a branch ----------------------------------------------------------
+@wrong(
+    faults.WarpDivergence, source="srush/GPU-Puzzles; CUDA guide, warp shuffle functions", block=64,
+    args=ints(), expect=lambda data, out: [(out, np.where(np.arange(64) % WARP < 16, 0, data ^ 1))],
+    names=("shfl", "lanes 0-15 never come", "branch"), hardware="no",
+)  # fmt: skip
+def shuffle_of_the_upper_half(data, out):
+    """The lanes of half a warp exchange numbers with the mask of all; the others are at the next barrier."""
+    i = cuda.threadIdx.x
+    value = data[i]
+    # cure: other = cuda.shfl_xor_sync(FULL_MASK, value, 1)
+    if i % WARP >= 16:
+        other = cuda.shfl_xor_sync(FULL_MASK, value, 1)  # cure: pass  # <- fault
+        out[i] = other
+    cuda.syncthreads()
+
+
+@wrong(
+    faults.WarpDivergence, source="CUDA guide, warp match functions", block=64, args=ints(),
+    expect=lambda data, out: [(out[8:WARP], 1)], names=("match_any", "lanes 0-7 never come", "branch"),
+    hardware="no",
+)  # fmt: skip
+def match_in_a_branch(data, out):
+    """As the shuffle: a match with the mask of all, by some."""
+    i = cuda.threadIdx.x
+    key = data[i]
+    # cure: same = cuda.match_any_sync(FULL_MASK, key)
+    if i % WARP >= 8:
+        same = cuda.match_any_sync(FULL_MASK, key)  # cure: pass  # <- fault
+        out[i] = cuda.popc(same)
+    cuda.syncthreads()
+
+
+@wrong(
+    faults.NamedBarrierMisuse, source="deepseek-ai/FlashMLA pull request 57", block=64, args=ints(),
+    expect=lambda data, out: [(out[WARP:], data[:WARP])], names=("warp 0", "bar.arrive", "every lane"),
+    hardware="no",
+)  # fmt: skip
+def one_lane_signals_for_its_warp(data, out):
+    """One lane arrives at a named barrier for its warp, as it may at an mbarrier."""
+    tile = cuda.shared.array(WARP, int32)
+    i = cuda.threadIdx.x
+    if i < WARP:
+        tile[i] = data[i]
+        if i == 0:  # cure: if True:
+            bar_arrive(1, 64)  # <- fault
+    else:
+        bar_sync(1, 64)
+        out[i] = tile[i - WARP]
+    cuda.syncthreads()
+
+
+@wrong(
+    faults.NamedBarrierMisuse, source="PTX ISA 9.7.13.1: the count of a named barrier", block=128,
+    args=ints(128),
+    expect=lambda data, out: [(out[:96], data[:96].sum())], names=("96 threads", "32"), hardware="no",
+)  # fmt: skip
+def named_barrier_for_too_few(data, out):
+    """Three warps meet at a named barrier whose count is that of one."""
+    tile = cuda.shared.array(128, int32)
+    i = cuda.threadIdx.x
+    tile[i] = data[i]
+    if i < 96:
+        bar_sync(1, 32)  # cure: bar_sync(1, 96)  # <- fault
+        total = int32(0)
+        for j in range(96):
+            total += tile[j]
+        out[i] = total
+
+
+# --- counts -----------------------------------------------------------------------------------------
+
+
+@wrong(
+    faults.MissingArrivals, source="facebookexperimental/triton pull request 104", block=64, args=numbers(128),
+    expect=lambda data, out: [(out[WARP:], data.reshape(-1, WARP).sum(axis=0))],
+    names=("empty[0]", "33", "32 threads", "can never"), hardware="guarded",
+)  # fmt: skip
+def empty_counts_the_producer_too(data: u64, out: u64):
+    """32 consumers release a stage, and its empty barrier waits for 33: in the end all wait for each other."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    full = cuda.shared.array(2, uint64)
+    empty = cuda.shared.array(2, uint64)
+    fulls, empties, i = shared_address(full), shared_address(empty), int32(cuda.threadIdx.x)
+    if i == 63:
+        for s in range(2):
+            mbarrier_init(fulls + uint32(8 * s), 1)
+            mbarrier_init(empties + uint32(8 * s), 33)  # cure: mbarrier_init(empties + uint32(8 * s), 32)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(TILES):
+            bar = fulls + uint32(8 * (t % 2))
+            mbarrier_wait(empties + uint32(8 * (t % 2)), t // 2 & 1 ^ 1)  # <- fault
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_at(shared_address(tile), t % 2, BYTES)
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i >= WARP:
+        total = uint32(0)
+        for t in range(TILES):
+            mbarrier_wait(fulls + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i % WARP]
+            mbarrier_arrive(empties + uint32(8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+    cuda.syncthreads()
+
+
+@wrong(
+    faults.MissingArrivals, source="facebookexperimental/triton pull request 104", block=64, args=numbers(128),
+    expect=lambda data, out: [(out[:WARP], data.reshape(-1, WARP).sum(axis=0))],
+    names=("empty[0]", "33", "32 threads", "can never"), hardware="guarded",
+)  # fmt: skip
+def empty_counts_too_many_below(data: u64, out: u64):
+    """The same with the consumers in the lower warp, so that they have the lower numbers."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    full = cuda.shared.array(2, uint64)
+    empty = cuda.shared.array(2, uint64)
+    fulls, empties, i = shared_address(full), shared_address(empty), int32(cuda.threadIdx.x)
+    if i == 63:
+        for s in range(2):
+            mbarrier_init(fulls + uint32(8 * s), 1)
+            mbarrier_init(empties + uint32(8 * s), 33)  # cure: mbarrier_init(empties + uint32(8 * s), 32)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 32:
+        for t in range(TILES):
+            bar = fulls + uint32(8 * (t % 2))
+            mbarrier_wait(empties + uint32(8 * (t % 2)), t // 2 & 1 ^ 1)  # <- fault
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_at(shared_address(tile), t % 2, BYTES)
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i < WARP:
+        total = uint32(0)
+        for t in range(TILES):
+            mbarrier_wait(fulls + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i % WARP]
+            mbarrier_arrive(empties + uint32(8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+    cuda.syncthreads()
+
+
+# --- tokens -----------------------------------------------------------------------------------------
+@wrong(
+    faults.StaleWait, source="PTX ISA 9.7.13.15.16: a token is of one phase", block=64, args=numbers(64, 96),
+    expect=lambda data, out: [(out[WARP:64], np.arange(WARP) + 1)],
+    names=("token", "phase 0", "mbarrier_arrive_state"),
+)  # fmt: skip
+def waits_with_an_old_token(data: u64, out: u64):
+    """The token of the first meeting is used for the second as well."""
+    tile = cuda.shared.array(WARP, uint32)
+    bars = cuda.shared.array(1, uint64)
+    bar, i = shared_address(bars), int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(bar, 64)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i < WARP:
+        tile[i] = uint32(i)
+    token = mbarrier_arrive_state(bar)
+    while mbarrier_try_wait(bar, token) == 0:
+        pass
+    seen = uint32(0)
+    if i >= WARP:
+        seen = tile[i - WARP]
+    mbarrier_arrive_state(bar)  # cure: token = mbarrier_arrive_state(bar)
+    while mbarrier_try_wait(bar, token) == 0:  # <- fault
+        pass
+    if i < WARP:
+        tile[i] = uint32(7)
+    st_global_b32(out + uint64(4 * i), uint32(seen + uint32(1)))

@@ -1,0 +1,272 @@
+"""Copies, stages and products: what the report has to say of each, and the mend beside it."""
+# ruff: noqa: F401  some names are for the mends alone
+
+import numpy as np
+from base import wrong
+from numba import cuda, float32, int32, uint32, uint64
+
+from numba_deform.compiler import u64
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.memory import (
+    cp_async_cg_16,
+    cp_async_commit_group,
+    cp_async_wait_group,
+    shared_address,
+    shared_at,
+    st_global_b32,
+)
+from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async
+from numba_deform.device.tma import (
+    cp_async_bulk_commit_group,
+    cp_async_bulk_load,
+    cp_async_bulk_store,
+    cp_async_bulk_wait_group_read,
+)
+from numba_deform.device.wgmma import (
+    wgmma_commit_group,
+    wgmma_descriptor,
+    wgmma_fence,
+    wgmma_m64n64k16_f16,
+    wgmma_wait_group,
+    wgmma_wait_group_n64,
+)
+from numba_deform.engines import faults
+
+WARP, TILES, BYTES = 32, 4, 128
+WORDS, TWO, BUFFERS = TILES * WARP, 2 * WARP, TILES + 1
+
+
+def tiles(count=TILES, room=64):
+    """Arguments: that many tiles of 32 numbers, and room for results."""
+    return lambda: [np.arange(WARP * count, dtype=np.uint32), np.zeros(room, np.uint32)]
+
+
+def sum_of_tiles(data, out):
+    total = data.reshape(-1, WARP).sum(axis=0)
+    return [(out[-WARP:], total)]
+
+
+def doubled_ends(data, out):
+    """What a consumer has that reads its own number of each tile, and the one opposite."""
+    total = data.reshape(-1, WARP).sum(axis=0)
+    return [(out[-WARP:], total + total[::-1])]
+
+
+# --- bytes ------------------------------------------------------------------------------------------
+@wrong(
+    faults.MoreBytesThanExpected, source="triton pull request 9046", args=tiles(2),
+    expect=lambda data, out: [(out[:WARP], data[:WARP] + data[WARP:])],
+    names=("128 bytes", "256 bytes", "thread 0"),
+)  # fmt: skip
+def announces_one_of_two_operands(data: u64, out: u64):
+    """Two operands complete on one barrier, and the bytes of one are announced."""
+    tile = cuda.shared.array(TWO, uint32, alignment=128)
+    full = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(full, 1)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(full, BYTES)  # cure: mbarrier_arrive_expect_tx(full, 2 * BYTES)  # <- fault
+        cp_async_bulk_load(shared_address(tile), data, BYTES, full)
+        cp_async_bulk_load(shared_address(tile) + uint32(BYTES), data + uint64(BYTES), BYTES, full)
+    cuda.syncthreads()
+    mbarrier_wait(full, 0)
+    st_global_b32(out + uint64(4 * i), uint32(tile[i] + tile[WARP + i]))
+
+
+@wrong(
+    faults.MoreBytesThanExpected, source="tilelang pull request 241", args=tiles(1),
+    expect=lambda data, out: [(out[:WARP], data)], names=("128 bytes", "nobody has announced"),
+)  # fmt: skip
+def announces_no_bytes(data: u64, out: u64):
+    """The arrival says nothing of the bytes to come."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    full = shared_address(cuda.shared.array(1, uint64))
+    i = int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(full, 1)
+        fence_mbarrier_init()
+        # cure: mbarrier_arrive_expect_tx(full, BYTES)
+        cp_async_bulk_load(shared_address(tile), data, BYTES, full)  # <- fault
+        mbarrier_arrive(full)  # cure: pass
+    cuda.syncthreads()
+    mbarrier_wait(full, 0)
+    st_global_b32(out + uint64(4 * i), tile[i])
+
+
+@wrong(
+    faults.MoreBytesThanExpected, source="NVIDIA/cutlass: PipelineTmaAsync, transaction bytes", block=64,
+    args=tiles(8), expect=lambda data, out: [(out[WARP:], data.reshape(-1, 2, WARP).sum(axis=(0, 1)))],
+    names=("128 bytes", "256 bytes"), hardware="guarded",
+)  # fmt: skip
+def announces_half_a_stage_in_a_ring(data: u64, out: u64):
+    """Each stage of a ring holds two tiles, and the producer announces one of them each time."""
+    tile = cuda.shared.array((2, 2, WARP), uint32, alignment=128)
+    bars = cuda.shared.array(4, uint64)
+    full, i, total = shared_address(bars), int32(cuda.threadIdx.x), uint32(0)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(full + uint32(8 * s), 1)
+            mbarrier_init(full + uint32(16 + 8 * s), WARP)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(TILES):
+            bar, place = full + uint32(8 * (t % 2)), shared_address(tile) + uint32(2 * BYTES * (t % 2))
+            mbarrier_wait(bar + uint32(16), t // 2 & 1 ^ 1)
+            mbarrier_arrive_expect_tx(bar, BYTES)  # cure: mbarrier_arrive_expect_tx(bar, 2 * BYTES)  # <- fault
+            cp_async_bulk_load(place, data + uint64(2 * BYTES * t), BYTES, bar)
+            cp_async_bulk_load(place + uint32(BYTES), data + uint64(2 * BYTES * t + BYTES), BYTES, bar)
+    elif i >= WARP:
+        for t in range(TILES):
+            mbarrier_wait(full + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, 0, i - WARP] + tile[t % 2, 1, i - WARP]
+            mbarrier_arrive(full + uint32(16 + 8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+# --- groups -----------------------------------------------------------------------------------------
+@wrong(
+    faults.InFlightRead, source="tilelang pull request 2505, tract pull request 2887", args=tiles(),
+    expect=lambda data, out: [(out[:WARP], data.reshape(-1, WARP).sum(axis=0))],
+    names=("cp_async_wait_group(1)", "cp_async_wait_group(2)"),
+)  # fmt: skip
+def leaves_one_group_too_many(data: u64, out: u64):
+    """Two groups are on their way when the older one is read, and the wait leaves two open."""
+    tile = cuda.shared.array((BUFFERS, WARP), uint32, alignment=128)
+    i, total = int32(cuda.threadIdx.x), uint32(0)
+    source, place = data + uint64(16 * i), shared_address(tile) + uint32(16 * i)
+    if i < 8:
+        cp_async_cg_16(place, source, 16)
+    cp_async_commit_group()
+    for t in range(TILES):
+        if i < 8 and t + 1 < TILES:
+            cp_async_cg_16(place + uint32(BYTES * (t + 1)), source + uint64(BYTES * (t + 1)), 16)
+        cp_async_commit_group()
+        cp_async_wait_group(2)  # cure: cp_async_wait_group(1)
+        cuda.syncthreads()
+        total += tile[t, i]  # <- fault
+    st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.DataRace, source="NVIDIA/TransformerEngine pull request 3417", args=tiles(room=WORDS),
+    expect=lambda data, out: [(out, np.arange(WORDS))], names=("cp_async_bulk_wait_group(1)", ".read form"),
+)  # fmt: skip
+def two_buffers_for_stores(data: u64, out: u64):
+    """Results leave by two buffers in turn, and nobody waits before one is written again."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    i = int32(cuda.threadIdx.x)
+    for t in range(TILES):
+        # cure: if i == 0:
+        # cure:     cp_async_bulk_wait_group_read(1)
+        # cure: cuda.syncwarp()
+        tile[t % 2, i] = uint32(WARP * t + i)  # <- fault
+        fence_proxy_async()
+        cuda.syncwarp()
+        if i == 0:
+            cp_async_bulk_store(out + uint64(BYTES * t), shared_address(tile) + uint32(BYTES * (t % 2)), BYTES)
+            cp_async_bulk_commit_group()
+    if i == 0:
+        cp_async_bulk_wait_group_read(0)
+
+
+def square():
+    """Arguments: a matrix (64, 16) of fp16 as words, and room for its product with itself."""
+    matrix = np.random.default_rng(3).integers(-3, 4, (64, 16)).astype(np.float16)
+    return [matrix.view(np.uint32), np.full((128, 32), np.nan, np.float32)]
+
+
+@wrong(
+    faults.DataRace, source="PTX ISA 9.7.15.7.3: until the group has been waited for", block=128, args=square,
+    expect=lambda words, out: [(np.isfinite(out), True)], names=("the product", "wgmma_wait_group", "group"),
+)  # fmt: skip
+def writes_under_a_product(words, out):
+    """The matrix is written again when its product is issued and committed, and not waited for."""
+    tile = cuda.shared.array((64, 8), uint32, alignment=128)
+    sums, i = cuda.local.array(32, float32), int32(cuda.threadIdx.x)
+    for j in range(i, 512, 128):
+        tile[j % 64, j // 64] = words[j % 64, j // 64]
+    fence_proxy_async()
+    cuda.syncthreads()
+    place = shared_address(tile)
+    d = wgmma_descriptor(place, uint32(128), uint32(256), uint32(0), uint32(0))
+    wgmma_fence()
+    wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))
+    wgmma_commit_group()
+    # cure: wgmma_wait_group(0)
+    # cure: cuda.syncthreads()
+    tile[i % 64, i // 64] = uint32(0)  # <- fault
+    wgmma_wait_group_n64(sums, 0)
+    for j in range(32):
+        out[i, j] = sums[j]
+
+
+# --- stages -----------------------------------------------------------------------------------------
+@wrong(
+    faults.ReadAfterRelease, source="Dao-AILab/flash-attention pull request 2033: early releases", block=96,
+    args=tiles(8, 96), expect=doubled_ends, names=("empty", "gave the stage back"),
+)  # fmt: skip
+def releases_and_reads_on(data: u64, out: u64):
+    """Two warps give the stage back, and read one more number of it; the producer is two stages ahead."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    full = cuda.shared.array(2, uint64)
+    empty = cuda.shared.array(2, uint64)
+    fulls, empties, i = shared_address(full), shared_address(empty), int32(cuda.threadIdx.x)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(fulls + uint32(8 * s), 1)
+            mbarrier_init(empties + uint32(8 * s), 64)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = fulls + uint32(8 * (t % 2))
+            mbarrier_wait(empties + uint32(8 * (t % 2)), t // 2 & 1 ^ 1)
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_at(shared_address(tile), t % 2, BYTES)
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i >= WARP:
+        total = uint32(0)
+        for t in range(2 * TILES):
+            mbarrier_wait(fulls + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i % WARP]
+            mbarrier_arrive(empties + uint32(8 * (t % 2)))  # cure: pass
+            total += tile[t % 2, WARP - 1 - i % WARP]  # <- fault
+            # cure: mbarrier_arrive(empties + uint32(8 * (t % 2)))
+        st_global_b32(out + uint64(4 * i), uint32(total))
+
+
+@wrong(
+    faults.ReadAfterRelease, source="triton-lang/triton pull request 10922: an arrival for a warp", block=64,
+    args=tiles(8), expect=sum_of_tiles, names=("empty", "thread 32", "syncwarp"),
+)  # fmt: skip
+def one_lane_releases_too_soon(data: u64, out: u64):
+    """One lane gives the stage back for its warp, whose other lanes may not have read."""
+    tile = cuda.shared.array((2, WARP), uint32, alignment=128)
+    full = cuda.shared.array(2, uint64)
+    empty = cuda.shared.array(2, uint64)
+    fulls, empties, i = shared_address(full), shared_address(empty), int32(cuda.threadIdx.x)
+    if i == 0:
+        for s in range(2):
+            mbarrier_init(fulls + uint32(8 * s), 1)
+            mbarrier_init(empties + uint32(8 * s), 1)
+        fence_mbarrier_init()
+    cuda.syncthreads()
+    if i == 0:
+        for t in range(2 * TILES):
+            bar = fulls + uint32(8 * (t % 2))
+            mbarrier_wait(empties + uint32(8 * (t % 2)), t // 2 & 1 ^ 1)
+            mbarrier_arrive_expect_tx(bar, BYTES)
+            place = shared_at(shared_address(tile), t % 2, BYTES)
+            cp_async_bulk_load(place, data + uint64(BYTES * t), BYTES, bar)
+    elif i >= WARP:
+        total = uint32(0)
+        for t in range(2 * TILES):
+            mbarrier_wait(fulls + uint32(8 * (t % 2)), t // 2 & 1)
+            total += tile[t % 2, i % WARP]
+            # cure: cuda.syncwarp()
+            if i == WARP:
+                mbarrier_arrive(empties + uint32(8 * (t % 2)))  # <- fault
+        st_global_b32(out + uint64(4 * i), uint32(total))

@@ -1,0 +1,239 @@
+"""Accesses that nothing orders, addresses and types: what the report has to say, and the mend beside it."""
+# ruff: noqa: F401  some names are for the mends alone
+
+import numpy as np
+from base import wrong
+from numba import cuda, int32, uint32
+
+from numba_deform.compiler import u64
+from numba_deform.device.matrix import ldmatrix_x1
+from numba_deform.device.memory import (
+    global_at,
+    ld_acquire_gpu_global_b32,
+    ld_global_b32,
+    shared_address,
+    shared_at,
+    st_global_b32,
+    st_release_gpu_global_b32,
+)
+from numba_deform.engines import faults
+
+WARP, ROWS = 32, 36
+
+
+def ints(*counts):
+    """Arguments: the first array counts up, the others are zeros."""
+    return lambda: [np.arange(counts[0], dtype=np.int32), *(np.zeros(n, np.int32) for n in counts[1:])]
+
+
+def words(*counts):
+    return lambda: [np.arange(counts[0], dtype=np.uint32), *(np.zeros(n, np.uint32) for n in counts[1:])]
+
+
+# --- shared memory ----------------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, source="CUDA guide, dynamic shared memory: all arrays start at one address", block=64,
+    shared_bytes=512, args=ints(64, 64), expect=lambda data, out: [(out, data + 2 * data[::-1])],
+    names=("`a` and `b`", "same byte", "[n:]"),
+)  # fmt: skip
+def two_dynamic_arrays(data, out):
+    """The kernel asks twice for the dynamic part, and gets the same bytes twice."""
+    i = cuda.threadIdx.x
+    a = cuda.shared.array(0, int32)
+    b = cuda.shared.array(0, int32)  # cure: b = a[64:]
+    a[i] = data[i]  # <- fault
+    b[63 - i] = 2 * data[i]  # <- fault
+    cuda.syncthreads()
+    out[i] = a[i] + b[i]
+
+
+@wrong(
+    faults.OutOfRange, source="numba/numba issue 4709; NVIDIA forums: a third number in the brackets",
+    args=ints(32, 32), mend={"shared_bytes": 128}, expect=lambda data, out: [(out, data[::-1])], hardware="no",
+    names=("0 bytes", "shared_bytes=", "kernel[grid, block, stream, bytes]"),
+)  # fmt: skip
+def no_dynamic_bytes_at_the_launch(data, out):
+    """The kernel uses dynamic shared memory, and its launch gives none."""
+    i = cuda.threadIdx.x
+    s = cuda.shared.array(0, int32)
+    s[i] = data[i]  # <- fault
+    cuda.syncthreads()
+    out[i] = s[31 - i]
+
+
+@wrong(
+    faults.Misaligned, source="PTX ISA 9.7.14.5.15, ldmatrix: rows are aligned to 16 bytes",
+    args=words(WARP, WARP), names=("lane 5", "byte 88", "16"), hardware="no",
+)  # fmt: skip
+def one_row_of_a_matrix_is_off(data: u64, out: u64):
+    """Eight lanes give the rows of a matrix, and one of them adds 8 bytes."""
+    tile = cuda.shared.array(ROWS, uint32, alignment=16)
+    i = int32(cuda.threadIdx.x)
+    tile[i] = ld_global_b32(global_at(data, i, 4))
+    if i < 4:
+        tile[WARP + i] = uint32(0)
+    cuda.syncwarp()
+    row = shared_at(shared_address(tile), i % 8, 16)
+    if i == 5:
+        row = row + uint32(8)  # cure: pass
+    st_global_b32(global_at(out, i, 4), ldmatrix_x1(row))  # <- fault
+
+
+# --- unordered accesses -----------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, source="picongpu pull request 2231: histograms without atomics", block=64,
+    args=ints(64, 4), expect=lambda data, out: [(out, 16)], names=("cuda.atomic.add",),
+)  # fmt: skip
+def histogram_by_plain_sums(data, out):
+    """Threads add to a few counters, each by a read and a write."""
+    i = cuda.threadIdx.x
+    out[data[i] % 4] += 1  # cure: cuda.atomic.add(out, data[i] % 4, 1)  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, atomic functions", grid=4, args=ints(128, 1),
+    expect=lambda data, out: [(out, data.sum())], names=("cuda.atomic.add",),
+)  # fmt: skip
+def total_of_all_blocks(data, out):
+    """One thread of each block adds to one sum."""
+    if cuda.threadIdx.x == 0:
+        total = int32(0)
+        for j in range(WARP):
+            total += data[cuda.blockIdx.x * WARP + j]
+        out[0] += total  # cure: cuda.atomic.add(out, 0, total)  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="numba/numba issue 8249: scratch indexed by too little", block=64,
+    args=ints(64, 64), expect=lambda data, out: [(out, data)],
+    names=("out[byte 0]", "an element of its own", "index"),
+)  # fmt: skip
+def all_write_one_element(data, out):
+    """Each thread writes its result to the same element."""
+    i = cuda.threadIdx.x
+    out[0] = data[i]  # cure: out[i] = data[i]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="numba/numba issue 8249: threadIdx for the number in the grid", grid=2,
+    args=ints(64, 64), expect=lambda data, out: [(out, data)], names=("an element of its own", "cuda.grid(1)"),
+)  # fmt: skip
+def every_block_writes_the_same(data, out):
+    """The index is the thread's number in its block, so the blocks write the same elements."""
+    i = cuda.threadIdx.x  # cure: i = cuda.grid(1)
+    out[i] = data[i]  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, memory fence functions", grid=2, args=words(WARP, WARP, 1),
+    expect=lambda data, out, flag: [(out, data + 1)],
+    names=("st_release_gpu_global_b32", "ld_acquire_gpu_global_b32"),
+)  # fmt: skip
+def block_1_takes_what_block_0_wrote(data: u64, out: u64, flag: u64):
+    """One block writes, and another goes on with that."""
+    i = int32(cuda.threadIdx.x)
+    if cuda.blockIdx.x == 0:
+        st_global_b32(global_at(data, i, 4), uint32(i))
+        # cure: cuda.syncwarp()
+        # cure: if i == 0:
+        # cure:     st_release_gpu_global_b32(flag, uint32(1))
+    else:
+        # cure: if i == 0:
+        # cure:     while ld_acquire_gpu_global_b32(flag) == 0:
+        # cure:         pass
+        # cure: cuda.syncwarp()
+        word = ld_global_b32(global_at(data, i, 4))  # <- fault
+        st_global_b32(global_at(out, i, 4), uint32(word + uint32(1)))
+
+
+@wrong(
+    faults.DataRace, source="gunrock issue 829", grid=2, args=ints(32, 64, 1),
+    expect=lambda data, out, best: [(best, 31)], names=("atomic", "an atomic, too"),
+)  # fmt: skip
+def looks_before_the_atomic(data, out, best):
+    """A plain look at what others change by atomics, so as to spare one of its own."""
+    i = cuda.threadIdx.x
+    if best[0] < data[i]:  # cure: if cuda.atomic.max(best, 0, 0) < data[i]:  # <- fault
+        cuda.atomic.max(best, 0, data[i])  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, atomic functions: max by hand", grid=2, args=ints(64, 1),
+    expect=lambda data, best: [(best, 63)], names=("cuda.atomic.max",),
+)  # fmt: skip
+def largest_by_hand(data, best):
+    """The largest number by a comparison and an assignment."""
+    i = cuda.grid(1)
+    if data[i] > best[0]:  # cure: cuda.atomic.max(best, 0, data[i])  # <- fault
+        best[0] = data[i]  # cure:  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="PTX ISA section 8.8: what a release hands on", grid=2, block=64,
+    args=words(64, 64, 1),
+    expect=lambda data, out, flag: [(out, np.arange(64))],
+    names=("thread 0", "cuda.syncthreads()", "before"), hardware="plain",
+)  # fmt: skip
+def releases_without_its_block(data: u64, out: u64, flag: u64):
+    """All threads write, and thread 0 releases, with no barrier in between."""
+    i = int32(cuda.threadIdx.x)
+    if cuda.blockIdx.x == 0:
+        st_global_b32(global_at(data, i, 4), uint32(i))
+        # cure: cuda.syncthreads()
+        if i == 0:
+            st_release_gpu_global_b32(flag, uint32(1))
+    else:
+        if i == 0:
+            while ld_acquire_gpu_global_b32(flag) == 0:
+                pass
+        cuda.syncthreads()
+        st_global_b32(global_at(out, i, 4), ld_global_b32(global_at(data, i, 4)))  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="PTX ISA section 8.8: what an acquire takes over", grid=2, block=64,
+    args=words(64, 64, 1),
+    expect=lambda data, out, flag: [(out, np.arange(64))],
+    names=("thread 0", "cuda.syncthreads()", "after"), hardware="plain",
+)  # fmt: skip
+def acquires_without_its_block(data: u64, out: u64, flag: u64):
+    """Thread 0 acquires, and the others read with no barrier after that."""
+    i = int32(cuda.threadIdx.x)
+    if cuda.blockIdx.x == 0:
+        st_global_b32(global_at(data, i, 4), uint32(i))
+        cuda.syncthreads()
+        if i == 0:
+            st_release_gpu_global_b32(flag, uint32(1))
+    else:
+        if i == 0:
+            while ld_acquire_gpu_global_b32(flag) == 0:
+                pass
+        # cure: cuda.syncthreads()
+        st_global_b32(global_at(out, i, 4), ld_global_b32(global_at(data, i, 4)))  # <- fault
+
+
+# --- numbers and names --------------------------------------------------------------------------------
+@wrong(
+    faults.NotCompiled, source="Numba documentation, shared memory: shapes are constants", args=ints(32, 32),
+    expect=lambda data, out: [(out, data)], names=("shape", "constant"), hardware="no",
+)  # fmt: skip
+def shape_known_at_run_time(data, out):
+    """A local array as long as an argument."""
+    i = cuda.threadIdx.x
+    local = cuda.local.array(len(data), int32)  # cure: local = cuda.local.array(32, int32)  # <- fault
+    local[i] = data[i]
+    out[i] = local[i]
+
+
+@wrong(
+    faults.KernelError, source="numba/numba issue 6549: undefined on some paths",
+    args=ints(32, 32), expect=lambda data, out: [(out, np.where(data > 3, data, 0))],
+    names=("`x`", "every path"), hardware="no",
+)  # fmt: skip
+def set_in_one_branch_alone(data, out):
+    """A variable that only one branch sets."""
+    i = cuda.threadIdx.x
+    # cure: x = int32(0)
+    if data[i] > 3:
+        x = data[i]
+    out[i] = x  # <- fault
