@@ -72,6 +72,7 @@ from .device.cluster import cluster_ctarank as cluster_ctarank
 from .device.cluster import cluster_nctarank as cluster_nctarank
 from .device.cluster import cluster_sync as cluster_sync
 from .device.cluster import cluster_wait as cluster_wait
+from .device.cluster import cp_async_bulk_load_multicast as cp_async_bulk_load_multicast
 from .device.cluster import cp_async_bulk_shared_cluster as cp_async_bulk_shared_cluster
 from .device.cluster import cp_async_bulk_tensor_1d_multicast as cp_async_bulk_tensor_1d_multicast
 from .device.cluster import cp_async_bulk_tensor_2d_multicast as cp_async_bulk_tensor_2d_multicast
@@ -79,12 +80,70 @@ from .device.cluster import cp_async_bulk_tensor_3d_multicast as cp_async_bulk_t
 from .device.cluster import cp_async_bulk_tensor_4d_multicast as cp_async_bulk_tensor_4d_multicast
 from .device.cluster import cp_async_bulk_tensor_5d_multicast as cp_async_bulk_tensor_5d_multicast
 from .device.cluster import ld_shared_cluster_b32 as ld_shared_cluster_b32
+from .device.cluster import ld_shared_cluster_v2 as ld_shared_cluster_v2
+from .device.cluster import ld_shared_cluster_v4 as ld_shared_cluster_v4
 from .device.cluster import mapa_shared_cluster as mapa_shared_cluster
 from .device.cluster import mbarrier_arrive_cluster as mbarrier_arrive_cluster
+from .device.cluster import mbarrier_arrive_count_cluster as mbarrier_arrive_count_cluster
+from .device.cluster import mbarrier_arrive_drop_cluster as mbarrier_arrive_drop_cluster
 from .device.cluster import mbarrier_arrive_expect_tx_cluster as mbarrier_arrive_expect_tx_cluster
 from .device.cluster import mbarrier_try_wait_parity_cluster as mbarrier_try_wait_parity_cluster
 from .device.cluster import mbarrier_wait_cluster as mbarrier_wait_cluster
 from .device.cluster import st_shared_cluster_b32 as st_shared_cluster_b32
+from .device.cluster import st_shared_cluster_v2 as st_shared_cluster_v2
+from .device.cluster import st_shared_cluster_v4 as st_shared_cluster_v4
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_add_s32 as cp_reduce_async_bulk_shared_cluster_add_s32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_add_u32 as cp_reduce_async_bulk_shared_cluster_add_u32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_add_u64 as cp_reduce_async_bulk_shared_cluster_add_u64,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_and_b32 as cp_reduce_async_bulk_shared_cluster_and_b32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_dec_u32 as cp_reduce_async_bulk_shared_cluster_dec_u32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_inc_u32 as cp_reduce_async_bulk_shared_cluster_inc_u32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_max_s32 as cp_reduce_async_bulk_shared_cluster_max_s32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_max_u32 as cp_reduce_async_bulk_shared_cluster_max_u32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_min_s32 as cp_reduce_async_bulk_shared_cluster_min_s32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_min_u32 as cp_reduce_async_bulk_shared_cluster_min_u32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_or_b32 as cp_reduce_async_bulk_shared_cluster_or_b32,
+)
+from .device.cluster_async import (
+    cp_reduce_async_bulk_shared_cluster_xor_b32 as cp_reduce_async_bulk_shared_cluster_xor_b32,
+)
+from .device.cluster_async import red_async_add_s32 as red_async_add_s32
+from .device.cluster_async import red_async_add_u32 as red_async_add_u32
+from .device.cluster_async import red_async_add_u64 as red_async_add_u64
+from .device.cluster_async import red_async_and_b32 as red_async_and_b32
+from .device.cluster_async import red_async_dec_u32 as red_async_dec_u32
+from .device.cluster_async import red_async_inc_u32 as red_async_inc_u32
+from .device.cluster_async import red_async_max_s32 as red_async_max_s32
+from .device.cluster_async import red_async_max_u32 as red_async_max_u32
+from .device.cluster_async import red_async_min_s32 as red_async_min_s32
+from .device.cluster_async import red_async_min_u32 as red_async_min_u32
+from .device.cluster_async import red_async_or_b32 as red_async_or_b32
+from .device.cluster_async import red_async_xor_b32 as red_async_xor_b32
+from .device.cluster_async import st_async_b32 as st_async_b32
+from .device.cluster_async import st_async_b64 as st_async_b64
+from .device.cluster_async import st_async_v2 as st_async_v2
+from .device.cluster_async import st_async_v4 as st_async_v4
 from .device.cluster_flags import (
     atom_add_acq_rel_cluster_shared_cluster_u32 as atom_add_acq_rel_cluster_shared_cluster_u32,
 )
@@ -282,10 +341,12 @@ from .device.sync import bar_arrive as bar_arrive
 from .device.sync import bar_sync as bar_sync
 from .device.sync import clock64 as clock64
 from .device.sync import elect_sync as elect_sync
+from .device.sync import fence_acq_rel_cluster as fence_acq_rel_cluster
 from .device.sync import fence_acq_rel_cta as fence_acq_rel_cta
 from .device.sync import fence_acq_rel_gpu as fence_acq_rel_gpu
 from .device.sync import fence_mbarrier_init as fence_mbarrier_init
 from .device.sync import fence_proxy_async as fence_proxy_async
+from .device.sync import fence_proxy_async_cluster as fence_proxy_async_cluster
 from .device.sync import fence_proxy_async_full as fence_proxy_async_full
 from .device.sync import fence_proxy_async_global as fence_proxy_async_global
 from .device.sync import globaltimer as globaltimer

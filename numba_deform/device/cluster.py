@@ -9,7 +9,7 @@ ends.
 
 from numba import cuda
 
-from .ptx import cpu, i32, intrinsic, u32, u64, void
+from .ptx import cpu, i32, intrinsic, u32, u32x2, u32x4, u64, void
 
 
 @intrinsic(u32())
@@ -94,11 +94,43 @@ def ld_shared_cluster_b32(address):
     return thread.block.cluster.load(thread, address)
 
 
+@intrinsic(u32x2(u32))
+def ld_shared_cluster_v2(address):
+    """``ld.shared::cluster.v2.b32``: 8 bytes of any block of the cluster, on a multiple of 8.
+    PTX ISA 9.7.9.8."""
+    thread = cpu()
+    return thread.block.cluster.load(thread, address, 2)
+
+
+@intrinsic(u32x4(u32))
+def ld_shared_cluster_v4(address):
+    """``ld.shared::cluster.v4.b32``: 16 bytes of any block of the cluster, on a multiple of 16.
+    PTX ISA 9.7.9.8."""
+    thread = cpu()
+    return thread.block.cluster.load(thread, address, 4)
+
+
 @intrinsic(void(u32, u32))
 def st_shared_cluster_b32(address, x):
     """``st.shared::cluster.b32``: 4 bytes of any block of the cluster. PTX ISA 9.7.9.11."""
     thread = cpu()
     thread.block.cluster.store(thread, address, x)
+
+
+@intrinsic(void(u32, u32, u32))
+def st_shared_cluster_v2(address, x, y):
+    """``st.shared::cluster.v2.b32``: 8 bytes of any block of the cluster, on a multiple of 8.
+    PTX ISA 9.7.9.11."""
+    thread = cpu()
+    thread.block.cluster.store(thread, address, x, y)
+
+
+@intrinsic(void(u32, u32, u32, u32, u32))
+def st_shared_cluster_v4(address, x, y, z, w):
+    """``st.shared::cluster.v4.b32``: 16 bytes of any block of the cluster, on a multiple of 16.
+    PTX ISA 9.7.9.11."""
+    thread = cpu()
+    thread.block.cluster.store(thread, address, x, y, z, w)
 
 
 @intrinsic(void(u32))
@@ -110,6 +142,23 @@ def mbarrier_arrive_cluster(bar):
     PTX ISA 9.7.13.15.13."""
     thread = cpu()
     thread.block.cluster.mbarrier_arrive(thread, bar, 1)
+
+
+@intrinsic(void(u32, u32))
+def mbarrier_arrive_count_cluster(bar, count):
+    """``mbarrier.arrive.release.cluster.shared::cluster`` with a count: as ``mbarrier_arrive_cluster``,
+    ``count`` arrivals (1 .. 2^20-1) at once. Undefined when more than the pending arrivals.
+    PTX ISA 9.7.13.15.13."""
+    thread = cpu()
+    thread.block.cluster.mbarrier_arrive(thread, bar, count)
+
+
+@intrinsic(void(u32))
+def mbarrier_arrive_drop_cluster(bar):
+    """``mbarrier.arrive_drop.release.cluster.shared::cluster``: as ``mbarrier_arrive_cluster``, and the coming
+    phases expect one arrival less; see ``mbarrier_arrive_drop``. PTX ISA 9.7.13.15.14."""
+    thread = cpu()
+    thread.block.cluster.mbarrier_arrive(thread, bar, 1, drop=True)
 
 
 @intrinsic(void(u32, u32))
@@ -178,6 +227,15 @@ def cp_async_bulk_tensor_5d_multicast(dst, map, c0, c1, c2, c3, c4, bar, mask):
     PTX ISA 9.7.9.25.5.2."""
     thread = cpu()
     thread.block.cluster.tensor_load(thread, dst, map, (c0, c1, c2, c3, c4), bar, mask)
+
+
+@intrinsic(void(u32, u64, u32, u32, u32))
+def cp_async_bulk_load_multicast(dst, src, bytes, bar, mask):
+    """``cp.async.bulk..multicast::cluster``: as ``cp_async_bulk_load``, ``bytes`` from global ``src`` into each
+    block of ``mask``; places and barriers as for ``cp_async_bulk_tensor_1d_multicast``.
+    PTX ISA 9.7.9.25.4.1."""
+    thread = cpu()
+    thread.block.cluster.bulk_load(thread, dst, src, bytes, bar, mask)
 
 
 @intrinsic(void(u32, u32, u32, u32))

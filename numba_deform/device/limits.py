@@ -10,7 +10,7 @@ KB = 1024
 AMPERE, HOPPER = (8, 0), (9, 0)  # of data-centre GPUs: A100; H100, H200
 
 MAX_THREADS = 1024  # of a block
-CLUSTER_LIMIT = 8  # blocks of a cluster, on every GPU that has clusters
+CLUSTER_LIMIT, PORTABLE_CLUSTER = 16, 8  # blocks of a cluster: on Hopper, and on every GPU that has clusters
 NAMED_BARRIERS = 15  # of a block, beside number 0, which is that of syncthreads
 MAX_REGISTERS = 255  # of a thread
 QUARTERS = 4  # of an SM; each has a scheduler and its own registers

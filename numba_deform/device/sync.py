@@ -17,6 +17,14 @@ def fence_proxy_async():
 
 
 @intrinsic(void())
+def fence_proxy_async_cluster():
+    """``fence.proxy.async.shared::cluster``: as ``fence_proxy_async``, for the shared memory of all blocks of
+    the cluster. Between ordinary writes into another block and a copy that reads them there, or writes over
+    them: ``fence_proxy_async`` is for one's own block. PTX ISA 9.7.13.4."""
+    cpu().fence_proxy_async(cluster=True)
+
+
+@intrinsic(void())
 def fence_proxy_async_global():
     """``fence.proxy.async.global``: as ``fence_proxy_async``, for global memory, and only for that.
     Between ordinary writes of this kernel and a bulk or TMA load that reads them, or a store that writes
@@ -26,8 +34,9 @@ def fence_proxy_async_global():
 
 @intrinsic(void())
 def fence_proxy_async_full():
-    """``fence.proxy.async``: as ``fence_proxy_async``, for shared and global memory. PTX ISA 9.7.13.4."""
-    cpu().fence_proxy_async(globally=True)
+    """``fence.proxy.async``: as ``fence_proxy_async``, for global memory and all shared memory of the cluster.
+    PTX ISA 9.7.13.4."""
+    cpu().fence_proxy_async(globally=True, cluster=True)
 
 
 @intrinsic(void())
@@ -41,6 +50,13 @@ def fence_mbarrier_init():
 def fence_acq_rel_cta():
     """``fence.acq_rel.cta``: orders this thread's accesses around it, for its block. PTX ISA 9.7.13.4."""
     cpu().fence_acq_rel(wide=False)
+
+
+@intrinsic(void())
+def fence_acq_rel_cluster():
+    """``fence.acq_rel.cluster``: orders this thread's accesses around it, for the blocks of its cluster.
+    PTX ISA 9.7.13.4."""
+    cpu().fence_acq_rel(cluster=True)
 
 
 @intrinsic(void())

@@ -101,8 +101,11 @@ class DataRace(SimFault):
     cure = "Put a barrier (syncthreads, syncwarp, mbarrier) between the two accesses."
 
 class ScopeRace(DataRace):
-    """Two blocks are ordered, or would be, by fences and atomics of which one has scope cta."""
-    rule = "A fence, release, acquire or atomic of scope cta is for the threads of one block (PTX section 8.5)."
+    """Two blocks are ordered, or would be, by fences and atomics of which one has too narrow a scope."""
+    rule = (
+        "A fence, release, acquire or atomic of scope cta is for the threads of one block, one of scope "
+        "cluster for those of one cluster (PTX section 8.5)."
+    )
     cure = (
         "Use gpu scope on both sides: cuda.threadfence() or fence_acq_rel_gpu(), not threadfence_block() "
         "or fence_acq_rel_cta(); st_release_gpu_..., ld_acquire_gpu_..., atom_..._gpu_..."

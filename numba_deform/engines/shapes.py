@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from ..device.limits import CLUSTER_LIMIT
+from ..device.limits import CLUSTER_LIMIT, PORTABLE_CLUSTER
 from . import faults
 
 
@@ -31,8 +31,8 @@ def cluster_of(grid, cluster):
         what = f"grid={grid} is no multiple of cluster={cluster}"
     if what:
         fault = faults.BadLaunch(what)
-        fault.rule = f"A cluster has 1 to {CLUSTER_LIMIT} blocks, and the grid is a multiple of it in each "
-        fault.rule += "dimension."
+        fault.rule = f"A cluster has 1 to {CLUSTER_LIMIT} blocks (on Hopper; elsewhere to {PORTABLE_CLUSTER}), "
+        fault.rule += "and the grid is a multiple of it in each dimension."
         fault.cure = "Make the grid larger, and have blocks past the end of the data do nothing; or use a "
         fault.cure += "smaller cluster."
         raise fault

@@ -21,7 +21,9 @@ from numba_deform.device.cluster import (
     mbarrier_arrive_expect_tx_cluster,
     mbarrier_wait_cluster,
     st_shared_cluster_b32,
+    st_shared_cluster_v4,
 )
+from numba_deform.device.cluster_async import red_async_add_u32, st_async_b32, st_async_v2
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     atom_add_gpu_global_u32,
@@ -33,8 +35,18 @@ from numba_deform.device.memory import (
     st_shared_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init, fence_proxy_async, fence_proxy_async_global
-from numba_deform.device.tma import fence_proxy_tensormap_acquire_sys
+from numba_deform.device.sync import (
+    fence_mbarrier_init,
+    fence_proxy_async,
+    fence_proxy_async_cluster,
+    fence_proxy_async_global,
+)
+from numba_deform.device.tma import (
+    cp_async_bulk_commit_group,
+    cp_async_bulk_store,
+    cp_async_bulk_wait_group,
+    fence_proxy_tensormap_acquire_sys,
+)
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import explore, simulate
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
@@ -155,13 +167,13 @@ def test_ranks_and_places():
 
 
 @pytest.mark.parametrize("grid, cluster, words", [
-    (18, 9, "has 9 blocks"), (5, 2, "grid=(5, 1, 1) is no multiple"), ((4, 3), (1, 2), "is no multiple"),
+    (34, 17, "has 17 blocks"), (5, 2, "grid=(5, 1, 1) is no multiple"), ((4, 3), (1, 2), "is no multiple"),
     (4, 0, "has 0 blocks"),
 ])  # fmt: skip
 def test_clusters_that_cannot_be_launched(grid, cluster, words):
-    out = np.zeros((18, 5), np.uint32)
+    out = np.zeros((34, 5), np.uint32)
     fault = expect(faults.BadLaunch, places, out, grid=grid, cluster=cluster, words=words)
-    assert "1 to 8 blocks" in fault.rule and "smaller cluster" in fault.cure
+    assert "1 to 16 blocks" in fault.rule and "smaller cluster" in fault.cure
 
 
 def test_explore_has_no_clusters():
@@ -910,3 +922,188 @@ def test_a_copy_from_block_to_block():
 ])  # fmt: skip
 def test_copies_from_block_to_block_that_are_wrong(options, fault):
     always(fault, send(**options), words(WARP), grid=2, cluster=2)
+
+
+# --- what a barrier counts, from registers and by reductions ----------------------------------------
+@pytest.mark.parametrize("then, fault", [
+    ("wait", None), ("read", faults.InFlightRead), ("write", faults.DataRace),
+])  # fmt: skip
+@pytest.mark.parametrize("reduces", [False, True])
+def test_what_the_issuer_does_to_the_same_bytes(reduces, then, fault):
+    """Until it knows that the phase is complete, they are the operation's."""
+    REDUCES, THEN = reduces, then
+
+    def kernel(out):
+        word = shared_address(cuda.shared.array(1, uint32))
+        bars = shared_address(cuda.shared.array(2, uint64))
+        told = uint32(bars + uint32(8))
+        st_shared_b32(word, uint32(5))
+        mbarrier_init(bars, 1)
+        mbarrier_init(told, 1)
+        fence_mbarrier_init()
+        cluster_sync()
+        if cluster_ctarank() == 0:
+            there, bar = mapa_shared_cluster(word, uint32(1)), mapa_shared_cluster(bars, uint32(1))
+            if REDUCES:
+                red_async_add_u32(there, uint32(7), bar)
+            else:
+                st_async_b32(there, uint32(12), bar)
+            if THEN == "write":
+                st_shared_cluster_b32(there, uint32(1))
+            if THEN == "wait":
+                mbarrier_wait(told, 0)
+            out[0] = ld_shared_cluster_b32(there)
+        else:
+            mbarrier_arrive_expect_tx(bars, uint32(4))
+            mbarrier_wait(bars, 0)
+            mbarrier_arrive_cluster(mapa_shared_cluster(told, uint32(0)))
+        cluster_sync()
+
+    out, options = words(1), {"grid": 2, "block": 1, "cluster": 2}
+    if fault:
+        always(fault, kernel, out, **options)
+    else:
+        clean(kernel, out, **options)
+        assert out[0] == 12
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_rounds_of_reductions(released):
+    """The owner reads the sum and sets it back; the others wait for that before they add again."""
+    RELEASED, ROUNDS, BLOCKS = released, 3, 4
+
+    def kernel(data, out):
+        total = shared_address(cuda.shared.array(1, uint32))
+        bars = shared_address(cuda.shared.array(2, uint64))
+        free, rank = uint32(bars + uint32(8)), cluster_ctarank()
+        st_shared_b32(total, uint32(0))
+        mbarrier_init(bars, 1)
+        mbarrier_init(free, 1)
+        cluster_sync()
+        for k in range(ROUNDS):
+            if rank == 0:
+                mbarrier_arrive_expect_tx(bars, uint32(4 * (BLOCKS - 1)))
+                mbarrier_wait(bars, k & 1)
+                out[k] = ld_shared_b32(total)
+                st_shared_b32(total, uint32(0))
+                for other in range(1, BLOCKS):
+                    mbarrier_arrive_cluster(mapa_shared_cluster(free, uint32(other)))
+            else:
+                first, full = mapa_shared_cluster(total, uint32(0)), mapa_shared_cluster(bars, uint32(0))
+                red_async_add_u32(first, data[k, rank], full)
+                if RELEASED or k == 0:
+                    mbarrier_wait(free, k & 1)
+        cluster_sync()
+
+    data, out = np.random.default_rng(4).integers(0, 1 << 32, (3, 4), np.uint32), words(3)
+    options = {"grid": 4, "block": 1, "cluster": 4}
+    if released:
+        clean(kernel, data, out, **options)
+        np.testing.assert_array_equal(out, data[:, 1:].sum(1, dtype=np.uint32))
+    else:
+        kinds = (faults.DataRace, faults.RefillRace, faults.MoreBytesThanExpected, faults.UnobservedPhase)
+        for seed in range(6):
+            with pytest.raises(kinds):
+                run(kernel, data, words(3), seed=seed, **options)
+
+
+def test_st_async_needs_a_cluster():
+    def kernel(out):
+        word = shared_address(cuda.shared.array(1, uint32))
+        bar = shared_address(cuda.shared.array(1, uint64))
+        mbarrier_init(bar, 1)
+        mbarrier_arrive_expect_tx(bar, uint32(4))
+        st_async_b32(word, uint32(1), bar)
+        mbarrier_wait(bar, 0)
+        out[0] = ld_shared_b32(word)
+
+    expect(faults.NotInCluster, kernel, words(1), block=1, words="cluster of one block", source="st_async_b32")
+
+
+@pytest.mark.parametrize("offset, bar_rank, fault", [
+    (4, 1, faults.Misaligned), (0, 0, faults.NotABarrier), (64, 1, faults.OutOfRange),
+])  # fmt: skip
+def test_where_st_async_goes(offset, bar_rank, fault):
+    def kernel(out):
+        tile = shared_address(cuda.shared.array(4, uint32, alignment=16))
+        bar = shared_address(cuda.shared.array(1, uint64))
+        mbarrier_init(bar, 1)
+        cluster_sync()
+        if cluster_ctarank() == 0:
+            there = uint32(mapa_shared_cluster(tile, uint32(1)) + uint32(offset))
+            st_async_v2(there, uint32(1), uint32(2), mapa_shared_cluster(bar, uint32(bar_rank)))
+        else:
+            mbarrier_arrive_expect_tx(bar, uint32(8))
+            mbarrier_wait(bar, 0)
+        cluster_sync()
+
+    expect(fault, kernel, words(1), grid=2, block=1, cluster=2, source="st_async_v2")
+
+
+@pytest.mark.parametrize("who", ["nobody", "writer", "writer for all", "owner"])
+def test_whose_fence_lets_a_copy_see_what_another_block_wrote(who):
+    """Its state space is the cluster's shared memory, or that of the fence's own block."""
+    WHO = who
+
+    def kernel(out: u64):
+        tile = shared_address(cuda.shared.array(4, uint32, alignment=16))
+        cluster_sync()
+        if cluster_ctarank() == 0:
+            there = mapa_shared_cluster(tile, uint32(1))
+            st_shared_cluster_v4(there, uint32(1), uint32(2), uint32(3), uint32(4))
+            if WHO == "writer":
+                fence_proxy_async()
+            if WHO == "writer for all":
+                fence_proxy_async_cluster()
+        cluster_sync()
+        if cluster_ctarank() == 1:
+            if WHO == "owner":
+                fence_proxy_async()
+            cp_async_bulk_store(out, tile, uint32(16))
+            cp_async_bulk_commit_group()
+            cp_async_bulk_wait_group(uint32(0))
+
+    out, options = words(4), {"grid": 2, "block": 1, "cluster": 2}
+    typed = Kernel(kernel, types.void(types.uint64), 1)
+    if who in ("writer for all", "owner"):
+        clean(typed, out, **options)
+        np.testing.assert_array_equal(out, [1, 2, 3, 4])
+    else:
+        fault = expect(faults.MissingProxyFence, typed, words(4), **options)
+        assert "fence_proxy_async_cluster()" in fault.cure
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+@pytest.mark.parametrize("met", [False, True])
+def test_a_wait_on_ones_own_barrier_says_nothing_of_anothers(bulk, met):
+    """Each block sends to the other, and waits for what it gets; what it has sent may not be there."""
+    BULK, MET = bulk, met
+
+    def kernel(out):
+        source = shared_address(cuda.shared.array(4, uint32, alignment=16))
+        inbox = shared_address(cuda.shared.array(4, uint32, alignment=16))
+        bar = shared_address(cuda.shared.array(1, uint64))
+        for k in range(4):
+            st_shared_b32(source + uint32(4 * k), uint32(k))
+        fence_proxy_async()
+        mbarrier_init(bar, 1)
+        fence_mbarrier_init()
+        cluster_sync()
+        other = uint32(cluster_ctarank() ^ uint32(1))
+        there, far = mapa_shared_cluster(inbox, other), mapa_shared_cluster(bar, other)
+        mbarrier_arrive_expect_tx(bar, uint32(16 if BULK else 4))
+        if BULK:
+            cp_async_bulk_shared_cluster(there, source, uint32(16), far)
+        else:
+            st_async_b32(there, uint32(0), far)
+        mbarrier_wait(bar, 0)
+        if MET:
+            cluster_sync()
+        out[other] = ld_shared_cluster_b32(there)
+        cluster_sync()
+
+    options = {"grid": 2, "block": 1, "cluster": 2}
+    if met:
+        clean(kernel, words(2), **options)
+    else:
+        always(faults.InFlightRead, kernel, words(2), source="ld_shared_cluster_b32", **options)

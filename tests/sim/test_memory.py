@@ -351,6 +351,11 @@ GLOBAL = {
     "ld_acquire_cta_global_b32": (4, lambda a: m.ld_acquire_cta_global_b32(a)),
     "st_release_cta_global_b32": (4, lambda a: m.st_release_cta_global_b32(a, 1)),
     "st_release_gpu_global_b32": (4, lambda a: m.st_release_gpu_global_b32(a, 1)),
+    "st_relaxed_gpu_global_b32": (4, lambda a: m.st_relaxed_gpu_global_b32(a, 1)),
+    "atom_exch_gpu_global_b32": (4, lambda a: m.atom_exch_gpu_global_b32(a, 1)),
+    "atom_exch_acquire_gpu_global_b32": (4, lambda a: m.atom_exch_acquire_gpu_global_b32(a, 1)),
+    "atom_exch_release_gpu_global_b32": (4, lambda a: m.atom_exch_release_gpu_global_b32(a, 1)),
+    "atom_exch_acq_rel_gpu_global_b32": (4, lambda a: m.atom_exch_acq_rel_gpu_global_b32(a, 1)),
 }
 
 

@@ -9,23 +9,29 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import as_dtype
 
+from ...device.limits import PORTABLE_CLUSTER
 from ..shapes import cluster_of, shape_of
 from .device import DeviceArray, check, driver_call
 
 
 @functools.cache
-def _loaded(gpu, kernel, shared_bytes):
-    """The kernel in the driver, allowed to use ``shared_bytes`` of dynamic shared memory."""
+def _loaded(gpu, kernel, shared_bytes, large_cluster=False):
+    """The kernel in the driver, allowed to use ``shared_bytes`` of dynamic shared memory, and clusters of more
+    blocks than every GPU has if they are a ``large_cluster``."""
     from cuda.bindings import driver
     from cuda.core import ObjectCode
 
     compiled = kernel.compile(gpu.architecture)
     code = ObjectCode.from_cubin(compiled.cubin)
     function = code.get_kernel(compiled.entry)
-    if shared_bytes:
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        kernel, device = driver.CUkernel(int(function.handle)), driver.CUdevice(gpu.device.device_id)
-        driver_call("cuKernelSetAttribute", attribute, shared_bytes, kernel, device)
+    kernel, device = driver.CUkernel(int(function.handle)), driver.CUdevice(gpu.device.device_id)
+    names = driver.CUfunction_attribute
+    for attribute, value in (
+        (names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes),
+        (names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, int(large_cluster)),
+    ):
+        if value:
+            driver_call("cuKernelSetAttribute", attribute, value, kernel, device)
     return code, function
 
 
@@ -89,7 +95,7 @@ def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None, cluster=None):
     from cuda.core import launch as core_launch
 
     grid, block, cluster = _configured(kernel, grid, cluster)
-    _, function = _loaded(gpu, kernel, shared_bytes)
+    _, function = _loaded(gpu, kernel, shared_bytes, math.prod(cluster) > PORTABLE_CLUSTER)
     values = [v for pair in zip(kernel.signature.args, args, strict=True) for v in _values(*pair)]
     options = {"is_cooperative": True} if kernel.compile(gpu.architecture).cooperative else {}
     if math.prod(cluster) > 1:  # LaunchConfig's grid then counts clusters

@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import faults
 from ...tensormap import SWIZZLE_SPANS, TensorMapError, swizzle_offsets
-from ..memory.access_records import AtomicWrite, Copy, Write, stretches, writers
+from ..memory.access_records import Copy, Write, copy_of, is_generic, stretches, writers
 from ..memory.scalars import WORD
 from ..memory.vector_clocks import ASYNC
 from .cycle_costs import COST
@@ -125,13 +125,17 @@ class CopyEngine:
         self._load(thread, dst, bar, self.box(thread, dst, address, coords, offsets))
 
     def bulk_load(self, thread, dst, src, size, bar):
-        dst, src = dst & WORD, int(src)
+        dst &= WORD
+        self._load(thread, dst, bar, self.bulk_box(thread, dst, src, size))
+
+    def bulk_box(self, thread, dst, src, size):
+        """The Box of ``size`` bytes of global memory at ``src``, for the shared address ``dst``."""
+        src = int(src)
         self._check_aligned(thread, dst, 16, "bulk copy destination")
         self._check_bulk(thread, src, size)
         region = thread.block.globals.find(thread, src, size, "copies")
-
         data = region.bytes[src - region.base :][:size]
-        self._load(thread, dst, bar, Box("bulk load", size, size, [(region, src, size)], lambda: data))
+        return Box("bulk load", size, size, [(region, src, size)], lambda: data)
 
     def _global_runs(self, thread, tensor, *place, reads=False):
         """(region, address, bytes) of each dense part of a box that lies inside the tensor."""
@@ -194,7 +198,7 @@ class CopyEngine:
         if size:
             region = block.globals.find(thread, src, size, "copies")
             region.on_copy_read(thread, src, size, groups.done_component, groups.number)
-        copy = Copy(thread, "cp.async", dst, width, phase=groups.number)
+        copy = Copy(thread, "cp.async", dst, width, phase=groups.number, generic=True)
         block.shared.on_write(thread, dst, width, copy)
         block.shared.poison(dst, width)
         groups.open.append(copy)
@@ -349,16 +353,27 @@ class CopyEngine:
             what = f"a bulk copy of {size} bytes, not a multiple of 16"
             raise thread.fault(faults.BadSize, what)
 
-    def check_proxy(self, thread, address, size, what):
-        """Ordinary writes to bytes that a copy touches must have passed fence.proxy.async."""
-        shared = self.block.shared
-        for w in shared.writes(address, address + size):
-            ordinary = type(w) in (Write, AtomicWrite) or isinstance(w, Copy) and w.what == "cp.async"
-            if ordinary and thread.seen[w.owner] >= w.clock > thread.clocks[1, w.owner]:
+    def check_proxy(self, thread, address, size, what, home=None):
+        """Ordinary writes to bytes of the shared memory of ``home``, if not this block, that a copy touches
+        must have passed fence.proxy.async."""
+        home = home or self.block
+        shared = home.shared
+        for w in [w for record in shared.writes(address, address + size) for w in writers(record)]:
+            if is_generic(w) and shared.sees(thread, w) and not thread.sees_fence(home, w):
                 name = shared.name_of(address)
-                what = f"issues a {what} on {name}, which {thread.describe(w)} wrote at "
+                where = f"{name} of block {home.index}" if home is not self.block else name
+                what = f"issues a {what} on {where}, which {thread.describe(w)} wrote at "
                 what += f"{thread.at(w.site)} with no fence.proxy.async since"
-                raise thread.fault(faults.MissingProxyFence, what, name)
+                fault = thread.fault(faults.MissingProxyFence, what, name)
+                if w.block is not home and not copy_of(w):
+                    fault.rule = "fence.proxy.async.shared::cta is for shared memory of the fence's block. "
+                    fault.rule += "A write to another's takes the form for shared::cluster (PTX 9.7.13.4)."
+                    fault.cure = "Call fence_proxy_async_cluster() or fence_proxy_async_full() in the writing "
+                    fault.cure += "thread, then a barrier of the cluster, then issue the copy."
+                elif copy_of(w):
+                    fault.cure = "Call fence_proxy_async() in a thread that has waited for it, then a barrier, "
+                    fault.cure += "then issue the copy."
+                raise fault
 
     def check_global_proxy(self, thread, region, address, size, what):
         """The same for global memory, which needs a fence of its own."""

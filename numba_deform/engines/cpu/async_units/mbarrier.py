@@ -40,6 +40,7 @@ class MBarrier:
         self.tx = self.phase = 0
         self.component = block.new_component()
         self.over_component = None  # the same for who knows that a phase is over, and not what it handed on
+        self.generic = None  # the same for copies of the generic proxy, if any have come
         self.gathered = np.zeros((2, block.capacity), np.int32)  # by this phase's arrivals
         self.released = np.zeros((2, block.capacity), np.int32)  # by the phase before
         self.gathered_foreign, self.released_foreign = {}, {}  # the same, of other blocks
@@ -146,7 +147,7 @@ class MBarrier:
         """Whether copies since the last announcement go where others of them went."""
         first = self.announced.phase if self.announced else 0
         places = [(address, size) for phase, address, size in self.filled if phase >= first]
-        places += [(copy.address, copy.size) for copy in self.block.copies if copy.barrier is self]
+        places += [(c.address, c.size) for c in self.block.copies if c.barrier is self and not c.pieces]
         return any(a + size > b for (a, size), (b, _) in pairwise(sorted(places)))
 
     def too_few_bytes(self, copy):
@@ -174,8 +175,14 @@ class MBarrier:
         copy.phase, self.last_copy = self.phase, copy
         if self.unfollowed:
             self.follow(copy.known)
-        self.filled.append((self.phase, copy.address, copy.size))
-        copy.landed, copy.owner, copy.clock = True, self.component, self.phase + 1
+        if not copy.pieces:  # reductions may go to one place
+            self.filled.append((self.phase, copy.address, copy.size))
+        if copy.generic:
+            self.generic = self.generic or self.block.new_component()
+        copy.owner = self.generic if copy.generic else self.component
+        copy.landed, copy.clock = True, self.phase + 1
+        for part in copy.pieces:
+            part.land()
         self.copied = True
         self.time = max(self.time, landing)
         thread = copy.block.threads[copy.tid]
@@ -337,7 +344,8 @@ class MBarrier:
             what = f"drops out of {self.name}, which expects its arrival only (phase {self.phase}, "
             raise thread.fault(faults.NobodyLeft, f"{what}pending {self.pending})", self)
         self.expected -= 1
-        self.dropped.add(thread.tid)
+        if thread.block is self.block:
+            self.dropped.add(thread.tid)
 
     def complete_if_done(self, thread, site=None, copy=None):
         """``thread`` arrived, or issued, at ``site``, ``copy``, which has landed."""
@@ -365,6 +373,8 @@ class MBarrier:
         self.released_far, self.gathered_far = self.gathered_far, {}
         self.far, self.last_far = {}, self.far
         self.released[:, self.component] = self.phase
+        if self.generic is not None:
+            self.released[0, self.generic] = self.phase  # the copy engine sees that past a fence
         self.done_time = self.time
         self.block.progress += 1
         if self.block.events is not None:
@@ -405,8 +415,8 @@ class Barriers:
             fault = thread.fault(faults.InitNotOrdered, what, barrier)
             if self.block.cluster.barrier.relaxed.get((self.block, owner), (-1,))[0] >= clock:
                 fault.cure = "Call fence_mbarrier_init() after mbarrier_init() and before "
-                fault.cure += "cluster_arrive_relaxed(), "
-                fault.cure += "which hands on nothing by itself; or meet by cluster_arrive()."
+                fault.cure += "cluster_arrive_relaxed(), which hands on nothing by itself; or meet by "
+                fault.cure += "cluster_arrive()."
             raise fault
         barrier.known.add(thread.tid)
         return barrier
@@ -422,11 +432,9 @@ class Barriers:
         name = barrier.name if barrier else home.shared.name_of(place)
         what = f"uses {name} of rank {rank}, block {home.index}, by its shared::cluster address"
         fault = thread.fault(faults.NotABarrier, what, barrier or name)
-        fault.rule = "mbarrier_arrive, mbarrier_wait and their like take shared addresses of the block's own "
-        fault.rule += "barriers."
-        fault.cure = "Arrive on a barrier of another block by mbarrier_arrive_cluster; nobody can wait on "
-        fault.cure += "one: wait on "
-        fault.cure += "your own block's, by its shared address, and have the other block arrive there."
+        fault.rule = "mbarrier_arrive, mbarrier_wait and the like take shared addresses of one's own barriers."
+        fault.cure = "Arrive on a barrier of another block by mbarrier_arrive_cluster; nobody can wait on one: "
+        fault.cure += "wait on your own block's, by its shared address, and have the other block arrive there."
         return fault
 
     def for_copy(self, thread, address):

@@ -14,7 +14,7 @@ from ... import faults
 from ..async_units.copy_engine import CopyEngine
 from ..async_units.mbarrier import Barriers
 from ..memory.access_faults import explain_copy
-from ..memory.access_records import Copy
+from ..memory.access_records import copy_of, writers
 from ..memory.cluster_memory import ClusterShared
 from ..memory.race_causes import count_of_all, let_others_come, too_small
 from ..memory.shared_memory import SharedMemory
@@ -211,7 +211,8 @@ class Block(Scheduler):
         for arrival in [copy for copy in self.copies if not copy.size]:
             self.land(arrival)
         known = self.clock_table[:, 0].max(axis=0)
-        left = [w for w in dict.fromkeys(self.shared.written) if isinstance(w, Copy)]
+        records = (w for record in dict.fromkeys(self.shared.written) for w in writers(record))
+        left = [copy for copy in map(copy_of, records) if copy]
         for copy in [*self.copies, *left]:
             covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
             if not covered:

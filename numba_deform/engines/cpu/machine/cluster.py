@@ -13,7 +13,9 @@ from ... import faults
 from ..async_units.copy_engine import Box
 from ..async_units.cycle_costs import COST
 from ..async_units.mbarrier import MAX_COUNT
-from ..memory.access_records import AtomicWrite, Copy, Write
+from ..async_units.reductions import combine
+from ..memory.access_faults import bad_read
+from ..memory.access_records import UNWRITTEN, AsyncReduction, Copy, stretches
 from ..memory.cluster_memory import RANK, let_come
 from ..memory.same_value import decide
 from ..memory.scalars import WORD, put, unpack
@@ -108,22 +110,23 @@ class Cluster:
         thread.time += COST.shared_access
         return memory, place
 
-    def load(self, thread, address):
-        """The 32-bit word at a shared::cluster address."""
-        memory, place = self._locate(thread, address, 4, "reads")
-        memory.on_read(thread, place, 4)
-        return unpack(memory.bytes, place, 4, 1)
+    def load(self, thread, address, words=1):
+        """The 32-bit word at a shared::cluster address, or a tuple of several."""
+        memory, place = self._locate(thread, address, 4 * words, "reads")
+        memory.on_read(thread, place, 4 * words)
+        return unpack(memory.bytes, place, 4 * words, words)
 
-    def store(self, thread, address, word):
-        """Write the 32-bit word at a shared::cluster address."""
-        memory, place = self._locate(thread, address, 4, "writes")
-        thread.check_defined(word, memory.name_of(place))
+    def store(self, thread, address, *words):
+        """Write the 32-bit words at a shared::cluster address."""
+        memory, place = self._locate(thread, address, 4 * len(words), "writes")
+        for word in words:
+            thread.check_defined(word, memory.name_of(place))
         record = thread.write_record()
         try:
-            memory.on_write(thread, place, 4, record)
+            memory.on_write(thread, place, 4 * len(words), record)
         except faults.DataRace as race:
-            decide(race, memory, thread, place, int(word & WORD).to_bytes(4, "little"), record)
-        put(memory.bytes, place, (word,))
+            decide(race, memory, thread, place, _little(words), record)
+        put(memory.bytes, place, words)
         self._changed(thread, memory.block)
 
     def load_flag(self, thread, address, relaxed=False):
@@ -169,14 +172,17 @@ class Cluster:
             raise fault
         return barrier
 
-    def mbarrier_arrive(self, thread, address, count, expected=None):
+    def mbarrier_arrive(self, thread, address, count, expected=None, drop=False):
         """Arrivals, of cluster scope, on a barrier at a shared::cluster address; bytes are ``expected``
-        before."""
+        before. ``drop``: the coming phases expect one arrival less."""
         block, place = self._home(thread, address)
         if block is thread.block:
             if expected is not None:
                 thread.mbarrier_expect_tx(place, expected)
-            thread.mbarrier_arrive(place, count)
+            if drop:
+                thread.mbarrier_arrive_drop(place)
+            else:
+                thread.mbarrier_arrive(place, count)
             return
         barrier = self._barrier(thread, block, place, "arrives on")
         thread.time += COST.barrier
@@ -185,6 +191,8 @@ class Cluster:
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {barrier.name}", barrier)
         self._check_phase(thread, barrier, count)
+        if drop:
+            barrier.drop(thread)
         if thread.block.events is not None:
             thread.block.record("arrive", thread, thread.time, thread.time, barrier)
         barrier.arrive_from_afar(thread, count)
@@ -222,44 +230,166 @@ class Cluster:
     # --- copies ---------------------------------------------------------------------------------------
     def tensor_load(self, thread, dst, address, coords, bar, mask):
         """A box of a tensor map into the same place of every block of ``mask``, each with its own barrier."""
+        blocks, (_, dst) = self._named_by(thread, mask), self._home(thread, dst)
+        self._multicast(thread, blocks, dst, bar, thread.block.copy_engine.box(thread, dst, address, coords))
+
+    def bulk_load(self, thread, dst, src, size, bar, mask):
+        """The same of bytes of global memory."""
+        blocks, (_, dst) = self._named_by(thread, mask), self._home(thread, dst)
+        self._multicast(thread, blocks, dst, bar, thread.block.copy_engine.bulk_box(thread, dst, src, size))
+
+    def _named_by(self, thread, mask):
+        """The blocks of a multicast's mask."""
         ranks = [rank for rank in range(32) if mask >> rank & 1]
         if not ranks or ranks[-1] >= len(self.blocks):
             what = f"multicasts with mask {mask:#x} in a cluster of {len(self.blocks)}"
             raise thread.fault(faults.NotInCluster, what)
-        engine = thread.block.copy_engine
-        _, dst = self._home(thread, dst)
-        _, bar = self._home(thread, bar)
-        box = engine.box(thread, dst, address, coords)
-        blocks = [self.blocks[rank] for rank in ranks]
+        return [self.blocks[rank] for rank in ranks]
+
+    def _multicast(self, thread, blocks, dst, bar, box):
+        engine, (_, bar) = thread.block.copy_engine, self._home(thread, bar)
         barriers = [self._barrier_of_copy(thread, block, bar) for block in blocks]
         reader = thread.block if thread.block in blocks else blocks[0]
         barrier = barriers[blocks.index(reader)]
-        engine.maps.on_copy(thread, address, barrier.component, barrier.phase + 1, reader)
+        if box.map is not None:
+            engine.maps.on_copy(thread, box.map, barrier.component, barrier.phase + 1, reader)
         for region, src, count in box.sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1, reader)
             engine.check_global_proxy(thread, region, src, count, box.what)
-        start, landing = engine.take_turn(thread, box.size)
+        when = engine.take_turn(thread, box.size)
         for block, barrier in zip(blocks, barriers, strict=True):
-            self._check_proxy(thread, block, dst, box)
-            _load_into(thread, block, barrier, dst, box, start, landing)
-            self._changed(thread, block)
+            engine.check_proxy(thread, dst, box.room, box.what, block)
+            self._copy_into(thread, block, barrier, dst, box, when)
 
     def bulk_copy(self, thread, dst, src, size, bar):
         """Bytes of the caller's shared memory into that of another block, with a barrier there."""
-        (block, dst), (home, bar), src = self._home(thread, dst), self._home(thread, bar), src & WORD
-        own, engine, what = thread.block, thread.block.copy_engine, "bulk copy between blocks"
-        if home is not block:
-            told = f"a {what} into block {block.index} with a barrier of block {home.index}, not of that block"
-            raise thread.fault(faults.NotABarrier, told)
+        fetch, *where, when = self._sends(thread, "bulk copy between blocks", dst, src, size, bar)
+        self._copy_into(thread, *where, Box("bulk copy between blocks", size, size, [], fetch), when)
+
+    def bulk_reduce(self, thread, dst, src, size, bar, op, kind):
+        """The same bytes combined with those there, element by element."""
+        what = f"bulk reduction by {op} between blocks"
+        fetch, *where, when = self._sends(thread, what, dst, src, size, bar)
+        self._reduce_into(thread, *where, what, size, (fetch, op, kind), when)
+
+    def _sends(self, thread, what, dst, src, size, bar):
+        """(what fetches the bytes, the block they go to, the barrier there, the address there, start and
+        landing)"""
+        (block, dst, bar), src = self._one_block(thread, what, dst, bar), src & WORD
+        own, engine = thread.block, thread.block.copy_engine
         engine.check_bulk_shared(thread, dst, src, size)
         barrier = self._barrier_of_copy(thread, block, bar)
         engine.check_proxy(thread, src, size, what)
         own.shared.on_copy_read(thread, src, size, barrier.component, barrier.phase + 1, block)
         self.sent[own].append((thread, thread.site(), what, barrier, barrier.phase + 1))
-        box = Box(what, size, size, [], lambda: own.shared.data[src : src + size])
-        self._check_proxy(thread, block, dst, box)
-        _load_into(thread, block, barrier, dst, box, *engine.take_turn(thread, size))
+        engine.check_proxy(thread, dst, size, what, block)
+        return lambda: own.shared.data[src : src + size], block, barrier, dst, engine.take_turn(thread, size)
+
+    def _one_block(self, thread, what, dst, bar):
+        """(the block, the address, the barrier's address), both in the memory of one block."""
+        (block, dst), (home, bar) = self._home(thread, dst), self._home(thread, bar)
+        if home is not block:
+            told = f"a {what} into block {block.index} with a barrier of block {home.index}, not of that block"
+            raise thread.fault(faults.NotABarrier, told)
+        return block, dst, bar
+
+    def store_async(self, thread, dst, words, bar):
+        """``st.async``: 32-bit words to a shared::cluster address, with a barrier of the same block."""
+        where, when = self._signals(thread, "st.async", dst, 4 * len(words), bar)
+        for word in words:
+            thread.check_defined(word, where[0].shared.name_of(where[2]))
+        data = _little(words)
+        self._copy_into(thread, *where, Box("st.async", len(data), len(data), [], lambda: data), when, True)
+
+    def reduce_async(self, thread, dst, words, bar, op, kind):
+        """``red.async``: one element there combined with one of ``words``."""
+        what, data = f"red.async by {op}", _little(words)
+        where, when = self._signals(thread, what, dst, len(data), bar)
+        if where[0] is thread.block:
+            fault = thread.fault(faults.NotInCluster, f"a {what} into the block's own shared memory")
+            fault.rule = "red.async goes to the shared memory of another block of the cluster (PTX 9.7.13.7)."
+            fault.cure = "Use an atomic of shared memory, and arrive on the barrier."
+            raise fault
+        self._reduce_into(thread, *where, what, len(data), (lambda: data, op, kind), when, True)
+
+    def _signals(self, thread, what, dst, size, bar):
+        """((block, barrier there, address there), (start, landing)) of an operation of the generic proxy, which
+        a barrier counts."""
+        if len(self.blocks) == 1:
+            fault = thread.fault(faults.NotInCluster, f"a {what} in a cluster of one block")
+            fault.rule = "st.async and red.async are for clusters of several blocks (PTX 9.7.9.12, 9.7.13.7)."
+            fault.cure = "Launch clusters of several blocks; in one block, store and then arrive."
+            raise fault
+        block, dst, bar = self._one_block(thread, what, dst, bar)
+        if dst % size:
+            name = block.shared.name_of(dst)
+            told = f"a {what} of {size} bytes to {name}, not a multiple of {size}"
+            raise thread.fault(faults.Misaligned, told, name)
+        if block is thread.block:
+            barrier = block.barriers.find(thread, bar)
+            barrier.issuers.add(thread.tid)
+        else:
+            barrier = self._barrier(thread, block, bar, "signals")
+        thread.time += COST.shared_access
+        return (block, barrier, dst), (thread.time, thread.time + COST.cluster_latency)
+
+    def _copy_into(self, thread, block, barrier, dst, box, when, generic=False):
+        """What ``box`` brings goes to ``block``."""
+        copy = Copy(thread, box.what, dst, box.size, barrier.phase, barrier, generic)
+
+        def deliver():
+            block.shared.data[dst : dst + box.room] = bytes(box.fetch())
+
+        self._send(thread, block, copy, [(copy, dst, box.room)], deliver, when)
+        if not copy.landed:
+            block.shared.poison(dst, box.room)
+
+    def _reduce_into(self, thread, block, barrier, dst, what, size, change, when, generic=False):
+        """What ``fetch()`` gives is combined with what is there; ``change``: (fetch, operation, type)."""
+        shared, (fetch, op, kind) = block.shared, change
+        let_come(thread, shared, dst, lambda: UNWRITTEN in shared.written[dst : dst + size])
+        if UNWRITTEN in shared.written[dst : dst + size]:
+            raise bad_read(shared, thread, UNWRITTEN, dst, size)
+        copy = Copy(thread, what, dst, size, barrier.phase, barrier, generic)
+        for lo, hi, _ in stretches(shared.written[dst : dst + size]):
+            copy.pieces.append(AsyncReduction(copy, (dst + lo, hi - lo)))
+
+        def deliver():
+            place = slice(dst, dst + size)
+            shared.data[place] = combine(op, kind, bytes(shared.data[place]), bytes(fetch()))
+
+        self._send(thread, block, copy, [(part, *part.extent) for part in copy.pieces], deliver, when)
+
+    def _send(self, thread, block, copy, records, deliver, when):
+        """``copy`` goes to ``block``, where ``deliver`` writes. ``records``: (record, address, size) of what it
+        leaves there; ``when``: its start and landing."""
+        facts, barrier, (start, landing) = None, copy.barrier, when
+        if block is not thread.block:
+            known, copy.known = shared_clocks(thread.foreign, block), np.zeros(block.capacity, np.int32)
+            if known is not None:
+                copy.known[: known.shape[1]] = known[0]
+            # Who sees the copy knows what phases its issuer had waited for; other things a copy does not order.
+            facts = thread.clocks.copy()
+            facts[:, : thread.block.size] = 0
+        try:
+            for record, address, size in records:
+                block.shared.on_write(thread, address, size, record)
+        except faults.SimFault as fault:
+            if block is not thread.block:
+                fault.add(f"the destination is in block {block.index}")
+            raise
+        thread.block.record("issue", thread, start, start, barrier, size=copy.size, dst=copy.address)
         self._changed(thread, block)
+
+        def land():
+            deliver()
+            more = {"size": copy.size, "dst": copy.address, "site": copy.site}
+            block.record("flight", thread, start, landing, barrier, **more)
+            if facts is not None:
+                barrier.gathered_foreign = merged(barrier.gathered_foreign, {thread.block: facts})
+            barrier.deliver(copy, landing)
+
+        block.launch_copy(copy, land)
 
     def _check_sent(self, block):
         """``block`` has ended: the copies out of its memory must be known to be complete."""
@@ -288,48 +418,7 @@ class Cluster:
                 raise fault
         return barrier
 
-    @staticmethod
-    def _check_proxy(thread, block, address, box):
-        """As CopyEngine's, of the memory of any block of the cluster."""
-        memory = block.shared
-        if block is thread.block:
-            thread.block.copy_engine.check_proxy(thread, address, box.room, box.what)
-            return
-        for w in dict.fromkeys(memory.written[address : address + box.room]):
-            moment = w.block, w.owner, w.clock
-            ordinary = type(w) in (Write, AtomicWrite) and thread.knows_shared(*moment)
-            if ordinary and not covers_shared(thread.foreign, *moment, row=1):
-                name = memory.name_of(address)
-                what = f"issues a {box.what} on {name} of block {block.index}, which {thread.describe(w)} "
-                what += f"wrote at {thread.at(w.site)} with no fence.proxy.async since"
-                raise thread.fault(faults.MissingProxyFence, what, name)
 
-
-def _load_into(thread, block, barrier, dst, box, start, landing):
-    """One destination of a multicast load."""
-    copy = Copy(thread, box.what, dst, box.size, barrier.phase, barrier)
-    facts = None
-    if block is not thread.block:
-        known, copy.known = shared_clocks(thread.foreign, block), np.zeros(block.capacity, np.int32)
-        if known is not None:
-            copy.known[: known.shape[1]] = known[0]
-        # Who sees the copy knows what phases its issuer had waited for; other things a copy does not order.
-        facts = thread.clocks.copy()
-        facts[:, : thread.block.size] = 0
-    try:
-        block.shared.on_write(thread, dst, box.room, copy)
-    except faults.SimFault as fault:
-        if block is not thread.block:
-            fault.add(f"the destination is in block {block.index}")
-        raise
-    block.shared.poison(dst, box.room)
-    thread.block.record("issue", thread, start, start, barrier, size=box.size, dst=dst)
-
-    def deliver():
-        block.shared.data[dst : dst + box.room] = bytes(box.fetch())
-        block.record("flight", thread, start, landing, barrier, size=box.size, dst=dst, site=copy.site)
-        if facts is not None:
-            barrier.gathered_foreign = merged(barrier.gathered_foreign, {thread.block: facts})
-        barrier.deliver(copy, landing)
-
-    block.launch_copy(copy, deliver)
+def _little(words):
+    """The bytes of 32-bit words."""
+    return b"".join((int(word) & WORD).to_bytes(4, "little") for word in words)

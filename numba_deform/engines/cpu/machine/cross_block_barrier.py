@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import faults
 from ...waiting import have, ranges
-from ..memory.vector_clocks import STARTED, merged, raise_to
+from ..memory.vector_clocks import CLUSTER, STARTED, merged, raise_to
 
 
 class CrossBlockBarrier:
@@ -56,7 +56,7 @@ class CrossBlockBarrier:
             self._hand_on(thread.foreign)
             thread.tick()
         else:
-            self._hand_on(thread.published[True])
+            self._hand_on(thread.published[CLUSTER])
             self.relaxed[key] = thread.clock, thread.site()
         self.time = max(self.time, thread.time)
         thread.block.progress += 1

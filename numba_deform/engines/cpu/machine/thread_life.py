@@ -53,9 +53,9 @@ class ThreadLife(greenlet):
         self.last_wait = None  # (barrier, phase, site), of the barriers that no copy signals
         self.foreign = {}  # what acquires have made visible of other blocks: {block: clocks}
         # By the last fence, and by atomics since: each (with scope cta, with a wider one).
-        self.published = self.acquired = {}, {}
+        self.published = self.acquired = {}, {}, {}
         self.met = None  # the last flag that it has read, as it was then
-        self.narrow_fence = False  # whether the last one had scope cta
+        self.narrow_fence = None  # the scope of the last one in words, if it is narrower than the GPU
         self.last_fence = None, 0  # what its last fence lacks as a release to other blocks, in words; its clock
         self.old_token = None  # its last wait by a token of a phase before its last arrival: an OldToken
         self.reads = 0  # in a row, without a pause

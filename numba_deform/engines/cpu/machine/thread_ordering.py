@@ -3,11 +3,17 @@ call it."""
 
 import numpy as np
 
-from ..memory.access_records import AtomicWrite
+from ..memory.access_records import AtomicWrite, copy_of
 from ..memory.vector_clocks import (
     ASYNC,
+    CLUSTER,
+    CTA,
     FENCED,
+    FENCED_AT,
+    GPU,
+    INCLUDED,
     MET,
+    SCOPES_IN_WORDS,
     SHARED,
     TICKET,
     covers,
@@ -15,6 +21,7 @@ from ..memory.vector_clocks import (
     merged,
     raise_to,
     renamed,
+    shared_clocks,
 )
 from .thread_life import ThreadLife
 
@@ -52,18 +59,21 @@ class ThreadOrdering(ThreadLife):
         """The same of its accesses to shared memory."""
         return covers_shared(self.foreign, block, owner, clock)
 
-    def fence_acq_rel(self, wide=True, sc=False):
-        """Release: later relaxed atomics hand out what came before. Acquire: earlier ones take effect."""
+    def fence_acq_rel(self, wide=True, sc=False, cluster=False):
+        """Release: later relaxed atomics hand out what came before. Acquire: earlier ones take effect.
+        ``cluster``: of that scope, whatever ``wide`` is."""
         if sc:
             self.acquire(renamed(self.foreign, MET, None))
-        self.acquire(self.acquired[wide])
-        self.acquired = {}, {} if wide else self.acquired[True]
+        scope = CLUSTER if cluster else wide
+        self.acquire(self.acquired[scope])
+        scopes = INCLUDED[scope]
+        self.acquired = tuple({} if s in scopes else self.acquired[s] for s in (CTA, GPU, CLUSTER))
         known = self.knowledge()
         if sc:
             self.learn(renamed(known, None, FENCED))
-        self.published = known, known if wide else self.published[True]
-        self.narrow_fence = not wide
-        lacks = None if wide else "its fence before that has scope cta (fence_acq_rel_cta)"
+        self.published = tuple(known if s in scopes else self.published[s] for s in (CTA, GPU, CLUSTER))
+        self.narrow_fence = SCOPES_IN_WORDS.get(scope)
+        lacks = "its fence before that has scope cta (fence_acq_rel_cta)" if scope is CTA else None
         self.last_fence = lacks, self.clock
         self.tick()
 
@@ -75,12 +85,12 @@ class ThreadOrdering(ThreadLife):
         if met == self.met:  # a poll has nothing new
             return
         self.met = met
-        own, every = flag.seen_by(self.block)
+        seen = flag.seen_by(self.block)
         if acquire:
-            self.acquire(every if wide else own)
-        self.acquired = merged(self.acquired[False], own), merged(self.acquired[True], every)
+            self.acquire(seen[wide])
+        self.acquired = tuple(map(merged, self.acquired, seen))
         if wide:
-            self.learn(renamed(every, FENCED, MET))
+            self.learn(renamed(seen[GPU], FENCED, MET))
 
     def take_ticket(self, flag, wide):
         """This thread uses what an atomic has returned: that tells it of what others had released there."""
@@ -89,18 +99,37 @@ class ThreadOrdering(ThreadLife):
 
     def _hand_on(self, flag, wide, release):
         """A write of this thread hands on what its last fence covers, or as a ``release`` all."""
-        own, every = self.published
+        own, every, near = self.published
         if wide and self.block.knows_others:
             every = merged(every, renamed(self.foreign, FENCED, FENCED))
         if release:
             own = self.knowledge()
-            every = merged(every, own) if wide else every
+            every, near = (merged(every, own), merged(near, own)) if wide else (every, near)
             self.tick()
-        flag.add(self.block, own, every if wide else {})
+        flag.add(self.block, (own, every, near) if wide else (own, {}, {}))
 
-    def fence_proxy_async(self, shared=True, globally=False):
+    def fence_proxy_async(self, shared=True, globally=False, cluster=False):
+        """Copies see what ordinary accesses have done: to the ``shared`` memory of this block, to that of all
+        of the ``cluster``, to global memory."""
+        known, blocks = self.knowledge(), self.block.cluster.blocks
         if shared:
             np.copyto(self.clocks[1], self.clocks[0])
+        if shared and len(blocks) > 1:
+            kind = FENCED_AT, None if cluster else self.block
+            clocks = {(kind, block): shared_clocks(known, block) for block in blocks}
+            self.learn({key: seen for key, seen in clocks.items() if seen is not None})
         if globally:
-            self.learn(renamed(self.knowledge(), None, ASYNC))
+            self.learn(renamed(known, None, ASYNC))
         self.tick()
+
+    def sees_fence(self, home, w):
+        """Whether a proxy fence stands between ``w``, a write to the shared memory of ``home``, and this
+        thread."""
+        block = home if copy_of(w) else w.block
+        moment = w.owner, w.clock
+        if block is home:  # what its own fences say
+            if home is self.block and self.clocks[1, w.owner] >= w.clock:
+                return True
+            if covers_shared(self.foreign, block, *moment, row=1):
+                return True
+        return any(self.knows(((FENCED_AT, at), block), *moment) for at in (home, None))

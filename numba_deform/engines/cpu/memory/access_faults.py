@@ -6,7 +6,20 @@ Each function builds the SimFault of one thread; the records that it takes are t
 from typing import NamedTuple
 
 from ... import faults
-from .access_records import BLOCK, CLOCK, NEVER, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live
+from .access_records import (
+    BLOCK,
+    CLOCK,
+    NEVER,
+    OUTSIDE,
+    OWNER,
+    SITE,
+    TID,
+    UNWRITTEN,
+    Copy,
+    Ended,
+    Live,
+    copy_of,
+)
 from .race_causes import CHANGE, READ, WRITE, Access, let_others_come, race
 from .vector_clocks import covers
 
@@ -21,8 +34,8 @@ def bad_read(space, thread, w, address, size):
     if isinstance(w, Live):
         what = f"reads {name}, the bytes of live barrier {w.barrier.name}"
         return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
-    if isinstance(w, Copy):
-        return _unawaited(thread, w, name)
+    if copy := copy_of(w):
+        return _unawaited(thread, copy, name)
     if _by_copy(w):
         return _unfinished_store(thread, w, f"reads {name}", name)
     what = f"reads {name}, which {thread.describe(w)} {_did(w)} {thread.at(w.site)}; nothing orders "
@@ -227,24 +240,26 @@ def bad_write(space, thread, w, address, size, record):
     if isinstance(w, Live):
         what = f"{verb} {name}, the bytes of live barrier {w.barrier.name}"
         return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
-    if isinstance(w, Copy):
-        kind = faults.CopyCollision if isinstance(record, Copy) else faults.DataRace
-        state = "landed but not waited for" if w.landed else "in flight"
-        what = f"{verb} {name}, where the {w.what} issued by {thread.describe(w)} at "
-        what += f"{thread.at(w.site)} is {state}"
-        if w.barrier is not None and (fault := w.barrier.too_few_bytes(w)):
+    if copy := copy_of(w):
+        newer = copy_of(record)
+        kind = faults.CopyCollision if newer else faults.DataRace
+        state = "landed but not waited for" if copy.landed else "in flight"
+        what = f"{verb} {name}, where the {copy.what} issued by {thread.describe(copy)} at "
+        what += f"{thread.at(copy.site)} is {state}"
+        if copy.barrier is not None and (fault := copy.barrier.too_few_bytes(copy)):
             return fault
-        fault = thread.fault(kind, what, w.barrier or name)
-        if w.barrier is None:
-            return explain_copy(fault, thread, w)
-        if w.barrier.block is not thread.block:
-            if kind is faults.CopyCollision and w.barrier is record.barrier:
-                return _far_refill(thread, record, what)  # whether its readers have waited is a matter of luck
-            fault.cure = wait_there(w.barrier, "the earlier copy has landed and been read")
+        fault = thread.fault(kind, what, copy.barrier or name)
+        if copy.barrier is None:
+            return explain_copy(fault, thread, copy)
+        if copy.barrier.block is not thread.block:
+            if newer and copy.barrier is newer.barrier:
+                return _far_refill(thread, newer, what)  # whether its readers have waited is a matter of luck
+            fault.cure = wait_there(copy.barrier, "the earlier copy has landed and been read")
             return fault
         if kind is faults.DataRace:
             fault.rule = "Until a wait for its phase has returned, a copy's destination is the copy's."
-            fault.cure = f"Wait on {w.barrier.name}, for the phase that the copy counts in, before this write."
+            fault.cure = f"Wait on {copy.barrier.name}, for the phase that the copy counts in, before this "
+            fault.cure += "write."
         return fault
     if _by_copy(w) and not isinstance(w, Ended):
         return _unfinished_store(thread, w, f"{verb} {name}", name)
@@ -276,10 +291,10 @@ def bad_overwrite(space, thread, r, late, address, record):
 
     ``late``: the numbers of all threads whose reads nothing orders before it.
     """
-    name, site = space.name_of(address), thread.at(r[SITE])
+    name, site, copy = space.name_of(address), thread.at(r[SITE]), copy_of(record)
     what = f"{verb_of(record)} {name}, which "
     if r[OWNER] != r[TID]:
-        kind = faults.RefillRace if isinstance(record, Copy) else faults.DataRace
+        kind = faults.RefillRace if copy else faults.DataRace
         alone = len(thread.block.cluster.blocks) == 1  # else the reader's block is that of the barrier
         who = f"that {thread.describe_tid(r[BLOCK], r[TID])} " if alone else ""
         products = [group.component for group in r[BLOCK].warpgroups.values()]
@@ -290,22 +305,22 @@ def bad_overwrite(space, thread, r, late, address, record):
     others = r[BLOCK] is not thread.block
     who = thread.describe_tid(r[BLOCK], r[TID]) if others else f"thread {late[0]}"
     what += who + (f" and {len(late) - 1} more" if len(late) > 1 else "") + f" read at {site}; "
-    if not isinstance(record, Copy):
+    if not copy:
         what += "nothing orders the read before the write"
         return race(space, thread, CHANGE if record.atomic else WRITE, Access.read(r), what, name)
     if others:
-        return _far_refill(thread, record, what + "nothing says that the read is over")
+        return _far_refill(thread, copy, what + "nothing says that the read is over")
     reader = thread.block.threads[r[TID]]
-    if _released(record, reader):
-        what = f"reads {name}, into which {reader.describe(record)} issues a {record.what} at "
-        what += f"{thread.at(record.site)}; {_release_of(record, reader)}"
-        return reader.fault_at(faults.ReadAfterRelease, what, r[SITE], record.barrier)
-    return _refill_fault(record, what + "nothing says that the read is over", reader)
+    if _released(copy, reader):
+        what = f"reads {name}, into which {reader.describe(copy)} issues a {copy.what} at "
+        what += f"{thread.at(copy.site)}; {_release_of(copy, reader)}"
+        return reader.fault_at(faults.ReadAfterRelease, what, r[SITE], copy.barrier)
+    return _refill_fault(copy, what + "nothing says that the read is over", reader)
 
 
 def verb_of(record):
-    if isinstance(record, Copy):
-        return f"issues a {record.what} into"
+    if copy := copy_of(record):
+        return f"issues a {copy.what} into"
     return "atomically changes" if record.atomic and record.reads else "writes"
 
 

@@ -32,7 +32,7 @@ class Write:
 class AtomicWrite(Write):
     """A write by an atomic or a release store: it does not race with its like of a scope that fits.
 
-    ``by`` holds the latest one of every thread, by (block, owner), since the last ordinary write:
+    ``by`` holds the latest one of every thread, by its ``key``, since the last ordinary write:
     an ordinary access must be ordered after all of them, not just after the last that happened to
     run. ``seen`` holds what threads have read of them: who reads a value, is ordered after the
     write of it, and after those that atomics, each reading the one before, have led on to it: the
@@ -46,14 +46,19 @@ class AtomicWrite(Write):
 
     def __init__(self, owner, clock, tid, site, block, extent, wide, reads):
         super().__init__(owner, clock, tid, site, block)
-        self.by, self.seen, self.under, self.extent = {(block, owner): self}, {}, (), extent
+        self.by, self.seen, self.under, self.extent = {self.key: self}, {}, (), extent
         self.wide, self.reads, self.number, self.first = wide, reads, 0, 0
+
+    @property
+    def key(self):
+        """Of two with the same key the later one comes after the earlier."""
+        return self.block, self.owner
 
     def join(self, earlier):
         """Take over what ``earlier``, the record this one replaces, stands for."""
         self.number = self.first = earlier.number + 1
         if earlier.extent == self.extent:
-            earlier.by[self.block, self.owner] = self
+            earlier.by[self.key] = self
             self.by, self.seen, self.under = earlier.by, earlier.seen, earlier.under
             if self.reads:
                 self.first = earlier.first
@@ -87,21 +92,55 @@ class Copy(Write):
     ``phase`` is that of the barrier that it signals, or the number of its group. ``known`` and
     ``last_wait`` are the issuing thread's vector clock and last wait on a barrier that no copies signal,
     both at the moment of issue; ``givers`` the threads, with their clocks, whose arrivals completed the phase
-    that this wait was for: who gave back what the copy goes to.
+    that this wait was for: who gave back what the copy goes to. ``generic``: of the generic proxy, so that the
+    copy engine sees it past a fence. ``pieces``: the records of a reduction, which stand in its place.
     """
 
     __slots__ = (
         "landed", "barrier", "phase", "address", "size", "what", "deliver", "due", "known", "last_wait",
-        "givers",
+        "givers", "generic", "pieces",
     )  # fmt: skip
 
-    def __init__(self, thread, what, address, size, phase, barrier=None):
+    def __init__(self, thread, what, address, size, phase, barrier=None, generic=False):
         super().__init__(-1, NEVER, thread.tid, thread.site(), thread.block)
         self.landed, self.barrier, self.phase, self.what = False, barrier, phase, what
+        self.generic, self.pieces = generic, []
         self.address, self.size = address, size
         self.known, self.last_wait, self.givers = thread.clocks[0].copy(), thread.last_wait, {}
         if self.last_wait is not None and self.last_wait[1] == self.last_wait[0].phase - 1:
             self.givers = self.last_wait[0].last_arrivers
+
+
+class AsyncReduction(Reduction):
+    """What a reduction in shared memory does to some bytes. It is complete when ``copy``, which brings it, is
+    so."""
+
+    __slots__ = ("copy",)
+
+    def __init__(self, copy, extent):
+        self.copy = copy
+        super().__init__(-1, NEVER, copy.tid, copy.site, copy.block, extent, wide=True, reads=False)
+
+    @property
+    def key(self):
+        return (self.copy.barrier.block, self.owner) if self.copy.landed else (self, None)
+
+    def land(self):
+        """``copy`` has landed."""
+        del self.by[self, None]
+        self.owner, self.clock = self.copy.owner, self.copy.clock
+        self.by[self.key] = self
+
+
+def copy_of(record):
+    """The copy that brings what ``record`` stands for; None for what a thread writes itself."""
+    return record if isinstance(record, Copy) else getattr(record, "copy", None)
+
+
+def is_generic(record):
+    """Whether it is a write of the generic proxy, which the copy engine sees past a proxy fence."""
+    copy = copy_of(record)
+    return type(record) in (Write, AtomicWrite) if copy is None else copy.generic
 
 
 class Live(Write):

@@ -5,7 +5,8 @@ A shared::cluster address is a block's own shared address, with its rank, counte
 means.
 """
 
-from .access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, Copy
+from .access_faults import bad_read, bad_write
+from .access_records import BLOCK, CLOCK, OWNER, UNWRITTEN, copy_of
 from .shared_memory import SharedMemory
 
 RANK = 24  # the first bit of a rank in an address
@@ -30,6 +31,24 @@ class ClusterShared(SharedMemory):
                 block.shared.arrays[site] = block.shared._make(thread, *kind)
         return super().array(thread, site, *kind)
 
+    def on_read(self, thread, address, size):
+        if copy := self._copy_from(thread, address, size):
+            raise bad_read(self, thread, copy, address, size)
+        super().on_read(thread, address, size)
+
+    def on_write(self, thread, address, size, record):
+        if copy := self._copy_from(thread, address, size):
+            raise bad_write(self, thread, copy, address, size, record)
+        super().on_write(thread, address, size, record)
+
+    def _copy_from(self, thread, address, size):
+        """A copy from the block of ``thread``, another one, that it does not know to be complete. Its epoch is
+        one of this block, which the quick checks would look up among those of the thread's."""
+        if thread.block is self.block:
+            return None
+        late = (w for w in self.writes(address, address + size) if copy_of(w) and not self.sees(thread, w))
+        return next((w for w in late if not w.atomic), None)
+
     def _check_read(self, thread, records, address, size):
         let_come(thread, self, address, lambda: UNWRITTEN in self.written[address : address + size])
         super()._check_read(thread, self.written[address : address + size], address, size)
@@ -43,7 +62,7 @@ class ClusterShared(SharedMemory):
         super().on_acquire(thread, address, size, wide, *more)
 
     def sees(self, thread, w):
-        block = self.block if isinstance(w, Copy) else w.block
+        block = self.block if copy_of(w) else w.block
         if block is thread.block or block is None:
             return super().sees(thread, w)
         return thread.knows_shared(block, w.owner, w.clock)

@@ -11,7 +11,7 @@ from greenlet import getcurrent
 
 from ... import faults
 from .access_records import ATOMIC, BLOCK, CLOCK, OWNER, SITE, TID, writers
-from .vector_clocks import SHARED, covers
+from .vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 
 READ, WRITE, CHANGE = "read", "write", "atomic"  # kinds of accesses
 RULES = {
@@ -200,17 +200,19 @@ def _narrow_wait(pair):
 
 
 def _narrow_scope(pair):
-    """A release or an acquire with scope cta would have ordered it, had its scope been wider."""
+    """A release or an acquire with scope cta or cluster would have ordered it, had its scope been wider."""
     if pair.near:
         return None
     block, more = pair.other.block, ""
     for region in pair.thread.block.globals.regions:
         for flag in region.flags.values():
             if pair.covered(flag.own.get(block) or {}) and not pair.covered(flag.wide):
-                more = f"; block {block.index} released it with scope cta, which is for one block"
+                near = pair.covered(flag.near.get(block.cluster) or {})
+                scope = SCOPES_IN_WORDS[CLUSTER if near else CTA]
+                more = f"; block {block.index} released it with scope {scope}"
     for mate in pair.thread.block.threads:
-        if mate.narrow_fence and pair.covered(mate.acquired[True]):
-            more = f"; thread {mate.tid} acquired it with scope cta, which is for one block"
+        if mate.narrow_fence and pair.covered(mate.acquired[GPU]):
+            more = f"; thread {mate.tid} acquired it with scope {mate.narrow_fence}"
     return Cause(faults.ScopeRace.cure, more=more, kind=faults.ScopeRace) if more else None
 
 

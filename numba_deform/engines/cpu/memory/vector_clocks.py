@@ -2,8 +2,8 @@
 
 Inside a block, knowledge is a row of the block's clock table. Between blocks it is a dict from a block
 to its clocks as they were when somebody released them. More facts travel in the same dicts, under keys of
-their own: (FENCED, block), (MET, block), (ASYNC, block), (STARTED, block), (SHARED, block) and, where the
-waiver "thread-fence-reduction" is on, (TICKET, block).
+their own: (FENCED, block), (MET, block), (ASYNC, block), (STARTED, block), (SHARED, block),
+((FENCED_AT, home), block) and, where the waiver "thread-fence-reduction" is on, (TICKET, block).
 """
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 # that a barrier put behind it, and then makes a fence.sc, sees all that (PTX ISA 8.9.3, fence-SC order).
 FENCED, MET = "fenced", "met"
 ASYNC = "async"  # what the copy engine sees of ordinary writes to global memory
+FENCED_AT = "fenced at"  # with a block, or None for all: what copies see of writes to its shared memory
 STARTED = "started"  # how far a block's threads were when they came to a barrier of their cluster
 # What a wait of scope cta says of another block of the cluster: its accesses to shared memory are over. What it
 # wrote to global memory may be in the cache as that was before.
@@ -53,8 +54,10 @@ def renamed(knowledge, old, new):
 
 def for_shared_memory(knowledge):
     """What a wait of scope cta takes over of what threads of other blocks released: facts (SHARED, block)."""
-    kept = (STARTED, SHARED)
-    facts = {key: clocks for key, clocks in knowledge.items() if type(key) is tuple and key[0] in kept}
+    facts = {
+        key: clocks for key, clocks in knowledge.items()
+        if type(key) is tuple and (key[0] in (STARTED, SHARED) or type(key[0]) is tuple)
+    }  # fmt: skip
     return merged(facts, renamed(knowledge, None, SHARED))
 
 
@@ -75,22 +78,33 @@ def covers_shared(knowledge, block, owner, clock, row=0):
     return covers(knowledge, block, owner, clock, row) or covers(knowledge, (SHARED, block), owner, clock, row)
 
 
+# Scopes, as places in a tuple: of the block, of the GPU (or wider), of the cluster. Accesses of the first two
+# say ``wide`` for their scope.
+CTA, GPU, CLUSTER = False, True, 2
+INCLUDED = {CTA: (CTA,), CLUSTER: (CTA, CLUSTER), GPU: (CTA, CLUSTER, GPU)}  # scopes in one
+SCOPES_IN_WORDS = {CTA: "cta, which is for one block", CLUSTER: "cluster, which is for one cluster"}
+
+
 class SyncVariable:
     """What atomics and release stores have handed on at one address.
 
     ``wide`` is for all blocks; ``own[block]`` is what threads of that block released, with whatever
-    scope, for each other.
+    scope, for each other; ``near[cluster]`` the same of blocks of a cluster, with its scope or a wider one.
     """
 
     def __init__(self):
-        self.wide, self.own, self.changes = {}, {}, 0
+        self.wide, self.own, self.near, self.changes = {}, {}, {}, 0
 
-    def add(self, block, own, wide):
+    def add(self, block, known):
+        """``known``: what is handed on with each scope."""
         self.changes += 1
-        self.own[block] = merged(self.own.get(block), own)
-        self.wide = merged(self.wide, wide)
+        self.own[block] = merged(self.own.get(block), known[CTA])
+        if len(block.cluster.blocks) > 1:  # else it is the same
+            self.near[block.cluster] = merged(self.near.get(block.cluster), known[CLUSTER])
+        self.wide = merged(self.wide, known[GPU])
 
     def seen_by(self, block):
-        """(what a thread of ``block`` takes with scope cta, the same with a wider scope)"""
+        """What a thread of ``block`` takes with each scope."""
         own = self.own.get(block) or {}
-        return own, merged(self.wide, own) or {}
+        near = merged(self.near.get(block.cluster), own) or {}
+        return own, merged(self.wide, near) or {}, near

@@ -1,0 +1,253 @@
+"""Stores and reductions into the shared memory of other blocks of a cluster that complete on a barrier there
+(PTX ISA 9.7.9.12, 9.7.13.7, 9.7.9.25.4.2).
+
+``dst`` and ``bar`` are shared::cluster addresses of one and the same block (``cluster.mapa_shared_cluster``),
+and the launch has clusters of several blocks. The operation runs on its own. When it is done, the number of its
+bytes is subtracted from the tx-count of ``bar``: who has expected them there and waits sees what it has
+written, and nothing else that its thread did. Until then nobody reads ``dst``, and its block does not end.
+
+``st_async`` and ``red_async`` take their data from registers and write by the generic proxy: what they have
+written needs ``fence_proxy_async`` after the wait before a bulk or tensor copy touches it, and what others have
+written before needs no fence. The ``cp_reduce`` forms take ``bytes`` of this block's shared memory at ``src``
+as ``cluster.cp_async_bulk_shared_cluster`` does: addresses and size are multiples of 16, ordinary writes to
+``src`` and to ``dst`` need a proxy fence by their writer, and ``src`` is read until the barrier's phase is
+complete.
+
+Each element of a reduction is one atomic operation, relaxed, so reductions of several threads and blocks into
+the same bytes need no order among themselves. ``add`` wraps. ``inc`` goes up by one, and to 0 from the operand
+on; ``dec`` goes down by one, and to the operand from 0 or from above it.
+"""
+
+from .ptx import cpu, i32, intrinsic, u32, u64, void
+
+
+@intrinsic(void(u32, u32, u32))
+def st_async_b32(dst, x, bar):
+    """``st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32``: writes 4 bytes to ``dst``, a multiple
+    of 4, and counts them on ``bar``. A weak write: nothing else touches the bytes meanwhile.
+    PTX ISA 9.7.9.12."""
+    thread = cpu()
+    thread.block.cluster.store_async(thread, dst, (x,), bar)
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def st_async_v2(dst, x, y, bar):
+    """``st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32``: as ``st_async_b32``, 8 bytes on a
+    multiple of 8. PTX ISA 9.7.9.12."""
+    thread = cpu()
+    thread.block.cluster.store_async(thread, dst, (x, y), bar)
+
+
+@intrinsic(void(u32, u32, u32, u32, u32, u32))
+def st_async_v4(dst, x, y, z, w, bar):
+    """``st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32``: as ``st_async_b32``, 16 bytes on a
+    multiple of 16. PTX ISA 9.7.9.12."""
+    thread = cpu()
+    thread.block.cluster.store_async(thread, dst, (x, y, z, w), bar)
+
+
+@intrinsic(void(u32, u64, u32))
+def st_async_b64(dst, x, bar):
+    """``st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64``: as ``st_async_b32``, a word of 8
+    bytes on a multiple of 8. PTX ISA 9.7.9.12."""
+    thread = cpu()
+    thread.block.cluster.store_async(thread, dst, (int(x), int(x) >> 32), bar)
+
+
+@intrinsic(void(u32, u32, u32))
+def red_async_add_u32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32``: adds ``x``, an
+    unsigned 32-bit integer, to the one at ``dst``, and counts its 4 bytes on ``bar``. ``dst`` is in another
+    block, on a multiple of the size. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "add", "u32")
+
+
+@intrinsic(void(u32, i32, u32))
+def red_async_add_s32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.s32``: adds ``x``, a signed
+    32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "add", "s32")
+
+
+@intrinsic(void(u32, u64, u32))
+def red_async_add_u64(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64``: adds ``x``, a 64-bit
+    integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (int(x), int(x) >> 32), bar, "add", "u64")
+
+
+@intrinsic(void(u32, u32, u32))
+def red_async_min_u32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.min.u32``: the smaller of ``x``
+    and what is there stays, an unsigned 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "min", "u32")
+
+
+@intrinsic(void(u32, i32, u32))
+def red_async_min_s32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.min.s32``: the smaller of ``x``
+    and what is there stays, a signed 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "min", "s32")
+
+
+@intrinsic(void(u32, u32, u32))
+def red_async_max_u32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.max.u32``: the larger of ``x``
+    and what is there stays, an unsigned 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "max", "u32")
+
+
+@intrinsic(void(u32, i32, u32))
+def red_async_max_s32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.max.s32``: the larger of ``x``
+    and what is there stays, a signed 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "max", "s32")
+
+
+@intrinsic(void(u32, u32, u32))
+def red_async_inc_u32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.inc.u32``: counts up to ``x``,
+    and then from 0, an unsigned 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "inc", "u32")
+
+
+@intrinsic(void(u32, u32, u32))
+def red_async_dec_u32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.dec.u32``: counts down to 0, and
+    then from ``x``, an unsigned 32-bit integer; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "dec", "u32")
+
+
+@intrinsic(void(u32, u32, u32))
+def red_async_and_b32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.and.b32``: ANDs ``x``, a 32-bit
+    word; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "and", "b32")
+
+
+@intrinsic(void(u32, u32, u32))
+def red_async_or_b32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.or.b32``: ORs ``x``, a 32-bit
+    word; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "or", "b32")
+
+
+@intrinsic(void(u32, u32, u32))
+def red_async_xor_b32(dst, x, bar):
+    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.xor.b32``: XORs ``x``, a 32-bit
+    word; as ``red_async_add_u32``. PTX ISA 9.7.13.7."""
+    thread = cpu()
+    thread.block.cluster.reduce_async(thread, dst, (x,), bar, "xor", "b32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_add_u32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..add.u32``: adds each element at ``src``, an unsigned
+    32-bit integer, to that at ``dst``, ``bytes`` in all. PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "add", "u32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_add_s32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..add.s32``: adds each element at ``src``, a signed
+    32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "add", "s32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_add_u64(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..add.u64``: adds each element at ``src``, a 64-bit
+    integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "add", "u64")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_min_u32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..min.u32``: the smaller of each element at ``src`` and
+    what is there stays, an unsigned 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
+    PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "min", "u32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_min_s32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..min.s32``: the smaller of each element at ``src`` and
+    what is there stays, a signed 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
+    PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "min", "s32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_max_u32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..max.u32``: the larger of each element at ``src`` and
+    what is there stays, an unsigned 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
+    PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "max", "u32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_max_s32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..max.s32``: the larger of each element at ``src`` and
+    what is there stays, a signed 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
+    PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "max", "s32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_inc_u32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..inc.u32``: counts up to each element at ``src``, and
+    then from 0, an unsigned 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
+    PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "inc", "u32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_dec_u32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..dec.u32``: counts down to 0, and then from each
+    element at ``src``, an unsigned 32-bit integer; as ``cp_reduce_async_bulk_shared_cluster_add_u32``.
+    PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "dec", "u32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_and_b32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..and.b32``: ANDs each element at ``src``, a 32-bit
+    word; as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "and", "b32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_or_b32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..or.b32``: ORs each element at ``src``, a 32-bit word;
+    as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "or", "b32")
+
+
+@intrinsic(void(u32, u32, u32, u32))
+def cp_reduce_async_bulk_shared_cluster_xor_b32(dst, src, bytes, bar):
+    """``cp.reduce.async.bulk.shared::cluster.shared::cta..xor.b32``: XORs each element at ``src``, a 32-bit
+    word; as ``cp_reduce_async_bulk_shared_cluster_add_u32``. PTX ISA 9.7.9.25.4.2."""
+    thread = cpu()
+    thread.block.cluster.bulk_reduce(thread, dst, src, bytes, bar, "xor", "b32")
