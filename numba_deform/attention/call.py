@@ -14,6 +14,7 @@ from ..engines.gpu.device import (
     stream_from,
     stream_handle,
 )
+from ..engines.waivers import told
 from ..kernels.registry import runnable, variant
 from .arrays import current_stream, empty_like, library_of, on_host, view_of
 from .auto import choose, gates, launches
@@ -155,7 +156,7 @@ def run_numpy(
     arrays = [np.ascontiguousarray(a) for a in (value, locations, weights)]
     if gpu is None:
         bound = Bound(problem, chosen, config)
-        bound.simulate(arrays, out, **(simulate_options or {}))
+        told(bound.simulate(arrays, out, **(simulate_options or {})))
         return out, bound
     on_gpu, stream = OnGpu(gpu, problem, arrays), gpu.device.default_stream
     bounds = bounds_of(gpu, problem, variant_name, parameters)

@@ -4,6 +4,7 @@
 the name in ``waiver``. Nothing is waived in silence: a clean run says what it waived, how often and where.
 """
 
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 
@@ -97,6 +98,13 @@ def in_words(waived):
         f"{name}: {count:,} time{'s' * (count > 1)}, at {', '.join(lines)}"
         for name, (count, lines) in waived.items()
     ]
+
+
+def told(report):
+    """``report``, with a warning of what it waived: for those who show nothing else of it."""
+    if report.waived:
+        warnings.warn("; ".join(f"waived {text}" for text in in_words(report.waived)), stacklevel=3)
+    return report
 
 
 def table():

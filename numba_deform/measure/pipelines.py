@@ -19,6 +19,7 @@ from ..engines.gpu.in_place import OnGpu, has_guarded_form, run_launch
 from ..engines.gpu.launch import launch as launch_kernel
 from ..engines.gpu.launch import time_launches
 from ..engines.launches import Launch
+from ..engines.waivers import told
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError
 from ..kernels.registry import load, loaded_files
@@ -75,7 +76,7 @@ def record_launch(launch, gpu=None, block=0, options=None):
         marks = buffer.to_numpy()
     else:
         args, options = [*launch.args, marks, block], options or {}
-        simulate(traced, launch.grid, args=args, cluster=launch.cluster, **options)
+        told(simulate(traced, launch.grid, args=args, cluster=launch.cluster, **options))
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
     return decode(marks, f"{launch.title}, block {block}", gpu.name if gpu else "CPU engine, virtual cycles")
@@ -94,7 +95,7 @@ def profile(kernel, grid=None, args=(), *, engine="auto", cluster=None, **option
     _, gpu = engine_for(engine, launch.capability, launch.title)
     if gpu:
         return counters.count(counters_task(launch))
-    report = simulate(launch, **options)
+    report = told(simulate(launch, **options))
     counted = {name: getattr(report, name) for name in ("shared_bytes", "blocks", "threads")}
     return {"virtual_cycles": report.cycles, "tma_copies": report.copies // report.schedules, **counted}
 

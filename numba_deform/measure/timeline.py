@@ -14,6 +14,7 @@ import numpy as np
 
 from ..device.marks import ACQUIRE, CAPACITY, COMMIT, COMPUTE, ISSUE, MARK_BYTES, RELEASE, WAIT
 from ..engines.gpu.device import DeviceArray
+from ..engines.waivers import told
 
 # Okabe and Ito's colours, which people with colour-blind eyes can tell apart, by their names. Whatever is
 # drawn says the same once more by a hatch, a marker or a word, for print without colour.
@@ -94,7 +95,8 @@ def record(plan, block=0, simulate_options=None, title=None):
         run()
         marks = buffer.to_numpy()
     else:
-        case.run(bound, extra={"trace_buffer": marks, "trace_block": block}, **(simulate_options or {}))
+        extra = {"trace_buffer": marks, "trace_block": block}
+        told(case.run(bound, extra=extra, **(simulate_options or {}))[1])
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
     engine = case.gpu.name if case.gpu else "CPU engine, virtual cycles"

@@ -8,6 +8,7 @@ import pytest
 from base import LANDINGS, load
 from numba import cuda
 
+import numba_deform as nd
 from numba_deform.engines.cpu import SimFault, explore, simulate
 from numba_deform.engines.waivers import WAIVERS, added
 
@@ -93,6 +94,15 @@ def test_a_right_run_waives_nothing():
         out[cuda.grid(1)] = 1
 
     assert simulate(kernel, 1, 32, [np.zeros(32)], waive=tuple(WAIVERS)).waived == {}
+
+
+def test_who_shows_no_report_warns():
+    @nd.kernel(threads=32)
+    def kernel(out: nd.float32[:]):
+        out[0] = 1
+
+    with pytest.warns(UserWarning, match=r"^waived same-value: 31 times, at test_waivers.py:\d+$"):
+        nd.profile(kernel, 1, [np.zeros(1, np.float32)], engine="cpu", waive="same-value")
 
 
 @pytest.mark.parametrize("waive", ["same_value", ("same-value", "all")])
