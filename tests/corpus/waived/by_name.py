@@ -11,9 +11,11 @@ from numba_deform.device.cluster import (
     cluster_ctarank,
     cluster_wait,
     cp_async_bulk_tensor_2d_multicast,
+    mapa_shared_cluster,
+    st_shared_cluster_b32,
 )
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
-from numba_deform.device.memory import shared_address, st_global_b32
+from numba_deform.device.memory import shared_address, st_global_b16, st_global_b32, st_global_v4
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.tma import cp_async_bulk_load, fence_proxy_tensormap_acquire_sys
 from numba_deform.engines import faults
@@ -51,6 +53,38 @@ def all_threads_fill_one_cell(data, out):
         cell[0] = 7  # <- fault
     cuda.syncthreads()
     out[cuda.grid(1)] = cell[0]
+
+
+@wrong(
+    faults.DataRace, waiver="same-value", source="the same in words of several sizes", args=words(1, 4),
+    expect=lambda data, out: [(out, np.full(4, 0x70007))],
+)  # fmt: skip
+def vectors_words_and_halves(data: u64, out: u64):
+    """Vectors, words and half words of one value meet, whichever comes first."""
+    i, word = int32(cuda.threadIdx.x), uint32(0x70007)
+    if i < 8:
+        st_global_v4(out, word, word, word, word)  # <- fault
+    elif i < 24:
+        st_global_b32(out + uint64(4 * (i % 4)), word)  # <- fault
+    else:
+        st_global_b16(out + uint64(2 * (i % 8)), word)  # <- fault
+
+
+@wrong(
+    faults.DataRace, waiver="same-value", source="the same in distributed shared memory", grid=2, cluster=2,
+    args=words(1, WARP), expect=lambda data, out: [(out, np.full(WARP, 5))],
+)  # fmt: skip
+def both_blocks_fill_a_cell_of_the_first(data: u64, out: u64):
+    """All threads of both blocks store to block 0, which reads behind the cluster's barrier."""
+    cell = cuda.shared.array(1, uint32)
+    there = mapa_shared_cluster(shared_address(cell), uint32(0))
+    cluster_arrive()
+    cluster_wait()
+    st_shared_cluster_b32(there, uint32(5))  # <- fault
+    cluster_arrive()
+    cluster_wait()
+    if cluster_ctarank() == 0:
+        st_global_b32(out + uint64(4 * cuda.threadIdx.x), cell[0])
 
 
 @wrong(
