@@ -550,7 +550,6 @@ def mended(data: nd.u64, weights: nd.u64, out: nd.u64):
                 nd.mbarrier_arrive_expect_tx(bar, uint32(ROW_BYTES))
                 nd.cp_async_bulk_load(slot, data + uint64(ROW_BYTES * ahead), uint32(ROW_BYTES), bar)
             meta[stage] = nd.ld_global_b32(weights + uint64(4 * ahead))
-            meta[ahead % 2] = nd.ld_global_b32(weights + uint64(4 * ahead))
         nd.mbarrier_wait(uint32(full + 8 * stage), int32(i // 2 & 1))
         total = uint32(total + meta[stage] * tile[stage, lane])
         cuda.syncwarp()
@@ -624,7 +623,7 @@ def most_stages(stage_bytes, blocks):
 
 # %% most_stages wrong: That is for one block alone
 def most_stages(stage_bytes, blocks):
-    return 228 * 1024 // stage_bytes
+    return (228 * 1024 - 1024 - 128) // (stage_bytes + 64)
 
 
 # %% most_stages wrong: one block less would fit

@@ -77,6 +77,57 @@ def test_a_crash_is_no_refusal():
         assert "mistake of its own, AttributeError" in verdict.message and "It refuses" not in verdict.message
 
 
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (('!= "float16"', "!= numpy.float16"), "compare it with"),
+        (("raise nd.ConfigError(\"points", "return nd.ConfigError(\"points"), "`raise` it"),
+        (("if samples > 32", "if constants.points > 32"), "40 samples, and only 32 lanes"),
+    ],
+)
+def test_natural_mistakes_in_refusing(change, words):
+    scope = scope_of("09_your_variant", "import numba_deform")
+    right, _ = lessons.answers("09_your_variant")["refuse"]
+    source = right.cell.source.replace(*change)
+    assert source != right.cell.source
+    lessons.execute(replace(right.cell, source=f"import numpy\n{source}"), scope)
+    verdict = lesson9.refuse(scope["refuse"])
+    assert verdict.kind == "wrong" and words in verdict.message
+
+
+FENCE, WRITE = "    nd.fence_proxy_async()\n", "    tile[lane] ="
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ([(FENCE, "")], "Nothing is there yet but the syncwarp"),
+        ([(FENCE, ""), ("_group(uint32(0))", f"_group(uint32(0))\n{FENCE}")], "behind the copy"),
+        ([(FENCE, ""), (WRITE, FENCE + WRITE)], "before the write"),
+        ([(FENCE, f"    if lane < 16:\n    {FENCE}")], "in one lane only"),
+        ([(FENCE, "    nd.fence_proxy_async_global()\n")], "is for global memory"),
+        ([(FENCE, "    cuda.syncthreads()\n")], "This orders ordinary accesses"),
+    ],
+)
+def test_where_a_proxy_fence_stands(changes, words):
+    scope = {**scope_of("06_debugging", "import numpy"), "LANES": 32, "ROW_BYTES": 128}
+    right, _ = lessons.answers("06_debugging")["proxy_fence"]
+    source = right.cell.source
+    for change in changes:
+        assert change[0] in source
+        source = source.replace(*change)
+    lessons.execute(replace(right.cell, source=source), scope)
+    verdict = lesson6.proxy_fence(scope["add_one"])
+    assert verdict.kind == "wrong" and words in verdict.message
+
+
+@pytest.mark.parametrize("answer", [
+    lambda s, b: 228 * KB // s, lambda s, b: 228 * KB // (s + 64), lambda s, b: (228 * KB - 1152) // (s + 64),
+])  # fmt: skip
+def test_one_block_has_the_sm_alone(answer):
+    assert "for one block alone" in lesson4.most_stages(answer).message
+
+
 def test_an_answer_in_another_form():
     """A list for a string, small letters; a text for a number is told what it is."""
     for come in ("ADE", "ade", "A, D, E", ["A", "D", "E"]):

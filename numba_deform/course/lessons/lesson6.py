@@ -1,6 +1,8 @@
 """The checks of lesson 6, debugging: predictions, and five pipelines to mend."""
 
+import ast
 import inspect
+import textwrap
 from unittest import mock
 
 import numpy as np
@@ -355,6 +357,30 @@ def notice(who):
     return "Only the CPU engine does, since it keeps for each byte whether its writer has passed a fence."
 
 
+MISPLACED = {
+    "branch": "It is the right fence, in one lane only, or in some. A fence orders what its own "
+    "thread has written, and all 32 lanes have written.",
+    "early": "It is the right fence, before the write. A fence orders what its thread has written by then.",
+    "late": "It is the right fence, behind the copy. It has to stand between the writes and the copy.",
+}
+ORDERS = {
+    "threadfence", "threadfence_block", "threadfence_system", "fence_acq_rel_cta", "fence_acq_rel_gpu",
+    "syncthreads",
+}  # fmt: skip
+
+
+def _place_of_fence(kernel):
+    """Where a kernel has fence_proxy_async: in a "branch", "early" or "late"; see MISPLACED."""
+    [function] = ast.parse(textwrap.dedent(inspect.getsource(kernel.py_func))).body
+    texts = [ast.unparse(statement) for statement in function.body]
+    fences = [i for i, text in enumerate(texts) if text.endswith("fence_proxy_async()")]
+    plain = [i for i in fences if isinstance(function.body[i], ast.Expr)]
+    write = next((i for i, text in enumerate(texts) if text.startswith("tile[")), 0)
+    if not plain:
+        return "branch"
+    return "early" if plain[-1] < write else "late"
+
+
 @exercise("It is the fence whose name says between which two *proxies* it stands. Who needs it?")
 def proxy_fence(kernel, engine=None):
     """The kernel add_one(data, out), whose writes the copy engine sees."""
@@ -368,14 +394,14 @@ def proxy_fence(kernel, engine=None):
         if fault is None:
             return "The tile has to hold data + 1 before it is stored."
         if "fence_proxy_async" in names:
-            return (
-                "It is the right fence, in one lane only. A fence orders what its own thread has written, "
-                "and all 32 lanes have written."
-            )
+            return MISPLACED[_place_of_fence(kernel)]
+        if "fence_proxy_async_global" in names:
+            return "This fence is for global memory. The tile lies in shared memory: fence_proxy_async."
         if "fence_mbarrier_init" in names:
             return "This fence shows the copy engine new barriers, and nothing else."
+        what = "This orders" if ORDERS & set(names) else "Nothing is there yet but the syncwarp, which orders"
         return (
-            "This orders ordinary accesses among themselves. The copy engine looks through another proxy, "
+            f"{what} ordinary accesses among themselves. The copy engine looks through another proxy, "
             "which only fence_proxy_async reaches."
         )
 

@@ -107,9 +107,15 @@ def refuse(answer):
     for constants, sentence in ALLOWED:
         error, given = _raised(answer, constants), _shown(constants)
         _require_verdict(error, given)
+        if getattr(error, "field", None) == "dtype":
+            sentence = "`dtype` is a text: compare it with \"float16\"."
         require(error is None, f"It refuses {given} ({error}). {sentence}")
     for constants, field, why in REFUSED:
         error, given = _raised(answer, constants), _shown(constants)
+        require(
+            not isinstance(error, Returned),
+            f"For {given} it returns {error}, and nobody looks at what it returns: `raise` it.",
+        )
         require(error is not None, f"It lets {given} pass: {why}.")
         _require_verdict(error, given)
         require(
@@ -144,12 +150,16 @@ def _shown(c):
     return f"{c.levels} levels of {c.points} points, {c.channels} x {c.dtype},"
 
 
+class Returned(ValueError):
+    """Where an error is returned and not raised."""
+
+
 def _raised(answer, constants):
     try:
-        answer(constants)
+        returned = answer(constants)
     except Exception as error:
         return error
-    return None
+    return Returned(repr(returned)) if isinstance(returned, Exception) else None
 
 
 # --- turn -----------------------------------------------------------------------------------------
