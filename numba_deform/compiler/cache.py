@@ -82,9 +82,10 @@ def load(kind, key):
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             return None
         content = marshal.loads(zlib.decompress(data[32:]))
-        os.utime(path)  # it has been used
     except (OSError, ValueError, EOFError, TypeError, zlib.error):
         return None
+    with contextlib.suppress(OSError):  # of a directory that can only be read
+        os.utime(path)  # it has been used
     return content
 
 

@@ -63,10 +63,10 @@ def simulate(
 
     ``compiled`` says whether the kernel may run as machine code (``native/``): True, False, or None. None is
     yes once interpreting has taken two seconds and more is to come, and from then on whenever this kernel is
-    run. What is said of a kernel is the same: where machine code comes to anything but a clean end, the
-    schedule is interpreted from its start. So is a kernel of which there is no machine code, and a schedule
-    with ``trace`` or of ``explore``. ``waive`` names rules that may be broken, of ``engines.waivers.WAIVERS``;
-    ``Report.waived`` says which were.
+    run, also in other processes (``compiler/cache.py``). What is said of a kernel is the same: where machine
+    code comes to anything but a clean end, the schedule is interpreted from its start. So is a kernel of which
+    there is no machine code, and a schedule with ``trace`` or of ``explore``. ``waive`` names rules that may be
+    broken, of ``engines.waivers.WAIVERS``; ``Report.waived`` says which were.
 
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it; WrongResult, which
     is one too, where a Launch has not left what it expects; and ``ValueError`` for arguments that cannot be
