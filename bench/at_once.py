@@ -6,11 +6,13 @@
 with Python's start and all imports. ``first`` is the first ``simulate`` of the pipeline copy of
 ``course/pipelines`` in a process, after the imports, and ``machine_code`` the same as machine code. Each runs
 once before anything is timed, which is ``empty``, with nothing on disk. In seconds: the median, the smallest
-and the largest of the rounds. What is kept goes to a temporary directory in place of the user's.
+and the largest of the rounds, and the processor's time, which other programs disturb less. What is kept goes to
+a temporary directory in place of the user's.
 """
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -25,24 +27,27 @@ import numba_deform as nd
 from numba_deform.course.pipelines.copy import copy
 launch = copy()
 nd.simulate
-started = time.perf_counter()
+clocks = time.perf_counter, time.process_time
+started = [clock() for clock in clocks]
 nd.simulate(launch, compiled={compiled})
-print(time.perf_counter() - started)
+print(*(clock() - start for clock, start in zip(clocks, started)))
 """
 
 
 def command(where):
-    """Seconds of the whole process."""
-    started = time.perf_counter()
+    """(seconds, the processor's seconds) of the whole process."""
+    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     words = [sys.executable, "-m", "numba_deform", *WORDS]
     subprocess.run(words, **where, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - started
+    seconds, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
 
 
 def first(where, compiled=None):
-    """Seconds of the first ``simulate`` alone."""
+    """Likewise, of the first ``simulate`` alone."""
     program = [sys.executable, "-c", FIRST.format(compiled=compiled)]
-    return float(subprocess.run(program, **where, check=True, capture_output=True, text=True).stdout)
+    told = subprocess.run(program, **where, check=True, capture_output=True, text=True).stdout
+    return tuple(map(float, told.split()))
 
 
 def machine_code(where):
@@ -70,8 +75,10 @@ def main():
             empty = [measure(where) for where in sides]
             times = [[measure(where) for where in sides] for _ in range(given.rounds)]
         for side, empty_one, own in zip(("before", "after"), empty, zip(*times, strict=True), strict=True):
-            row = {"what": measure.__name__, "checkout": side, "empty": empty_one}
-            row |= {"median": statistics.median(own), "min": min(own), "max": max(own), "rounds": given.rounds}
+            seconds, processor = zip(*own, strict=True)
+            row = {"what": measure.__name__, "checkout": side, "empty": empty_one[0]}
+            row |= {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
+            row |= {"processor": statistics.median(processor), "rounds": given.rounds}
             rows.append(row)
             print(*(f"{v:.3f}" if isinstance(v, float) else v for v in row.values()), flush=True)
     record.write(given.out, None, rows, cores=os.cpu_count())
