@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from base import LANDINGS, load
 from numba import cuda
+from test_cures import check_report
 
 import numba_deform as nd
 from numba_deform.engines.cpu import SimFault, explore, simulate
@@ -51,6 +52,14 @@ def test_clean_and_told(name):
             file = program.function.__code__.co_filename.rpartition("/")[2]
             assert set(lines) <= {f"{file}:{line}" for line in program.lines}
     assert len(seen) == 3, "as machine code it says the same"
+
+
+@pytest.mark.parametrize("name", [name for name in WAIVED if PROGRAMS[name].names])
+def test_who_wants_no_waiver_is_told_the_mend(name):
+    check_report(PROGRAMS[name])
+    mended = PROGRAMS[name].mended()
+    for seed, landing in enumerate(LANDINGS):
+        assert mended.wrong(mended.run(landing=landing, seed=seed)) == 0
 
 
 @pytest.mark.parametrize("name", [n for n in WAIVED if PROGRAMS[n].explorable and not PROGRAMS[n].cluster])

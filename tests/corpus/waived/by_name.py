@@ -17,6 +17,7 @@ from numba_deform.device.cluster import (
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import shared_address, st_global_b16, st_global_b32, st_global_v4
 from numba_deform.device.pipeline import mbarrier_wait
+from numba_deform.device.sync import fence_mbarrier_init  # noqa: F401  of a mend
 from numba_deform.device.tma import cp_async_bulk_load, fence_proxy_tensormap_acquire_sys
 from numba_deform.engines import faults
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
@@ -44,13 +45,13 @@ def everybody_who_finds_one_sets_the_flag(data, found):
 
 @wrong(
     faults.DataRace, waiver="same-value", source="the same in shared memory", block=64,
-    args=words(1, 64), expect=lambda data, out: [(out, np.full(64, 7))],
+    args=words(1, 64), expect=lambda data, out: [(out, np.full(64, 7))], names=("if cuda.threadIdx.x == 0",),
 )  # fmt: skip
 def all_threads_fill_one_cell(data, out):
     """All threads store a constant in shared memory, more than once, and read it behind a barrier."""
     cell = cuda.shared.array(1, int32)
     for _ in range(3):
-        cell[0] = 7  # <- fault
+        cell[0] = 7  # cure: if cuda.threadIdx.x == 0: cell[0] = 7  # <- fault
     cuda.syncthreads()
     out[cuda.grid(1)] = cell[0]
 
@@ -117,7 +118,7 @@ def the_cell_is_read_at_once(data, out):
 # --- init-fence -----------------------------------------------------------------------------------------
 @wrong(
     faults.MissingInitFence, waiver="init-fence", source="triton-lang/triton, TMA loads of one block",
-    args=words(WARP, WARP), expect=lambda data, out: [(out, data)],
+    args=words(WARP, WARP), expect=lambda data, out: [(out, data)], names=("fence_mbarrier_init()",),
 )  # fmt: skip
 def a_barrier_of_threads_behind_the_init(data: u64, out: u64):
     """syncthreads stands between the init and the first copy, and no fence for the copy engine."""
@@ -125,6 +126,7 @@ def a_barrier_of_threads_behind_the_init(data: u64, out: u64):
     bar, i = shared_address(cuda.shared.array(1, uint64)), int32(cuda.threadIdx.x)
     if i == 0:
         mbarrier_init(bar, 1)
+        # cure: fence_mbarrier_init()
     cuda.syncthreads()
     if i == 0:
         mbarrier_arrive_expect_tx(bar, BYTES)
@@ -201,16 +203,17 @@ def diffused(cells, other, steps):
 @wrong(
     faults.Deadlock, waiver="grid-exited", source="NVIDIA/numba-cuda, examples: solve_heat_equation",
     grid=3, args=rod(80), expect=diffused, explorable=False,
+    names=("16 threads have returned", "under an `if`", "this_grid().sync()"),
 )  # fmt: skip
 def those_outside_the_rod_have_returned(cells, other, steps):
     """Threads without a cell return at once, and the others meet the whole grid after every step."""
     i = cuda.grid(1)
-    if i >= len(cells):
-        return
+    if i >= len(cells):  # cure: inside = i < len(cells)
+        return  # cure:
     grid = cuda.cg.this_grid()
     for step in range(steps):
         was, now = (cells, other) if step % 2 == 0 else (other, cells)
-        now[i] = was[i]
+        now[i] = was[i]  # cure: if inside: now[i] = was[i]
         if i > 0 and i < len(cells) - 1:
             now[i] += (was[i - 1] - 2 * was[i] + was[i + 1]) / 4
         grid.sync()  # <- fault
@@ -248,7 +251,7 @@ SUM = {"grid": BLOCKS, "args": words(BLOCKS * WARP, BLOCKS, 1, 1)}
 
 @wrong(
     faults.DataRace, waiver="thread-fence-reduction", source="NVIDIA/cuda-samples, threadFenceReduction",
-    expect=total, **SUM,
+    expect=total, names=("Call cuda.threadfence() right behind the atomic at by_name.py:",), **SUM,
 )  # fmt: skip
 def the_last_block_adds_up_without_a_fence(data, parts, tickets, out):
     """Each block leaves a part, a fence and a ticket; the last reads all parts, no fence behind its ticket."""
@@ -263,6 +266,7 @@ def the_last_block_adds_up_without_a_fence(data, parts, tickets, out):
         parts[cuda.blockIdx.x] = part
         cuda.threadfence()
         last[0] = cuda.atomic.add(tickets, 0, 1) == BLOCKS - 1
+        # cure: cuda.threadfence()
     cuda.syncthreads()
     if last[0]:
         if i < BLOCKS:

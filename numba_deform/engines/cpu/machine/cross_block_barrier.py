@@ -162,6 +162,19 @@ class GridBarrier(CrossBlockBarrier):
         if self.gone and self.phase > phase:
             self.waived.allows("grid-exited", self.latest)
 
+    def waited(self, kind, block):
+        fields = super().waited(kind, block)
+        late = [t for each in self.blocks for t in each.threads if (each, t.tid) not in self.arrived]
+        # Of blocks that never came all threads have, since all blocks of such a grid are there at once.
+        returned = sum(t.dead for t in late) + self.threads - sum(each.size for each in self.blocks)
+        if returned and not fields["by"]:
+            fields["why"] = f"{returned} threads have returned"
+            fields["cure"] = (
+                "Have all threads of the grid come to this_grid().sync(), as often as the others: put what is "
+                "for some of them under an `if`, in place of a return for the rest."
+            )
+        return fields
+
     @property
     def waiver(self):
         """The waiver that would end the wait; None where more is missing than threads that it excuses."""

@@ -6,22 +6,8 @@ Each function builds the SimFault of one thread; the records that it takes are t
 from typing import NamedTuple
 
 from ... import faults
-from .access_records import (
-    BLOCK,
-    CLOCK,
-    NEVER,
-    OUTSIDE,
-    OWNER,
-    SITE,
-    TID,
-    UNWRITTEN,
-    Copy,
-    Ended,
-    Live,
-    copy_of,
-)
+from .access_records import BLOCK, CLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live, copy_of
 from .race_causes import CHANGE, READ, WRITE, Access, let_others_come, race
-from .vector_clocks import covers
 
 
 def bad_read(space, thread, w, address, size):
@@ -40,28 +26,7 @@ def bad_read(space, thread, w, address, size):
         return _unfinished_store(thread, w, f"reads {name}", name)
     what = f"reads {name}, which {thread.describe(w)} {_did(w)} {thread.at(w.site)}; nothing orders "
     what += "the write before the read"
-    fault = race(space, thread, READ, Access.write(w), what, name)
-    regions = thread.block.globals.regions
-    if type(fault) is faults.DataRace and space in regions and _by_ticket(thread, w, regions):
-        fault.waiver = "thread-fence-reduction"
-    return fault
-
-
-def _by_ticket(thread, w, regions):
-    """Whether an atomic of this thread's block, whose value is used, met the release of ``w``: then all that
-    the read lacks is a fence behind it."""
-    if w.block is thread.block or thread.block.tickets:
-        return False
-    for region in regions:
-        for address, flag in region.flags.items():
-            last = region.written[address - region.base]
-            if last.atomic and covers(flag.wide, w.block, w.owner, w.clock):
-                released = min((a.number for a in last.by.values() if a.block is w.block), default=NEVER)
-                for a in last.by.values():
-                    if a.block is thread.block and a.number > released and thread.seen[a.owner] >= a.clock:
-                        if a.reads and (a.block, a.tid) in last.seen:
-                            return True
-    return False
+    return race(space, thread, READ, Access.write(w), what, name)
 
 
 def _did(w):

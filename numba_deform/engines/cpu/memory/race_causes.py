@@ -101,13 +101,14 @@ class Race(NamedTuple):
 
 class Cause(NamedTuple):
     """What a race comes from. ``more``: what the report says of it; ``at``: (thread, site) to blame in place of
-    the access."""
+    the access; ``waiver``: its name where it can be waived."""
 
     cure: str
     rule: str | None = None
     more: str = ""
     kind: type = faults.DataRace
     at: tuple | None = None
+    waiver: str | None = None
 
 
 def race(space, thread, kind, other, what, name):
@@ -120,7 +121,7 @@ def race(space, thread, kind, other, what, name):
     cause = next(cause for find in CAUSES if (cause := find(pair)))
     who, site = cause.at or (thread, thread.site())
     fault = who.fault_at(cause.kind, what + cause.more, site, name)
-    fault.cure = cause.cure
+    fault.cure, fault.waiver = cause.cure, cause.waiver
     fault.rule = cause.rule or (RULES[pair.scope] if cause.kind is faults.DataRace else fault.rule)
     return fault
 
@@ -305,6 +306,27 @@ def _flags_of(pair):
                 yield from ((space, address, w, flag) for w in writers(record) if w.block is block)
 
 
+def _ticket_without_fence(pair):
+    """An atomic of this block, whose value is used, met a release that covers the other access, and nothing
+    acquires that."""
+    if pair.near or pair.kind is not READ or pair.thread.block.tickets:
+        return None
+    block, seen = pair.thread.block, pair.thread.seen
+    for space, address, w, flag in _flags_of(pair):
+        record = space.written[address - space.base]
+        for own in writers(record) if pair.covered(flag.wide) else ():
+            taken = own.reads and own.block is block and (block, own.tid) in record.seen
+            if taken and own.number > w.number and seen[own.owner] >= own.clock:
+                place = pair.thread.at(own.site)
+                return Cause(
+                    f"Call cuda.threadfence() right behind the atomic at {place}, in its thread.",
+                    more=f"; the atomic at {place} met what {pair.who(w.tid)} released after that, and no "
+                    "fence behind it acquires it: the form of NVIDIA's sample threadFenceReduction",
+                    waiver="thread-fence-reduction" if pair.space in block.globals.regions else None,
+                )  # fmt: skip
+    return None
+
+
 def _set_by_another(pair):
     """A thread of the other block has released after the access, and did not know of it; or the thread itself
     has set a flag after it, which hands nothing on."""
@@ -379,7 +401,9 @@ def _in_one_grid(pair):
     )
 
 
-HANDED_ON = _narrow_wait, _narrow_scope, _known_to_a_neighbour, _set_by_another, _met_relaxed
+HANDED_ON = (
+    _narrow_wait, _narrow_scope, _known_to_a_neighbour, _ticket_without_fence, _set_by_another, _met_relaxed,
+)  # fmt: skip
 CAUSES = (
     _old_token, _count_too_small, *HANDED_ON[:2], _one_byte_by_two_names, _plain_beside_atomic,
     _change_by_hand, *HANDED_ON[2:], _one_element, _in_one_block, _in_one_cluster, _in_one_grid,
