@@ -469,7 +469,7 @@ def test_exited_lanes_are_called_exited():
             cuda.syncthreads()
         cuda.syncwarp()
 
-    always(faults.WarpDivergence, kernel, nans(1), block=6,
+    always(faults.DivergentBarrier, kernel, nans(1), block=6, source="cuda.syncthreads()",
            words=["lanes 0-2, 4 of warp 0 have come, lane 3 has exited", "lane 5 never comes"])  # fmt: skip
 
 
