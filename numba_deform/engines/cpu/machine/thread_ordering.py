@@ -11,7 +11,6 @@ from ..memory.vector_clocks import (
     FENCED,
     FENCED_AT,
     GPU,
-    INCLUDED,
     MET,
     SCOPES_IN_WORDS,
     SHARED,
@@ -66,12 +65,13 @@ class ThreadOrdering(ThreadLife):
             self.acquire(renamed(self.foreign, MET, None))
         scope = CLUSTER if cluster else wide
         self.acquire(self.acquired[scope])
-        scopes = INCLUDED[scope]
-        self.acquired = tuple({} if s in scopes else self.acquired[s] for s in (CTA, GPU, CLUSTER))
+        _, every, near = self.acquired
+        self.acquired = {}, {} if scope is GPU else every, near if scope is CTA else {}
         known = self.knowledge()
         if sc:
             self.learn(renamed(known, None, FENCED))
-        self.published = tuple(known if s in scopes else self.published[s] for s in (CTA, GPU, CLUSTER))
+        _, every, near = self.published
+        self.published = known, known if scope is GPU else every, near if scope is CTA else known
         self.narrow_fence = SCOPES_IN_WORDS.get(scope)
         lacks = "its fence before that has scope cta (fence_acq_rel_cta)" if scope is CTA else None
         self.last_fence = lacks, self.clock
@@ -85,12 +85,15 @@ class ThreadOrdering(ThreadLife):
         if met == self.met:  # a poll has nothing new
             return
         self.met = met
-        seen = flag.seen_by(self.block)
+        seen = own, every, near = flag.seen_by(self.block)
         if acquire:
             self.acquire(seen[wide])
-        self.acquired = tuple(map(merged, self.acquired, seen))
+        mine, all_, others = self.acquired
+        same = near is own and others is mine  # as where clusters have one block
+        mine = merged(mine, own)
+        self.acquired = mine, merged(all_, every), mine if same else merged(others, near)
         if wide:
-            self.learn(renamed(seen[GPU], FENCED, MET))
+            self.learn(renamed(every, FENCED, MET))
 
     def take_ticket(self, flag, wide):
         """This thread uses what an atomic has returned: that tells it of what others had released there."""
@@ -103,10 +106,10 @@ class ThreadOrdering(ThreadLife):
         if wide and self.block.knows_others:
             every = merged(every, renamed(self.foreign, FENCED, FENCED))
         if release:
-            own = self.knowledge()
-            every, near = (merged(every, own), merged(near, own)) if wide else (every, near)
+            own = near = self.knowledge()
+            every = merged(every, own) if wide else every
             self.tick()
-        flag.add(self.block, (own, every, near) if wide else (own, {}, {}))
+        flag.add(self.block, own, every if wide else {}, near if wide else {})
 
     def fence_proxy_async(self, shared=True, globally=False, cluster=False):
         """Copies see what ordinary accesses have done: to the ``shared`` memory of this block, to that of all

@@ -81,7 +81,6 @@ def covers_shared(knowledge, block, owner, clock, row=0):
 # Scopes, as places in a tuple: of the block, of the GPU (or wider), of the cluster. Accesses of the first two
 # say ``wide`` for their scope.
 CTA, GPU, CLUSTER = False, True, 2
-INCLUDED = {CTA: (CTA,), CLUSTER: (CTA, CLUSTER), GPU: (CTA, CLUSTER, GPU)}  # scopes in one
 SCOPES_IN_WORDS = {CTA: "cta, which is for one block", CLUSTER: "cluster, which is for one cluster"}
 
 
@@ -95,16 +94,16 @@ class SyncVariable:
     def __init__(self):
         self.wide, self.own, self.near, self.changes = {}, {}, {}, 0
 
-    def add(self, block, known):
-        """``known``: what is handed on with each scope."""
+    def add(self, block, own, wide, near):
+        """What a thread of ``block`` hands on with scope cta, gpu and cluster."""
         self.changes += 1
-        self.own[block] = merged(self.own.get(block), known[CTA])
-        if len(block.cluster.blocks) > 1:  # else it is the same
-            self.near[block.cluster] = merged(self.near.get(block.cluster), known[CLUSTER])
-        self.wide = merged(self.wide, known[GPU])
+        self.own[block] = merged(self.own.get(block), own)
+        self.wide = merged(self.wide, wide)
+        if len(block.cluster.blocks) > 1:  # else it is its own
+            self.near[block.cluster] = merged(self.near.get(block.cluster), near)
 
     def seen_by(self, block):
         """What a thread of ``block`` takes with each scope."""
         own = self.own.get(block) or {}
-        near = merged(self.near.get(block.cluster), own) or {}
-        return own, merged(self.wide, near) or {}, near
+        near = merged(self.near.get(block.cluster), own) if self.near else own
+        return own, merged(self.wide, near), near
