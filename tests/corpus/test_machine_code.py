@@ -35,6 +35,7 @@ WITHOUT_CODE = {name for names in INTERPRETED.values() for name in names}
 def outcome(program, compiled, **options):
     """(what a run comes to, whether it ended as machine code). Addresses differ from run to run."""
     args, options = program.args(), {**program.options, **options, "compiled": compiled}
+    options["cluster"] = program.cluster
     try:
         report = simulate(program.kernel, program.grid, program.block, args, program.shared_bytes, **options)
     except SimFault as fault:
