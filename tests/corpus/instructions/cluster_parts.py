@@ -34,6 +34,7 @@ from numba_deform.device.memory import (
     global_at,
     ld_acquire_gpu_global_b32,
     ld_global_b32,
+    ld_relaxed_gpu_global_b32,
     shared_address,
     shared_at,
     st_global_b32,
@@ -270,6 +271,22 @@ def a_fence_of_scope_cluster_for_all(data: u64, out: u64):
     elif cuda.blockIdx.x == 2:
         while ld_acquire_gpu_global_b32(flag) == 0:
             pass
+        word = ld_global_b32(out)  # <- fault
+        st_global_b32(global_at(out, 1, 4), word)
+
+
+@wrong(faults.ScopeRace, source=MODEL, grid=4, cluster=2, block=1, args=words(4, 2))
+def a_look_that_only_a_fence_of_scope_cluster_follows(data: u64, out: u64):
+    """The other way round: the release is for all, and the reader's fence leaves the writer's cluster out."""
+    flag = global_at(out, 7, 4)
+    if cuda.blockIdx.x == 0:
+        st_global_b32(out, ld_global_b32(data))
+        fence_acq_rel_gpu()
+        st_relaxed_gpu_global_b32(flag, uint32(1))
+    elif cuda.blockIdx.x == 2:
+        while ld_relaxed_gpu_global_b32(flag) == 0:
+            pass
+        fence_acq_rel_cluster()
         word = ld_global_b32(out)  # <- fault
         st_global_b32(global_at(out, 1, 4), word)
 
