@@ -189,7 +189,8 @@ def sources(rooms=ROOMS):
     files += ptx_directory().glob("*.ptx")
     parts = [sys.implementation.cache_tag, platform.python_version(), platform.machine()]
     parts += map(_fingerprint, sorted(files))
-    if max(file.stat().st_mtime for file in files) > STARTED:
+    states = [file.stat() for file in files]  # a copy may keep its date of change, but not that of its making
+    if max(max(state.st_mtime, state.st_ctime) for state in states) > STARTED:
         parts.append(f"process {os.getpid()} since {STARTED}")
     for tool in TOOLS:
         try:

@@ -33,9 +33,9 @@ import other
 BASE = 3
 
 
-def made(constant, more=(1, 2.0)):
-    @cuda.jit(device=True)
-    def added(x, by=1):
+def made(constant, more=(1, 2.0), default=1, inline="never"):
+    @cuda.jit(device=True, inline=inline)
+    def added(x, by=default):
         return x + constant + by
 
     def kernel(out):
@@ -88,21 +88,23 @@ def test_the_same_for_what_is_built_again_and_elsewhere(load):
 
 
 def test_another_for_all_that_makes_a_difference(load, monkeypatch):
-    Pair = collections.namedtuple("Pair", "a b")
+    Pair, Other = collections.namedtuple("Pair", "a b"), collections.namedtuple("Pair", "b a")
     mine = load()
     keys = [
         key(mine.made(3)), key(mine.made(3.0)), key(mine.made(np.float32(3))), key(mine.made(0.0)),
         key(mine.made(-0.0)), key(mine.made(True)), key(mine.made(3, (1, 3.0))),
         key(mine.made(3, Pair(1, 2.0))),
+        key(mine.made(3, default=2)), key(mine.made(3, inline="always")), key(mine.made(np.arange(1, 4))),
         key(mine.made(np.arange(3))), key(mine.made(np.arange(3.0))), key(mine.made(np.arange(4)[:3:2])),
         key(mine.made(3), types.float32[:]), key(mine.made(3), types.Array(types.float64, 1, "C")),
         key(mine.made(3), types.float64[:, :]), key(mine.made(3), types.UniTuple(types.float64[:], 2)),
         key(mine.made(3), types.NamedUniTuple(types.float64[:], 2, Pair)),
+        key(mine.made(3), types.NamedUniTuple(types.float64[:], 2, Other)),
         key(mine.made(enum.IntEnum("E", "a b").a)), key(mine.made(enum.IntEnum("E", "b a").a)),
     ]  # fmt: skip
     for change in (
-        ("x + constant", "x - constant"), ("by=1", "by=2"), ("BASE = 3", "BASE = 4"),
-        ("import numpy", "# numpy"), ("out[t]) *", "out[t], 2) *"), ("=True)", "=True, inline='always')"),
+        ("x + constant", "x - constant"), ("BASE = 3", "BASE = 4"), ("import numpy", "# numpy"),
+        ("out[t]) *", "out[t], 2) *"),
     ):  # fmt: skip
         assert change[0] in TEXT
         keys.append(key(load(TEXT.replace(*change)).made(3)))
@@ -139,6 +141,14 @@ def test_no_key_for_what_nobody_knows(value):
 
     known = key(kernel) is not None
     assert known == (value is open or isinstance(value, python.FunctionType))
+
+
+def test_what_nobody_knows_in_a_device_function_of_a_module(load):
+    """Unread it does no harm, though the kernel has its name for something else."""
+    text = "import other\ndef kernel(out):\n    out[0] = out.alpha + other.beta(1)\n"
+    unread = "from numba import cuda\nalpha = object()\n@cuda.jit(device=True)\ndef beta(x):\n    return x\n"
+    assert key(load(text, unread).kernel) is not None
+    assert key(load(text, unread.replace("return x", "return alpha")).kernel) is None
 
 
 def test_no_key_where_nothing_is_kept(monkeypatch):
@@ -210,8 +220,8 @@ def test_an_edited_device_function(load, forget, tmp_path):
         assert (out == 4 * 3 + 1 + factor * np.arange(32)).all()
 
 
-def test_a_constant_of_numba_types_is_itself(forget, tmp_path):
-    """Numbers, casts and functions that the typed code has beside Python's own come back as they were."""
+def test_what_numba_types_comes_back_as_it_was(forget, tmp_path, monkeypatch):
+    """Numbers, casts and functions that the typed code has beside Python's own."""
 
     def kernel(x, out):
         t = cuda.threadIdx.x
@@ -221,7 +231,22 @@ def test_a_constant_of_numba_types_is_itself(forget, tmp_path):
     results = []
     for kept in ("off", tmp_path, tmp_path):
         forget(kept)
+        if len(results) == 2:
+            monkeypatch.setattr(inference, "_inferred", None)
         out = np.zeros(32)
         nd.simulate(kernel, 1, 32, (np.linspace(-9, 9, 32), out))
         results.append(out)
     assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
+
+
+def test_a_kernel_that_shares_a_function_with_an_older_one(load, forget, tmp_path, monkeypatch):
+    """What is inferred of that function belongs to the older kernel's; the newer one is kept all the same."""
+    mine = load()
+    for again in range(2):
+        forget(tmp_path / "kept")
+        for more in ((1, 2.0), (5, 2.0)):
+            out = np.zeros(32)
+            nd.simulate(mine.made(3, more), 1, 32, (out,))
+            assert out[0] == 12 + more[0]
+        monkeypatch.setattr(inference, "_inferred", None)
+        assert again or len(list((tmp_path / "kept").glob("*.typed"))) == 2
