@@ -67,8 +67,16 @@ class DeviceFunction(types.Callable):
         self.dispatcher = dispatcher
         super().__init__(f"device function {dispatcher.py_func.__qualname__} {id(dispatcher):x}")
 
-    def get_call_type(self, context, args, kws):
+    def declared(self, args):
+        """The result's type where the function has been declared with its types; None where Numba infers it."""
+        found = None if self.dispatcher._can_compile else self.dispatcher.overloads.get(args)
+        return found and found.signature.return_type
+
+    def get_call_type(self, context, args, kws, exact=False):
         signature = inspect.signature(self.dispatcher.py_func)
+        if not self.dispatcher._can_compile:
+            known = self.dispatcher.nopython_signatures
+            return context.resolve_overload(self, known, args, kws).replace(pysig=signature)
         try:
             bound = signature.bind(*args, **kws).arguments
         except TypeError as error:
@@ -77,7 +85,8 @@ class DeviceFunction(types.Callable):
             bound.get(name, types.Omitted(p.default)) for name, p in signature.parameters.items()
         )
         inline = self.dispatcher.targetoptions.get("inline", "never")
-        plain = tuple(types.unliteral(a) for a in args)  # as a rule a constant matters by its type alone
+        # As a rule a constant matters by its type alone.
+        plain = args if exact else tuple(types.unliteral(a) for a in args)
         try:
             found = inferred(self.dispatcher.py_func, plain, inline)
         except ERRORS:
@@ -108,8 +117,9 @@ class Inferred:
                     but the types of arguments and result, until ``recall``
     """
 
-    def __init__(self, function, args, inline, source, lines, state):
+    def __init__(self, function, args, inline, declared, source, lines, state):
         self.function, self.args, self.inline, self.source = function, args, inline, source
+        self.declared = declared
         self.typemap, self.calltypes, self.return_type = state.typemap, state.calltypes, state.return_type
         self.at, self.values, self.kinds = defaultdict(list), {}, defaultdict(set)
         for _, block in sorted(state.func_ir.blocks.items()):
@@ -134,7 +144,7 @@ class Inferred:
         if self.ir is None:
             form = self.form
             with lock, _as_device_functions():
-                vars(self).update(vars(_inferred(self.function, self.args, self.inline)))
+                vars(self).update(vars(_inferred(self.function, self.args, self.inline, self.declared)))
             self.form = form
             _whole.append(self)  # to forget others is for ``keep``: they may be in use just now
 
@@ -327,7 +337,7 @@ def _as_device_functions():
         mock.patch.object(CUDADispatcher, "_numba_type_", device),
         mock.patch.object(interpreter.Interpreter, keep, lambda self: None),
         mock.patch.object(types.Function, "get_call_type", _remembered(types.Function.get_call_type)),
-        mock.patch.object(types.Dispatcher, "get_overload", lambda self, sig: None),
+        mock.patch.object(types.Dispatcher, "get_overload", lambda self, sig: self.dispatcher),
         methods, target_override(),
     ):  # fmt: skip
         yield
@@ -335,7 +345,25 @@ def _as_device_functions():
 
 def _overload_type(self, context, args, kws):
     """What Python code of Numba's own returns, which stands for an attribute or a function."""
-    return DeviceFunction(self.dispatcher).get_call_type(context, args, kws)
+    return DeviceFunction(self.dispatcher).get_call_type(context, args, kws, exact=True)
+
+
+def inferred_call(called, signature):
+    """The :class:`Inferred` of the Python function behind a function or method of Numba's type ``called``: of a
+    device function, or of what an ``@overload`` has returned. None if Numba writes LLVM for it."""
+    args = signature.args
+    if isinstance(called, DeviceFunction):
+        return inferred(called.dispatcher.py_func, args, declared=called.declared(args))
+    if isinstance(called, types.BoundFunction):
+        overload = getattr(called.template, "_overload_func", None)
+        if overload is None:
+            return None
+        called, args = descriptor.cuda_target.typing_context.resolve_value_type(overload), (called.this, *args)
+    try:
+        key = called.get_impl_key(signature.replace(args=args))
+    except (AttributeError, KeyError):
+        return None
+    return inferred(key.py_func, args) if isinstance(key, CUDADispatcher) else None
 
 
 def _remembered(get_call_type):
@@ -364,21 +392,22 @@ def target_override():
         return target_override("cuda")
 
 
-def inferred(function, args, inline="never"):
-    """As ``infer``, while Numba is at it: raises Numba's own errors, and notes what failed first."""
-    key = identity(function), args
+def inferred(function, args, inline="never", declared=None):
+    """As ``infer``, while Numba is at it: raises Numba's own errors, and notes what failed first. ``declared``
+    is the type of the result where it is not to be inferred."""
+    key = identity(function), args, declared
     found = _known.get(key)
     # What stands around the function it was found for may have changed since.
     if found and (found.function is function or identity(found.function) == key[0]):
         return found
-    found = _inferred(function, args, inline, key)
+    found = _inferred(function, args, inline, declared, key)
     if len(_known) >= KEPT:
         _known.clear()
     _known[key] = found
     return found
 
 
-def _inferred(function, args, inline, key=None):
+def _inferred(function, args, inline, declared, key=None):
     """The same, whatever is known."""
     if key in _underway:
         raise NotInferred(f"{function.__name__} calls itself")
@@ -400,8 +429,8 @@ def _inferred(function, args, inline, key=None):
     contexts = target.typing_context, target.target_context
     _underway.add(key)
     try:
-        pipeline = _FrontEnd(*contexts, None, args, None, flags, {})
-        found = Inferred(function, args, inline, source, lines, pipeline.compile_extra(form))
+        pipeline = _FrontEnd(*contexts, None, args, declared, flags, {})
+        found = Inferred(function, args, inline, declared, source, lines, pipeline.compile_extra(form))
     except NotInferred:
         raise
     except Exception as error:  # of which Numba does not catch all that it raises

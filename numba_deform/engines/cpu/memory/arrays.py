@@ -3,6 +3,7 @@ hand them to kernels."""
 
 import math
 from operator import attrgetter
+from types import SimpleNamespace
 
 import numpy as np
 from greenlet import getcurrent as current
@@ -65,6 +66,9 @@ class ArrayView:
     values = property(lambda self: self)  # where typed code looks for elements
     T = property(lambda self: self._part(self.data.T))
     flat = property(lambda self: self.ravel())
+    real = property(lambda self: self._part(self.data.real))
+    imag = property(lambda self: self._part(self.data.imag))
+    ctypes = property(lambda self: SimpleNamespace(data=self.address))
 
     def __getattr__(self, name):
         raise AttributeError(f"array.{name} is not modelled by the CPU engine")
@@ -78,6 +82,10 @@ class ArrayView:
     def _elements(self):
         """All elements in order."""
         return (self[place] for place in np.ndindex(self.shape))
+
+    def places(self):
+        """An array without dimensions for each element, in order: what ``np.nditer`` goes over."""
+        return (self._part(self.data[(*place, ...)]) for place in np.ndindex(self.shape))
 
     def sum(self):
         total = 0 if self.integer else self.dtype.type(0)
@@ -111,6 +119,12 @@ class ArrayView:
 
     def ravel(self):
         return self.reshape(-1)
+
+    def copy(self):
+        """A new array, which is the thread's own."""
+        made = LocalArray(self.shape, self.dtype)
+        made[...] = self
+        return made
 
     def _part(self, data):
         offset = start_of(data) - start_of(self.data)
@@ -209,6 +223,11 @@ def _values(value):
             values[place] = value[place]
         return values
     return np.array(value, object)
+
+
+def contents(array):
+    """A NumPy array of the elements of an array, all of which are read."""
+    return np.array(_values(array).tolist(), array.dtype).reshape(array.shape)
 
 
 class Records(ArrayView):

@@ -70,7 +70,7 @@ def wrap(value, dtype):
         return bool(value)
     bits = 8 * dtype.itemsize
     if type(value) is not int:
-        if isinstance(value, (float, np.floating)):
+        if isinstance(value, (float, np.floating)) or type(value).__module__ == "ml_dtypes":
             low, high = limits(dtype)
             value = float(value)
             value = 0 if value != value else min(max(value, low), high)

@@ -6,7 +6,15 @@ import functools
 import linecache
 
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
+LIBRARY = ("numba_deform.device.", "numba.cuda.")  # modules of functions that kernels call
 TEMPORARY, ARRAY, INDEX = "__value", "__array", "__index"  # names that typed code gives to parts of a statement
+
+
+def is_library(function, kernel):
+    """Whether a function is a helper of this package's or of Numba's that ``kernel`` calls: a fault in it names
+    the kernel's own line. A kernel may live there itself, as that of ``cuda.reduce`` does."""
+    module = function.__module__ or ""
+    return module != kernel.__module__ and module.startswith(LIBRARY)
 
 
 @functools.lru_cache(4096)

@@ -1,6 +1,8 @@
 """The arguments of a launch: checked, as memory, and as the kernel's Python code is going to see them.
 ``PreparedLaunch`` and ``Execution`` ask."""
 
+import ctypes
+import enum
 import inspect
 
 import numpy as np
@@ -12,7 +14,7 @@ from ...memory.global_memory import Extent
 from ...memory.scalars import bounds_of, start_of
 from .cuda_module import cast
 
-NUMBERS = (int, float, complex, np.number, np.bool_)
+NUMBERS = (int, float, complex, np.number, np.bool_, np.datetime64, np.timedelta64, enum.Enum)
 
 
 def parts(args, names):
@@ -25,8 +27,11 @@ def parts(args, names):
 
 
 def _array(arg):
-    """A record as an array without dimensions, over its own bytes."""
-    return np.ndarray((), arg.dtype, arg) if isinstance(arg, np.void) else arg
+    """A record as an array without dimensions, over its own bytes, which a kernel may write."""
+    if not isinstance(arg, np.void):
+        return arg
+    own = (ctypes.c_ubyte * arg.nbytes).from_address(start_of(np.ndarray((), arg.dtype, arg)))
+    return np.ndarray((), arg.dtype, own)
 
 
 def extents(args, names):
@@ -49,7 +54,7 @@ def maps_of(args):
 
 def writeable(args):
     """The arrays that a kernel can change, those behind tensor maps included."""
-    arrays = [arg for arg, _ in parts(args, [""] * len(args))]
+    arrays = [_array(arg) for arg, _ in parts(args, [""] * len(args))]
     arrays += [array for maps in maps_of(args) for array in (maps.host, *(one.array for one in maps.maps))]
     return list({id(a): a for a in arrays if isinstance(a, np.ndarray) and a.flags.writeable}.values())
 
@@ -81,7 +86,7 @@ def _check_one(name, arg, kind):
         if arg.dtype.hasobject or not _native(arg.dtype):
             raise ValueError(f"argument {name} has dtype {arg.dtype}, which no GPU can read")
     elif not isinstance(arg, (*NUMBERS, TensorMapArray)):
-        takes = "the CPU engine takes numbers, NumPy arrays and records, tuples of these and TensorMapArray"
+        takes = "the CPU engine takes numbers, NumPy arrays and records, tuples of these, Enum, TensorMapArray"
         raise ValueError(f"argument {name} is a {type(arg).__name__}; {takes}")
     if array and isinstance(kind, types.Number) and kind != types.uint64:
         raise ValueError(f"argument {name} is an array, but the kernel's signature says {kind}")

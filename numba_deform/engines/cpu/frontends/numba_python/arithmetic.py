@@ -1,6 +1,7 @@
 """Arithmetic as Numba compiles it for a GPU, for the numbers that ``typed_code`` puts into a kernel's code."""
 
 import functools
+import math
 import operator
 
 import numpy as np
@@ -8,6 +9,8 @@ from numba import types
 from numba.np.numpy_support import as_dtype
 
 from ...memory.scalars import Undefined, passing_on, wrap
+from . import narrow_floats
+from .math_functions import MATH
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
@@ -34,6 +37,8 @@ def caster(kind):
         return lambda x: wrap(x, dtype)
     if kind == types.float64:
         return float64
+    if str(kind) == narrow_floats.NAME:
+        return narrow_floats.convert
     scalar = SCALARS.get(str(kind))
     if scalar is np.float32:
         return float32
@@ -79,6 +84,8 @@ remainder = functools.cache(functools.partial(_whole, operator.mod))
 @functools.cache
 def power(kind):
     """``**``"""
+    if isinstance(kind, types.Complex):
+        return _complex_power(caster(kind))
     if not isinstance(kind, types.Integer):
         convert = caster(kind)
         return lambda x, y: convert(np.power(np.float64(x), np.float64(y)))
@@ -90,6 +97,27 @@ def power(kind):
         return convert(pow(x, y, bits))
 
     return whole
+
+
+def _complex_power(convert):
+    """``**`` of complex numbers by their length and angle, in the precision of their parts."""
+    hypot, atan2, pow_, exp, log, cos, sin = (
+        MATH[f] for f in (math.hypot, math.atan2, math.pow, math.exp, math.log, math.cos, math.sin)
+    )
+
+    def power(x, y):
+        x, y = convert(x), convert(y)
+        if y == 0:
+            return convert(1)
+        if x.real == 0 and y.real == 0:
+            return convert(0)
+        length, angle = hypot(x.real, x.imag), atan2(x.imag, x.real)
+        factor, phase = pow_(length, y.real), angle * y.real
+        if y.imag != 0:
+            factor, phase = factor / exp(angle * y.imag), phase + y.imag * log(length)
+        return convert(factor * convert(complex(cos(phase), sin(phase))))
+
+    return power
 
 
 @functools.cache

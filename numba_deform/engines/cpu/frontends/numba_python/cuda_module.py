@@ -20,6 +20,7 @@ from numba.np.numpy_support import as_dtype
 
 from ...memory.arrays import ArrayView, LocalArray
 from ...memory.scalars import Unsupported, dtype_of, wrap
+from . import narrow_floats
 from .libdevice import Halves, Libdevice, fma
 from .math_functions import brev, clz, plain, popc
 
@@ -54,6 +55,8 @@ class Place(Index):
 def cast(numba_type):
     """A Numba number type as a kernel uses it: called, it converts; named, it is a dtype.
     Its NumPy type is ``.numpy``, or it is one itself."""
+    if str(numba_type) == narrow_floats.NAME:
+        return narrow_floats.convert
     dtype = as_dtype(numba_type)
     bits = 8 * dtype.itemsize
     mask, half = (1 << bits) - 1, 1 << (bits - 1)
@@ -115,7 +118,9 @@ def printed(*values):
 def _text(value):
     if isinstance(value, tuple):
         return f"({', '.join(map(_text, value))}{',' * (len(value) == 1)})"
-    return f"{value:f}" if isinstance(value, (float, np.floating)) else str(value)
+    if isinstance(value, (float, np.floating)) or type(value).__module__ == "ml_dtypes":
+        return f"{float(value):f}"
+    return str(value)
 
 
 # The new value for the old one and the operand; the kinds of numbers that Numba has it for.
@@ -150,6 +155,7 @@ class CudaModule:
         self.cg = SimpleNamespace(this_grid=lambda: SimpleNamespace(sync=self._sync_grid))
 
     warpsize, libdevice, fp16 = 32, Libdevice(), Halves()
+    bf16, fp8 = map(narrow_floats.Functions, ("bf16", "fp8"))
     ffs = staticmethod(lambda x: (x & -x).bit_length())
     popc, clz, brev, fma, cbrt = map(staticmethod, (popc, clz, brev, fma, plain(np.cbrt)))
     selp = staticmethod(lambda condition, a, b: a if condition else b)
@@ -301,7 +307,7 @@ class CudaModule:
                     return wrap(change(old.item(), wrap(value, dtype)), dtype)
                 return dtype.type(change(old, dtype.type(value)))
 
-            return getcurrent().atomic(view, index, apply, reads)
+            return getcurrent().atomic(view, whole(index), apply, reads)
 
         return operation
 
@@ -312,7 +318,14 @@ class CudaModule:
         def apply(old):
             return wrap(value, dtype) if old == wrap(expected, dtype) else None
 
-        return getcurrent().atomic(view, index, apply)
+        return getcurrent().atomic(view, whole(index), apply)
+
+
+def whole(index):
+    """The index of an atomic operation: Numba makes floats of an int64 and a uint64 in one tuple."""
+    if isinstance(index, tuple):
+        return tuple(map(whole, index))
+    return int(index) if isinstance(index, (float, np.floating)) else index
 
 
 def _lanes(lanes):

@@ -64,8 +64,33 @@ FUNCTIONS = {
         "sqrt", "ceil", "floor", "trunc", "hypot", "copysign", "fmod", "degrees", "radians",
     )
 }  # fmt: skip
+LARGEST = 22  # the power of ten that is the last one a float64 holds exactly
+
+
+def rounded(x, digits=None):
+    """``round``: half to even to an int64, or to so many decimal digits, by way of that int64."""
+    if digits is None:
+        return int(np.clip(np.rint(np.float64(x)), -(2.0**63), 2.0**63 - 1024))
+    if not np.isfinite(x):
+        return x
+    ten = np.float64(10)
+    if digits < 0:
+        return _half_even(x / ten**-digits) * ten**-digits
+    # in two steps, each of which has room
+    first, second = ten ** (digits - LARGEST if digits > LARGEST else digits), ten**LARGEST
+    second = second if digits > LARGEST else np.float64(1)
+    scaled = x * first * second
+    return x if np.isinf(scaled) else _half_even(scaled) / second / first
+
+
+def _half_even(x):
+    near = rounded(x)
+    return 2.0 * rounded(x / 2.0) if abs(x - near) == 0.5 else near
+
+
 MATH = {getattr(math, name): plain(function) for name, function in FUNCTIONS.items() if hasattr(math, name)}
 MATH |= {getattr(math, name): getattr(np, name) for name in ("isnan", "isinf", "isfinite", "nextafter")}
+MATH[round] = rounded
 MATH |= {math.modf: modf, math.frexp: frexp, math.ldexp: ldexp}
 
 

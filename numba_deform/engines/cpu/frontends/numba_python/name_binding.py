@@ -1,6 +1,7 @@
 """What the names of a kernel stand for on the CPU engine: modules, number types, functions. ``program`` and
 machine code's requests ask it."""
 
+import enum
 import functools
 import types as python
 
@@ -12,12 +13,16 @@ from numba.cuda import cg, libdevice
 from numba.np.numpy_support import from_dtype
 
 from .....device.ptx import Intrinsic
-from ...memory.arrays import constant_array
+from ...memory.arrays import ArrayView, LocalArray, constant_array, contents
 from ...memory.scalars import Unsupported, passing_on
 from .cuda_module import cast
 from .math_functions import MATH
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+
+
+def _module_of(value):
+    return str(getattr(value, "__module__", None) or "")
 
 
 def refused(name):
@@ -85,16 +90,22 @@ class NameBinding:
                 except NumbaNotImplementedError:  # one that NumPy has not
                     self.casts[value] = refused(f"cuda.{str(value).removeprefix('__nv_')}")
             return self.casts[value]
+        if isinstance(value, type) and issubclass(value, enum.Enum):
+            return value
         if isinstance(value, type) and issubclass(value, (np.number, np.bool_)):
             return self.replace(from_dtype(np.dtype(value)))
         if isinstance(value, np.integer):
             return int(value)
         if isinstance(value, np.ndarray):
             return constant_array(value)
+        if type(value) is tuple and any(isinstance(part, np.ndarray) for part in value):
+            return tuple(map(self.replace, value))
         if isinstance(value, python.BuiltinFunctionType):
             return MATH.get(value, value)
+        if _module_of(value).endswith("np.unsafe.ndarray") and value.__name__ == "to_fixed_tuple":
+            return lambda array, count: tuple(array[i] for i in range(count))
         path = PATHS.get(id(value))
-        where, _, internal = str(getattr(value, "__module__", "")).partition("._internal.cuda_")
+        where, _, internal = _module_of(value).partition("._internal.cuda_")
         if where == "numba.cuda" and internal:  # fp16, bf16, fp8
             path = internal, getattr(value, "__name__", str(value)).removeprefix("__")
         return value if path is None else self._of_cuda(path)
@@ -118,8 +129,14 @@ class NameBinding:
         return found
 
 
+def is_modelled(function):
+    """Whether the engine has a function of its own for one that a kernel calls."""
+    own = (type, np.ufunc, python.BuiltinFunctionType, Intrinsic)
+    return isinstance(function, own) or id(function) in PATHS
+
+
 # --- numpy ----------------------------------------------------------------------------------------
-OF_ARRAYS = ("sum", "min", "max")  # methods of the engine's arrays
+OF_ARRAYS = ("sum", "min", "max")  # methods of the engine's arrays, where Numba has no Python code for them
 
 
 def _of_numpy(name, value):
@@ -128,6 +145,10 @@ def _of_numpy(name, value):
         return _of_numbers(value)
     if name in OF_ARRAYS:
         return lambda array: getattr(array, name)()
+    if name == "asarray":
+        return lambda array, dtype=None: array
+    if name == "nditer":
+        return lambda array: array.places()
     if isinstance(value, type) or not callable(value):
         return value  # a type, np.pi, np.newaxis, np.ndindex
     return refused(f"np.{name}")
@@ -137,7 +158,17 @@ def _of_numbers(function):
     """Integers come back as Python's, which do not overflow."""
 
     def apply(*args):
+        if any(isinstance(x, (ArrayView, LocalArray, np.ndarray)) for x in args):
+            return _of_elements(function, args[: function.nin], args[function.nin :])
         value = function(*args)
         return int(value) if isinstance(value, np.integer) else value
 
     return apply
+
+
+def _of_elements(function, given, out):
+    """``function`` of arrays and numbers, one by one: in the array ``out``, or a new one, the thread's own."""
+    values = function(*(contents(x) if isinstance(x, (ArrayView, LocalArray)) else x for x in given))
+    target = out[0] if out else LocalArray(values.shape, values.dtype)
+    target[...] = values
+    return target

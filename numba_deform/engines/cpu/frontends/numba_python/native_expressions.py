@@ -11,7 +11,6 @@ from llvmlite import ir
 from numba import cuda, types
 
 from .....compiler import inference
-from .....compiler.inference import DeviceFunction
 from ...memory.scalars import dtype_of
 from ...native.codegen import accesses, arithmetic
 from ...native.codegen.ir_values import (
@@ -28,6 +27,7 @@ from ...native.codegen.ir_values import (
 from ...native.runtime import layout
 from ...native.runtime.llvm_types import I1, I8, I32, I64, POINTER
 from . import native_calls
+from .name_binding import is_modelled
 from .native_variables import Variables
 
 INDICES = {
@@ -251,8 +251,11 @@ class Expressions(Variables):
             given += zip(starred.parts, kinds.types, strict=True)
         if isinstance(called, types.NumberClass):
             return self.converted(self.read(e.args[0].name), self.kind(e.args[0].name), signature.return_type)
-        if isinstance(called, DeviceFunction):
-            return self.device_function(called.dispatcher, e, given, signature, target)
+        if isinstance(called, types.BoundFunction):
+            raise NotLowered(f"the method {called}")
+        if not is_modelled(getattr(called, "typing_key", None)):
+            if found := inference.inferred_call(called, signature):
+                return self.device_function(found, e, given, signature, target)
         if isinstance(called, types.NamedTupleClass):
             fields = dict(zip(signature.return_type.fields, given, strict=False))
             fields |= {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
@@ -264,11 +267,9 @@ class Expressions(Variables):
             function=function, args=e.args, given=given, kws=dict(e.kws), signature=signature, target=target,
         ))
 
-    def device_function(self, dispatcher, e, given, signature, target):
+    def device_function(self, found, e, given, signature, target):
         """A call of a device function."""
-        function = dispatcher.py_func
-        found = inference.inferred(function, signature.args)
-        form = inspect.signature(function)
+        form = inspect.signature(found.function)
         named = {name: (self.read(v.name), self.kind(v.name)) for name, v in e.kws}
         given, args = form.bind(*given, **named).arguments, []
         for (name, parameter), kind in zip(form.parameters.items(), signature.args, strict=True):

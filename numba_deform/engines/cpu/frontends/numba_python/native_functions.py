@@ -24,6 +24,7 @@ from ...native.codegen.ir_values import (
 )
 from ...native.codegen.writer import Writer
 from ...native.runtime.llvm_types import F32, F64, I1, I8, I32, I64, POINTER
+from ...reports.call_sites import is_library
 from . import native_calls
 from .native_body import Body
 
@@ -148,7 +149,8 @@ class NumbaCoroutine(Coroutine):
         function = self.function_of(found, args)
         if function:
             return function.call(self, args)
-        place = caller.site(native_calls.is_used(caller, target)) if _is_library(found) else None
+        library = is_library(found.function, self.found.function)
+        place = caller.site(native_calls.is_used(caller, target)) if library else None
         key = found, place, _shape_of(Tuple(args), lambda array: array)
         caller.spill()
         self.callers[caller] += 1
@@ -215,8 +217,3 @@ def _undefined(kind):
     if not is_number(kind):
         raise NotLowered(f"a result of type {kind}")
     return ir.Constant(lowered(kind), ir.Undefined)
-
-
-def _is_library(found):
-    """Whether a fault in a function is one of the line that calls it."""
-    return (found.function.__module__ or "").startswith(("numba_deform.device.", "numba.cuda."))

@@ -9,7 +9,7 @@ from .....compiler.outline import Outline
 from .....compiler.rewrite import rebind
 from .... import faults
 from ....tensormap import TensorMapArray
-from ...reports.call_sites import KERNEL
+from ...reports.call_sites import KERNEL, is_library
 from .cuda_module import printed
 from .name_binding import NameBinding, refused
 from .typed_code import typed
@@ -72,9 +72,8 @@ def entry_of(function, form, fake):
     names, made = NameBinding(fake), {}
 
     def extra(rebuilt):
-        # Helpers of the package are transparent: a fault names the kernel's own line.
-        library = (rebuilt.__module__ or "").startswith(("numba_deform.device.", "numba.cuda."))
-        return {"print": printed, "breakpoint": refused("breakpoint")} | ({} if library else {KERNEL: True})
+        own = {} if is_library(rebuilt, function) else {KERNEL: True}
+        return {"print": printed, "breakpoint": refused("breakpoint")} | own
 
     def device_function(dispatcher, rebuilt):
         return rebuilt

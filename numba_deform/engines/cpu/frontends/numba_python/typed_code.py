@@ -15,15 +15,17 @@ import types as python
 
 import numpy as np
 from numba import cuda, types
+from numba.cuda.types import grid_group
 
 from .....compiler import inference
-from .....compiler.inference import DeviceFunction, bounds_of, inferred
-from ...memory.arrays import unwritten
+from .....compiler.inference import bounds_of
+from ...memory.arrays import ArrayView, unwritten
 from ...memory.scalars import as_int64
 from ...reports.call_sites import ARRAY, INDEX, TEMPORARY
 from . import arithmetic
 from .conversions import PLAIN, Conversions, kind_of, within
 from .math_functions import MATH
+from .name_binding import is_modelled
 
 OPERATORS = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -189,16 +191,19 @@ class _Writer(Conversions):
         device = self.device_function(node, found, signature)
         starred = node.keywords or any(isinstance(a, ast.Starred) for a in node.args)
         if starred or len(found[0].args) != len(node.args):
-            return self.generic_visit(node)
+            node = self.generic_visit(node)
+            node.args[:0] = device or []
+            return node
         variables = [[e.args[i] for e in found] for i in range(len(node.args))]
         called = self.found.typemap[found[0].func.name]
         if isinstance(called, types.NumberClass) and len(node.args) == 1:
             return self.number(node, variables[0], signature.return_type)
         wanted = [None] * len(node.args)
-        if not device and len(signature.args) == len(node.args):
+        if len(signature.args) == len(node.args):
             wanted = [k if kind_of(k) and not isinstance(kind_of(k), tuple) else None for k in signature.args]
         node.args = [self.value(*arg) for arg in zip(node.args, variables, wanted, strict=True)]
-        if device:
+        if device is not None:
+            node.args[:0] = device
             return node
         node.func = self.visit(node.func)
         function = getattr(called, "typing_key", None)
@@ -207,15 +212,21 @@ class _Writer(Conversions):
         return self.function(node, function, signature.return_type)
 
     def device_function(self, node, found, signature):
-        """Calls the typed form of a device function."""
+        """Calls the typed form of a device function, or of what Numba runs in a function's or a method's place.
+        Returns its first arguments, the array or number whose method it is; None if there is no such form."""
         called = self.found.typemap[found[0].func.name]
-        if not isinstance(called, DeviceFunction):
-            return False
-        function = called.dispatcher.py_func
-        name = f"__{function.__name__}_{node.number}"
-        self.calls[name] = inferred(function, signature.args)
+        method = isinstance(called, types.BoundFunction)
+        own = method and (hasattr(ArrayView, node.func.attr) or called.this == grid_group)
+        if own or is_modelled(getattr(called, "typing_key", None)):
+            return None
+        found = inference.inferred_call(called, signature)
+        if found is None:
+            return None
+        name = f"__{found.function.__name__}_{node.number}"
+        first = [self.value(node.func.value)] if method else []
+        self.calls[name] = found
         node.func = ast.copy_location(ast.Name(name, ast.Load()), node.func)
-        return True
+        return first
 
     def number(self, node, variables, result):
         """``int32(x)``."""
@@ -223,10 +234,10 @@ class _Writer(Conversions):
         for number in self.constant_at(argument):
             return ast.copy_location(self.constant(number, result), node)
         value = self.value(argument, variables)
-        if actual is None:
-            value = self.name_call(result, value)
-        else:
+        if kind_of(actual) and kind_of(result):
             value = self.cast(value, actual, result, self.bounds(variables))
+        else:
+            value = self.name_call(result, value)
         return ast.copy_location(value, node)
 
     def function(self, node, function, result):
@@ -239,10 +250,12 @@ class _Writer(Conversions):
             value = node.args[0]
         elif function in arithmetic.FLOAT_BUILTINS and kind in (float, np.float32):
             node.func = self.name(f"{function.__name__}_float", arithmetic.FLOAT_BUILTINS[function])
+        elif function is round:
+            node.func = self.name("round", MATH[round])
         elif function in arithmetic.WHOLE_BUILTINS:
             node.func = self.name(f"{function.__name__}_whole", arithmetic.WHOLE_BUILTINS[function])
             return node
-        elif function not in (abs, round, pow, sum) and function not in MATH:
+        elif function not in (abs, pow, sum) and function not in MATH:
             return node
         return ast.copy_location(self.name_call(result, value), node)
 

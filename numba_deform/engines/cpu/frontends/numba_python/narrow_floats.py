@@ -1,0 +1,200 @@
+"""``numba.cuda.bf16`` and fp8 on the CPU engine: the types, and functions of them as CUDA's headers have them.
+Results are rounded once. ``cuda_module`` and ``name_binding`` put them into kernels."""
+
+import functools
+import re
+from fractions import Fraction
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+
+from ...memory.scalars import Unsupported, wrap
+
+TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+
+Number, NAME = ml_dtypes.bfloat16, "__nv_bfloat16"  # NAME: of Numba's type
+INTEGERS = {"char": "b", "uchar": "B", "short": "h", "ushort": "H", "int": "i", "uint": "I", "ll": "q",
+            "ull": "Q"}  # fmt: skip
+TO_WHOLE = {"n": np.rint, "z": np.trunc, "d": np.floor, "u": np.ceil}
+
+
+def rounded(x, mode="n"):
+    """A number as bfloat16: the nearest (``n``, to even), or toward zero, down or up (``z``, ``d``, ``u``)."""
+    if isinstance(x, (Number, np.floating)) or isinstance(x, float):
+        x = float(x)
+        if not np.isfinite(x):
+            return Number(x)
+    with np.errstate(over="ignore"):
+        near = Number(np.float32(float(x)))
+    low, high = near, near
+    while low > x:
+        low = np.nextafter(low, Number(-np.inf))
+    while high < x:
+        high = np.nextafter(high, Number(np.inf))
+    if low == x or high == x:
+        return near
+    if low == near:
+        high = np.nextafter(low, Number(np.inf))
+    elif high == near:
+        low = np.nextafter(high, Number(-np.inf))
+    if mode == "n":
+        return _nearest(x, low, high)
+    if mode == "z":
+        mode = "d" if x > 0 else "u"
+    return low if mode == "d" else high
+
+
+def _nearest(x, low, high):
+    step = Fraction(2) ** 120  # between the largest numbers, for infinity
+    below = Fraction(float(low)) if np.isfinite(low) else Fraction(float(high)) - step
+    above = Fraction(float(high)) if np.isfinite(high) else Fraction(float(low)) + step
+    down, up = Fraction(x) - below, above - Fraction(x)
+    if down == up:
+        return low if not low.view(np.uint16) & 1 else high
+    return low if down < up else high
+
+
+def convert(x):
+    """``bfloat16(x)``."""
+    return x if type(x) is Number else rounded(x)
+
+
+convert.numpy = np.dtype(Number)
+
+
+def _fused(x, y, z):
+    values = [float(v) for v in (x, y, z)]
+    if not np.isfinite(values).all():
+        return rounded(values[0] * values[1] + values[2])
+    exact = Fraction(values[0]) * Fraction(values[1]) + Fraction(values[2])
+    return rounded(exact) if exact else Number(values[0] * values[1] + values[2])
+
+
+def _saturated(x):
+    return Number(0) if x != x else min(max(x, Number(0)), Number(1))
+
+
+def _of_floats(function):
+    def apply(*args):
+        return rounded(function(*[np.float64(float(x)) for x in args]))
+
+    return apply
+
+
+def _extreme(function):
+    return lambda x, y: rounded(function(float(x), float(y)))
+
+
+FUNCTIONS = {
+    "habs": abs, "hneg": lambda x: -x, "hfma": _fused, "hfma_sat": lambda *args: _saturated(_fused(*args)),
+    "hfma_relu": lambda *args: y if (y := _fused(*args)) > 0 or y != y else Number(0),
+    "hisnan": lambda x: bool(x != x), "hisinf": lambda x: int(np.sign(float(x))) if abs(x) == np.inf else 0,
+    "hmax": _extreme(np.fmax), "hmin": _extreme(np.fmin), "hmax_nan": _extreme(np.maximum),
+    "hmin_nan": _extreme(np.minimum), "htanh_approx": _of_floats(np.tanh), "hrcp": _of_floats(lambda x: 1 / x),
+    "hrsqrt": _of_floats(lambda x: 1 / np.sqrt(x)), "hexp10": _of_floats(lambda x: np.power(10.0, x)),
+}  # fmt: skip
+FUNCTIONS |= {f"h{name}": _of_floats(getattr(np, name)) for name in (
+    "trunc", "ceil", "floor", "rint", "sqrt", "log", "log2", "log10", "cos", "sin", "exp", "exp2", "tanh",
+)}  # fmt: skip
+for _name, _ufunc in {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}.items():
+    _plain = FUNCTIONS[f"h{_name}"] = FUNCTIONS[f"h{_name}_rn"] = _of_floats(_ufunc)
+    FUNCTIONS[f"h{_name}_sat"] = lambda x, y, plain=_plain: _saturated(plain(x, y))
+for _name, _ufunc in {"eq": np.equal, "ne": np.not_equal, "ge": np.greater_equal, "gt": np.greater,
+                      "le": np.less_equal, "lt": np.less}.items():  # fmt: skip
+    def _compared(x, y, ufunc=_ufunc, unordered=False):
+        return unordered if x != x or y != y else bool(ufunc(x, y))
+
+    FUNCTIONS[f"h{_name}"] = _compared
+    FUNCTIONS[f"h{_name}u"] = functools.partial(_compared, unordered=True)
+
+
+def _conversion(name):
+    """One of the functions that convert or reinterpret, by its name; None of another."""
+    if found := re.fullmatch(r"(float|double|u?char|u?short|u?int|u?ll)2bfloat16(?:_r([nzdu]))?", name):
+        return functools.partial(rounded, mode=found[2] or "n")
+    if name == "bfloat162float":
+        return lambda x: np.float32(x)
+    if found := re.fullmatch(r"bfloat162(u?char|u?short|u?int|u?ll)_r([nzdu])", name):
+        dtype, whole = np.dtype(INTEGERS[found[1]]), TO_WHOLE[found[2]]
+        return lambda x: wrap(float(whole(float(x))), dtype)
+    if found := re.fullmatch(r"bfloat16_as_(u?short)", name):
+        return lambda x: int(convert(x).view(INTEGERS[found[1]]))
+    if found := re.fullmatch(r"(u?short)_as_bfloat16", name):
+        return lambda x: np.uint16(x & 0xFFFF).view(Number)
+    return None
+
+
+# --- fp8: cuda_fp8.h ------------------------------------------------------------------------------
+E4M3, E5M2 = 0, 1  # of fp8_interpretation_t
+FP8 = {E4M3: (ml_dtypes.float8_e4m3fn, 3, -6, 448.0), E5M2: (ml_dtypes.float8_e5m2, 2, -14, 57344.0)}
+NAN, INFINITE, UP = 0x7F, 0x7C, 2  # UP: cudaRoundPosInf
+
+
+def to_fp8(x, saturates, kind):
+    """The byte of a number as fp8, to the nearest. What is too large is the largest if it ``saturates``, else
+    infinity, or NaN in E4M3, which has none."""
+    x = float(x)
+    dtype, bits, lowest, largest = FP8[int(kind)]
+    if x != x:
+        return NAN
+    near = x
+    if np.isfinite(x):
+        unit = 2.0 ** (max(np.frexp(x)[1] - 1, lowest) - bits)
+        near = float(np.rint(x / unit) * unit)
+    if abs(near) > largest:
+        sign = 0x80 if x < 0 else 0
+        if saturates:
+            near = np.copysign(largest, x)
+        else:
+            return sign | (INFINITE if int(kind) == E5M2 else NAN)
+    return int(dtype(near).view(np.uint8))
+
+
+def to_e8m0(x, saturates, rounding):
+    """The byte of a power of two: that below the magnitude of ``x``, or above it for cudaRoundPosInf."""
+    x = abs(float(x))
+    if x != x:
+        return 0xFF
+    if not np.isfinite(x):
+        return 0xFE if saturates else 0xFF
+    part, exponent = np.frexp(x)
+    code = int(exponent) + 126 + (int(rounding) == UP and part != 0.5) if x else 0
+    return max(code, 0) if code < 0xFF else 0xFE if saturates else 0xFF
+
+
+def _raw(code):
+    """The bfloat16 of a power of two, as the struct that a header has for its bits."""
+    return SimpleNamespace(x=NAN << 8 | 0xFF if code == 0xFF else code << 7 if code else 0x40)
+
+
+def _of_raw(raw):
+    return np.uint16(raw.x).view(Number)
+
+
+CONVERSIONS = {
+    "fp8_e4m3": lambda x: np.uint8(to_fp8(x, True, E4M3)).view(ml_dtypes.float8_e4m3fn),
+    "fp8_e5m2": lambda x: np.uint8(to_fp8(x, True, E5M2)).view(ml_dtypes.float8_e5m2),
+    "fp8_e8m0": lambda x: np.uint8(to_e8m0(x, True, UP)).view(ml_dtypes.float8_e8m0fnu),
+    "cvt_float_to_fp8": to_fp8, "cvt_double_to_fp8": to_fp8, "cvt_float_to_e8m0": to_e8m0,
+    "cvt_double_to_e8m0": to_e8m0, "cvt_e8m0_to_bf16raw": _raw,
+    "cvt_bfloat16raw_to_fp8": lambda raw, *how: to_fp8(_of_raw(raw), *how),
+    "cvt_bfloat16raw_to_e8m0": lambda raw, *how: to_e8m0(_of_raw(raw), *how),
+}  # fmt: skip
+
+
+class Functions:
+    """A module ``bf16`` or ``fp8``, as a kernel sees it."""
+
+    def __init__(self, module):
+        self._module = module
+
+    def __getattr__(self, name):
+        if self._module == "bf16":
+            function = FUNCTIONS.get(name) or _conversion(name)
+        else:
+            function = CONVERSIONS.get(name)
+        if function is None:
+            raise Unsupported(f"cuda.{self._module}.{name} is not modelled by the CPU engine")
+        self.__dict__[name] = function
+        return function
