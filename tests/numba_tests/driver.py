@@ -1,0 +1,305 @@
+"""A stand-in for the CUDA driver: numba-cuda's own host code runs, and each launch goes to the CPU engine.
+
+    stand_in()
+    kernel[grid, block](array)     # -> numba_deform.engines.cpu.simulate
+
+Device memory is host memory, streams do at once what they are told, and there is one device, a Hopper GPU.
+Numba types and lowers a kernel as always, so that what it refuses it refuses in its own words, but no machine
+code is made. All that is not public in numba-cuda, and that this project relies on, stands in this file.
+"""
+
+import contextlib
+import ctypes
+import itertools
+import threading
+import time
+import types as python
+import uuid
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from cuda.bindings import driver as binding
+from numba.cuda import dispatcher, types
+from numba.cuda.args import ArgHint, In, Out
+from numba.cuda.compiler import compile_cuda
+from numba.cuda.core import config
+from numba.cuda.core.errors import NumbaPerformanceWarning
+from numba.cuda.cudadrv import devicearray, driver, nvvm
+from numba.cuda.memory_management import nrt
+
+from numba_deform.engines.cpu import simulate
+
+CAPABILITY, BLOCKS_PER_SM, MULTIPROCESSORS = (9, 0), 8, 132
+ATTRIBUTES = {
+    "MAX_THREADS_PER_BLOCK": 1024, "MAX_BLOCK_DIM_X": 1024, "MAX_BLOCK_DIM_Y": 1024, "MAX_BLOCK_DIM_Z": 64,
+    "MAX_GRID_DIM_X": 2**31 - 1, "MAX_GRID_DIM_Y": 65535, "MAX_GRID_DIM_Z": 65535, "WARP_SIZE": 32,
+    "MAX_SHARED_MEMORY_PER_BLOCK": 48 << 10, "MULTIPROCESSOR_COUNT": MULTIPROCESSORS, "PCI_DOMAIN_ID": 0,
+    "PCI_BUS_ID": 1, "PCI_DEVICE_ID": 0, "COMPUTE_MODE": 0, "COMPUTE_CAPABILITY_MAJOR": CAPABILITY[0],
+    "COMPUTE_CAPABILITY_MINOR": CAPABILITY[1],
+}  # fmt: skip
+MEMORY = 80 << 30
+POISON = 0xFF  # in memory that the host has asked for and not written
+TIMEOUT = 60.0  # seconds for a launch
+WAIVED = []  # names of rules that are waived in launches (engines/waivers.py)
+
+
+@dataclass
+class CoreDevice:
+    """What numba-cuda asks of ``cuda.core.Device``."""
+
+    device_id: int = 0
+    compute_capability: tuple = CAPABILITY
+    name: str = "CPU engine of numba_deform"
+    uuid: str = str(uuid.UUID(int=1))
+    context = python.SimpleNamespace(handle=binding.CUcontext(1), _handle=binding.CUcontext(1))
+
+    def set_current(self):
+        """The context is made current by Numba, with cuCtxPushCurrent."""
+
+
+class HostDriver:
+    """The driver's functions, on the host's memory. They return what Numba's wrappers of them return."""
+
+    def __init__(self):
+        self.memory, self.handles, self.times = {}, itertools.count(16), {}
+        self.contexts = threading.local()
+
+    def nothing(self, *args):
+        """A function whose effect nobody can see here."""
+
+    cuInit = cuCtxSynchronize = cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxReset = nothing
+    cuMemHostRegister = cuMemHostUnregister = cuLibraryUnload = nothing
+    cuStreamDestroy = cuStreamSynchronize = cuStreamWaitEvent = nothing
+    cuEventDestroy = cuEventSynchronize = cuEventQuery = nothing
+
+    def cuDriverGetVersion(self):
+        return 13000
+
+    def cuDeviceGetCount(self):
+        return 1
+
+    def cuDeviceGetAttribute(self, attribute, device):
+        return ATTRIBUTES.get(attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_"), 1)
+
+    # --- contexts -------------------------------------------------------------------------------------
+    def stack(self):
+        """The contexts of this host thread."""
+        return self.contexts.__dict__.setdefault("stack", [])
+
+    def cuCtxGetCurrent(self):
+        return self.stack()[-1] if self.stack() else binding.CUcontext(0)
+
+    def cuCtxGetDevice(self):
+        return 0
+
+    def cuCtxPushCurrent(self, context):
+        self.stack().append(context)
+
+    def cuCtxPopCurrent(self):
+        return self.stack().pop()
+
+    # --- memory ---------------------------------------------------------------------------------------
+    def cuMemAlloc(self, size):
+        # 512 bytes, as allocations of the driver are aligned
+        buffer = (ctypes.c_ubyte * (size + 512))()
+        address = (ctypes.addressof(buffer) + 511) // 512 * 512
+        ctypes.memset(address, POISON, size)
+        self.memory[address] = buffer, size
+        return binding.CUdeviceptr(address)
+
+    def cuMemAllocManaged(self, size, flags):
+        return self.cuMemAlloc(size)
+
+    def cuMemHostAlloc(self, size, flags):
+        return int(self.cuMemAlloc(size))
+
+    def cuMemFree(self, address):
+        del self.memory[int(address)]
+
+    cuMemFreeHost = cuMemFree
+
+    def cuMemHostGetDevicePointer(self, address, flags):
+        return binding.CUdeviceptr(int(address))
+
+    def cuMemGetInfo(self):
+        return MEMORY - sum(size for _, size in self.memory.values()), MEMORY
+
+    def cuMemGetAddressRange(self, address):
+        for start, (_, size) in self.memory.items():
+            if start <= int(address) < start + size:
+                return binding.CUdeviceptr(start), size
+        raise driver.CudaAPIError(binding.CUresult.CUDA_ERROR_NOT_FOUND, "memory that nobody has asked for")
+
+    def cuPointerGetAttribute(self, attribute, address):
+        return address
+
+    def cuMemcpyHtoD(self, target, source, size, stream=0):
+        ctypes.memmove(int(target), int(source), size)
+
+    cuMemcpyDtoH = cuMemcpyDtoD = cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoD
+
+    def cuMemsetD8(self, target, byte, size, stream=0):
+        ctypes.memset(int(target), byte, size)
+
+    cuMemsetD8Async = cuMemsetD8
+
+    # --- streams and events ---------------------------------------------------------------------------
+    def cuStreamCreate(self, flags):
+        return binding.CUstream(next(self.handles))
+
+    def cuStreamAddCallback(self, stream, callback, data, flags):
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.py_object)(int(callback))
+        function(int(stream), 0, ctypes.cast(data, ctypes.py_object).value)
+
+    def cuEventCreate(self, flags):
+        return binding.CUevent(next(self.handles))
+
+    def cuEventRecord(self, event, stream):
+        self.times[event] = time.perf_counter()
+
+    def cuEventElapsedTime(self, start, end):
+        return 1000 * (self.times[end] - self.times[start])
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, threads, dynamic_bytes):
+        return BLOCKS_PER_SM
+
+
+# --- kernels ------------------------------------------------------------------------------------------
+ATTRIBUTES_OF_CODE = python.SimpleNamespace(max_threads_per_block=1024)
+CODE = python.SimpleNamespace(handle=0, kernel=python.SimpleNamespace(attributes=ATTRIBUTES_OF_CODE))
+
+
+def compile_kernel(self, py_func, argtypes, link=None, debug=False, lineinfo=False, inline=False,
+                   forceinline=False, fastmath=False, extensions=None, max_registers=None, lto=False,
+                   opt=True, device=False, launch_bounds=None, shared_memory_carveout=None):  # fmt: skip
+    """In place of ``_Kernel.__init__``: Numba types and lowers the function."""
+    if device:
+        raise RuntimeError("Cannot compile a device function as a kernel")
+    self.objectmode, self.entry_point = False, None
+    self.py_func, self.argtypes, self.debug, self.lineinfo = frozen(py_func), argtypes, debug, lineinfo
+    self.extensions, self.launch_bounds, self.max_registers = extensions or [], launch_bounds, max_registers
+    options = {"fastmath": fastmath, "opt": 3 if opt else 0} | ({"g": None} if debug else {})
+    result = compile_cuda(
+        py_func, types.void, argtypes, debug=debug, lineinfo=lineinfo, forceinline=forceinline,
+        fastmath=fastmath, nvvm_options=options, cc=CAPABILITY, max_registers=max_registers, lto=lto,
+    )  # fmt: skip
+    self.launch_config_sensitive = bool((result.metadata or {}).get("launch_config_sensitive"))
+    library = result.library
+    function = library.get_function(result.fndesc.llvm_func_name)
+    library._entry_name = result.fndesc.llvm_func_name
+    dispatcher.kernel_fixup(function, debug)
+    nvvm.set_launch_bounds(function, launch_bounds)
+    self.shared_memory_carveout = None
+    if shared_memory_carveout is not None:
+        self.shared_memory_carveout = self._parse_carveout(shared_memory_carveout)
+    library.get_cufunc = lambda: CODE
+    self.cooperative, self.entry_name, self.signature = library.use_cooperative, function.name, result.signature
+    self._type_annotation, self._codelibrary = result.type_annotation, library
+    self.call_helper, self.target_context = result.call_helper, result.target_context
+    self.fndesc, self.environment = result.fndesc, result.environment
+    self._referenced_environments, self.lifted = [], []
+
+
+def frozen(function):
+    """A function whose closure is as it is now: Numba makes constants of what it holds."""
+    cells = []
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # an empty one, of a name that is not assigned yet
+            held = cell.cell_contents
+            cell = python.CellType(held.copy() if isinstance(held, np.ndarray) else held)
+        cells.append(cell)
+    same = python.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells) or None
+    )
+    same.__module__, same.__qualname__ = function.__module__, function.__qualname__
+    return same
+
+
+def at(address, shape, strides, dtype):
+    """The array at an address."""
+    shown = {"shape": tuple(shape), "strides": strides and tuple(strides), "data": (int(address or 0), False),
+             "typestr": f"|V{dtype.itemsize}", "version": 3}  # fmt: skip
+    if not np.prod(shape, dtype=int):
+        return np.empty(shape, dtype)
+    return np.asarray(python.SimpleNamespace(__array_interface__=shown)).view(dtype)
+
+
+def argument(kind, value, back):
+    """What ``simulate`` takes for an argument of type ``kind``. ``back``: what to call after the run."""
+    if isinstance(kind, types.Array):
+        hint = value if isinstance(value, ArgHint) else None
+        value = hint.value if hint else value
+        if not isinstance(value, (np.ndarray, np.void)):
+            made, _ = devicearray.auto_device(value)
+            return at(made.device_ctypes_pointer.value, made.shape, made.strides, made.dtype)
+        devicearray.sentry_contiguous(value)
+        if config.CUDA_WARN_ON_IMPLICIT_COPY and not config.DISABLE_PERFORMANCE_WARNINGS:
+            text = "Host array used in CUDA kernel will incur copy overhead to/from device."
+            warnings.warn(NumbaPerformanceWarning(text), stacklevel=2)
+        if not isinstance(hint, (In, Out)) and value.flags.writeable:
+            return value
+        array = np.array(value, order="K")
+        if type(hint) is Out:
+            array = np.frombuffer(b"\xff" * array.nbytes, array.dtype).reshape(array.shape).copy()
+        if not isinstance(hint, In) and value.flags.writeable:
+            back.append(lambda: np.copyto(value, array))
+        return array
+    if isinstance(kind, types.Record):
+        value = value.value if isinstance(value, ArgHint) else value
+        if not isinstance(value, np.void):
+            value = at(value.device_ctypes_pointer.value, (), None, value.dtype)[()]
+        return value
+    if isinstance(kind, types.BaseTuple):
+        parts = [argument(k, v, back) for k, v in zip(kind, value, strict=True)]
+        return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+    return value
+
+
+@dataclass
+class Typed:
+    """A kernel for ``simulate``: its function and the types that it is compiled for."""
+
+    py_func: object
+    signature: object
+
+
+def launch(self, args, griddim, blockdim, stream=0, sharedmem=0):
+    """In place of ``_Kernel.launch``."""
+    kinds, values, back = [], [], []
+    for kind, value in zip(self.argument_types, args, strict=True):
+        for extension in reversed(self.extensions):
+            kind, value = extension.prepare_args(kind, value, stream=stream, retr=back)
+        kinds.append(kind)
+        values.append(argument(kind, value, back))
+    kernel = Typed(self.py_func, types.void(*kinds))
+    simulate(
+        kernel, tuple(griddim), tuple(blockdim), tuple(values), shared_bytes=sharedmem, timeout=TIMEOUT,
+        waive=tuple(WAIVED),
+    )  # fmt: skip
+    for function in back:
+        function()
+
+
+class Counts:
+    """In place of Numba's counters of memory that kernels ask for: Python has that here."""
+
+    def get_allocation_stats(self):
+        return nrt._nrt_mstats(0, 0, 0, 0)
+
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: None
+
+
+def stand_in():
+    """From now on numba-cuda in this process uses the host's memory and the CPU engine."""
+    host = HostDriver()
+    found = driver.driver
+    found.is_initialized, found.initialization_error = True, None
+    driver._logger = driver.make_logger()
+    type(found).__getattr__ = lambda self, name: getattr(host, name)
+    driver.ExperimentalDevice = CoreDevice
+    type(nrt.rtsys).__getattribute__ = lambda self, name: getattr(Counts(), name)
+    dispatcher._Kernel.__init__ = compile_kernel
+    dispatcher._Kernel.bind = lambda self: None
+    dispatcher._Kernel.launch = launch
