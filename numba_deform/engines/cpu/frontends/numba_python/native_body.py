@@ -1,9 +1,11 @@
 """One function of a kernel, from Numba's typed statements to LLVM, in the place where it is called.
 ``native_functions`` makes one for a kernel and for each call of a device function."""
 
+from llvmlite import ir
 from numba import types
 
-from ...native.codegen.ir_values import NotLowered, Static, leaves
+from ...native.codegen.ir_values import NotLowered, Static, is_number, leaves
+from ...native.runtime.llvm_types import I1
 from .native_expressions import Expressions
 from .native_variables import numba_ir
 
@@ -53,6 +55,9 @@ class Body(Expressions):
         self.builder.branch(self.blocks[self.order[0]])
         self.after = self.builder.append_basic_block("after")
         self.phis = self._phis()
+        self.doubtful = self._doubtful()
+        for name in self.doubtful:
+            self._make_slots(f"{name} is unset", ir.Constant(I1, ir.Undefined))
         for number, label in enumerate(self.order):
             self.number = number
             self.fresh.clear()
@@ -77,15 +82,31 @@ class Body(Expressions):
                 value = statement.value
                 if isinstance(value, numba_ir.Expr) and value.op == "phi":
                     for source, origin in zip(value.incoming_values, value.incoming_blocks, strict=True):
-                        if isinstance(source, numba_ir.Var):
-                            phis.setdefault(origin, []).append((statement.target.name, source.name))
+                        source = source.name if isinstance(source, numba_ir.Var) else None  # set on no way here
+                        phis.setdefault(origin, []).append((statement.target.name, source))
         return phis
+
+    def _doubtful(self):
+        """The variables, numbers all, that may be unset where they are read: each has a flag beside it."""
+        pairs = [pair for pairs in self.phis.values() for pair in pairs]
+        doubtful, before = {target for target, source in pairs if source is None}, None
+        while doubtful != before:
+            before = set(doubtful)
+            doubtful |= {target for target, source in pairs if source in doubtful}
+        return {name for name in doubtful if is_number(self.kind(name))}
 
     def merge(self, label):
         """Hand on what blocks after this one unite: all at once."""
         phis = self.phis.get(label, ())
-        for target, value in [(target, self.value_as(source, self.kind(target))) for target, source in phis]:
+        unset = [(t, self.is_unset(s)) for t, s in phis if t in self.doubtful]
+        values = [
+            (target, self.converted(self.held_by(source), self.kind(source), self.kind(target)))
+            for target, source in phis if source is not None
+        ]  # fmt: skip
+        for target, value in values:
             self.write(target, value)
+        for target, flag in unset:
+            self.write(f"{target} is unset", flag)
 
     def statement(self, s):
         if isinstance(s, numba_ir.Del):

@@ -18,6 +18,7 @@ from ...native.codegen.ir_values import (
     rebuilt,
     same_structure,
 )
+from ...native.runtime.llvm_types import I1
 
 numba_ir = inference.ir
 
@@ -29,8 +30,20 @@ class Variables:
     def kind(self, name):
         return self.found.typemap[name]
 
+    def is_unset(self, name):
+        """Whether a variable, None for none, has not been set on the way here."""
+        if name is None or name in self.doubtful:
+            return self.held_by(f"{name} is unset") if name else ir.Constant(I1, 1)
+        return ir.Constant(I1, 0)
+
     def read(self, name):
-        """The value of a variable."""
+        """The value of a variable; where it is unset the kernel is interpreted, which says so."""
+        if name in self.doubtful and name not in self.fresh:
+            self.leave_if(self.is_unset(name))
+        return self.held_by(name)
+
+    def held_by(self, name):
+        """What a variable holds, set or not."""
         if name in self.fresh:
             return self.fresh[name]
         if name in self.slots:
