@@ -24,6 +24,10 @@ from numba_deform.device.cluster import (
     st_shared_cluster_v4,
 )
 from numba_deform.device.cluster_async import red_async_add_u32, st_async_b32, st_async_v2
+from numba_deform.device.cluster_flags import (
+    ld_acquire_cluster_shared_cluster_b32,
+    st_relaxed_cluster_shared_cluster_b32,
+)
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     atom_add_gpu_global_u32,
@@ -36,6 +40,8 @@ from numba_deform.device.memory import (
 )
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import (
+    fence_acq_rel_cluster,
+    fence_acq_rel_cta,
     fence_mbarrier_init,
     fence_proxy_async,
     fence_proxy_async_cluster,
@@ -1040,13 +1046,17 @@ def test_where_st_async_goes(offset, bar_rank, fault):
     expect(fault, kernel, words(1), grid=2, block=1, cluster=2, source="st_async_v2")
 
 
+@pytest.mark.parametrize("by_arrival", [False, True])
 @pytest.mark.parametrize("who", ["nobody", "writer", "writer for all", "owner"])
-def test_whose_fence_lets_a_copy_see_what_another_block_wrote(who):
-    """Its state space is the cluster's shared memory, or that of the fence's own block."""
-    WHO = who
+def test_whose_fence_lets_a_copy_see_what_another_block_wrote(who, by_arrival):
+    """Its state space is the cluster's shared memory, or that of the fence's own block. The owner hears of the
+    write at the cluster's barrier, or by an arrival and a wait of scope cta."""
+    WHO, BY_ARRIVAL = who, by_arrival
 
     def kernel(out: u64):
         tile = shared_address(cuda.shared.array(4, uint32, alignment=16))
+        bar = shared_address(cuda.shared.array(1, uint64))
+        mbarrier_init(bar, 1)
         cluster_sync()
         if cluster_ctarank() == 0:
             there = mapa_shared_cluster(tile, uint32(1))
@@ -1055,8 +1065,13 @@ def test_whose_fence_lets_a_copy_see_what_another_block_wrote(who):
                 fence_proxy_async()
             if WHO == "writer for all":
                 fence_proxy_async_cluster()
-        cluster_sync()
+            if BY_ARRIVAL:
+                mbarrier_arrive_cluster(mapa_shared_cluster(bar, uint32(1)))
+        if not BY_ARRIVAL:
+            cluster_sync()
         if cluster_ctarank() == 1:
+            if BY_ARRIVAL:
+                mbarrier_wait(bar, 0)
             if WHO == "owner":
                 fence_proxy_async()
             cp_async_bulk_store(out, tile, uint32(16))
@@ -1107,3 +1122,77 @@ def test_a_wait_on_ones_own_barrier_says_nothing_of_anothers(bulk, met):
         clean(kernel, words(2), **options)
     else:
         always(faults.InFlightRead, kernel, words(2), source="ld_shared_cluster_b32", **options)
+
+
+@pytest.mark.parametrize("fence", [fence_acq_rel_cluster, fence_acq_rel_cta])
+def test_a_fence_before_a_relaxed_meeting(fence):
+    """The arrival hands on what a fence of the cluster's scope covers."""
+
+    @device
+    def meet():
+        fence()
+        cluster_arrive_relaxed()
+        cluster_wait()
+
+    if fence is fence_acq_rel_cluster:
+        clean(exchange(meet, sync), words(64), grid=2, cluster=2)
+    else:
+        always(faults.DataRace, exchange(meet, sync), words(64), grid=2, cluster=2)
+
+
+@pytest.mark.parametrize("fence", [fence_acq_rel_cluster, fence_acq_rel_cta])
+def test_a_fence_before_a_relaxed_flag(fence):
+    def kernel(out):
+        inbox, flag = shared_address(cuda.shared.array(1, uint32)), shared_address(cuda.shared.array(1, uint32))
+        st_shared_b32(flag, uint32(0))
+        cluster_sync()
+        if cluster_ctarank() == 0:
+            st_shared_cluster_b32(mapa_shared_cluster(inbox, uint32(1)), uint32(7))
+            fence()
+            st_relaxed_cluster_shared_cluster_b32(mapa_shared_cluster(flag, uint32(1)), uint32(1))
+        else:
+            while ld_acquire_cluster_shared_cluster_b32(flag) == 0:
+                pass
+            out[0] = ld_shared_b32(inbox)
+        cluster_sync()
+
+    out, options = words(1), {"grid": 2, "block": 1, "cluster": 2}
+    if fence is fence_acq_rel_cluster:
+        clean(kernel, out, **options)
+        assert out[0] == 7
+    else:
+        always(faults.DataRace, kernel, out, source="ld_shared_b32(inbox)", **options)
+
+
+@pytest.mark.parametrize("waits, bytes, fault", [
+    (True, 12, None), (True, 8, faults.MoreBytesThanExpected), (False, 12, faults.CopyOutlivesBlock),
+])  # fmt: skip
+def test_the_bytes_of_reductions_into_one_word(waits, bytes, fault):
+    """Three of them; the report says how many bytes there are, though all go to one place."""
+    WAITS, BYTES_ = waits, bytes
+
+    def kernel(out):
+        total = shared_address(cuda.shared.array(1, uint32))
+        bar = shared_address(cuda.shared.array(1, uint64))
+        st_shared_b32(total, uint32(0))
+        mbarrier_init(bar, 1)
+        cluster_sync()
+        if cluster_ctarank() == 1:
+            mbarrier_arrive_expect_tx(bar, uint32(BYTES_))
+        cluster_sync()
+        if cluster_ctarank() == 0:
+            there, far = mapa_shared_cluster(total, uint32(1)), mapa_shared_cluster(bar, uint32(1))
+            for k in range(3):
+                red_async_add_u32(there, uint32(k), far)
+        elif WAITS:
+            mbarrier_wait(bar, 0)
+            out[0] = ld_shared_b32(total)
+        cluster_sync()
+
+    out, options = words(1), {"grid": 2, "block": 1, "cluster": 2}
+    if fault is None:
+        clean(kernel, out, **options)
+        assert out[0] == 3
+    else:
+        found = [expect(fault, kernel, words(1), landing=each, **options) for each in ("late", "earliest")]
+        assert waits is False or "Announce 12 bytes" in found[0].cure
