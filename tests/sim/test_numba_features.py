@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers import expect, run
 from numba import cuda, float32, float64, int32, uint64
-from numba.cuda import bf16, bfloat16
+from numba.cuda import bf16, bfloat16, config
 from numba.cuda.extending import overload, overload_method
 from numba.cuda.types import Array
 
@@ -88,7 +88,9 @@ def test_rounding_to_digits(x, digits, want):
     assert out[0] == want
 
 
-def test_functions_of_whole_arrays():
+def test_functions_of_whole_arrays(monkeypatch):
+    monkeypatch.setattr(config, "CUDA_ENABLE_NRT", True, raising=False)
+
     def kernel(a, b, out, words):
         np.add(a, b, out[0])
         np.maximum(a, 2.5, out[1])

@@ -430,3 +430,21 @@ def division_of_integers_by_zero(data, out):
     n //= data[i] - data[i]
     out[2, i] = n + 5 % (data[i] - data[i]) + uint32(5) // uint32(d - d)
     out[3, i] = int32(9) // (d * -d)
+
+
+@right(
+    source="numba-cuda tests, test_ufuncs.py: NumPy's universal functions with an array for the result",
+    args=lambda: [np.arange(2 * WARP, dtype=np.float32), np.zeros((WARP, 2), np.float32)],
+    expect=lambda data, out: [(out, np.maximum(data.reshape(WARP, 2) ** 2, 9) + data[::-1].reshape(WARP, 2))],
+)  # fmt: skip
+def functions_of_arrays(data, out):
+    """Each lane squares its part of an array into shared memory, in place; it then reads another lane's."""
+    tile = cuda.shared.array((WARP, 2), float32)
+    i = cuda.grid(1)
+    np.square(data[2 * i : 2 * i + 2], tile[i])
+    np.maximum(tile[i], float32(9), tile[i])
+    out[i, 0], out[i, 1] = tile[i, 0], tile[i, 1]
+    cuda.syncwarp()
+    tile[i, 0], tile[i, 1] = data[2 * i], data[2 * i + 1]
+    cuda.syncwarp()
+    np.add(out[i], tile[31 - i, ::-1], out[i])

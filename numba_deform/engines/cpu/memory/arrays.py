@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 from greenlet import getcurrent as current
+from numba.cuda import config
 
 from ... import faults
 from .same_value import decide
-from .scalars import Undefined, as_int64, dtype_of, fits, limits, start_of, wrap
+from .scalars import Undefined, Unsupported, as_int64, dtype_of, fits, limits, start_of, wrap
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
@@ -121,8 +122,8 @@ class ArrayView:
         return self.reshape(-1)
 
     def copy(self):
-        """A new array, which is the thread's own."""
-        made = LocalArray(self.shape, self.dtype)
+        """A new array."""
+        made = new_array(self.shape, self.dtype, "copy()")
         made[...] = self
         return made
 
@@ -223,11 +224,6 @@ def _values(value):
             values[place] = value[place]
         return values
     return np.array(value, object)
-
-
-def contents(array):
-    """A NumPy array of the elements of an array, all of which are read."""
-    return np.array(_values(array).tolist(), array.dtype).reshape(array.shape)
 
 
 class Records(ArrayView):
@@ -424,6 +420,13 @@ class LocalArray:
 
     def _number(self, value):
         return value if type(value) is Undefined else self.kind(value)
+
+
+def new_array(shape, dtype, maker):
+    """An array that ``maker``, a function of Numba's, makes: the thread's own. Numba has to be told to."""
+    if not getattr(config, "CUDA_ENABLE_NRT", False):
+        raise Unsupported(f"{maker} makes an array, which Numba does only with NUMBA_CUDA_ENABLE_NRT=1")
+    return LocalArray(shape, dtype)
 
 
 def snapshot(value):

@@ -1,16 +1,19 @@
 """Arithmetic as Numba compiles it for a GPU, for the numbers that ``typed_code`` puts into a kernel's code."""
 
 import functools
+import importlib
 import math
 import operator
 
 import numpy as np
 from numba import types
+from numba.cuda import compiler
 from numba.np.numpy_support import as_dtype
 
-from ...memory.scalars import Undefined, passing_on, wrap
+from ...memory.arrays import ArrayView, LocalArray, new_array
+from ...memory.scalars import Undefined, as_int64, passing_on, wrap
 from . import narrow_floats
-from .math_functions import MATH
+from .math_functions import FUNCTIONS, MATH, plain
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
@@ -140,3 +143,118 @@ def _extreme(ufunc):
 
 FLOAT_BUILTINS = {min: _extreme(np.fmin), max: _extreme(np.fmax)}
 WHOLE_BUILTINS = {min: passing_on(min), max: passing_on(max)}
+
+
+# --- NumPy's universal functions --------------------------------------------------------------------
+# In the loop that Numba picks for the types of the arguments, element by element where these are arrays.
+_rules = importlib.import_module(f"{compiler.typing.__name__}.npydecl")
+
+
+def _floor_divide(kind):
+    divide, low = floor_divide(kind), kind.minval
+    return lambda x, y: 0 if y == -1 and x == low else divide(x, y)
+
+
+def _lcm(kind):
+    product = as_int64 if kind.signed else caster(kind)
+    return lambda x, y: abs(product(x // math.gcd(x, y) * y)) if x else 0
+
+
+def _both(first, second):
+    return lambda *args: (first(*args), second(*args))
+
+
+# Where NumPy's own function of numbers is not Numba's: of integers, by their type, of floats, of truth values.
+INTEGERS = {
+    np.floor_divide: _floor_divide, np.remainder: remainder, np.power: power,
+    np.left_shift: shift_left, np.right_shift: shift_right, np.lcm: _lcm,
+    np.divmod: lambda kind: _both(_floor_divide(kind), remainder(kind)),
+    np.reciprocal: lambda kind: lambda x: np.float64(1) / x,
+    # Numba takes the bits of both as unsigned in fmod, and those of the number as signed in sign.
+    np.fmod: lambda kind: lambda x, y: x % 2**kind.bitwidth % (y % 2**kind.bitwidth) if y else 0,
+    np.sign: lambda kind: lambda x: -1 if x >> kind.bitwidth - 1 else int(x > 0),
+}  # fmt: skip
+FLOATS = {f: plain(f) for f in FUNCTIONS.values() if isinstance(f, np.ufunc)}  # as those of ``math``
+FLOATS[np.floor_divide] = lambda x, y: np.floor(x / y)
+FLOATS[np.divmod] = _both(FLOATS[np.floor_divide], np.remainder)
+FLOATS[np.ldexp] = lambda x, n: np.ldexp(x, np.int64(n).astype(np.int32))
+BOOLEANS = {np.subtract: operator.xor, np.negative: operator.not_}
+
+
+class Elementwise:
+    """``function`` for arguments of Numba's types ``kinds``, results included. Called, it returns what Numba's
+    does: a number, a tuple of them, an array."""
+
+    def __init__(self, function, kinds):
+        self.function, self.count = function, function.nin
+        base = _rules.Numpy_rules_ufunc._handle_inputs(function, kinds, {})[0]
+        loop = _rules.ufunc_find_matching_loop(function, base)
+        self.inputs, self.outputs = tuple(loop.inputs), tuple(loop.outputs)
+        self.of_arrays = any(isinstance(kind, types.ArrayCompatible) for kind in kinds)
+        self._begin()
+
+    def _begin(self):
+        self.convert = [caster(kind) for kind in self.inputs]
+        outputs = self.outputs
+        self.result = caster(outputs[0] if len(outputs) == 1 else types.Tuple(outputs))
+        self.number = _number(self.function, self.inputs)
+        self.of_numbers = passing_on(self._of_numbers)
+
+    def __getstate__(self):
+        return self.function, self.count, self.inputs, self.outputs, self.of_arrays
+
+    def __setstate__(self, state):
+        self.function, self.count, self.inputs, self.outputs, self.of_arrays = state
+        self._begin()
+
+    def __call__(self, *args):
+        return self._of_arrays(*args) if self.of_arrays else self.of_numbers(*args)
+
+    def _of_numbers(self, *args):
+        given = [convert(x) for convert, x in zip(self.convert, args, strict=True)]
+        return self.result(self.number(*given))
+
+    def _of_arrays(self, *args):
+        given, out = args[: self.count], list(args[self.count :])
+        shape = np.broadcast_shapes(*[x.shape for x in given if _is_array(x)])
+        if wrong := [x.shape for x in out if x.shape != shape]:
+            what = f"np.{self.function.__name__} has a result of {shape}"
+            raise ValueError(f"{what}, and gets an array of {wrong[0]} for it")
+        maker = f"np.{self.function.__name__} without an array for the result"
+        out += [new_array(shape, as_dtype(kind), maker) for kind in self.outputs[len(out) :]]
+        for place in np.ndindex(shape):
+            values = self.of_numbers(*[_element(x, place) for x in given])
+            for target, value in zip(out, values if len(out) > 1 else (values,), strict=True):
+                target[place] = value
+        return out[0] if len(out) == 1 else tuple(out)
+
+
+def _number(function, kinds):
+    """``function`` of numbers of Numba's types ``kinds``."""
+    kind = kinds[0]
+    if isinstance(kind, types.Integer) and function in INTEGERS:
+        return INTEGERS[function](kind)
+    if isinstance(kind, types.Complex) and function is np.power:
+        return power(kind)
+    if isinstance(kind, types.Boolean):
+        function = BOOLEANS.get(function, function)
+    exact = [as_dtype(k).type if isinstance(k, (types.Number, types.Boolean)) else lambda x: x for k in kinds]
+    if isinstance(kind, types.Float):
+        function = FLOATS.get(function, function)
+
+    def apply(*args):
+        return function(*[convert(x) for convert, x in zip(exact, args, strict=True)])
+
+    return apply
+
+
+def _is_array(x):
+    return isinstance(x, (ArrayView, LocalArray))
+
+
+def _element(x, place):
+    """The element of an array that goes with that at ``place`` of the result; a number is its own."""
+    if not _is_array(x):
+        return x
+    first = len(place) - len(x.shape)
+    return x[tuple(i if n > 1 else 0 for i, n in zip(place[first:], x.shape, strict=True))]

@@ -13,7 +13,7 @@ from numba.cuda import cg, libdevice
 from numba.np.numpy_support import from_dtype
 
 from .....device.ptx import Intrinsic
-from ...memory.arrays import ArrayView, LocalArray, constant_array, contents
+from ...memory.arrays import constant_array
 from ...memory.scalars import Unsupported, passing_on
 from .cuda_module import cast
 from .math_functions import MATH
@@ -158,17 +158,7 @@ def _of_numbers(function):
     """Integers come back as Python's, which do not overflow."""
 
     def apply(*args):
-        if any(isinstance(x, (ArrayView, LocalArray, np.ndarray)) for x in args):
-            return _of_elements(function, args[: function.nin], args[function.nin :])
         value = function(*args)
         return int(value) if isinstance(value, np.integer) else value
 
     return apply
-
-
-def _of_elements(function, given, out):
-    """``function`` of arrays and numbers, one by one: in the array ``out``, or a new one, the thread's own."""
-    values = function(*(contents(x) if isinstance(x, (ArrayView, LocalArray)) else x for x in given))
-    target = out[0] if out else LocalArray(values.shape, values.dtype)
-    target[...] = values
-    return target

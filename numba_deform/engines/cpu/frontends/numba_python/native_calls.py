@@ -5,6 +5,7 @@ A request hands a call to the interpreter's own model of the function, which may
 
 import functools
 
+import numpy as np
 from llvmlite import ir
 from numba import cuda, types
 from numba.cuda import libdevice
@@ -28,6 +29,7 @@ from ...native.codegen.ir_values import (
 from ...native.runtime import layout
 from ...native.runtime.llvm_types import F64, I32, I64
 from ...reports.call_sites import describe_site
+from .arithmetic import Elementwise
 from .name_binding import PATHS
 from .typed_code import BITS
 
@@ -61,6 +63,10 @@ def call(body, c):
     if path == ("grid",) or path == ("gridsize",):
         return along(body, c, path[0])
     given = operands(body, c)
+    if isinstance(function, np.ufunc):
+        function = Elementwise(function, c.signature.args)
+        if function.of_arrays:
+            raise NotLowered("a function of the elements of arrays")
     if path and len(path) == 1 and path[0] in JOINT:
         return together(body, c, Static(function), JOINT[path[0]], given)
     if function in BITS:  # is told how many bits its operand has

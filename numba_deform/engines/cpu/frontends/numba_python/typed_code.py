@@ -205,8 +205,13 @@ class _Writer(Conversions):
         if device is not None:
             node.args[:0] = device
             return node
-        node.func = self.visit(node.func)
         function = getattr(called, "typing_key", None)
+        if isinstance(function, np.ufunc):
+            typed_function = arithmetic.Elementwise(function, signature.args)
+            name = self.name(f"{function.__name__}_{node.number}", typed_function)
+            node.func = ast.copy_location(name, node.func)
+            return node
+        node.func = self.visit(node.func)
         if function in BITS:
             node.args.append(ast.Constant(signature.args[0].bitwidth))
         return self.function(node, function, signature.return_type)
