@@ -21,9 +21,9 @@ def cache(options):
     found = kept.files(place)
     for kind, label in KINDS.items():
         if sizes := [size for _, size, path in found if path.suffix == f".{kind}"]:
-            say(label, f"{_count(len(sizes))}, {_megabytes(sum(sizes))}")
-    total = _megabytes(sum(size for _, size, _ in found))
-    say("in all", f"{_count(len(found))}, {total} of at most {_megabytes(kept.LIMIT)}")
+            say(label, f"{_count(len(sizes))}, {_size(sum(sizes))}")
+    total = _size(sum(size for _, size, _ in found))
+    say("in all", f"{_count(len(found))}, {total} of at most {_size(kept.LIMIT)}")
     return RIGHT
 
 
@@ -31,5 +31,5 @@ def _count(files):
     return f"{files:,} file{'s' * (files != 1)}"
 
 
-def _megabytes(size):
-    return f"{size / 2**20:,.1f} MiB"
+def _size(size):
+    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.0f} KiB"

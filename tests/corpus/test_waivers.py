@@ -101,8 +101,23 @@ def test_totals_of_several_schedules():
 def test_a_right_run_waives_nothing():
     def kernel(out):
         out[cuda.grid(1)] = 1
+        cuda.cg.this_grid().sync()
+        if cuda.grid(1) > 20:
+            return
+        out[cuda.grid(1)] = out[63 - cuda.grid(1)]
 
-    assert simulate(kernel, 1, 32, [np.zeros(32)], waive=tuple(WAIVERS)).waived == {}
+    def ticket(out):
+        if cuda.threadIdx.x == 0:
+            out[1 + cuda.blockIdx.x] = 1
+            cuda.threadfence()
+            last = cuda.atomic.add(out, 0, 1) == 1
+            cuda.threadfence()
+            if last:
+                out[3] = out[1] + out[2]
+
+    for function in (kernel, ticket):
+        report = simulate(function, 2, 32, [np.zeros(64, np.int32)], waive=tuple(WAIVERS), schedules=2)
+        assert report.waived == {}
 
 
 def test_who_shows_no_report_warns():

@@ -220,11 +220,11 @@ def those_outside_the_rod_have_returned(cells, other, steps):
 
 
 @wrong(
-    faults.Deadlock, source="as those_outside_the_rod_have_returned", grid=3, args=rod(64), options=ALL,
+    faults.Deadlock, source="as those_outside_the_rod_have_returned", grid=4, args=rod(80), options=ALL,
     hardware="guarded", explorable=False,
 )  # fmt: skip
 def a_block_too_many(cells, other, steps):
-    """A whole block has returned: nobody of it tells the others that it is there."""
+    """A whole block has returned, beside half of another: nobody of it tells the others that it is there."""
     if cuda.grid(1) >= len(cells):
         return
     cuda.cg.this_grid().sync()  # <- fault

@@ -97,8 +97,7 @@ class ThreadOrdering(ThreadLife):
 
     def take_ticket(self, flag, wide):
         """This thread uses what an atomic has returned: that tells it of what others had released there."""
-        known = flag.seen_by(self.block)[wide]
-        self.learn(merged(renamed(known, None, TICKET), renamed(known, TICKET, TICKET)))
+        self.learn(renamed(flag.seen_by(self.block)[wide], None, TICKET))
 
     def _hand_on(self, flag, wide, release):
         """A write of this thread hands on what its last fence covers, or as a ``release`` all."""

@@ -315,8 +315,8 @@ def _ticket_without_fence(pair):
     for space, address, w, flag in _flags_of(pair):
         record = space.written[address - space.base]
         for own in writers(record) if pair.covered(flag.wide) else ():
-            taken = own.reads and own.block is block and (block, own.tid) in record.seen
-            if taken and own.number > w.number and seen[own.owner] >= own.clock:
+            taken = own.reads and own.block is block and seen[own.owner] >= own.clock
+            if taken and own.number > w.number:
                 place = pair.thread.at(own.site)
                 return Cause(
                     f"Call cuda.threadfence() right behind the atomic at {place}, in its thread.",

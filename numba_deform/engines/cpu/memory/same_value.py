@@ -8,7 +8,6 @@ of these came after (``reads``): whoever stores that value, too, must still be o
 
 from functools import partial
 
-from ... import faults
 from .access_records import ATOMIC, BLOCK, INITIAL, NEVER, OWNER, Write, different, readers, stretches, writers
 
 
@@ -77,8 +76,6 @@ def decide(race, memory, thread, address, content, record):
     with are of the same value, and that is waived, this leaves ``record`` and returns; else it raises."""
     a, size = address - memory.base, len(content)
     made, late_ones = [], 0
-    if type(race) not in (faults.DataRace, faults.ScopeRace):
-        raise race
     for lo, hi, w in stretches(memory.written[a : a + size]):
         late = [part for part in writers(w) if not memory.sees(thread, part)]
         same = memory.bytes[a + lo : a + hi] == content[lo:hi]
