@@ -17,7 +17,7 @@ from .faults import WrongResult
 from .tensormap import TensorMapArray
 
 NEEDS_HOPPER = re.compile(
-    r"bulk|mbarrier|cluster|proxy|tensormap|wgmma|setmaxnreg|griddepcontrol|stmatrix|elect"
+    r"bulk|mbarrier|cluster|proxy|tensormap|wgmma|setmaxnreg|griddepcontrol|stmatrix|elect|e4m3|e5m2"
     r"|(add|mul)[.:\w]*bf16|(atom|red)[.:\w]*\.v[248]"
 )
 SMALLEST = np.finfo(np.float64).tiny  # a difference that float64 does not show is one too

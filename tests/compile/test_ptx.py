@@ -7,6 +7,7 @@ from numba import cuda
 
 from numba_deform.compiler import Kernel
 from numba_deform.device.ptx import Intrinsic, PtxError, intrinsic, ptx_directory, read_ptx, u32
+from numba_deform.engines.launches import NEEDS_HOPPER
 
 FILES = sorted(ptx_directory().glob("*.ptx"))
 
@@ -39,6 +40,25 @@ def test_intrinsic_compiles(one, linked):
     compiled = kernel.compile()
     assert len(compiled.cubin) > 500
     assert ("call" in compiled.ptx) == (linked or one.is_linked)
+
+
+OLDER = [
+    one for one in intrinsics()
+    if not one.is_linked and not NEEDS_HOPPER.search(" ".join(one.ptx.statements))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "one", [o if "_s8" in o.ptx.name else pytest.param(o, marks=pytest.mark.full) for o in OLDER],
+    ids=lambda one: one.ptx.name,
+)  # fmt: skip
+def test_what_older_gpus_have(one):
+    """What a Launch takes to run on an A100 becomes machine code for it."""
+    names = ", ".join(f"a{i}" for i in range(len(one.signature.args)))
+    scope = {"f": one}
+    exec(f"def kernel({names}):\n    f({names})\n", scope)
+    kernel = Kernel(scope["kernel"], cuda.types.void(*one.signature.args), 32)
+    assert len(kernel.compile("sm_80").cubin) > 500
 
 
 def test_a_function_that_is_not_there():
