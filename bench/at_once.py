@@ -11,6 +11,7 @@ a temporary directory in place of the user's.
 """
 
 import argparse
+import json
 import os
 import resource
 import statistics
@@ -58,14 +59,17 @@ def machine_code(where):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", required=True, help="the other checkout's folder")
+    parser.add_argument("--what", default="command,first,machine_code", help="rows; others in the file stay")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", required=True)
     given = parser.parse_args()
-    after, rows = Path(__file__).resolve().parents[1], []
+    after, names, out = Path(__file__).resolve().parents[1], given.what.split(","), Path(given.out)
+    rows = json.loads(out.read_text())["rows"] if out.exists() else []
+    rows = [row for row in rows if row["what"] not in names]
     sys.path.insert(0, str(after))
     from numba_deform.measure import record
 
-    for measure in command, first, machine_code:
+    for measure in map(globals().get, names):
         with tempfile.TemporaryDirectory() as folder:
             usual = {name: value for name, value in os.environ.items() if name != "NUMBA_DEFORM_CACHE"}
             roots, sides = (Path(given.before).resolve(), after), []
