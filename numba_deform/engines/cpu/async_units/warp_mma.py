@@ -52,7 +52,7 @@ def store_matrices(thread, row, words, transposed=False):
     def write(lane, rows, words):
         if transposed:
             for matrix, half, address in _elements(lane, rows):
-                _write_half(lane, address, int(words[matrix]) >> 16 * half, words[matrix])
+                _write_half(lane, address, words[matrix], half)
         else:
             for word, address in zip(words, _words(lane, rows), strict=True):
                 lane.store("shared", address, (word,))
@@ -78,12 +78,12 @@ def _read(lane, address, size):
     return lane.load("shared", address, size, 1)
 
 
-def _write_half(lane, address, bits, word):
+def _write_half(lane, address, word, half):
     shared = lane.block.shared
     lane.check_defined(word, shared.name_of(address))
     shared.on_write(lane, address, 2, lane.write_record())
     offset = address - shared.base
-    shared.bytes[offset : offset + 2] = (bits & 0xFFFF).to_bytes(2, "little")
+    shared.bytes[offset : offset + 2] = (int(word) >> 16 * half & 0xFFFF).to_bytes(2, "little")
     lane.block.progress += 1
     lane.time += COST.shared_access
 
