@@ -49,14 +49,15 @@ def test_elements_of_arrays():
 
     def kernel(a, b, scale, total, quotient, rest):
         tile = cuda.local.array(4, np.float32)
-        np.multiply(a[0], scale, tile)
+        np.sqrt(scale, tile)  # into all
+        np.multiply(a[0], tile, tile)
         np.add(a, tile, total)
         np.divmod(b, np.int16(3), quotient, rest)
 
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((3, 4), np.float32), rng.integers(-9, 9, (2, 4), np.int16)
     total, quotient, rest = np.zeros((3, 4)), *np.zeros((2, 2, 4), np.int16)
-    run(kernel, a, b[:, ::-1], np.float32(100), total, quotient, rest, block=1)
+    run(kernel, a, b[:, ::-1], np.float32(10000), total, quotient, rest, block=1)
     np.testing.assert_array_equal(total, a + a[0] * np.float32(100))
     np.testing.assert_array_equal((quotient, rest), np.divmod(b[:, ::-1], 3))
 
@@ -83,6 +84,17 @@ def test_each_element_is_an_access():
     expect(faults.DataRace, overwrites, nans(1), source="np.sqrt(tile, tile)")
     fault = fault_of(beyond, nans(64).reshape(32, 2))
     assert "np.sqrt has a result of (3,), and gets an array of (2,)" in str(fault)
+
+
+def test_a_kernel_without_source():
+    """It runs as it stands, in the loop of NumPy's."""
+    scope = {"np": np}
+    exec("def kernel(a, b, total, sine):\n np.add(a, b, total); np.sin(a, sine)", scope)
+    a, b = np.array([2**31 - 1, 5], np.int32), np.ones((3, 1), np.int32)
+    total, sine = np.zeros((3, 2), np.int32), np.zeros(2)
+    run(scope["kernel"], a, b, total, sine, block=1)
+    np.testing.assert_array_equal(total, [[-(2**31), 6]] * 3)
+    np.testing.assert_allclose(sine, np.sin(a), rtol=1e-15)
 
 
 def test_an_array_for_the_result(monkeypatch):

@@ -8,7 +8,7 @@ import operator
 import numpy as np
 from numba import types
 from numba.cuda import compiler
-from numba.np.numpy_support import as_dtype
+from numba.np.numpy_support import as_dtype, from_dtype
 
 from ...memory.arrays import ArrayView, LocalArray, new_array
 from ...memory.scalars import Undefined, as_int64, passing_on, wrap
@@ -182,30 +182,21 @@ BOOLEANS = {np.subtract: operator.xor, np.negative: operator.not_}
 
 
 class Elementwise:
-    """``function`` for arguments of Numba's types ``kinds``, results included. Called, it returns what Numba's
-    does: a number, a tuple of them, an array."""
+    """``function`` in the loop for arguments of Numba's types ``inputs`` and results of ``outputs``. Called, it
+    returns what Numba's does: a number, a tuple of them, an array if it is ``of_arrays``."""
 
-    def __init__(self, function, kinds):
-        self.function, self.count = function, function.nin
-        base = _rules.Numpy_rules_ufunc._handle_inputs(function, kinds, {})[0]
-        loop = _rules.ufunc_find_matching_loop(function, base)
-        self.inputs, self.outputs = tuple(loop.inputs), tuple(loop.outputs)
-        self.of_arrays = any(isinstance(kind, types.ArrayCompatible) for kind in kinds)
-        self._begin()
-
-    def _begin(self):
-        self.convert = [caster(kind) for kind in self.inputs]
-        outputs = self.outputs
-        self.result = caster(outputs[0] if len(outputs) == 1 else types.Tuple(outputs))
-        self.number = _number(self.function, self.inputs)
-        self.of_numbers = passing_on(self._of_numbers)
+    def __init__(self, function, inputs, outputs, of_arrays):
+        self.__setstate__((function, inputs, outputs, of_arrays))
 
     def __getstate__(self):
-        return self.function, self.count, self.inputs, self.outputs, self.of_arrays
+        return self.function, self.inputs, self.outputs, self.of_arrays
 
     def __setstate__(self, state):
-        self.function, self.count, self.inputs, self.outputs, self.of_arrays = state
-        self._begin()
+        self.function, self.inputs, self.outputs, self.of_arrays = state
+        self.convert = [caster(kind) for kind in self.inputs]
+        self.result = caster(self.outputs[0] if len(self.outputs) == 1 else types.Tuple(self.outputs))
+        self.number = _number(self.function, self.inputs)
+        self.of_numbers = passing_on(self._of_numbers)
 
     def __call__(self, *args):
         return self._of_arrays(*args) if self.of_arrays else self.of_numbers(*args)
@@ -215,11 +206,13 @@ class Elementwise:
         return self.result(self.number(*given))
 
     def _of_arrays(self, *args):
-        given, out = args[: self.count], list(args[self.count :])
-        shape = np.broadcast_shapes(*[x.shape for x in given if _is_array(x)])
-        if wrong := [x.shape for x in out if x.shape != shape]:
-            what = f"np.{self.function.__name__} has a result of {shape}"
-            raise ValueError(f"{what}, and gets an array of {wrong[0]} for it")
+        given, out = args[: len(self.inputs)], list(args[len(self.inputs) :])
+        shape = np.broadcast_shapes(*[x.shape for x in given if is_array(x)])
+        for x in out:  # which may have more elements than that
+            if not _reaches(shape, x.shape):
+                what = f"np.{self.function.__name__} has a result of {shape}"
+                raise ValueError(f"{what}, and gets an array of {x.shape} for it")
+            shape = x.shape
         maker = f"np.{self.function.__name__} without an array for the result"
         out += [new_array(shape, as_dtype(kind), maker) for kind in self.outputs[len(out) :]]
         for place in np.ndindex(shape):
@@ -227,6 +220,25 @@ class Elementwise:
             for target, value in zip(out, values if len(out) > 1 else (values,), strict=True):
                 target[place] = value
         return out[0] if len(out) == 1 else tuple(out)
+
+
+def elementwise(function, kinds):
+    """The :class:`Elementwise` for arguments of Numba's types ``kinds``, given results included."""
+    base = _rules.Numpy_rules_ufunc._handle_inputs(function, kinds, {})[0]
+    loop = _rules.ufunc_find_matching_loop(function, base)
+    of_arrays = any(isinstance(kind, types.ArrayCompatible) for kind in kinds)
+    return Elementwise(function, tuple(loop.inputs), tuple(loop.outputs), of_arrays)
+
+
+def elementwise_by_values(function, args):
+    """That for the arguments as they are, where a kernel's types are not known: in the loop of NumPy's."""
+    return _by_dtypes(function, tuple(getattr(x, "dtype", type(x)) for x in args[: function.nin]))
+
+
+@functools.cache
+def _by_dtypes(function, dtypes):
+    loop = [from_dtype(each) for each in function.resolve_dtypes((*dtypes, *[None] * function.nout))]
+    return Elementwise(function, tuple(loop[: function.nin]), tuple(loop[function.nin :]), True)
 
 
 def _number(function, kinds):
@@ -248,13 +260,19 @@ def _number(function, kinds):
     return apply
 
 
-def _is_array(x):
+def is_array(x):
     return isinstance(x, (ArrayView, LocalArray))
+
+
+def _reaches(shape, other):
+    """Whether an array of ``shape`` can be broadcast to the ``other``."""
+    first = len(other) - len(shape)
+    return first >= 0 and all(n in (1, m) for n, m in zip(shape, other[first:], strict=True))
 
 
 def _element(x, place):
     """The element of an array that goes with that at ``place`` of the result; a number is its own."""
-    if not _is_array(x):
+    if not is_array(x):
         return x
     first = len(place) - len(x.shape)
     return x[tuple(i if n > 1 else 0 for i, n in zip(place[first:], x.shape, strict=True))]

@@ -15,6 +15,7 @@ from numba.np.numpy_support import from_dtype
 from .....device.ptx import Intrinsic
 from ...memory.arrays import constant_array
 from ...memory.scalars import Unsupported, passing_on
+from .arithmetic import elementwise_by_values, is_array
 from .cuda_module import cast
 from .math_functions import MATH
 
@@ -158,6 +159,8 @@ def _of_numbers(function):
     """Integers come back as Python's, which do not overflow."""
 
     def apply(*args):
+        if any(map(is_array, args)):
+            return elementwise_by_values(function, args)(*args)
         value = function(*args)
         return int(value) if isinstance(value, np.integer) else value
 

@@ -29,7 +29,7 @@ from ...native.codegen.ir_values import (
 from ...native.runtime import layout
 from ...native.runtime.llvm_types import F64, I32, I64
 from ...reports.call_sites import describe_site
-from .arithmetic import Elementwise
+from .arithmetic import elementwise
 from .name_binding import PATHS
 from .typed_code import BITS
 
@@ -64,7 +64,7 @@ def call(body, c):
         return along(body, c, path[0])
     given = operands(body, c)
     if isinstance(function, np.ufunc):
-        function = Elementwise(function, c.signature.args)
+        function = elementwise(function, c.signature.args)
         if function.of_arrays:
             raise NotLowered("a function of the elements of arrays")
     if path and len(path) == 1 and path[0] in JOINT:

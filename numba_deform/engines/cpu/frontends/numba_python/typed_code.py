@@ -207,7 +207,7 @@ class _Writer(Conversions):
             return node
         function = getattr(called, "typing_key", None)
         if isinstance(function, np.ufunc):
-            typed_function = arithmetic.Elementwise(function, signature.args)
+            typed_function = arithmetic.elementwise(function, signature.args)
             name = self.name(f"{function.__name__}_{node.number}", typed_function)
             node.func = ast.copy_location(name, node.func)
             return node
