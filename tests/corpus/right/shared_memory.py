@@ -329,3 +329,24 @@ def a_lock_in_shared_memory(data, out):
     cuda.syncthreads()
     if thread == 0:
         out[0], out[1], out[2] = words[0], words[1], lock[0]
+
+
+@right(
+    source="Numba reference, NUMBA_ALWAYS_WARN_UNINIT_VAR",
+    args=lambda: [np.arange(32, dtype=np.int32), np.zeros(32, np.int32)],
+    expect=lambda data, out: [(out, np.where(data < 16, data * (data + 1) + 1, 7 * (data % 3 > 0)))],
+)  # fmt: skip
+def set_wherever_it_is_read(data, out):
+    """Variables are set in one branch or in a loop, and read only where that was gone into."""
+    i = cuda.grid(1)
+    few = data[i] < 16
+    if few:
+        factor = data[i] + 1
+    for k in range(data[i] % 3):
+        last = k - k + 7
+    cuda.syncwarp()
+    if few:
+        one = 1
+        out[i] = data[i] * factor + one
+    elif data[i] % 3 > 0:
+        out[i] = last

@@ -354,3 +354,30 @@ def global_address_as_shared(data, out):
     """The low half of a global address goes to a load from shared memory."""
     i = int32(cuda.threadIdx.x)
     out[i] = ld_shared_b32(uint32(global_address(data) + uint32(4 * i)))  # <- fault
+
+
+@wrong(
+    faults.KernelError, source="Numba reference, NUMBA_ALWAYS_WARN_UNINIT_VAR",
+    args=lambda: [np.arange(32, dtype=np.int32), np.zeros(32, np.int32)],
+)  # fmt: skip
+def set_in_one_branch_only(data, out):
+    """The upper half of the warp passes the only line that sets the factor by."""
+    i = cuda.grid(1)
+    if data[i] < 16:
+        factor = data[i] + 1
+    out[i] = data[i] * factor  # <- fault
+
+
+@wrong(
+    faults.KernelError, source="Numba reference, NUMBA_ALWAYS_WARN_UNINIT_VAR",
+    args=lambda: [np.arange(32, dtype=np.int32) * 3 % 8, np.zeros(32, np.int32)],
+)  # fmt: skip
+def nothing_was_found(data, out):
+    """A lane looks for its own number among the first eight; those who find none read the place of the last."""
+    i = cuda.grid(1)
+    found = 0
+    for k in range(8):
+        if data[k] == i:
+            place, found = k, found + 1
+    cuda.syncwarp()
+    out[i] = place + found  # <- fault
