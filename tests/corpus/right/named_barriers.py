@@ -116,3 +116,23 @@ def a_tree_of_warps(data, out):
         total += words[thread + 32 * distance]
         distance, node = 2 * distance, node + 2
     out[lane] = total
+
+
+@right(
+    source="PTX ISA 9.7.13.1; CUDA guide: threads that have exited do not hold up a barrier", block=64,
+    args=ints(50, 64), expect=lambda data, out: [(out[:50], data[::-1]), (out[50:], 0)],
+)  # fmt: skip
+def lanes_past_the_end_of_a_named_barrier(data, out):
+    """Lanes without an element return, and the rest of their warp comes to a barrier for two whole warps, in
+    each round of a loop that is left by a return as well."""
+    words = cuda.shared.array(64, int32)
+    i = int32(cuda.threadIdx.x)
+    if i >= data.size:
+        return
+    for turn in range(3):
+        words[i] = data[i]
+        bar_sync(1, 64)
+        if turn == 2:
+            out[i] = words[49 - i]
+            return
+        bar_sync(2, 64)

@@ -6,7 +6,7 @@ from numba import cuda, int32, uint32, uint64
 
 from numba_deform.compiler import u64
 from numba_deform.device.memory import ld_global_b32, st_global_b32
-from numba_deform.device.sync import bar_arrive, bar_sync
+from numba_deform.device.sync import bar_arrive, bar_sync, elect_sync
 from numba_deform.engines import faults
 
 WARP, TILES = 32, 4
@@ -187,3 +187,32 @@ def barrier_of_half_of_the_writers(data: u64, out: u64):
     if i < 64:
         bar_sync(1, 64)
         st_global_b32(out + uint64(4 * i), tile[127 - i])  # <- fault
+
+
+@wrong(
+    faults.NamedBarrierMisuse, source="PTX ISA 9.7.13.1: .aligned, all threads of the warp execute it",
+    block=64, args=words(64, 64),
+)  # fmt: skip
+def an_elected_lane_synchronises(data: u64, out: u64):
+    """One lane of the first warp stands for it at the barrier, and the others end without coming there."""
+    i = int32(cuda.threadIdx.x)
+    st_global_b32(out + uint64(4 * i), ld_global_b32(data + uint64(4 * i)))
+    if i >= WARP:
+        bar_sync(1, 64)
+    elif elect_sync(0xFFFFFFFF):
+        bar_sync(1, 64)  # <- fault
+
+
+@wrong(
+    faults.NamedBarrierMisuse, source="PTX ISA 9.7.13.1: .aligned, all threads of the warp execute it",
+    block=64, args=words(64, 64),
+)  # fmt: skip
+def an_elected_lane_arrives(data: u64, out: u64):
+    """The same with bar.arrive in the branch of a warp's role, in a loop: the others skip it, and end."""
+    i = int32(cuda.threadIdx.x)
+    for number in range(1, 3):
+        if i >= WARP:
+            bar_sync(uint32(number), 64)
+        elif i == 0:
+            bar_arrive(uint32(number), 64)  # <- fault
+    st_global_b32(out + uint64(4 * i), ld_global_b32(data + uint64(4 * i)))

@@ -184,10 +184,11 @@ class Block(Scheduler):
             return False
         if barrier.reported and getcurrent() is not barrier.last:
             return False  # who completed it is about to say so
-        for warp in barrier.partial():
-            what = f"named barrier {barrier.number} completes although only "
-            what += f"{barrier.lanes[warp].bit_count()} lanes of warp {warp} came"
-            raise self._misused(barrier, what)
+        if skipped := barrier.skipped():
+            warp = barrier.last.warp if barrier.last.warp in skipped else min(skipped)
+            what = f"named barrier {barrier.number} completes although only {skipped[warp]} lane"
+            what += f"{'s' * (skipped[warp] > 1)} of warp {warp} came"
+            raise self._misused(barrier, what, warp)
         del self.named[barrier.number]
         self.progress += 1
         if barrier.parked:
@@ -196,10 +197,13 @@ class Block(Scheduler):
         self.ready.extend(thread for thread in barrier.parked if thread is not current)
         return True
 
-    def _misused(self, barrier, what):
-        """The fault of a named barrier that completes with lanes of a warp still to come."""
+    def _misused(self, barrier, what, warp):
+        """The fault of a named barrier that completes and was passed by, or not yet reached, by lanes of a warp."""
         barrier.reported = True
         let_others_come(barrier.last)
+        if warp != barrier.last.warp:
+            tid, _, site = barrier.first[warp]
+            return self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
         fault = barrier.last.fault(faults.NamedBarrierMisuse, what, barrier)
         for (number, wanted, site), tids in self.callers.items():
             if number == barrier.number and len(tids) > wanted and barrier.last.tid in tids:

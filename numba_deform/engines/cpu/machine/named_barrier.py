@@ -3,6 +3,7 @@ use."""
 
 from ... import faults
 from ..memory.vector_clocks import merged, raise_to
+from ..reports.source_loops import may_have_returned
 
 
 class NamedBarrier:
@@ -38,6 +39,17 @@ class NamedBarrier:
         warps = self.block.warps
         late = {w: warps[w].alive & ~lanes for w, lanes in self.lanes.items()}
         return {w: mask for w, mask in late.items() if mask}
+
+    def skipped(self):
+        """The warps of which some lanes have come, and others have not, nor have returned before: {warp: how
+        many have come}."""
+        late, warps = self.partial(), self.block.warps
+        code = self.block.execution.function.__code__
+        for w, lanes in () if self.whole else self.lanes.items():
+            gone = warps[w].whole & ~lanes & ~warps[w].alive
+            if gone and not may_have_returned(code, self.first[w][2]):
+                late[w] = gone
+        return {w: self.lanes[w].bit_count() for w in late}
 
     def short(self):
         """How many arrivals are missing."""

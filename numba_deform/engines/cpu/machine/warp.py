@@ -11,7 +11,7 @@ class Warp:
 
     def __init__(self, block, number, lanes):
         self.block, self.number = block, number
-        self.alive = (1 << lanes) - 1
+        self.whole = self.alive = (1 << lanes) - 1
         self.pending = {}  # mask -> [kind, site, values by lane, parked threads]
         self.active = {}  # (site of an activemask, group) -> the lanes that stand there
 

@@ -58,6 +58,28 @@ def loops_at(site):
     return None if tree is None else _around(tree, line_of(site))
 
 
+@functools.lru_cache(1024)
+def may_have_returned(code, site):
+    """Whether a thread of the kernel ``code`` that has ended may have done so before it came to a call: whether
+    a return stands above it, or in a loop around it; anywhere, where the call is in another function."""
+    tree = _tree("".join(linecache.getlines(code.co_filename)))
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min(n.lineno for n in (node, *node.decorator_list))
+            if first != code.co_firstlineno:
+                continue
+            last, place = node.end_lineno, site[0]
+            if place.co_filename == code.co_filename and node.lineno <= line_of(site) <= last:
+                last = max([line_of(site), *(loop.end_lineno for loop in _around(node, line_of(site)))])
+            return any(_ends(n) and n.lineno <= last for n in ast.walk(node))
+    return True
+
+
+def _ends(node):
+    called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    return isinstance(node, ast.Return) or called.endswith("exit")
+
+
 @functools.lru_cache(64)
 def _tree(text):
     try:
