@@ -8,6 +8,7 @@ from numba_deform.compiler import u64
 from numba_deform.device.cluster import (
     cluster_ctarank,
     cluster_sync,
+    cp_async_bulk_shared_cluster,
     ld_shared_cluster_b32,
     mapa_shared_cluster,
     mbarrier_arrive_cluster,
@@ -25,7 +26,7 @@ from numba_deform.device.cluster_flags import (
     st_relaxed_cluster_shared_cluster_b32,
     st_release_cluster_shared_cluster_b32,
 )
-from numba_deform.device.mbarrier import mbarrier_init
+from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     global_at,
     ld_acquire_cta_shared_b32,
@@ -35,12 +36,14 @@ from numba_deform.device.memory import (
     st_global_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_acq_rel_gpu
+from numba_deform.device.sync import fence_acq_rel_gpu, fence_mbarrier_init, fence_proxy_async
+from numba_deform.device.tma import cp_async_bulk_commit_group, cp_async_bulk_store, cp_async_bulk_wait_group
 from numba_deform.engines import faults
 
 WARP, CLUSTER = 32, 4
 MODEL = "PTX ISA section 8.9.4: a release and an acquire of scopes that include both"
 GUIDE = "CUDA guide, Distributed Shared Memory: a histogram over a cluster"
+FENCE = "PTX ISA 8.6: a proxy fence along the base causality path"
 BARRIER = "CUTLASS: ClusterBarrier::wait, arrive(cta_id)"
 
 
@@ -346,4 +349,78 @@ def a_wait_of_scope_cta_for_global_memory(data: u64, out: u64):
     word = ld_global_b32(global_at(out, block * WARP + WARP - 1 - i, 4))  # <- fault
     cuda.syncwarp()
     st_global_b32(global_at(out, block * WARP + i, 4), word)
+    cluster_sync()
+
+
+# --- proxies ----------------------------------------------------------------------------------------
+@right(
+    source=FENCE, grid=2, cluster=2, args=words(2, WARP),
+    expect=lambda data, out: [(out[1, :4], data[0, :4]), (out[0, :4], data[1, :4])],
+)  # fmt: skip
+def one_fence_for_the_writes_of_a_cluster(data: u64, out: u64):
+    """Each block writes into the other's tile, the cluster meets, and only then one thread of the reading block
+    fences: the fence stands on the way from each of these writes to its copy."""
+    tile = cuda.shared.array(4, uint32, alignment=16)
+    rank, i = cluster_ctarank(), int32(cuda.threadIdx.x)
+    cluster_sync()
+    if i < 4:
+        there = mapa_shared_cluster(shared_address(tile), rank ^ uint32(1))
+        st_shared_cluster_b32(shared_at(there, i, 4), ld_global_b32(global_at(data, rank * WARP + i, 4)))
+    cluster_sync()
+    if i == 0:
+        fence_proxy_async()
+        cp_async_bulk_store(global_at(out, rank * WARP, 4), shared_address(tile), uint32(16))
+        cp_async_bulk_commit_group()
+        cp_async_bulk_wait_group(uint32(0))
+
+
+@wrong(
+    faults.MissingProxyFence, source=FENCE, grid=2, cluster=2,
+    args=words(2, WARP),
+)  # fmt: skip
+def no_fence_for_the_writes_of_a_cluster(data: u64, out: u64):
+    """The same with a fence before the cluster meets, by a thread that has not written: that does not stand on
+    the way."""
+    tile = cuda.shared.array(4, uint32, alignment=16)
+    rank, i = cluster_ctarank(), int32(cuda.threadIdx.x)
+    cluster_sync()
+    if i < 4:
+        there = mapa_shared_cluster(shared_address(tile), rank ^ uint32(1))
+        st_shared_cluster_b32(shared_at(there, i, 4), ld_global_b32(global_at(data, rank * WARP + i, 4)))
+    elif i == 4:
+        fence_proxy_async()
+    cluster_sync()
+    if i == 0:
+        cp_async_bulk_store(global_at(out, rank * WARP, 4), shared_address(tile), uint32(16))  # <- fault
+        cp_async_bulk_commit_group()
+        cp_async_bulk_wait_group(uint32(0))
+
+
+@right(
+    source=FENCE, grid=2, cluster=2, args=words(2, WARP),
+    expect=lambda data, out: [(out[1, :4], data[0, :4])],
+)  # fmt: skip
+def the_sender_fences_for_the_tile_it_sends_to(data: u64, out: u64):
+    """Block 1 has cleared the tile that block 0 sends to, and block 0 fences behind the cluster's barrier, for
+    its own writes and for those."""
+    tile = cuda.shared.array(4, uint32, alignment=16)
+    bars = cuda.shared.array(1, uint64)
+    bar, rank, i = shared_address(bars), cluster_ctarank(), int32(cuda.threadIdx.x)
+    if i < 4:
+        tile[i] = uint32(0) if rank == uint32(1) else ld_global_b32(global_at(data, i, 4))
+    if i == 0:
+        mbarrier_init(bar, 1)
+        fence_mbarrier_init()
+    cluster_sync()
+    if rank == uint32(0) and i == 0:
+        fence_proxy_async()
+        there = mapa_shared_cluster(shared_address(tile), uint32(1))
+        full = mapa_shared_cluster(bar, uint32(1))
+        cp_async_bulk_shared_cluster(there, shared_address(tile), uint32(16), full)
+    elif rank == uint32(1):
+        if i == 0:
+            mbarrier_arrive_expect_tx(bar, uint32(16))
+        mbarrier_wait(bar, 0)
+        if i < 4:
+            st_global_b32(global_at(out, WARP + i, 4), tile[i])
     cluster_sync()

@@ -350,6 +350,25 @@ def one_thread_waits_and_the_second_warpgroup_multiplies(maps, out):
 
 
 # --- and what is wrong ------------------------------------------------------------------------------
+@right(source=ORDER, block=THREADS, args=square, expect=product_of_a_square, explorable=False)
+def sums_behind_a_plain_wait(maps, out):
+    """wgmma.wait_group names no registers, and PTX asks for no more before sums are read: a compiler that moves
+    a read ahead of it has to wait there."""
+    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
+    bar = shared_address(cuda.shared.array(1, uint64))
+    sums = cuda.local.array(SUMS, float32)
+    load_tile(tile, maps, bar)
+    mbarrier_wait(bar, 0)
+    d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
+    wgmma_fence()
+    for k in range(4):
+        step = d + uint64(2 * k)
+        wgmma_m64n64k16_f16(sums, step, step, uint32(k), uint32(0), uint32(0))
+    wgmma_commit_group()
+    wgmma_wait_group(uint32(0))
+    store_sums(out, sums)
+
+
 @wrong(faults.MissingWarpgroupFence, source=ORDER, block=THREADS, args=plain_square)
 def no_fence_at_all(words, out):
     """The first product has no wgmma.fence before it."""
@@ -594,6 +613,44 @@ def warps_of_two_warpgroups(maps, out):
         wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))  # <- fault
         wgmma_commit_group()
         wgmma_wait_group_n64(sums, uint32(0))
+
+
+@wrong(faults.WarpDivergence, source=ORDER, block=THREADS, args=square)
+def one_warp_waits_for_all(maps, out):
+    """The first warp waits for the products and tells the others by a barrier: the wait takes all four."""
+    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
+    bar = shared_address(cuda.shared.array(1, uint64))
+    sums = cuda.local.array(SUMS, float32)
+    load_tile(tile, maps, bar)
+    mbarrier_wait(bar, 0)
+    d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
+    wgmma_fence()
+    wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))
+    wgmma_commit_group()
+    if cuda.threadIdx.x < 32:
+        wgmma_wait_group_n64(sums, uint32(0))  # <- fault
+    cuda.syncthreads()
+    store_sums(out, sums)
+
+
+@wrong(faults.WarpDivergence, source=ORDER, block=THREADS, args=square)
+def warps_wait_for_different_groups(maps, out):
+    """Each half of the warpgroup waits in a branch of its own."""
+    tile = shared_address(cuda.shared.array(TILE, uint8, alignment=1024))
+    bar = shared_address(cuda.shared.array(1, uint64))
+    sums = cuda.local.array(SUMS, float32)
+    load_tile(tile, maps, bar)
+    mbarrier_wait(bar, 0)
+    d = wgmma_descriptor(tile, uint32(0), uint32(1024), uint32(0), uint32(SWIZZLE_128B))
+    wgmma_fence()
+    wgmma_m64n64k16_f16(sums, d, d, uint32(0), uint32(0), uint32(0))
+    wgmma_commit_group()
+    if cuda.threadIdx.x < 64:
+        wgmma_wait_group_n64(sums, uint32(0))  # <- fault
+    else:
+        wgmma_wait_group_n64(sums, uint32(0))
+    cuda.syncthreads()
+    store_sums(out, sums)
 
 
 @wrong(faults.BadMatrixDescriptor, source=DESCRIPTOR, block=THREADS, args=square)

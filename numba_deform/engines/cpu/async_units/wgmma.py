@@ -9,6 +9,7 @@ Registers are local arrays here. From the first ``wgmma.fence`` on their element
 """
 
 import functools
+import itertools
 import sys
 
 import numpy as np
@@ -100,6 +101,8 @@ class Warpgroup:
         self.component = block.new_component()
         self.what, self.site, self.brought, self.parked = None, None, {}, []
         self.last, self.free_at = None, 0.0
+        # What its warps have executed one by one since they met: [(what, a thread, its site)] of each.
+        self.alone = [[], [], [], []]
 
     @property
     def tids(self):
@@ -119,8 +122,25 @@ class Warpgroup:
             thread.park(KIND, self)
             return
         brought, parked, self.brought, self.parked = self.brought, self.parked, {}, []
+        self.check_alike()
         act(brought)
         self.block.ready.extend(parked)
+
+    def execute(self, thread, what):
+        """``thread`` executes what takes all four warps, and does not wait for the others."""
+        converged(thread, what, None, list)
+        if not thread.lane:
+            self.alone[thread.warp % 4].append((what, thread, thread.here()))
+
+    def check_alike(self):
+        """All four warps have executed the same ones, at the same places."""
+        steps, self.alone = self.alone, [[], [], [], []]
+        for calls in itertools.zip_longest(*steps):
+            what, thread, site = next(call for call in calls if call)
+            for warp, call in enumerate(calls):
+                if call is None or (call[0], call[2]) != (what, site):
+                    text = f"{what}, which warp {4 * self.number + warp} of its warpgroup does not execute here"
+                    raise _divergence(thread, text, site)
 
     def _check_there(self, thread, what):
         """All four warps have to be there still."""
@@ -145,8 +165,8 @@ class Warpgroup:
         return faults.WarpDivergence
 
 
-def _divergence(thread, what):
-    fault = thread.fault(faults.WarpDivergence, what)
+def _divergence(thread, what, site=None):
+    fault = thread.fault_at(faults.WarpDivergence, what, site or thread.site())
     fault.rule = "All four warps of a warpgroup, 4i to 4i + 3, execute the same wgmma together (PTX 9.7.15)."
     fault.cure = "Give each role whole warpgroups, and have all of its threads come to every wgmma."
     return fault
@@ -208,7 +228,7 @@ def _groups(thread):
 
 def warpgroup_fence(thread):
     """What the thread has done with its registers so far comes before the products to come."""
-    converged(thread, "wgmma.fence", None, list)
+    _warpgroup(thread).execute(thread, "wgmma.fence")
     thread.fenced = True
     frame = sys._getframe(1)
     while frame is not None:
@@ -229,14 +249,14 @@ def _fence_registers(value):
 
 
 def commit_products(thread):
-    converged(thread, "wgmma.commit_group", None, list)
+    _warpgroup(thread).execute(thread, "wgmma.commit_group")
     _groups(thread)
     thread.block.copy_engine.commit_group(thread, KIND)
 
 
 def wait_products(thread, pending, sums=None, columns=0):
     """``sums``, if given, are accumulators that must not be read before."""
-    converged(thread, "wgmma.wait_group", int(pending), list)
+    _warpgroup(thread).execute(thread, f"wgmma.wait_group {int(pending)}")
     if sums is not None:
         _check_size(thread, sums, columns, "wgmma.wait_group")
     _groups(thread)

@@ -198,7 +198,7 @@ class Block(Scheduler):
         return True
 
     def _misused(self, barrier, what, warp):
-        """The fault of a named barrier that completes and was passed by, or not yet reached, by lanes of a warp."""
+        """The fault of a named barrier that completes without all lanes of a warp."""
         barrier.reported = True
         let_others_come(barrier.last)
         if warp != barrier.last.warp:
@@ -214,6 +214,8 @@ class Block(Scheduler):
     def _check_copies_done(self):
         for arrival in [copy for copy in self.copies if not copy.size]:
             self.land(arrival)
+        for group in self.warpgroups.values():
+            group.check_alike()
         known = self.clock_table[:, 0].max(axis=0)
         records = (w for record in dict.fromkeys(self.shared.written) for w in writers(record))
         left = [copy for copy in map(copy_of, records) if copy]
