@@ -22,8 +22,10 @@ from numba_deform.device.mbarrier import (
 from numba_deform.device.memory import (
     global_address,
     ld_acquire_cta_shared_b32,
+    ld_acquire_gpu_global_b32,
     shared_address,
     st_release_cta_shared_b32,
+    st_release_gpu_global_b32,
 )
 from numba_deform.device.pipeline import flag_wait, mbarrier_wait
 from numba_deform.device.sync import bar_arrive, bar_sync, fence_mbarrier_init
@@ -732,3 +734,31 @@ def test_schedules_of_another_kernel_are_refused():
         run("x:0:", schedules=2)
     with pytest.raises(ValueError, match="limit=0 must be at least 1"):
         explore(half_way, 1, 64, (np.zeros(1, np.int64),), limit=0)
+
+
+@pytest.mark.parametrize("left, turns", [(1, 0), (2, 1), (2, 0)])
+def test_a_block_that_polls_between_barriers(left, turns):
+    """A round that leaves all as it was waits for other blocks; one that counts is a step, and so is what a
+    warp does that takes no part in it."""
+
+    def kernel(status, out):
+        box, i, state, count = cuda.shared.array(1, uint32), cuda.threadIdx.x, 0, 0
+        if cuda.blockIdx.x == 1:
+            if i < 64:
+                while state != 1 and count < 4:
+                    if i == 0:
+                        box[0] = ld_acquire_gpu_global_b32(global_address(status))
+                    bar_sync(1, 64)
+                    state, count = box[0], count + turns
+                    bar_sync(1, 64)
+            out[i] = count
+        elif i == 64:
+            st_release_gpu_global_b32(global_address(status), left)
+
+    args = np.zeros(1, np.uint32), np.zeros(96, np.uint32)
+    if left == 2 and not turns:
+        with pytest.raises(faults.Livelock):
+            explore(kernel, 2, 96, args, limit=20)
+    else:
+        assert explore(kernel, 2, 96, args, limit=20).schedules > 1
+        assert set(args[1]) == {0, 4 * turns}

@@ -7,6 +7,7 @@ import numpy as np
 from base import right
 from numba import cuda, int32, uint8, uint32, uint64
 
+from numba_deform.compiler import u64
 from numba_deform.device.memory import (
     atom_add_acq_rel_gpu_global_u32,
     atom_add_cta_global_u32,
@@ -566,3 +567,42 @@ def polls_by_relaxed_loads(data, message, flag, out):
             fence_acq_rel_gpu()
         cuda.syncwarp()
         out[lane] = message[31 - lane]
+
+
+@right(
+    source="NVIDIA/cccl, decoupled look-back: while (__syncthreads_and(..))", grid=2, block=64,
+    args=lambda: [np.zeros(1, np.uint32), np.zeros(64, np.uint32)], expect=lambda status, out: [(out, 5)],
+)  # fmt: skip
+def a_block_polls_by_a_vote(status: u64, out: u64):
+    """All threads look at the other block's status, and a vote at a syncthreads says whether to look again."""
+    i = int32(cuda.threadIdx.x)
+    if cuda.blockIdx.x == 1:
+        state = uint32(0)
+        while cuda.syncthreads_and(int32(state != uint32(1))):
+            state = ld_acquire_gpu_global_b32(status)
+        st_global_b32(out + uint64(4 * i), uint32(5))
+    else:
+        cuda.syncthreads()
+        if i == 0:
+            st_release_gpu_global_b32(status, uint32(1))
+
+
+@right(
+    source="CUDA guide, syncthreads; stream-K fix-up: one thread spins, the block follows", grid=2, block=64,
+    args=lambda: [np.zeros(1, np.uint32), np.zeros(64, np.uint32)], expect=lambda status, out: [(out, 5)],
+)  # fmt: skip
+def one_thread_polls_for_its_block(status: u64, out: u64):
+    """Thread 0 looks at the status and leaves it in a shared word; the block comes to a barrier before and
+    after it reads that."""
+    word, i = cuda.shared.array(1, uint32), int32(cuda.threadIdx.x)
+    if cuda.blockIdx.x == 0:
+        state = uint32(0)
+        while state != uint32(1):
+            if i == 0:
+                word[0] = ld_acquire_gpu_global_b32(status)
+            cuda.syncthreads()
+            state = word[0]
+            cuda.syncthreads()
+        st_global_b32(out + uint64(4 * i), uint32(5))
+    elif i == 0:
+        st_release_gpu_global_b32(status, uint32(1))

@@ -15,7 +15,8 @@ variable of its own, no memory, and not what it looks at. As long as that is so,
 often makes no other order. Whether a look is in vain follows from the thread's state and from what it would
 see, so it is tried out once for each (``_try_looks``); if it is not, the schedule starts over and knows that.
 Other looks are steps: those that end a wait, and those of threads that count them, or look elsewhere in
-between.
+between. Threads that poll with a barrier of theirs in each round wait once all of the block is again as it was
+in a round before.
 """
 
 from ..async_units.mbarrier import phase_of
@@ -49,6 +50,9 @@ class SteppedBlock(Block):
         self.others = chosen.block == index < execution.blocks - 1
         self.looking = []  # (thread, its look) of those of which it is not known whether they are in vain
         self.turns = 0  # of this block among those that are resident together
+        # Steps so far, the last one of each actor; the block before a round of polls -> (turn, steps) so far,
+        # and that of a round which has come again.
+        self.steps, self.last_step, self.rounds, self.circle = 0, {}, {}, None
 
     def chance(self, probability):
         return False
@@ -101,12 +105,15 @@ class SteppedBlock(Block):
             self.threads_of.setdefault(self.actor_of(thread), []).append(thread)
 
     def _run_threads(self):
-        self.turns += 1
+        self.turns, before = self.turns + 1, self.progress
         self._settle()
         while self.live or self.others:
             self._try_looks()
+            self._note_round()
             if actors := self._actors(RETRIES) or self._actors(LIVELOCK_STATES):
-                self.step = Step(self.schedule.choose(actors))
+                self.step, self.circle = Step(self.schedule.choose(actors)), None
+                self.steps += 1
+                self.last_step[self.step.actor] = self.steps
                 if self.step.actor == OTHERS:
                     self.others = False
                     self.step.did([Effect(("grid",), "write")])
@@ -115,6 +122,9 @@ class SteppedBlock(Block):
                 self._make_step()
                 self._settle()
                 self.schedule.happened(self.step)
+            elif self.circle:
+                self._goes_round(before)
+                return True
             elif self._only_polls():
                 return True
         self.schedule.end()
@@ -124,6 +134,8 @@ class SteppedBlock(Block):
         """Who can make a step, if polls in vain get so many attempts."""
         self.attempts = attempts
         able = [a for a, threads in self.threads_of.items() if any(map(self._can, threads))]
+        if self.circle:  # who has made no step in it
+            able = [a for a in able if self.last_step.get(a, 0) <= self.circle[1]]
         return able + sorted(self.flying) + [OTHERS] * self.others
 
     def _make_step(self):
@@ -160,6 +172,31 @@ class SteppedBlock(Block):
             for thing, kind, _ in touches:
                 if kind == "write":
                     self.changes[thing] = self.changes.get(thing, 0) + 1
+
+    def _note_round(self):
+        """If a thread is about to look, and a barrier has completed since it did so last, note whether all was
+        as it is now at such a moment before."""
+        completed = sum(self.uses.values())
+        polls = (t for t in self.threads if t.completed < completed and not t.dead and t.operation)
+        thread = next((t for t in polls if t.operation.poll), None)
+        if thread is None:
+            return
+        thread.completed = completed
+        memory = [self.shared, *self.globals.regions]
+        states = (t.state() for t in self.threads if not t.dead)
+        now = hash((thread.tid, *states, *(bytes(each.bytes) for each in memory)))
+        self.circle = self.rounds.get(now)
+        self.rounds.setdefault(now, (self.turns, self.steps))
+
+    def _goes_round(self, before):
+        """All who could make a step poll in rounds that come again; ``before``: the progress when it began."""
+        if self.circle[0] < self.turns:
+            self.progress = before  # nothing has come of it that was not there
+        alive = [t for t in self.threads if not t.dead and t.operation]
+        self.spinning, self.circle = [t for t in alive if t.operation.poll], None
+        for thread in alive:
+            if not thread.operation.poll:  # it could go on to where the others wait for it
+                thread.waiting = "spin", None, None
 
     # --- looks in vain --------------------------------------------------------------------------------
     def _may_be_in_vain(self, thread):

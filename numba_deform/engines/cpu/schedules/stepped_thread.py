@@ -140,6 +140,7 @@ class SteppedThread(Thread):
     wrote = False  # whether anything has changed in its last step
     # (state, progress) at one of the times of many reads; how many more it is kept, and in all
     last_look, left, stride = None, 1, 1
+    completed = 0  # named barriers of the block when it last looked
 
     def __init__(self, run, block, tid):
         super().__init__(run, block, tid)
