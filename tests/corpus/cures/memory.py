@@ -212,28 +212,6 @@ def acquires_without_its_block(data: u64, out: u64, flag: u64):
         st_global_b32(global_at(out, i, 4), ld_global_b32(global_at(data, i, 4)))  # <- fault
 
 
-@wrong(
-    faults.DataRace, source="NVIDIA/cuda-samples, threadFenceReduction", grid=4, args=ints(128, 4, 1, 1),
-    expect=lambda data, parts, tickets, out: [(out, [data.sum()])],
-    names=("threadFenceReduction", "cuda.threadfence() once more", "behind the atomic at memory.py:"),
-)  # fmt: skip
-def a_ticket_with_one_fence(data, parts, tickets, out):
-    """Each block leaves its part, a fence and a ticket; the last one reads all parts with no fence behind."""
-    last = cuda.shared.array(1, int32)
-    i = cuda.threadIdx.x
-    if i == 0:
-        part = 0
-        for k in range(WARP):
-            part += data[WARP * cuda.blockIdx.x + k]
-        parts[cuda.blockIdx.x] = part
-        cuda.threadfence()
-        last[0] = cuda.atomic.add(tickets, 0, 1) == 3
-        # cure: cuda.threadfence()
-    cuda.syncthreads()
-    if last[0] and i == 0:
-        out[0] = parts[0] + parts[1] + parts[2] + parts[3]  # <- fault
-
-
 # --- numbers and names --------------------------------------------------------------------------------
 @wrong(
     faults.NotCompiled, source="Numba documentation, shared memory: shapes are constants", args=ints(32, 32),

@@ -36,7 +36,12 @@ from numba_deform.device.memory import (
     st_global_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_acq_rel_gpu, fence_mbarrier_init, fence_proxy_async
+from numba_deform.device.sync import (
+    fence_acq_rel_gpu,
+    fence_mbarrier_init,
+    fence_proxy_async,
+    fence_proxy_async_cluster,
+)
 from numba_deform.device.tma import cp_async_bulk_commit_group, cp_async_bulk_store, cp_async_bulk_wait_group
 from numba_deform.engines import faults
 
@@ -402,7 +407,7 @@ def no_fence_for_the_writes_of_a_cluster(data: u64, out: u64):
 )  # fmt: skip
 def the_sender_fences_for_the_tile_it_sends_to(data: u64, out: u64):
     """Block 1 has cleared the tile that block 0 sends to, and block 0 fences behind the cluster's barrier, for
-    its own writes and for those."""
+    its own writes and for those, by the form for the memory of all of the cluster."""
     tile = cuda.shared.array(4, uint32, alignment=16)
     bars = cuda.shared.array(1, uint64)
     bar, rank, i = shared_address(bars), cluster_ctarank(), int32(cuda.threadIdx.x)
@@ -413,7 +418,7 @@ def the_sender_fences_for_the_tile_it_sends_to(data: u64, out: u64):
         fence_mbarrier_init()
     cluster_sync()
     if rank == uint32(0) and i == 0:
-        fence_proxy_async()
+        fence_proxy_async_cluster()
         there = mapa_shared_cluster(shared_address(tile), uint32(1))
         full = mapa_shared_cluster(bar, uint32(1))
         cp_async_bulk_shared_cluster(there, shared_address(tile), uint32(16), full)
