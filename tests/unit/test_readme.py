@@ -223,7 +223,7 @@ def test_tables_are_those_of_the_results(page, commands, monkeypatch, capsys):
 
 
 def test_the_corpus_is_as_its_results_say():
-    """Each program once, the engine right about all of them, and an H200 about the right ones."""
+    """Each program once, the engine right about all of them, and an H200 about the right ones that it ran."""
     folder, found = ROOT / "tests" / "corpus", {row["program"]: row for row in rows("corpus.json")}
     for kind in ("right", "wrong"):
         text = "".join(path.read_text() for path in sorted((folder / kind).glob("*.py")))
@@ -232,7 +232,7 @@ def test_the_corpus_is_as_its_results_say():
         assert f"{len(names)} {kind}" in README
     for name, row in found.items():
         assert row["engine"] in (row["faults"] or ["silent"]), name
-        assert row["kind"] == "wrong" or row["gpu"] == "right", name
+        assert row["kind"] == "wrong" or row.get("gpu", "right") == "right", name
 
 
 def test_what_a_gpu_did_with_the_faults():
