@@ -60,6 +60,8 @@ class Block(Scheduler):
         self.tickets = "thread-fence-reduction" in execution.waived.names
         self.knows_others = False  # whether a thread has acquired from another block
         self.cluster, self.rank = None, 0  # cluster.py sets them
+        # Whether a thread may let other blocks go first; one does; the progress when one last did.
+        self.pauses, self.gives_way, self.paused = False, False, -1
         self.cross_block = []  # the barriers of several blocks that its threads take part in
         self.events = execution.events
         self.hub, self.starting, self.in_turn = None, None, not execution.seed

@@ -35,7 +35,7 @@ class Cluster:
         self.visits = {block: {} for block in blocks}  # {its visitor: (clock, site, what, barrier, phase)}
         self.sent = {block: [] for block in blocks}  # (issuer, site, what, barrier, phase) of copies out of it
         for rank, block in enumerate(blocks):
-            block.cluster, block.rank = self, rank
+            block.cluster, block.rank, block.pauses = self, rank, len(blocks) > 1
             block.cross_block.append(self.barrier)
 
     def place(self, rank):
@@ -142,8 +142,11 @@ class Cluster:
     def atomic(self, thread, address, change, **order):
         """Read-modify-write of that word; returns the old value."""
         memory, place = self._locate(thread, address, 4, FLAG)
+        thread.pause()
+        before = thread.block.progress
         old = thread.atomic_flag(memory, place, change, **order)
-        self._changed(thread, memory.block)
+        if thread.block.progress != before:  # a lock that is taken stays as it is
+            self._changed(thread, memory.block)
         return old
 
     @staticmethod

@@ -97,6 +97,8 @@ class Scheduler(Progress):
                 self.land()
             if self.starting is not None or self.ready:
                 self._go_on()
+            elif self.gives_way:
+                return True
             elif self.spinning and self.progress != self.spun:
                 if self._looks_long():
                     return True

@@ -106,7 +106,15 @@ class ThreadMemory(ThreadOrdering):
         region, address = self._locate(space, address, 4, FLAG)
         return self.load_flag(region, address, wide, relaxed)
 
+    def pause(self):
+        """Let other blocks of the cluster go on first, by chance: else nothing comes between two operations."""
+        block = self.block
+        if block.pauses and block.progress != block.paused and block.chance(0.5):
+            block.gives_way, block.paused = True, block.progress
+            self.spin()
+
     def load_flag(self, region, address, wide=True, relaxed=False):
+        self.pause()
         offset = address - region.base
         too_soon = UNWRITTEN in region.written[offset : offset + 4]
         self.poll("flag", region, address)
@@ -122,6 +130,7 @@ class ThreadMemory(ThreadOrdering):
         self.store_flag(region, address, value, wide, relaxed)
 
     def store_flag(self, region, address, value, wide=True, relaxed=False):
+        self.pause()
         region.on_write(self, address, 4, self.atomic_record((address, 4), wide))
         region.flags[address] = SyncVariable()  # what was there before is not handed on
         self._hand_on(region.flags[address], wide, not relaxed)
@@ -153,6 +162,7 @@ class ThreadMemory(ThreadOrdering):
 
     def _order_atomic(self, space, address, size, reads, acquire=False, release=False, wide=True):
         """Check an atomic's place and order, and what it takes and hands on."""
+        self.pause()
         used = result_used(self.here())
         if reads:
             # The value read must be there; an atomic one races with ordinary writes only.

@@ -35,7 +35,11 @@ class ResidentBlocks:
                 waits = block.run(alone)
                 self.changes += block.progress - before
                 self.room = self.launch.room(block)
-                if waits:
+                if block.gives_way:  # it comes after the others, whatever they do
+                    block.gives_way = False
+                    del self.waiting[block]
+                    self.waiting[block] = -1, False
+                elif waits:
                     self.waiting[block] = self.changes, alone
                 else:
                     del self.waiting[block]
