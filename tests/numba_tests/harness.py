@@ -28,7 +28,7 @@ from pebble import ProcessExpired, ProcessPool
 ROOT = "numba.cuda.tests"
 FOLDER = Path(__file__).resolve().parent
 LIST = FOLDER / "tests.json"
-LIMIT, STARTS = 60, 300  # seconds for a test; for all tests to be found
+LIMIT, STARTS = 120, 300  # seconds for a test; for all tests to be found
 PASSED = "passed"
 
 

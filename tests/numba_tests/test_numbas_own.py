@@ -14,7 +14,7 @@ def names():
 @pytest.mark.full
 @pytest.mark.parametrize("part", range(PARTS))
 def test_numbas_own(part, names):
-    """None fails that is not listed, and none is listed that passes or does not exist."""
+    """None fails that is not listed, and none is listed that passes, but for slow ones on a fast machine."""
     listed = harness.Listed()
     mine = [name for name in names if not listed.reason(name)][part::PARTS]
     assert mine
@@ -22,7 +22,8 @@ def test_numbas_own(part, names):
     wrong = {name: words for name, (outcome, words) in results.items()
              if outcome not in (harness.PASSED, "skipped") and name not in listed.open}  # fmt: skip
     assert wrong == {}
-    assert [name for name in mine if name in listed.open and results[name][0] == harness.PASSED] == []
+    passed = {name for name in mine if results[name][0] == harness.PASSED}
+    assert [name for name in passed if not listed.open.get(name, "slow").startswith("slow")] == []
 
 
 @pytest.mark.full

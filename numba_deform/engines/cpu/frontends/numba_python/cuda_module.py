@@ -156,6 +156,7 @@ class CudaModule:
 
     warpsize, libdevice, fp16 = 32, Libdevice(), Halves()
     bf16, fp8 = map(narrow_floats.Functions, ("bf16", "fp8"))
+    bfloat16 = staticmethod(narrow_floats.convert)
     ffs = staticmethod(lambda x: (x & -x).bit_length())
     popc, clz, brev, fma, cbrt = map(staticmethod, (popc, clz, brev, fma, plain(np.cbrt)))
     selp = staticmethod(lambda condition, a, b: a if condition else b)
