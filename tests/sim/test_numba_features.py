@@ -132,6 +132,66 @@ def test_members_of_an_enum_and_dates():
     assert out.tolist() == [1, 1]
 
 
+def test_arithmetic_of_dates():
+    """As NumPy has it, NaT and division by zero included."""
+
+    def kernel(start, end, unit, spans, later, parts, whole):
+        i = cuda.grid(1)
+        span = end[i] - start[i]
+        spans[i] = span
+        parts[i] = span / unit
+        whole[i] = span // unit + 1
+        span *= 2
+        span -= start[1] - start[0]
+        later[i] = start[i] + span
+
+    start = np.array(["2020-01-01", "2021-03-01", "NaT"], "datetime64[D]")
+    end = start + np.array([7, -3, 1])
+    for unit in (np.timedelta64(2, "D"), np.timedelta64(36, "h"), np.timedelta64(0, "D")):
+        out = [np.zeros(3, k) for k in ("m8[D]", "M8[D]", np.float64, np.int64)]
+        run(kernel, start, end, unit, *out, block=3)
+        span = end - start
+        with np.errstate(all="ignore"):
+            want = [span, start + (span * 2 - (start[1] - start[0])), span / unit, span // unit + 1]
+        for one, other in zip(out, want, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("array", [
+    np.array([1, np.nan, 5.0]), np.array([np.nan, 1, 5]), np.array([3.25, -1, 7.5, 0], np.float32),
+    np.array([200, 100, 7], np.uint8), np.array([2**62] * 3), np.array([True, False, True]),
+    np.array([[1.5, 2], [3, -4]]).T,
+], ids=str)  # fmt: skip
+def test_reductions(array):
+    """Numba's sums have 64 bits; of NaN its results are NumPy's."""
+
+    def kernel(a, out):
+        out[0], out[1], out[2], out[3] = a.sum(), np.sum(a), a.min(), a.max()
+        out[4], out[5], out[6], out[7] = np.prod(a), np.nanmean(a), np.nansum(a), a.argmax()
+        out[8], out[9], out[10] = np.var(a), a.all(), np.count_nonzero(a)
+
+    out, want = np.zeros((2, 11))
+    with np.errstate(all="ignore"):
+        run(kernel, array, out, block=1)
+        kernel(array, want)
+    np.testing.assert_array_equal(out, want)
+
+
+def test_a_race_within_a_reduction():
+    def of_mean(out):
+        tile = cuda.shared.array(32, float32)
+        tile[cuda.threadIdx.x] = 1
+        out[cuda.threadIdx.x] = np.mean(tile)
+
+    def of_maximum(out):
+        tile = cuda.shared.array(32, float32)
+        tile[cuda.threadIdx.x] = 1
+        out[cuda.threadIdx.x] = tile.max()
+
+    expect(faults.DataRace, of_mean, np.zeros(32), source="np.mean(tile)")
+    expect(faults.DataRace, of_maximum, np.zeros(32), source="tile.max()")
+
+
 def test_bfloat16():
     def kernel(x, out):
         i = cuda.grid(1)

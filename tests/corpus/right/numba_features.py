@@ -1,5 +1,6 @@
 """What Numba compiles and people write: records, slices, constants, random numbers, shapes, arithmetic."""
 
+import enum
 import math
 from collections import namedtuple
 
@@ -13,6 +14,12 @@ WARP, SIDE, TILE = 32, 16, 8
 PARTICLE = np.dtype([("x", np.float32), ("y", np.float32), ("kind", np.int32)], align=True)
 PARTICLE_TYPE = from_dtype(PARTICLE)
 FILTER = np.array([1, 4, 6, 4, 1], np.int32)
+
+
+class Length(enum.IntEnum):
+    DAY, WEEK = 1, 7
+
+
 Limits = namedtuple("Limits", ["low", "high"])
 LIMITS = Limits(3, 20)
 
@@ -448,3 +455,34 @@ def functions_of_arrays(data, out):
     tile[i, 0], tile[i, 1] = data[2 * i], data[2 * i + 1]
     cuda.syncwarp()
     np.add(out[i], tile[31 - i, ::-1], out[i])
+
+
+@right(
+    source="numba-cuda tests, test_array_reductions.py: reductions of arrays",
+    args=lambda: [np.arange(WARP, dtype=np.float32) % 5, np.zeros((5, WARP), np.float32)],
+    expect=lambda data, out: [(out[0], 61), (out[1], 61 / 32), (out[2], 25), (out[3], 4), (out[4], 4)],
+)  # fmt: skip
+def reductions_of_shared_memory(data, out):
+    """Every lane adds up what all have written, with a barrier in between."""
+    tile = cuda.shared.array(WARP, float32)
+    i = cuda.grid(1)
+    tile[i] = data[i]
+    cuda.syncthreads()
+    out[0, i], out[1, i], out[2, i] = tile.sum(), np.mean(tile), np.count_nonzero(tile)
+    out[3, i], out[4, i] = np.max(tile), tile.argmax()
+
+
+@right(
+    source="numba-cuda tests, test_datetime.py and test_enums.py: spans of days, members of an IntEnum",
+    args=lambda: [np.datetime64("2026-02-27") + np.arange(WARP), np.zeros(WARP, "m8[D]"), np.zeros(WARP, int)],
+    expect=lambda days, spans, out: [(spans, 2 * np.arange(WARP) * np.timedelta64(1, "D")),
+                                     (out, np.arange(WARP) * 2 // 7 * 7)],
+)  # fmt: skip
+def days_and_weeks(days, spans, out):
+    """Differences of days are added, and divided by a week, whose length is a member of an enumeration."""
+    i = cuda.grid(1)
+    span = days[i] - days[0]
+    span += days[i] - days[0]
+    spans[i] = span
+    if span >= days[1] - days[0]:
+        out[i] = span // (days[int32(Length.WEEK)] - days[0]) * Length.WEEK

@@ -66,7 +66,7 @@ class ArrayView:
     ndim, dtype = property(attrgetter("data.ndim")), property(attrgetter("data.dtype"))
     values = property(lambda self: self)  # where typed code looks for elements
     T = property(lambda self: self._part(self.data.T))
-    flat = property(lambda self: self.ravel())
+    flat = property(lambda self: Flat(self))
     real = property(lambda self: self._part(self.data.real))
     imag = property(lambda self: self._part(self.data.imag))
     ctypes = property(lambda self: SimpleNamespace(data=self.address))
@@ -92,7 +92,7 @@ class ArrayView:
         total = 0 if self.integer else self.dtype.type(0)
         for value in self._elements():
             total = total + value
-        return total
+        return wrap(total, np.dtype("u8" if self.dtype.kind == "u" else "i8")) if self.integer else total
 
     def min(self):
         return min(self._elements())
@@ -120,6 +120,13 @@ class ArrayView:
 
     def ravel(self):
         return self.reshape(-1)
+
+    def flatten(self):
+        """A new array of all elements in order."""
+        made = new_array((self.size,), self.dtype, "flatten()")
+        for i, value in enumerate(self._elements()):
+            made[i] = value
+        return made
 
     def copy(self):
         """A new array."""
@@ -209,6 +216,28 @@ class ArrayView:
         values = np.broadcast_to(_values(value), self.shape)
         for place in np.ndindex(self.shape):
             self[place] = values[place]
+
+
+class Flat:
+    """``array.flat``: the elements in order, whatever the strides."""
+
+    def __init__(self, view):
+        self.view = view
+
+    def __len__(self):
+        return self.view.size
+
+    def __iter__(self):
+        return self.view._elements()
+
+    def _place(self, i):
+        return tuple(map(int, np.unravel_index(i, self.view.shape)))
+
+    def __getitem__(self, i):
+        return self.view[self._place(i)]
+
+    def __setitem__(self, i, value):
+        self.view[self._place(i)] = value
 
 
 PARTS = (slice, type(None), type(...), int, np.integer)

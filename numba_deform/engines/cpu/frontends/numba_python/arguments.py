@@ -118,4 +118,5 @@ def prepared(launch, arg, name, kind):
         return view[()] if isinstance(arg, np.void) else view
     if isinstance(kind, types.Number):
         return cast(kind)(arg)
-    return arg.item() if isinstance(arg, (np.integer, np.bool_)) else arg
+    whole = isinstance(arg, (np.integer, np.bool_)) and not isinstance(arg, np.timedelta64)
+    return arg.item() if whole else arg

@@ -13,6 +13,7 @@ from . import arithmetic
 
 EXACT = 1 << 53  # integers up to here are floats exactly
 PLAIN = (types.Integer, types.Float, types.Boolean)
+DATES = (types.NPDatetime, types.NPTimedelta)  # NumPy's own, with its operators
 
 
 def kind_of(kind):

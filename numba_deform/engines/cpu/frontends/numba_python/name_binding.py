@@ -95,7 +95,7 @@ class NameBinding:
             return value
         if isinstance(value, type) and issubclass(value, (np.number, np.bool_)):
             return self.replace(from_dtype(np.dtype(value)))
-        if isinstance(value, np.integer):
+        if isinstance(value, np.integer) and not isinstance(value, np.timedelta64):
             return int(value)
         if isinstance(value, np.ndarray):
             return constant_array(value)

@@ -23,7 +23,7 @@ from ...memory.arrays import ArrayView, unwritten
 from ...memory.scalars import as_int64
 from ...reports.call_sites import ARRAY, INDEX, TEMPORARY
 from . import arithmetic
-from .conversions import PLAIN, Conversions, kind_of, within
+from .conversions import DATES, PLAIN, Conversions, kind_of, within
 from .math_functions import MATH
 from .name_binding import is_modelled
 
@@ -37,6 +37,7 @@ HELPED = {ast.Div: "divide", ast.FloorDiv: "floor_divide", ast.Mod: "remainder",
           ast.LShift: "shift_left", ast.RShift: "shift_right"}  # fmt: skip
 BITS = (cuda.popc, cuda.clz, cuda.brev)  # are told how many bits their operand has
 WHOLE = (1 << 64) - 1
+EXTREMES = ("min", "max")  # methods for which Numba has Python code, by the side of the engine's own
 
 
 class Typed:
@@ -92,7 +93,8 @@ class _Writer(Conversions):
         """An operator with (node, Numba's variables) for each side; ``loaded`` is the left one if it is
         computed already."""
         result = signature.return_type
-        kind = kind_of(result)
+        dates = any(isinstance(k, DATES) for k in signature.args)
+        kind = None if dates else kind_of(result)
         wanted = signature.args if kind is not None and not isinstance(kind, tuple) else (None, None)
         limits = [self.bounds(variables) for _, variables in (left, right)]
         if loaded is None:
@@ -107,6 +109,8 @@ class _Writer(Conversions):
             function = getattr(arithmetic, name)(types.unliteral(result))
             return ast.Call(self.name(f"{name}_{result}", function), sides, [])
         node = ast.BinOp(sides[0], op, sides[1])
+        if dates:
+            return self.name_call(result, node) if kind_of(result) else node
         if kind is int and isinstance(op, (ast.FloorDiv, ast.Mod)) and not self.not_zero(limits[1]):
             node = ast.IfExp(sides[1], node, ast.Constant(0))
         if kind is not int or isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Mod, ast.RShift)):
@@ -196,6 +200,9 @@ class _Writer(Conversions):
             return node
         variables = [[e.args[i] for e in found] for i in range(len(node.args))]
         called = self.found.typemap[found[0].func.name]
+        of_number = isinstance(called, types.BoundFunction) and isinstance(called.this, PLAIN)
+        if of_number and getattr(node.func, "attr", None) == "item":
+            return self.value(node.func.value)
         if isinstance(called, types.NumberClass) and len(node.args) == 1:
             return self.number(node, variables[0], signature.return_type)
         wanted = [None] * len(node.args)
@@ -222,6 +229,7 @@ class _Writer(Conversions):
         called = self.found.typemap[found[0].func.name]
         method = isinstance(called, types.BoundFunction)
         own = method and (hasattr(ArrayView, node.func.attr) or called.this == grid_group)
+        own = own and node.func.attr not in EXTREMES
         if own or is_modelled(getattr(called, "typing_key", None)):
             return None
         found = inference.inferred_call(called, signature)
