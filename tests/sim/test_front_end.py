@@ -644,7 +644,7 @@ def test_half_precision():
 
 # --- all there is ---------------------------------------------------------------------------------
 HOST = {"jit", "to_device", "synchronize", "device_array", "stream", "reduce", "declare_device", "is_available"}
-REFUSED = {"bfloat16", "Dim3", "grid_group"}
+REFUSED = {"Dim3", "grid_group"}
 REFUSED_LIBDEVICE = set(
     "erfcinv erfcinvf erfcx erfcxf erfinv erfinvf j0 j0f j1 j1f jn jnf normcdfinv normcdfinvf remquo remquof "
     "y0 y0f y1 y1f yn ynf".split()
@@ -674,7 +674,7 @@ def test_every_name_of_numba_cuda_works_or_is_refused_by_name():
     for_kernels |= {"cg", "libdevice", "float32", "boolean", "int8x1", "float4", "ulonglong3"}
     assert for_kernels & refused <= REFUSED and len(for_kernels) > 50
     own = {name for name in dir(fake) if not name.startswith("_")}
-    assert own - set(dir(cuda)) <= {"types", "fp16"}
+    assert own - set(dir(cuda)) <= {"types", "fp16", "bf16", "fp8"}
     for space in ("atomic", "shared", "local", "const"):
         for name in vars(getattr(cuda, space)):
             assert name.startswith("_") or hasattr(getattr(fake, space), name), (space, name)
