@@ -177,6 +177,7 @@ INTEGERS = {
 FLOATS = {f: plain(f) for f in FUNCTIONS.values() if isinstance(f, np.ufunc)}  # as those of ``math``
 FLOATS[np.floor_divide] = lambda x, y: np.floor(x / y)
 FLOATS[np.divmod] = _both(FLOATS[np.floor_divide], np.remainder)
+FLOATS[np.spacing] = lambda x: np.nextafter(x, np.copysign(type(x)(np.inf), x)) - x
 FLOATS[np.ldexp] = lambda x, n: np.ldexp(x, np.int64(n).astype(np.int32))
 BOOLEANS = {np.subtract: operator.xor, np.negative: operator.not_}
 
