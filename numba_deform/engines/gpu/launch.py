@@ -15,24 +15,24 @@ from .device import DeviceArray, check, driver_call
 
 
 @functools.cache
-def _loaded(gpu, kernel, shared_bytes, large_cluster=False):
-    """The kernel in the driver, allowed to use ``shared_bytes`` of dynamic shared memory, and clusters of more
-    blocks than every GPU has if they are a ``large_cluster``."""
-    from cuda.bindings import driver
+def _loaded(gpu, kernel, shared_bytes):
+    """The kernel in the driver, allowed to use ``shared_bytes`` of dynamic shared memory."""
     from cuda.core import ObjectCode
 
     compiled = kernel.compile(gpu.architecture)
     code = ObjectCode.from_cubin(compiled.cubin)
     function = code.get_kernel(compiled.entry)
-    kernel, device = driver.CUkernel(int(function.handle)), driver.CUdevice(gpu.device.device_id)
-    names = driver.CUfunction_attribute
-    for attribute, value in (
-        (names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes),
-        (names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, int(large_cluster)),
-    ):
-        if value:
-            driver_call("cuKernelSetAttribute", attribute, value, kernel, device)
+    if shared_bytes:
+        _allow(gpu, function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", shared_bytes)
     return code, function
+
+
+def _allow(gpu, function, attribute, value):
+    from cuda.bindings import driver
+
+    attribute = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
+    kernel, device = driver.CUkernel(int(function.handle)), driver.CUdevice(gpu.device.device_id)
+    driver_call("cuKernelSetAttribute", attribute, value, kernel, device)
 
 
 def set_variable(gpu, kernel, shared_bytes, name, value):
@@ -95,7 +95,9 @@ def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None, cluster=None):
     from cuda.core import launch as core_launch
 
     grid, block, cluster = _configured(kernel, grid, cluster)
-    _, function = _loaded(gpu, kernel, shared_bytes, math.prod(cluster) > PORTABLE_CLUSTER)
+    _, function = _loaded(gpu, kernel, shared_bytes)
+    if math.prod(cluster) > PORTABLE_CLUSTER:  # more than every GPU has
+        _allow(gpu, function, "NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
     values = [v for pair in zip(kernel.signature.args, args, strict=True) for v in _values(*pair)]
     options = {"is_cooperative": True} if kernel.compile(gpu.architecture).cooperative else {}
     if math.prod(cluster) > 1:  # LaunchConfig's grid then counts clusters
