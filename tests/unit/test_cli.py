@@ -502,7 +502,8 @@ def test_inspection_counts_the_kernel_alone():
 
 
 def test_inspect_without_the_tools(call, no_registers, monkeypatch):
-    monkeypatch.undo()  # the real inspect_kernel, and nothing installed
+    monkeypatch.undo()  # the real inspect_kernel, nothing installed, and nothing kept
+    monkeypatch.setenv("NUMBA_DEFORM_CACHE", "off")
     monkeypatch.setattr(inspect.importlib.metadata, "files", lambda name: None)
     monkeypatch.setattr(inspect.shutil, "which", lambda name: None)
     refused(call("inspect"), "cuobjdump", "pip install 'numba-deform[inspect]'")

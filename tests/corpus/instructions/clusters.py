@@ -48,7 +48,7 @@ from numba_deform.engines import faults
 WARP, CLUSTER = 32, 4
 MODEL = "PTX ISA section 8.9.4: a release and an acquire of scopes that include both"
 GUIDE = "CUDA guide, Distributed Shared Memory: a histogram over a cluster"
-FENCE = "PTX ISA 8.6: a proxy fence along the base causality path"
+FENCE = "PTX ISA section 8.6: a proxy fence along the base causality path"
 BARRIER = "CUTLASS: ClusterBarrier::wait, arrive(cta_id)"
 
 

@@ -442,25 +442,24 @@ def division_of_integers_by_zero(data, out):
 @right(
     source="numba-cuda tests, test_ufuncs.py: NumPy's universal functions with an array for the result",
     args=lambda: [np.arange(2 * WARP, dtype=np.float32), np.zeros((WARP, 2), np.float32)],
-    expect=lambda data, out: [(out, np.maximum(data.reshape(WARP, 2) ** 2, 9) + data[::-1].reshape(WARP, 2))],
+    expect=lambda data, out: [(out, np.minimum(np.maximum(data.reshape(WARP, 2), 9), data[::-1].reshape(WARP, 2)))],
 )  # fmt: skip
 def functions_of_arrays(data, out):
-    """Each lane squares its part of an array into shared memory, in place; it then reads another lane's."""
+    """Each lane has its part of an array in shared memory, changes it there, and then reads another lane's."""
     tile = cuda.shared.array((WARP, 2), float32)
     i = cuda.grid(1)
-    np.square(data[2 * i : 2 * i + 2], tile[i])
-    np.maximum(tile[i], float32(9), tile[i])
+    np.maximum(data[2 * i : 2 * i + 2], float32(9), tile[i])
     out[i, 0], out[i, 1] = tile[i, 0], tile[i, 1]
     cuda.syncwarp()
     tile[i, 0], tile[i, 1] = data[2 * i], data[2 * i + 1]
     cuda.syncwarp()
-    np.add(out[i], tile[31 - i, ::-1], out[i])
+    np.minimum(out[i], tile[31 - i, ::-1], out[i])
 
 
 @right(
     source="numba-cuda tests, test_array_reductions.py: reductions of arrays",
-    args=lambda: [np.arange(WARP, dtype=np.float32) % 5, np.zeros((5, WARP), np.float32)],
-    expect=lambda data, out: [(out[0], 61), (out[1], 61 / 32), (out[2], 25), (out[3], 4), (out[4], 4)],
+    args=lambda: [np.arange(WARP, dtype=np.float32) % 5, np.zeros((3, WARP), np.float32)],
+    expect=lambda data, out: [(out[0], 61), (out[1], 61 / 32), (out[2], 25)],
 )  # fmt: skip
 def reductions_of_shared_memory(data, out):
     """Every lane adds up what all have written, with a barrier in between."""
@@ -469,20 +468,19 @@ def reductions_of_shared_memory(data, out):
     tile[i] = data[i]
     cuda.syncthreads()
     out[0, i], out[1, i], out[2, i] = tile.sum(), np.mean(tile), np.count_nonzero(tile)
-    out[3, i], out[4, i] = np.max(tile), tile.argmax()
 
 
 @right(
     source="numba-cuda tests, test_datetime.py and test_enums.py: spans of days, members of an IntEnum",
     args=lambda: [np.datetime64("2026-02-27") + np.arange(WARP), np.zeros(WARP, "m8[D]"), np.zeros(WARP, int)],
     expect=lambda days, spans, out: [(spans, 2 * np.arange(WARP) * np.timedelta64(1, "D")),
-                                     (out, np.arange(WARP) * 2 // 7 * 7)],
+                                     (out, np.where(np.arange(WARP) > 3, 7, 0))],
 )  # fmt: skip
 def days_and_weeks(days, spans, out):
-    """Differences of days are added, and divided by a week, whose length is a member of an enumeration."""
+    """Differences of days are added, and compared with a week, whose length is a member of an enumeration."""
     i = cuda.grid(1)
     span = days[i] - days[0]
     span += days[i] - days[0]
     spans[i] = span
-    if span >= days[1] - days[0]:
-        out[i] = span // (days[int32(Length.WEEK)] - days[0]) * Length.WEEK
+    if span > days[int32(Length.WEEK)] - days[0]:
+        out[i] = Length.WEEK
