@@ -139,7 +139,8 @@ def test_a_child_says_what_became_of_its_case(side, capsys, monkeypatch, kind):
         assert answer == {"outcome": "right"}
     else:
         assert (answer["outcome"], answer["error"]) == ("reported", "MoreBytesThanExpected")
-        assert answer["says"].startswith("MoreBytesThanExpected: the copies that signal ring.full[0] bring 4096 bytes")
+        says = "MoreBytesThanExpected: the copies that signal ring.full[0] bring 4096 bytes"
+        assert answer["says"].startswith(says)
 
 
 def test_a_case_is_stopped_or_not_begun(side):

@@ -442,8 +442,10 @@ def division_of_integers_by_zero(data, out):
 @right(
     source="numba-cuda tests, test_ufuncs.py: NumPy's universal functions with an array for the result",
     args=lambda: [np.arange(2 * WARP, dtype=np.float32), np.zeros((WARP, 2), np.float32)],
-    expect=lambda data, out: [(out, np.minimum(np.maximum(data.reshape(WARP, 2), 9), data[::-1].reshape(WARP, 2)))],
-)  # fmt: skip
+    expect=lambda data, out: [
+        (out, np.minimum(np.maximum(data.reshape(WARP, 2), 9), data[::-1].reshape(WARP, 2)))
+    ],
+)
 def functions_of_arrays(data, out):
     """Each lane has its part of an array in shared memory, changes it there, and then reads another lane's."""
     tile = cuda.shared.array((WARP, 2), float32)
