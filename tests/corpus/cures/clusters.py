@@ -12,6 +12,7 @@ from numba_deform.device.cluster import (
     cluster_ctarank,
     cluster_sync,
     cluster_wait,
+    cp_async_bulk_shared_cluster,
     cp_async_bulk_tensor_1d_multicast,
     ld_shared_cluster_b32,
     mapa_shared_cluster,
@@ -34,7 +35,7 @@ from numba_deform.device.memory import (
     st_global_b32,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_acq_rel_cta, fence_mbarrier_init
+from numba_deform.device.sync import fence_acq_rel_cta, fence_mbarrier_init, fence_proxy_async
 from numba_deform.device.tma import fence_proxy_tensormap_acquire_sys
 from numba_deform.engines import faults
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
@@ -401,4 +402,62 @@ def polls_a_cluster_flag_for_its_block(data: u64, out: u64):
                 pass
         cuda.syncwarp()
         st_global_b32(global_at(out, WARP + i, 4), tile[i])
+    cluster_sync()
+
+
+# --- what is on its way to a block, or out of it ------------------------------------------------------
+@wrong(
+    faults.CopyOutlivesBlock, source=MULTICAST, grid=2, cluster=2, args=mapped(1),
+    expect=lambda maps, out: [(out[0], maps[0].array)], names=("block 1", "full[0]", "TMA load"),
+)  # fmt: skip
+def meets_and_ends_under_a_multicast(maps: u64, out: u64):
+    """The blocks meet when the multicast has been issued, and the second one ends without a wait for it."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    full = shared_address(cuda.shared.array(1, uint64))
+    i, rank = int32(cuda.threadIdx.x), int32(cluster_ctarank())
+    if i == 0:
+        mbarrier_init(full, 1)
+        fence_mbarrier_init()
+        fence_proxy_tensormap_acquire_sys(maps)
+        mbarrier_arrive_expect_tx(full, BYTES)
+    cluster_sync()
+    if rank == 0 and i == 0:
+        cp_async_bulk_tensor_1d_multicast(shared_address(tile), maps, 0, full, uint32(BOTH))  # <- fault
+    cluster_sync()
+    if rank == 0:  # cure: if True:
+        mbarrier_wait(full, 0)
+    if rank == 0:
+        st_global_b32(global_at(out, i, 4), tile[i])
+
+
+@wrong(
+    faults.InFlightRead, source="PTX ISA 9.7.13.15.16: a wait is on a barrier of one's own block", grid=2,
+    cluster=2, args=words, expect=lambda data, out: [(out[0], data[0])],
+    names=("block 1", "Nobody can wait", "mbarrier_arrive_cluster"),
+)  # fmt: skip
+def reads_what_it_has_sent_to_the_peer(data: u64, out: u64):
+    """Who has sent a copy to the other block reads it there at once."""
+    tile, inbox = cuda.shared.array(WARP, uint32, alignment=128), cuda.shared.array(WARP, uint32, alignment=128)
+    full = shared_address(cuda.shared.array(1, uint64))
+    empty = shared_address(cuda.shared.array(1, uint64))
+    i, rank = int32(cuda.threadIdx.x), int32(cluster_ctarank())
+    if i == 0:
+        mbarrier_init(full, 1)
+        mbarrier_init(empty, WARP)
+        fence_mbarrier_init()
+        mbarrier_arrive_expect_tx(full, BYTES)
+    tile[i] = ld_global_b32(global_at(data, rank * WARP + i, 4))
+    fence_proxy_async()
+    cluster_sync()
+    there = mapa_shared_cluster(shared_address(inbox), uint32(1))
+    if rank == 0:
+        if i == 0:
+            bar = mapa_shared_cluster(full, uint32(1))
+            cp_async_bulk_shared_cluster(there, shared_address(tile), BYTES, bar)
+        cuda.syncwarp()
+        # cure: mbarrier_wait(empty, 0)
+        st_global_b32(global_at(out, i, 4), ld_shared_cluster_b32(shared_at(there, i, 4)))  # <- fault
+    else:
+        mbarrier_wait(full, 0)
+        mbarrier_arrive_cluster(mapa_shared_cluster(empty, uint32(0)))
     cluster_sync()

@@ -237,3 +237,19 @@ def set_in_one_branch_alone(data, out):
     if data[i] > 3:
         x = data[i]
     out[i] = x  # <- fault
+
+
+@wrong(
+    faults.OutOfRange, source="PTX ISA 9.7.14.5.15, ldmatrix: each lane gives the address of a row",
+    args=words(WARP, WARP), names=("lane 7", "byte 112", "16 bytes"), hardware="no",
+)  # fmt: skip
+def last_row_of_a_matrix_is_missing(data: u64, out: u64):
+    """The tile has seven rows and a half, and lane 7 gives the address of the eighth."""
+    # cure: tile = cuda.shared.array(32, uint32, alignment=16)
+    tile = cuda.shared.array(30, uint32, alignment=16)  # cure:
+    i = int32(cuda.threadIdx.x)
+    if i < 30:  # cure: if True:
+        tile[i] = ld_global_b32(global_at(data, i, 4))
+    cuda.syncwarp()
+    row = shared_at(shared_address(tile), i % 8, 16)
+    st_global_b32(global_at(out, i, 4), ldmatrix_x1(row))  # <- fault
