@@ -203,13 +203,13 @@ class Block(Scheduler):
         """The fault of a named barrier that completes without all lanes of a warp."""
         barrier.reported = True
         let_others_come(barrier.last)
+        tid, site = barrier.last.tid, barrier.last.site()
         if warp != barrier.last.warp:
             tid, _, site = barrier.first[warp]
-            return self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
-        fault = barrier.last.fault(faults.NamedBarrierMisuse, what, barrier)
-        for (number, wanted, site), tids in self.callers.items():
-            if number == barrier.number and len(tids) > wanted and barrier.last.tid in tids:
-                fault.add(too_small(tids, number, wanted, barrier.last.at(site)))
+        fault = self.threads[tid].fault_at(faults.NamedBarrierMisuse, what, site, barrier)
+        for (number, wanted, place), tids in self.callers.items():
+            if number == barrier.number and len(tids) > wanted and tid in tids:
+                fault.add(too_small(tids, number, wanted, barrier.last.at(place)))
                 fault.cure = count_of_all(tids, number)
         return fault
 
