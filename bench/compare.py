@@ -78,7 +78,7 @@ def on_gpu(folder, variants):
     arrays = {name: np.load(folder / f"{name}.npy") for name in NAMES}
     index = arrays["spatial_shapes"], arrays["level_start_index"]
     value, locations, weights = (torch.from_numpy(arrays[n]).cuda() for n in (NAMES[0], *NAMES[3:]))
-    graphs, outs, plans = {}, {}, []
+    graphs, outs, used = {}, {}, {}
     for name in variants:
         plan = prepare(value, *index, locations, weights, name)
         out = torch.full(plan.problem.out_shape, float("nan"), dtype=value.dtype, device="cuda")
@@ -91,10 +91,11 @@ def on_gpu(folder, variants):
         graph.replay()
         torch.cuda.synchronize()
         graphs[name], outs[name] = graph, out.float().cpu()
-        plans.append(plan)
+        used[name] = plan, value, locations, weights, out
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def replay(name):
+        assert used[name]  # what a graph reads and writes lives as long as it may be replayed
         start.record()
         graphs[name].replay()
         end.record()
