@@ -11,6 +11,7 @@ import inspect
 import operator
 import re
 import types as python
+import weakref
 from collections import defaultdict, deque
 from pathlib import Path
 from unittest import mock
@@ -243,24 +244,37 @@ class _Itself:
         return id(self.thing)
 
 
-def identity(function, inside=()):
-    """Equal for functions that Numba types alike: made from one text, in one module, of equal constants and
-    device functions, as those of a kernel are that is built a second time."""
-    if function in inside:
-        return _Itself(function)  # it calls itself
-    code, scope, inside = function.__code__, function.__globals__, (*inside, function)
-    outside = tuple((n, _part_of(scope[n], inside)) for n in sorted(all_names(code)) if n in scope)
-    cells = tuple(_part_of(cell.cell_contents, inside) for cell in function.__closure__ or ())
-    defaults = _part_of(function.__defaults__, inside)
-    module = None if REBUILT in scope else _Itself(scope)  # whose names may change
-    return code.co_filename, code, module, outside, cells, defaults
+class _Alike:
+    """Stands in a key for all functions that Numba types alike."""
+
+    __slots__ = ("__weakref__",)
 
 
-def _part_of(value, inside):
+_alike = weakref.WeakValueDictionary()
+
+
+def identity(function, known=None):
+    """One object for all functions that Numba types alike: made from one text, in one module, of equal
+    constants and device functions, as those of a kernel are that is built a second time. ``known`` holds those
+    of functions around which nothing changes meanwhile."""
+    known = {} if known is None else known
+    if function not in known:
+        known[function] = _Itself(function)  # as which it counts in itself, if it calls itself
+        code, scope = function.__code__, function.__globals__
+        outside = tuple((n, _part_of(scope[n], known)) for n in sorted(all_names(code)) if n in scope)
+        cells = tuple(_part_of(cell.cell_contents, known) for cell in function.__closure__ or ())
+        defaults = _part_of(function.__defaults__, known)
+        module = None if REBUILT in scope else _Itself(scope)  # whose names may change
+        parts = code.co_filename, code, module, outside, cells, defaults
+        known[function] = _alike.setdefault(parts, _Alike())
+    return known[function]
+
+
+def _part_of(value, known):
     if isinstance(value, CUDADispatcher):
-        return value.targetoptions.get("inline"), identity(value.py_func, inside)
+        return value.targetoptions.get("inline"), identity(value.py_func, known)
     if isinstance(value, tuple):
-        return type(value), tuple(_part_of(part, inside) for part in value)
+        return type(value), tuple(_part_of(part, known) for part in value)
     if isinstance(value, (int, float, str, type(None), np.generic)):
         return type(value), repr(value)  # 0.0 is not -0.0
     return _Itself(value)

@@ -97,8 +97,8 @@ class Outline:
 
     @functools.cached_property
     def _alike(self):
-        functions = [thing for thing in self._things if isinstance(thing, python.FunctionType)]
-        return {identity(function): self._numbers[id(function)] for function in functions}
+        functions, known = (t for t in self._things if isinstance(t, python.FunctionType)), {}
+        return {identity(function, known): self._numbers[id(function)] for function in functions}
 
     # --- what counts --------------------------------------------------------------------------------
     def _note(self, *words):

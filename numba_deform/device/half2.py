@@ -19,7 +19,7 @@ _ONE = np.float32(1)
 # The number that each 16 bits stand for: as float64, in which halves are computed, and as float32.
 _PATTERNS = np.arange(1 << 16, dtype=np.uint32)
 _BF16_AS_F32 = list((_PATTERNS << 16).view(np.float32))
-_F16 = struct.unpack("<65536e", _PATTERNS.astype(np.uint16).tobytes())
+_F16 = list(struct.unpack("<65536e", _PATTERNS.astype(np.uint16).tobytes()))
 _F16_AS_F32 = list(np.array(_F16, np.float32))
 _BF16 = (_PATTERNS << 16).view(np.float32).tolist()
 
