@@ -19,6 +19,8 @@ INTERPRETED = {
     ],
     "loops over tuples": ["tuples_as_arguments", "tuples_and_defaults"],
     "complex numbers": ["complex_numbers"],
+    "functions and reductions of arrays": ["functions_of_arrays", "reductions_of_shared_memory"],
+    "dates": ["days_and_weeks"],
     "bar.sync 0 beside syncthreads": ["barrier_zero_by_both_names"],
     "a shuffle from a lane that takes no part": [
         "shuffles_from_lanes_outside_the_mask", "undefined_values_go_unused",
