@@ -50,7 +50,7 @@ FAULTS = {  # what: (the text, what the fault makes of it, the problem, how it e
     "a share of the lane's own sample": (SHARE, SHARE.replace("weight", "attention"), PAIRS, WRONG),
     "no sum over the lanes": (OF_WEIGHT, "w = of_weight[place]", PAIRS, WRONG),
     "a sum over the lanes while some are away": (
-        OF_WEIGHT, f"w = float32(0)\n                if has_channels: {OF_WEIGHT}", TAIL, "unwritten"),
+        OF_WEIGHT, f"w = float32(0)\n                if has_channels: {OF_WEIGHT}", TAIL, "UninitialisedRead"),
     "a slope in pixels": (OF_X, "x = sum_for_owner(of_x, place) * attention", SMALL, WRONG),
     "a slope for the other side": ("else -down * dot", "else down * dot", SMALL, WRONG),
     "a shuffle without the last lane": (WEIGHT, WEIGHT.replace("ALL", "ALL >> 1"), SMALL, "WarpDivergence"),

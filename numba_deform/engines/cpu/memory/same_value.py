@@ -8,6 +8,7 @@ of these came after (``reads``): whoever stores that value, too, must still be o
 
 from functools import partial
 
+from ...faults import SimFault
 from .access_records import ATOMIC, BLOCK, INITIAL, NEVER, OWNER, Write, different, readers, stretches, writers
 
 
@@ -40,7 +41,11 @@ class SameValue:
         a = address - memory.base
         b = a + size
         before = memory.written[a:b], memory.read_by[a:b], bytes(memory.bytes[a:b])
-        check(thread, address, size, record)
+        try:
+            check(thread, address, size, record)
+        except SimFault:
+            self.settle()  # before a race is told, other threads go on, and may store as well
+            raise
         if type(record) is Write:
             self.last = memory, a, record, *before
 
