@@ -428,6 +428,9 @@ from .kernels.shared.sampling import corner_weights as corner_weights
 from .kernels.warp_product import WarpProduct as WarpProduct
 from .measure.pipelines import profile as profile
 from .measure.pipelines import timeline as timeline
+from .programs.notebook import load_ipython_extension as load_ipython_extension
+from .programs.notebook import unload_ipython_extension as unload_ipython_extension
+from .programs.session import check as check
 from .workloads.presets import PRESETS as PRESETS
 from .workloads.presets import preset as preset
 from .workloads.workload import Workload as Workload

@@ -41,6 +41,8 @@ def main(argv=None):
 
 def _run(words):
     limit, rest = _time_limit(words)
+    if rest and rest[0] in COMMANDS:  # what comes behind is a program's
+        words = words[: len(words) - len(rest) + 1 + COMMANDS[rest[0]].own_words(rest[1:])]
     if "--version" in words:
         package, _, _ = __package__.partition(".")  # loaded before this, which is a part of it
         print(f"numba-deform {sys.modules[package].__version__}")

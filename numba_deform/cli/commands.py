@@ -22,7 +22,8 @@ class Command:
     call   ``module:function`` here; the function gets ``{key: value}``, or ``{key: text}`` if ``raw``
     gpu    whether it needs one, a key of GPU
     first  the key whose value may stand without it
-    pipeline  as ``call``, for a pipeline that load= has brought; it gets ``{key: text}``"""
+    pipeline  as ``call``, for a pipeline that load= has brought; it gets ``{key: text}``
+    program   whether a program with its own words comes behind the keys: ``options["program"]``"""
 
     name: str
     call: str
@@ -32,18 +33,32 @@ class Command:
     first: str
     raw: bool
     pipeline: str = ""
+    program: bool = False
 
     def __call__(self, words):
-        pairs = split_pairs(words, self.keys, self.first)
+        own = self.own_words(words)
+        pairs = split_pairs(words[:own], self.keys, self.first)
         files = pairs.pop("load").split(",") if keys.LOAD in self.keys and "load" in pairs else ()
         options = pairs if self.raw else parse_pairs(pairs, self.keys, self.name)
         names = [n for file in files for n in import_module("..kernels.registry", __package__).load(file)]
         if names:
             self._mean(options, names)
+        if self.program:
+            options["program"] = words[own:]
         call = self.pipeline if self._is_pipeline(names, options.get("variant", "")) else self.call
         module, _, function = call.partition(":")
         return getattr(import_module(f".{module}", __package__), function)(options)
 
+    def own_words(self, words):
+        """How many of the words are keys with their values: behind them comes the program."""
+        known, place = {key.name: key for key in self.keys}, 0
+        while self.program and place < len(words):
+            name, equals, _ = words[place].removeprefix("--").partition("=")
+            key = known.get(name.replace("-", "_"))
+            if not (words[place].startswith("--") or words[place] == "-h" or equals and name.isidentifier()):
+                return place
+            place += 1 if equals or key is None or key.by_itself else 2
+        return len(words)
 
     def _mean(self, options, names):
         """What is loaded is what is meant, where nothing is named."""
@@ -65,9 +80,9 @@ class Command:
         return all(name in pipelines for name in names)
 
 
-def command(name, call, gpu, about, *keys, first="", raw=False, pipeline=""):
+def command(name, call, gpu, about, *keys, first="", raw=False, pipeline="", program=False):
     """Enter a :class:`Command`."""
-    COMMANDS[name] = Command(name, call, gpu, about, keys, first, raw, pipeline)
+    COMMANDS[name] = Command(name, call, gpu, about, keys, first, raw, pipeline, program)
 
 
 command(
@@ -101,6 +116,16 @@ command(
     Key("action", TEXT, "read or write, which may stand alone", ("read", "write")),
     *keys.SHAPE, *keys.DRAW, keys.DIRECTORY,
     Key("force", FLAG, "overwrite files that are there"), first="action",
+)  # fmt: skip
+command(
+    "check", "check:check", "no",
+    "run a Numba CUDA program, unchanged, and say what is wrong with its kernels",
+    *keys.SIMULATION, keys.WAIVE,
+    Key("explore", FLAG, "try every order of a launch's events first"),
+    Key("stop", FLAG, "end the program at the first fault"),
+    Key("suppress", TEXT, "a file of lines RULE FILE:LINE, both patterns: faults that do not count"),
+    Key("json", TEXT, "the JSON file to write"), Key("junit", TEXT, "the XML file to write, as JUnit's"),
+    program=True,
 )  # fmt: skip
 command("variants", "tools:variants", "no", "list the kernels with their parameters", keys.LOAD)
 command(
@@ -235,6 +260,8 @@ Examples:
   numba-deform run variant=tma stages=4 workload=tiny schedules=5 landing=random engine=cpu
   numba-deform run batch=1 spatial_size=100 num_query=100 num_heads=1 channels=32 num_levels=4 \\
       num_points=8 im2col_step=1
+  numba-deform check my_program.py its arguments
+  numba-deform check schedules=5 junit=faults.xml -m pytest tests/
   numba-deform new my.py
   numba-deform run --load my.py --stages 4 --engine cpu
   numba-deform run workload=picture picture_out=out.png
@@ -262,6 +289,7 @@ def help(options):
     # a key whose value may stand alone is shown so: numba-deform lessons DIR
     more = " key=value ...     or --key value" if len(command.keys) > bool(command.first) else ""
     first = f" {command.first.upper()}" if command.first else ""
+    more += " PROGRAM.py ... or -m MODULE ..." * command.program
     print(f"numba-deform {command.name}{first}{more}")
     can_do_without = command.gpu == "yes" and keys.ENGINE_KEY in command.keys
     without = "; without one, engine=cpu gives virtual cycles" if can_do_without else ""

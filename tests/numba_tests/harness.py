@@ -19,17 +19,35 @@ import unittest
 import warnings
 from collections import Counter
 from concurrent.futures import TimeoutError
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from fnmatch import fnmatch
 from pathlib import Path
 
 from pebble import ProcessExpired, ProcessPool
+
+from numba_deform.engines.cpu import simulate
+from numba_deform.programs.driver import stand_in
 
 ROOT = "numba.cuda.tests"
 FOLDER = Path(__file__).resolve().parent
 LIST = FOLDER / "tests.json"
 LIMIT, STARTS = 120, 300  # seconds for a test; for all tests to be found
 PASSED = "passed"
+TIMEOUT = 3600.0  # seconds for a launch: a test has a limit of its own
+WAIVED = []  # names of rules that are waived in launches (engines/waivers.py)
+CONTEXT = ExitStack()
+
+
+def install():
+    """From now on, until the process ends, launches of this process are judged."""
+    CONTEXT.enter_context(stand_in(judge))
+
+
+def judge(launched):
+    simulate(
+        launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes, timeout=TIMEOUT,
+        waive=tuple(WAIVED),
+    )  # fmt: skip
 
 
 def prepare():
@@ -37,9 +55,7 @@ def prepare():
     warnings.simplefilter("ignore")
     paths = (FOLDER / "child", FOLDER, FOLDER.parents[1], os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(str(path) for path in paths if path)
-    import driver
-
-    driver.stand_in()
+    install()
     from numba.cuda.testing import CUDATestCase
 
     CUDATestCase._dump_failed_filechecks = False
@@ -65,9 +81,7 @@ def names():
 
 def run_one(name):
     """(outcome, the last words of what went wrong) of a test: passed, skipped or failed."""
-    import driver
-
-    driver.WAIVED[:] = Listed().waivers(name)
+    WAIVED[:] = Listed().waivers(name)
     result, heard = unittest.TestResult(), io.StringIO()
     with warnings.catch_warnings(), redirect_stdout(heard):
         warnings.simplefilter("ignore")

@@ -16,7 +16,7 @@ from numba_deform.device.ptx import Intrinsic
 
 PACKAGE = Path(numba_deform.__file__).parent
 # The lowest first: a room imports from itself and from rooms before it.
-ROOMS = ("device", "compiler", "engines", "kernels", "attention", "torch", "workloads", "measure",
+ROOMS = ("device", "compiler", "engines", "programs", "kernels", "attention", "torch", "workloads", "measure",
          "course", "cli")  # fmt: skip
 TREES = {
     ".".join(("numba_deform", *path.relative_to(PACKAGE).with_suffix("").parts)): ast.parse(path.read_text())

@@ -1,5 +1,5 @@
 """For programs that numba-cuda's tests start: they too run with the stand-in for the driver."""
 
-import driver
+import harness
 
-driver.stand_in()
+harness.install()

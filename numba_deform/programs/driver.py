@@ -1,15 +1,17 @@
-"""A stand-in for the CUDA driver: numba-cuda's own host code runs, and each launch goes to the CPU engine.
+"""A stand-in for the CUDA driver: numba-cuda's own host code runs, and each launch goes elsewhere.
 
-    stand_in()
-    kernel[grid, block](array)     # -> numba_deform.engines.cpu.simulate
+    with stand_in(run):
+        kernel[grid, block](array)     # -> run(Launched(..))
 
 Device memory is host memory, streams do at once what they are told, and there is one device, a Hopper GPU.
 Numba types and lowers a kernel as always, so that what it refuses it refuses in its own words, but no machine
-code is made. All that is not public in numba-cuda, and that this project relies on, stands in this file.
+code is made. All that is not public in numba-cuda and that whole programs need stands in this file; tried with
+0.30.4. ``session.py`` calls it, and the harness of numba-cuda's own tests.
 """
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import threading
 import time
@@ -17,6 +19,7 @@ import types as python
 import uuid
 import warnings
 from dataclasses import dataclass
+from unittest import mock
 
 import numpy as np
 from cuda.bindings import driver as binding
@@ -25,10 +28,8 @@ from numba.cuda.args import ArgHint, In, Out
 from numba.cuda.compiler import compile_cuda
 from numba.cuda.core import config
 from numba.cuda.core.errors import NumbaPerformanceWarning
-from numba.cuda.cudadrv import devicearray, driver, nvvm
+from numba.cuda.cudadrv import devicearray, devices, driver, nvvm
 from numba.cuda.memory_management import nrt
-
-from numba_deform.engines.cpu import simulate
 
 CAPABILITY, BLOCKS_PER_SM, MULTIPROCESSORS = (9, 0), 8, 132
 ATTRIBUTES = {
@@ -40,8 +41,6 @@ ATTRIBUTES = {
 }  # fmt: skip
 MEMORY = 80 << 30
 POISON = 0xFF  # in memory that the host has asked for and not written
-TIMEOUT = 3600.0  # seconds for a launch: who runs tests has a limit of his own
-WAIVED = []  # names of rules that are waived in launches (engines/waivers.py)
 
 
 @dataclass
@@ -264,7 +263,18 @@ class Typed:
     signature: object
 
 
-def launch(self, args, griddim, blockdim, stream=0, sharedmem=0):
+@dataclass
+class Launched:
+    """A launch of the program's, as ``simulate`` takes it: its arguments by position."""
+
+    kernel: Typed
+    grid: tuple
+    block: tuple
+    args: tuple
+    shared_bytes: int
+
+
+def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
     """In place of ``_Kernel.launch``."""
     kinds, values, back = [], [], []
     for kind, value in zip(self.argument_types, args, strict=True):
@@ -273,12 +283,25 @@ def launch(self, args, griddim, blockdim, stream=0, sharedmem=0):
         kinds.append(kind)
         values.append(argument(kind, value, back))
     kernel = Typed(self.py_func, types.void(*kinds))
-    simulate(
-        kernel, tuple(griddim), tuple(blockdim), tuple(values), shared_bytes=sharedmem, timeout=TIMEOUT,
-        waive=tuple(WAIVED),
-    )  # fmt: skip
-    for function in back:
-        function()
+    try:
+        run(Launched(kernel, tuple(griddim), tuple(blockdim), tuple(values), sharedmem))
+    finally:
+        for function in back:
+            function()
+
+
+THINGS = ("alloc", "hostalloc", "pin", "event", "stream", "module")
+FINALIZERS = tuple(f"_{thing}_finalizer" for thing in THINGS)
+
+
+def while_open(make, is_open):
+    """Of a maker of finalizers: what outlives the stand-in has nothing to give back."""
+
+    def maker(*args):
+        finalizer = make(*args)
+        return lambda: finalizer() if is_open else None
+
+    return maker
 
 
 class Counts:
@@ -291,15 +314,31 @@ class Counts:
         return lambda *args, **kwargs: None
 
 
-def stand_in():
-    """From now on numba-cuda in this process uses the host's memory and the CPU engine."""
-    host = HostDriver()
-    found = driver.driver
-    found.is_initialized, found.initialization_error = True, None
-    driver._logger = driver.make_logger()
-    type(found).__getattr__ = lambda self, name: getattr(host, name)
-    driver.ExperimentalDevice = CoreDevice
-    type(nrt.rtsys).__getattribute__ = lambda self, name: getattr(Counts(), name)
-    dispatcher._Kernel.__init__ = compile_kernel
-    dispatcher._Kernel.bind = lambda self: None
-    dispatcher._Kernel.launch = launch
+@contextlib.contextmanager
+def stand_in(run):
+    """Inside, numba-cuda in this process uses the host's memory, and hands each launch to ``run``. Kernels that
+    are compiled inside, and arrays that are made inside, are of no use afterwards."""
+    host, found, is_open = HostDriver(), driver.driver, [True]
+    functions = [name for name in vars(found) if name.startswith("cu")]  # bound by a driver that is there
+    changes = [
+        mock.patch.dict(vars(found), is_initialized=True, initialization_error=None, devices={}),
+        mock.patch.object(type(found), "__getattr__", lambda self, name: getattr(host, name)),
+        mock.patch.object(driver, "_logger", driver.make_logger(), create=True),
+        mock.patch.object(driver, "ExperimentalDevice", CoreDevice),
+        mock.patch.object(devices, "_runtime", devices._Runtime()),
+        mock.patch.object(type(nrt.rtsys), "__getattribute__", lambda self, name: getattr(Counts(), name)),
+        mock.patch.object(dispatcher._Kernel, "__init__", compile_kernel),
+        mock.patch.object(dispatcher._Kernel, "bind", lambda self: None),
+        mock.patch.object(dispatcher._Kernel, "launch", functools.partialmethod(launch, run)),
+        *(mock.patch.object(driver, f, while_open(getattr(driver, f), is_open)) for f in FINALIZERS),
+    ]
+    with contextlib.ExitStack() as stack:
+        for change in changes:
+            stack.enter_context(change)
+        for name in functions:
+            del vars(found)[name]
+        forget = devices._DeviceList.lst.fget.cache_clear
+        forget()
+        stack.callback(forget)
+        stack.callback(is_open.clear)
+        yield

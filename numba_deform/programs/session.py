@@ -1,0 +1,141 @@
+"""A program's launches, judged one by one: ``check``, and the :class:`Session` with what was found."""
+
+import contextlib
+import sys
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+from ..engines.cpu import SimFault, explore, simulate
+from ..engines.waivers import added
+from ..engines.waivers import names as waivers
+from .summary import text
+
+PACKAGES = ("numba", "numba_cuda", "numba_deform")  # whose lines are not the program's
+TIMEOUT = 3600.0  # seconds for one schedule of a launch
+
+
+@dataclass
+class Finding:
+    """A fault, the launch in which it was met first, and in how many launches it was met."""
+
+    fault: SimFault
+    kernel: str
+    launch: str  # file:line of the program
+    grid: tuple
+    block: tuple
+    count: int = 1
+    suppressed: bool = False
+
+    @property
+    def key(self):
+        return type(self.fault).__name__, self.fault.where or self.launch
+
+
+@dataclass
+class Session:
+    """What ``check`` was asked for, and what it has seen so far.
+
+    ``schedules``, ``seed``, ``landing`` and ``waive`` are those of ``simulate``; with ``explored`` every order
+    of a launch's events is tried first. ``stop`` ends the program at the first fault. ``suppressions``: pairs
+    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``.
+    """
+
+    schedules: int = 1
+    seed: int = 0
+    landing: str = "late"
+    waive: tuple = ()
+    explored: bool = False
+    stop: bool = False
+    timeout: float = TIMEOUT
+    suppressions: tuple = ()
+    launches: int = 0
+    blocks: int = 0
+    threads: int = 0
+    compiled: int = 0  # launches that ran as machine code
+    kernels: set = field(default_factory=set)
+    waived: dict = field(default_factory=dict)
+    sites: dict = field(default_factory=dict)  # (program's line, kernel): launches
+    findings: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.waive = waivers(self.waive)
+
+    def __str__(self):
+        return text(self)
+
+    @property
+    def faults(self):
+        """The findings that are not suppressed, as they were met."""
+        return [finding for finding in self.findings.values() if not finding.suppressed]
+
+    def judge(self, launched):
+        """Run a launch of the program's on the engine, and go on whatever is found."""
+        name, where = launched.kernel.py_func.__qualname__, _line_of_the_program()
+        self.launches += 1
+        self.kernels.add(launched.kernel.py_func.__code__)
+        self.sites[where, name] = self.sites.get((where, name), 0) + 1
+        call = (launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes)
+        try:
+            if self.explored:
+                explore(*call, timeout=self.timeout, waive=self.waive)
+            report = simulate(
+                *call, seed=self.seed, schedules=self.schedules, landing=self.landing, timeout=self.timeout,
+                waive=self.waive,
+            )  # fmt: skip
+        except SimFault as fault:
+            self._note(Finding(fault, name, where, launched.grid, launched.block))
+            return
+        self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.threads
+        self.compiled += report.compiled
+        self.waived = added(self.waived, report.waived)
+
+    def _note(self, finding):
+        known = self.findings.setdefault(finding.key, finding)
+        if known is not finding:
+            known.count += 1
+        known.suppressed = any(
+            fnmatch(known.key[0], rule) and fnmatch(known.key[1], line) for rule, line in self.suppressions
+        )
+        if self.stop and not known.suppressed:
+            raise finding.fault
+
+
+def _line_of_the_program():
+    """``file:line`` of the nearest caller that belongs neither to Numba nor to this package."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in PACKAGES:
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def suppressions(file):
+    """The pairs of a file of lines ``RULE  FILE:LINE``, both patterns; after ``#`` stands a comment. ValueError
+    for a line that is none."""
+    pairs = []
+    for number, line in enumerate(Path(file).read_text().splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words and len(words) != 2:
+            raise ValueError(f"{file}:{number}: {line.strip()!r} is not a rule's name and file:line")
+        pairs += [tuple(words)] if words else []
+    return tuple(pairs)
+
+
+@contextlib.contextmanager
+def check(**options):
+    """Inside, every launch of a Numba CUDA kernel goes to the CPU engine; yields the :class:`Session`.
+
+        with nd.check(schedules=5) as session:
+            kernel[grid, block](array)
+        print(session)
+
+    ``options`` are those of :class:`Session`. Nothing in the program changes: device arrays, streams, events,
+    ``cuda.reduce`` and ufuncs work, with or without a GPU. A fault is noted, and the program goes on with what
+    the kernel has written up to then; with ``stop=True`` it is raised. Kernels must be compiled, and device
+    arrays made, inside.
+    """
+    from .driver import stand_in  # not above: on a machine without numba-cuda the words are still there
+
+    session = Session(**options)
+    with stand_in(session.judge):
+        yield session

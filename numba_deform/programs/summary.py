@@ -1,0 +1,90 @@
+"""What a :class:`session.Session` has found, as text, as JSON and as JUnit's XML."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+from ..engines.waivers import in_words
+
+NOTHING = "no kernel was launched, so nothing was judged"
+
+
+def fault_text(finding):
+    """A fault with its launch."""
+    grid, block = (_shape(shape) for shape in (finding.grid, finding.block))
+    times = f", met in {finding.count} launches" if finding.count > 1 else ""
+    return f"{finding.fault}\n  in     {finding.kernel}[{grid}, {block}], launched at {finding.launch}{times}"
+
+
+def _shape(shape):
+    wide = [n for i, n in enumerate(shape) if i == 0 or max(shape[i:]) > 1]
+    return str(wide[0]) if len(wide) == 1 else str(tuple(wide))
+
+
+def text(session):
+    """All faults, each once, and the last line: how much was judged."""
+    return "\n\n".join([*map(fault_text, session.faults), last_line(session)])
+
+
+def last_line(session):
+    if not session.launches:
+        return NOTHING
+    met, hidden = len(session.faults), len(session.findings) - len(session.faults)
+    parts = [
+        f"{_count(session.launches, 'launch', 'launches')} of {_count(len(session.kernels), 'kernel')}",
+        f"{_count(session.blocks, 'block')} and {_count(session.threads, 'thread')} judged to their end",
+        _count(met, "fault") if met else "no fault",
+        *([f"{hidden} suppressed"] if hidden else []),
+        *(f"waived {words}" for words in in_words(session.waived)),
+    ]
+    return ", ".join(parts)
+
+
+def _count(number, thing, things=None):
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def as_dict(session, status):
+    """The same for a program to read; ``status`` is the exit status."""
+    return {
+        "status": status,
+        "launches": session.launches,
+        "kernels": len(session.kernels),
+        "blocks": session.blocks,
+        "threads": session.threads,
+        "as_machine_code": session.compiled,
+        "waived": {name: how_often for name, (how_often, _) in session.waived.items()},
+        "faults": [_fault(finding) for finding in session.findings.values()],
+    }
+
+
+def _fault(finding):
+    fault = finding.fault
+    return {
+        "fault": type(fault).__name__, "what": fault.what, "where": fault.where, "source": fault.source,
+        "rule": fault.rule, "cure": fault.cure, "fault_block": fault.block,
+        "fault_threads": list(fault.threads), "kernel": finding.kernel, "launch": finding.launch,
+        "grid": list(finding.grid), "block": list(finding.block), "count": finding.count,
+        "suppressed": finding.suppressed,
+    }  # fmt: skip
+
+
+def write_json(session, status, file):
+    Path(file).write_text(json.dumps(as_dict(session, status), indent=1) + "\n")
+
+
+def write_junit(session, file):
+    """A test case for each kernel at each line that launches it; those with faults have failed."""
+    faults = {}
+    for finding in session.faults:
+        faults.setdefault((finding.launch, finding.kernel), []).append(finding)
+    suite = ElementTree.Element(
+        "testsuite", name="numba-deform check", tests=str(len(session.sites)), failures=str(len(faults))
+    )
+    for launch, kernel in session.sites:
+        case = ElementTree.SubElement(suite, "testcase", classname=launch, name=kernel)
+        for finding in faults.get((launch, kernel), ()):
+            kind = type(finding.fault).__name__
+            failure = ElementTree.SubElement(case, "failure", type=kind, message=finding.fault.what)
+            failure.text = fault_text(finding)
+    ElementTree.ElementTree(suite).write(file, encoding="unicode", xml_declaration=True)

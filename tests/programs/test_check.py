@@ -1,0 +1,206 @@
+"""Whole programs under the CPU engine: what ``check`` says, how it ends, and what it leaves as it was."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import numba_deform as nd
+from numba_deform.cli import main
+from numba_deform.engines.cpu import SimFault
+
+pytest.importorskip("numba_cuda", reason="programs are numba-cuda's")
+pytestmark = pytest.mark.filterwarnings("ignore::numba.cuda.core.errors.NumbaPerformanceWarning")
+PROGRAM = Path(__file__).parent / "three_faults.py"
+LINES = {line.strip(): n for n, line in enumerate(PROGRAM.read_text().splitlines(), 1)}
+FAULTS = {
+    ("OutOfRange", "out[i] = a[i + 1]", "next_one[2, 32](a, out)", 1),
+    ("DataRace", "out[0] = cuda.threadIdx.x", "everybody[1, 32](out)", 2),
+    ("DataRace", "out[i] = tile[63 - i]", "reversed_by_two_warps[1, 64](out)", 1),
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="program.py"):
+        file = tmp_path / name
+        file.write_text("import sys\nimport numpy as np\nfrom numba import cuda\n" + text)
+        return str(file)
+
+    return write
+
+
+KERNEL = "@cuda.jit\ndef kernel(out):\n    out[0] = cuda.threadIdx.x\n"
+
+
+def test_three_faults(tmp_path, capsys):
+    """Each once, at its line, with the launch; the program runs to its end with its own words."""
+    files = tmp_path / "o.json", tmp_path / "o.xml"
+    assert main(["check", f"json={files[0]}", f"junit={files[1]}", str(PROGRAM), "--help", "seed=1"]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines() == ["words --help seed=1", "the program's end"]
+    assert said.err.rstrip().endswith(" judged to their end, 3 faults")
+    found = json.loads(files[0].read_text())
+    assert found["status"] == 1 and found["launches"] == 8 and found["kernels"] == 6
+    met = {(f["fault"], f["source"], f["count"]) for f in found["faults"]}
+    assert met == {(fault, source, count) for fault, source, _, count in FAULTS}
+    for _, source, launch, count in FAULTS:
+        (one,) = (f for f in found["faults"] if f["source"] == source)
+        assert one["where"] == f"{PROGRAM}:{LINES[source]}" and one["cure"] and one["rule"]
+        assert one["launch"] == f"{PROGRAM.name}:{LINES[launch]}"
+        assert f"launched at {one['launch']}" + f", met in {count} launches" * (count > 1) in said.err
+    suite = ElementTree.parse(files[1]).getroot()
+    failed = {case.get("name"): f.get("type") for case in suite for f in case.findall("failure")}
+    assert failed == dict(next_one="OutOfRange", everybody="DataRace", reversed_by_two_warps="DataRace")
+    assert int(suite.get("failures")) == 3 and int(suite.get("tests")) == len(suite) == 7
+
+
+def test_suppressed_stopped_and_waived(write, tmp_path, capsys):
+    known = tmp_path / "known"
+    known.write_text("# those that we know\nOutOfRange */three_faults.py:*  # an old one\nDataRace *\n")
+    assert main(["check", f"suppress={known}", str(PROGRAM)]) == 0
+    assert "no fault, 3 suppressed" in capsys.readouterr().err
+    known.write_text("OutOfRange\n")
+    assert main(["check", f"suppress={known}", str(PROGRAM)]) == 2
+    assert "known:1: 'OutOfRange' is not a rule's name and file:line" in capsys.readouterr().err
+    assert main(["check", "--stop", str(PROGRAM)]) == 1
+    said = capsys.readouterr()
+    assert "the program's end" not in said.out and ", 1 fault" in said.err and "Traceback" not in said.err
+    same = write(KERNEL.replace("cuda.threadIdx.x", "7") + "kernel[1, 32](np.zeros(1))\n")
+    assert main(["check", same]) == 1
+    assert "waive  this rule can be waived" in capsys.readouterr().err
+    assert main(["check", "waive=same-value", same]) == 0
+    assert "no fault, waived same-value: 31 times" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text, status, words", [
+        ("sys.exit(3)", 3, "nothing was judged"),
+        ("sys.exit('no data')", 1, "no data"),
+        ("raise KeyboardInterrupt", 130, "nothing was judged, interrupted"),
+        ("def f():\n    1 / 0\nf()", 1, "ZeroDivisionError: division by zero"),
+        (KERNEL + "kernel[1, 1](np.zeros(1))\nsys.exit(3)", 3, "1 launch of 1 kernel, 1 block and 1 thread"),
+        (KERNEL + "kernel[1, 32](np.zeros(1))\nsys.exit(3)", 1, "1 fault"),
+        (KERNEL + "kernel[1, 4096](np.zeros(1))", 1, "4096"),
+    ],
+)  # fmt: skip
+def test_how_a_program_ends(write, capsys, text, status, words):
+    assert main(["check", write(text)]) == status
+    said = capsys.readouterr().err
+    assert words in said and "runpy" not in said and "numba_deform" not in said.replace("numba_deform_", "")
+
+
+@pytest.mark.parametrize(
+    "given, words", [
+        (["not_there.py"], "not_there.py: No such file or directory"),
+        (["-m", "not_there"], "there is no module not_there"),
+        ([], "a program is missing"), (["-m"], "a program is missing"),
+        (["schedule=3", "x.py"], "unknown key schedule; did you mean schedules?"),
+        (["--waive", "all", "x.py"], "waive=all: it must be one or more of same-value"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_clear_line(capsys, given, words):
+    assert main(["check", *given]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+
+
+def test_in_code_and_everything_is_as_before():
+    """Inside, kernels that were made before and after are judged; afterwards the driver is Numba's own."""
+    from numba.cuda.cudadrv import driver
+
+    before = {name: getattr(driver, name) for name in ("ExperimentalDevice", "_alloc_finalizer")}
+
+    @cuda.jit
+    def shifted(a, out):
+        i = cuda.grid(1)
+        out[i] = a[i + SHIFT]
+
+    with nd.check() as session:
+        a, out = cuda.to_device(np.arange(8.0)), cuda.pinned_array(8)
+        shifted[1, 8](a, out)
+        with pytest.raises(SimFault, match="index"), nd.check(stop=True):
+            shifted[1, 8](np.arange(8.0), out)
+    assert session.launches == 1 and [type(f.fault).__name__ for f in session.faults] == ["OutOfRange"]
+    assert session.faults[0].launch.startswith("test_check.py:")
+    assert {name: getattr(driver, name) for name in before} == before
+    assert not cuda.is_available() or cuda.gpus.current.name != "CPU engine of numba_deform"
+    with pytest.raises(ValueError, match="waive='all' is none of the rules"), nd.check(waive="all"):
+        pass
+
+
+SHIFT = 1
+
+
+def test_explore_finds_what_seed_0_does_not(write, capsys):
+    """A flag that is read too early by one order of the threads alone."""
+    program = write("""
+@cuda.jit
+def first_or_second(out):
+    before = cuda.atomic.add(out, 0, 1)
+    if before == 0 and cuda.threadIdx.x == 32:
+        out[2] = 1
+""" + "kernel = first_or_second\nkernel[1, 64](np.zeros(2, np.int32))\n")
+    assert main(["check", program]) == 0
+    assert main(["check", "--explore", program]) == 1
+    assert "OutOfRange" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not entry_points(group="pytest11", name="numba_deform"), reason="only if it is installed")
+def test_pytest_with_the_option(write):
+    file = write(KERNEL + """
+def test_right():
+    out = np.zeros(1)
+    kernel[1, 1](out)
+    assert out[0] == 0
+
+def test_wrong():
+    kernel[1, 32](np.zeros(1))
+""", "test_kernels.py")  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", file]
+    done = subprocess.run([*command, "--numba-deform"], capture_output=True, text=True, cwd=Path(file).parent)
+    assert "1 failed, 1 passed" in done.stdout and "DataRace: writes out" in done.stdout, done.stdout
+    assert "numba-deform: 2 launches of 1 kernel" in done.stdout
+    done = subprocess.run(
+        [*command, "--numba-deform", "--numba-deform-waive=x"], capture_output=True, text=True
+    )
+    assert done.returncode == 4 and "waive='x' is none of the rules" in done.stderr
+
+
+class Shell:
+    """What IPython gives an extension."""
+
+    def __init__(self):
+        self.events, self.hooks = self, []
+
+    def register(self, event, hook):
+        assert event == "post_run_cell"
+        self.hooks.append(hook)
+
+    def unregister(self, event, hook):
+        self.hooks.remove(hook)
+
+
+def test_notebook(capsys):
+    @cuda.jit
+    def everybody(out):
+        out[0] = cuda.threadIdx.x
+
+    shell = Shell()
+    nd.load_ipython_extension(shell)
+    try:
+        for _ in range(2):
+            everybody[1, 32](np.zeros(1))
+            shell.hooks[0](None)
+            assert capsys.readouterr().out.startswith("DataRace: writes out")
+        shell.hooks[0](None)
+        assert capsys.readouterr().out == ""
+    finally:
+        nd.unload_ipython_extension(shell)
+    assert shell.hooks == []
