@@ -215,5 +215,5 @@ def print_shares(recorded):
     for warp, of in shares(recorded).items():
         table.add_row(str(warp), *(f"{of[name]:.0%}" if name in of else "" for name in names))
     console().print(table)
-    if recorded.lost:
-        say("note", f"{recorded.lost} warps wrote more marks than are kept; their end is missing")
+    for note in recorded.notes():
+        say("note", note)

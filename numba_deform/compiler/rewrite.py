@@ -456,7 +456,7 @@ def _with_steps(function):
         source = _Source(f)
         steps = False
         for call in _calls(source.tree):
-            if _step(call):
+            if _step(call) or _expects(source, call):
                 steps = True
             elif (inner := source.device_function(call)) and not _in_library(inner):
                 steps |= inner in traced or visit(inner)
@@ -468,15 +468,29 @@ def _with_steps(function):
     return traced
 
 
-def _ends_issue(tree):
+def _ring(source, call):
+    """The ring of a ``Shared`` layout whose function a call runs, or None."""
+    ring = source.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    return ring if isinstance(ring, Namespace) and hasattr(ring, "number") else None
+
+
+def _expects(source, call):
+    """Whether a call is ``ring.expect(state, n)`` of a ring without ``acquire``: issuing begins with it."""
+    ring = _ring(source, call)
+    is_expect = ring and call.func.attr == "expect" and len(call.args) == 2
+    return bool(is_expect and not hasattr(ring, "acquire"))
+
+
+def _ends_issue(tree, expects):
     """The statements by which a producer goes on to the next stage, in the blocks of code where it acquires
-    one: there all copies into the stage are issued."""
+    one, or ``expects(call)`` bytes in one that need not be acquired: there all copies into it are issued."""
     found = set()
     for node in ast.walk(tree):
         for block in (getattr(node, "body", ()), getattr(node, "orelse", ())):
             block = block if isinstance(block, list) else []
             calls = {statement: _calls(statement) for statement in block if isinstance(statement, STATEMENTS)}
-            if any(step and step[0] == "acquire" for of in calls.values() for step in map(_step, of)):
+            steps = [(call, _step(call)) for of in calls.values() for call in of]
+            if any(step and step[0] == "acquire" or expects(call) for call, step in steps):
                 found |= {statement for statement, of in calls.items() if any(map(_advanced, of))}
     return found
 
@@ -500,9 +514,11 @@ class _Trace(ast.NodeTransformer):
 
     def __init__(self, source, traced, is_kernel):
         self.source, self.traced, self.is_kernel = source, traced, is_kernel
+        self.expects = functools.partial(_expects, source)
         steps = {step[0] for step in map(_step, _calls(source.tree)) if step}
         self.acquires = "acquire" in steps
-        self.ends = _ends_issue(source.tree) if "issue" not in steps else set()
+        self.ends = set() if "issue" in steps else _ends_issue(source.tree, self.expects)
+        self.issues = "issue" in steps
 
     def visit_FunctionDef(self, node):
         parameters = TRACE_PARAMETERS if self.is_kernel else (MARKS,)
@@ -519,20 +535,28 @@ class _Trace(ast.NodeTransformer):
             node.args.append(ast.Name(MARKS, ast.Load()))
         return node
 
+    def _mark(self, kind, call, state, place):
+        """The statement that marks a call on a state of its ring."""
+        number = getattr(_ring(self.source, call), "number", 0)
+        return _statement(f"__mark({MARKS}, {kind}, {ast.unparse(state)}, {number})", place)
+
     def _marked(self, node):
-        step = next(filter(None, map(_step, _calls(node))), None)
+        calls = _calls(node)
+        call, step = next(((call, step) for call in calls if (step := _step(call))), (None, None))
+        expected = next(filter(self.expects, calls), None)
         self.generic_visit(node)
+        if step is None and expected and not self.issues:
+            return [self._mark(marks.ISSUE, expected, expected.args[0], node), node]
         if step is None and node in self.ends:
-            state = next(filter(None, map(_advanced, _calls(node))))
-            return [_statement(f"__mark({MARKS}, {marks.COMMIT}, {ast.unparse(state)})", node), node]
+            call, state = next((call, state) for call in calls if (state := _advanced(call)))
+            return [self._mark(marks.COMMIT, call, state, node), node]
         if step is None:
             return node
-        name, state = step[0], ast.unparse(step[1])
+        name, state = step
         before, after = STEPS[name]
         if name == "issue" and self.acquires:
             before = None  # acquiring has ended in this mark
-        first, last = ([_statement(f"__mark({MARKS}, {kind}, {state})", node)] if kind else []
-                       for kind in (before, after))  # fmt: skip
+        first, last = ([self._mark(kind, call, state, node)] if kind else [] for kind in (before, after))
         return [*first, node, *last]
 
     visit_Expr = visit_Assign = _marked

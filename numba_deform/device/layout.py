@@ -62,6 +62,7 @@ class Shared(Namespace):
             setattr(self, name, part.functions(name, start, offset))
             if isinstance(part, (Ring, WarpRing)):
                 (inits if isinstance(part, Ring) else of_warps).append(part.init(offset))
+                getattr(self, name).number = len(self._places)  # by which marks tell rings apart
             offset += part.bytes
         if named > NAMED_BARRIERS:
             raise ValueError(f"{named} named barriers: a block has {NAMED_BARRIERS} beside that of syncthreads")
@@ -75,6 +76,12 @@ class Shared(Namespace):
     def barrier_bytes(self):
         """Those of ``bytes`` that are barriers."""
         return sum(part.bytes for part in self.parts() if isinstance(part, (Ring, WarpRing)))
+
+    @property
+    def rings(self):
+        """``{number: name}`` of the rings; the number is that of their marks."""
+        return {number: name for number, (_, part, name) in enumerate(self._places, 1)
+                if isinstance(part, (Ring, WarpRing))}  # fmt: skip
 
     def parts(self):
         """The arrays and rings, in order."""

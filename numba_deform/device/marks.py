@@ -1,8 +1,8 @@
 """Marks: when a warp goes over to something else, written to global memory by its first lane.
 
-A mark holds the clock of the SM (on the CPU engine: virtual cycles), what begins, and the stage and parity
-it is about. What a warp does between two marks is what the first of them says. The traced form of a kernel
-(compiler/rewrite.py) calls these functions; nothing of them is in other forms.
+A mark holds the clock of the SM (on the CPU engine: virtual cycles), what begins, and the ring, stage and
+parity it is about. What a warp does between two marks is what the first of them says. The traced form of a
+kernel (compiler/rewrite.py) calls these functions; nothing of them is in other forms.
 """
 
 from collections import namedtuple
@@ -38,11 +38,12 @@ def open_marks(buffer, block):
 
 
 @cuda.jit(device=True, forceinline=True)
-def mark(marks, kind, state):
-    """Write one mark; ``state`` is a ``pipeline.PipelineState``."""
+def mark(marks, kind, state, ring):
+    """Write one mark; ``state`` is a ``pipeline.PipelineState`` of the ring of that number, 0 if not known."""
     if marks.cursor[0] < marks.end:
         now = clock64()
         about = uint32(kind) | uint32(state.stage) << uint32(8) | uint32(state.parity) << uint32(16)
+        about |= uint32(ring) << uint32(17)
         low, high = uint32(now & uint64(0xFFFFFFFF)), uint32(now >> uint64(32))
         st_global_v4(marks.cursor[0], low, high, about, uint32(1))
         marks.cursor[0] = marks.cursor[0] + uint64(MARK_BYTES)

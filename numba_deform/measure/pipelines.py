@@ -25,7 +25,7 @@ from ..kernels.problem import ConfigError
 from ..kernels.registry import load, loaded_files
 from . import ceilings, counters, record
 from .bench import clock, is_of_this_process, measure_here, time_round_by_round
-from .timeline import TimelineError, decode
+from .timeline import TimelineError, decode, with_copies
 from .worker import Worker, explain
 
 BATCH_MS, BATCH = 0.2, 16  # a launch shorter than this is timed in a batch of at most so many
@@ -49,6 +49,9 @@ def timeline(kernel, grid=None, args=(), *, block=0, engine="auto", cluster=None
     *issue* lasts from ``acquire`` to the ``ring.advance`` after it, and *prepare* from there to the next step;
     *compute* lasts from ``wait`` to ``ring.release``, and *other* from there to the next step. *flight* goes
     from the end of an issue to the first compute on that stage. ``block`` is the number of the block.
+    On the CPU engine ``.copies`` are all copies of the last schedule, one by one. ``.notes()`` says what the
+    picture leaves out.
+
     ``engine`` is "cpu", "gpu", or "auto": the GPU if there is one. ``options`` are those of ``simulate``, such
     as ``landing=``. In a notebook the result draws itself; ``.save("x.png")`` writes .png, .svg or .json.
 
@@ -64,7 +67,7 @@ def record_launch(launch, gpu=None, block=0, options=None):
     traced, shape = launch.kernel.with_marks(), (launch.kernel.threads // 32, CAPACITY, MARK_BYTES // 4)
     if "__open_marks" not in traced.plain.__code__.co_names:
         raise TimelineError(f"{launch.title} takes no steps of a ring: ring.acquire, ring.wait or ring.release")
-    marks = np.zeros(shape, np.uint32)
+    marks, events = np.zeros(shape, np.uint32), []
     launch.prepare()
     if gpu:
         there = OnGpu(gpu, launch.kernel, launch.args)
@@ -76,10 +79,13 @@ def record_launch(launch, gpu=None, block=0, options=None):
         marks = buffer.to_numpy()
     else:
         args, options = [*launch.args, marks, block], options or {}
-        told(simulate(traced, launch.grid, args=args, cluster=launch.cluster, **options))
+        options = {**options, "trace": True}
+        events = told(simulate(traced, launch.grid, args=args, cluster=launch.cluster, **options)).events
     if not marks.any():
         raise TimelineError(f"block {block} has written nothing: is there such a block?")
-    return decode(marks, f"{launch.title}, block {block}", gpu.name if gpu else "CPU engine, virtual cycles")
+    engine = gpu.name if gpu else "CPU engine, virtual cycles"
+    recorded = decode(marks, f"{launch.title}, block {block}", engine, launch.kernel.shared)
+    return with_copies(recorded, [event for event in events if event.block == block])
 
 
 def profile(kernel, grid=None, args=(), *, engine="auto", cluster=None, **options):

@@ -41,7 +41,8 @@ class TimelineError(ValueError):
 @dataclass(frozen=True)
 class Span:
     """``activity`` of a warp on a stage, in cycles from the block's first mark. ``use`` counts how often
-    the warp has come to this activity; parity is that of the stage's barrier."""
+    the warp has come to this activity on that ring; parity is that of the stage's barrier. ``ring`` is its
+    name in the kernel's ``Shared``, "" where the step was not called as the ring's function."""
 
     activity: str
     warp: int
@@ -50,12 +51,18 @@ class Span:
     use: int
     start: int
     end: int
+    ring: str = ""
 
 
 @dataclass(frozen=True)
 class Timeline:
     """``spans`` of one block. ``flights``: from the end of an issue until the first warp has seen the
-    stage full, by the warp that issued. ``lost`` warps wrote more marks than fit."""
+    stage full, by the warp that issued. ``undrawn`` counts, by ring, what was issued and has no flight: nobody
+    computed it, or not after its issue. ``lost`` warps wrote more marks than fit.
+
+    ``began`` is the cycle of the first mark. On the CPU engine a Launch's timeline has the engine's own events
+    too, in cycles from there: ``copies``, a flight for each copy that signals a barrier, and ``unsignalled``,
+    the issue of every other asynchronous operation."""
 
     title: str
     engine: str
@@ -63,6 +70,24 @@ class Timeline:
     spans: list = field(repr=False)
     flights: list = field(repr=False)
     lost: int
+    undrawn: dict = field(default_factory=dict)
+    began: int = 0
+    copies: list = field(default_factory=list, repr=False)
+    unsignalled: list = field(default_factory=list, repr=False)
+
+    def notes(self):
+        """Sentences on what the picture does not show, though it was issued."""
+        rings = {flight.ring for flight in self.flights}
+        unseen = Counter(of for copy in self.copies if (of := copy.barrier.partition(".")[0]) not in rings)
+        others = Counter(event.barrier for event in self.unsignalled)
+        said = [f"{n} issues of {ring or 'a ring'} have no flight: no compute is known to be theirs"
+                for ring, n in self.undrawn.items()]  # fmt: skip
+        said += [f"{n} copies to {ring} are in no flight; the file for Perfetto has them" for ring, n in
+                 (unseen.items() if "" not in rings else ())]  # fmt: skip
+        said += [f"{n} x {what}: the file for Perfetto has when each was issued" for what, n in others.items()]
+        if self.lost:
+            said.append(f"{self.lost} warps wrote more marks than are kept; their end is missing")
+        return said
 
     def save(self, path, start=0, end=None):
         """Write it, as :func:`save` does; returns the Path."""
@@ -103,21 +128,53 @@ def record(plan, block=0, simulate_options=None, title=None):
     return decode(marks, title or f"{bound.variant.name}, block {block}", engine)
 
 
-def decode(marks, title, engine):
-    """A :class:`Timeline` from marks (warps, CAPACITY, 4) uint32: clock low, high, what, 1 if written."""
+def decode(marks, title, engine, layout=None):
+    """A :class:`Timeline` from marks (warps, CAPACITY, 4) uint32: clock low, high, what, 1 if written.
+
+    ``layout`` is the kernel's ``Shared``, which names the rings."""
+    names = {0: "", **(layout.rings if layout else {})}
     written = marks[:, :, 3] == 1
     clocks = marks[:, :, 0].astype(np.int64) | marks[:, :, 1].astype(np.int64) << 32
-    clocks -= clocks[written].min()
+    began = int(clocks[written].min())
+    clocks -= began
     spans = []
     for warp in range(len(marks)):
         uses = Counter()
-        for m in range(int(written[warp].sum()) - 1):
-            about, start, end = int(marks[warp, m, 2]), *map(int, clocks[warp, m : m + 2])
-            kind, stage, parity = about & 0xFF, about >> 8 & 0xFF, about >> 16 & 1
-            spans.append(Span(ACTIVITIES[kind], warp, stage, parity, uses[kind], start, end))
-            uses[kind] += 1
+        count = int(written[warp].sum())
+        for m in range(count):
+            about, start = int(marks[warp, m, 2]), int(clocks[warp, m])
+            kind, stage, parity, ring = about & 0xFF, about >> 8 & 0xFF, about >> 16 & 1, about >> 17
+            if m == count - 1 and kind not in (ISSUE, COMPUTE):
+                continue  # nothing tells when it ended; of these two the beginning counts
+            end, ring = int(clocks[warp, min(m + 1, count - 1)]), names.get(ring, f"ring {ring}")
+            spans.append(Span(ACTIVITIES[kind], warp, stage, parity, uses[ring, kind], start, end, ring))
+            uses[ring, kind] += 1
     lost = int((written.sum(axis=1) == CAPACITY).sum())
-    return Timeline(title, engine, len(marks), spans, _flights(spans), lost)
+    flights, undrawn = [], {}
+    for ring, of_ring in _by_ring(spans).items():
+        found = _flights(of_ring)
+        flights += [replace(flight, ring=ring) for flight in found]
+        if missing := sum(span.activity == "issue" for span in of_ring) - len(found):
+            undrawn[ring] = missing
+    return Timeline(title, engine, len(marks), spans, flights, lost, undrawn, began)
+
+
+def with_copies(timeline, events):
+    """The Timeline with the CPU engine's ``events`` of its block."""
+    def of(kind):
+        return [event._replace(start=event.start - timeline.began, end=event.end - timeline.began)
+                for event in events if event.kind == kind]  # fmt: skip
+
+    return replace(timeline, copies=of("flight"), unsignalled=of("async"))
+
+
+def _by_ring(spans):
+    """``{ring: its spans}``. A step that names no ring is of the only one there is, if there is only one."""
+    rings = {span.ring for span in spans if span.ring}
+    groups = {}
+    for span in spans:
+        groups.setdefault(next(iter(rings)) if len(rings) == 1 else span.ring, []).append(span)
+    return groups
 
 
 def _flights(spans):
@@ -142,7 +199,7 @@ def _flights(spans):
         for issues in _in_laps(list(by_warp.values()), len(laps)):
             flights += zip(issues, laps, strict=False)
     return [replace(issue, activity="flight", start=issue.end, end=end)
-            for issue, end in flights if end > issue.end]  # fmt: skip
+            for issue, end in flights if end >= issue.end]  # fmt: skip
 
 
 def _in_laps(issues, laps):
@@ -194,17 +251,33 @@ def chrome_trace(timelines):
 
     for pid, timeline in enumerate(timelines):
         name("process_name", f"{timeline.title} ({timeline.engine})", pid=pid)
-        for span in (*timeline.spans, *timeline.flights):
+        for span in timeline.spans:
             events.append({
-                "ph": "X", "pid": pid, "tid": 2 * span.warp + (span.activity == "flight"),
-                "cat": span.activity, "name": f"{span.activity} {span.stage}",
+                "ph": "X", "pid": pid, "tid": span.warp, "cat": span.activity,
+                "name": _named(span),
                 "ts": span.start / 1000, "dur": (span.end - span.start) / 1000,
                 "args": {"stage": span.stage, "parity": span.parity, "use": span.use},
             })  # fmt: skip
+        for number, flight in enumerate((*timeline.flights, *timeline.copies)):  # which overlap each other
+            if isinstance(flight, Span):
+                cat, lane = "flight", _named(flight)
+            else:
+                cat, lane = "copy", f"copies to {flight.barrier}"
+            for ph, when in (("b", flight.start), ("e", flight.end)):
+                events.append({"ph": ph, "pid": pid, "tid": flight.warp, "cat": cat, "name": lane,
+                               "id": f"{pid}.{number}", "ts": when / 1000})  # fmt: skip
+        for event in timeline.unsignalled:
+            events.append({
+                "ph": "i", "s": "t", "pid": pid, "tid": event.warp, "cat": "issue", "name": event.barrier,
+                "ts": event.start / 1000, "args": {"bytes": event.bytes, "line": event.line},
+            })  # fmt: skip
         for warp in range(timeline.warps):
-            name("thread_name", f"warp {warp}", pid=pid, tid=2 * warp)
-            name("thread_name", f"warp {warp} in flight", pid=pid, tid=2 * warp + 1)
+            name("thread_name", f"warp {warp}", pid=pid, tid=warp)
     return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _named(span):
+    return " ".join(filter(None, (span.activity, span.ring, str(span.stage))))
 
 
 def figure(timelines, start=0, end=None):
@@ -218,14 +291,15 @@ def figure(timelines, start=0, end=None):
     drawing = Figure(figsize=size, layout="constrained")
     panels = drawing.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, timeline in zip(panels, timelines, strict=True):
-        stages = 1 + max(span.stage for span in timeline.spans)
+        lanes = sorted({(flight.ring, flight.stage) for flight in timeline.flights})
         for span in (*timeline.spans, *timeline.flights):
             if span.end > start and span.start < last:
-                _draw(axes, span, stages, start, last)
+                _draw(axes, span, lanes, start, last)
         axes.set_ylim(timeline.warps - 0.5, -0.5)
         axes.set_yticks(range(timeline.warps), [f"warp {w}" for w in range(timeline.warps)])
         axes.set_xlim(start, last)
-        axes.set_title(f"{timeline.title}: {timeline.engine}", fontsize="medium")
+        notes = [f"not drawn: {note}" for note in timeline.notes()]
+        axes.set_title("\n".join([f"{timeline.title}: {timeline.engine}", *notes]), fontsize="medium")
     panels[-1].set_xlabel("cycles (numbers in the bars: stages)")
     handles = [Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
                for name, colour in COLOURS.items()]  # fmt: skip
@@ -233,12 +307,12 @@ def figure(timelines, start=0, end=None):
     return drawing
 
 
-def _draw(axes, span, stages, start, last):
+def _draw(axes, span, lanes, start, last):
     """One bar, with its stage in it where there is room."""
     bottom, height = span.warp - 0.42, 0.4
-    if span.activity == "flight":  # a thin line for each stage
-        height = 0.4 / stages
-        bottom = span.warp + 0.03 + height * span.stage
+    if span.activity == "flight":  # a thin line for each stage of each ring
+        height = 0.4 / len(lanes)
+        bottom = span.warp + 0.03 + height * lanes.index((span.ring, span.stage))
     axes.broken_barh([(span.start, span.end - span.start)], (bottom, height),
                      facecolor=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
                      hatch=HATCHES.get(span.activity))  # fmt: skip

@@ -195,7 +195,8 @@ def test_files(tmp_path):
         assert timeline.save([made, made], tmp_path / name, end=2000).stat().st_size > 5000
     events = json.loads(timeline.save([made], tmp_path / "a.json").read_text())["traceEvents"]
     drawn = [event for event in events if event["ph"] == "X"]
-    assert len(drawn) == len(made.spans) + len(made.flights)
+    assert len(drawn) == len(made.spans)
+    assert sum(event["ph"] == "b" for event in events) == len(made.flights)
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
     assert {(e["pid"], e["tid"]) for e in drawn} <= named
     with pytest.raises(timeline.TimelineError, match="a.txt"):
@@ -267,6 +268,111 @@ def test_rings_of_a_launch(launch, producers):
         assert {(span.stage, span.parity) for span in ends} == {(step % stages, step // stages % 2)}
     flights = {(f.warp, f.start, f.end, f.stage) for f in made.flights}
     assert flights == {(s.warp, s.end, computed[step].start, s.stage) for step, s in issued.items()}
+
+
+def rings_of(seed):
+    """A Launch by chance: a tile that is loaded once by ``Ring(1, empty=0)``, with no advance after it, and
+    tiles through each of two rings, asked for by one warp or two, in pieces; (it, its steps, its pieces)."""
+    random = np.random.default_rng(seed)
+    steps, pieces, stages = (int(random.integers(*of)) for of in ((1, 6), (1, 4), (1, 4)))
+    apart, more = bool(random.integers(2)), int(random.integers(1, 4))
+    shared = nd.Shared(
+        once=nd.Array(32, nd.float32), tiles=nd.Array((stages, 32 * pieces), nd.float32),
+        others=nd.Array((more, 32), nd.float32),
+        q=nd.Ring(1, empty=0), k=nd.Ring(stages, empty=32), v=nd.Ring(more, empty=32),
+    )  # fmt: skip
+
+    @nd.kernel(threads=96, shared=shared)
+    def rings(data: nd.u64, out: nd.float32[:], steps: nd.i32):
+        shared.init()
+        q, k, v = shared.q, shared.k, shared.v
+        first, at_k, at_v = q.start(), k.start(), v.start()
+        if nd.warp() == 0 and nd.lane() == 0:
+            q.expect(first, 128)
+            nd.cp_async_bulk_load(shared.once.at(0), data, 128, q.full(first))
+            for _ in range(steps):
+                k.acquire(at_k)
+                k.expect(at_k, 128 * pieces)
+                for piece in range(pieces):
+                    there = nd.shared_at(shared.tiles.at(at_k.stage), piece, 128)
+                    nd.cp_async_bulk_load(there, data, 128, k.full(at_k))
+                at_k = k.advance(at_k)
+                if not apart:
+                    v.acquire(at_v)
+                    v.expect(at_v, 128)
+                    nd.cp_async_bulk_load(shared.others.at(at_v.stage), data, 128, v.full(at_v))
+                    at_v = v.advance(at_v)
+        elif nd.warp() == 1 and nd.lane() == 0 and apart:
+            for _ in range(steps):
+                v.acquire(at_v)
+                v.expect(at_v, 128)
+                nd.cp_async_bulk_load(shared.others.at(at_v.stage), data, 128, v.full(at_v))
+                at_v = v.advance(at_v)
+        elif nd.warp() == 2:
+            q.wait(first)
+            total = shared.once.view()[nd.lane()]
+            for _ in range(steps):
+                k.wait(at_k)
+                total += shared.tiles.view()[at_k.stage, nd.lane()]
+                k.release(at_k)
+                v.wait(at_v)
+                total += shared.others.view()[at_v.stage, nd.lane()]
+                v.release(at_v)
+                at_k, at_v = k.advance(at_k), v.advance(at_v)
+            out[nd.lane()] = total
+
+    data = np.ones(32, np.float32)
+    expected = np.full(32, 1 + 2 * steps, np.float32)
+    launch = nd.Launch(rings, 1, [data, np.empty_like(data), steps], expected={"out": expected})
+    return launch, steps, pieces
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_copy_of_several_rings_is_in_the_picture(tmp_path, seed):
+    """Flights are told apart by ring: one for each use of a stage; and the file has each copy of the engine."""
+    launch, steps, pieces = rings_of(seed)
+    made = nd.timeline(launch, engine="cpu", schedules=1)
+    count = nd.simulate(launch, schedules=1).copies
+    assert count == 1 + steps * (pieces + 1) == len(made.copies)
+    flights = [f.ring for f in made.flights]
+    assert {ring: flights.count(ring) for ring in "qkv"} == {"q": 1, "k": steps, "v": steps}
+    assert not made.undrawn and made.notes() == []
+    for flight in made.flights:
+        (start,) = {s.start for s in of(made, "compute") if (s.ring, s.use) == (flight.ring, flight.use)}
+        assert flight.end == start
+    events = json.loads(made.save(tmp_path / "t.json").read_text())["traceEvents"]
+    opened, closed = ([e["id"] for e in events if e["ph"] == ph and e["cat"] == "copy"] for ph in "be")
+    assert len(set(opened)) == count and sorted(opened) == sorted(closed)
+
+
+def test_what_is_not_drawn_is_said():
+    """A tile that nobody waits for, and a store, which signals no barrier."""
+    shared = nd.Shared(tile=nd.Array(32, nd.float32), a=nd.Ring(1, empty=0), b=nd.Ring(1, empty=0))
+
+    @nd.kernel(threads=32, shared=shared)
+    def some(data: nd.u64, out: nd.u64):
+        shared.init()
+        a, b = shared.a, shared.b
+        first, other = a.start(), b.start()
+        if nd.lane() == 0:
+            a.expect(first, 128)
+            nd.cp_async_bulk_load(shared.tile.at(0), data, 128, a.full(first))
+            a.wait(first)
+            nd.cp_async_bulk_store(out, shared.tile.at(0), 128)
+            nd.cp_async_bulk_commit_group()
+            nd.cp_async_bulk_wait_group(nd.uint32(0))
+            b.expect(other, 128)
+            nd.cp_async_bulk_load(shared.tile.at(0), data, 128, b.full(other))
+            nd.mbarrier_wait(b.full(other), 0)
+
+    data = np.ones(32, np.float32)
+    made = nd.timeline(nd.Launch(some, 1, [data, np.empty_like(data)]), engine="cpu")
+    assert [flight.ring for flight in made.flights] == ["a"] and made.undrawn == {"b": 1}
+    assert [event.barrier for event in made.unsignalled] == ["bulk store"] and len(made.copies) == 2
+    assert [note.partition(":")[0] for note in made.notes()] == [
+        "1 issues of b have no flight", "1 copies to b are in no flight; the file for Perfetto has them",
+        "1 x bulk store",
+    ]  # fmt: skip
 
 
 def test_the_timeline_of_a_kernel_saves_and_draws_itself(tmp_path):

@@ -93,7 +93,7 @@ def trace(kernel, title, engine=None):
     marks = np.zeros((kernel.threads // 32, CAPACITY, MARK_BYTES // 4), np.uint32)
     ran = sums(kernel.with_marks(), engine=engine, marks=marks)
     where = find_gpu().name if ran.engine == "gpu" else "CPU engine, virtual cycles"
-    return timeline.decode(marks, title, where)
+    return timeline.decode(marks, title, where, kernel.shared)
 
 
 def cycles(recorded):

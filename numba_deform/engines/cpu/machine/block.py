@@ -109,6 +109,12 @@ class Block(Scheduler):
 
     def launch_copy(self, copy, deliver):
         copy.deliver, copy.due = deliver, self._due()
+        if self.events is not None and copy.barrier is None:
+            thread = self.threads[copy.tid]
+            who, about = (self.index, thread.warp, thread.lane), (copy.size, copy.address)
+            line, when = line_of(copy.site) if copy.site else 0, (thread.time, thread.time)
+            what = copy.what.partition(" at ")[0]  # without its place
+            self.events.append(Event("async", *when, *who, what, copy.phase, *about, line))
         self.execution.copies_issued += copy.size > 0  # an arrival left to copies is none itself
         if copy.due:
             insort(self.copies, copy, key=lambda c: c.due)

@@ -6,14 +6,14 @@ from typing import NamedTuple
 class Event(NamedTuple):
     """One entry of a recorded run, in virtual cycles of its block's SM."""
 
-    kind: str  # issue, flight, wait, arrive, complete
+    kind: str  # issue, flight, wait, arrive, complete; async: the issue of what signals no barrier
     start: float
     end: float
     block: int
     warp: int
     lane: int
-    barrier: str
-    phase: int
+    barrier: str  # of async: what it is, such as "bulk store"
+    phase: int  # of async: the number of its group
     bytes: int
     address: int  # shared address of a copy's destination
     line: int
