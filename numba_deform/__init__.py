@@ -26,4 +26,5 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *__all__})
+    """The public names, and those that every module has."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -12,8 +12,10 @@ it makes
 import functools
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from greenlet import getcurrent
 from llvmlite import ir
@@ -31,6 +33,7 @@ i32x4 = types.UniTuple(i32, 4)
 f32_registers = types.Array(f32, 1, "C")  # a local array that an instruction reads and writes in its registers
 
 WORDS = {u32: "u32", i32: "i32", u64: "u64", f32: "f32", f32_registers: "local f32 x {}", void: ""}
+Model = TypeVar("Model", bound=Callable)
 DYNAMIC = "numba_deform_dynamic"  # the symbol of dynamic shared memory
 SHARED_SPACE = 3  # the address space of shared memory, to LLVM
 # Numba type -> (LLVM type, inline-assembly constraint, PTX parameter type)
@@ -271,12 +274,12 @@ def _make(model, signature, ptx, pure, linked_form):
     return made
 
 
-def intrinsic(signature, pure=False):
+def intrinsic(signature, pure=False) -> Callable[[Model], Model]:
     """Decorator: bind a definition to the PTX function of its name in ``ptx/<module>.ptx``.
 
     ``signature`` is a Numba signature; ``pure`` says that the result depends on the operands alone,
     so that the compiler may move, merge or drop it. Raises :class:`PtxError` when the file has no
-    such function or its parameters have other names or sizes."""
+    such function or its parameters have other names or sizes. A type checker sees the definition itself."""
 
     def bind(model):
         module = model.__module__.rpartition(".")[2]

@@ -11,19 +11,22 @@
 
 import functools
 import inspect
+from collections.abc import Callable
 from numbers import Integral, Real
+from typing import Generic, ParamSpec
 
 from ..engines.launches import Launch
 from .problem import ConfigError
 from .words import closest
 
-PIPELINES = {}
+P = ParamSpec("P")
+PIPELINES: dict = {}
 """Those of this process, by name."""
 KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a text",
          tuple: "a tuple of whole numbers"}  # fmt: skip
 
 
-class Pipeline:
+class Pipeline(Generic[P]):
     """A function whose keyword parameters are the parameters of a pipeline; made by :func:`pipeline`.
 
     Called with some of them it returns the Launch, which is built once for the same values and kept.
@@ -49,9 +52,11 @@ class Pipeline:
         values = {**self.defaults, **parameters}
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in values.items())})"
 
-    def __call__(self, **parameters):
+    def __call__(self, *args: P.args, **parameters: P.kwargs) -> Launch:
         """The :class:`Launch` with these parameters; ConfigError for one that it has not, or of another type
         than its default. What the function raises goes on."""
+        if args:
+            raise TypeError(f"{self.name}: {args[0]!r} has no name; a pipeline's parameters are given by name")
         values = self.checked(parameters)
         key = tuple(values.items())
         if key not in self._kept:
@@ -73,7 +78,7 @@ class Pipeline:
         return {**self.defaults, **given}
 
 
-def pipeline(function):
+def pipeline(function: Callable[P, Launch]) -> Pipeline[P]:
     """Decorator: a function that returns a ``Launch`` becomes a :class:`Pipeline`, by its own name.
 
     Each of its parameters has a default, a number, a text, True or False, or a tuple of whole numbers, whose

@@ -62,7 +62,7 @@ def is_kernel(node):
 
 def test_the_entries():
     entries = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
-    entries -= {"__main__.py", "__init__.pyi"}  # one line, which python -m needs there; the public names
+    entries -= {"__main__.py", "__init__.pyi", "py.typed"}  # for python -m; the public names; says: has types
     assert entries == {"__init__.py", *ROOMS}
 
 
