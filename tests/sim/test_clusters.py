@@ -30,7 +30,7 @@ from numba_deform.device.cluster_flags import (
     st_relaxed_cluster_shared_cluster_b32,
     st_release_cluster_shared_cluster_b32,
 )
-from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init, mbarrier_test_wait_parity
 from numba_deform.device.memory import (
     atom_add_gpu_global_u32,
     ld_acquire_gpu_global_b32,
@@ -1229,3 +1229,37 @@ def test_two_blocks_take_two_locks(opposite):
         except faults.Livelock as fault:
             met.add(fault.source)
     assert all("(b, " in line or "(a, " in line for line in met) and bool(met) == opposite
+
+
+@pytest.mark.parametrize("copies", (False, True))
+def test_another_block_goes_on_between_two_arrivals(copies):
+    """Whoever has seen the first may look before the second comes: some seeds show it, others do not."""
+
+    def kernel(out):
+        box, rank = cuda.shared.array(4, uint32), cluster_ctarank()
+        bars = shared_address(cuda.shared.array(2, uint64))
+        if rank == 1:
+            mbarrier_init(bars, 1)
+            mbarrier_init(bars + uint32(8), 1)
+            if copies:
+                mbarrier_arrive_expect_tx(bars + uint32(8), 4)
+        cluster_sync()
+        there = mapa_shared_cluster(bars, uint32(1))
+        if rank == 0:
+            mbarrier_arrive_cluster(there)
+            if copies:
+                st_async_b32(mapa_shared_cluster(shared_address(box), uint32(1)), uint32(7), there + uint32(8))
+            else:
+                mbarrier_arrive_cluster(there + uint32(8))
+        else:
+            mbarrier_wait_cluster(bars, uint32(0))
+            out[0] = mbarrier_test_wait_parity(bars + uint32(8), uint32(0))
+            mbarrier_wait_cluster(bars + uint32(8), uint32(0))
+        cluster_sync()
+
+    seen = set()
+    for seed in range(12):
+        out = words(1)
+        run(kernel, out, grid=2, block=1, cluster=2, seed=seed, landing="earliest")
+        seen.add(int(out[0]))
+    assert seen == {0, 1}

@@ -178,6 +178,7 @@ class Cluster:
     def mbarrier_arrive(self, thread, address, count, expected=None, drop=False):
         """Arrivals, of cluster scope, on a barrier at a shared::cluster address; bytes are ``expected``
         before. ``drop``: the coming phases expect one arrival less."""
+        thread.pause()
         block, place = self._home(thread, address)
         if block is thread.block:
             if expected is not None:
@@ -242,7 +243,8 @@ class Cluster:
         self._multicast(thread, blocks, dst, bar, thread.block.copy_engine.bulk_box(thread, dst, src, size))
 
     def _named_by(self, thread, mask):
-        """The blocks of a multicast's mask."""
+        """The blocks of a multicast's mask; other blocks may go first."""
+        thread.pause()
         ranks = [rank for rank in range(32) if mask >> rank & 1]
         if not ranks or ranks[-1] >= len(self.blocks):
             what = f"multicasts with mask {mask:#x} in a cluster of {len(self.blocks)}"
@@ -289,7 +291,9 @@ class Cluster:
         return lambda: own.shared.data[src : src + size], block, barrier, dst, engine.take_turn(thread, size)
 
     def _one_block(self, thread, what, dst, bar):
-        """(the block, the address, the barrier's address), both in the memory of one block."""
+        """(the block, the address, the barrier's address), both in the memory of one block; other blocks may go
+        first."""
+        thread.pause()
         (block, dst), (home, bar) = self._home(thread, dst), self._home(thread, bar)
         if home is not block:
             told = f"a {what} into block {block.index} with a barrier of block {home.index}, not of that block"
