@@ -120,7 +120,7 @@ def build_persistent(stages):
     return persistent
 
 
-# %% consumer wrong: the others may still be reading
+# %% consumer wrong: before it does, all of them must have read
 def build_persistent(stages):
     STAGES = stages
     advance = make_advance(stages)

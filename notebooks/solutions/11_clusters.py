@@ -307,47 +307,6 @@ def build_pair(stages):
     return pair
 
 
-# %% meet wrong: The first of them ends the phase
-def build_pair(stages):
-    shared = nd.Shared(
-        a=nd.Array((stages, SIDE, DEPTH), nd.float16, alignment=1024),
-        b=nd.Array((stages, SIDE, DEPTH), nd.float16, alignment=1024), ring=nd.Ring(stages, empty=1),
-    )  # fmt: skip
-    ring = shared.ring
-
-    @nd.kernel(threads=64, shared=shared)
-    def pair(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
-        shared.init()
-        nd.cluster_arrive()
-        nd.cluster_wait()
-        rank = nd.int32(nd.cluster_ctarank())
-        state, column = ring.start(), SIDE * cuda.blockIdx.x
-        if cuda.threadIdx.x == 0:
-            nd.fence_proxy_tensormap_acquire_sys(a_map)
-            nd.fence_proxy_tensormap_acquire_sys(b_map)
-            for step in range(steps):
-                ring.acquire(state)
-                a, b = shared.a.at(state.stage), shared.b.at(state.stage)
-                fetch(a_map, b_map, a, b, ring.full(state), step, rank, column)
-                state = ring.advance(state)
-        elif nd.warp() == 1:
-            sums = cuda.local.array(8, nd.float32)
-            for i in nd.static_range(8):
-                sums[i] = nd.float32(0)
-            for _ in range(steps):
-                ring.wait(state)
-                multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
-                cuda.syncwarp()
-                if nd.lane() < 2:
-                    nd.mbarrier_arrive_cluster(nd.mapa_shared_cluster(ring.empty(state), nd.lane()))
-                state = ring.advance(state)
-            store(out, column, sums)
-        nd.cluster_arrive()
-        nd.cluster_wait()
-
-    return pair
-
-
 # %% meet wrong: An empty barrier expects more arrivals than come
 def build_pair(stages):
     shared = nd.Shared(

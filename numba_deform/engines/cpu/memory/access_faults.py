@@ -333,7 +333,7 @@ def _far_refill(issuer, copy, what):
     fault = issuer.fault_at(faults.RefillRace, what, copy.site, copy.barrier)
     fault.cure = (
         "Have the readers of every block that the copy goes to arrive on an mbarrier of the issuing block "
-        "(mbarrier_arrive_cluster), and wait there for that."
+        "(mbarrier_arrive_cluster), whose count is all their arrivals, and wait there for that."
     )
     return fault
 
