@@ -18,6 +18,7 @@ def let_come(thread, memory, address, late):
     for _ in range(LATE):
         if not late():
             return
+        thread.block.gives_way = True  # to blocks that are ready to run, not only to its own threads
         thread.spin("flag", memory, address)
 
 
