@@ -12,6 +12,7 @@ code is made. All that is not public in numba-cuda and that whole programs need 
 import contextlib
 import ctypes
 import functools
+import inspect
 import itertools
 import threading
 import time
@@ -30,6 +31,9 @@ from numba.cuda.core import config
 from numba.cuda.core.errors import NumbaPerformanceWarning
 from numba.cuda.cudadrv import devicearray, devices, driver, nvvm
 from numba.cuda.memory_management import nrt
+from numba.cuda.np.numpy_support import as_dtype
+
+from ..engines.faults import KernelError
 
 CAPABILITY, BLOCKS_PER_SM, MULTIPROCESSORS = (9, 0), 8, 132
 ATTRIBUTES = {
@@ -177,6 +181,7 @@ def compile_kernel(self, py_func, argtypes, link=None, debug=False, lineinfo=Fal
         raise RuntimeError("Cannot compile a device function as a kernel")
     self.objectmode, self.entry_point = False, None
     self.py_func, self.argtypes, self.debug, self.lineinfo = frozen(py_func), argtypes, debug, lineinfo
+    self.held = tuple(held(self.py_func, set()))
     self.extensions, self.launch_bounds, self.max_registers = extensions or [], launch_bounds, max_registers
     options = {"fastmath": fastmath, "opt": 3 if opt else 0} | ({"g": None} if debug else {})
     result = compile_cuda(
@@ -215,6 +220,18 @@ def frozen(function):
     return same
 
 
+def held(function, seen):
+    """(name, device array) of all that a kernel's names hold, and those of its device functions: Numba takes
+    them by their addresses."""
+    seen.add(function)
+    scope = inspect.getclosurevars(function)
+    for name, value in {**scope.globals, **scope.nonlocals}.items():
+        if hasattr(value, "__cuda_array_interface__"):
+            yield name, value
+        elif isinstance(getattr(value, "py_func", None), python.FunctionType) and value.py_func not in seen:
+            yield from held(value.py_func, seen)
+
+
 def at(address, shape, strides, dtype):
     """The array at an address."""
     shown = {"shape": tuple(shape), "strides": strides and tuple(strides), "data": (int(address or 0), False),
@@ -222,6 +239,9 @@ def at(address, shape, strides, dtype):
     if not np.prod(shape, dtype=int):
         return np.empty(shape, dtype)
     return np.asarray(python.SimpleNamespace(__array_interface__=shown)).view(dtype)
+
+
+ANY_ARRAY = types.Array(types.uint8, 1, "A")
 
 
 def argument(kind, value, back):
@@ -244,6 +264,10 @@ def argument(kind, value, back):
         if not isinstance(hint, In) and value.flags.writeable:
             back.append(lambda: np.copyto(value, array))
         return array
+    if isinstance(kind, types.CPointer):  # a bare address: all that was asked for there, from it on
+        start, size = driver.driver.cuMemGetAddressRange(value)
+        dtype = as_dtype(kind.dtype)
+        return at(value, ((int(start) + size - int(value)) // dtype.itemsize,), None, dtype)
     if isinstance(kind, types.Record):
         value = value.value if isinstance(value, ArgHint) else value
         if not isinstance(value, np.void):
@@ -257,10 +281,12 @@ def argument(kind, value, back):
 
 @dataclass
 class Typed:
-    """A kernel for ``simulate``: its function and the types that it is compiled for."""
+    """A kernel for ``simulate``: its function, the types that it is compiled for, and the device arrays that
+    its names hold: (name, array, the same of NumPy)."""
 
     py_func: object
     signature: object
+    held: tuple = ()
 
 
 @dataclass
@@ -272,6 +298,24 @@ class Launched:
     block: tuple
     args: tuple
     shared_bytes: int
+    debug: bool = False
+
+    def raised(self, fault):
+        """What Numba raises on the host where a kernel has raised: the exception with the line and the place of
+        the thread, of kernels with ``debug=True``; else None."""
+        error = fault.__cause__
+        if not self.debug or type(fault) is not KernelError or fault.rule != KernelError.rule:
+            return None
+        file, _, line = fault.where.rpartition(":")
+        where = f"In function {self.kernel.py_func.__name__!r}, file {file}, line {line}, "
+        where += f"tid={_place(fault.thread, self.block)} ctaid={_place(fault.block, self.grid)}"
+        return type(error)(": ".join((where, *map(str, error.args[:1]))), *error.args[1:])
+
+
+def _place(number, shape):
+    """[z, y, x], as Numba prints it."""
+    x, y, _ = (*shape, 1, 1, 1)[:3]
+    return [number // (x * y), number // x % y, number % x]
 
 
 def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
@@ -282,9 +326,10 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
             kind, value = extension.prepare_args(kind, value, stream=stream, retr=back)
         kinds.append(kind)
         values.append(argument(kind, value, back))
-    kernel = Typed(self.py_func, types.void(*kinds))
+    arrays = tuple((name, value, argument(ANY_ARRAY, value, back)) for name, value in self.held)
+    kernel = Typed(self.py_func, types.void(*kinds), arrays)
     try:
-        run(Launched(kernel, tuple(griddim), tuple(blockdim), tuple(values), sharedmem))
+        run(Launched(kernel, tuple(griddim), tuple(blockdim), tuple(values), sharedmem, self.debug))
     finally:
         for function in back:
             function()

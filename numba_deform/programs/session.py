@@ -84,9 +84,11 @@ class Session:
                 waive=self.waive,
             )  # fmt: skip
         except SimFault as fault:
+            if error := launched.raised(fault):
+                raise error from None
             self._note(Finding(fault, name, where, launched.grid, launched.block))
             return
-        self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.threads
+        self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.blocks * report.threads
         self.compiled += report.compiled
         self.waived = added(self.waived, report.waived)
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pebble import ProcessExpired, ProcessPool
 
-from numba_deform.engines.cpu import simulate
+from numba_deform.engines.cpu import SimFault, simulate
 from numba_deform.programs.driver import stand_in
 
 ROOT = "numba.cuda.tests"
@@ -44,10 +44,13 @@ def install():
 
 
 def judge(launched):
-    simulate(
-        launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes, timeout=TIMEOUT,
-        waive=tuple(WAIVED),
-    )  # fmt: skip
+    try:
+        simulate(
+            launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes,
+            timeout=TIMEOUT, waive=tuple(WAIVED),
+        )  # fmt: skip
+    except SimFault as fault:
+        raise launched.raised(fault) or fault from None
 
 
 def prepare():

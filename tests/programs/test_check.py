@@ -204,3 +204,54 @@ def test_notebook(capsys):
     finally:
         nd.unload_ipython_extension(shell)
     assert shell.hooks == []
+
+
+def test_arrays_that_names_hold_and_bare_addresses():
+    """Numba takes a device array of a name by its address: the kernel writes it, and its end is known."""
+    from numba.cuda.np.numpy_support import carray
+
+    with nd.check() as session:
+        held, told = cuda.to_device(np.arange(64.0)), cuda.to_device(np.zeros(64))
+
+        @cuda.jit(device=True)
+        def double(i):
+            return 2 * held[i]
+
+        @cuda.jit
+        def kernel(beyond):
+            i = cuda.grid(1)
+            told[i] = double(i)
+            if beyond:
+                told[i + 1] = 0
+
+        @cuda.jit("void(CPointer(float64), int64)")
+        def by_address(x, n):
+            part = carray(x, (n,))
+            part[cuda.threadIdx.x] += x[1]
+
+        kernel[2, 32](False)
+        np.testing.assert_array_equal(told.copy_to_host(), 2 * np.arange(64.0))
+        by_address[1, 1](told.__cuda_array_interface__["data"][0], 64)
+        np.testing.assert_array_equal(told.copy_to_host()[:3], [2, 2, 4])
+        assert not session.faults
+        by_address[1, 1](told.__cuda_array_interface__["data"][0] + 8, 64)
+        kernel[2, 32](True)
+    assert [type(f.fault).__name__ for f in session.faults] == ["OutOfRange", "DataRace"]
+    assert "told[byte 8]" in str(session.faults[1].fault)
+
+
+def test_what_a_kernel_with_debug_raises():
+    """Numba raises it on the host, with the line and the thread; without debug=True it is a report."""
+
+    def kernel():
+        if cuda.grid(2)[1] == 5:
+            raise OverflowError("too large", 3)
+
+    with nd.check() as session:
+        with pytest.raises(OverflowError) as caught:
+            cuda.jit(debug=True, opt=False)(kernel)[(1, 2), (2, 4)]()
+        assert not session.faults
+        cuda.jit(kernel)[(1, 2), (2, 4)]()
+    where = f"In function 'kernel', file {__file__}, line {kernel.__code__.co_firstlineno + 2}, "
+    assert caught.value.args == (where + "tid=[0, 1, 0] ctaid=[0, 1, 0]: too large", 3)
+    assert [type(f.fault).__name__ for f in session.faults] == ["KernelError"]

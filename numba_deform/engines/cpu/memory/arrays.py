@@ -110,6 +110,14 @@ class ArrayView:
         """The same bytes as elements of another type."""
         return self._part(self.data.view(dtype_of(dtype)))
 
+    def shaped(self, shape, dtype, order):
+        """An array of that shape and type where this one begins; it may be no larger."""
+        dtype = dtype_of(dtype) if dtype else self.dtype
+        if math.prod(shape) * dtype.itemsize > self.nbytes:
+            what = f"array {tuple(shape)} of {dtype} at {self.name}, which has {self.nbytes} bytes"
+            raise current().fault(faults.OutOfRange, what, self.name)
+        return self._part(np.ndarray(shape, dtype, self.data.data, order=order))
+
     def transpose(self, *axes):
         return self._part(self.data.transpose(*axes))
 

@@ -50,7 +50,7 @@ def blamed(error, launch):
         fault = launch.running.fault_at(faults.KernelError, what, site)
         name = next(iter(re.findall("'(\\w+)'", str(error))), "")
         for kind, (rule, cure) in MEANINGS.items():
-            if isinstance(error, kind):
+            if isinstance(error, kind) and not (fault.source or "").startswith("raise"):  # not by itself
                 fault.rule, fault.cure = rule, cure.format(name=name)
         return fault
     thread = launch.running

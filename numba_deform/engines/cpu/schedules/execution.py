@@ -27,7 +27,7 @@ class Execution:
         self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
         self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.layout, None
         self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
-        extents = arguments.extents(grid.args, grid.names)
+        extents = arguments.extents(grid.arrays, (*grid.names, *(name for name, _, _ in grid.held)))
         any_code = not isinstance(seed, Schedule) and not trace and self.cluster_size == 1
         code = grid.code() if any_code else None
         self.machine = code and RequestHandler(code, self, Models(self))

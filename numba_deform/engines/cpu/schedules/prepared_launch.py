@@ -69,7 +69,9 @@ class PreparedLaunch:
         self.key = identity(function), tuple(self.types)
         self.typed, self.outline = typed_form(function, self.types, self.key)
         self.registers = most_registers(kernel, self.threads)
-        self.saved = [(array, array.copy()) for array in arguments.writeable(args)]
+        self.held = tuple(getattr(kernel, "held", ()))  # (name, value, array) of arrays that its names hold
+        self.arrays = *args, *(array for _, _, array in self.held)
+        self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
         self.compiled = compiled  # whether machine code may run; None: if it pays
         self.started, self.watchdog = time.perf_counter(), None
@@ -142,7 +144,8 @@ class PreparedLaunch:
     def _run(self, launch, report):
         triples = zip(self.args, self.names, self.kinds, strict=True)
         prepared = [arguments.prepared(launch, *triple) for triple in triples]
-        code = entry_of(self.function, self.typed, CudaModule(launch))
+        held = {id(value): arguments.prepared(launch, array, name, None) for name, value, array in self.held}
+        code = entry_of(self.function, self.typed, CudaModule(launch), held)
         with self.watched() as watchdog:
             try:
                 try:

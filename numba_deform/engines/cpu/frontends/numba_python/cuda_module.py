@@ -101,6 +101,7 @@ VECTORS = {
     for kind, _, count in [stub.__name__.rpartition("x")]
     for name in (stub.__name__, *stub.aliases)
 }
+MOST_PRINTED = 32
 PRINTS = True  # not in a process whose output nobody is going to see
 
 
@@ -112,7 +113,11 @@ def printed(*values):
     """``print`` in a kernel, which writes floats as C's ``%f``."""
     if not PRINTS:
         raise Prints
-    print(*map(_text, values))
+    if len(values) > MOST_PRINTED:  # vprintf takes no more: Numba prints the format in their place
+        kinds = {int: "%lld", float: "%f"}
+        print(*(kinds.get(type(value), "%f" if isinstance(value, np.floating) else "%s") for value in values))
+    else:
+        print(*map(_text, values))
 
 
 def _text(value):

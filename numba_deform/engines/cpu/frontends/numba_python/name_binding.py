@@ -10,6 +10,7 @@ from greenlet import getcurrent
 from numba import cuda, types
 from numba.core.errors import NumbaNotImplementedError
 from numba.cuda import cg, libdevice
+from numba.cuda.np.numpy_support import carray, farray
 from numba.np.numpy_support import from_dtype
 
 from .....device.ptx import Intrinsic
@@ -33,6 +34,14 @@ def refused(name):
         raise Unsupported(f"{name} is not modelled by the CPU engine")
 
     return function
+
+
+def _shaped(order):
+    """What stands for ``carray`` or ``farray``: an array where a pointer leads."""
+    return lambda pointer, shape, dtype=None: pointer.shaped(shape, dtype, order)
+
+
+ADDRESSED = {id(carray): _shaped("C"), id(farray): _shaped("F")}
 
 
 def _paths():
@@ -75,15 +84,18 @@ def _inside(model):
 
 
 class NameBinding:
-    """What stands for the values of a kernel's names in one launch, whose ``numba.cuda`` is ``fake``."""
+    """What stands for the values of a kernel's names in one launch, whose ``numba.cuda`` is ``fake``; ``held``:
+    for values by their id."""
 
-    def __init__(self, fake):
-        self.fake, self.casts = fake, {}
+    def __init__(self, fake, held=()):
+        self.fake, self.casts, self.held = fake, {}, dict(held)
         fake.types = Module(types, self.replace)
 
     def replace(self, value):
         if isinstance(value, Intrinsic):
             return _inside(value.model)
+        if id(value) in self.held:
+            return self.held[id(value)]
         if isinstance(value, (types.Number, types.Boolean)):
             if value not in self.casts:
                 try:
@@ -105,6 +117,8 @@ class NameBinding:
             return MATH.get(value, value)
         if _module_of(value).endswith("np.unsafe.ndarray") and value.__name__ == "to_fixed_tuple":
             return lambda array, count: tuple(array[i] for i in range(count))
+        if id(value) in ADDRESSED:
+            return ADDRESSED[id(value)]
         path = PATHS.get(id(value))
         where, _, internal = _module_of(value).partition("._internal.cuda_")
         if where == "numba.cuda" and internal:  # fp16, bf16, fp8
@@ -132,8 +146,10 @@ class NameBinding:
 
 def is_modelled(function):
     """Whether the engine has a function of its own for one that a kernel calls."""
+    if function is isinstance:  # of Numba's types, which Numba knows
+        return False
     own = (type, np.ufunc, python.BuiltinFunctionType, Intrinsic)
-    return isinstance(function, own) or id(function) in PATHS
+    return isinstance(function, own) or id(function) in PATHS or id(function) in ADDRESSED
 
 
 # --- numpy ----------------------------------------------------------------------------------------

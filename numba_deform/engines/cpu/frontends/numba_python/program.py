@@ -66,10 +66,10 @@ def type_of(arg):
     return kind.copy(readonly=False) if isinstance(kind, types.Array) else kind
 
 
-def entry_of(function, form, fake):
+def entry_of(function, form, fake, held):
     """The kernel with modules, number types, intrinsics and the like replaced by the engine's; ``form`` is its
-    typed form, if it has one."""
-    names, made = NameBinding(fake), {}
+    typed form, if it has one, ``held`` what stands for values by their id."""
+    names, made = NameBinding(fake, held), {}
 
     def extra(rebuilt):
         own = {} if is_library(rebuilt, function) else {KERNEL: True}
