@@ -27,6 +27,7 @@ extensions = [
     "myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design", "repository", "additions", "lessons",
 ]  # fmt: skip
 add_module_names = False
+autodoc_typehints = "none"  # docstrings say what type anything is
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:class", r"[uif](32|64)(x\d+)?"),  # types of registers

@@ -125,7 +125,7 @@ def suppressions(file):
 
 @contextlib.contextmanager
 def check(**options):
-    """Inside, every launch of a Numba CUDA kernel goes to the CPU engine; yields the :class:`Session`.
+    """Inside, every launch of a Numba CUDA kernel goes to the CPU engine; yields the :class:`Session`::
 
         with nd.check(schedules=5) as session:
             kernel[grid, block](array)
