@@ -31,8 +31,10 @@ def test_broken_twin_is_named(name):
     assert program.blames(caught.value), str(caught.value)
 
 
-# Whether the phases are over by then is what they are about.
-BY_CHANCE = {"a_phase_that_copies_have_completed", "a_token_that_grows_old_by_chance"}
+# Whether the phases are over by then, and who takes which lock, is what they are about.
+BY_CHANCE = {
+    "a_phase_that_copies_have_completed", "a_token_that_grows_old_by_chance", "two_locks_of_two_blocks_crossed"
+}  # fmt: skip
 
 
 @pytest.mark.full

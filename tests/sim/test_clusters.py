@@ -184,11 +184,6 @@ def test_clusters_that_cannot_be_launched(grid, cluster, words):
     assert "1 to 16 blocks" in fault.rule and "smaller cluster" in fault.cure
 
 
-def test_explore_has_no_clusters():
-    with pytest.raises(ValueError, match="knows no clusters"):
-        simulate(places, 2, 1, (words((2, 5)),), seed="x:0:", cluster=2)
-
-
 # --- distributed shared memory --------------------------------------------------------------------
 def exchange(before, after):
     """A kernel in which each block reads what the other has in its shared memory; its two barriers."""

@@ -728,7 +728,7 @@ def test_schedules_of_another_kernel_are_refused():
         run("x:0:9")
     with pytest.raises(ValueError, match="it has 30 choices, and"):
         run("x:0:" + 29 * "0" + "1")
-    with pytest.raises(ValueError, match="is of block 1, and grid=1"):
+    with pytest.raises(ValueError, match="is of block 1, and there are 1"):
         run("x:1:")
     with pytest.raises(ValueError, match="is one schedule, and schedules=2 asks for more"):
         run("x:0:", schedules=2)

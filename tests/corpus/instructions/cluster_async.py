@@ -254,7 +254,9 @@ def send_reductions(there, word, far):
     ca.red_async_xor_b32(there + uint32(48), word, far)
 
 
-@right(source=RED, grid=CLUSTER, cluster=CLUSTER, args=words(CLUSTER, WARP), expect=reduced)
+@right(
+    source=RED, grid=CLUSTER, cluster=CLUSTER, args=words(CLUSTER, WARP), expect=reduced, explorable=False
+)
 def all_kinds_of_red_async(data: u64, out: u64):
     """All lanes of all blocks reduce into the words of every other block, with no order among them."""
     sums, bar = cuda.shared.array(ROOM, uint32, alignment=16), shared_address(cuda.shared.array(1, uint64))

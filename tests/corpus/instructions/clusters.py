@@ -304,6 +304,62 @@ def a_lock_that_is_left_open(data: u64, out: u64):
         st_global_b32(out, total[0])
 
 
+@right(
+    source="iGUARD (SOSP 2021): locks by atomicCAS", grid=2, cluster=2, args=words(2),
+    expect=lambda data, out: [(out[:1], data.sum(dtype=np.uint32))],
+)  # fmt: skip
+def two_locks_of_two_blocks(data: u64, out: u64):
+    """Each of two blocks takes the lock of the first and then that of the second."""
+    total, locks = cuda.shared.array(1, uint32), cuda.shared.array(1, uint32)
+    if cuda.threadIdx.x == 0:
+        total[0] = uint32(0)
+    set_first(locks)
+    if cuda.threadIdx.x == 0:
+        first = uint32(0)
+        one = mapa_shared_cluster(shared_address(locks), first)
+        two = mapa_shared_cluster(shared_address(locks), first ^ uint32(1))
+        there = mapa_shared_cluster(shared_address(total), uint32(0))
+        word = ld_global_b32(global_at(data, cuda.blockIdx.x, 4))
+        while atom_cas_acq_rel_cluster_shared_cluster_b32(one, uint32(0), uint32(1)) != 0:
+            pass
+        while atom_cas_acq_rel_cluster_shared_cluster_b32(two, uint32(0), uint32(1)) != 0:
+            pass
+        st_shared_cluster_b32(there, uint32(ld_shared_cluster_b32(there) + word))
+        st_release_cluster_shared_cluster_b32(two, uint32(0))
+        st_release_cluster_shared_cluster_b32(one, uint32(0))
+    cluster_sync()
+    if cluster_ctarank() == 0 and cuda.threadIdx.x == 0:
+        st_global_b32(out, total[0])
+
+
+@wrong(
+    faults.Livelock, source="iGUARD (SOSP 2021): locks by atomicCAS", grid=2, cluster=2, args=words(2),
+    hardware="no",
+)  # fmt: skip
+def two_locks_of_two_blocks_crossed(data: u64, out: u64):
+    """Each takes its own lock first: now and then each holds one, and waits for the other for ever."""
+    total, locks = cuda.shared.array(1, uint32), cuda.shared.array(1, uint32)
+    if cuda.threadIdx.x == 0:
+        total[0] = uint32(0)
+    set_first(locks)
+    if cuda.threadIdx.x == 0:
+        first = uint32(cluster_ctarank())
+        one = mapa_shared_cluster(shared_address(locks), first)
+        two = mapa_shared_cluster(shared_address(locks), first ^ uint32(1))
+        there = mapa_shared_cluster(shared_address(total), uint32(0))
+        word = ld_global_b32(global_at(data, cuda.blockIdx.x, 4))
+        while atom_cas_acq_rel_cluster_shared_cluster_b32(one, uint32(0), uint32(1)) != 0:
+            pass
+        while atom_cas_acq_rel_cluster_shared_cluster_b32(two, uint32(0), uint32(1)) != 0:  # <- fault
+            pass
+        st_shared_cluster_b32(there, uint32(ld_shared_cluster_b32(there) + word))
+        st_release_cluster_shared_cluster_b32(two, uint32(0))
+        st_release_cluster_shared_cluster_b32(one, uint32(0))
+    cluster_sync()
+    if cluster_ctarank() == 0 and cuda.threadIdx.x == 0:
+        st_global_b32(out, total[0])
+
+
 @right(source=BARRIER, grid=CLUSTER, cluster=CLUSTER, args=words(CLUSTER, WARP), expect=from_before)
 def a_wait_of_scope_cta_for_shared_memory(data: u64, out: u64):
     """Arrivals of another block hand on what it wrote here, and the wait for them has the default scope."""

@@ -27,10 +27,12 @@ from .thread_memory import FLAG
 class Cluster:
     """The blocks of one cluster, by rank, and what their threads do to each other's memory."""
 
-    def __init__(self, blocks, shape):
-        self.blocks, self.shape = blocks, shape
+    barrier_type = CrossBlockBarrier
+
+    def __init__(self, blocks, shape, number):
+        self.blocks, self.shape, self.number = blocks, shape, number
         threads = sum(block.size for block in blocks)
-        self.barrier = CrossBlockBarrier("the cluster's barrier", threads, True, faults.ClusterBarrierMisuse)
+        self.barrier = self.barrier_type("the cluster's barrier", threads, True, faults.ClusterBarrierMisuse)
         self.barrier.blocks = blocks
         self.visits = {block: {} for block in blocks}  # {its visitor: (clock, site, what, barrier, phase)}
         self.sent = {block: [] for block in blocks}  # (issuer, site, what, barrier, phase) of copies out of it

@@ -37,9 +37,7 @@ class Scheduler(Progress):
         """Run the block to its end, or to a SimFault, or until its threads only poll: then true.
 
         ``alone``: no other block is going to change anything; a poll may take its time."""
-        self.hub, self.alone, self.looks = getcurrent(), alone, 0
-        self.last_progress = -1
-        self._unspin()
+        self.turn(getcurrent(), alone)
         try:
             if self._run_threads():
                 return True
@@ -51,6 +49,12 @@ class Scheduler(Progress):
         except Exception as error:
             raise blamed(error, self.execution) from error
         return False
+
+    def turn(self, hub, alone):
+        """The block has its turn: its threads hand over to ``hub``."""
+        self.hub, self.alone, self.looks = hub, alone, 0
+        self.last_progress = -1
+        self._unspin()
 
     def close(self):
         """End those that still wait after a fault, so that nothing stays."""

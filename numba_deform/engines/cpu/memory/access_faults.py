@@ -152,6 +152,13 @@ def explain_copy(fault, thread, copy):
     return explain_group(fault, thread, issuer, owner, copy.phase)
 
 
+def _too_few_bytes(thread, copy):
+    """The fault of who announced fewer bytes than the copies to the barrier of ``copy`` bring, or None."""
+    if copy.barrier.undeclared():
+        let_others_come(thread)  # who announces them may be late
+    return copy.barrier.too_few_bytes(copy)
+
+
 def _unawaited(thread, copy, name):
     """Why a thread may not read what ``copy`` delivers."""
     state = "has landed" if copy.landed else "is still in flight"
@@ -159,10 +166,8 @@ def _unawaited(thread, copy, name):
     head += f"{thread.at(copy.site)} {state}"
     if copy.barrier is None:
         return explain_copy(thread.fault(faults.InFlightRead, head, name), thread, copy)
-    if copy.barrier.undeclared():
-        let_others_come(thread)  # who announces the bytes may be late
-        if fault := copy.barrier.too_few_bytes(copy):
-            return fault
+    if fault := _too_few_bytes(thread, copy):
+        return fault
     head += f", and this thread has not waited for it (it completes phase {copy.phase} of {copy.barrier.name})"
     if copy.barrier.block is not thread.block:
         fault = thread.fault(faults.InFlightRead, head, copy.barrier)
@@ -211,7 +216,7 @@ def bad_write(space, thread, w, address, size, record):
         state = "landed but not waited for" if copy.landed else "in flight"
         what = f"{verb} {name}, where the {copy.what} issued by {thread.describe(copy)} at "
         what += f"{thread.at(copy.site)} is {state}"
-        if copy.barrier is not None and (fault := copy.barrier.too_few_bytes(copy)):
+        if copy.barrier is not None and (fault := _too_few_bytes(thread, copy)):
             return fault
         fault = thread.fault(kind, what, copy.barrier or name)
         if copy.barrier is None:

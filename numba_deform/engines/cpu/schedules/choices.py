@@ -1,5 +1,5 @@
 """What a schedule by choice consists of: the choices and their text, steps, and what steps touch. ``explore``
-and ``stepped_block`` speak in these."""
+and ``stepped_cluster`` speak in these."""
 
 import re
 from typing import NamedTuple
@@ -13,9 +13,10 @@ class BadSchedule(BaseException):
 
 
 class Schedule:
-    """The choices of one block; other blocks, and choices past the last one given, take the first.
+    """The choices of one block, or one cluster; others, and choices past the last one given, take the first.
 
-    As a text, ``x:BLOCK:CHOICES`` for steps of warps and ``xt:BLOCK:CHOICES`` for steps of threads.
+    As a text, ``x:BLOCK:CHOICES`` for steps of warps and ``xt:BLOCK:CHOICES`` for steps of threads; of clusters
+    the first number is that of the cluster.
     A choice is the number of an actor among those that can make a step, where that are several: a
     digit of base 36, or a decimal number in parentheses from 36 on.
     """
@@ -42,8 +43,8 @@ class Schedule:
         digits = "".join(DIGITS[i] if i < len(DIGITS) else f"({i})" for i in taken)
         return f"x{'t' * self.by_thread}:{self.block}:{digits}"
 
-    def begin(self, block):
-        """``block`` is about to start."""
+    def begin(self, cluster):
+        """A ``SteppedCluster`` is about to start."""
         self.taken = []
 
     def choose(self, actors):
@@ -70,10 +71,11 @@ class Schedule:
 class Effect(NamedTuple):
     """What a step did to one thing that others can see.
 
-    ``thing`` is ("mbarrier", address), ("named", id), ("word", address), ("exits",), or ("grid",), which
-    is all global memory, written by other blocks. ``kind`` says
-    how: ``read``, ``write``, or one of the kinds that commute with their like in one and the same
-    phase (see ``explore.conflict``): ``arrive``, ``land``, ``expect``, ``exit``. ``held``: the phase of the
+    ``thing`` is ("mbarrier", address, rank), ("named", id, rank), ("exits", rank), ("word", address, rank or
+    None), ("cluster",), its barrier, or ("grid",), which is all global memory, written by others. ``kind`` says
+    how: ``read``, ``write``, ``met`` (a wait for the phase ``held``), or one of the kinds that commute with
+    their like in one and the same phase (see ``explore.conflict``): ``arrive``, ``land``, ``expect``, ``exit``.
+    ``held``: the phase of the
     barrier before that, None if there is no barrier, or what the word held.
     """
 
@@ -81,8 +83,6 @@ class Effect(NamedTuple):
     kind: str
     held: object = 0
 
-
-EXIT, EXITS = Effect(("exits",), "exit"), Effect(("exits",), "read")
 
 
 class Step:
@@ -123,6 +123,7 @@ class Operation:
     suspends = False
     state = None  # of its thread at a look
     last = None, None  # what the word held last, and whether the look was in vain then
+    meeting = None  # (barrier, phase) of a wait at a barrier of several blocks
     waits = None  # whether a look may be in vain at all; of a barrier, whether it is until that has come so far
 
     def __init__(self, touches, poll=False, waiting=("spin", None, None)):
@@ -138,6 +139,10 @@ class Operation:
     @staticmethod
     def sees():
         return 0
+
+    def of_meeting(self, barrier, phase):
+        self.meeting, self.parity, self.suspends, self.waits = (barrier, phase), phase & 1, True, True
+        return self
 
     def of_barrier(self, address, parity, token, suspends):
         self.address, self.parity, self.token, self.suspends = address, parity, token, suspends

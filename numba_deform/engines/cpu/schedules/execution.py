@@ -8,6 +8,7 @@ from ...waivers import Waived
 from ..frontends.numba_python import arguments
 from ..frontends.numba_python.native_program import Models
 from ..machine.block import Block
+from ..machine.cluster import Cluster
 from ..machine.cross_block_barrier import GridBarrier
 from ..memory.global_memory import GlobalMemory
 from ..memory.same_value import SameValue
@@ -15,6 +16,7 @@ from ..native.forms.block import NativeBlock
 from ..native.forms.requests import RequestHandler
 from .choices import Schedule
 from .stepped_block import SteppedBlock
+from .stepped_cluster import SteppedCluster
 
 
 class Execution:
@@ -26,9 +28,10 @@ class Execution:
         self.grid_shape, self.block_shape, self.cluster_shape = grid.shapes
         self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
         self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.layout, None
-        self.block_type = SteppedBlock if isinstance(seed, Schedule) else Block
+        by_choice = isinstance(seed, Schedule)
+        self.block_type, self.cluster_type = (SteppedBlock, SteppedCluster) if by_choice else (Block, Cluster)
         extents = arguments.extents(grid.arrays, (*grid.names, *(name for name, _, _ in grid.held)))
-        any_code = not isinstance(seed, Schedule) and not trace and self.cluster_size == 1
+        any_code = not by_choice and not trace and self.cluster_size == 1
         code = grid.code() if any_code else None
         self.machine = code and RequestHandler(code, self, Models(self))
         self.globals = GlobalMemory(extents, grid.traces, code and self.machine.region)

@@ -10,7 +10,7 @@ the order of independent steps only; whether it has a race, the vector clocks sa
 
 A thread that looks in vain, and only comes back to look again, waits: how often it looks is no matter of order.
 Its look is a step once it sees something new, and the steps before which it would have been in vain have one
-order with it (Jonsson, Lang and Sagonas, *Awaiting for Godot*, FMCAD 2022). ``stepped_block`` says which are.
+order with it (Jonsson, Lang and Sagonas, *Awaiting for Godot*, FMCAD 2022). ``stepped_cluster`` says which are.
 """
 
 import time
@@ -35,7 +35,8 @@ class Exploration:
     complete   whether these are all; else ``limit`` was reached
     longest    steps of the longest schedule; a step is one operation of a warp's lanes, or one landing
     choices    steps of one schedule, at most, where several actors could go on
-    blocks, warps, by_thread   what was explored; with ``by_thread`` each thread steps on its own
+    blocks, cluster, warps, by_thread   what was explored: ``cluster`` blocks together, of so many warps each;
+                                        with ``by_thread`` each thread steps on its own
     waived     the rules that were broken and waived, as in ``Report``
     results    different contents in which the arrays were left
     seconds    wall-clock time
@@ -46,6 +47,7 @@ class Exploration:
     threads: int
     by_thread: bool
     limit: int
+    cluster: int = 1
     schedules: int = 0
     repeated: int = 0
     complete: bool = False
@@ -57,8 +59,11 @@ class Exploration:
 
     def __str__(self):
         who = _count(self.threads, "thread") if self.by_thread else _count(self.warps, "warp")
-        if self.blocks > 1:
-            who += f" in each of {self.blocks} blocks, those after it in one piece at any moment of it"
+        if self.cluster > 1:
+            who += f" in each of the {self.cluster} blocks of a cluster"
+        if (groups := self.blocks // self.cluster) > 1:
+            what = "clusters" if self.cluster > 1 else "blocks"
+            who += f" in each of {groups} {what}, those after it in one piece at any moment of it"
         events = f"up to {_count(self.longest, 'barrier, flag and copy event')} of {who}"
         tried = _count(self.schedules, "schedule")
         head = f"not complete: the first {tried} (limit={self.limit:,}) of {events}"
@@ -73,7 +78,7 @@ class Exploration:
 
 def explore(
     kernel, grid=None, block=None, args=(), shared_bytes=None, limit=LIMIT, by_thread=False, timeout=60.0,
-    waive=()
+    cluster=None, waive=()
 ):  # fmt: skip
     """Run ``kernel`` under every order of its barrier, flag and copy events; an :class:`Exploration`.
 
@@ -81,17 +86,18 @@ def explore(
     ``explore(copy(steps=2))``. An *event* is one operation on an mbarrier, a named
     barrier, a flag or an atomic, the issue of a copy that signals an mbarrier, or its landing. The
     lanes of a warp go in step from one event to the next; ``by_thread`` lets each thread go on its own,
-    which is for a handful of threads. Of each block the orders are tried with one order of the others:
-    those before it have ended, or wait for others; those after it run, until they end or wait, at each
-    moment of it that can make a difference. At most ``limit`` schedules are run to their end; the result
-    says whether that was all. ``timeout`` is in seconds, for one schedule; ``waive`` is that of ``simulate``.
-    The arrays are left as one of the schedules leaves them.
+    which is for a handful of threads. The blocks of a cluster step among each other, and what one does to
+    another's barriers and flags is an event, too. Of each block, or cluster, the orders are tried with one
+    order of the others: those before it have ended, or wait for others; those after it run, until they end or
+    wait, at each moment of it that can make a difference. At most ``limit`` schedules are run to their end; the
+    result says whether that was all. ``timeout`` is in seconds, for one schedule; ``waive`` is that of
+    ``simulate``. The arrays are left as one of the schedules leaves them.
 
     A thread that polls a flag, an mbarrier or a lock waits as long as a look only leads back to that look.
     Where it does more, such as to count its attempts, to give up, or to look elsewhere in between, each look is
     an event, and a ``try_wait`` comes back before its phase is complete as well.
 
-    Not covered: clusters, lanes of a warp out of step, more turns of the blocks, values of the clocks, and weak
+    Not covered: lanes of a warp out of step, more turns of the blocks, values of the clocks, and weak
     memory beyond what the race rules forbid.
 
     Raises the first :class:`SimFault` that any order covered meets; its ``seed`` is a text that
@@ -101,10 +107,9 @@ def explore(
     if limit < 1:
         raise ValueError(f"limit={limit!r} must be at least 1")
     started = time.perf_counter()
-    grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, waive=waive)
-    if grid.shapes[2] != (1, 1, 1):
-        raise ValueError("explore knows no clusters: simulate(.., schedules=20) tries orders of one by chance")
-    result = Exploration(grid.blocks, -(-grid.threads // 32), grid.threads, by_thread, limit)
+    grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, waive=waive)
+    size, warps = grid.blocks // grid.clusters, -(-grid.threads // 32)
+    result = Exploration(grid.blocks, warps, grid.threads, by_thread, limit, size)
     contents = set()
     with grid.watched():
         for _, fault in outcomes(grid, result):
@@ -124,7 +129,7 @@ def outcomes(grid, result, reduced=True):
     """Run schedule after schedule of ``grid`` and count them in ``result``; yields (seed, its fault or
     None) for each. With ``reduced=False`` every order is a schedule of its own."""
     report = Report()
-    for number in range(grid.blocks):
+    for number in range(grid.clusters):
         search = _Search(number, result.by_thread, reduced)
         while search.left:
             if result.schedules == result.limit:
@@ -158,11 +163,14 @@ def conflict(a, b):
     """Whether the order of two touches of one thing can matter.
 
     Arrivals and landings of one phase commute: it cannot complete before the last of them. Bytes
-    expected apart from an arrival do not: the arrival may complete the phase first.
+    expected apart from an arrival do not: the arrival may complete the phase first. A wait for a phase in which
+    the thread has arrived itself commutes with the arrivals of others in the next one.
     """
     kinds = {a.kind, b.kind}
-    if kinds in ({"read"}, {"exit"}):
+    if kinds in ({"read"}, {"exit"}, {"met"}):
         return False
+    if kinds == {"arrive", "met"}:
+        return a.held == b.held
     if kinds <= {"arrive", "land"} or kinds == {"expect"}:
         return a.held != b.held
     return True
@@ -188,7 +196,7 @@ class _Node:
 
 
 class _Search(Schedule):
-    """A depth-first search over the schedules of one block. Each run follows ``path`` to its end and
+    """A depth-first search over the schedules of one block or cluster. Each run follows ``path`` to its end and
     then goes on, as the first actors that are not asleep."""
 
     def __init__(self, block, by_thread, reduced):
@@ -197,9 +205,9 @@ class _Search(Schedule):
         self.new = 0  # steps from here on are new
         self.begin(None)
 
-    def begin(self, block):
-        super().begin(block)
-        self.running, self.steps = block, []
+    def begin(self, cluster):
+        super().begin(cluster)
+        self.running, self.steps = cluster, []
         self.pasts = []  # the steps that happen before each step, as bits
         self.before = {}  # actor -> the steps that happen before its next one
         self.touched = {}  # thing -> [(number of a step, touch)]

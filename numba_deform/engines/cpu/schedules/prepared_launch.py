@@ -55,6 +55,7 @@ class PreparedLaunch:
         if not all(1 <= n <= limit for n, limit in sizes) or self.threads > MAX_THREADS:
             raise faults.BadLaunch(f"grid={grid}, block={block}")
         self.shapes, self.resident = (*shapes, cluster_of(shapes[0], cluster)), resident
+        self.clusters = self.blocks // math.prod(self.shapes[2])
         if resident is not None and resident < math.prod(self.shapes[2]):
             least = math.prod(self.shapes[2])
             raise ValueError(f"resident={resident} must be at least the {least} blocks that start together")
@@ -109,8 +110,9 @@ class PreparedLaunch:
 
     def run(self, seed, landing, trace, report):
         """One schedule, on the arguments as they were; adds to ``report``, returns the Execution."""
-        if isinstance(seed, Schedule) and seed.block >= self.blocks:
-            raise ValueError(f"seed={str(seed)!r} is of block {seed.block}, and grid={self.blocks}")
+        if isinstance(seed, Schedule) and seed.block >= self.clusters:
+            what = "block" if self.clusters == self.blocks else "cluster"
+            raise ValueError(f"seed={str(seed)!r} is of {what} {seed.block}, and there are {self.clusters}")
         while True:
             if self.again:
                 for array, before in self.saved:

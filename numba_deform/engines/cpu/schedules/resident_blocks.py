@@ -9,7 +9,6 @@ ended. The blocks of a cluster start together.
 from ... import faults
 from ...shapes import clusters
 from ...waiting import ranges
-from ..machine.cluster import Cluster
 from ..memory.restart import Restart
 
 
@@ -31,9 +30,10 @@ class ResidentBlocks:
         try:
             while self.waiting or self.started < self.launch.blocks:
                 block, alone = self._next()
-                before = block.progress
+                together = block.cluster.blocks
+                before = sum(each.progress for each in together)
                 waits = block.run(alone)
-                self.changes += block.progress - before
+                self.changes += sum(each.progress for each in together) - before
                 self.room = self.launch.room(block)
                 if block.gives_way:  # it comes after the others, whatever they do
                     block.gives_way = False
@@ -71,9 +71,9 @@ class ResidentBlocks:
         launch = self.launch
         if launch.is_slow(self.started):
             raise Restart
-        numbers = next(self.clusters)
+        numbers, cluster = next(self.clusters), self.started // launch.cluster_size
         self.fresh = [launch.block_type(launch, i, launch.threads, self.shared_bytes) for i in numbers]
-        Cluster(tuple(self.fresh), launch.cluster_shape)
+        launch.cluster_type(tuple(self.fresh), launch.cluster_shape, cluster)
         for block in self.fresh:
             self.waiting[block] = 0, False
             block.start(self.function, self.args)
@@ -81,7 +81,7 @@ class ResidentBlocks:
 
     def _stuck(self):
         """The fault of blocks that all wait, of the one that the others are the least likely to hold up."""
-        blocks, left = list(self.waiting), self.launch.blocks - self.started
+        blocks, left = [b for b in self.waiting if b.live], self.launch.blocks - self.started
         block = min(blocks, key=lambda b: b.waits_outside_for())
         kind, more = faults.Livelock, ""
         if len(blocks) > 1:

@@ -83,8 +83,6 @@ def simulate(
     elif schedules > 1:
         raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
     grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled, waive)
-    if schedule and grid.shapes[2] != (1, 1, 1):
-        raise ValueError(f"seed={seed!r} is a schedule of explore, which knows no clusters")
     report = Report(blocks=grid.blocks, threads=grid.threads, schedules=schedules)
     started = time.perf_counter()
     numbers = [schedule] if schedule else range(seed, seed + schedules)

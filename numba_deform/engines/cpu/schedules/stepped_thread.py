@@ -1,5 +1,5 @@
-"""A thread that gives way before each operation that another thread could notice, for ``stepped_block``. What
-these operations are, and what each touches, stands in ``VISIBLE``."""
+"""A thread that gives way before each operation that another thread could notice, for ``stepped_cluster``. What
+these operations are, and what each touches, stands in ``VISIBLE`` and ``ON_CLUSTER``."""
 
 from ....compiler.rewrite import REBUILT
 from ..machine.thread import Thread
@@ -8,26 +8,27 @@ from ..machine.thread_operations import ADDS
 from ..memory.access_records import UNWRITTEN
 from ..memory.scalars import WORD, unpack
 from ..reports.source_loops import Loops
-from .choices import EXITS, Effect, Operation
+from .choices import Effect, Operation
 
 
-def _visible(name, describe):
-    """The method ``name`` of Thread, which gives way first; ``describe`` makes its Operation."""
-    plain = getattr(Thread, name)
+def visible(plain, describe, who=0):
+    """The method ``plain``, whose thread, argument number ``who``, gives way first; ``describe`` makes its
+    Operation."""
 
-    def method(self, *args, **options):
-        if self.inside:  # a part of a visible operation
-            return plain(self, *args, **options)
-        operation = describe(self, *args, **options)
-        self.give_way(operation)
-        if self.only_sees:
-            self.only_sees = False
+    def method(*args, **options):
+        thread = args[who]
+        if thread.inside:  # a part of a visible operation
+            return plain(*args, **options)
+        operation = describe(*args, **options)
+        thread.give_way(operation)
+        if thread.only_sees:
+            thread.only_sees = False
             return operation.sees()
-        self.inside = True
+        thread.inside = True
         try:
-            return plain(self, *args, **options)
+            return plain(*args, **options)
         finally:
-            self.inside, self.reads = False, 0
+            thread.inside, thread.reads = False, 0
 
     return method
 
@@ -43,10 +44,15 @@ def _busy(name):
     return method
 
 
+def _effect(block, address, kind):
+    """On the mbarrier at an address of ``block``."""
+    return Effect(("mbarrier", address, block.rank), kind, block.phase(address))
+
+
 def _on_barrier(kind):
     def describe(thread, address, *_, **__):
-        thing = ("mbarrier", int(address) & WORD)
-        return Operation(lambda: [Effect(thing, kind, thread.block.phase(thing[1]))])
+        address = int(address) & WORD
+        return Operation(lambda: [_effect(thread.block, address, kind)])
 
     return describe
 
@@ -54,9 +60,8 @@ def _on_barrier(kind):
 def _wait(thread, address, parity, suspend, token=None):
     barrier = thread.block.barriers.find(thread, address)  # no order of steps matters to its faults
     operation = Operation(
-        lambda: [Effect(("mbarrier", address), "read", thread.block.phase(address))], True,
-        ("mbarrier", barrier, parity),
-    )  # fmt: skip
+        lambda: [_effect(thread.block, address, "read")], True, ("mbarrier", barrier, parity)
+    )
     return operation.of_barrier(address, parity, token, suspend)
 
 
@@ -65,15 +70,17 @@ def _tensor_load(thread, dst, address, coords, bar, *_):
 
 
 def _copy(thread, *args):
-    return Operation(lambda: [Effect(("mbarrier", int(args[-1]) & WORD), "read")])
+    return Operation(lambda: [Effect(("mbarrier", int(args[-1]) & WORD, thread.block.rank), "read")])
 
 
 def _words(thread, kind, space, address, size, waiting=None, sees=None, changes=lambda: False):
     words = range(address // 4, address // 4 + max(1, size // 4))
+    home = getattr(space, "block", None)  # of shared memory
+    rank = home and home.rank
 
     def touches():
-        result = [Effect(("word", word), kind, space.word(4 * word)) for word in words]
-        return result if space is thread.block.shared else [*result, Effect(("grid",), "read")]
+        result = [Effect(("word", word, rank), kind, space.word(4 * word)) for word in words]
+        return result if home else [*result, Effect(("grid",), "read")]
 
     operation = Operation(touches, waiting is not None, waiting)
     if waiting:
@@ -98,8 +105,10 @@ def _store(thread, space, address, *_, **__):
 
 
 def _atomic_word(thread, space, address, change, *_, **__):
-    space, address = thread._locate(space, address, 4, FLAG)
+    return _atomic_at(thread, *thread._locate(space, address, 4, FLAG), change)
 
+
+def _atomic_at(thread, space, address, change):
     sees = _sees(space, address)
     waiting = ("atomic", space, address)
     return _words(thread, "write", *waiting[1:], 4, waiting, sees, lambda: change(sees()) not in (None, sees()))
@@ -127,7 +136,50 @@ def _atomic(thread, view, index, change, *_, **__):
 def named_operation(thread, number, *_, **__):
     """An arrival at named barrier ``number``. Exits count as arrivals, and some are faults."""
     block = thread.block
-    return Operation(lambda: [Effect(("named", number), "arrive", block.uses.get(number, 0)), EXITS])
+    thing, exits = ("named", number, block.rank), Effect(("exits", block.rank), "read")
+    return Operation(lambda: [Effect(thing, "arrive", block.uses.get(number, 0)), exits])
+
+
+# --- of a cluster -------------------------------------------------------------------------------------
+def _home(cluster, thread, address, size=4):
+    """(shared memory, address in it) that a shared::cluster address means."""
+    block, place = cluster._home(thread, address)
+    return block.shared, place // size * size
+
+
+def _flag(cluster, thread, address, *_, **__):
+    memory, place = _home(cluster, thread, address)
+    return _words(thread, "read", memory, place, 4, ("flag", memory, place), _sees(memory, place))
+
+
+def _set_flag(cluster, thread, address, *_, **__):
+    return _words(thread, "write", *_home(cluster, thread, address), 4)
+
+
+def _change_word(cluster, thread, address, change, *_, **__):
+    return _atomic_at(thread, *_home(cluster, thread, address), change)
+
+
+def _arrival(cluster, thread, address, count, expected=None, drop=False):
+    memory, place = _home(cluster, thread, address, 1)
+    return Operation(lambda: [_effect(memory.block, place, "write" if drop else "arrive")])
+
+
+def _multicast(cluster, thread, *args):
+    *_, bar, mask = args
+    place = _home(cluster, thread, bar, 1)[1]
+    ranks = [rank for rank in range(len(cluster.blocks)) if mask >> rank & 1]
+    return Operation(lambda: [Effect(("mbarrier", place, rank), "read") for rank in ranks])
+
+
+def _sending(bar):
+    """Of the method whose argument number ``bar`` is the barrier's address."""
+
+    def describe(cluster, thread, *args):
+        memory, place = _home(cluster, thread, args[bar], 1)
+        return Operation(lambda: [Effect(("mbarrier", place, memory.block.rank), "read")])
+
+    return describe
 
 
 class SteppedThread(Thread):
@@ -152,7 +204,7 @@ class SteppedThread(Thread):
         self.was_busy, self.busy, self.reads = self.busy or self.reads > 0, False, 0
         if operation.poll:
             self.waiting = operation.waiting
-            self.block.looking.append((self, operation))
+            self.block.cluster.looking.append((self, operation))
         self.block.switches += 1
         self.block.hub.switch()
         self.operation = None
@@ -209,6 +261,12 @@ VISIBLE = {
     "atomic": _atomic, "atomic_word": _atomic_word,
     "atomic_add": _atomic_add,
 }
+# The same of Cluster; the waits of cluster scope are those of the thread.
+ON_CLUSTER = {
+    "load_flag": _flag, "store_flag": _set_flag, "atomic": _change_word, "mbarrier_arrive": _arrival,
+    "tensor_load": _multicast, "bulk_load": _multicast, "bulk_copy": _sending(3), "bulk_reduce": _sending(3),
+    "store_async": _sending(2), "reduce_async": _sending(2),
+}  # fmt: skip
 # What neither shows in a thread's variables nor counts as a read or as progress.
 UNSEEN = (
     "shuffle", "collective", "active_mask", "clock_cycles", "tensor_store", "bulk_store", "cp_async",
@@ -218,6 +276,6 @@ UNSEEN = (
 
 
 for _name, _describe in VISIBLE.items():
-    setattr(SteppedThread, _name, _visible(_name, _describe))
+    setattr(SteppedThread, _name, visible(getattr(Thread, _name), _describe))
 for _name in UNSEEN:
     setattr(SteppedThread, _name, _busy(_name))

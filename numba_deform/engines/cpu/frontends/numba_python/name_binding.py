@@ -10,7 +10,6 @@ from greenlet import getcurrent
 from numba import cuda, types
 from numba.core.errors import NumbaNotImplementedError
 from numba.cuda import cg, libdevice
-from numba.cuda.np.numpy_support import carray, farray
 from numba.np.numpy_support import from_dtype
 
 from .....device.ptx import Intrinsic
@@ -36,12 +35,12 @@ def refused(name):
     return function
 
 
-def _shaped(order):
-    """What stands for ``carray`` or ``farray``: an array where a pointer leads."""
-    return lambda pointer, shape, dtype=None: pointer.shaped(shape, dtype, order)
-
-
-ADDRESSED = {id(carray): _shaped("C"), id(farray): _shaped("F")}
+def _shaped(function):
+    """What stands for ``carray`` or ``farray``, an array where a pointer leads; None for another function."""
+    name = getattr(function, "__name__", "")
+    if name not in ("carray", "farray") or not _module_of(function).endswith("np.numpy_support"):
+        return None
+    return lambda pointer, shape, dtype=None: pointer.shaped(shape, dtype, name[0].upper())
 
 
 def _paths():
@@ -117,8 +116,8 @@ class NameBinding:
             return MATH.get(value, value)
         if _module_of(value).endswith("np.unsafe.ndarray") and value.__name__ == "to_fixed_tuple":
             return lambda array, count: tuple(array[i] for i in range(count))
-        if id(value) in ADDRESSED:
-            return ADDRESSED[id(value)]
+        if shaped := _shaped(value):
+            return shaped
         path = PATHS.get(id(value))
         where, _, internal = _module_of(value).partition("._internal.cuda_")
         if where == "numba.cuda" and internal:  # fp16, bf16, fp8
@@ -149,7 +148,7 @@ def is_modelled(function):
     if function is isinstance:  # of Numba's types, which Numba knows
         return False
     own = (type, np.ufunc, python.BuiltinFunctionType, Intrinsic)
-    return isinstance(function, own) or id(function) in PATHS or id(function) in ADDRESSED
+    return isinstance(function, own) or id(function) in PATHS or _shaped(function) is not None
 
 
 # --- numpy ----------------------------------------------------------------------------------------
