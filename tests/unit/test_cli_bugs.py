@@ -106,7 +106,7 @@ def test_another_report_than_the_expected_one_fails(call, monkeypatch):
         (("no_full_wait", "seed=1"), "unknown key seed"),
         (("no_full_wait", "schedules=some"), "must be a whole number of at least 1, or all"),
         (("no_full_wait", "schedule_seed=x:1"), "or a schedule such as x:0:0210"),
-        (("no_full_wait", "schedule_seed=x:1:"), "is of block 1, and grid=1"),
+        (("no_full_wait", "schedule_seed=x:1:"), "is of block 1, and there are 1"),
         (("no_full_wait", "limit=5"), "limit goes with schedules=all; add it"),
         (
             ("no_full_wait", "schedules=all", "landing=late"),
