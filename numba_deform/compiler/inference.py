@@ -22,6 +22,7 @@ from numba.core.errors import NumbaError, TypingError
 from numba.cuda import compiler, descriptor
 from numba.cuda import errors as cuda_errors
 from numba.cuda.dispatcher import CUDADispatcher
+from numba.np.numpy_support import as_dtype
 
 from .rewrite import REBUILT, all_names, source_of
 
@@ -445,6 +446,7 @@ def _inferred(function, args, inline, declared, key=None):
     try:
         pipeline = _FrontEnd(*contexts, None, args, declared, flags, {})
         found = Inferred(function, args, inline, declared, source, lines, pipeline.compile_extra(form))
+        _check_fields(found)
     except NotInferred:
         raise
     except Exception as error:  # of which Numba does not catch all that it raises
@@ -483,6 +485,26 @@ def numbered(source):
         for node, place in places:
             for name, value in zip(PLACE, place, strict=True):
                 setattr(node, name, value)
+
+
+def _check_fields(found):
+    """Raise TypingError, as Numba's lowering for CUDA does, where a field of a record is used that does not lie
+    on a multiple of its alignment."""
+    for statement in (s for block in found.ir.blocks.values() for s in block.body):
+        use = getattr(statement, "value", None)
+        if isinstance(statement, ir.SetAttr):
+            record, field = statement.target, statement.attr
+        elif isinstance(statement, ir.StaticSetItem):
+            record, field = statement.target, statement.index
+        elif isinstance(use, ir.Expr) and use.op in ("getattr", "static_getitem"):
+            record, field = use.value, use.attr if use.op == "getattr" else use.index
+        else:
+            continue
+        kind = found.typemap[record.name]
+        if type(kind).__name__ != "Record" or not isinstance(field, str) or field not in kind.fields:
+            continue
+        if kind.offset(field) % as_dtype(kind.typeof(field)).base.alignment:
+            raise TypingError(f"field {field} of {kind} is not aligned", loc=statement.loc)
 
 
 def _words(error, lines):

@@ -8,7 +8,7 @@ import types as python
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import expect, run
+from helpers import clean, expect, run
 from numba import cuda, float32, float64, int32, uint64
 from numba.cuda import bf16, bfloat16, config
 from numba.cuda.extending import overload, overload_method
@@ -250,3 +250,20 @@ def test_a_tuple_of_constant_arrays():
     out = np.zeros(1, float64.name)
     run(kernel, out, block=1)
     assert out[0] == 5
+
+
+def test_a_field_that_is_not_aligned_is_refused():
+    """As Numba's lowering for CUDA does; a field that is not used does not matter."""
+
+    def kernel(records, second):
+        i = cuda.threadIdx.x
+        records[i].first = i
+        if second:
+            records[i].second = i
+
+    packed = np.zeros(32, [("first", "i1"), ("second", "f8")])
+    fault = expect(faults.NotCompiled, kernel, packed, 1, words="field second of")
+    assert fault.source == "records[i].second = i"
+    aligned = np.zeros(32, np.dtype([("first", "i1"), ("second", "f8")], align=True))
+    clean(kernel, aligned, 1)
+    np.testing.assert_array_equal(aligned["second"], np.arange(32))
