@@ -15,7 +15,8 @@ def check(options):
     if not words or words == ["-m"]:
         raise UsageError("check: a program is missing: numba-deform check PROGRAM.py, or check -m MODULE")
     asked = simulation_options(options)
-    asked |= {"explored": bool(options.get("explore")), "stop": bool(options.get("stop"))}
+    asked |= {"explored": bool(options.get("explore")), "stop": bool(options.get("stop")),
+              "all": bool(options.get("all"))}  # fmt: skip
     if "suppress" in options:
         asked["suppressions"] = suppressions(options["suppress"])
     try:

@@ -123,6 +123,7 @@ command(
     *keys.SIMULATION, keys.WAIVE,
     Key("explore", FLAG, "try every order of a launch's events first"),
     Key("stop", FLAG, "end the program at the first fault"),
+    Key("all", FLAG, "judge every block: else large launches are sampled, and the rest runs without checks"),
     Key("suppress", TEXT, "a file of lines RULE FILE:LINE, both patterns: faults that do not count"),
     Key("json", TEXT, "the JSON file to write"), Key("junit", TEXT, "the XML file to write, as JUnit's"),
     program=True,

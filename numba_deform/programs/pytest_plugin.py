@@ -14,6 +14,9 @@ def pytest_addoption(parser):
     group.addoption(
         "--numba-deform-waive", default="", metavar="NAMES", help="rules that may be broken, by commas"
     )
+    group.addoption(
+        "--numba-deform-all", action="store_true", help="judge every block of large launches, too"
+    )
 
 
 def pytest_configure(config):
@@ -29,7 +32,7 @@ class Judge:
 
         names = [name for name in config.getoption("--numba-deform-waive").split(",") if name]
         try:
-            self.context = check(waive=names)
+            self.context = check(waive=names, all=config.getoption("--numba-deform-all"))
             self.session = self.context.__enter__()
         except ValueError as error:
             raise pytest.UsageError(str(error)) from None

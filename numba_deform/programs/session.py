@@ -1,14 +1,18 @@
 """A program's launches, judged one by one: ``check``, and the :class:`Session` with what was found."""
 
 import contextlib
+import math
 import sys
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
 from ..engines.cpu import SimFault, explore, simulate
+from ..engines.shapes import shape_of
 from ..engines.waivers import added
 from ..engines.waivers import names as waivers
+from .progress import Progress
+from .sampling import LARGE, NotRunnable, Rest, arrays, sample
 from .summary import text
 
 PACKAGES = ("numba", "numba_cuda", "numba_deform")  # whose lines are not the program's
@@ -39,6 +43,9 @@ class Session:
     ``schedules``, ``seed``, ``landing`` and ``waive`` are those of ``simulate``; with ``explored`` every order
     of a launch's events is tried first. ``stop`` ends the program at the first fault. ``suppressions``: pairs
     of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``.
+
+    Of a launch of more than ``large`` threads some whole blocks are judged (``sampling.sample``), and the rest
+    runs without checks; ``all`` judges every block of every launch.
     """
 
     schedules: int = 1
@@ -48,9 +55,13 @@ class Session:
     explored: bool = False
     stop: bool = False
     timeout: float = TIMEOUT
+    all: bool = False
+    large: int = LARGE
     suppressions: tuple = ()
     launches: int = 0
-    blocks: int = 0
+    blocks: int = 0  # judged to their end
+    unjudged: int = 0  # blocks of large launches
+    whole: dict = field(default_factory=dict)  # large kernels that were judged whole: why
     threads: int = 0
     compiled: int = 0  # launches that ran as machine code
     kernels: set = field(default_factory=set)
@@ -76,21 +87,55 @@ class Session:
         self.kernels.add(launched.kernel.py_func.__code__)
         self.sites[where, name] = self.sites.get((where, name), 0) + 1
         call = (launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes)
+        blocks, threads = math.prod(launched.grid), math.prod(launched.block)
+        self.progress = Progress(f"launch {self.launches} ({name})", blocks * self.schedules, threads)
         try:
             if self.explored:
                 explore(*call, timeout=self.timeout, waive=self.waive)
-            report = simulate(
-                *call, seed=self.seed, schedules=self.schedules, landing=self.landing, timeout=self.timeout,
-                waive=self.waive,
-            )  # fmt: skip
+            rest = None if blocks * threads <= self.large else self._rest(launched, name)
+            report = self._sampled(launched, call, rest) if rest else self._simulated(call)
         except SimFault as fault:
             if error := launched.raised(fault):
                 raise error from None
             self._note(Finding(fault, name, where, launched.grid, launched.block))
             return
+        finally:
+            self.progress.close()
         self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.blocks * report.threads
         self.compiled += report.compiled
         self.waived = added(self.waived, report.waived)
+
+    def _simulated(self, call, only=None):
+        return simulate(
+            *call, seed=self.seed, schedules=self.schedules, landing=self.landing, timeout=self.timeout,
+            waive=self.waive, only=only, progress=self.progress,
+        )  # fmt: skip
+
+    def _rest(self, launched, name):
+        """What runs the blocks that are not judged; None where all are."""
+        if self.all or self.explored:
+            return None
+        try:
+            return Rest(launched)
+        except NotRunnable as error:
+            self.whole[name] = str(error)
+            return None
+
+    def _sampled(self, launched, call, rest):
+        """Judge some blocks and run the others. A block that fails unjudged is judged from the start, and where
+        no rule is broken so, all are."""
+        grid = shape_of("grid", launched.grid)
+        judged, saved = sample(grid), list(arrays(launched.args))
+        report = self._simulated(call, judged)
+        failed = rest(judged, self.progress)
+        if failed is None:
+            self.unjudged += math.prod(grid) - len(judged)
+            return report
+        for only in ([*judged, failed], None):
+            for array, before in saved:
+                array[...] = before
+            report = self._simulated(call, only)
+        return report
 
     def _note(self, finding):
         known = self.findings.setdefault(finding.key, finding)

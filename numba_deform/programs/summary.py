@@ -32,12 +32,19 @@ def last_line(session):
     met, hidden = len(session.faults), len(session.findings) - len(session.faults)
     parts = [
         f"{_count(session.launches, 'launch', 'launches')} of {_count(len(session.kernels), 'kernel')}",
-        f"{_count(session.blocks, 'block')} and {_count(session.threads, 'thread')} judged to their end",
+        f"{_judged(session)} and {_count(session.threads, 'thread')} judged to their end",
         _count(met, "fault") if met else "no fault",
         *([f"{hidden} suppressed"] if hidden else []),
         *(f"waived {words}" for words in in_words(session.waived)),
     ]
-    return ", ".join(parts)
+    whole = (f"{name} was judged whole: it {why}" for name, why in session.whole.items())
+    return "\n".join((", ".join(parts), *whole))
+
+
+def _judged(session):
+    if not session.unjudged:
+        return _count(session.blocks, "block")
+    return f"{session.blocks:,} of {_count(session.blocks + session.unjudged, 'block')}"
 
 
 def _count(number, thing, things=None):
@@ -51,6 +58,8 @@ def as_dict(session, status):
         "launches": session.launches,
         "kernels": len(session.kernels),
         "blocks": session.blocks,
+        "blocks_not_judged": session.unjudged,
+        "large_judged_whole": session.whole,
         "threads": session.threads,
         "as_machine_code": session.compiled,
         "waived": {name: how_often for name, (how_often, _) in session.waived.items()},

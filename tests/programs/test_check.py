@@ -1,6 +1,7 @@
 """Whole programs under the CPU engine: what ``check`` says, how it ends, and what it leaves as it was."""
 
 import json
+import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -255,3 +256,48 @@ def test_what_a_kernel_with_debug_raises():
     where = f"In function 'kernel', file {__file__}, line {kernel.__code__.co_firstlineno + 2}, "
     assert caught.value.args == (where + "tid=[0, 1, 0] ctaid=[0, 1, 0]: too large", 3)
     assert [type(f.fault).__name__ for f in session.faults] == ["KernelError"]
+
+
+@pytest.mark.parametrize("large", [0, 1])
+def test_ctrl_c_inside_a_launch(write, large):
+    """In the engine, and in blocks that are not judged: the summary so far, and nothing of ours."""
+    program = write(KERNEL + f"""
+@cuda.jit
+def long(out):
+    i = cuda.grid(1)
+    for k in range(10**12 if cuda.blockIdx.x == {large * 3001} else 1):
+        if i == {large * 3001 * 32} and k == 0:
+            print(7)
+        out[i] += k * out[i]
+kernel[1, 1](cuda.device_array(1))
+long[{5000 if large else 1}, 32](cuda.device_array({160000 if large else 32}))
+""")
+    command = [sys.executable, "-u", "-W", "ignore", "-m", "numba_deform", "check", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "7\n"
+        child.send_signal(signal.SIGINT)
+        out, error = child.communicate()
+    assert child.returncode == 130 and out == "", error
+    judged = "2 launches of 2 kernels, 1 block and 1 thread judged to their end"
+    assert error.strip() == f"{judged}, no fault, interrupted"
+
+
+def test_the_line_of_progress(capsys):
+    from numba_deform.programs.progress import Progress
+
+    line = Progress("launch 2 (kernel)", 8, 1000)
+    line(2)
+    line(2)
+    assert line.text(6.0) == "launch 2 (kernel): 4,000 of 8,000 threads, about 6 s left"
+    line.next = 0
+    line(1)
+    line.close()
+    assert capsys.readouterr().err == ""  # no terminal
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        line(1)
+        line.next = 0
+        line(1)
+        line.close()
+    said = capsys.readouterr().err
+    assert "launch 2 (kernel): 7,000 of 8,000 threads" in said and said.endswith("\r\033[K")

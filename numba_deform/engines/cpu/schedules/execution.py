@@ -24,7 +24,8 @@ class Execution:
 
     def __init__(self, grid, seed, landing, trace):
         self.blocks, self.threads, self.seed, self.landing = grid.blocks, grid.threads, seed, landing
-        self.function = grid.function
+        self.function, self.only = grid.function, grid.only
+        self.ended = grid.progress or (lambda blocks: None)
         self.grid_shape, self.block_shape, self.cluster_shape = grid.shapes
         self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
         self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.layout, None

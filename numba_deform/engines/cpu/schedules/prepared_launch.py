@@ -74,6 +74,7 @@ class PreparedLaunch:
         self.arrays = *args, *(array for _, _, array in self.held)
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
+        self.only, self.progress = None, None  # the blocks that run, if not all; called at each one's end
         self.compiled = compiled  # whether machine code may run; None: if it pays
         self.started, self.watchdog = time.perf_counter(), None
         self.looks = {}  # (state of a thread at a poll, what it would see) -> whether that is in vain
@@ -89,7 +90,8 @@ class PreparedLaunch:
     def is_slow(self, blocks=0):
         """Whether machine code would pay, so many blocks into a schedule: then that starts over."""
         tried = self.compiled is not None or self.key in CODES
-        return not tried and 2 * blocks <= self.blocks and time.perf_counter() - self.started > PATIENCE
+        count = len(self.only) if self.only else self.blocks
+        return not tried and 2 * blocks <= count and time.perf_counter() - self.started > PATIENCE
 
     @contextlib.contextmanager
     def watched(self):

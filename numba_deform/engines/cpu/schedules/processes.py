@@ -68,7 +68,7 @@ class _Pool:
 def _begin(grid, landing, new_report):
     global _mine
     _mine = grid, landing, new_report
-    cuda_module.PRINTS = False
+    cuda_module.PRINTS, grid.progress = False, None
 
 
 def _one(number):

@@ -20,6 +20,9 @@ class ResidentBlocks:
         self.shared_bytes = shared_bytes
         self.waiting = {}  # block -> (changes when it ran last, whether it then ran to no end)
         self.clusters = clusters(launch.grid_shape, launch.cluster_shape)
+        self.count = launch.blocks  # that are to run
+        if launch.only is not None:
+            self.clusters, self.count = ((number,) for number in launch.only), len(launch.only)
         self.fresh = []  # started, and have not run
         self.started = self.changes = 0
         self.room = launch.resident or 1
@@ -28,7 +31,7 @@ class ResidentBlocks:
         """Run all blocks; what each has to say in the end. Raises the first SimFault."""
         summaries = []
         try:
-            while self.waiting or self.started < self.launch.blocks:
+            while self.waiting or self.started < self.count:
                 block, alone = self._next()
                 together = block.cluster.blocks
                 before = sum(each.progress for each in together)
@@ -45,6 +48,7 @@ class ResidentBlocks:
                     del self.waiting[block]
                     block.close()
                     summaries.append(block.summary())
+                    self.launch.ended(1)
         finally:
             for block in self.waiting:
                 block.close()
@@ -54,10 +58,10 @@ class ResidentBlocks:
         """(the block that runs next, whether no other one can change anything)"""
         launch = self.launch
         size = launch.cluster_size
-        if not self.fresh and self.started < launch.blocks and len(self.waiting) + size <= max(self.room, size):
+        if not self.fresh and self.started < self.count and len(self.waiting) + size <= max(self.room, size):
             self._start()
         if self.fresh:
-            return self.fresh.pop(0), launch.blocks == 1
+            return self.fresh.pop(0), self.count == 1
         for block, (seen, _) in self.waiting.items():
             if seen != self.changes:
                 return block, False
@@ -81,7 +85,7 @@ class ResidentBlocks:
 
     def _stuck(self):
         """The fault of blocks that all wait, of the one that the others are the least likely to hold up."""
-        blocks, left = [b for b in self.waiting if b.live], self.launch.blocks - self.started
+        blocks, left = [b for b in self.waiting if b.live], self.count - self.started
         block = min(blocks, key=lambda b: b.waits_outside_for())
         kind, more = faults.Livelock, ""
         if len(blocks) > 1:

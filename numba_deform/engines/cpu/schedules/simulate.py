@@ -4,6 +4,8 @@ import gc
 import time
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ...waivers import added
 from .choices import Schedule
 from .garbage import short_collections
@@ -39,7 +41,8 @@ class Report:
 
 def simulate(
     kernel, grid=None, block=None, args=(), shared_bytes=None, seed=0, schedules=1, landing="late", trace=False,
-    timeout=60.0, cluster=None, resident=None, compiled=None, waive=()
+    timeout=60.0, cluster=None, resident=None, compiled=None, waive=(),
+    only=None, progress=None
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
 
@@ -66,24 +69,18 @@ def simulate(
     run, also in other processes (``compiler/cache.py``). What is said of a kernel is the same: where machine
     code comes to anything but a clean end, the schedule is interpreted from its start. So is a kernel of which
     there is no machine code, and a schedule with ``trace`` or of ``explore``. ``waive`` names rules that may be
-    broken, of ``engines.waivers.WAIVERS``; ``Report.waived`` says which were.
+    broken, of ``engines.waivers.WAIVERS``; ``Report.waived`` says which were. ``only`` are the numbers of the
+    blocks that run, x first: the others do nothing; not with clusters. ``progress`` is called with 1 each time
+    that a block has ended.
 
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it; WrongResult, which
     is one too, where a Launch has not left what it expects; and ``ValueError`` for arguments that cannot be
     launched, and for a schedule of some other kernel.
     """
-    if landing not in LANDINGS:
-        raise ValueError(f"landing={landing!r} is not one of {', '.join(LANDINGS)}")
-    check_integers(schedules=schedules)
-    if schedules < 1:
-        raise ValueError(f"schedules={schedules!r} must be at least 1")
-    schedule = Schedule.parse(seed) if isinstance(seed, str) else None
-    if schedule is None:
-        check_integers(seed=seed)
-    elif schedules > 1:
-        raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
+    schedule = _schedule(seed, schedules, landing)
     grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled, waive)
-    report = Report(blocks=grid.blocks, threads=grid.threads, schedules=schedules)
+    grid.only, grid.progress = only and _blocks(grid, only), progress
+    report = Report(blocks=len(only or range(grid.blocks)), threads=grid.threads, schedules=schedules)
     started = time.perf_counter()
     numbers = [schedule] if schedule else range(seed, seed + schedules)
     with short_collections():
@@ -95,3 +92,27 @@ def simulate(
         gc.collect()
     report.seconds = time.perf_counter() - started
     return report
+
+
+def _schedule(seed, schedules, landing):
+    """The schedule of explore's that a seed is, else None; ValueError for what is neither."""
+    if landing not in LANDINGS:
+        raise ValueError(f"landing={landing!r} is not one of {', '.join(LANDINGS)}")
+    check_integers(schedules=schedules)
+    if schedules < 1:
+        raise ValueError(f"schedules={schedules!r} must be at least 1")
+    schedule = Schedule.parse(seed) if isinstance(seed, str) else None
+    if schedule is None:
+        check_integers(seed=seed)
+    elif schedules > 1:
+        raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
+    return schedule
+
+
+def _blocks(grid, only):
+    """The numbers in ascending order, checked."""
+    if grid.shapes[2] != (1, 1, 1):
+        raise ValueError(f"only={only!r}: blocks of a cluster run together")
+    if not all(isinstance(number, (int, np.integer)) and 0 <= number < grid.blocks for number in only):
+        raise ValueError(f"only={only!r} must be numbers of blocks, from 0 to {grid.blocks - 1}")
+    return sorted(set(only))
