@@ -138,7 +138,7 @@ def st_global_b32(address, x):
 @intrinsic(void(u64, u32))
 def st_global_b16(address, x):
     """``st.global.b16``: 2 bytes, the lower half of ``x``. PTX ISA 9.7.9.11."""
-    cpu().store("global", address, (x,), half=True)
+    cpu().store("global", address, (x,), narrow=2)
 
 
 @intrinsic(void(u64, u32, u32))

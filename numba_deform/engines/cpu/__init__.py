@@ -13,7 +13,7 @@ Seven rooms; each imports from itself and from those before it (``tests/unit/tes
 - ``async_units``   mbarriers, the copy engine, tensor maps, reductions, tensor cores
 - ``machine``       threads, warps, blocks, clusters, and who runs next
 - ``native``        all that as machine code; it knows no language
-- ``frontends``     a kernel's source becomes calls of the machine: Python, typed by Numba
+- ``frontends``     a kernel's source becomes calls of the machine: Python, typed by Numba; PTX
 - ``schedules``     one execution, many by chance, or all that there are
 
 **A store, from the kernel's line to the report.** ``st_shared_b32(address, x)`` in a kernel is an

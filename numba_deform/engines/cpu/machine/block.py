@@ -19,7 +19,7 @@ from ..memory.cluster_memory import ClusterShared
 from ..memory.race_causes import count_of_all, let_others_come, too_small
 from ..memory.shared_memory import SharedMemory
 from ..memory.vector_clocks import merged, raise_to
-from ..reports.call_sites import describe_site, line_of, same_line
+from ..reports.call_sites import describe_site, origin, same_line
 from .events import Event
 from .named_barrier import NamedBarrier
 from .registers import RegisterPool
@@ -104,7 +104,7 @@ class Block(Scheduler):
         if self.events is not None:
             site = site or thread.site()
             phase = barrier.phase if phase is None else phase
-            who, line = (self.index, thread.warp, thread.lane), line_of(site) if site else 0
+            who, line = (self.index, thread.warp, thread.lane), origin(site)[1] if site else 0
             self.events.append(Event(kind, start, end, *who, barrier.name, phase, size, dst, line))
 
     def launch_copy(self, copy, deliver):
@@ -112,7 +112,7 @@ class Block(Scheduler):
         if self.events is not None and copy.barrier is None:
             thread = self.threads[copy.tid]
             who, about = (self.index, thread.warp, thread.lane), (copy.size, copy.address)
-            line, when = line_of(copy.site) if copy.site else 0, (thread.time, thread.time)
+            line, when = origin(copy.site)[1] if copy.site else 0, (thread.time, thread.time)
             what = copy.what.partition(" at ")[0]  # without its place
             self.events.append(Event("async", *when, *who, what, copy.phase, *about, line))
         self.execution.copies_issued += copy.size > 0  # an arrival left to copies is none itself

@@ -8,13 +8,14 @@ from ..async_units.cycle_costs import COST
 from ..memory.access_faults import bad_read, undefined_use
 from ..memory.access_records import UNWRITTEN
 from ..memory.same_value import decide
-from ..memory.scalars import WORD, Undefined, UndefinedUse, dtype_of, put, put_half, unpack
+from ..memory.scalars import WORD, Undefined, UndefinedUse, dtype_of, put, put_narrow, unpack
 from ..memory.shadow_memory import MANY_READS
 from ..memory.vector_clocks import SyncVariable
 from ..reports.call_sites import result_used
 from .thread_life import NOWHERE
 from .thread_ordering import ThreadOrdering
 
+UINT32 = np.dtype(np.uint32)
 FLAG = "touches the flag of"  # in reports
 
 
@@ -67,9 +68,9 @@ class ThreadMemory(ThreadOrdering):
             return region.words[address - region.base >> 2]
         return unpack(region.bytes, address - region.base, size, words)
 
-    def store(self, space, address, words, half=False):
-        """``half``: the lower 16 bits of one word."""
-        size = 2 if half else 4 * len(words)
+    def store(self, space, address, words, narrow=0):
+        """``narrow``: only so many bytes, 1 or 2, of one word."""
+        size = narrow or 4 * len(words)
         if space == "shared":
             region, address = self.shared, address & WORD
             self.time += COST.shared_access
@@ -86,12 +87,12 @@ class ThreadMemory(ThreadOrdering):
             region.on_write(self, address, size, record)
         except faults.DataRace as race:
             content = bytearray(size)
-            put_half(content, 0, *words) if half else put(content, 0, words)
+            put_narrow(content, 0, narrow, *words) if narrow else put(content, 0, words)
             decide(race, region, self, address, content, record)
         self.block.progress += 1
         try:
-            if half:
-                put_half(region.bytes, address - region.base, *words)
+            if narrow:
+                put_narrow(region.bytes, address - region.base, narrow, *words)
             else:
                 put(region.bytes, address - region.base, words)
         except UndefinedUse as use:
@@ -145,18 +146,19 @@ class ThreadMemory(ThreadOrdering):
         old = self._change(view.space, address, view.data, place, change)
         return old.item() if view.integer else old
 
-    def atomic_word(self, space, address, change, reads=True, **order):
-        """Read-modify-write of the 32-bit word at an address; returns the old value."""
-        region, address = self._locate(space, address, 4, FLAG)
-        return self.atomic_flag(region, address, change, reads, **order)
+    def atomic_word(self, space, address, change, reads=True, dtype=UINT32, **order):
+        """Read-modify-write of the word at an address, of 32 bits if ``dtype`` says no other; returns the old
+        value."""
+        region, address = self._locate(space, address, dtype.itemsize, FLAG)
+        return self.atomic_flag(region, address, change, reads, dtype, **order)
 
-    def atomic_flag(self, region, address, change, reads=True, **order):
-        self._order_atomic(region, address, 4, reads, **order)
-        word = np.frombuffer(region.bytes, np.uint32, 1, address - region.base)
+    def atomic_flag(self, region, address, change, reads=True, dtype=UINT32, **order):
+        self._order_atomic(region, address, dtype.itemsize, reads, **order)
+        word = np.frombuffer(region.bytes, dtype, 1, address - region.base)
 
         def changed(old):
             new = change(int(old))
-            return None if new is None else np.uint32(new & WORD)
+            return None if new is None else dtype.type(new & (1 << 8 * dtype.itemsize) - 1)
 
         return int(self._change(region, address, word, 0, changed))
 

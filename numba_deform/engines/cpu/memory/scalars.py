@@ -10,7 +10,7 @@ from numba.np.numpy_support import as_dtype
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 
 WORD = 0xFFFFFFFF
-_FORMATS = {(4, 1): "<I", (8, 2): "<II", (16, 4): "<IIII", (2, 1): "<H"}
+_FORMATS = {(4, 1): "<I", (8, 2): "<II", (16, 4): "<IIII", (2, 1): "<H", (1, 1): "<B"}
 _UNPACK = {shape: struct.Struct(text).unpack_from for shape, text in _FORMATS.items()}
 _PACK = [struct.Struct(f"<{n}I").pack_into for n in range(5)]
 
@@ -153,6 +153,6 @@ def put(buffer, offset, words):
         _PACK[len(words)](buffer, offset, *[int(w) & WORD for w in words])
 
 
-def put_half(buffer, offset, word):
-    """Write the lower 16 bits of a word to ``offset``."""
-    buffer[offset : offset + 2] = (int(word) & 0xFFFF).to_bytes(2, "little")
+def put_narrow(buffer, offset, size, word):
+    """Write the lower ``size`` bytes of a word to ``offset``."""
+    buffer[offset : offset + size] = (int(word) & (1 << 8 * size) - 1).to_bytes(size, "little")

@@ -7,6 +7,7 @@ import linecache
 
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 LIBRARY = ("numba_deform.device.", "numba.cuda.")  # modules of functions that kernels call
+ORIGINS = {}  # {file of code that was written for a kernel: for each of its lines (file, line) of the source}
 TEMPORARY, ARRAY, INDEX = "__value", "__array", "__index"  # names that typed code gives to parts of a statement
 
 
@@ -27,7 +28,7 @@ def result_used(site):
 
 @functools.lru_cache(4096)
 def line_of(site):
-    """The source line of a call site."""
+    """The line of a call site in the file of its code."""
     code, offset = site
     line = code.co_firstlineno
     for start, _, number in code.co_lines():
@@ -35,6 +36,12 @@ def line_of(site):
             break
         line = number or line
     return line
+
+
+def origin(site):
+    """(file, line) of the source of a call site."""
+    file, line = site[0].co_filename, line_of(site)
+    return ORIGINS[file][line - 1] if file in ORIGINS else (file, line)
 
 
 def raised_at(error):
@@ -51,20 +58,21 @@ def describe_site(site):
     """``file:line`` of a call site."""
     if site is None:
         return "?"
-    return f"{site[0].co_filename.rpartition('/')[2]}:{line_of(site)}"
+    file, line = origin(site)
+    return f"{file.rpartition('/')[2]}:{line}"
 
 
 def place(site):
     """(``file:line`` with the full path, that source line) of a call site; (None, None) of None."""
     if site is None:
         return None, None
-    file, line = site[0].co_filename, line_of(site)
+    file, line = origin(site)
     return f"{file}:{line}", linecache.getline(file, line).strip()
 
 
 def indentation(site):
     """How far the line of a call site is indented."""
-    line = linecache.getline(site[0].co_filename, line_of(site))
+    line = linecache.getline(*origin(site))
     return len(line) - len(line.lstrip())
 
 

@@ -68,7 +68,9 @@ class PreparedLaunch:
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
         self.key = identity(function), tuple(self.types)
-        self.typed, self.outline = typed_form(function, self.types, self.key)
+        if is_typed := getattr(kernel, "is_typed", False):  # as those from PTX, which has no machine code yet
+            compiled = False
+        self.typed, self.outline = (None, None) if is_typed else typed_form(function, self.types, self.key)
         self.registers = most_registers(kernel, self.threads)
         self.held = tuple(getattr(kernel, "held", ()))  # (name, value, array) of arrays that its names hold
         self.arrays = *args, *(array for _, _, array in self.held)

@@ -90,6 +90,8 @@ def _check_one(name, arg, kind):
         raise ValueError(f"argument {name} is a {type(arg).__name__}; {takes}")
     if array and isinstance(kind, types.Number) and kind != types.uint64:
         raise ValueError(f"argument {name} is an array, but the kernel's signature says {kind}")
+    if isinstance(kind, types.Integer) and isinstance(arg, (float, np.floating)):
+        raise ValueError(f"argument {name}={arg} is no whole number, but the kernel's signature says {kind}")
     if not array and isinstance(kind, types.Array):
         raise ValueError(f"argument {name} is a number, but the kernel's signature says {kind}")
 

@@ -1,0 +1,169 @@
+"""``from_ptx``: the kernels of a PTX text, each for ``simulate`` and ``explore`` like any other."""
+
+import functools
+import hashlib
+import linecache
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numba import cuda, types
+
+from .....device.memory import shared_address
+from ...reports.call_sites import ORIGINS
+from . import intrinsics, parser
+from .operations import FUNCTIONS
+from .parser import SIZES, BadPtx
+from .translation import Program, kinds_of_parameters
+from .values import unmangled
+
+ARGUMENTS = {"u64": types.uint64, "f32": types.float32, "f64": types.float64}  # of others the bits
+EXTRA = (
+    "clock64", "globaltimer", "warp", "cluster_ctarank", "cluster_nctarank", "cluster_ctaid_x",
+    "cluster_ctaid_y", "cluster_ctaid_z", "cp_async_bulk_wait_group", "cp_async_bulk_wait_group_read",
+    "cp_async_wait_group",
+    "setmaxnreg_inc", "setmaxnreg_dec", "bar_sync", "bar_arrive",
+)  # fmt: skip
+ROUNDED = re.compile(r"(add|mul|fma|cvt)_(rn|f32)_\w+")
+
+
+@functools.cache
+def names():
+    """What the Python text of a kernel may name: the functions of ``operations``, and intrinsics."""
+    found = {p.intrinsic.__name__: p.intrinsic for group in intrinsics.patterns().values() for p in group}
+    for name, value in intrinsics.all_intrinsics():
+        if name in EXTRA or ROUNDED.fullmatch(name) or name.startswith("wgmma_"):
+            found[name] = value
+    return {**found, **FUNCTIONS, "shared_address": shared_address, "cuda": cuda, "float32": np.float32,
+            "uint8": types.uint8, "float": float, "int": int, "bool": bool, "abs": abs,
+            "copysign": lambda x, y: np.copysign(x, y)}  # fmt: skip
+
+
+class PtxKernel:
+    """An entry of a PTX text. ``plain`` is the Python function that the engine runs, ``parameters`` the names
+    of what a launch hands over: pointers take arrays, structures arrays of their bytes or TensorMapArrays."""
+
+    is_typed = True  # the engine need not infer types
+    shared_bytes = 0
+
+    def __init__(self, module, entry, file):
+        self.name, self.entry = unmangled(entry.name), entry
+        program = Program(module, entry, names(), _places(entry, file))
+        lines = program.text("kernel_")
+        self.parameters = tuple(program.params.values())
+        kinds = kinds_of_parameters(entry)
+        self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))
+        if entry.threads:
+            self.threads = entry.threads
+        self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
+        scope = dict(names()) | {name: value for name, value, _ in self.held}
+        self.plain = _compiled(self.name, lines, scope)
+
+    def __repr__(self):
+        return f"<{self.name}({', '.join(self.parameters)}) from PTX>"
+
+
+class _Variable:
+    """Stands for a module's variable in a kernel's names, until a launch puts its array there."""
+
+
+def _contents(variable):
+    """What a module's variable holds before a launch: as its text says, else zeros."""
+    content = np.zeros(variable.size, np.uint8)
+    numbers = variable.initial.strip("{} ")
+    if numbers:
+        size, data = SIZES[variable.type], b""
+        for text in numbers.replace("{", "").replace("}", "").split(","):
+            m = re.fullmatch(r"\s*(?:0[fFdD]([0-9a-fA-F]+)|(-?(?:0[xX][0-9a-fA-F]+|\d+))U?)\s*", text)
+            if m is None:
+                raise BadPtx(f"the initial value {text.strip()} of {variable.name} is not known to the engine")
+            value = int(m[1], 16) if m[1] else int(m[2], 0)
+            data += (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+        content[: len(data)] = np.frombuffer(data, np.uint8)
+    return content
+
+
+def _places(entry, file):
+    """A function from an instruction to (file, line): of the source where ``.loc`` tells it, else of the text.
+    Of several frames it is the innermost in the file that most of the kernel is from."""
+    outer = [i.frames[-1][0] for i in entry.instructions if i.frames]
+    main = max(Counter(outer).items(), key=lambda pair: pair[1])[0] if outer else None
+    last = next(((file, line) for i in entry.instructions for file, line in i.frames if file == main), None)
+
+    def place(i):
+        nonlocal last
+        if main is None:
+            return file, i.line
+        last = next((frame for frame in i.frames if frame[0] == main), i.frames[-1] if i.frames else last)
+        return last
+
+    return place
+
+
+def _compiled(name, lines, scope):
+    """The Python function of a text, whose lines have places in the source (``call_sites.ORIGINS``)."""
+    text = "\n".join(line for line, _ in lines) + "\n"
+    file = f"<{name} from PTX {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
+    linecache.cache[file] = len(text), None, text.splitlines(True), file
+    ORIGINS[file] = tuple(place for _, place in lines)
+    scope = {"__name__": "numba_deform_ptx", **scope}
+    exec(compile(text, file, "exec"), scope)
+    function = scope["kernel_"]
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+class PtxModule(Mapping):
+    """The kernels of a PTX text by name, as it is in the source or as the compiler has changed it. Each is
+    translated when it is first asked for."""
+
+    def __init__(self, text, file):
+        self._module, self._file, self._kernels = parser.read(text), file, {}
+        entries = [f for f in self._module.functions.values() if f.is_entry]
+        short = Counter(unmangled(f.name) for f in entries)
+        self._entries = {f.name if short[unmangled(f.name)] > 1 else unmangled(f.name): f for f in entries}
+
+    def __getitem__(self, name):
+        whole = {f.name: f for f in self._entries.values()}
+        entry = self._entries.get(name) or whole.get(name)
+        if entry is None:
+            raise KeyError(f"{self._file} has no entry {name!r}; it has {', '.join(self) or 'none'}")
+        if entry.name not in self._kernels:
+            try:
+                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file)
+            except BadPtx as wrong:
+                raise BadPtx(f"{self._file}: {wrong}") from None
+        return self._kernels[entry.name]
+
+    def __iter__(self):
+        return iter(self._entries)
+
+    def __len__(self):
+        return len(self._entries)
+
+    def __repr__(self):
+        return f"<PTX of {', '.join(self)}>"
+
+
+def from_ptx(source):
+    """The kernels of PTX for the CPU engine, by name: ``nd.simulate(nd.from_ptx("ring.ptx")["ring"], ..)``.
+
+    ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
+    with line information), else the line of the PTX. The verdict is about the PTX: what the compiler has
+    removed is not looked at. It is interpreted, and has no machine code. Raises ValueError, naming the line,
+    for what is no PTX, for a target beyond sm_90a, and for an instruction that the engine does not know;
+    KeyError for an entry that is not there."""
+    text = str(source)
+    if "\n" not in text:
+        file = Path(text)
+        text = file.read_text()
+        name = str(file.resolve())
+    else:
+        name = f"<ptx {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
+        linecache.cache[name] = len(text), None, text.splitlines(True), name
+    try:
+        return PtxModule(text, name)
+    except BadPtx as wrong:
+        raise BadPtx(f"{name}: {wrong}") from None

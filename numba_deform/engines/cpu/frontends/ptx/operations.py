@@ -1,0 +1,312 @@
+"""What PTX has and this package has no intrinsic for, as functions that translated kernels call: bytes, generic
+addresses, atomics by name, arithmetic. Memory, its order and its races are the thread's (``machine``).
+
+A generic address is that of global memory, or one in the window of shared or of local memory. Local memory is a
+thread's own ``bytearray``, which the kernel hands over."""
+
+import math
+import struct
+
+import numpy as np
+
+from .....device.half2 import fused, mov_b32_f32, mov_f32_b32
+from .....device.ptx import cpu
+from .... import faults
+from ...async_units.reductions import combine
+from ...memory.scalars import passing_on
+from ..numba_python.libdevice import fma
+from ..numba_python.math_functions import brev, clz, popc
+
+TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
+WORD = 0xFFFFFFFF
+SHARED, LOCAL = 1 << 56, 1 << 57  # where the windows begin
+FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "f32_of": passing_on(mov_f32_b32.model),
+             "u32_of": passing_on(mov_b32_f32.model), "fma": passing_on(fma), "min": min,
+             "lower": passing_on(min), "higher": passing_on(max)}  # fmt: skip
+
+
+def kernel_function(function):
+    """Decorator: translated kernels call it by its name."""
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+def number(function):
+    """Decorator: the same for a function of numbers; an undefined one makes an undefined result."""
+    FUNCTIONS[function.__name__] = passing_on(function)
+    return function
+
+
+# --- memory ---------------------------------------------------------------------------------------
+def _space(space, address):
+    if space:
+        return space, address
+    return ("shared", address & WORD) if address & SHARED else ("global", address)
+
+
+@kernel_function
+def load(space, address, each, count, local, read_only=False):
+    """``count`` numbers of ``each`` bytes, a tuple if there are several. ``space``: "" of a generic address."""
+    size = each * count
+    if space == "local" or not space and address & LOCAL:
+        content = local[_within(local, address, size) :][:size]
+    else:
+        words = max(1, size // 4)
+        content = cpu().load(*_space(space, address), size, words, read_only)
+        if size == each <= 4 or each == 4:
+            return content
+        content = struct.pack(f"<{words}I", *(content if words > 1 else (content,)))
+    numbers = tuple(int.from_bytes(content[i : i + each], "little") for i in range(0, size, each))
+    return numbers if count > 1 else numbers[0]
+
+
+@kernel_function
+def store(space, address, each, local, *numbers):
+    """Write numbers of ``each`` bytes, one behind the other."""
+    size = each * len(numbers)
+    if space == "local" or not space and address & LOCAL:
+        first = _within(local, address, size)
+        local[first : first + size] = _packed(each, numbers)
+        return
+    if each == 4:
+        words = numbers
+    elif each == 8:
+        words = [word for x in numbers for word in (x & WORD, x >> 32)]
+    elif size < 4:
+        words = [_packed_word(each, numbers)]
+    else:
+        n = 4 // each
+        words = [_packed_word(each, numbers[i : i + n]) for i in range(0, len(numbers), n)]
+    cpu().store(*_space(space, address), words, size if size < 4 else 0)
+
+
+def _packed(each, numbers):
+    return b"".join((int(x) & (1 << 8 * each) - 1).to_bytes(each, "little") for x in numbers)
+
+
+def _packed_word(each, numbers):
+    return numbers[0] if len(numbers) == 1 else int.from_bytes(_packed(each, numbers), "little")
+
+
+def _within(local, address, size):
+    first = address & LOCAL - 1
+    if first % size or first + size > len(local):
+        what = f"local memory: {size} bytes at {first} of {len(local)}"
+        raise cpu().fault(faults.Misaligned if first % size else faults.OutOfRange, what)
+    return first
+
+
+@kernel_function
+def load_flag(space, address, wide, relaxed):
+    """A load that has an order."""
+    return cpu().load_acquire(*_space(space, address), wide=wide, relaxed=relaxed)
+
+
+@kernel_function
+def store_flag(space, address, x, wide, relaxed):
+    cpu().store_release(*_space(space, address), x, wide=wide, relaxed=relaxed)
+
+
+@kernel_function
+def atomic(name, kind, space, address, acquire, release, wide, *given):
+    """Read-modify-write of one number; returns the old one. ``kind``: PTX type."""
+    size = 8 if kind[-2:] == "64" else 4
+    mask = (1 << 8 * size) - 1
+    given = [int(x) & mask for x in given]
+
+    def change(old):
+        if name == "cas":
+            return given[1] if old == given[0] else None
+        if name == "exch":
+            return given[0]
+        new = (x.to_bytes(size, "little") for x in (old, given[0]))
+        return int.from_bytes(combine(name, kind.removesuffix("x2"), *new, flush=True), "little")
+
+    return cpu().atomic_word(*_space(space, address), change, name != "exch", np.dtype(f"u{size}"),
+                             acquire=acquire, release=release, wide=wide)  # fmt: skip
+
+
+@kernel_function
+def dynamic_bytes():
+    return cpu().block.shared.dynamic_bytes
+
+
+@kernel_function
+def block_threads():
+    return cpu().block.size
+
+
+@kernel_function
+def map_is_there(address):
+    """A tensor map among the kernel's parameters needs no fence: nobody has written it."""
+    cpu().fence_map(address)
+
+
+# --- what threads do together ---------------------------------------------------------------------
+@kernel_function
+def shuffle(mode, value, b, c, mask):
+    """(the value of ``shfl.sync``, its predicate)"""
+    thread = cpu()
+    lane, clamp, segment = thread.lane, c & 31, c >> 8 & 31
+    last, b = lane & segment | clamp & ~segment, b & 31
+    source = {"idx": lane & segment | b & ~segment, "up": lane - b, "down": lane + b, "bfly": lane ^ b}[mode]
+    inside = source >= last if mode == "up" else source <= last
+    return thread.shuffle(mask, value, source if inside else lane, f"shfl.{mode}"), inside
+
+
+@kernel_function
+def elected(mask):
+    """(the lane that ``elect.sync`` elects, whether that is this one)"""
+    thread = cpu()
+    lane = min(thread.collective("elect", mask, None))
+    return lane, lane == thread.lane
+
+
+@kernel_function
+def trap(why):
+    raise cpu().fault(faults.KernelError, why)
+
+
+# --- arithmetic -----------------------------------------------------------------------------------
+@number
+def f64_of(bits):
+    return struct.unpack("<d", struct.pack("<Q", bits))[0]
+
+
+@number
+def u64_of(x):
+    return struct.unpack("<Q", struct.pack("<d", x))[0]
+
+
+@number
+def quotient(x, y):
+    """Toward zero; all bits set where ``y`` is 0, which PTX leaves open."""
+    q = abs(x) // abs(y) if y else -1
+    return -q if y and (x < 0) != (y < 0) else q
+
+
+@number
+def remainder(x, y):
+    return int(math.copysign(1, x)) * (abs(x) % abs(y)) if y else x
+
+
+@number
+def least(x, y):
+    """Of a number and a NaN the number; -0 is less than 0."""
+    if x != x or y != y:
+        return y if x != x else x
+    return min(x, y) if x != y else x if math.copysign(1, x) < 0 else y
+
+
+@number
+def greatest(x, y):
+    if x != x or y != y:
+        return y if x != x else x
+    return max(x, y) if x != y else y if math.copysign(1, x) < 0 else x
+
+
+@number
+def divided(x, y):
+    """A quotient of floats of one type, rounded once."""
+    return type(x)(np.float64(x) / np.float64(y))
+
+
+@number
+def fma32(x, y, z):
+    return np.float32(fused(float(x), float(y), float(z)))
+
+
+@number
+def flushed(x):
+    """A float32 without subnormals."""
+    return x if abs(x) >= np.finfo(np.float32).tiny or x != x else np.copysign(np.float32(0), x)
+
+
+@number
+def saturated(x):
+    return np.float32(min(max(x, 0), 1)) if x == x else np.float32(0)
+
+
+for _name, _function in {
+    "ex2": np.exp2, "lg2": np.log2, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
+    "rcp": lambda x: np.float64(1) / x, "rsqrt": lambda x: 1 / np.sqrt(x), "rni": np.rint, "rzi": np.trunc,
+    "rmi": np.floor, "rpi": np.ceil,
+}.items():  # fmt: skip
+    FUNCTIONS[_name] = passing_on(lambda x, f=_function: type(x)(f(np.float64(x))))
+
+
+@number
+def whole(x, mode, low, high):
+    """A float as an integer from ``low`` to ``high``, to which larger ones are clamped; NaN is 0."""
+    if x != x:
+        return 0
+    if math.isinf(x):
+        return low if x < 0 else high
+    rounded = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[mode](float(x))
+    return min(max(rounded, low), high)
+
+
+@number
+def nearest(x, to):
+    """An integer as a float, rounded once: what a float64 cuts off shows in its last bit."""
+    spare = abs(x).bit_length() - 53
+    if to is np.float32 and spare > 0:
+        kept = abs(x) >> spare
+        x = int(math.copysign(1, x)) * (kept | (kept << spare != abs(x))) << spare
+    return to(float(x))
+
+
+@number
+def selected(a, b, choice):
+    return a if choice else b
+
+
+@number
+def clamped(x, low, high):
+    return min(max(x, low), high)
+
+
+@number
+def prmt(a, b, select):
+    whole, out = a | b << 32, 0
+    for i in range(4):
+        n = select >> 4 * i & 15
+        byte = whole >> 8 * (n & 7) & 255
+        out |= (byte if n < 8 else 255 * (byte >> 7)) << 8 * i
+    return out
+
+
+@number
+def lop3(a, b, c, table):
+    out = 0
+    for i in range(8):
+        if table >> i & 1:
+            out |= (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
+    return out & WORD
+
+
+@number
+def bfe(x, at, count, bits, signed):
+    """``x``: as bits. Above the last bit stands the field's sign."""
+    at, count = at & 255, count & 255
+    if not count:
+        return 0
+    sign = x >> min(at + count - 1, bits - 1) & 1 if signed else 0
+    field = x >> at & (1 << count) - 1
+    inside = max(0, min(count, bits - at))
+    return field | (((1 << bits) - 1) >> inside << inside if sign else 0)
+
+
+@number
+def bfi(a, b, at, count, bits):
+    at, count = at & 255, count & 255
+    mask = (1 << count) - 1 << at & (1 << bits) - 1
+    return (a << at & mask) | (b & ~mask)
+
+
+@number
+def bfind(x, bits, shift):
+    """The highest bit that differs from the sign, or the shift that brings it to the top; all ones if none."""
+    x = ~x if x < 0 else x
+    top = x.bit_length() - 1
+    return top if top < 0 or not shift else bits - 1 - top

@@ -1,0 +1,367 @@
+"""A kernel as text in Python: one or a few statements an instruction, each on a line of its own, with the line
+of the source that it comes from. Blocks that one place alone leads to stand where that place is; the others are
+cases of a loop over ``pc``; a case that comes back to itself is a loop of its own."""
+
+import re
+
+from .effects import IGNORED, by_intrinsic, words_of
+from .effects import ROWS as EFFECTS
+from .instructions import by_row
+from .parser import SIZES, BadPtx
+from .values import ADDRESS, FLOATS, Values, unmangled
+
+DEEPEST = 40  # blocks inside each other, before one becomes a case
+ENDS = ("bra", "ret", "exit")
+
+
+class Translator(Values):
+    """Of one function; ``program`` has what all functions of a kernel share."""
+
+    def __init__(self, program, function):
+        super().__init__(function, program.names)
+        self.program, self.known, self.text = program, program.known, []
+        self.buffers = {}  # .param variables of calls, and those of the function's own: name -> Python name
+        self.sums = {}
+        self._find_sums()
+        if function.is_entry:
+            self.params = {v.name: (program.params[v.name], v) for v in function.params}
+        else:
+            self.buffers = {v.name: self.name_for(v.name) for v in (*function.params, *function.results)}
+        self.buffers |= {v.name: self.name_for(v.name) for v in function.variables if v.space == "param"}
+        self.addresses = program.addresses_of(function)
+        self.uses = set()  # registers that some instruction reads
+        for i in function.instructions:
+            sources = i.operands[1:] if targets_of(i) else i.operands
+            self.uses |= {*registers_in(" ".join(sources)), *(i.guard[:1] if i.guard else ())}
+
+    def is_read(self, register):
+        return register in self.uses
+
+    def _find_sums(self):
+        """Accumulators of warpgroups' products are elements of local arrays."""
+        for i in self.function.instructions:
+            if i.opcode.startswith("wgmma.mma_async") and ".f32." in i.opcode:
+                group = words_of(i.operands[0])
+                if group[0] not in self.sums:
+                    array = self.name_for(f"sums{len(self.sums)}")
+                    for n, register in enumerate(group):
+                        self.sums[register] = array, n
+                        self.registers[register], self.classes[register] = f"{array}[{n}]", "f32"
+
+    # --- parameters and calls ---------------------------------------------------------------------
+    def parameter(self, text, kind, count):
+        """What ``ld.param`` reads."""
+        m = ADDRESS.match(text.strip("[] "))
+        each = SIZES[kind]
+        if m[1] in self.buffers:
+            return f"load('local', {int(m[2] or 0)}, {each}, {count}, {self.buffers[m[1]]})"
+        if m[1] in self.registers:
+            return f"load('global', {self.address(text, '')}, {each}, {count}, local)"
+        if m[1] not in self.params:
+            raise BadPtx(f"the parameter {m[1]}")
+        name, variable = self.params[m[1]]
+        if variable.array:
+            return f"load('global', {name} + {int(m[2] or 0)}, {each}, {count}, local)"
+        if m[2] or count > 1 or each > SIZES[variable.type]:
+            raise BadPtx(f"{text}, a part of a number")
+        own = variable.type if variable.type in FLOATS else f"b{8 * SIZES[variable.type]}"
+        return self.converted(name, own, f"b{8 * each}")
+
+    def buffer(self, name):
+        if name not in self.buffers:
+            raise BadPtx(f"{name}, which is no parameter of a call")
+        return self.buffers[name]
+
+    def callee(self, name):
+        return self.program.function(name)
+
+    # --- statements ---------------------------------------------------------------------------------
+    def statements(self, i):
+        """The Python statements of an instruction that is no jump, as texts."""
+        try:
+            if i.root in IGNORED and "tensormap" not in i.parts:
+                return ["pass"]
+            made = by_intrinsic(self, i) or by_row(self, i)
+            if made is None and i.root in EFFECTS:
+                made = EFFECTS[i.root](self, i)
+        except BadPtx as wrong:
+            raise BadPtx(f"line {i.line}: {wrong} is not known to the engine ({i.opcode})") from None
+        except (ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration):
+            made = None
+        if made is None:
+            text = f"{i.opcode} {', '.join(i.operands)}".strip()
+            raise BadPtx(f"line {i.line}: {text} is not known to the engine")
+        return made
+
+    def write(self, depth, text, i):
+        self.program.lines.append((" " * depth + text, self.program.place(i)))
+
+    def write_all(self, depth, i):
+        made = self.statements(i)
+        if i.guard:
+            self.write(depth, f"if {'not ' * i.guard[1]}{self.value(i.guard[0], 'pred')}:", i)
+            depth += 1
+        for text in made:
+            self.write(depth, text, i)
+
+    # --- blocks -------------------------------------------------------------------------------------
+    def blocks(self):
+        """[(instructions, the jump at the end or None, block it goes to, block that follows)]; -1: the end."""
+        blocks, labels = [[]], {}
+        for i in self.function.body:
+            if isinstance(i, str):
+                if blocks[-1]:
+                    blocks.append([])
+                labels[i] = len(blocks) - 1
+            else:
+                blocks[-1].append(i)
+                if i.root in ENDS:
+                    blocks.append([])
+        made = []
+        for n, block in enumerate(blocks):
+            last = block[-1] if block and block[-1].root in ENDS else None
+            to = -1
+            if last and last.root == "bra":
+                if last.operands[0] not in labels:
+                    raise BadPtx(f"line {last.line}: bra {last.operands[0]}: there is no such label")
+                to = labels[last.operands[0]]
+            following = (n + 1 if n + 1 < len(blocks) else -1) if not last or last.guard else None
+            made.append((block[: -1 if last else None], last, to, following))
+        return made
+
+    def targets(self, n):
+        _, last, to, following = self.parts[n]
+        return [t for t in ((to if last else None), following) if t is not None and t >= 0]
+
+    def body(self, depth):
+        """Write the function's statements."""
+        self.parts = self.blocks()
+        sources = [0] * len(self.parts)
+        sources[0] = 1
+        for n in range(len(self.parts)):
+            for target in self.targets(n):
+                sources[target] += 1
+        self.heads = self.loop_heads()
+        cases = [n for n, count in enumerate(sources) if n == 0 or count > 1 or n in self.heads and count]
+        self.numbers = {n: k for k, n in enumerate(cases)}
+        first = next(iter(self.function.instructions), None)
+        if len(cases) == 1 and 0 not in self.heads:
+            self.head, self.inside = 0, None
+            self.block(0, depth, 0)
+            return
+        self.write(depth, "pc = 0", first)
+        self.write(depth, "while True:", first)
+        done = 0
+        while done < len(cases):  # too deep a block becomes one more case
+            self.case(cases, done, depth + 1)
+            done += 1
+            cases += [n for n in self.numbers if n not in cases]
+
+    def case(self, cases, k, depth):
+        n = cases[k]
+        first = next((i for i in self.parts[n][0]), self.parts[n][1])
+        self.write(depth, f"if pc == {k}:", first)
+        self.head = n
+        self.inside = n in self.heads and self.comes_back(n)
+        if self.inside:
+            self.write(depth + 1, "while True:", first)
+        self.block(n, depth + 1 + self.inside, 0)
+
+    def loop_heads(self):
+        """Blocks that a depth-first search comes back to while it is inside."""
+        found, state, stack = set(), {}, [(0, 0)]
+        while stack:
+            n, k = stack.pop()
+            state[n] = 1
+            targets = self.targets(n)
+            if k == len(targets):
+                state[n] = 2
+                continue
+            stack.append((n, k + 1))
+            if state.get(targets[k]) == 1:
+                found.add(targets[k])
+            elif targets[k] not in state:
+                stack.append((targets[k], 0))
+        return found
+
+    def comes_back(self, head):
+        """Whether some jump back stands in the head's own case."""
+        seen, stack = set(), [head]
+        while stack:
+            for t in self.targets(stack.pop()):
+                if t == head:
+                    return True
+                if t not in self.numbers and t not in seen:
+                    seen.add(t)
+                    stack.append(t)
+        return False
+
+    def block(self, n, depth, deep):
+        while True:
+            instructions, last, to, following = self.parts[n]
+            for i in instructions:
+                self.write_all(depth, i)
+            end = last or (instructions[-1] if instructions else None)
+            if last and last.guard:
+                self.write(depth, f"if {'not ' * last.guard[1]}{self.value(last.guard[0], 'pred')}:", last)
+                if self.stands_here(to, deep + 1):
+                    self.block(to, depth + 1, deep + 1)
+                else:
+                    self.jump(to, depth + 1, last)
+                to = following
+            elif not last:
+                to = following
+            if not self.stands_here(to, deep):
+                self.jump(to, depth, end)
+                return
+            n = to
+
+    def stands_here(self, n, deep):
+        """Whether a block is written where the jump to it is."""
+        if n < 0 or n in self.numbers:
+            return False
+        if deep > DEEPEST:
+            self.numbers[n] = len(self.numbers)
+            return False
+        return True
+
+    def jump(self, n, depth, i):
+        if n < 0:
+            results = [self.buffers[v.name] for v in self.function.results]
+            self.write(depth, f"return {', '.join(results)}".strip(), i)
+        elif n == self.head and self.inside:
+            self.write(depth, "continue", i)
+        else:
+            self.write(depth, f"pc = {self.numbers[n]}", i)
+            self.write(depth, "break" if self.inside else "continue", i)
+
+    def start(self, depth):
+        """Write what a function begins with: room for its parameters of calls, sums, registers that may be
+        read before they are written."""
+        first = next(iter(self.function.instructions), None)
+        own = [v for v in self.function.variables if v.space == "param"] + self.function.results
+        for v in own:
+            self.write(depth, f"{self.buffers[v.name]} = bytearray({v.size})", first)
+        for array in dict.fromkeys(array for array, _ in self.sums.values()):
+            count = sum(a == array for a, _ in self.sums.values())
+            self.write(depth, f"{array} = cuda.local.array({count}, float32)", first)
+        for register in self.unset():
+            zero = {"pred": "False", "f32": "float32(0)", "f64": "0.0"}.get(self.classes[register], "0")
+            self.write(depth, f"{self.registers[register]} = {zero}", first)
+
+    def unset(self):
+        """Registers whose first mention is a use, or that are set in more than one place, or under a guard:
+        they may be read on a path that does not set them."""
+        given, found = set(), {}
+        for i in self.function.instructions:
+            targets, sources = targets_of(i), i.operands[1:] if targets_of(i) else i.operands
+            names = [*registers_in(" ".join(sources)), *(i.guard[:1] if i.guard else ())]
+            found |= dict.fromkeys(name for name in names if name not in given)
+            found |= dict.fromkeys(name for name in targets if name in given or i.guard)
+            given.update(targets)
+        return [r for r in found if r in self.registers and r not in self.sums]
+
+
+def registers_in(text):
+    return re.findall(r"[%\w$]+", text)
+
+
+def targets_of(i):
+    """The names that an instruction may set: those of its first operand."""
+    if not i.operands or "[" in i.operands[0] or i.root in ("bar", "barrier", "bra", "call", "cp", "nanosleep"):
+        return []
+    return registers_in(i.operands[0])
+
+
+class Program:
+    """An entry with the functions that it calls, as the text of one Python function. ``lines``: (text, place in
+    the source); ``known``: names that the text may use."""
+
+    def __init__(self, module, entry, known, place_of):
+        self.module, self.entry, self.known, self.place_of = module, entry, known, place_of
+        self.lines, self.names = [], {*known, "pc", "local", "cuda", "float32"}
+        self.params = {}
+        for n, v in enumerate(entry.params):
+            wanted = v.name.removeprefix(f"{entry.name}_") if v.name != entry.name else f"param_{n}"
+            self.params[v.name] = self._name(wanted)
+        self.memory = {}  # module's variables in global memory -> Python name
+        self.shared = {}  # variables in shared memory -> Python name
+        self.locals, self.local_bytes = {}, 0
+        self.functions, self.written = {}, []
+
+    def _name(self, wanted):
+        name = re.sub(r"\W", "_", wanted)
+        while name in self.names or not name.isidentifier():
+            name = f"{name}_" if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+        self.names.add(name)
+        return name
+
+    def place(self, i):
+        return self.place_of(i)
+
+    def addresses_of(self, function):
+        """{variable that a function names: (expression of its address, its space)}"""
+        words = {w for i in function.instructions for o in i.operands for w in re.findall(r"[\w$%]+", o)}
+        found = {}
+        for v in (*self.module.variables, *function.variables):
+            if v.name not in words or v.space == "param":
+                continue
+            key = v.name if v in self.module.variables else (function.name, v.name)
+            if v.space == "shared":
+                name = self.shared.setdefault(key, (self._name(unmangled(v.name)), v))[0]
+                found[v.name] = f"{name}_at", "shared"
+            elif v.space == "local":
+                if key not in self.locals:
+                    self.locals[key] = self.local_bytes = -(-self.local_bytes // v.align) * v.align
+                    self.local_bytes += v.size
+                found[v.name] = str(self.locals[key]), "local"
+            else:
+                name = self.memory.setdefault(key, (self._name(unmangled(v.name)), v))[0]
+                found[v.name] = f"{name}.address", "global"
+        return found
+
+    def function(self, name):
+        """The Python name of a ``.func``, which is translated when it is first called."""
+        if name not in self.functions:
+            function = self.module.functions.get(name)
+            if function is None:
+                raise BadPtx(f"a call of {name}, which the text does not hold,")
+            self.functions[name] = None
+            before, self.lines = self.lines, []
+            translator = Translator(self, function)
+            own = ", ".join(translator.buffers[v.name] for v in function.params)
+            self.functions[name] = self._name(unmangled(name))
+            self.lines.append((f" def {self.functions[name]}({own}):", self.place(function.instructions[0])))
+            translator.start(2)
+            translator.body(2)
+            self.written += self.lines
+            self.lines = before
+        if self.functions[name] is None:
+            raise BadPtx(f"a call of {name} in itself")
+        return self.functions[name]
+
+    def text(self, name):
+        """[(line of the Python function, its place in the source)]"""
+        entry = self.entry
+        if not entry.instructions:
+            raise BadPtx(f"line {entry.line}: {entry.name} is empty: nothing would run")
+        translator, first = Translator(self, entry), self.place(entry.instructions[0])
+        translator.start(1)
+        translator.body(1)
+        before = [(f"def {name}({', '.join(self.params.values())}):", first),
+                  (f" local = bytearray({self.local_bytes})", first)]  # fmt: skip
+        for python, v in self.shared.values():
+            at = next((i for i in entry.instructions if v.name in registers_in(" ".join(i.operands))), None)
+            place = self.place(at) if at else first
+            before.append((f" {python} = cuda.shared.array({v.size}, uint8, {max(v.align, 1)})", place))
+            before.append((f" {python}_at = shared_address({python})", place))
+        for v in entry.params:
+            if v.array and v.size >= 128 and v.align >= 64:
+                before.append((f" map_is_there({self.params[v.name]})", first))
+        return [*before, *self.written, *self.lines]
+
+
+def kinds_of_parameters(entry):
+    """PTX types of what a launch hands over: u64 for what is an address."""
+    return ["u64" if v.array or SIZES[v.type] == 8 and v.type != "f64" else v.type for v in entry.params]
+

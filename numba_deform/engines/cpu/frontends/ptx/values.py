@@ -1,0 +1,192 @@
+"""Registers, operands and results of PTX as Python: an integer of any type is an int from 0 to the most that
+its bits hold, f32 an np.float32, f64 a float, a predicate a bool."""
+
+import keyword
+import math
+import re
+import struct
+
+from .operations import LOCAL, SHARED
+from .parser import SIZES, BadPtx
+
+INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+FLOAT = re.compile(r"0([fFdD])([0-9a-fA-F]+)$")
+ADDRESS = re.compile(r"([\w$%.]+?)\s*(?:\+\s*(-?\w+))?$")
+SPECIAL = {
+    **{f"%{a}.{x}": f"cuda.{b}.{x}" for a, b in (
+        ("tid", "threadIdx"), ("ntid", "blockDim"), ("ctaid", "blockIdx"), ("nctaid", "gridDim"))
+        for x in "xyz"},
+    **{f"%cluster_ctaid.{x}": f"cluster_ctaid_{x}()" for x in "xyz"},
+    "%laneid": "cuda.laneid", "%warpid": "warp()", "%clock": "clock64()", "%clock64": "clock64()",
+    "%globaltimer": "globaltimer()", "%cluster_ctarank": "cluster_ctarank()",
+    "%cluster_nctarank": "cluster_nctarank()", "%dynamic_smem_size": "dynamic_bytes()",
+    "%lanemask_eq": "1 << cuda.laneid", "%lanemask_lt": "(1 << cuda.laneid) - 1",
+    "%lanemask_le": "(2 << cuda.laneid) - 1", "%lanemask_gt": "-(2 << cuda.laneid)",
+    "%lanemask_ge": "-(1 << cuda.laneid)",
+}  # fmt: skip
+FLOATS = ("f32", "f64")
+
+
+def bits_of(kind):
+    return 8 * SIZES[kind]
+
+
+def mask_of(kind):
+    return (1 << bits_of(kind)) - 1
+
+
+def is_signed(kind):
+    return kind[0] == "s"
+
+
+def unmangled(name):
+    """``tile`` of ``_ZZ4ringE4tile``, ``ring`` of ``_Z4ringIiEvPf``, ``add`` of ``_ZN6cudapy3mod3addB2v1E``."""
+    if not name.startswith("_Z"):
+        return name
+    m, found = re.match(r"_ZZ?N?", name), None
+    at = m.end()
+    while part := re.match(r"(\d+)", name[at:]):
+        at += part.end() + int(part[1])
+        found = name[at - int(part[1]) : at]
+    for m in re.finditer(r"(?<=E)(\d+)(?=[A-Za-z_])", name):  # a variable of a function
+        if len(name) - m.end() == int(m[1]):
+            found = name[m.end() :]
+    return found or name
+
+
+class Values:
+    """Of one function. ``registers``: name -> (Python name, class), ``names``: those that are taken."""
+
+    def __init__(self, function, names):
+        self.function, self.names = function, names
+        self.classes = dict(function.registers)
+        self._find_floats()
+        self.registers = {r: self.name_for(r.lstrip("%")) for r in self.classes}
+        self.temporaries = 0
+        self.addresses = {}  # variable -> (Python expression of its address, its space)
+        self.params = {}  # parameter -> (Python expression of what it holds, Variable)
+
+    def name_for(self, wanted):
+        """A Python name that nothing else has."""
+        name = re.sub(r"\W", "_", wanted)
+        while name in self.names or keyword.iskeyword(name) or name[:1].isdigit():
+            name = f"{name}_" if not name[:1].isdigit() else f"_{name}"
+        self.names.add(name)
+        return name
+
+    def temporary(self):
+        self.temporaries += 1
+        return self.name_for(f"t{self.temporaries}")
+
+    def _find_floats(self):
+        """Registers of bits that only ever take floats, as LLVM has them, are floats."""
+        given = {}
+        for i in self.function.instructions:
+            if i.operands and i.root not in ("st", "red", "bra", "bar"):
+                kinds = [p for p in i.parts if p in SIZES]
+                kind = kinds[0] if i.root in ("cvt", "set") and kinds else kinds[-1] if kinds else None
+                for register in re.findall(r"[%\w$]+", i.operands[0]):
+                    given.setdefault(register, set()).add(kind)
+        for register, kind in self.classes.items():
+            if kind in ("b32", "b64") and given.get(register) == {f"f{kind[1:]}"}:
+                self.classes[register] = f"f{kind[1:]}"
+
+    # --- operands ---------------------------------------------------------------------------------
+    def value(self, text, kind):
+        """An operand as a Python expression, of a PTX type."""
+        if text in self.registers:
+            return self.converted(self.registers[text], self.classes[text], kind)
+        if text.startswith("!"):
+            return f"(not {self.value(text[1:], kind)})"
+        if m := FLOAT.match(text):
+            return self._float(m[1].lower(), m[2], kind)
+        if INTEGER.match(text):
+            return self._integer(int(text.rstrip("U"), 0), kind)
+        if text in SPECIAL:
+            return f"({SPECIAL[text]} & {mask_of(kind):#x})" if bits_of(kind) <= 32 else f"({SPECIAL[text]})"
+        m = ADDRESS.match(text)
+        if m and m[1] in self.addresses:
+            more = f" + {m[2]}" if m[2] else ""
+            return f"({self.addresses[m[1]][0]}{more})"
+        if m and m[1] in self.params and self.params[m[1]][1].array:
+            return f"({self.params[m[1]][0]} + {m[2] or 0})"
+        raise BadPtx(f"the operand {text}")
+
+    @staticmethod
+    def converted(name, own, kind):
+        """A value of one class as one of a PTX type."""
+        if own == kind or "pred" in (own, kind):
+            return name
+        if own in FLOATS and kind not in FLOATS:
+            name, own = f"u{own[1:]}_of({name})", f"b{own[1:]}"
+        if kind in FLOATS:
+            return name if own in FLOATS else f"f{kind[1:]}_of({name} & {mask_of(kind):#x})"
+        if bits_of(own) > bits_of(kind):
+            name = f"({name} & {mask_of(kind):#x})"
+        if is_signed(kind):
+            top = 1 << bits_of(kind) - 1
+            return f"(({name} ^ {top:#x}) - {top:#x})"
+        return name
+
+    @staticmethod
+    def _float(letter, digits, kind):
+        own = "f32" if letter == "f" else "f64"
+        bits = int(digits, 16)
+        if kind not in FLOATS:
+            return f"{bits:#x}"
+        content = bytes.fromhex(digits.zfill(bits_of(own) // 4))
+        number = struct.unpack(">f" if own == "f32" else ">d", content)[0]
+        if own != kind:
+            raise BadPtx(f"0{letter}{digits}, which is no {kind}")
+        if not math.isfinite(number):
+            return f"f{kind[1:]}_of({bits:#x})"
+        return f"float32({number!r})" if kind == "f32" else f"({number!r})"
+
+    @staticmethod
+    def _integer(number, kind):
+        if kind == "pred":
+            return str(bool(number))
+        if kind in FLOATS:
+            return f"float32({number})" if kind == "f32" else f"({number}.0)"
+        number &= mask_of(kind)
+        if is_signed(kind) and number >> bits_of(kind) - 1:
+            number -= 1 << bits_of(kind)
+        return f"({number})" if number < 0 else str(number)
+
+    def address(self, text, space):
+        """``[register + number]`` as an address: 32 bits of shared memory, else 64."""
+        m = ADDRESS.match(text.strip("[] "))
+        if m is None:
+            raise BadPtx(f"the address {text}")
+        kind = "u32" if space.startswith("shared") else "u64"
+        base, offset = self.value(m[1], kind), int(m[2] or "0", 0)
+        return f"({base} {'-' if offset < 0 else '+'} {abs(offset)} & {mask_of(kind):#x})" if offset else base
+
+    def generic(self, variable):
+        """What is added to an address of a variable's space to make it a generic one."""
+        return {"shared": SHARED, "local": LOCAL}.get(variable, 0)
+
+    def is_wider(self, register, kind):
+        own = self.classes.get(register, "pred")
+        return own != "pred" and bits_of(own) > bits_of(kind)
+
+    # --- results ------------------------------------------------------------------------------------
+    def set(self, target, kind, text, exact=False):
+        """The statement by which a register takes an expression of a PTX type; ``exact``: an integer of which
+        is within its bits already."""
+        if target == "_":
+            return text
+        if target not in self.registers:
+            raise BadPtx(f"the operand {target}, which is no register")
+        name, own = self.registers[target], self.classes[target]
+        if own == "pred":
+            return f"{name} = {text}"
+        if own in FLOATS and kind not in FLOATS:
+            text = f"f{own[1:]}_of(({text}) & {mask_of(own):#x})"
+        elif own not in FLOATS and kind in FLOATS:
+            text = f"u{kind[1:]}_of({text})"
+        elif own not in FLOATS and not exact:
+            # What is signed fills a wider register with its sign.
+            most = mask_of(own) if is_signed(kind) else min(mask_of(own), mask_of(kind))
+            text = f"({text}) & {most:#x}"
+        return f"{name} = {text}"

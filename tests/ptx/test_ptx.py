@@ -1,0 +1,268 @@
+"""PTX as kernels of the engine: right texts leave the right numbers, wrong ones are named by rule and line, and
+what cannot be read is refused by its line."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stored import COMPILED, KERNELS, compiled
+
+import numba_deform as nd
+from numba_deform.engines import faults
+
+RING = (KERNELS / "ring_by_hand.ptx").read_text()
+HEAD = ".version 8.3\n.target sm_90a\n.address_size 64\n"
+ANY = dict(schedules=6, landing="random")
+
+
+def kernel(body, parameters=".param .u64 data, .param .u64 out", more=""):
+    """An entry ``k`` of these instructions; lines count from the body's first as line 1."""
+    registers = ".reg .pred p, q; .reg .b32 a, b, c, d, t; .reg .b64 x, y, z; .reg .f32 f, g;"
+    head = f".version 8.3 .target sm_90a .address_size 64 {more} .entry k({parameters}) {{ {registers} "
+    return nd.from_ptx(head.replace("\n", " ") + body + "\nret;\n}\n")["k"]
+
+
+def run(kernel, *args, grid=1, block=32, **more):
+    nd.simulate(kernel, grid, block, list(args), **more)
+
+
+def ring(text=RING, **more):
+    data, out = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    run(nd.from_ptx(text)["ring"], data, out, block=64, **more)
+    return data, out
+
+
+def test_a_ring_by_hand():
+    for landing in ("late", "random", "earliest"):
+        data, out = ring(landing=landing, schedules=3)
+        assert np.array_equal(out, 2 * data)
+    data, out = np.ones(128, np.float32), np.zeros(128, np.float32)
+    report = nd.explore(nd.from_ptx(RING)["ring"], 1, 64, [data, out], limit=5)
+    assert report.schedules == 5
+
+
+@pytest.mark.parametrize("old, new, fault, blamed", [
+    ("    @!done bra  come;\n", "", faults.InFlightRead, "ld.shared.f32"),
+    ("    @!done bra  free;\n", "", faults.UnobservedPhase, "mbarrier.arrive.expect_tx"),
+    ("    fence.mbarrier_init.release.cluster;\n", "", faults.MissingInitFence, "cp.async.bulk"),
+    ("128;\n    mul", "144;\n    mul", faults.MissingBytes, "@!done|mbarrier.try_wait"),
+    ("[empty+8], 32", "[empty+8], 33", faults.MissingArrivals, "mbarrier.try_wait"),
+    ("mul.wide.u32 far, at, 4;", "mul.wide.u32 far, at, 8;", faults.OutOfRange, "st.global"),
+    ("    bar.sync    0;\n", "", faults.BarrierFault, "mbarrier"),
+])  # fmt: skip
+def test_faults_of_a_ring_by_hand(old, new, fault, blamed):
+    assert RING.count(old) == 1
+    text = RING.replace(old, new)
+    with pytest.raises(fault) as caught:
+        ring(text, **ANY)
+    line = int(caught.value.where.rpartition(":")[2])
+    assert re.search(blamed, text.splitlines()[line - 1])
+    assert caught.value.source == text.splitlines()[line - 1].strip()
+
+
+def test_a_file_names_itself(tmp_path):
+    file = tmp_path / "ring.ptx"
+    file.write_text(RING.replace("fence.mbarrier_init.release.cluster;", ""))
+    with pytest.raises(faults.MissingInitFence) as caught:
+        ring(file)
+    assert caught.value.where.startswith(f"{file.resolve()}:")
+
+
+# --- of a compiler ----------------------------------------------------------------------------------
+PIPELINE = (KERNELS / "pipeline.ptx").read_text()
+
+
+def pipeline(text):
+    data = np.random.default_rng(0).integers(0, 1000, (5, 32), dtype=np.uint32)
+    out = np.zeros_like(data)
+    run(nd.from_ptx(text)["pipeline"], data, out, 5, block=64, **ANY)
+    return data, out
+
+
+def test_a_compiled_pipeline():
+    data, out = pipeline(PIPELINE)
+    assert np.array_equal(out, 2 * data)
+
+
+@pytest.mark.parametrize("instruction, fault, blamed", [
+    ("fence.mbarrier_init.release.cluster", faults.MissingInitFence, "cp_async_bulk_load"),
+    ("bar.sync 	0", faults.BarrierFault, "mbarrier_"),
+    ("mbarrier.arrive.release.cta.shared::cta.b64 _", faults.MissingArrivals, "mbarrier_try_wait"),
+    ("cp.async.bulk.shared", faults.MissingBytes, "mbarrier_try_wait"),
+])  # fmt: skip
+def test_faults_name_the_line_of_the_source(instruction, fault, blamed):
+    """The instruction is taken out of the text: the report names a line of the Python file."""
+    text, count = re.subn(rf"{re.escape(instruction)}[^;]*;", "", PIPELINE)
+    assert count >= 1
+    with pytest.raises(fault) as caught:
+        pipeline(text)
+    file, _, line = caught.value.where.rpartition(":")
+    assert file == "pipeline.py"
+    assert blamed in (KERNELS / "pipeline.py").read_text().splitlines()[int(line) - 1]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", COMPILED)
+def test_stored_texts_are_what_the_compiler_makes(name):
+    assert compiled(name) == (KERNELS / f"{name}.ptx").read_text()
+
+
+# --- parts of the language ----------------------------------------------------------------------------
+def test_inlined_functions_name_the_line_of_their_call():
+    """The innermost frame in the file that the kernel is from; a header's own line where it is in no other."""
+    files = '.file 1 "k.cu" .file 2 "header.h"'
+    text = """
+.loc 1 10 1
+ld.param.u64 x, [out];
+.loc 1 20 3
+.loc 2 7 5, function_name $L__info_string0, inlined_at 1 20 3
+st.global.u32 [x+128], 0;
+.loc 1 30 1"""
+    with pytest.raises(faults.OutOfRange) as caught:
+        run(kernel(text, more=files), np.zeros(32, np.int32), np.zeros(32, np.int32), block=1)
+    assert caught.value.where == "k.cu:20"
+
+
+def test_functions_local_memory_and_module_variables():
+    """A call by .param space, an array of a thread's own, a table with initial values."""
+    table = ".global .align 4 .b32 table[4] = {3, 0x10, -1, 7};"
+    double = (".func (.param .b32 r) twice(.param .b32 v) { .reg .b32 a; ld.param.b32 a, [v]; "
+              "add.u32 a, a, a; st.param.b32 [r], a; ret; }")  # fmt: skip
+    body = """
+.local .align 8 .b8 depot[16];
+mov.u32 t, %tid.x;
+and.b32 a, t, 3;
+mul.wide.u32 x, a, 4;
+mov.u64 y, table;
+add.u64 y, y, x;
+ld.global.b32 b, [y];
+mov.u64 z, depot;
+add.u64 z, z, x;
+st.local.b32 [z], b;
+cvta.local.u64 z, z;
+ld.b32 b, [z];
+{ .param .b32 v; .param .b32 r;
+st.param.b32 [v], b;
+call.uni (r), twice, (v);
+ld.param.b32 b, [r]; }
+ld.param.u64 x, [out];
+mul.wide.u32 y, t, 4;
+add.u64 x, x, y;
+st.global.b32 [x], b;"""
+    out = np.zeros(32, np.int32)
+    run(kernel(body, more=table + double), np.zeros(1), out)
+    assert np.array_equal(out, np.tile([6, 32, -2, 14], 8))
+    with pytest.raises(faults.OutOfRange, match="local memory"):
+        run(kernel(body.replace("[z], b", "[z+16], b"), more=table + double), np.zeros(1), out)
+
+
+def test_bytes_halves_and_vectors():
+    """Narrow loads and stores, with and without a sign, and a register wider than what is loaded."""
+    body = """
+ld.param.u64 x, [data];
+ld.param.u64 y, [out];
+ld.global.s8 a, [x];
+st.global.b32 [y], a;
+ld.global.u8 a, [x];
+st.global.b32 [y+4], a;
+ld.global.s16 z, [x+2];
+st.global.b64 [y+8], z;
+ld.global.v2.u16 {a, b}, [x];
+st.global.v2.b32 [y+16], {b, a};
+st.global.v4.u8 [y+24], {a, b, a, b};
+st.global.u8 [y+29], a;"""
+    data, out = np.array([0xF0, 1, 0xFE, 0xFF], np.uint8), np.zeros(32, np.uint8)
+    run(kernel(body), data, out, block=1)
+    words = np.array([-16, 0xF0, -2, -1, 0xFFFE, 0x01F0], np.int64).astype(np.uint32)
+    assert np.array_equal(out[:24].view(np.uint32), words)
+    assert out[24:].tolist() == [0xF0, 0xFE, 0xF0, 0xFE, 0, 0xF0, 0, 0]
+
+
+@pytest.mark.parametrize("name, kind, start, given, left", [
+    ("add", "u32", 5, 7, 12), ("inc", "u32", 5, 5, 0), ("dec", "u32", 0, 9, 9), ("max", "s32", 5, -3, 5),
+    ("min", "u32", 5, 2**32 - 3, 5), ("and", "b32", 12, 10, 8), ("xor", "b32", 12, 10, 6),
+    ("exch", "b32", 1, 2, 2), ("add", "u64", 2**32 - 1, 1, 2**32), ("max", "s64", 2**40, -1, 2**40),
+    ("or", "b64", 2**40, 1, 2**40 + 1),
+])  # fmt: skip
+def test_atomics(name, kind, start, given, left):
+    size, x = ("b64", "z") if kind.endswith("64") else ("b32", "b")
+    body = f"""
+ld.param.u64 x, [data];
+mov.{size} {x}, {given};
+atom.global.{name}.{kind} {x}, [x], {x};
+ld.param.u64 y, [out];
+st.global.{size} [y], {x};"""
+    dtype = np.uint64 if kind.endswith("64") else np.uint32
+    data, out = np.full(1, start, dtype), np.zeros(1, dtype)
+    run(kernel(body), data, out, block=1)
+    assert (data[0], out[0]) == (left, start)
+
+
+def test_shuffles_votes_and_elections():
+    body = """
+mov.u32 t, %tid.x;
+shfl.sync.up.b32 a|p, t, 1, 0, -1;
+selp.b32 a, a, 100, p;
+setp.lt.u32 p, t, 3;
+vote.sync.ballot.b32 b, p, -1;
+elect.sync c|q, -1;
+selp.b32 c, 1000, c, q;
+add.u32 a, a, b;
+add.u32 a, a, c;
+ld.param.u64 x, [out];
+mul.wide.u32 y, t, 4;
+add.u64 x, x, y;
+st.global.b32 [x], a;"""
+    out = np.zeros(32, np.int32)
+    run(kernel(body), np.zeros(1), out)
+    assert np.array_equal(out, [1107, *(i + 7 for i in range(31))])
+
+
+# --- what is refused ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("body, words", [
+    ("\nmov.u32 a, 1;\nfrobnicate.b32 a, b;", "line 3: frobnicate.b32 a, b is not known"),
+    ("\nadd.cc.u32 a, a, b;", "line 2: .*add.cc"),
+    ("\nadd.rz.f32 f, f, g;", r"line 2: .*\.rz"),
+    ("\nld.global.u32 a, [nowhere];", "line 2: .*nowhere"),
+    ("\nmov.u32 a, %envreg3;", "line 2: .*%envreg3"),
+    ("\nbra away;", "line 2: bra away: there is no such label"),
+    ("\ncall.uni other, ();", "line 2: .*other"),
+    ("\ntex.2d.v4.f32.f32 {f, f, f, f}, [x, {f, g}];", "line 2: tex.2d"),
+    ("\nld.acquire.gpu.global.b64 x, [x];", "line 2: .*32 bits"),
+    ("\n.wonder 3;", "line 2: .*wonder"),
+])  # fmt: skip
+def test_unknown_instructions_are_refused_by_their_line(body, words):
+    with pytest.raises(ValueError, match=words):
+        kernel(body)
+
+
+@pytest.mark.parametrize("text, words", [
+    ("int main() {\n}\n", "no PTX"),
+    (RING.replace("sm_90a", "sm_100a"), "line 4: .target sm_100a"),
+    (RING.replace("size 64", "size 32"), "line 5: .address_size 32"),
+    (RING[: RING.index("consume:\n")], "line 8: .*not whole"),
+    (RING[: RING.index("out)\n{")], "line 7: .*ends"),
+])  # fmt: skip
+def test_texts_are_refused(text, words):
+    with pytest.raises(ValueError, match=words):
+        nd.from_ptx(text)["ring"]
+
+
+def test_entries_and_arguments_are_refused_by_name():
+    module = nd.from_ptx(RING)
+    assert list(module) == ["ring"] and module["ring"].parameters == ("data", "out")
+    with pytest.raises(KeyError, match="no entry 'rings'; it has ring"):
+        module["rings"]
+    with pytest.raises(ValueError, match=r"ring takes 2 arguments \(data, out\), 1 were given"):
+        nd.simulate(module["ring"], 1, 64, [np.zeros(4)])
+    with pytest.raises(ValueError, match="argument a is an array"):
+        run(kernel("", ".param .u32 a"), np.zeros(4))
+    with pytest.raises(ValueError, match="argument a=1.5"):
+        run(kernel("", ".param .u32 a"), 1.5)
+    with pytest.raises(ValueError, match="nothing would run"):
+        nd.from_ptx(HEAD + ".entry gone()\n{\n}\n")["gone"]
+    with pytest.raises(FileNotFoundError):
+        nd.from_ptx(Path("no_such.ptx"))
+    older = HEAD.replace("sm_90a", "sm_80")
+    assert nd.from_ptx(older + ".entry _Z4haloPf()\n{ ret; }\n")["halo"].name == "halo"
