@@ -3,7 +3,7 @@
 import contextlib
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from ..engines.cpu import SimFault, explore, simulate
 from ..engines.shapes import shape_of
 from ..engines.waivers import added
 from ..engines.waivers import names as waivers
+from .children import keep, watched
 from .progress import Progress
 from .sampling import LARGE, NotRunnable, Rest, arrays, sample
 from .summary import text
@@ -58,19 +59,34 @@ class Session:
     all: bool = False
     large: int = LARGE
     suppressions: tuple = ()
-    launches: int = 0
-    blocks: int = 0  # judged to their end
-    unjudged: int = 0  # blocks of large launches
-    whole: dict = field(default_factory=dict)  # large kernels that were judged whole: why
-    threads: int = 0
-    compiled: int = 0  # launches that ran as machine code
-    kernels: set = field(default_factory=set)
-    waived: dict = field(default_factory=dict)
-    sites: dict = field(default_factory=dict)  # (program's line, kernel): launches
-    findings: dict = field(default_factory=dict)
+    folder: Path | None = None  # of a child: where the check that it belongs to finds what it has seen
 
     def __post_init__(self):
         self.waive = waivers(self.waive)
+        self.forget()
+
+    def forget(self):
+        """Nothing has been seen yet."""
+        self.launches = self.blocks = self.threads = 0  # blocks and threads judged to their end
+        self.unjudged = 0  # blocks of large launches
+        self.compiled = 0  # launches that ran as machine code
+        self.kernels = set()  # (file, line, name)
+        self.whole = {}  # large kernels that were judged whole: why
+        self.waived, self.findings = {}, {}
+        self.sites = {}  # (program's line, kernel): launches
+
+    def add(self, other):
+        """What a child has seen."""
+        for name in ("launches", "blocks", "threads", "unjudged", "compiled"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.kernels |= other.kernels
+        self.whole |= other.whole
+        self.waived = added(self.waived, other.waived)
+        for site, launches in other.sites.items():
+            self.sites[site] = self.sites.get(site, 0) + launches
+        for key, finding in other.findings.items():
+            known = self.findings.setdefault(key, finding)
+            known.count += 0 if known is finding else finding.count
 
     def __str__(self):
         return text(self)
@@ -82,9 +98,16 @@ class Session:
 
     def judge(self, launched):
         """Run a launch of the program's on the engine, and go on whatever is found."""
+        try:
+            self._judge(launched)
+        finally:
+            keep(self)
+
+    def _judge(self, launched):
         name, where = launched.kernel.py_func.__qualname__, _line_of_the_program()
         self.launches += 1
-        self.kernels.add(launched.kernel.py_func.__code__)
+        code = launched.kernel.py_func.__code__
+        self.kernels.add((code.co_filename, code.co_firstlineno, code.co_name))
         self.sites[where, name] = self.sites.get((where, name), 0) + 1
         call = (launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes)
         blocks, threads = math.prod(launched.grid), math.prod(launched.block)
@@ -101,6 +124,7 @@ class Session:
             return
         finally:
             self.progress.close()
+            self.progress = None
         self.blocks, self.threads = self.blocks + report.blocks, self.threads + report.blocks * report.threads
         self.compiled += report.compiled
         self.waived = added(self.waived, report.waived)
@@ -179,10 +203,10 @@ def check(**options):
     ``options`` are those of :class:`Session`. Nothing in the program changes: device arrays, streams, events,
     ``cuda.reduce`` and ufuncs work, with or without a GPU. A fault is noted, and the program goes on with what
     the kernel has written up to then; with ``stop=True`` it is raised. Kernels must be compiled, and device
-    arrays made, inside.
+    arrays made, inside. Processes that are started inside are judged likewise, and counted at the end.
     """
     from .driver import stand_in  # not above: on a machine without numba-cuda the words are still there
 
     session = Session(**options)
-    with stand_in(session.judge):
+    with stand_in(session.judge), watched(session, options):
         yield session
