@@ -35,6 +35,7 @@ ERRORS = (_part("errors").NumbaError, NumbaError, getattr(cuda_errors, "Unsuppor
 lock = _part("compiler_lock").global_compiler_lock
 
 NUMBA_CUDA = "numba_cuda" in Path(compiler.__file__).parts
+overload = __import__("numba.cuda.extending" if NUMBA_CUDA else "numba.extending", fromlist=["_"]).overload
 FILE = "<numbered>"
 KEPT = 8192  # functions whose types are kept
 WHOLE = 256  # functions of which all is kept though they have a form: those of a few kernels

@@ -711,6 +711,5 @@ def test_what_is_refused_is_named_however_it_is_reached():
         (lambda out: cuda.synchronize(), "cuda.synchronize is not modelled"),
         (lambda out: numba.cuda.libdevice.erfinv(1.0), "cuda.libdevice.erfinv is not modelled"),
         (lambda out: jit(out), "cuda.jit is not modelled"),
-        (lambda out: breakpoint(), "breakpoint is not modelled"),
     ):
         refuse(kernel, nans(1), words=words)

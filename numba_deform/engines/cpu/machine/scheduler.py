@@ -7,6 +7,7 @@ have stopped; when they come to be where they were, and nothing has changed, tha
 another block is there that may change it.
 """
 
+import bdb
 import contextvars
 import functools
 
@@ -44,7 +45,7 @@ class Scheduler(Progress):
             self._check_copies_done()
             self.registers.check()
             self.cluster.check_visits(self)
-        except faults.SimFault:
+        except (faults.SimFault, bdb.BdbQuit):  # who debugs a kernel may leave it
             raise
         except Exception as error:
             raise blamed(error, self.execution) from error

@@ -50,6 +50,7 @@ class Execution:
         self.events = [] if trace else None
         self.registers, self.copies_issued = grid.registers, 0
         self.running = None
+        self.unhurried = False  # whether somebody looks at it in a debugger
 
     def room(self, block):
         """How many blocks such as ``block`` are there at once."""

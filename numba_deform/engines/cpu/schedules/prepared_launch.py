@@ -14,7 +14,7 @@ from ...shapes import cluster_of, shape_of
 from ..frontends.numba_python import arguments
 from ..frontends.numba_python.cuda_module import CudaModule
 from ..frontends.numba_python.native_program import CODES, compiled, is_known
-from ..frontends.numba_python.program import entry_of, type_of, typed_form
+from ..frontends.numba_python.program import entry_of, has_breakpoints, type_of, typed_form
 from ..machine.registers import most_registers
 from ..memory.restart import Bailout, Restart
 from .choices import BadSchedule, Schedule
@@ -77,7 +77,8 @@ class PreparedLaunch:
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
         self.only, self.progress = None, None  # the blocks that run, if not all; called at each one's end
-        self.compiled = compiled  # whether machine code may run; None: if it pays
+        # Whether machine code may run; None: if it pays.
+        self.compiled = False if has_breakpoints(self.typed) else compiled
         self.started, self.watchdog = time.perf_counter(), None
         self.looks = {}  # (state of a thread at a poll, what it would see) -> whether that is in vain
         self.places = {}  # by places in the code: what source_loops says of them

@@ -28,7 +28,8 @@ class Watchdog:
         pause = self.timeout
         while not self.over.wait(max(pause, 0)):
             with self.lock:
-                pause = self.until - time.monotonic() if self.launch else max(self.timeout, 0.1)
+                watched = self.launch and not self.launch.unhurried
+                pause = self.until - time.monotonic() if watched else max(self.timeout, 0.1)
                 if pause <= 0:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(self.caller, ctypes.py_object(OutOfTime))
                     pause = 1.0  # once more, in case that something swallowed it

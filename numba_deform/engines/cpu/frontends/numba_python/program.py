@@ -6,12 +6,13 @@ from numba import typeof, types
 
 from .....compiler.inference import NotInferred, Refused, identity, infer
 from .....compiler.outline import Outline
-from .....compiler.rewrite import rebind
+from .....compiler.rewrite import all_names, rebind
 from .... import faults
 from ....tensormap import TensorMapArray
 from ...reports.call_sites import KERNEL, is_library
+from ...reports.debugger import breakpoint_function
 from .cuda_module import printed
-from .name_binding import NameBinding, refused
+from .name_binding import NameBinding
 from .typed_code import typed
 
 
@@ -55,6 +56,14 @@ def _inferred_form(function, given):
         raise fault from None
 
 
+def has_breakpoints(form):
+    """Whether a kernel calls ``breakpoint``, which is for the interpreter."""
+    forms = [form] * (form is not None)
+    for each in forms:  # which grows
+        forms += (called for called in each.calls.values() if called not in forms)
+    return any("breakpoint" in all_names(each.function.__code__) for each in forms)
+
+
 def type_of(arg):
     """Numba's type of an argument."""
     if isinstance(arg, TensorMapArray):
@@ -73,7 +82,7 @@ def entry_of(function, form, fake, held):
 
     def extra(rebuilt):
         own = {} if is_library(rebuilt, function) else {KERNEL: True}
-        return {"print": printed, "breakpoint": refused("breakpoint")} | own
+        return {"print": printed, "breakpoint": breakpoint_function()} | own
 
     def device_function(dispatcher, rebuilt):
         return rebuilt
