@@ -40,7 +40,7 @@ def fma(a, b, c):
     try:
         return np.float64(float(exact)) if exact else near
     except OverflowError:
-        return np.float64(math.copysign(math.inf, exact))
+        return np.float64(math.inf if exact > 0 else -math.inf)
 
 
 # --- rounding -------------------------------------------------------------------------------------
