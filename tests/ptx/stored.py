@@ -9,14 +9,14 @@ KERNELS = Path(__file__).parent / "kernels"
 COMPILED = ("pipeline",)  # each of the file of its name
 
 
-def ptx_of(kernel):
+def ptx_of(kernel, lines=True):
     """NVVM's PTX of a ``compiler.Kernel`` for sm_90a, with its lines."""
     from numba import cuda
 
     from numba_deform.compiler.build import _no_driver_needed
 
     with _no_driver_needed((9, 0)):
-        return cuda.compile_ptx(kernel.py_func, kernel.signature.args, cc=(9, 0, "a"), lineinfo=True)[0]
+        return cuda.compile_ptx(kernel.py_func, kernel.signature.args, cc=(9, 0, "a"), lineinfo=lines)[0]
 
 
 def compiled(name):
