@@ -1,8 +1,8 @@
-"""``numba-deform check PROGRAM``: a whole program with its launches judged."""
+"""``numba-deform check PROGRAM``: a whole program with its launches judged, or one launch of a PTX kernel."""
 
 import sys
 
-from ..programs import program, summary
+from ..programs import program, ptx_program, summary
 from ..programs.session import suppressions
 from .commands import INTERRUPTED, WRONG
 from .keys import UsageError, simulation_options
@@ -20,7 +20,8 @@ def check(options):
     if "suppress" in options:
         asked["suppressions"] = suppressions(options["suppress"])
     try:
-        session, status = program.run(words, asked)
+        run = ptx_program.run if words[0].endswith(".ptx") else program.run
+        session, status = run(words, asked)
     except ModuleNotFoundError as error:
         raise UsageError(f"check: {error}") from None
     sys.stdout.flush()

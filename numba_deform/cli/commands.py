@@ -263,6 +263,7 @@ Examples:
       num_points=8 im2col_step=1
   numba-deform check my_program.py its arguments
   numba-deform check schedules=5 junit=faults.xml -m pytest tests/
+  numba-deform check ring.ptx entry=ring grid=1 block=64 args=arguments.py
   numba-deform new my.py
   numba-deform run --load my.py --stages 4 --engine cpu
   numba-deform run workload=picture picture_out=out.png

@@ -299,6 +299,7 @@ class Launched:
     args: tuple
     shared_bytes: int
     debug: bool = False
+    where: str = ""  # the program's line, which the session finds
 
     def raised(self, fault):
         """What Numba raises on the host where a kernel has raised: the exception with the line and the place of

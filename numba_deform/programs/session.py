@@ -104,7 +104,7 @@ class Session:
             keep(self)
 
     def _judge(self, launched):
-        name, where = launched.kernel.py_func.__qualname__, _line_of_the_program()
+        name, where = launched.kernel.py_func.__qualname__, launched.where or _line_of_the_program()
         self.launches += 1
         code = launched.kernel.py_func.__code__
         self.kernels.add((code.co_filename, code.co_firstlineno, code.co_name))

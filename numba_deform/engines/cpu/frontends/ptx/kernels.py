@@ -59,7 +59,7 @@ class PtxKernel:
             self.threads = entry.threads
         self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
         scope = dict(names()) | {name: value for name, value, _ in self.held}
-        self.plain = _compiled(self.name, lines, scope)
+        self.plain = self.py_func = _compiled(self.name, lines, scope)
 
     def __repr__(self):
         return f"<{self.name}({', '.join(self.parameters)}) from PTX>"
