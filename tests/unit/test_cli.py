@@ -577,6 +577,8 @@ def test_every_example_of_the_help_is_understood():
     lines = cli.USAGE.partition("Examples:\n")[2].replace("\\\n", "").splitlines()
     for line in lines:
         _, command, *words = line.split()
+        if command == "check":  # what stands behind the program is the program's
+            words = list(itertools.takewhile(lambda word: "=" in word, words))
         words = [word for word in words if "=" in word]
         if command == "budget":
             *_, swept, grid = expand(keys.split_pairs(words))
