@@ -1,6 +1,7 @@
 """Every command from ``main([...])`` to its exit status, on the CPU engine, and what it refuses."""
 
 import functools
+import itertools
 import subprocess
 import sys
 from types import SimpleNamespace
