@@ -414,6 +414,7 @@ from .device.wgmma import wgmma_wait_group_n256 as wgmma_wait_group_n256
 from .engines.cpu import SimFault as SimFault
 from .engines.cpu import explore as explore
 from .engines.cpu import simulate as simulate
+from .engines.cpu.frontends.ptx.kernels import from_cuda as from_cuda
 from .engines.cpu.frontends.ptx.kernels import from_ptx as from_ptx
 from .engines.launches import Launch as Launch
 from .engines.tensormap import Im2colMap as Im2colMap

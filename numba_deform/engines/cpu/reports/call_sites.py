@@ -7,7 +7,8 @@ import linecache
 
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
 LIBRARY = ("numba_deform.device.", "numba.cuda.")  # modules of functions that kernels call
-ORIGINS = {}  # {file of code that was written for a kernel: for each of its lines (file, line) of the source}
+# {file of code that was written for a kernel: for each of its lines (file, line, words about it) of the source}
+ORIGINS = {}
 TEMPORARY, ARRAY, INDEX = "__value", "__array", "__index"  # names that typed code gives to parts of a statement
 
 
@@ -41,7 +42,7 @@ def line_of(site):
 def origin(site):
     """(file, line) of the source of a call site."""
     file, line = site[0].co_filename, line_of(site)
-    return ORIGINS[file][line - 1] if file in ORIGINS else (file, line)
+    return ORIGINS[file][line - 1][:2] if file in ORIGINS else (file, line)
 
 
 def raised_at(error):
@@ -67,7 +68,10 @@ def place(site):
     if site is None:
         return None, None
     file, line = origin(site)
-    return f"{file}:{line}", linecache.getline(file, line).strip()
+    own, words = site[0].co_filename, ""
+    if own in ORIGINS:
+        words = ORIGINS[own][line_of(site) - 1][2]
+    return f"{file}:{line}", f"{linecache.getline(file, line).strip()}{words}"
 
 
 def indentation(site):

@@ -1,9 +1,12 @@
-"""``from_ptx``: the kernels of a PTX text, each for ``simulate`` and ``explore`` like any other."""
+"""``from_ptx`` and ``from_cuda``: the kernels of PTX, or of CUDA C++, for ``simulate`` and ``explore``."""
 
 import functools
 import hashlib
 import linecache
 import re
+import shutil
+import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,17 +89,22 @@ def _contents(variable):
 
 
 def _places(entry, file):
-    """A function from an instruction to (file, line): of the source where ``.loc`` tells it, else of the text.
-    Of several frames it is the innermost in the file that most of the kernel is from."""
+    """A function from an instruction to (file, line, words): of the source where ``.loc`` tells it, else of the
+    text. Of several frames it is the innermost in the file that most of the kernel is from; the words tell of
+    those around it."""
     outer = [i.frames[-1][0] for i in entry.instructions if i.frames]
     main = max(Counter(outer).items(), key=lambda pair: pair[1])[0] if outer else None
-    last = next(((file, line) for i in entry.instructions for file, line in i.frames if file == main), None)
+    frames = (frame for i in entry.instructions for frame in i.frames if frame[0] == main)
+    last = next(((*frame, "") for frame in frames), None)
 
     def place(i):
         nonlocal last
         if main is None:
-            return file, i.line
-        last = next((frame for frame in i.frames if frame[0] == main), i.frames[-1] if i.frames else last)
+            return file, i.line, ""
+        if i.frames:
+            n = next((n for n, frame in enumerate(i.frames) if frame[0] == main), len(i.frames) - 1)
+            outer = [f"{name.rpartition('/')[2]}:{line}" for name, line in i.frames[n + 1 :]]
+            last = (*i.frames[n], f"   (inlined at {', at '.join(outer)})" if outer else "")
         return last
 
     return place
@@ -145,6 +153,21 @@ class PtxModule(Mapping):
 
     def __repr__(self):
         return f"<PTX of {', '.join(self)}>"
+
+
+def from_cuda(file, options=()):
+    """The kernels of a CUDA C++ file as :func:`from_ptx` has them, compiled by nvcc with line information, for
+    sm_90a. ``options`` are more words for nvcc, such as ``["-std=c++20", "-Iinclude"]``. Raises
+    FileNotFoundError without nvcc, and ValueError with nvcc's words where it does not compile the file."""
+    if not (nvcc := shutil.which("nvcc")):
+        raise FileNotFoundError("from_cuda needs nvcc, and there is none in PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "kernels.ptx"
+        words = [nvcc, "-ptx", "-arch=sm_90a", "-lineinfo", *options, str(file), "-o", str(out)]
+        ended = subprocess.run(words, capture_output=True, text=True)
+        if ended.returncode:
+            raise ValueError(f"nvcc does not compile {file}:\n{ended.stderr.strip()}")
+        return from_ptx(out.read_text())
 
 
 def from_ptx(source):
