@@ -511,10 +511,12 @@ def _check_fields(found):
 def _words(error, lines):
     """What Numba says without the text that repeats the source, and the line it means."""
     text = str(error)
-    numbers = [int(n) for n in re.findall(re.escape(FILE) + r'"?,? (?:\(|line )(\d+)', text)]
+    # What is said of candidates may name places in functions of Numba's own, which have such numbers, too.
+    own, *others = re.split(r"(?=There (?:are|is) \d+ candidate)", text, maxsplit=1)
+    told = [re.findall(re.escape(FILE) + r'"?,? (?:\(|line )(\d+)', part) for part in (own, *others)]
+    numbers = [*map(int, told[0]), *_places(error.__traceback__), *map(int, told[-1])]
     if getattr(error, "loc", None) is not None and error.loc.filename == FILE:
         numbers.insert(0, error.loc.line)
-    numbers += _places(error.__traceback__)
     line = next((lines[n] for n in numbers if n in lines), None)
     text = without_source(text)
     return re.sub(re.escape(FILE) + r" \((\d+)\)", lambda m: f"line {lines.get(int(m[1]), '?')}", text), line
