@@ -14,9 +14,11 @@ def ptx_of(kernel, lines=True):
     from numba import cuda
 
     from numba_deform.compiler.build import _no_driver_needed
+    from numba_deform.compiler.rewrite import rewritten
 
+    function, _ = rewritten(kernel.py_func)
     with _no_driver_needed((9, 0)):
-        return cuda.compile_ptx(kernel.py_func, kernel.signature.args, cc=(9, 0, "a"), lineinfo=lines)[0]
+        return cuda.compile_ptx(function, kernel.signature.args, cc=(9, 0, "a"), lineinfo=lines)[0]
 
 
 def compiled(name):

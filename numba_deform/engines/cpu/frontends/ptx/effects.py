@@ -21,7 +21,8 @@ def words_of(text):
 def by_intrinsic(values, i):
     """The call of the intrinsic whose text the instruction is; None where there is none."""
     of_cluster = i.root in CLUSTER and "shared::cluster" in i.parts
-    if not of_cluster and i.root not in ROOTS or i.opcode.startswith("bar.warp"):
+    vector = i.root in ("atom", "red") and {"v2", "v4"} & set(i.parts)
+    if not (of_cluster or vector or i.root in ROOTS) or i.opcode.startswith("bar.warp"):
         return None
     found = find(i.opcode, i.operands)
     if found is None:
@@ -207,27 +208,6 @@ def _unknown(i):
     raise BadPtx(f"{i.opcode} {', '.join(i.operands)}")
 
 
-# --- products of warpgroups -----------------------------------------------------------------------------
-def do_wgmma(values, i):
-    """``values.sums``: {register: (array, number)} of accumulators."""
-    if i.parts[1] == "wait_group":
-        return [f"wgmma_wait_group({values.value(i.operands[0], 'u32')})"]
-    if i.parts[1] != "mma_async":
-        _unknown(i)
-    shape, to, a, b = i.parts[4:8]
-    group = [values.sums.get(r) for r in words_of(i.operands[0])]
-    array = group[0] and group[0][0]
-    registers = i.operands[1].startswith("{")
-    name = f"wgmma_{shape}_{a}{'_ra' * registers}"
-    if to != "f32" or a != b or i.operands[4:6] != ["1", "1"] or name not in values.known or group != [
-            (array, n) for n in range(len(group))]:  # fmt: skip
-        _unknown(i)
-    first = [values.value(x, "u32" if registers else "u64") for x in words_of(i.operands[1])]
-    scale = f"int({values.value(i.operands[3], 'pred')})"
-    more = [values.value(x, "u32") for x in i.operands[6:]]
-    return [f"{name}({', '.join([array, *first, values.value(i.operands[2], 'u64'), scale, *more])})"]
-
-
 # --- calls and the end ----------------------------------------------------------------------------------
 def do_call(values, i):
     operands = [o for o in i.operands if o]
@@ -243,7 +223,7 @@ ROWS = {
     "setp": do_setp, "set": do_set, "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt, "ld": do_ld, "ldu": do_ld,
     "st": do_st, "atom": do_atom, "red": do_red, "bar": do_bar, "barrier": do_bar, "shfl": do_shfl,
     "elect": do_elect, "match": do_match, "fence": do_fence, "membar": do_fence, "cp": do_cp,
-    "wgmma": do_wgmma, "call": do_call,
+    "call": do_call,
     "nanosleep": lambda values, i: [f"cuda.nanosleep({values.value(i.operands[0], 'u32')})"],
     "trap": lambda values, i: ["trap('trap')"],
     "setmaxnreg": lambda values, i: [f"setmaxnreg_{i.parts[1]}({i.operands[0]})"],

@@ -15,7 +15,7 @@ from .parser import STATEMENT, atoms, split
 
 # First words of instructions that are looked for among the intrinsics; others are rows of ``instructions``.
 ROOTS = (
-    "mbarrier", "cp", "fence", "barrier", "bar", "ldmatrix", "stmatrix", "mma", "wgmma", "elect", "mapa",
+    "mbarrier", "cp", "fence", "barrier", "bar", "ldmatrix", "stmatrix", "mma", "elect", "mapa",
     "tensormap", "griddepcontrol", "prefetch", "createpolicy",
 )  # fmt: skip
 CLUSTER = ("ld", "st", "atom", "red")  # these where their memory is that of a cluster
@@ -37,6 +37,8 @@ def key_of(opcode):
     """An opcode without what is the default, or says nothing about what is done."""
     parts = ["shared::cta" if p == "shared" else p for p in opcode.split(".")]
     drop = {"sync", "aligned", "weak", "tile", "b1024"}
+    if parts[0] in ("atom", "red"):
+        drop |= {"relaxed", "gpu"}
     if parts[0] == "mbarrier" or parts[:2] == ["barrier", "cluster"]:
         drop |= {"release", "acquire", "cta", "b64"} | ({"relaxed"} if "expect_tx" in parts[1:2] else set())
     if parts[:3] == ["cp", "async", "bulk"] and "mbarrier::complete_tx::bytes" in parts:

@@ -37,7 +37,7 @@ def names():
     """What the Python text of a kernel may name: the functions of ``operations``, and intrinsics."""
     found = {p.intrinsic.__name__: p.intrinsic for group in intrinsics.patterns().values() for p in group}
     for name, value in intrinsics.all_intrinsics():
-        if name in EXTRA or ROUNDED.fullmatch(name) or name.startswith("wgmma_"):
+        if name in EXTRA or ROUNDED.fullmatch(name):
             found[name] = value
     return {**found, **FUNCTIONS, "shared_address": shared_address, "cuda": cuda, "float32": np.float32,
             "uint8": types.uint8, "float": float, "int": int, "bool": bool, "abs": abs,
@@ -176,8 +176,8 @@ def from_ptx(source):
     ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
     with line information), else the line of the PTX. The verdict is about the PTX: what the compiler has
     removed is not looked at. It is interpreted, and has no machine code. Raises ValueError, naming the line,
-    for what is no PTX, for a target beyond sm_90a, and for an instruction that the engine does not know;
-    KeyError for an entry that is not there."""
+    for what is no PTX, for a target beyond sm_90a, and for an instruction that is not known here, as those of
+    wgmma are not; KeyError for an entry that is not there."""
     text = str(source)
     if "\n" not in text:
         file = Path(text)

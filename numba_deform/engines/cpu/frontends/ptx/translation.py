@@ -4,7 +4,7 @@ cases of a loop over ``pc``; a case that comes back to itself is a loop of its o
 
 import re
 
-from .effects import IGNORED, by_intrinsic, words_of
+from .effects import IGNORED, by_intrinsic
 from .effects import ROWS as EFFECTS
 from .instructions import by_row
 from .parser import SIZES, BadPtx
@@ -19,10 +19,8 @@ class Translator(Values):
 
     def __init__(self, program, function):
         super().__init__(function, program.names)
-        self.program, self.known, self.text = program, program.known, []
+        self.program = program
         self.buffers = {}  # .param variables of calls, and those of the function's own: name -> Python name
-        self.sums = {}
-        self._find_sums()
         if function.is_entry:
             self.params = {v.name: (program.params[v.name], v) for v in function.params}
         else:
@@ -36,17 +34,6 @@ class Translator(Values):
 
     def is_read(self, register):
         return register in self.uses
-
-    def _find_sums(self):
-        """Accumulators of warpgroups' products are elements of local arrays."""
-        for i in self.function.instructions:
-            if i.opcode.startswith("wgmma.mma_async") and ".f32." in i.opcode:
-                group = words_of(i.operands[0])
-                if group[0] not in self.sums:
-                    array = self.name_for(f"sums{len(self.sums)}")
-                    for n, register in enumerate(group):
-                        self.sums[register] = array, n
-                        self.registers[register], self.classes[register] = f"{array}[{n}]", "f32"
 
     # --- parameters and calls ---------------------------------------------------------------------
     def parameter(self, text, kind, count):
@@ -236,15 +223,12 @@ class Translator(Values):
             self.write(depth, "break" if self.inside else "continue", i)
 
     def start(self, depth):
-        """Write what a function begins with: room for its parameters of calls, sums, registers that may be
+        """Write what a function begins with: room for its parameters of calls, registers that may be
         read before they are written."""
         first = next(iter(self.function.instructions), None)
         own = [v for v in self.function.variables if v.space == "param"] + self.function.results
         for v in own:
             self.write(depth, f"{self.buffers[v.name]} = bytearray({v.size})", first)
-        for array in dict.fromkeys(array for array, _ in self.sums.values()):
-            count = sum(a == array for a, _ in self.sums.values())
-            self.write(depth, f"{array} = cuda.local.array({count}, float32)", first)
         for register in self.unset():
             zero = {"pred": "False", "f32": "float32(0)", "f64": "0.0"}.get(self.classes[register], "0")
             self.write(depth, f"{self.registers[register]} = {zero}", first)
@@ -259,7 +243,7 @@ class Translator(Values):
             found |= dict.fromkeys(name for name in names if name not in given)
             found |= dict.fromkeys(name for name in targets if name in given or i.guard)
             given.update(targets)
-        return [r for r in found if r in self.registers and r not in self.sums]
+        return [r for r in found if r in self.registers]
 
 
 def registers_in(text):
