@@ -1,4 +1,5 @@
-"""The corpus once more, as the PTX that NVVM makes of it with optimisation: a second judge of both front ends.
+"""The corpus, and the instructions beside it, once more, as the PTX that NVVM makes of them with optimisation:
+a second judge of both front ends.
 
 ``as_ptx.json`` names the programs of which something else is said, each with the reason:
     lines     the right rule is named, at another line (or at none, where NVVM does not compile it with lines)
@@ -24,9 +25,11 @@ from numba_deform.engines import faults
 sys.path.insert(0, str(Path(__file__).parents[1] / "ptx"))
 from stored import ptx_of  # noqa: E402
 
-PROGRAMS = {name: p for name, p in load().items() if faults.NotCompiled not in p.faults}
-RIGHT = [name for name, program in PROGRAMS.items() if not program.faults]
-WRONG = [name for name, program in PROGRAMS.items() if program.faults]
+CORPUS = {name: p for name, p in load().items() if faults.NotCompiled not in p.faults}
+RIGHT = [name for name, program in CORPUS.items() if not program.faults]
+WRONG = [name for name, program in CORPUS.items() if program.faults]
+# And the instructions that pipelines are made of, but for the products of warpgroups, which are refused.
+PROGRAMS = CORPUS | {name: p for name, p in load("instructions").items() if p.topic != "wgmma"}
 EXCEPTIONS = json.loads((Path(__file__).parent / "as_ptx.json").read_text())
 TIMEOUT = 10.0  # seconds for one that never ends
 
