@@ -131,6 +131,7 @@ class Client:
                 return message.get("body", {})
 
 
+@pytest.mark.full
 def test_an_editors_debugger_stops_in_it(tmp_path):
     """What VS Code does: it stops in the kernel's line, shows its variables, and goes on."""
     pytest.importorskip("debugpy")
