@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from helpers import clean, expect, run
-from numba import cuda, float32, float64, int32, uint64
+from numba import cuda, float32, float64, int32, types, uint64
 from numba.cuda import bf16, bfloat16, config
 from numba.cuda.extending import overload, overload_method
 from numba.cuda.types import Array
@@ -267,3 +267,15 @@ def test_a_field_that_is_not_aligned_is_refused():
     aligned = np.zeros(32, np.dtype([("first", "i1"), ("second", "f8")], align=True))
     clean(kernel, aligned, 1)
     np.testing.assert_array_equal(aligned["second"], np.arange(32))
+
+
+def test_a_float_for_an_integer_is_converted():
+    """By a kernel's signature, as Numba does it."""
+
+    def kernel(out, n):
+        out[0] = n
+
+    out, signature = np.zeros(1, np.int64), types.void(types.int64[:], types.int32)
+    typed = python.SimpleNamespace(py_func=kernel, signature=signature)
+    clean(typed, out, 12.7, block=1)
+    assert out[0] == 12

@@ -64,11 +64,13 @@ class PreparedLaunch:
         if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
         self.function, self.args = function, args
-        self.names, self.kinds = arguments.check(function, getattr(kernel, "signature", None), args)
+        is_typed = getattr(kernel, "is_typed", False)  # as those from PTX, which has no machine code yet
+        signature = getattr(kernel, "signature", None)
+        self.names, self.kinds = arguments.check(function, signature, args, not is_typed)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
         self.key = identity(function), tuple(self.types)
-        if is_typed := getattr(kernel, "is_typed", False):  # as those from PTX, which has no machine code yet
+        if is_typed:
             compiled = False
         self.typed, self.outline = (None, None) if is_typed else typed_form(function, self.types, self.key)
         self.registers = most_registers(kernel, self.threads)

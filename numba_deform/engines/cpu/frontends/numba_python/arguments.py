@@ -59,8 +59,9 @@ def writeable(args):
     return list({id(a): a for a in arrays if isinstance(a, np.ndarray) and a.flags.writeable}.values())
 
 
-def check(function, signature, args):
-    """(names, Numba types or None) of the parameters. Raises ValueError for what cannot be launched."""
+def check(function, signature, args, converts=True):
+    """(names, Numba types or None) of the parameters. Raises ValueError for what cannot be launched.
+    ``converts``: a float for an integer parameter is converted, as Numba does."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) != len(args):
         wanted = f"{len(parameters)} arguments ({', '.join(parameters)})"
@@ -70,6 +71,8 @@ def check(function, signature, args):
         raise ValueError(f"{function.__name__} has {len(args)} parameters, its signature {signature}")
     for name, arg, kind in zip(parameters, args, kinds, strict=True):
         _check_one(name, arg, kind)
+        if not converts and isinstance(kind, types.Integer) and isinstance(arg, (float, np.floating)):
+            raise ValueError(f"argument {name}={arg} is no whole number, and the parameter is one")
     return parameters, kinds
 
 
@@ -90,8 +93,6 @@ def _check_one(name, arg, kind):
         raise ValueError(f"argument {name} is a {type(arg).__name__}; {takes}")
     if array and isinstance(kind, types.Number) and kind != types.uint64:
         raise ValueError(f"argument {name} is an array, but the kernel's signature says {kind}")
-    if isinstance(kind, types.Integer) and isinstance(arg, (float, np.floating)):
-        raise ValueError(f"argument {name}={arg} is no whole number, but the kernel's signature says {kind}")
     if not array and isinstance(kind, types.Array):
         raise ValueError(f"argument {name} is a number, but the kernel's signature says {kind}")
 
