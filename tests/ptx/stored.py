@@ -27,6 +27,7 @@ def compiled(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     text = ptx_of(getattr(module, name)).replace(str(KERNELS / f"{name}.py"), f"{name}.py")
+    text = re.sub(r"B\d+v\d+B", "B2v1B", text)  # how many functions Numba had compiled before
     mangled = re.search(r"\.entry (\w+)", text)[1]
     lines = [line for line in text.replace(mangled, name).splitlines() if not line.startswith("//")]
     return "\n".join(lines).strip() + "\n"
