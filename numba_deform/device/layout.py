@@ -47,6 +47,7 @@ class Shared(Namespace):
 
     def __init__(self, **parts):
         super().__init__("shared")
+        self._parts = parts
         alignment = max([DYNAMIC_ALIGNMENT, *(part.alignment for part in parts.values())])
         start, offset, named, inits, of_warps = _start(alignment), 0, 0, [], []
         self._places = []  # (first byte, its part, name)
@@ -72,6 +73,10 @@ class Shared(Namespace):
             raise ValueError(f"{self.bytes} bytes of shared memory ({sizes}): a block has {SHARED_LIMIT}")
         self.init = _init(start, inits, of_warps)
 
+    def __reduce__(self):
+        """It is made again from its parts in another process."""
+        return _made, (self._parts,)
+
     @property
     def barrier_bytes(self):
         """Those of ``bytes`` that are barriers."""
@@ -95,6 +100,10 @@ class Shared(Namespace):
             if first <= offset < first + part.bytes:
                 return part.name_of(name, offset - first)
         return None
+
+
+def _made(parts):
+    return Shared(**parts)
 
 
 @dataclass(frozen=True)

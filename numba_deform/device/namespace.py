@@ -13,7 +13,16 @@ class Namespace(types.ModuleType):
         super().__init__(name)
         vars(self).update(members)
 
+    def __reduce__(self):
+        """In another process it is made again from its members."""
+        members = {name: value for name, value in vars(self).items() if name[:2] != "__"}
+        return _made, (self.__name__, members)
+
     def map(self, change):
         """Another one, with ``change(member)`` in place of each function and Namespace in it."""
         members = {name: change(value) for name, value in vars(self).items() if name[:1] != "_"}
         return Namespace(self.__name__, **members)
+
+
+def _made(name, members):
+    return Namespace(name, **members)

@@ -10,6 +10,7 @@ it makes
 """
 
 import functools
+import importlib
 import inspect
 import re
 from collections.abc import Callable
@@ -173,6 +174,10 @@ def read_ptx(path):
     return functions
 
 
+def _named(module, name):
+    return getattr(importlib.import_module(module), name)
+
+
 class Intrinsic(_NumbaIntrinsic):
     """A PTX function as Numba and Python see it; made by :func:`intrinsic`."""
 
@@ -187,6 +192,10 @@ class Intrinsic(_NumbaIntrinsic):
 
     def __repr__(self):
         return f"<intrinsic {self.words}>"
+
+    def __reduce__(self):
+        """In another process it is the one of that name."""
+        return _named, (self.__module__, self.__name__)
 
     @functools.cached_property
     def words(self):

@@ -32,6 +32,7 @@ class PreparedLaunch:
 
     def __init__(self, kernel, grid, block, args, shared_bytes, timeout, cluster=None, resident=None,
                  compiled=False, waive=()):  # fmt: skip
+        self.call = kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled, waive
         self.waive = waivers.names(waive)
         self.request = kernel if isinstance(kernel, launches.Launch) else None
         if self.request:

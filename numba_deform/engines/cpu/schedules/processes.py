@@ -19,14 +19,19 @@ from pathlib import Path
 
 from ..frontends.numba_python import arguments, cuda_module
 from ..memory.scalars import bounds_of
+from . import executors
 
 PAYS = 2.0  # seconds that the schedules take one after the other: far more than processes take to start
 _mine = None  # in another process: (grid, landing, the class of reports)
 
 
-def to_run(grid, numbers, report, landing):
+def to_run(grid, numbers, report, landing, executor=None):
     """The schedules of ``numbers`` that the caller has to run itself, in order: all but those that have ended
-    without a fault in another process. What these did is in ``report`` when the next one is asked for."""
+    without a fault in another process. What these did is in ``report`` when the next one is asked for.
+    They go to ``executor`` if there is one."""
+    if executor is not None:
+        yield from executors.to_run(executor, grid, numbers, report, landing)
+        return
     started = time.perf_counter()
     yield numbers[0]
     seconds = time.perf_counter() - started

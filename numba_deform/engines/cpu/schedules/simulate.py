@@ -41,8 +41,7 @@ class Report:
 
 def simulate(
     kernel, grid=None, block=None, args=(), shared_bytes=None, seed=0, schedules=1, landing="late", trace=False,
-    timeout=60.0, cluster=None, resident=None, compiled=None, waive=(),
-    only=None, progress=None
+    timeout=60.0, cluster=None, resident=None, compiled=None, waive=(), only=None, progress=None, executor=None
 ):
     """Run ``kernel`` on the CPU engine and return a :class:`Report`.
 
@@ -73,18 +72,24 @@ def simulate(
     blocks that run, x first: the others do nothing; not with clusters. ``progress`` is called with 1 each time
     that a block has ended.
 
+    ``executor`` is a ``concurrent.futures.Executor`` in whose workers all schedules but the last one run: one
+    of Python's, Dask's (``Client.get_executor()``), mpi4py's or another, on this machine or others with the
+    package and the kernel's file where they are here. What is not a clean end there is run once more here, so
+    that outcome, ``seed`` and arrays are as without it. What the executor raises is raised. Not with ``only``.
+
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it; WrongResult, which
     is one too, where a Launch has not left what it expects; and ``ValueError`` for arguments that cannot be
     launched, and for a schedule of some other kernel.
     """
     schedule = _schedule(seed, schedules, landing)
     grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled, waive)
+    _check_executor(executor, only)
     grid.only, grid.progress = only and _blocks(grid, only), progress
     report = Report(blocks=len(only or range(grid.blocks)), threads=grid.threads, schedules=schedules)
     started = time.perf_counter()
     numbers = [schedule] if schedule else range(seed, seed + schedules)
     with short_collections():
-        for number in to_run(grid, numbers, report, landing):
+        for number in to_run(grid, numbers, report, landing, executor):
             launch = grid.run(number, landing, trace, report)
         report.events, report.compiled = launch.events or [], launch.machine is not None
         # Its parts refer to each other, and hold more memory than their number lets the collector think.
@@ -107,6 +112,12 @@ def _schedule(seed, schedules, landing):
     elif schedules > 1:
         raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
     return schedule
+
+
+def _check_executor(executor, only):
+    if executor is not None and (only or not callable(getattr(executor, "submit", None))):
+        wrong = "cannot be combined with only=" if only else "must be a concurrent.futures.Executor"
+        raise ValueError(f"executor={executor!r} {wrong}")
 
 
 def _blocks(grid, only):

@@ -1,0 +1,137 @@
+"""Schedules of one launch in the workers of an executor, which may be on other machines.
+
+A worker gets the launch as bytes: functions by value, and the arrays in memory of its own, where those that
+overlap here overlap again. Only the totals of a clean end come back; whatever else it met is run once more
+here, as for processes that are forked (``processes``).
+"""
+
+import ctypes
+import functools
+import io
+import pickle
+from dataclasses import fields
+
+import cloudpickle
+import numpy as np
+
+from ...tensormap import TensorMap, TensorMapArray
+from ..frontends.numba_python import cuda_module
+from ..memory.scalars import bounds_of, start_of
+
+PIECES = 64  # as many futures at most: a launch is sent once with each
+ALIGNED = 1024  # an array begins at the same address as here, modulo this many bytes
+
+
+def to_run(executor, grid, numbers, report, landing):
+    """The schedules of ``numbers`` that the caller has to run itself, in order, as ``processes.to_run``: the
+    last one, and those of which a worker did not see a clean end."""
+    rest = numbers[:-1]
+    sent = packed(grid.call) if rest else None
+    size = -(-len(rest) // PIECES) or 1
+    pieces = [rest[i : i + size] for i in range(0, len(rest), size)]
+    futures = [executor.submit(run_piece, sent, piece, landing, type(report)) for piece in pieces]
+    try:
+        for piece, future in zip(pieces, futures, strict=True):
+            for number, totals in zip(piece, future.result(), strict=True):
+                if totals is None:
+                    yield number
+                else:
+                    report.add(totals)
+        yield numbers[-1]
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def run_piece(sent, numbers, landing, new_report):
+    """In a worker: what each schedule adds to the report; None if it is to be run where others can see it."""
+    grid = _launch(sent)
+    return [_one(grid, number, landing, new_report()) for number in numbers]
+
+
+def _one(grid, number, landing, totals):
+    prints, cuda_module.PRINTS = cuda_module.PRINTS, False
+    try:
+        grid.run(number, landing, False, totals)
+    except (Exception, cuda_module.Prints):
+        return None
+    finally:
+        cuda_module.PRINTS = prints
+    return totals
+
+
+@functools.lru_cache(1)  # the next piece is of the same launch
+def _launch(sent):
+    from .prepared_launch import PreparedLaunch
+
+    return PreparedLaunch(*pickle.loads(sent))
+
+
+def packed(call):
+    """The bytes of a launch's arguments; ValueError where a worker could not have them."""
+    file = io.BytesIO()
+    try:
+        _Pickler(file).dump(call)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"executor=: this launch cannot be sent to another process: {error}") from error
+    return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Arrays and tensor maps hold addresses, which are others in another process."""
+
+    def __init__(self, file):
+        super().__init__(file)
+        self.ranges = []  # of the memory that is sent
+
+    def reducer_override(self, thing):
+        if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
+            return self._array(thing)
+        if isinstance(thing, TensorMap):
+            if thing.array is None:
+                raise ValueError(f"executor=: {thing!r} has an address of this process: map an array")
+            return _map, (type(thing), {f.name: getattr(thing, f.name) for f in fields(thing)})
+        if isinstance(thing, TensorMapArray):
+            return TensorMapArray, (thing.maps,)
+        return super().reducer_override(thing)
+
+    def _array(self, array):
+        """An array as a view of the one whose memory it is; that one as its bytes."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        looks = array.shape, array.dtype, array.strides, array.flags.writeable
+        start = start_of(array)
+        if owner is not array:
+            return _view, (owner, start - start_of(owner), *looks)
+        first, last = bounds_of(array)
+        if any(first < stop and begin < last for begin, stop in self.ranges):
+            raise ValueError("executor=: two arrays share memory that is no array's: make them views of one")
+        self.ranges.append((first, last))
+        return _owner, (ctypes.string_at(first, last - first), first % ALIGNED, start - first, *looks)
+
+
+def _owner(held, place, *looks):
+    """An array in new memory that begins at ``place`` modulo ALIGNED, with what it held."""
+    memory = np.empty(len(held) + ALIGNED, np.uint8)
+    first = (place - start_of(memory)) % ALIGNED
+    memory[first : first + len(held)] = np.frombuffer(held, np.uint8)
+    return _view(memory[first:], *looks)
+
+
+def _view(owner, offset, shape, dtype, strides, writeable):
+    """An array whose first element lies ``offset`` bytes behind that of ``owner``."""
+    memory = owner
+    while isinstance(memory.base, np.ndarray):
+        memory = memory.base
+    array = np.ndarray(shape, dtype, memory, start_of(owner) + offset - start_of(memory), strides)
+    array.flags.writeable = writeable
+    return array
+
+
+def _map(kind, values):
+    made = object.__new__(kind)
+    vars(made).update(values, address=start_of(values["array"]))
+    return made

@@ -1,0 +1,172 @@
+"""Schedules in the workers of an executor: what comes of them is what comes of running them here."""
+
+import multiprocessing
+from concurrent.futures import Future, ProcessPoolExecutor
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import numba_deform as nd
+from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.reduction import column_sums
+from numba_deform.engines import faults
+from numba_deform.engines.cpu.schedules import executors
+from numba_deform.engines.cpu.schedules.simulate import Report
+
+
+class Fresh:
+    """An executor of one process that knows nothing of this one; counts what it is sent."""
+
+    def __init__(self):
+        self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        self.sent = []
+
+    def submit(self, function, *args):
+        self.sent.append(list(args[1]))
+        return self.pool.submit(function, *args)
+
+
+class Here:
+    """An executor that runs what it is given at once, out of the same bytes."""
+
+    def __init__(self):
+        self.results = []
+
+    def submit(self, function, *args):
+        future = Future()
+        self.results.append(function(*args))
+        future.set_result(self.results[-1])
+        return future
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    executor = Fresh()
+    yield executor
+    executor.pool.shutdown()
+
+
+def sums(data, out, seen):
+    """Adds up what the threads have, in the order in which they come."""
+    i = cuda.threadIdx.x
+    seen[i] = cuda.atomic.add(out, 0, data[i])
+
+
+def late_writer(data, out, seen):
+    """A race in those orders only in which thread 33 comes before thread 0."""
+    i = cuda.threadIdx.x
+    if i == 33 and cuda.atomic.add(out, 0, 1) == 0:
+        seen[0] = 1
+    if i == 0 and cuda.atomic.add(out, 0, 1) == 1:
+        seen[0] = 2
+
+
+def overlapping(even, all_of_them):
+    """One thread of each warp writes to one number, by two arrays."""
+    if cuda.threadIdx.x == 0:
+        even[1] = 1
+    if cuda.threadIdx.x == 32:
+        all_of_them[2] = 1
+
+
+def made():
+    return np.arange(64, dtype=np.int32), np.zeros(1, np.int32), np.zeros(64, np.int32)
+
+
+def same(a, b):
+    names = ("blocks", "threads", "switches", "copies", "cycles", "shared_bytes", "schedules")
+    assert [getattr(a, name) for name in names] == [getattr(b, name) for name in names]
+
+
+def test_a_process_that_knows_nothing(fresh):
+    here, there = made(), made()
+    alone = nd.simulate(sums, 1, 64, here, schedules=9)
+    same(alone, nd.simulate(sums, 1, 64, there, schedules=9, executor=fresh))
+    assert [number for piece in fresh.sent for number in piece] == list(range(8))  # the last is run here
+    assert all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
+
+
+@pytest.mark.parametrize("pipeline", [copy, column_sums], ids=["copy", "column_sums"])
+def test_a_launch_with_tensor_maps(fresh, pipeline):
+    same(nd.simulate(pipeline(), schedules=3, landing="random"),
+         nd.simulate(pipeline(), schedules=3, landing="random", executor=fresh))  # fmt: skip
+
+
+def test_nothing_is_run_again_without_need():
+    executor = Here()
+    nd.simulate(copy(), schedules=4, executor=executor)
+    assert [type(totals) for piece in executor.results for totals in piece] == [Report] * 3
+
+
+def test_the_first_fault_in_order():
+    met = []
+    for executor in (None, Here()):
+        with pytest.raises(faults.DataRace) as caught:
+            nd.simulate(late_writer, 1, 64, made(), schedules=40, executor=executor)
+        met.append((caught.value.seed, str(caught.value)))
+    assert met[0] == met[1] and met[0][0] > 0
+
+
+def test_arrays_that_overlap_do_so_there():
+    numbers = np.zeros(8, np.int32)
+    executor = Here()
+    with pytest.raises(faults.DataRace):
+        nd.simulate(overlapping, 1, 64, (numbers[::2], numbers[::-1][::-1]), schedules=2, executor=executor)
+    assert executor.results == [[None]]
+
+
+@pytest.mark.parametrize("array", [
+    np.arange(24, dtype=np.int16).reshape(4, 6)[::-1, 1::2], np.arange(6.0).reshape(2, 3).T,
+    np.zeros((3, 0), "f4"), np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    np.frombuffer(b"12345678", np.int32),
+    np.zeros(2, [("a", "i1"), ("b", "f8")]),
+], ids=str)  # fmt: skip
+def test_an_array_arrives_as_it_is(array):
+    (again,) = executors.pickle.loads(executors.packed((array,)))
+    assert np.array_equal(again, array) and (again.dtype, again.shape) == (array.dtype, array.shape)
+    assert again.strides == array.strides and again.flags.writeable == array.flags.writeable
+    assert (executors.start_of(again) - executors.start_of(array)) % executors.ALIGNED == 0
+
+
+def test_an_executor_that_fails():
+    class Broken(Here):
+        def submit(self, function, *args):
+            future = super().submit(int)
+            future._exception = ModuleNotFoundError("No module named 'numba_deform'")
+            return future
+
+    with pytest.raises(ModuleNotFoundError, match="numba_deform"):
+        nd.simulate(sums, 1, 64, made(), schedules=3, executor=Broken())
+
+
+BYTES = bytearray(256)
+
+
+@pytest.mark.parametrize("args, options, words", [
+    ((np.frombuffer(BYTES, np.int32), np.frombuffer(BYTES, np.int32), made()[2]), {}, "make them views of one"),
+    (made(), {"executor": 4}, "executor=4 must be a concurrent.futures.Executor"),
+    (made(), {"only": [0]}, "cannot be combined with only="),
+])  # fmt: skip
+def test_what_cannot_be_sent(args, options, words):
+    with pytest.raises(ValueError, match=words):
+        nd.simulate(sums, 1, 64, args, schedules=3, **{"executor": Here(), **options})
+
+
+def test_a_map_of_a_bare_address():
+    maps = nd.TensorMapArray([nd.TensorMap(1 << 20, "float32", (32, 32), (128,), (32, 1))])
+    with pytest.raises(ValueError, match="has an address of this process: map an array"):
+        executors.packed((maps,))
+
+
+@pytest.mark.full
+def test_dask():
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        with distributed.Client(cluster) as client, client.get_executor() as executor:
+            same(nd.simulate(copy(), schedules=200), nd.simulate(copy(), schedules=200, executor=executor))
+            with pytest.raises(faults.DataRace) as caught:
+                nd.simulate(late_writer, 1, 64, made(), schedules=40, executor=executor)
+    with pytest.raises(faults.DataRace) as again:
+        nd.simulate(late_writer, 1, 64, made(), schedules=40)
+    assert caught.value.seed == again.value.seed
