@@ -63,7 +63,7 @@ FAULTS = {  # what: (the text, what the fault makes of it, the problem, how it e
     "a slope where nothing is": (
         "if DISCRETE or not tile.inside:", "if DISCRETE:", dict(PAIRS, nowhere=True), "unwritten"),
 }  # fmt: skip
-QUICK = {"added for the threads of one block", "no sum over the lanes"}
+QUICK = {"no sum over the lanes"}
 
 
 @dataclass(frozen=True)

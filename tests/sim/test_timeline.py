@@ -131,6 +131,7 @@ def test_a_deeper_ring_waits_less():
     assert waits[1] < waits[0]
 
 
+@pytest.mark.full
 def test_window_marks_a_stage_once():
     """A warp waits for an item's windows once, however many of its rows it adds up."""
     consumers, stages = 2, 2

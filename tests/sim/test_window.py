@@ -108,7 +108,7 @@ def test_layouts(levels, points, channels, dtype, layout, arithmetic):
     run(workload.generate(seed=26), arithmetic=arithmetic)
 
 
-@pytest.mark.parametrize("points", [3, 8])
+@pytest.mark.parametrize("points", [3, pytest.param(8, marks=full)])
 def test_wide_samples_of_many_points(points):
     """Prepared in fp32, four words each."""
     inputs = small(num_points=points, channels=16, dtype="float32", num_query=6).generate(seed=4)
@@ -164,6 +164,7 @@ def test_more_queries_than_pixels():
     assert lost < 0.01 * count
 
 
+@full
 def test_more_heads_and_levels_than_warps():
     """Each warp then looks at the samples of several."""
     run(small(num_heads=5, num_query=40).generate(seed=28), consumers=1, cell=(6, 5))
@@ -222,8 +223,9 @@ def test_locations_on_borders(kept, monkeypatch):
 # --- samples outside their windows ----------------------------------------------------------------
 TWICE = 2 * ((12, 20), (6, 10))
 POOR = [
-    {}, pytest.param({"levels": TWICE, "num_points": 8}, marks=full),
-    {"levels": TWICE, "num_points": 8, "num_query": 2, "dtype": "float32", "channels": 16},
+    {}, *(pytest.param({"levels": TWICE, "num_points": 8, **more}, marks=full) for more in (
+        {}, {"num_query": 2, "dtype": "float32", "channels": 16},
+    )),
     {"num_points": 3, "channels": 64}, {"num_points": 8, "num_query": 2, "arithmetic": "fp32"},
     pytest.param({"num_points": 8}, marks=full), {"batch": 2, "num_heads": 3, "num_query": 2},
     {"padded": True}, {"dtype": "float32", "channels": 16}, {"dtype": "bfloat16", "channels": 64},
@@ -254,6 +256,7 @@ def test_local_samples_are_held():
     assert lost < 0.01 * count
 
 
+@full
 def test_samples_that_all_moved_are_held():
     """By 5 pixels of their level, to the right and up."""
     inputs = small(levels=((30, 20), (15, 10)), num_query=750, num_heads=1).generate(seed=1)
