@@ -129,6 +129,14 @@ def test_an_array_arrives_as_it_is(array):
     assert (executors.start_of(again) - executors.start_of(array)) % executors.ALIGNED == 0
 
 
+def test_the_slots_of_maps_have_the_new_addresses():
+    """As a kernel that copies a map and changes it there reads them."""
+    maps = nd.TensorMapArray([nd.TensorMap.of(np.zeros((32, 32), np.float32), (32, 8))])
+    (again,) = executors.pickle.loads(executors.packed((maps,)))
+    assert again[0].address == executors.start_of(again[0].array) != maps[0].address
+    assert np.array_equal(again.host, nd.TensorMapArray(again.maps).host) and again.address % 128 == 0
+
+
 def test_an_executor_that_fails():
     class Broken(Here):
         def submit(self, function, *args):
