@@ -51,9 +51,9 @@ class PtxKernel:
     is_typed = True  # the engine need not infer types
     shared_bytes = 0
 
-    def __init__(self, module, entry, file):
+    def __init__(self, module, entry, file, parameters=()):
         self.name, self.entry = unmangled(entry.name), entry
-        program = Program(module, entry, names(), _places(entry, file))
+        program = Program(module, entry, names(), _places(entry, file), parameters)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
         kinds = kinds_of_parameters(entry)
@@ -127,8 +127,9 @@ class PtxModule(Mapping):
     """The kernels of a PTX text by name, as it is in the source or as the compiler has changed it. Each is
     translated when it is first asked for."""
 
-    def __init__(self, text, file):
+    def __init__(self, text, file, parameters=()):
         self._module, self._file, self._kernels = parser.read(text), file, {}
+        self._parameters = tuple(parameters)
         entries = [f for f in self._module.functions.values() if f.is_entry]
         short = Counter(unmangled(f.name) for f in entries)
         self._entries = {f.name if short[unmangled(f.name)] > 1 else unmangled(f.name): f for f in entries}
@@ -140,7 +141,7 @@ class PtxModule(Mapping):
             raise KeyError(f"{self._file} has no entry {name!r}; it has {', '.join(self) or 'none'}")
         if entry.name not in self._kernels:
             try:
-                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file)
+                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file, self._parameters)
             except BadPtx as wrong:
                 raise BadPtx(f"{self._file}: {wrong}") from None
         return self._kernels[entry.name]
@@ -170,7 +171,7 @@ def from_cuda(file, options=()):
         return from_ptx(out.read_text())
 
 
-def from_ptx(source):
+def from_ptx(source, parameters=()):
     """The kernels of PTX for the CPU engine, by name: ``nd.simulate(nd.from_ptx("ring.ptx")["ring"], ..)``.
 
     ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
@@ -187,6 +188,6 @@ def from_ptx(source):
         name = f"<ptx {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
         linecache.cache[name] = len(text), None, text.splitlines(True), name
     try:
-        return PtxModule(text, name)
+        return PtxModule(text, name, parameters)
     except BadPtx as wrong:
         raise BadPtx(f"{name}: {wrong}") from None

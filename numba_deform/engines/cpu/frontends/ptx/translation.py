@@ -261,12 +261,16 @@ class Program:
     """An entry with the functions that it calls, as the text of one Python function. ``lines``: (text, place in
     the source); ``known``: names that the text may use."""
 
-    def __init__(self, module, entry, known, place_of):
+    def __init__(self, module, entry, known, place_of, parameters=()):
         self.module, self.entry, self.known, self.place_of = module, entry, known, place_of
         self.lines, self.names = [], {*known, "pc", "local", "cuda", "float32"}
         self.params = {}
+        if parameters and len(parameters) != len(entry.params):
+            raise BadPtx(f"line {entry.line}: {entry.name} has {len(entry.params)} parameters, and "
+                         f"{len(parameters)} names: {', '.join(parameters)}")  # fmt: skip
         for n, v in enumerate(entry.params):
             wanted = v.name.removeprefix(f"{entry.name}_") if v.name != entry.name else f"param_{n}"
+            wanted = parameters[n] if parameters else wanted
             self.params[v.name] = self._name(wanted)
         self.memory = {}  # module's variables in global memory -> Python name
         self.shared = {}  # variables in shared memory -> Python name
