@@ -117,6 +117,8 @@ class Session:
         call = (launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes)
         blocks, threads = math.prod(launched.grid), math.prod(launched.block)
         self.cluster = getattr(launched, "cluster", None)
+        if checked := getattr(launched, "checked", None):  # it has all of these, and looks at the results
+            call, self.cluster = (checked,), None
         self.progress = Progress(f"launch {self.launches} ({name})", blocks * self.schedules, threads)
         try:
             if self.explored:

@@ -300,11 +300,13 @@ def test_entries_and_arguments_are_refused_by_name():
     with pytest.raises(ValueError, match=r"ring takes 2 arguments \(data, out\), 1 were given"):
         nd.simulate(module["ring"], 1, 64, [np.zeros(4)])
     with pytest.raises(ValueError, match="argument a is an array"):
-        run(kernel("", ".param .u32 a"), np.zeros(4))
+        run(kernel("bar.sync 0;", ".param .u32 a"), np.zeros(4))
     with pytest.raises(ValueError, match="argument a=1.5"):
-        run(kernel("", ".param .u32 a"), 1.5)
-    with pytest.raises(ValueError, match="nothing would run"):
+        run(kernel("bar.sync 0;", ".param .u32 a"), 1.5)
+    with pytest.raises(ValueError, match="gone is empty"):
         nd.from_ptx(HEAD + ".entry gone()\n{\n}\n")["gone"]
+    with pytest.raises(faults.NothingRan, match="k has no instruction but ret"):
+        run(kernel("", ".param .u32 a"), 1)
     with pytest.raises(FileNotFoundError):
         nd.from_ptx(Path("no_such.ptx"))
     older = HEAD.replace("sm_90a", "sm_80")

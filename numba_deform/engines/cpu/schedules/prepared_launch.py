@@ -64,6 +64,8 @@ class PreparedLaunch:
             raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
         if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
+        if getattr(kernel, "is_empty", False):
+            raise faults.NothingRan(f"{kernel.name} has no instruction but ret")
         self.function, self.args = function, args
         is_typed = getattr(kernel, "is_typed", False)  # as those from PTX, which has no machine code yet
         signature = getattr(kernel, "signature", None)

@@ -4,11 +4,12 @@ cases of a loop over ``pc``; a case that comes back to itself is a loop of its o
 
 import re
 
+from .demangling import unmangled
 from .effects import IGNORED, by_intrinsic
 from .effects import ROWS as EFFECTS
 from .instructions import by_row
 from .parser import SIZES, BadPtx
-from .values import ADDRESS, FLOATS, Values, unmangled
+from .values import ADDRESS, FLOATS, Values
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
 ENDS = ("bra", "ret", "exit")
@@ -332,7 +333,7 @@ class Program:
         """[(line of the Python function, its place in the source)]"""
         entry = self.entry
         if not entry.instructions:
-            raise BadPtx(f"line {entry.line}: {entry.name} is empty: nothing would run")
+            raise BadPtx(f"line {entry.line}: {entry.name} is empty: there is not even a ret")
         translator, first = Translator(self, entry), self.place(entry.instructions[0])
         translator.start(1)
         translator.body(1)

@@ -39,21 +39,6 @@ def is_signed(kind):
     return kind[0] == "s"
 
 
-def unmangled(name):
-    """``tile`` of ``_ZZ4ringE4tile``, ``ring`` of ``_Z4ringIiEvPf``, ``add`` of ``_ZN6cudapy3mod3addB2v1E``."""
-    if not name.startswith("_Z"):
-        return name
-    m, found = re.match(r"_ZZ?N?", name), None
-    at = m.end()
-    while part := re.match(r"(\d+)", name[at:]):
-        at += part.end() + int(part[1])
-        found = name[at - int(part[1]) : at]
-    for m in re.finditer(r"(?<=E)(\d+)(?=[A-Za-z_])", name):  # a variable of a function
-        if len(name) - m.end() == int(m[1]):
-            found = name[m.end() :]
-    return found or name
-
-
 class Values:
     """Of one function. ``registers``: name -> (Python name, class), ``names``: those that are taken."""
 
