@@ -272,7 +272,6 @@ st.global.b32 [x], a;"""
     ("\ncall.uni other, ();", "line 2: .*other"),
     ("\ntex.2d.v4.f32.f32 {f, f, f, f}, [x, {f, g}];", "line 2: tex.2d"),
     ("\nld.acquire.gpu.global.b64 x, [x];", "line 2: .*32 bits"),
-    ("\nwgmma.fence.sync.aligned;", "line 2: wgmma.fence"),
     ("\n.wonder 3;", "line 2: .*wonder"),
 ])  # fmt: skip
 def test_unknown_instructions_are_refused_by_their_line(body, words):

@@ -8,8 +8,9 @@ from .demangling import unmangled
 from .effects import IGNORED, by_intrinsic
 from .effects import ROWS as EFFECTS
 from .instructions import by_row
-from .parser import SIZES, BadPtx
+from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
 from .values import ADDRESS, FLOATS, Values
+from .warpgroup_registers import RegisterWatch, is_product
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
 ENDS = ("bra", "ret", "exit")
@@ -30,8 +31,12 @@ class Translator(Values):
         self.addresses = program.addresses_of(function)
         self.uses = set()  # registers that some instruction reads
         for i in function.instructions:
-            sources = i.operands[1:] if targets_of(i) else i.operands
-            self.uses |= {*registers_in(" ".join(sources)), *(i.guard[:1] if i.guard else ())}
+            self.uses |= {*sources_of(i), *(i.guard[:1] if i.guard else ())}
+
+        self.parts, self.watch = self.blocks(), None
+        if any(map(is_product, function.instructions)):
+            watch = RegisterWatch(self.parts, self.targets, self.name_for("held"))
+            self.watch = watch if watch.is_needed else None
 
     def is_read(self, register):
         return register in self.uses
@@ -86,6 +91,8 @@ class Translator(Values):
 
     def write_all(self, depth, i):
         made = self.statements(i)
+        if self.watch:
+            made = self.watch.around(i, made)
         if i.guard:
             self.write(depth, f"if {'not ' * i.guard[1]}{self.value(i.guard[0], 'pred')}:", i)
             depth += 1
@@ -123,7 +130,6 @@ class Translator(Values):
 
     def body(self, depth):
         """Write the function's statements."""
-        self.parts = self.blocks()
         sources = [0] * len(self.parts)
         sources[0] = 1
         for n in range(len(self.parts)):
@@ -227,6 +233,8 @@ class Translator(Values):
         """Write what a function begins with: room for its parameters of calls, registers that may be
         read before they are written."""
         first = next(iter(self.function.instructions), None)
+        if self.watch:
+            self.write(depth, f"{self.watch.name} = Held()", first)
         own = [v for v in self.function.variables if v.space == "param"] + self.function.results
         for v in own:
             self.write(depth, f"{self.buffers[v.name]} = bytearray({v.size})", first)
@@ -239,23 +247,12 @@ class Translator(Values):
         they may be read on a path that does not set them."""
         given, found = set(), {}
         for i in self.function.instructions:
-            targets, sources = targets_of(i), i.operands[1:] if targets_of(i) else i.operands
-            names = [*registers_in(" ".join(sources)), *(i.guard[:1] if i.guard else ())]
+            targets = targets_of(i)
+            names = [*sources_of(i), *(i.guard[:1] if i.guard else ())]
             found |= dict.fromkeys(name for name in names if name not in given)
             found |= dict.fromkeys(name for name in targets if name in given or i.guard)
             given.update(targets)
         return [r for r in found if r in self.registers]
-
-
-def registers_in(text):
-    return re.findall(r"[%\w$]+", text)
-
-
-def targets_of(i):
-    """The names that an instruction may set: those of its first operand."""
-    if not i.operands or "[" in i.operands[0] or i.root in ("bar", "barrier", "bra", "call", "cp", "nanosleep"):
-        return []
-    return registers_in(i.operands[0])
 
 
 class Program:
