@@ -15,6 +15,7 @@ from .....device.memory import shared_address
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
 from .demangling import unmangled, with_arguments
+from .native_program import PtxProgram
 from .operations import FUNCTIONS
 from .parser import SIZES, BadPtx
 from .translation import ENDS, Program, kinds_of_parameters
@@ -61,6 +62,12 @@ class PtxKernel:
         self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
         scope = dict(names()) | {name: value for name, value, _ in self.held}
         self.plain = self.py_func = _compiled(self.name, lines, scope)
+        self.registers = program.registers
+        self.places = hashlib.sha256(repr([place for _, place in lines]).encode()).hexdigest()
+
+    def program(self, kinds):
+        """The kernel as what there is machine code of."""
+        return PtxProgram(self, kinds)
 
     def __repr__(self):
         return f"<{self.name}({', '.join(self.parameters)}) from PTX>"

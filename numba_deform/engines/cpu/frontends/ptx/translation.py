@@ -29,6 +29,7 @@ class Translator(Values):
             self.buffers = {v.name: self.name_for(v.name) for v in (*function.params, *function.results)}
         self.buffers |= {v.name: self.name_for(v.name) for v in function.variables if v.space == "param"}
         self.addresses = program.addresses_of(function)
+        program.registers |= {self.registers[r]: kind for r, kind in self.classes.items()}
         self.uses = set()  # registers that some instruction reads
         for i in function.instructions:
             self.uses |= {*sources_of(i), *(i.guard[:1] if i.guard else ())}
@@ -274,6 +275,7 @@ class Program:
         self.shared = {}  # variables in shared memory -> Python name
         self.locals, self.local_bytes = {}, 0
         self.functions, self.written = {}, []
+        self.registers = {}  # Python name -> PTX type
 
     def _name(self, wanted):
         name = re.sub(r"\W", "_", wanted)
