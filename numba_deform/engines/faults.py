@@ -343,6 +343,12 @@ class WrongResult(SimFault):
     rule = "After a run every output holds what expected= of its nd.Launch says, within tolerance=."
     cure = "Look at the element named above: who writes it, from which stage, and at which index?"
 
+class NothingRan(SimFault):
+    """A kernel whose PTX has no instruction but ret: nothing was judged."""
+    rule = "A kernel does something: what the compiler has left out cannot be judged."
+    cure = "Where the body stands under #if of __CUDA_ARCH__ or of a feature macro, compile for an architecture that "
+    cure += "it is there for, such as sm_90a; else see why the compiler found that nothing depends on it."
+
 class BadLaunch(SimFault):
     rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
     rule += f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."

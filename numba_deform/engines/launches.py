@@ -28,7 +28,7 @@ PATTERN = 0xA5  # the bytes of an integer output that nothing has written; those
 class Launch:
     """A kernel with all that a run of it takes, and what the run must leave.
 
-    kernel      made by ``nd.kernel``; its block size and shared memory are its own
+    kernel      made by ``nd.kernel``, or from PTX; its block size and shared memory are its own
     grid        blocks: a number, or a tuple of up to three, x first
     args        a list in the order of the kernel's parameters, or a dict by their names: numbers, NumPy arrays
                 and TensorMapArrays
@@ -62,7 +62,7 @@ class Launch:
     """(the pipeline that made it, the parameters that it was called with)"""
 
     def __post_init__(self):
-        if not isinstance(self.kernel, Kernel):
+        if not (isinstance(self.kernel, Kernel) or getattr(self.kernel, "is_typed", False)):
             raise ValueError(f"kernel={self.kernel!r} must be made by @nd.kernel(threads=...)")
         self.args = _in_order(self.kernel, self.args)
         by_name = dict(zip(self.kernel.parameters, self.args, strict=True))
@@ -80,7 +80,8 @@ class Launch:
         outputs = {id(array) for array in self.outputs.values()}
         self._before = [(a, a.copy()) for a in _arrays(self.args) if a.flags.writeable and id(a) not in outputs]
         if self.capability is None:
-            self.capability = HOPPER if self.cluster or _has_hopper(self.kernel) else AMPERE
+            own = isinstance(self.kernel, Kernel)  # else of PTX
+            self.capability = HOPPER if self.cluster or not own or _has_hopper(self.kernel) else AMPERE
 
     @property
     def title(self):

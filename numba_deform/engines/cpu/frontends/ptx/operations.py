@@ -13,6 +13,7 @@ from .....device.half2 import fused, mov_b32_f32, mov_f32_b32
 from .....device.ptx import cpu
 from .... import faults
 from ...async_units.reductions import combine
+from ...async_units.wgmma import Factors
 from ...memory.scalars import passing_on
 from ..numba_python.libdevice import fma
 from ..numba_python.math_functions import brev, clz, popc
@@ -22,7 +23,7 @@ WORD = 0xFFFFFFFF
 SHARED, LOCAL = 1 << 56, 1 << 57  # where the windows begin
 FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "f32_of": passing_on(mov_f32_b32.model),
              "u32_of": passing_on(mov_b32_f32.model), "fma": passing_on(fma), "min": min,
-             "lower": passing_on(min), "higher": passing_on(max)}  # fmt: skip
+             "lower": passing_on(min), "higher": passing_on(max), "Factors": Factors}  # fmt: skip
 
 
 def kernel_function(function):
@@ -160,6 +161,26 @@ def elected(mask):
     thread = cpu()
     lane = min(thread.collective("elect", mask, None))
     return lane, lane == thread.lane
+
+
+@kernel_function
+def warpgroup_fence():
+    cpu().fence_registers()
+
+
+@kernel_function
+def warpgroup_commit():
+    cpu().commit_products()
+
+
+@kernel_function
+def warpgroup_wait(pending):
+    cpu().wait_products(pending)
+
+
+@kernel_function
+def warpgroup_product(types, columns, sums, a, factors):
+    return cpu().multiply_registers(types, columns, sums, a, factors)
 
 
 @kernel_function
