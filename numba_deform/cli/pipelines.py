@@ -89,6 +89,9 @@ def run(pairs):
         errors = _on_gpu(gpu, launch, options) if gpu else _on_cpu(launch, options)
     except WrongResult as wrong:
         say("wrong", wrong.what)
+        for found in wrong.differences:
+            for label, text in found.lines():
+                say(label, text)
         if wrong.seed is not None:
             say("replay", f"schedule_seed={wrong.seed} landing={wrong.landing}")
         return verdict(False)
