@@ -1,7 +1,7 @@
 # The public names and where they come from. __init__.py reads this file, and so does an editor.
 
-from .attention.call import OperatorError as OperatorError
 from .attention.call import ms_deform_attn as ms_deform_attn
+from .attention.checks import OperatorError as OperatorError
 from .attention.prepared import Prepared as Prepared
 from .attention.prepared import prepare as prepare
 from .attention.reference import reference as reference

@@ -3,7 +3,7 @@
 import itertools
 from contextlib import nullcontext
 
-from ..attention.call import engine_for
+from ..attention.request import engine_for
 from ..compiler.sass import inspect_kernel
 from ..device.layout import Array
 from ..device.limits import SHARED_LIMIT, limits_of
