@@ -79,6 +79,7 @@ class PreparedLaunch:
         self.arrays = *args, *(array for _, _, array in self.held)
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
+        self.why_interpreted = ""  # why there is no machine code, where some was wanted
         self.only, self.progress = None, None  # the blocks that run, if not all; called at each one's end
         # Whether machine code may run; None: if it pays.
         self.compiled = False if has_breakpoints(self.typed) else compiled
@@ -91,7 +92,11 @@ class PreparedLaunch:
         wanted = self.compiled is None and is_known(self.program) or self.compiled
         if self.compiled is False or not wanted and not self.is_slow():
             return None
-        return compiled(self.program)
+        made = compiled(self.program)
+        if isinstance(made, str):
+            self.why_interpreted = made
+            return None
+        return made
 
     def is_slow(self, blocks=0):
         """Whether machine code would pay, so many blocks into a schedule: then that starts over."""

@@ -29,6 +29,7 @@ class Report:
     seconds: float = 0.0
     waived: dict = field(default_factory=dict)  # rules broken and waived: {name: (how often, lines)}
     compiled: bool = False  # whether the last schedule ran as machine code
+    why_interpreted: str = ""  # why the kernel has no machine code, where it was wanted
     events: list = field(default_factory=list)
 
     def add(self, other):
@@ -92,6 +93,7 @@ def simulate(
         for number in to_run(grid, numbers, report, landing, executor):
             launch = grid.run(number, landing, trace, report)
         report.events, report.compiled = launch.events or [], launch.machine is not None
+        report.why_interpreted = grid.why_interpreted
         # Its parts refer to each other, and hold more memory than their number lets the collector think.
         del launch
         gc.collect()
