@@ -84,6 +84,13 @@ def test_neighbours_stay_refused(name):
             assert caught.value.waiver is None or name in IN_PART, str(caught.value)
 
 
+def test_maps_that_a_kernel_has_made_stay_refused():
+    program = load("instructions")["acquires_its_map_once"]
+    with pytest.raises(SimFault) as caught:
+        program.run(waive=tuple(WAIVERS))
+    assert program.blames(caught.value) and caught.value.waiver is None
+
+
 def test_totals_of_several_schedules():
     program = PROGRAMS["all_threads_fill_one_cell"]
 

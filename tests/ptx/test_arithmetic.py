@@ -336,8 +336,17 @@ CONVERSIONS = """
 s32.s8 u32.u8 s64.s32 u64.u32 u32.u64 s16.s32 u16.u32 u8.u32 sat.u8.s32 sat.s16.s32 rn.f32.s32 rn.f32.u32
 rn.f32.s64 rn.f32.u64 rn.f64.s64 rn.f64.u32 rzi.s32.f32 rni.s32.f32 rmi.u32.f32 rpi.s64.f32 rzi.u64.f64
 rzi.s32.f64 f64.f32 rn.f32.f64 f32.f16 rn.f16.f32 f32.bf16 rn.bf16.f32 rni.f32.f32 rmi.f32.f32
-rzi.f64.f64 sat.f32.f32 rn.f16.s32
+rzi.f64.f64 sat.f32.f32 rn.f16.s32 rz.f16.s32 rm.f16.s32 rp.f16.s32 rm.f16.u64
 """.split()
+HALVES = np.unique(np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:0x7C01])  # from 0 to infinity
+
+
+def directed(x, mode):
+    """The float16 next to an integer: towards zero, downwards, upwards."""
+    up = mode == "rp" if x >= 0 else mode == "rm"
+    near = int(np.searchsorted(HALVES.astype(np.float64), abs(x), "left" if up else "right")) - (not up)
+    near = min(near, len(HALVES) - 1 - (not up))
+    return np.copysign(HALVES[near], np.float16(1 if x >= 0 else -1))
 
 
 @pytest.mark.parametrize("name", CONVERSIONS)
@@ -356,6 +365,8 @@ def test_conversions(name):
                 x if of[0] != "f" else high if x > 0 else low), low), high)  # fmt: skip
         if whole:
             return whole(x)
+        if mode in ("rz", "rm", "rp"):
+            return directed(x, mode)
         if "sat" in modes:
             return saturate(x)
         if isinstance(x, int):

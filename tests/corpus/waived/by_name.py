@@ -18,7 +18,11 @@ from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_ini
 from numba_deform.device.memory import shared_address, st_global_b16, st_global_b32, st_global_v4
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import fence_mbarrier_init  # noqa: F401  of a mend
-from numba_deform.device.tma import cp_async_bulk_load, fence_proxy_tensormap_acquire_sys
+from numba_deform.device.tma import (
+    cp_async_bulk_load,
+    cp_async_bulk_tensor_2d,
+    fence_proxy_tensormap_acquire_sys,
+)
 from numba_deform.engines import faults
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 from numba_deform.engines.waivers import WAIVERS
@@ -307,3 +311,24 @@ def the_last_block_clears_the_parts(data, parts, tickets, out):
         if cuda.atomic.add(tickets, 0, 1) == BLOCKS - 1:
             for k in range(BLOCKS):
                 parts[k] = -1  # <- fault
+
+
+# --- map-fence ------------------------------------------------------------------------------------------
+@wrong(
+    faults.MissingTensormapFence, waiver="map-fence", source="DrXuQian/ai-benchmark, deform_attn_tma.cu",
+    args=rows, expect=lambda maps, out: [(out[:WARP], maps[0].array[0])],
+    names=("fence_proxy_tensormap_acquire_sys(map)",),
+)  # fmt: skip
+def maps_of_the_host_in_global_memory(map: u64, out: u64):
+    """The host has made the map before the launch, and no block acquires it."""
+    tile = cuda.shared.array(WARP, uint32, alignment=128)
+    bar, i = shared_address(cuda.shared.array(1, uint64)), int32(cuda.threadIdx.x)
+    if i == 0:
+        mbarrier_init(bar, 1)
+        fence_mbarrier_init()
+        # cure: fence_proxy_tensormap_acquire_sys(map)
+        mbarrier_arrive_expect_tx(bar, BYTES)
+        cp_async_bulk_tensor_2d(shared_address(tile), map, int32(0), int32(0), bar)  # <- fault
+    cuda.syncthreads()
+    mbarrier_wait(bar, 0)
+    st_global_b32(out + uint64(4 * i), tile[i])

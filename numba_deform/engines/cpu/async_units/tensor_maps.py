@@ -104,7 +104,11 @@ class TensorMaps:
         if not any(thread.seen[t] >= clock and seen == records for t, (clock, seen) in fences.items()):
             what = "uses a tensor map in global memory that this block has not fenced before"
             if records == [INITIAL]:
-                raise thread.fault(faults.MissingTensormapFence, what)
+                fault = thread.fault(faults.MissingTensormapFence, what)
+                fault.waiver = "map-fence"
+                if self.block.execution.waived.excuses(fault, thread):
+                    return tensor
+                raise fault
             what = f"uses a tensor map that {thread.describe(records[0])} published at "
             what += f"{thread.at(records[0].site)}, and that this block has not fenced since"
             fault = thread.fault(faults.MissingTensormapFence, what)

@@ -130,7 +130,7 @@ class PreparedLaunch:
             try:
                 self._run(launch, report)
                 if self.request:
-                    self.request.check()
+                    self.request.check(launch.globals.writer_of)
             except Bailout:
                 self.compiled = False
                 continue

@@ -80,6 +80,8 @@ def do_ld(values, i):
         if order is None or space == "local":
             more = ", True" if "nc" in i.parts else ""
             call = f"load({space!r}, {address}, {each}, {len(names)}, local{more})"
+            if each == 4 and len(names) == 1 and space in ("shared", "global") and not more:
+                call = f"load_word({space!r}, {address})"
         elif each != 4 or len(names) > 1:
             raise BadPtx(f"{i.opcode}: a load with an order of anything but 32 bits")
         else:
@@ -105,6 +107,8 @@ def do_st(values, i):
         return [f"store('local', {int(m[2] or 0)}, {each}, {values.buffer(m[1])}, {', '.join(numbers)})"]
     order, is_wide, relaxed = order_of(i)
     address = values.address(i.operands[0], space)
+    if order is None and each == 4 and len(numbers) == 1 and space in ("shared", "global"):
+        return [f"store_word({space!r}, {address}, {numbers[0]})"]
     if order is None or space == "local":
         return [f"store({space!r}, {address}, {each}, local, {', '.join(numbers)})"]
     if each != 4 or len(numbers) > 1:

@@ -88,7 +88,9 @@ class Body(Expressions):
     def zeros(self, name, size):
         """Bytes of a thread's own, all 0."""
         if name not in self.slots:
-            self.slots[name] = native_functions.Buffer(self.maker.slot(ir.ArrayType(I8, max(size, 1))), size)
+            slot = self.maker.slot(ir.ArrayType(I8, max(size, 1)))
+            with self.builder.goto_block(self.maker.entry):
+                self.slots[name] = native_functions.Buffer(self.builder.bitcast(slot, POINTER), size)
         clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
         given = [ir.Constant(I8, 0), ir.Constant(I64, size), ir.Constant(I1, 0)]
         self.builder.call(clear, [self.slots[name].pointer, *given])

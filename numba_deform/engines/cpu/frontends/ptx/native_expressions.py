@@ -173,13 +173,14 @@ class Expressions:
         function = self.scope.get(name)
         if isinstance(function, Intrinsic):
             return self.intrinsic(node, name, function)
-        given = [self.operand(self.value(a)) for a in node.args]
+        joint = JOINT.get(name.removeprefix("cuda.")) if name.startswith("cuda.") else None
+        if joint:  # of which machine code takes the operands out of the thread's words
+            given = [(self.word_of(a), types.uint32) for a in node.args]
+        else:
+            given = [self.operand(self.value(a)) for a in node.args]
         result = RESULTS.get(name, want)
         if result is None:
             raise NotLowered(f"a result of {name}, whose type is not known here")
-        joint = JOINT.get(name.removeprefix("cuda.")) if name.startswith("cuda.") else None
-        if name in ("cuda.any_sync", "cuda.all_sync", "cuda.eq_sync", "cuda.ballot_sync"):
-            given[1] = self.builder.zext(self.truth(node.args[1]), I32), types.uint32
         return self.ask(node, name, given, result, joint)
 
     def intrinsic(self, node, name, function):
@@ -199,6 +200,11 @@ class Expressions:
         if isinstance(value, Whole) or value.type != (F32 if kind == types.float32 else F64):
             raise NotLowered(f"an operand that is no {kind}")
         return value
+
+    def word_of(self, node):
+        """An operand as 32 bits."""
+        value = self.value(node)
+        return resized(self.builder, whole(value), 32)
 
     def operand(self, value):
         """(value, Numba's type) for Python. Constants need no word."""

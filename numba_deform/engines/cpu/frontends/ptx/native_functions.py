@@ -339,6 +339,16 @@ def _load(body, call, values):
     return Tuple(parts) if count > 1 else parts[0]
 
 
+@builtin("load_word")
+def _load_word(body, call, values):
+    return _load(body, call, [*values, known(4), known(1), Buffer(None, 0)])
+
+
+@builtin("store_word")
+def _store_word(body, call, values):
+    _store(body, call, [*values[:2], known(4), Buffer(None, 0), values[2]])
+
+
 @builtin("store")
 def _store(body, call, values):
     """``store(space, address, each, local, *numbers)``"""

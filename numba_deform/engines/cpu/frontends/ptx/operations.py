@@ -9,8 +9,9 @@ import struct
 
 import numpy as np
 
-from .....device.half2 import fused, mov_b32_f32, mov_f32_b32
-from .....device.ptx import cpu
+from greenlet import getcurrent as cpu  # kernels run in the engine alone
+
+from .....device.half2 import fused
 from .... import faults
 from ...async_units.reductions import combine
 from ...async_units.wgmma import Factors
@@ -20,9 +21,9 @@ from ..numba_python.math_functions import brev, clz, popc
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 WORD = 0xFFFFFFFF
+_WORD, _FLOAT, _ONE = struct.Struct("<I"), struct.Struct("<f"), np.float32(1)
 SHARED, LOCAL = 1 << 56, 1 << 57  # where the windows begin
-FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "f32_of": passing_on(mov_f32_b32.model),
-             "u32_of": passing_on(mov_b32_f32.model), "fma": passing_on(fma), "min": min,
+FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "fma": passing_on(fma), "min": min,
              "lower": passing_on(min), "higher": passing_on(max), "Factors": Factors}  # fmt: skip
 
 
@@ -59,6 +60,17 @@ def load(space, address, each, count, local, read_only=False):
         content = struct.pack(f"<{words}I", *(content if words > 1 else (content,)))
     numbers = tuple(int.from_bytes(content[i : i + each], "little") for i in range(0, size, each))
     return numbers if count > 1 else numbers[0]
+
+
+@kernel_function
+def load_word(space, address):
+    """32 bits, the most frequent load."""
+    return cpu().load(space, address, 4, 1)
+
+
+@kernel_function
+def store_word(space, address, x):
+    cpu().store(space, address, (x,))
 
 
 @kernel_function
@@ -189,6 +201,20 @@ def trap(why):
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
+@kernel_function
+def f32_of(bits):
+    try:
+        x = _FLOAT.unpack(_WORD.pack(bits))[0]
+    except struct.error:  # undefined
+        return bits
+    return _ONE * x if x == x else np.uint32(bits).view(np.float32)  # a float64 might change a NaN's bits
+
+
+@number
+def u32_of(x):
+    return _WORD.unpack(_FLOAT.pack(x))[0]
+
+
 @number
 def f64_of(bits):
     return struct.unpack("<d", struct.pack("<Q", bits))[0]
@@ -275,6 +301,19 @@ def nearest(x, to):
         kept = abs(x) >> spare
         x = int(math.copysign(1, x)) * (kept | (kept << spare != abs(x))) << spare
     return to(float(x))
+
+
+@number
+def half_towards(x, mode):
+    """The bits of a number as a float16 that is not further from zero (``rz``), not larger (``rm``), or not
+    smaller (``rp``)."""
+    half = np.float16(x)
+    if np.isfinite(x) and float(half) != x:
+        at = float(half)
+        beyond = abs(at) > abs(x) if mode == "rz" else at > x if mode == "rm" else at < x
+        if beyond:
+            half = np.nextafter(half, np.float16({"rz": 0, "rm": -np.inf, "rp": np.inf}[mode]))
+    return int(half.view(np.uint16))
 
 
 @number

@@ -168,7 +168,7 @@ class Values:
         if own == "pred":
             return f"{name} = {text}"
         if own in FLOATS and kind not in FLOATS:
-            text = f"f{own[1:]}_of(({text}) & {mask_of(own):#x})"
+            text = f"f{own[1:]}_of({text})" if exact else f"f{own[1:]}_of(({text}) & {mask_of(own):#x})"
         elif own not in FLOATS and kind in FLOATS:
             text = f"u{kind[1:]}_of({text})"
         elif own not in FLOATS and not exact:
