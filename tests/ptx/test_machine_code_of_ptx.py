@@ -16,7 +16,7 @@ ROWS += [(f"{name}.{kind}x2", (f"{kind}x2",) * 2, f"{kind}x2", "") for kind in (
 ROWS += [(f"setp.{how}.{kind}", (kind, kind), "pred", "") for kind in ("u32", "s64", "s16", "f32", "f64")
          for how in ("eq", "ne", "lt", "ge", *(("equ", "neu", "ltu", "num", "nan") if kind[0] == "f" else ()))]
 ROWS += [(f"cvt.{name}", (name.split(".")[-1],), name.split(".")[-2], "") for name in CONVERSIONS
-         if name != "rn.f16.f32"]  # of what is no number: that is left to the interpreter, as in Numba's kernels
+         if name != "rn.f16.f32"]  # of what is no number, which the interpreter alone knows the bits of
 TURNS = 12  # all rows are in so many kernels; one of them in the default tests
 
 

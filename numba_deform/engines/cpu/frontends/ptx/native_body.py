@@ -167,32 +167,36 @@ class Body(Expressions):
     # --- jumps ----------------------------------------------------------------------------------------
     def do_While(self, node):
         frame = self.frames[-1]
-        found = [self.case_of(inner) for inner in node.body]
-        if None in found:  # a case that comes back to itself
+        found = self.cases(node.body)
+        if found is None:  # a case that comes back to itself
             frame.loop = self.maker.function.append_basic_block("loop")
             self.builder.branch(frame.loop)
             self.builder.position_at_end(frame.loop)
             self.statements(node.body)
             frame.loop = None
             return
-        for number in found:
+        for number, _ in found:
             frame.cases[number] = self.maker.function.append_basic_block(f"case{number}")
         self.builder.branch(frame.cases[frame.pc])
         frame.pc = None
-        for number, inner in zip(found, node.body, strict=True):
-            frame.case = number
-            self.builder.position_at_end(frame.cases[number])
-            self.statements(inner.body)
+        for frame.case, statements in found:
+            self.builder.position_at_end(frame.cases[frame.case])
+            self.statements(statements)
         self.builder.position_at_end(self.maker.function.append_basic_block("never"))
         self.builder.unreachable()
 
-    @staticmethod
-    def case_of(node):
-        """The number that ``if pc == number:`` asks for; None of another statement."""
-        test = isinstance(node, ast.If) and node.test
-        if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "pc":
-            return test.comparators[0].value
-        return None
+    def cases(self, nodes):
+        """[(number, statements)] of ``if pc == number:``, and of those inside ``if pc < number:``; None of other
+        statements."""
+        found = []
+        for node in nodes:
+            test = isinstance(node, ast.If) and node.test
+            if not isinstance(test, ast.Compare) or ast.unparse(test.left) != "pc":
+                return None
+            is_one = isinstance(test.ops[0], ast.Eq)
+            found += [(test.comparators[0].value, node.body)] if is_one else (
+                self.cases(node.body) + self.cases(node.orelse))  # fmt: skip
+        return found
 
     def do_Continue(self, node):
         frame = self.frames[-1]
