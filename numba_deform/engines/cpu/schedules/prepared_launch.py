@@ -49,6 +49,7 @@ class PreparedLaunch:
         if shared_bytes is None:
             shared_bytes = getattr(kernel, "shared_bytes", 0)
         self.layout = getattr(kernel, "shared", None)
+        self.shared_alignment = getattr(kernel, "shared_alignment", 16)  # of dynamic shared memory
         check_integers(shared_bytes=shared_bytes, resident=resident or 0)
         shapes = shape_of("grid", grid), shape_of("block", block)
         self.blocks, self.threads = map(math.prod, shapes)
