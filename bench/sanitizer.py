@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 from bugs import on_cpu
 
-from numba_deform import reference, relative_error
-from numba_deform.attention.call import run_numpy
+from numba_deform import ms_deform_attn, reference, relative_error
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.course.bugs import BUGS
 from numba_deform.course.bugs.gpu import serve
@@ -45,7 +44,7 @@ def compute_all():
     want = reference(*arrays)
     for name in VARIANTS:
         out = np.full(want.shape, np.nan, inputs.value.dtype)
-        run_numpy(*arrays, name, "gpu", out=out)
+        ms_deform_attn(*arrays, name, engine="gpu", out=out)
         right = relative_error(out, want) < TOLERANCE["float16"]
         print(f"variant {name}: {'right' if right else 'WRONG'}", flush=True)
 

@@ -1,7 +1,7 @@
 # The public names and where they come from. __init__.py reads this file, and so does an editor.
 
-from .attention.call import OperatorError as OperatorError
 from .attention.call import ms_deform_attn as ms_deform_attn
+from .attention.checks import OperatorError as OperatorError
 from .attention.prepared import Prepared as Prepared
 from .attention.prepared import prepare as prepare
 from .attention.reference import reference as reference
@@ -31,6 +31,8 @@ from .device.atomics import atom_add_gpu_global_v2_f32 as atom_add_gpu_global_v2
 from .device.atomics import atom_add_gpu_global_v4_bf16x2 as atom_add_gpu_global_v4_bf16x2
 from .device.atomics import atom_add_gpu_global_v4_f16x2 as atom_add_gpu_global_v4_f16x2
 from .device.atomics import atom_add_gpu_global_v4_f32 as atom_add_gpu_global_v4_f32
+from .device.atomics import red_add_cta_shared_f32 as red_add_cta_shared_f32
+from .device.atomics import red_add_cta_shared_u32 as red_add_cta_shared_u32
 from .device.atomics import red_add_gpu_global_bf16x2 as red_add_gpu_global_bf16x2
 from .device.atomics import red_add_gpu_global_f16x2 as red_add_gpu_global_f16x2
 from .device.atomics import red_add_gpu_global_f32 as red_add_gpu_global_f32
@@ -41,6 +43,10 @@ from .device.atomics import red_add_gpu_global_v2_f32 as red_add_gpu_global_v2_f
 from .device.atomics import red_add_gpu_global_v4_bf16x2 as red_add_gpu_global_v4_bf16x2
 from .device.atomics import red_add_gpu_global_v4_f16x2 as red_add_gpu_global_v4_f16x2
 from .device.atomics import red_add_gpu_global_v4_f32 as red_add_gpu_global_v4_f32
+from .device.atomics import red_max_cta_shared_s32 as red_max_cta_shared_s32
+from .device.atomics import red_max_cta_shared_u32 as red_max_cta_shared_u32
+from .device.atomics import red_min_cta_shared_s32 as red_min_cta_shared_s32
+from .device.atomics import red_min_cta_shared_u32 as red_min_cta_shared_u32
 from .device.cache import cp_async_bulk_load_hint as cp_async_bulk_load_hint
 from .device.cache import cp_async_bulk_prefetch as cp_async_bulk_prefetch
 from .device.cache import cp_async_bulk_prefetch_tensor_1d as cp_async_bulk_prefetch_tensor_1d
@@ -166,6 +172,14 @@ from .device.cp_async import cp_async_mbarrier_arrive as cp_async_mbarrier_arriv
 from .device.cp_async import cp_async_mbarrier_arrive_noinc as cp_async_mbarrier_arrive_noinc
 from .device.cp_async import cp_async_wait_all as cp_async_wait_all
 from .device.float32 import add_rm_f32 as add_rm_f32
+from .device.float32 import ex2_approx_f32 as ex2_approx_f32
+from .device.float32 import ex2_approx_ftz_f32 as ex2_approx_ftz_f32
+from .device.float32 import lg2_approx_f32 as lg2_approx_f32
+from .device.float32 import max_f32 as max_f32
+from .device.float32 import min_f32 as min_f32
+from .device.float32 import rcp_approx_f32 as rcp_approx_f32
+from .device.float32 import rcp_approx_ftz_f32 as rcp_approx_ftz_f32
+from .device.float32 import tanh_approx_f32 as tanh_approx_f32
 from .device.griddepcontrol import griddepcontrol_launch_dependents as griddepcontrol_launch_dependents
 from .device.griddepcontrol import griddepcontrol_wait as griddepcontrol_wait
 from .device.half2 import add_rn_bf16x2 as add_rn_bf16x2
@@ -190,10 +204,7 @@ from .device.im2col import cp_async_bulk_tensor_5d_im2col as cp_async_bulk_tenso
 from .device.integer import div_u32 as div_u32
 from .device.integer import rem_u32 as rem_u32
 from .device.layout import Array as Array
-from .device.layout import NamedBarrier as NamedBarrier
-from .device.layout import Ring as Ring
 from .device.layout import Shared as Shared
-from .device.layout import WarpRing as WarpRing
 from .device.matrix import ldmatrix_x1 as ldmatrix_x1
 from .device.matrix import ldmatrix_x1_trans as ldmatrix_x1_trans
 from .device.matrix import ldmatrix_x2 as ldmatrix_x2
@@ -337,6 +348,10 @@ from .device.reduce import cp_reduce_async_bulk_xor_b32 as cp_reduce_async_bulk_
 from .device.reduce import cp_reduce_async_bulk_xor_b64 as cp_reduce_async_bulk_xor_b64
 from .device.registers import setmaxnreg_dec as setmaxnreg_dec
 from .device.registers import setmaxnreg_inc as setmaxnreg_inc
+from .device.rings import Barrier as Barrier
+from .device.rings import NamedBarrier as NamedBarrier
+from .device.rings import Ring as Ring
+from .device.rings import WarpRing as WarpRing
 from .device.sync import bar_arrive as bar_arrive
 from .device.sync import bar_sync as bar_sync
 from .device.sync import clock64 as clock64
@@ -414,8 +429,9 @@ from .device.wgmma import wgmma_wait_group_n256 as wgmma_wait_group_n256
 from .engines.cpu import SimFault as SimFault
 from .engines.cpu import explore as explore
 from .engines.cpu import simulate as simulate
-from .engines.cpu.frontends.ptx.kernels import from_cuda as from_cuda
+from .engines.cpu.frontends.ptx.cuda_kernels import from_cuda as from_cuda
 from .engines.cpu.frontends.ptx.kernels import from_ptx as from_ptx
+from .engines.cpu.frontends.ptx.triton_kernels import from_triton as from_triton
 from .engines.launches import Launch as Launch
 from .engines.tensormap import Im2colMap as Im2colMap
 from .engines.tensormap import TensorMap as TensorMap

@@ -12,15 +12,9 @@ samples first, and if too many lie outside its windows leaves the work to ``dire
 is done. So what a call does follows from its arguments alone: nothing is copied, and nothing remembered.
 """
 
-import contextlib
-import functools
-import threading
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..engines.gpu.device import DeviceArray
-from ..kernels.direct import GATE_WORDS
+from ..engines.gpu.device import beside_captures
 from ..kernels.problem import ConfigError
 from ..kernels.registry import Variant, variant
 from ..kernels.window_fit import probed_samples
@@ -39,9 +33,6 @@ OUTSIDE_CYCLES = 200.0
 LEAST_SAMPLES = 12
 LEAST_ROWS = 100_000  # B * Q * H
 LEAST_ITEMS = 2  # of each SM
-PER_THREAD_STREAM = 2  # its handle, as the driver has it
-GATES = 8192  # of a block of them
-GATE_BYTES = 4 * GATE_WORDS
 
 
 @dataclass(frozen=True)
@@ -118,42 +109,15 @@ def launches(gpu, problem, form="plain"):
     choice = choose(gpu, problem)
     pairs = [(choice.variant, choice.config), *([choice.otherwise] if choice.otherwise else [])]
     bounds = tuple(Bound(problem, chosen, config, gpu, form) for chosen, config in pairs)
-    bounds[0].then = bounds[1] if len(bounds) > 1 else None
+    bounds[0].then, bounds[0].why = bounds[1] if len(bounds) > 1 else None, choice.why
     return bounds
 
 
-# --- the words between two launches ---------------------------------------------------------------
-class Gates:
-    """*Gates*, words of a GPU's memory by which the first launch of a call tells the second whether to run
-    (kernels/direct.py).
-
-    Calls of one stream come one after the other and share a gate; every captured call has one of its own for
-    good, since graphs may run at the same time."""
-
-    def __init__(self, gpu):
-        self._gpu, self._blocks, self._free, self._of_stream = gpu, [], [], {}
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def gate(self, stream, capturing):
-        """The address of a gate for one call on the stream of that handle. Inside, no other call is launched:
-        two threads may share a stream."""
-        # The handle of the per-thread default stream is another stream in each thread.
-        key = (stream, threading.get_ident() if stream == PER_THREAD_STREAM else 0)
-        with self._lock:
-            if capturing:
-                yield self._new_gate()
-            else:
-                if key not in self._of_stream:
-                    self._of_stream[key] = self._new_gate()
-                yield self._of_stream[key]
-
-    def _new_gate(self):
-        if not self._free:
-            self._blocks.append(DeviceArray.of(self._gpu, np.zeros((GATES, GATE_WORDS), np.uint32)))
-            start = self._blocks[-1].address
-            self._free += range(start, start + GATES * GATE_BYTES, GATE_BYTES)
-        return self._free.pop()
-
-
-gates = functools.cache(Gates)
+def bounds_of(request):
+    """The :class:`Bound` of each launch of a checked call: nothing is chosen for the CPU engine."""
+    if request.gpu is None:
+        return (Bound(request.problem, request.variant, request.config),)
+    with beside_captures():  # kernels may have to be loaded, and tables copied
+        if request.is_open:
+            return launches(request.gpu, request.problem)
+        return (Bound(request.problem, request.variant, request.config, request.gpu),)

@@ -36,6 +36,7 @@ class Bound:
                              DeviceArrays that live as long as the arguments do
 
     then                     the Bound of what runs after it, if this one may leave its work to that (auto.py)
+    why                      in words why "auto" took it; empty for one that was asked for
 
     ``form`` is one of FORMS; a configuration with debug is always guarded. ``extra`` of a method are operands
     beside the four, by the names of the kernel's parameters (OPTIONAL).
@@ -43,7 +44,7 @@ class Bound:
 
     def __init__(self, problem, variant, config, gpu=None, form="plain"):
         """GpuMissing if the GPU is too old."""
-        self.then = None
+        self.then, self.why = None, ""
         self.problem, self.variant, self.gpu = problem, variant, gpu
         constants = problem.constants
         if gpu:

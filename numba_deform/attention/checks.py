@@ -15,6 +15,7 @@ RANKS = {
     "level_start_index": (1, "(L,)"),
 }
 FLAT_RANKS = {"sampling_locations": (5, "(B, Q, H, N, 2)"), "attention_weights": (4, "(B, Q, H, N)")}
+MAY_BE_EMPTY = ("B", "Q", "H")  # then the result is empty, and so are gradients, or zero
 LIMIT = 2**31  # of a kernel's 32-bit numbers
 
 
@@ -74,9 +75,15 @@ def check_arguments(
     for name, array in arrays.items():
         rank, letters = ranks[name]
         if len(array.shape) != rank:
-            raise OperatorError(f"{name} has shape {tuple(array.shape)}; it must have rank {rank}: {letters}")
-        if 0 in array.shape:
-            raise OperatorError(f"{name} has shape {tuple(array.shape)}: no dimension may be 0")
+            hint = ""
+            if num_points is None and len(array.shape) == FLAT_RANKS.get(name, (None,))[0]:
+                hint = f"; flat ones, {FLAT_RANKS[name][1]}, need num_points, which numba_deform.torch takes"
+            shape = tuple(array.shape)
+            raise OperatorError(f"{name} has shape {shape}; it must have rank {rank}: {letters}{hint}")
+        sizes = zip(array.shape, letters.strip("()").split(", "), strict=False)
+        if any(size == 0 and letter not in MAY_BE_EMPTY for size, letter in sizes):
+            rule = "no dimension but B, Q and H may be 0"
+            raise OperatorError(f"{name} has shape {tuple(array.shape)}: {rule}")
     names = [_dtype_name(name, arrays[name], dtypes) for name in list(arrays)[:3]]
     for name in ("spatial_shapes", "level_start_index"):
         _dtype_name(name, arrays[name], ("int64", "int32"))
@@ -149,7 +156,7 @@ def check_im2col_step(step, batch):
     """Other implementations split the batch by it; here it is only checked, then ignored."""
     if step is None:
         return
-    if not isinstance(step, int) or step < 1 or batch % min(step, batch):
+    if not isinstance(step, int) or step < 1 or batch and batch % min(step, batch):
         raise OperatorError(f"im2col_step={step}: it must be >= 1 and divide the batch {batch}")
 
 

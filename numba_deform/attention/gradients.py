@@ -10,8 +10,8 @@ from ..kernels import backward
 from ..kernels.backward import CHANNELS, Backward
 from ..kernels.registry import Variant
 from .bind import Bound, OnGpu
-from .call import engine_for
 from .checks import OperatorError, check_problem
+from .request import engine_for
 
 BACKWARD = Variant(
     "backward", systems="", summary="gradients of value, locations and weights", config=Backward,

@@ -18,10 +18,11 @@ from ..engines.gpu.device import device_of, is_capturing, stream_from, stream_ha
 from ..engines.gpu.launch import ArgumentBlock, ready_launch
 from ..kernels.problem import ConfigError
 from .arrays import current_stream, empty_like, library_of, view_of
-from .auto import gates
-from .bind import Bound, OnGpu, device_maps
-from .call import INPUTS, all_numpy, bounds_of, check_on_device, pick_engine, pick_variant, settle_variant
-from .checks import OperatorError, check_gradient, check_out, check_problem
+from .auto import bounds_of
+from .bind import OnGpu, device_maps
+from .checks import OperatorError, check_gradient, check_out
+from .launch import gates
+from .request import INPUTS, ask
 
 KEPT_VALUES = 8  # how many values' tensor maps a plan keeps, beside those of captured graphs
 
@@ -39,23 +40,18 @@ def prepare(
     its own, on the GPU. So one plan serves all layers of a model.
 
     ``debug=True`` raises ConfigError: it would wait for the end of every launch."""
-    arrays = (value, sampling_locations, attention_weights)
-    on_host = all_numpy(arrays, engine)
-    chosen = pick_variant(variant)
-    if on_host:
-        levels = np.asarray(spatial_shapes), np.asarray(level_start_index)
-        problem = check_problem(value, *levels, sampling_locations, attention_weights, padded)
-        _, gpu = pick_engine(engine, chosen)
-    else:
-        gpu, problem, _ = check_on_device(
-            value, spatial_shapes, level_start_index, sampling_locations, attention_weights, padded
-        )
-    chosen, config, why = settle_variant(variant, gpu, problem, parameters)
-    if getattr(config, "debug", False):
+    request = ask(
+        value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant, engine,
+        padded, None, parameters)  # fmt: skip
+    if not request.problem.rows:
+        batch, queries, _ = request.problem.out_shape
+        sizes = f"B={batch} Q={queries} H={request.problem.heads}"
+        raise OperatorError(f"{sizes}: a prepared call has something to launch; ms_deform_attn takes this too")
+    if getattr(request.config, "debug", False):
         rule = "must be off in a prepared call, which waits for nothing; ms_deform_attn has it"
         raise ConfigError("debug", True, rule)
-    bounds = bounds_of(gpu, problem, variant, parameters) if gpu else (Bound(problem, chosen, config),)
-    return (_ForNumpy if on_host else _OnGpu)(bounds, arrays, why)
+    bounds, arrays = bounds_of(request), (value, sampling_locations, attention_weights)
+    return (_ForNumpy if request.on_host else _OnGpu)(bounds, arrays, bounds[0].why)
 
 
 # --- what a call looks at -------------------------------------------------------------------------

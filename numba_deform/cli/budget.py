@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
-from ..attention.call import pick_variant
+from ..attention.request import pick_variant
 from ..device.limits import KB, limits_of
 from ..kernels.budget import SIZES, Budget
 from ..kernels.problem import ConfigError

@@ -1,4 +1,5 @@
-"""``numba-deform check PROGRAM``: a whole program with its launches judged, or one launch of a PTX kernel."""
+"""``numba-deform check PROGRAM``: a whole program with its launches judged, or one launch of a
+kernel of PTX or CUDA C++."""
 
 import sys
 
@@ -20,7 +21,7 @@ def check(options):
     if "suppress" in options:
         asked["suppressions"] = suppressions(options["suppress"])
     try:
-        run = ptx_program.run if words[0].endswith(".ptx") else program.run
+        run = ptx_program.run if words[0].endswith(ptx_program.SUFFIXES) else program.run
         session, status = run(words, asked)
     except ModuleNotFoundError as error:
         raise UsageError(f"check: {error}") from None

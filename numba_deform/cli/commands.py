@@ -119,7 +119,7 @@ command(
 )  # fmt: skip
 command(
     "check", "check:check", "no",
-    "run a Numba CUDA program, unchanged, and say what is wrong with its kernels",
+    "run a Numba CUDA or Triton program, unchanged, or a kernel of CUDA C++, and say what is wrong with it",
     *keys.SIMULATION, keys.WAIVE,
     Key("explore", FLAG, "try every order of a launch's events first"),
     Key("stop", FLAG, "end the program at the first fault"),
@@ -264,6 +264,8 @@ Examples:
   numba-deform check my_program.py its arguments
   numba-deform check schedules=5 junit=faults.xml -m pytest tests/
   numba-deform check ring.ptx entry=ring grid=1 block=64 args=arguments.py
+  numba-deform check ring.cu entry=ring grid=1 block=64 args=arguments.py options='-std=c++17 -DSTAGES=3'
+  numba-deform check waive=same-value,init-fence matmul.py          # Triton's
   numba-deform new my.py
   numba-deform run --load my.py --stages 4 --engine cpu
   numba-deform run workload=picture picture_out=out.png

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..attention.call import pick_variant
+from ..attention.request import pick_variant
 from ..compiler.sass import inspect_kernel
 from ..kernels.problem import ITEMSIZE, Constants, level_sizes
 from ..kernels.registry import VARIANTS

@@ -3,10 +3,11 @@
 import itertools
 from contextlib import nullcontext
 
-from ..attention.call import engine_for
+from ..attention.request import engine_for
 from ..compiler.sass import inspect_kernel
-from ..device.layout import Array, Ring
+from ..device.layout import Array
 from ..device.limits import SHARED_LIMIT, limits_of
+from ..device.rings import BARRIERS
 from ..engines.cpu import explore, simulate
 from ..engines.cpu.schedules.explore import LIMIT
 from ..engines.faults import WrongResult
@@ -89,6 +90,9 @@ def run(pairs):
         errors = _on_gpu(gpu, launch, options) if gpu else _on_cpu(launch, options)
     except WrongResult as wrong:
         say("wrong", wrong.what)
+        for found in wrong.differences:
+            for label, text in found.lines():
+                say(label, text)
         if wrong.seed is not None:
             say("replay", f"schedule_seed={wrong.seed} landing={wrong.landing}")
         return verdict(False)
@@ -248,7 +252,7 @@ def _parts(launch, static):
     layout = launch.kernel.shared
     parts = list(layout.parts()) if layout else []
     tiles = sum(part.bytes for part in parts if isinstance(part, Array))
-    barriers = sum(part.bytes for part in parts if isinstance(part, Ring))
+    barriers = sum(part.bytes for part in parts if isinstance(part, BARRIERS))
     return SharedBytes(tiles, barriers, launch.shared_bytes + static - tiles - barriers)
 
 

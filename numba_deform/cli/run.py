@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ..attention.call import pick_engine
 from ..attention.debug import check_tiles, has_tiles
+from ..attention.request import pick_engine
 from ..device.limits import HOPPER, SHARED_LIMIT
 from ..engines.gpu.device import GpuMissing, gpu_or_none
 from ..engines.waivers import in_words as waivers_in_words

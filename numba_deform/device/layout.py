@@ -24,23 +24,23 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import cuda, int32, types, uint32
+from numba import cuda, types, uint32
 from numba.np.numpy_support import as_dtype, from_dtype
 
-from . import pipeline
-from .limits import MAX_THREADS, NAMED_BARRIERS, SHARED_LIMIT
-from .memory import dynamic_start, shared_array, shared_at
+from .limits import NAMED_BARRIERS, SHARED_LIMIT
+from .memory import dynamic_start, shared_array
 from .namespace import Namespace
-from .sync import bar_arrive, bar_sync, fence_mbarrier_init, lane, warp
+from .rings import BARRIERS, RINGS, NamedBarrier, WarpRing
+from .sync import fence_mbarrier_init, lane
 
 DYNAMIC_ALIGNMENT = 16  # bytes; dynamic shared memory starts on a multiple of nothing larger
-BARRIER = 8  # bytes of an mbarrier
+SWIZZLES = {"none": 0, "32B": 1, "64B": 3, "128B": 7}  # the last number of a 16-byte chunk of its rows
 TAKEN = "init", "bytes", "barrier_bytes", "map", "name_of", "parts"  # of a Shared itself
 
 
 class Shared(Namespace):
     """The layout of a block's shared memory: ``Shared(name=part, ...)`` with parts Array, Ring, WarpRing,
-    NamedBarrier.
+    Barrier, NamedBarrier.
 
     For kernels: ``init()``, by all threads of the block before anything else, and each part by its name.
     For the host: ``bytes`` of dynamic shared memory, which a kernel with ``shared=`` is launched with."""
@@ -61,8 +61,9 @@ class Shared(Namespace):
             offset = -(-offset // part.alignment) * part.alignment
             self._places.append((offset, part, name))
             setattr(self, name, part.functions(name, start, offset))
-            if isinstance(part, (Ring, WarpRing)):
-                (inits if isinstance(part, Ring) else of_warps).append(part.init(offset))
+            if isinstance(part, BARRIERS):
+                (of_warps if isinstance(part, WarpRing) else inits).append(part.init(offset))
+            if isinstance(part, RINGS):
                 getattr(self, name).number = len(self._places)  # by which marks tell rings apart
             offset += part.bytes
         if named > NAMED_BARRIERS:
@@ -80,13 +81,13 @@ class Shared(Namespace):
     @property
     def barrier_bytes(self):
         """Those of ``bytes`` that are barriers."""
-        return sum(part.bytes for part in self.parts() if isinstance(part, (Ring, WarpRing)))
+        return sum(part.bytes for part in self.parts() if isinstance(part, BARRIERS))
 
     @property
     def rings(self):
         """``{number: name}`` of the rings; the number is that of their marks."""
         return {number: name for number, (_, part, name) in enumerate(self._places, 1)
-                if isinstance(part, (Ring, WarpRing))}  # fmt: skip
+                if isinstance(part, RINGS)}  # fmt: skip
 
     def parts(self):
         """The arrays and rings, in order."""
@@ -110,30 +111,75 @@ def _made(parts):
 class Array:
     """An array in shared memory: ``shape``, and ``dtype``, one of Numba's number types or NumPy's.
 
-    ``alignment`` in bytes: 128 for what TMA writes, 1024 where a swizzle of 128 bytes is to begin at row 0.
-    In a kernel, called ``tiles``:
+    ``alignment`` in bytes: 128 for what TMA writes; left out, 16, or what the swizzle needs.
+    ``swizzle``, "32B", "64B" or "128B": each index of the first dimension is a box that TMA permutes so.
+    ``padding`` in bytes behind each index of the first dimension. In a kernel, called ``tiles``:
 
-    tiles.view()     all of it as an array, with its shape
-    tiles.at(index)  the shared address of ``tiles[index]``
-    tiles.stride     the bytes of that
-    tiles.nbytes     the bytes of all
+    tiles.view()                 all of it as an array, with its shape; with padding there is none
+    tiles.view(index)            ``tiles[index]`` as an array
+    tiles.at(index)              the shared address of ``tiles[index]``
+    tiles.at(index, row, chunk)  that of the chunk-th 16 bytes of one of its rows, the last dimension, where the
+                                 swizzle has put them
+    tiles.box_bytes              the bytes of ``tiles[index]``: what a load of a box brings
+    tiles.stride                 those from one index to the next: as many, and the padding
+    tiles.nbytes                 the bytes of all
+
+    For the host: ``nd.TensorMap.of(data, tiles)`` is the map that fills such boxes, with the swizzle. Raises
+    ValueError where boxes with a swizzle or padding would not begin on multiples of ``alignment``, and for rows
+    that are wider than the swizzle.
     """
 
     shape: tuple
     dtype: object
-    alignment: int = 16
+    alignment: int = 0
+    swizzle: str = "none"
+    padding: int = 0
 
     def __post_init__(self):
         shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
         object.__setattr__(self, "shape", shape)
         if not shape or not all(isinstance(n, int) and n > 0 for n in shape):
             raise ValueError(f"shape={self.shape} must be whole numbers above 0")
+        if self.swizzle not in SWIZZLES:
+            raise ValueError(f"swizzle={self.swizzle!r} must be one of {', '.join(SWIZZLES)}")
+        if not isinstance(self.padding, int) or self.padding < 0:
+            raise ValueError(f"padding={self.padding!r} must be a whole number of bytes, 0 or more")
+        span = 16 * (SWIZZLES[self.swizzle] + 1)
+        least = 8 * span if self.swizzle != "none" else 16  # where its pattern begins
+        if not self.alignment:
+            object.__setattr__(self, "alignment", least)
         if self.alignment < 1 or self.alignment & (self.alignment - 1):
             raise ValueError(f"alignment={self.alignment} must be a power of two")
+        if self.swizzle != "none" and (self.alignment < least or len(shape) < 2 or self._row > span):
+            given = f"swizzle={self.swizzle!r} of rows of {self._row} bytes, alignment={self.alignment}"
+            raise ValueError(f"{given}: it needs two dimensions, rows of at most {span} bytes, and {least}")
+        if (self.padding or self.swizzle != "none") and shape[0] > 1 and self.stride % self.alignment:
+            more = self.padding + -self.stride % self.alignment
+            raise ValueError(f"index 1 begins {self.stride} bytes behind index 0, which is no multiple of "
+                             f"alignment={self.alignment}; padding={more} makes it one")  # fmt: skip
+
+    @property
+    def box_bytes(self):
+        """Of one index of the first dimension."""
+        return math.prod(self.shape[1:]) * self._numpy.itemsize
+
+    @property
+    def stride(self):
+        """Bytes from one index of the first dimension to the next."""
+        return self.box_bytes + self.padding
 
     @property
     def bytes(self):
-        return math.prod(self.shape) * self._numpy.itemsize
+        return self.shape[0] * self.stride
+
+    @property
+    def box(self):
+        """What one index of the first dimension holds, innermost dimension first, for a TensorMap."""
+        return self.shape[:0:-1]
+
+    @property
+    def _row(self):
+        return self.shape[-1] * self._numpy.itemsize
 
     @property
     def _numpy(self):
@@ -141,281 +187,44 @@ class Array:
 
     def functions(self, name, start, offset):
         """The Namespace for kernels; the array lies ``offset`` bytes behind the address ``start()``."""
-        SHAPE, DTYPE, OFFSET = self.shape, from_dtype(self._numpy), offset
-        STRIDE = self.bytes // self.shape[0]
-
-        @cuda.jit(device=True, inline="always")
-        def view():
-            return shared_array(uint32(start() + uint32(OFFSET)), SHAPE, DTYPE)
+        SHAPE, BOX, DTYPE, OFFSET = self.shape, self.shape[1:] or (1,), from_dtype(self._numpy), offset
+        STRIDE, ROW, TURN = self.stride, self._row, SWIZZLES[self.swizzle]
 
         @cuda.jit(device=True, forceinline=True)
-        def at(index):
+        def box_at(index):
             return uint32(start() + uint32(OFFSET) + uint32(index) * uint32(STRIDE))
 
-        return Namespace(name, view=view, at=at, stride=STRIDE, nbytes=self.bytes)
+        @cuda.jit(device=True, forceinline=True)
+        def chunk_at(index, row, chunk):
+            byte = uint32(uint32(row) * uint32(ROW) + uint32(chunk) * uint32(16))
+            return uint32(box_at(index) + (byte ^ (byte >> uint32(7) & uint32(TURN)) << uint32(4)))
+
+        @cuda.jit(device=True, inline="always")
+        def at(index, row=None, chunk=0):
+            if row is None:
+                return box_at(index)
+            return chunk_at(index, row, chunk)
+
+        @cuda.jit(device=True, inline="always")
+        def view(index=None):
+            if index is None:
+                return shared_array(uint32(start() + uint32(OFFSET)), SHAPE, DTYPE)
+            return shared_array(box_at(index), BOX, DTYPE)
+
+        @cuda.jit(device=True, inline="always")
+        def view_one(index):
+            return shared_array(box_at(index), BOX, DTYPE)
+
+        sizes = {"stride": STRIDE, "box_bytes": self.box_bytes, "nbytes": self.bytes}
+        return Namespace(name, view=view_one if self.padding else view, at=at, **sizes)
 
     def name_of(self, name, offset):
         """The element at a byte of it."""
-        index = np.unravel_index(offset // self._numpy.itemsize, self.shape)
-        return f"{name}[{', '.join(map(str, index))}]"
-
-
-@dataclass(frozen=True)
-class Ring:
-    """The barriers of a ring of ``stages``, a *full* and an *empty* one for each.
-
-    They complete after ``full`` and ``empty`` arrivals. Every producer and every consumer keeps a state of its
-    own. For each use a producer calls acquire and expect, issues copies that complete on full, and advances; a
-    consumer calls wait, reads the stage, calls release, and advances. In a kernel, called ``ring``:
-
-    ring.start()             the state at first, of a producer or a consumer
-    ring.start(n)            the state of use n, from 0 on: where the n-th of several producers in turn begins
-    ring.advance(state)      the state of the next use
-    ring.advance(state, n)   the state n uses on: of n producers in turn each takes every n-th. There are no
-                             more of them than stages: with more, one may be two laps ahead, which a
-                             parity cannot tell from none
-    state.stage              which stage that is, from 0 on
-    ring.acquire(state)      producer: wait until the stage is empty
-    ring.expect(state, n)    producer: arrive on full, and so many bytes are to come
-    ring.full(state)         the shared address of the barrier that copies complete on
-    ring.wait(state)         consumer: wait until the stage is full
-    ring.release(state)      consumer: arrive on empty
-    ring.empty(state)        the shared address of the barrier that is released
-    ring.init()              initialise the barriers, by one thread, where ``shared.init()`` does not
-    ring.stages
-
-    ``empty=0`` is for warps that fill again what they alone have read: there are no empty barriers and no
-    ``acquire``, and ``release`` waits until all lanes of the warp have read the stage. ``barriers`` is the
-    number of full ones, where it is not that of the stages (``pipeline.barrier_count``).
-    """
-
-    stages: int
-    full: int = 1
-    empty: int = 1
-    barriers: int = 0
-
-    alignment = BARRIER
-
-    def __post_init__(self):
-        for name, least in (("stages", 1), ("full", 1), ("empty", 0)):
-            count = getattr(self, name)
-            if not isinstance(count, int) or not least <= count < 1 << 20:
-                raise ValueError(f"{name}={count} of a ring must be a whole number from {least} on")
-        _check_barriers(self)
-
-    @property
-    def bytes(self):
-        return BARRIER * (_full_barriers(self) + (self.stages if self.empty else 0))
-
-    def init(self, offset):
-        """A device function of an address: one thread initialises the barriers ``offset`` bytes behind it."""
-        FIRST, BARRIERS, STAGES, FULL, EMPTY = offset, _full_barriers(self), self.stages, self.full, self.empty
-
-        @cuda.jit(device=True, forceinline=True)
-        def init(start):
-            pipeline.init_barriers(uint32(start + uint32(FIRST)), BARRIERS, FULL)
-            if EMPTY:
-                pipeline.init_barriers(uint32(start + uint32(FIRST + BARRIER * BARRIERS)), STAGES, EMPTY)
-
-        return init
-
-    def functions(self, name, start, offset):
-        """The Namespace for kernels; the barriers lie ``offset`` bytes behind the address ``start()``."""
-        FIRST, SECOND = offset, offset + BARRIER * _full_barriers(self)
-
-        @cuda.jit(device=True, forceinline=True)
-        def barriers():
-            return pipeline.Ring(uint32(start() + uint32(FIRST)), uint32(start() + uint32(SECOND)))
-
-        return _ring_functions(self, name, barriers, _alone(start, self.init(offset)), bool(self.empty))
-
-    def name_of(self, name, offset):
-        number, full = offset // BARRIER, _full_barriers(self)
-        return f"{name}.full[{number}]" if number < full else f"{name}.empty[{number - full}]"
-
-
-@dataclass(frozen=True)
-class WarpRing:
-    """A ring of ``stages`` for each of the block's ``warps``, which fills its stages and reads them alone.
-
-    A stage may be filled again when all lanes of its warp have read it, so there are full barriers only, each
-    for one arrival and the bytes that it expects. Each warp has its own states. In a kernel, called ``ring``:
-
-    ring.start(), ring.advance(state), ring.expect(state, n), ring.full(state), ring.wait(state), ring.stages
-                             as those of a Ring
-    ring.release(state)      all lanes have read the stage: they wait for each other
-    ring.slot(state)         the stage's number among those of all warps, whose stages lie behind one another
-    ring.init()              as that of a Ring, by one lane of each warp
-
-    ``barriers`` of a warp are as those of a Ring.
-    """
-
-    stages: int
-    warps: int
-    barriers: int = 0
-
-    alignment = BARRIER
-
-    def __post_init__(self):
-        for name, limit in (("stages", 1 << 20), ("warps", MAX_THREADS // 32 + 1)):
-            count = getattr(self, name)
-            if not isinstance(count, int) or not 1 <= count < limit:
-                raise ValueError(f"{name}={count} of a ring for each warp must be from 1 to {limit - 1}")
-        _check_barriers(self)
-
-    @property
-    def bytes(self):
-        return BARRIER * _full_barriers(self) * self.warps
-
-    def init(self, offset):
-        """A device function of an address: a lane of each warp initialises its barriers, of those ``offset``
-        bytes behind it."""
-        FIRST, BARRIERS, STRIDE = offset, _full_barriers(self), BARRIER * _full_barriers(self)
-
-        @cuda.jit(device=True, forceinline=True)
-        def init(start):
-            pipeline.init_barriers(shared_at(uint32(start + uint32(FIRST)), warp(), STRIDE), BARRIERS, 1)
-
-        return init
-
-    def functions(self, name, start, offset):
-        """The Namespace for kernels; the barriers lie ``offset`` bytes behind the address ``start()``."""
-        FIRST, STAGES, STRIDE = offset, self.stages, BARRIER * _full_barriers(self)
-
-        @cuda.jit(device=True, forceinline=True)
-        def barriers():
-            return pipeline.Ring(shared_at(uint32(start() + uint32(FIRST)), warp(), STRIDE), uint32(0))
-
-        @cuda.jit(device=True, forceinline=True)
-        def slot(state):
-            return int32(warp() * int32(STAGES) + state.stage)
-
-        ring = _ring_functions(self, name, barriers, _alone(start, self.init(offset)), False)
-        ring.slot = slot
-        return ring
-
-    def name_of(self, name, offset):
-        warp, barrier = divmod(offset // BARRIER, _full_barriers(self))
-        return f"{name}.full[{warp}, {barrier}]"
-
-
-def _full_barriers(ring):
-    """Full barriers of a Ring, or of a warp's in a WarpRing."""
-    return ring.barriers or ring.stages
-
-
-def _check_barriers(ring):
-    if not isinstance(ring.barriers, int) or ring.barriers and not ring.stages <= ring.barriers < 1 << 20:
-        rule = f"must be at least its stages={ring.stages}, or 0 for as many"
-        raise ValueError(f"barriers={ring.barriers} of a ring {rule}")
-
-
-def _ring_functions(part, name, barriers, init, has_empty):
-    """The Namespace for kernels of a ring whose addresses, a ``pipeline.Ring``, are ``barriers()``."""
-
-    @cuda.jit(device=True, forceinline=True)
-    def acquire(state):
-        pipeline.acquire(barriers(), state)
-
-    @cuda.jit(device=True, forceinline=True)
-    def expect(state, bytes):
-        pipeline.commit(barriers(), state, bytes)
-
-    @cuda.jit(device=True, forceinline=True)
-    def full(state):
-        return pipeline.full_barrier(barriers(), state)
-
-    @cuda.jit(device=True, forceinline=True)
-    def wait(state):
-        pipeline.wait(barriers(), state)
-
-    @cuda.jit(device=True, forceinline=True)
-    def release(state):
-        pipeline.release(barriers(), state)
-
-    @cuda.jit(device=True, forceinline=True)
-    def release_in_warp(state):
-        pipeline.release_in_warp(barriers(), state)
-
-    @cuda.jit(device=True, forceinline=True)
-    def empty(state):
-        return shared_at(barriers().empty, state.stage, BARRIER)
-
-    @cuda.jit(device=True, inline="always")
-    def first_use(use=0):
-        return skip(pipeline.first_state(), use)
-
-    @cuda.jit(device=True, inline="always")
-    def advance(state, uses=1):
-        if uses == 1:
-            return next_use(state)
-        return skip(state, uses)
-
-    both = part.stages, _full_barriers(part)
-    next_use, skip = pipeline.make_advance(*both), _skip(*both)
-    ring = Namespace(
-        name, start=first_use, advance=advance, expect=expect, full=full, wait=wait,
-        release=release if has_empty else release_in_warp, init=init, stages=part.stages,
-    )  # fmt: skip
-    if has_empty:
-        ring.acquire, ring.empty = acquire, empty
-    return ring
-
-
-def _skip(stages, barriers):
-    """A device function: the state so many uses on, in a ring with that many stages and full barriers."""
-    STAGES, BARRIERS = stages, barriers
-
-    @cuda.jit(device=True, inline="always")
-    def skip(state, uses):
-        laps = int32(int32(state.barrier + uses) // BARRIERS)
-        barrier = int32(state.barrier + uses - laps * BARRIERS)
-        return pipeline.PipelineState(
-            int32(int32(state.stage + uses) % STAGES), barrier, int32(state.parity ^ (laps & 1))
-        )
-
-    return skip
-
-
-def _alone(start, init):
-    """A device function: one thread initialises the barriers of a ring, for the copy engine too."""
-
-    @cuda.jit(device=True, forceinline=True)
-    def init_alone():
-        init(start())
-        fence_mbarrier_init()
-
-    return init_alone
-
-
-@dataclass(frozen=True)
-class NamedBarrier:
-    """A hardware barrier of ``threads`` of the block, whole warps; its number is the layout's business.
-
-    In a kernel, called ``meeting``: ``meeting.sync()`` waits for all of them, ``meeting.arrive()`` does not."""
-
-    threads: int
-
-    alignment = bytes = 1
-
-    def __post_init__(self):
-        if not isinstance(self.threads, int) or self.threads % 32 or not 32 <= self.threads <= MAX_THREADS:
-            rule = f"must be a multiple of 32, at most {MAX_THREADS}"
-            raise ValueError(f"threads={self.threads} of a named barrier {rule}")
-
-    def functions(self, name, number):
-        """The Namespace for kernels, of the barrier of that number."""
-        NUMBER, THREADS = number, self.threads
-
-        @cuda.jit(device=True, forceinline=True)
-        def sync():
-            bar_sync(uint32(NUMBER), uint32(THREADS))
-
-        @cuda.jit(device=True, forceinline=True)
-        def arrive():
-            bar_arrive(uint32(NUMBER), uint32(THREADS))
-
-        return Namespace(name, sync=sync, arrive=arrive, threads=self.threads)
+        box, byte = divmod(offset, self.stride)
+        if byte >= self.box_bytes:
+            return f"{name}[{box}], {byte - self.box_bytes} bytes into its padding"
+        index = np.unravel_index(byte // self._numpy.itemsize, self.shape[1:]) if self.shape[1:] else ()
+        return f"{name}[{', '.join(map(str, (box, *index)))}]"
 
 
 def _start(alignment):

@@ -35,6 +35,12 @@ TITLES = dict(line.split(" ", 1) for line in """\
 9.7.1.14 Integer Arithmetic Instructions: popc
 9.7.3 Floating-Point Instructions
 9.7.3.3 Floating Point Instructions: add
+9.7.3.11 Floating Point Instructions: min
+9.7.3.12 Floating Point Instructions: max
+9.7.3.13 Floating Point Instructions: rcp
+9.7.3.20 Floating Point Instructions: lg2
+9.7.3.21 Floating Point Instructions: ex2
+9.7.3.22 Floating Point Instructions: tanh
 9.7.4 Half Precision Floating-Point Instructions
 9.7.4.1 Half Precision Floating Point Instructions: add
 9.7.4.3 Half Precision Floating Point Instructions: mul

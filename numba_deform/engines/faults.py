@@ -16,6 +16,8 @@ and has None (``threads`` and ``waits`` are empty) where there is nothing to say
 them. Faults can be pickled.
 """
 
+from pathlib import Path
+
 from ..device import sections
 from ..device.limits import KB, MAX_THREADS, SHARED_LIMIT, STATIC_LIMIT
 from .waiting import ranges
@@ -46,6 +48,10 @@ class SimFault(Exception):
         self.what += "; " + what
         self.args = (self.what,)
 
+    def lines(self):
+        """What a kind of fault has to say beside all that."""
+        return []
+
     def __str__(self):
         lines = [f"{type(self).__name__}: {self.what}"]
         if self.threads:
@@ -56,6 +62,7 @@ class SimFault(Exception):
             lines.append(f"  at     {self.where}    {self.source or ''}".rstrip())
         if self.state:
             lines.append(f"  state  {self.barrier}: {self.state}")
+        lines += self.lines()
         lines += [f"  {name}   {getattr(self, name)}" for name in ("rule", "cure") if getattr(self, name)]
         lines += [f"  see    {line}" for line in sections.looked_up(self.rule)]
         if self.waiver:
@@ -339,9 +346,34 @@ class NotCompiled(SimFault):
     cure = "Change the line, or the types of the arguments."
 
 class WrongResult(SimFault):
-    """A Launch has left something else than it expected, without breaking a rule of the hardware."""
+    """A Launch has left something else than it expected, without breaking a rule of the hardware.
+
+    ``differences`` has a ``wrong_places.Difference`` for each output that is wrong, which draws itself in a
+    notebook; ``save("wrong.svg")`` writes the picture of the first."""
     rule = "After a run every output holds what expected= of its nd.Launch says, within tolerance=."
     cure = "Look at the element named above: who writes it, from which stage, and at which index?"
+
+    def __init__(self, what, differences=()):
+        super().__init__(what)
+        self.differences = list(differences)
+
+    def lines(self):
+        return [f"  {label:<6} {text}" for found in self.differences for label, text in found.lines()]
+
+    def save(self, path):
+        """Write the picture of the first output that is wrong, as .svg; returns the Path."""
+        path = Path(path)
+        if path.suffix != ".svg":
+            raise ValueError(f"{path}: the picture is written as .svg")
+        path.write_text(self.differences[0].svg() + "\n")
+        return path
+
+
+class NothingRan(SimFault):
+    """A kernel whose PTX has no instruction but ret: nothing was judged."""
+    rule = "A kernel does something: what the compiler has left out cannot be judged."
+    cure = "Where the body stands under #if of __CUDA_ARCH__ or of a feature macro, compile for an architecture that "
+    cure += "it is there for, such as sm_90a; else see why the compiler found that nothing depends on it."
 
 class BadLaunch(SimFault):
     rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "

@@ -15,6 +15,7 @@ from ..device.limits import AMPERE, HOPPER
 from ..device.ptx import Intrinsic
 from .faults import WrongResult
 from .tensormap import TensorMapArray
+from .wrong_places import difference
 
 NEEDS_HOPPER = re.compile(
     r"bulk|mbarrier|cluster|proxy|tensormap|wgmma|setmaxnreg|griddepcontrol|stmatrix|elect|e4m3|e5m2"
@@ -28,7 +29,7 @@ PATTERN = 0xA5  # the bytes of an integer output that nothing has written; those
 class Launch:
     """A kernel with all that a run of it takes, and what the run must leave.
 
-    kernel      made by ``nd.kernel``; its block size and shared memory are its own
+    kernel      made by ``nd.kernel``, or from PTX; its block size and shared memory are its own
     grid        blocks: a number, or a tuple of up to three, x first
     args        a list in the order of the kernel's parameters, or a dict by their names: numbers, NumPy arrays
                 and TensorMapArrays
@@ -62,7 +63,7 @@ class Launch:
     """(the pipeline that made it, the parameters that it was called with)"""
 
     def __post_init__(self):
-        if not isinstance(self.kernel, Kernel):
+        if not (isinstance(self.kernel, Kernel) or getattr(self.kernel, "is_typed", False)):
             raise ValueError(f"kernel={self.kernel!r} must be made by @nd.kernel(threads=...)")
         self.args = _in_order(self.kernel, self.args)
         by_name = dict(zip(self.kernel.parameters, self.args, strict=True))
@@ -80,7 +81,8 @@ class Launch:
         outputs = {id(array) for array in self.outputs.values()}
         self._before = [(a, a.copy()) for a in _arrays(self.args) if a.flags.writeable and id(a) not in outputs]
         if self.capability is None:
-            self.capability = HOPPER if self.cluster or _has_hopper(self.kernel) else AMPERE
+            own = isinstance(self.kernel, Kernel)  # else of PTX
+            self.capability = HOPPER if self.cluster or not own or _has_hopper(self.kernel) else AMPERE
 
     @property
     def title(self):
@@ -130,11 +132,20 @@ class Launch:
         errors = self.errors()
         return "; ".join(self._told(name) for name in errors if not errors[name] <= self.allowed(name))
 
-    def check(self):
-        """Raise WrongResult unless all outputs are as expected."""
-        wrong = self.wrong()
-        if wrong:
-            raise WrongResult(wrong)
+    def check(self, writer_of=None):
+        """Raise WrongResult unless all outputs are as expected. ``writer_of(address)`` is (block, thread, line)
+        of the last write to a byte, or None, where the engine knows it."""
+        if wrong := self.wrong():
+            raise WrongResult(wrong, self.differences(writer_of))
+
+    def differences(self, writer_of=None):
+        """What is wrong with each output that is not as expected: a list of ``wrong_places.Difference``."""
+        found = []
+        for name in self.outputs:
+            wrong = ~(self._off(name) <= self.allowed(name))
+            if wrong.any():
+                found.append(difference(self, name, wrong, wrong & self._poisoned(name), writer_of))
+        return found
 
     def _off(self, name):
         """How far each element of an output is from what was expected: 0 where it is the same."""
@@ -156,15 +167,19 @@ class Launch:
                 f"{out[first]} instead of {expected[first]}{self._unwritten(name)}")  # fmt: skip
 
     def _unwritten(self, name):
+        count = np.count_nonzero(self._poisoned(name))
+        return f"; {count:,} still hold what they were poisoned with" if count else ""
+
+    def _poisoned(self, name):
+        """Flags: the elements of an output that hold what nobody has written, and should not."""
         out, expected = self.outputs[name], self.expected[name]
         if name in self.initial or out.dtype == bool:
-            return ""
+            return np.zeros(out.shape, bool)
         if out.dtype.kind in "iu":
             poison = np.frombuffer(bytes([PATTERN]) * out.itemsize, out.dtype)[0]
-            count = np.count_nonzero((out == poison) & (expected != poison))
-        else:
-            count = np.count_nonzero(np.isnan(out.astype(np.float64)) & ~np.isnan(expected.astype(np.float64)))
-        return f"; {count:,} still hold what they were poisoned with" if count else ""
+            return (out == poison) & (expected != poison)
+        bits = np.full(out.itemsize, 0xFF, np.uint8).view(f"u{out.itemsize}")[0]
+        return (out.view(bits.dtype) == bits) & ~np.isnan(expected.astype(np.float64))
 
 
 def _in_order(kernel, args):

@@ -7,8 +7,9 @@ threads see it, expect the bytes and issue, wait, read.
 from numba import cuda, float32, int32
 
 from ..compiler import i32, kernel, u64
-from ..device.layout import Array, Ring, Shared
+from ..device.layout import Array, Shared
 from ..device.memory import global_at, ld_shared_b32, shared_at, st_global_b32
+from ..device.rings import Ring
 from ..device.tma import cp_async_bulk_tensor_3d, fence_proxy_tensormap_acquire_sys
 
 THREADS = 128

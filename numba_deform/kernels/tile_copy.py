@@ -9,8 +9,9 @@ from numba import cuda, int32, uint8, uint32
 
 from ..compiler import i32, kernel, u64
 from ..device.integer import div_u32
-from ..device.layout import Array, Shared, WarpRing
+from ..device.layout import Array, Shared
 from ..device.memory import shared_at
+from ..device.rings import WarpRing
 from ..device.sync import lane, warp
 from ..device.tma import (
     cp_async_bulk_commit_group,

@@ -13,9 +13,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
-from ..attention.call import pick_variant
 from ..attention.gradients import BACKWARD
 from ..attention.reference import TOLERANCE
+from ..attention.request import pick_variant
 from ..compiler import built
 from ..compiler.cache import shared_directory
 from ..engines.gpu.launch import launch, time_launches

@@ -6,9 +6,9 @@ import numpy as np
 
 from ..attention.auto import launches
 from ..attention.bind import Bound, OnGpu
-from ..attention.call import settle_variant
 from ..attention.checks import problem_of
 from ..attention.reference import Exact
+from ..attention.request import pick_variant
 from ..engines.gpu.device import DeviceArray, find_gpu
 from ..kernels.direct import GATE_WORDS
 from . import peers
@@ -39,10 +39,13 @@ class Case:
 
     def bind(self, name, parameters, form="plain"):
         """(the :class:`Bound` of a variant on this case's engine, why "auto" chose it or "")."""
-        chosen, config, why = settle_variant(name, self.gpu, self.problem, parameters)
-        if why:
-            return launches(self.gpu, self.problem, form)[0], why
-        return Bound(self.problem, chosen, config, self.gpu, form), why
+        if self.gpu and name == "auto" and not parameters:
+            bound = launches(self.gpu, self.problem, form)[0]
+        else:
+            chosen = pick_variant(name)
+            config = chosen.configure(self.problem.constants, **parameters)
+            bound = Bound(self.problem, chosen, config, self.gpu, form)
+        return bound, bound.why
 
     def launcher(self, bound, extra=()):
         """A function of no arguments that launches it on the GPU, and what comes ``then``; ``extra`` as for

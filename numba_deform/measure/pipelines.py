@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..attention.call import engine_for
+from ..attention.request import engine_for
 from ..device.marks import CAPACITY, MARK_BYTES
 from ..engines.cpu import simulate
 from ..engines.gpu.device import DeviceArray, find_gpu, require

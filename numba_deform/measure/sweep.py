@@ -9,7 +9,7 @@ import itertools
 import json
 from pathlib import Path
 
-from ..attention.call import pick_variant
+from ..attention.request import pick_variant
 from ..compiler.cache import shared_directory
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError

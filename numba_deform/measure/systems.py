@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attention.bind import Bound
-from ..attention.call import engine_for, pick_engine, pick_variant
 from ..attention.checks import check_im2col_step
 from ..attention.reference import TOLERANCE
+from ..attention.request import engine_for, pick_engine, pick_variant
 from ..compiler import built
 from ..device.limits import HOPPER, RESERVED_SHARED, SM
 from ..engines.cpu import Report, SimFault, simulate

@@ -43,13 +43,13 @@ def watched(session, options):
             shutil.rmtree(folder)
 
 
-def start(new_session, stand_in):
+def start(new_session, stand_ins):
     """In a new Python: judge its launches until it ends, and those of the programs that it starts."""
     folder = Path(os.environ[FOLDER])
     if not (folder / OPTIONS).exists():
         return  # the check has ended
     session = new_session(**pickle.loads((folder / OPTIONS).read_bytes()))
-    context = stand_in(session.judge)
+    context = stand_ins(session)
     context.__enter__()
     _entered.append(context)
     _open.append((session, folder))

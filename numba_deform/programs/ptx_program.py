@@ -1,56 +1,84 @@
-"""One launch of a kernel in a PTX file, judged as a program's launches are: for ``numba-deform check``."""
+"""One launch of a kernel in a PTX or CUDA C++ file, judged as a program's launches are: for ``numba-deform check``."""
 
 import re
 import runpy
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..engines.cpu import SimFault
+from ..engines.cpu.frontends.ptx.cuda_kernels import from_cuda
 from ..engines.cpu.frontends.ptx.kernels import PtxKernel, from_ptx
+from ..engines.faults import WrongResult
+from ..engines.launches import Launch
 from .program import INTERRUPTED
 from .session import Session
 
-KEYS = ("entry", "grid", "block", "shared", "args")
+KEYS = ("entry", "grid", "block", "shared", "cluster", "args")
+OF_CUDA = ("options", "compiler")
+SUFFIXES = (".ptx", ".cu")
 
 
 @dataclass
 class PtxLaunch:
-    """As ``driver.Launched``."""
+    """As ``driver.Launched``; ``checked`` is a Launch in place of kernel and arguments, where it says what they
+    have to be afterwards."""
 
     kernel: PtxKernel
     grid: tuple
     block: tuple
     args: list
     shared_bytes: int
+    cluster: tuple | None
     where: str
+    checked: Launch | None = None
 
     def raised(self, fault):
         """No exception of Python's is behind a fault."""
         return None
 
 
+class Checked(Launch):
+    """A Launch whose outputs a function of the arguments looks at, too."""
+
+    look = None
+
+    def check(self):
+        super().check()
+        if self.look is None:
+            return
+        try:
+            answer = self.look(self.args)
+        except AssertionError as error:
+            raise WrongResult(f"check(args) says {error or 'that an assertion does not hold'}") from None
+        if answer is not None and not answer:
+            raise WrongResult(f"check(args) says {answer!r}")
+
+
 def run(words, options):
-    """(the Session, the exit status) of ``FILE.ptx entry=NAME grid=2,1 block=64 shared=BYTES args=FILE.py``.
+    """(the Session, the exit status) of ``FILE.ptx entry=NAME grid=2,1 block=64 shared=BYTES cluster=2
+    args=FILE.py``, or of ``FILE.cu`` with also ``options='-std=c++17 -DN=3'`` and ``compiler=nvrtc`` or a path.
 
     The file of ``args`` is Python, and defines ``args``: the list of the kernel's arguments, or a function that
-    makes it. ``entry`` may be left out where there is one, ``grid`` is 1, ``block`` what .reqntid or .maxntid
-    say. Raises ValueError for a word that is none of these, and for an entry that is not there."""
-    given = {}
+    makes it; and, if it likes, ``expected``, {parameter: array}, or a function ``check(args)`` that asserts or
+    returns whether the results are right. ``entry`` may be left out where there is one, ``grid`` is 1, ``block``
+    what .reqntid or .maxntid say. Raises ValueError for a word that is none of these, for an entry that is not
+    there, and as ``from_ptx`` and ``from_cuda``."""
+    file, given = Path(words[0]), {}
+    keys = KEYS + (OF_CUDA if file.suffix == ".cu" else ())
     for word in words[1:]:
         key, _, value = word.partition("=")
-        if key not in KEYS or not value:
-            raise ValueError(f"check {words[0]}: {word!r} is none of {', '.join(f'{k}=..' for k in KEYS)}")
+        if key not in keys or not value:
+            raise ValueError(f"check {words[0]}: {word!r} is none of {', '.join(f'{k}=..' for k in keys)}")
         given[key] = value
-    module = from_ptx(Path(words[0]))
-    if "entry" not in given and len(module) != 1:
-        raise ValueError(f"check {words[0]}: entry=NAME is missing: one of {', '.join(module) or 'none'}")
-    try:
-        kernel = module[given.get("entry", next(iter(module)))]
-    except KeyError as error:
-        raise ValueError(error.args[0]) from None
-    block = _shape(given, "block", getattr(kernel, "threads", None))
-    launch = PtxLaunch(kernel, _shape(given, "grid", 1), block, _arguments(kernel, given.get("args")),
-                       *_shape(given, "shared", 0), Path(words[0]).name)  # fmt: skip
+    kernel = _kernel(file, given)
+    cluster = _shape(given, "cluster", None) if "cluster" in given else None
+    scope = _spec(kernel, given.get("args"))
+    launch = PtxLaunch(
+        kernel, _shape(given, "grid", 1), _shape(given, "block", getattr(kernel, "threads", None)), scope["args"],
+        *_shape(given, "shared", 0), cluster, file.name,
+    )  # fmt: skip
+    launch.checked = _checked(launch, scope)
     session = Session(**options | {"all": True})
     try:
         session.judge(launch)
@@ -59,6 +87,19 @@ def run(words, options):
     except KeyboardInterrupt:
         return session, INTERRUPTED
     return session, 0
+
+
+def _kernel(file, given):
+    if file.suffix == ".cu":
+        module = from_cuda(file, shlex.split(given.get("options", "")), given.get("compiler"))
+    else:
+        module = from_ptx(file)
+    if "entry" not in given and len(module) != 1:
+        raise ValueError(f"check {file}: entry=NAME is missing: one of {', '.join(module) or 'none'}")
+    try:
+        return module[given.get("entry", next(iter(module)))]
+    except KeyError as error:
+        raise ValueError(error.args[0]) from None
 
 
 def _shape(given, key, default):
@@ -70,12 +111,26 @@ def _shape(given, key, default):
     return tuple(map(int, str(text).split(",")))
 
 
-def _arguments(kernel, file):
+def _spec(kernel, file):
+    """What the file of the arguments defines."""
     if file is None:
         if kernel.parameters:
             raise ValueError(f"args=FILE.py is missing: the kernel takes {', '.join(kernel.parameters)}")
-        return []
+        return {"args": []}
     scope = runpy.run_path(file)
     if "args" not in scope:
         raise ValueError(f"{file} defines no args: the arguments in a list, or a function that makes it")
-    return list(scope["args"]() if callable(scope["args"]) else scope["args"])
+    return scope | {"args": list(scope["args"]() if callable(scope["args"]) else scope["args"])}
+
+
+def _checked(launch, scope):
+    """The launch with what has to come of it; None where the file of the arguments says nothing."""
+    expected, look = scope.get("expected", {}), scope.get("check")
+    if not expected and look is None:
+        return None
+    kernel = launch.kernel
+    kernel.block, kernel.shared_bytes = launch.block, launch.shared_bytes
+    expected = expected() if callable(expected) else expected
+    checked = Checked(kernel, launch.grid, launch.args, expected, cluster=launch.cluster)
+    checked.look = look
+    return checked

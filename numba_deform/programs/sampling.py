@@ -41,6 +41,8 @@ class Rest:
 
     def __init__(self, launched):
         kernel, self.launched = launched.kernel, launched
+        if getattr(kernel, "is_typed", False):
+            raise NotRunnable("comes as PTX, which nothing runs without checks")
         if kernel.held:
             raise NotRunnable("takes a device array by a name")
         self.values = [_value(k, v) for k, v in zip(kernel.signature.args, launched.args, strict=True)]

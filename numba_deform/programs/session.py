@@ -16,7 +16,7 @@ from .progress import Progress
 from .sampling import LARGE, NotRunnable, Rest, arrays, sample
 from .summary import text
 
-PACKAGES = ("numba", "numba_cuda", "numba_deform")  # whose lines are not the program's
+PACKAGES = ("numba", "numba_cuda", "numba_deform", "triton", "torch")  # whose lines are not the program's
 TIMEOUT = 3600.0  # seconds for one schedule of a launch
 
 
@@ -72,7 +72,7 @@ class Session:
         self.compiled = 0  # launches that ran as machine code
         self.kernels = set()  # (file, line, name)
         self.whole = {}  # large kernels that were judged whole: why
-        self.waived, self.findings = {}, {}
+        self.waived, self.findings, self.notes = {}, {}, {}  # notes: what was left out, as the keys
         self.sites = {}  # (program's line, kernel): launches
 
     def add(self, other):
@@ -81,6 +81,7 @@ class Session:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.kernels |= other.kernels
         self.whole |= other.whole
+        self.notes |= other.notes
         self.waived = added(self.waived, other.waived)
         for site, launches in other.sites.items():
             self.sites[site] = self.sites.get(site, 0) + launches
@@ -95,6 +96,10 @@ class Session:
     def faults(self):
         """The findings that are not suppressed, as they were met."""
         return [finding for finding in self.findings.values() if not finding.suppressed]
+
+    def note(self, text):
+        """Something that the summary has to say."""
+        self.notes[text] = None
 
     def judge(self, launched):
         """Run a launch of the program's on the engine, and go on whatever is found."""
@@ -111,10 +116,13 @@ class Session:
         self.sites[where, name] = self.sites.get((where, name), 0) + 1
         call = (launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes)
         blocks, threads = math.prod(launched.grid), math.prod(launched.block)
+        self.cluster = getattr(launched, "cluster", None)
+        if checked := getattr(launched, "checked", None):  # it has all of these, and looks at the results
+            call, self.cluster = (checked,), None
         self.progress = Progress(f"launch {self.launches} ({name})", blocks * self.schedules, threads)
         try:
             if self.explored:
-                explore(*call, timeout=self.timeout, waive=self.waive)
+                explore(*call, timeout=self.timeout, waive=self.waive, cluster=self.cluster)
             rest = None if blocks * threads <= self.large else self._rest(launched, name)
             report = self._sampled(launched, call, rest) if rest else self._simulated(call)
         except SimFault as fault:
@@ -132,7 +140,7 @@ class Session:
     def _simulated(self, call, only=None):
         return simulate(
             *call, seed=self.seed, schedules=self.schedules, landing=self.landing, timeout=self.timeout,
-            waive=self.waive, only=only, progress=self.progress,
+            waive=self.waive, only=only, progress=self.progress, cluster=self.cluster,
         )  # fmt: skip
 
     def _rest(self, launched, name):
@@ -205,8 +213,15 @@ def check(**options):
     the kernel has written up to then; with ``stop=True`` it is raised. Kernels must be compiled, and device
     arrays made, inside. Processes that are started inside are judged likewise, and counted at the end.
     """
-    from .driver import stand_in  # not above: on a machine without numba-cuda the words are still there
-
     session = Session(**options)
-    with stand_in(session.judge), watched(session, options):
+    with stand_ins(session), watched(session, options):
         yield session
+
+
+@contextlib.contextmanager
+def stand_ins(session):
+    """Inside, this process's launches go to ``session``."""
+    from . import driver, triton_driver  # not above: on a machine without numba-cuda the words are still there
+
+    with driver.stand_in(session.judge), triton_driver.stand_in(session.judge, session.note):
+        yield

@@ -38,7 +38,7 @@ def last_line(session):
         *(f"waived {words}" for words in in_words(session.waived)),
     ]
     whole = (f"{name} was judged whole: it {why}" for name, why in session.whole.items())
-    return "\n".join((", ".join(parts), *whole))
+    return "\n".join((", ".join(parts), *whole, *session.notes))
 
 
 def _judged(session):
@@ -60,6 +60,7 @@ def as_dict(session, status):
         "blocks": session.blocks,
         "blocks_not_judged": session.unjudged,
         "large_judged_whole": session.whole,
+        "notes": list(session.notes),
         "threads": session.threads,
         "as_machine_code": session.compiled,
         "waived": {name: how_often for name, (how_often, _) in session.waived.items()},

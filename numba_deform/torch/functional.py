@@ -4,8 +4,9 @@ import operator
 
 import torch
 
-from ..attention import call, prepared
+from ..attention import prepared
 from ..attention.checks import OperatorError, check_im2col_step
+from ..attention.request import INPUTS
 from .operator import (
     FORWARD,
     FORWARD_LISTS,
@@ -116,7 +117,7 @@ def prepare(
 
 
 def _check(*arrays):
-    for name, array in zip(call.INPUTS, arrays, strict=True):
+    for name, array in zip(INPUTS, arrays, strict=True):
         if not isinstance(array, torch.Tensor):
             raise OperatorError(
                 f"{name} is a {type(array).__name__}; numba_deform.torch takes PyTorch's tensors, and "

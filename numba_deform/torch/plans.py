@@ -10,9 +10,10 @@ from typing import NamedTuple
 import torch
 
 from ..attention import gradients
-from ..attention.auto import GATE_BYTES, launches
+from ..attention.auto import launches
 from ..attention.bind import encoded_maps
 from ..attention.checks import check_problem
+from ..attention.launch import GATE_BYTES
 from ..attention.once import made_once
 from ..device.limits import HOPPER
 from ..engines.gpu.device import beside_captures, find_gpu, is_capturing, require

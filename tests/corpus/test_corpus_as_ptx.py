@@ -28,8 +28,7 @@ from stored import ptx_of  # noqa: E402
 CORPUS = {name: p for name, p in load().items() if faults.NotCompiled not in p.faults}
 RIGHT = [name for name, program in CORPUS.items() if not program.faults]
 WRONG = [name for name, program in CORPUS.items() if program.faults]
-# And the instructions that pipelines are made of, but for the products of warpgroups, which are refused.
-PROGRAMS = CORPUS | {name: p for name, p in load("instructions").items() if p.topic != "wgmma"}
+PROGRAMS = CORPUS | load("instructions")  # that pipelines are made of
 EXCEPTIONS = json.loads((Path(__file__).parent / "as_ptx.json").read_text())
 TIMEOUT = 10.0  # seconds for one that never ends
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from numba_deform import OperatorError, ms_deform_attn, prepare, preset, reference, relative_error
 from numba_deform.attention.bind import Bound
-from numba_deform.attention.call import run_numpy
 from numba_deform.attention.checks import problem_of
 from numba_deform.attention.debug import check_tiles
 from numba_deform.attention.reference import TOLERANCE
@@ -58,18 +57,18 @@ def run(inputs, name, **options):
         np.nan,
         inputs.value.dtype,
     )
-    return run_numpy(
+    return ms_deform_attn(
         inputs.value,
         inputs.spatial_shapes,
         inputs.level_start_index,
         inputs.sampling_locations,
         inputs.attention_weights,
         name,
-        "gpu",
-        inputs.padded,
+        engine="gpu",
+        padded=inputs.padded,
         out=out,
         **options,
-    )[0]
+    )
 
 
 @pytest.mark.parametrize(("name", "parameters"), CONFIGS, ids=str)

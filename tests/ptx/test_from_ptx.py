@@ -272,7 +272,6 @@ st.global.b32 [x], a;"""
     ("\ncall.uni other, ();", "line 2: .*other"),
     ("\ntex.2d.v4.f32.f32 {f, f, f, f}, [x, {f, g}];", "line 2: tex.2d"),
     ("\nld.acquire.gpu.global.b64 x, [x];", "line 2: .*32 bits"),
-    ("\nwgmma.fence.sync.aligned;", "line 2: wgmma.fence"),
     ("\n.wonder 3;", "line 2: .*wonder"),
 ])  # fmt: skip
 def test_unknown_instructions_are_refused_by_their_line(body, words):
@@ -300,11 +299,13 @@ def test_entries_and_arguments_are_refused_by_name():
     with pytest.raises(ValueError, match=r"ring takes 2 arguments \(data, out\), 1 were given"):
         nd.simulate(module["ring"], 1, 64, [np.zeros(4)])
     with pytest.raises(ValueError, match="argument a is an array"):
-        run(kernel("", ".param .u32 a"), np.zeros(4))
+        run(kernel("bar.sync 0;", ".param .u32 a"), np.zeros(4))
     with pytest.raises(ValueError, match="argument a=1.5"):
-        run(kernel("", ".param .u32 a"), 1.5)
-    with pytest.raises(ValueError, match="nothing would run"):
+        run(kernel("bar.sync 0;", ".param .u32 a"), 1.5)
+    with pytest.raises(ValueError, match="gone is empty"):
         nd.from_ptx(HEAD + ".entry gone()\n{\n}\n")["gone"]
+    with pytest.raises(faults.NothingRan, match="k has no instruction but ret"):
+        run(kernel("", ".param .u32 a"), 1)
     with pytest.raises(FileNotFoundError):
         nd.from_ptx(Path("no_such.ptx"))
     older = HEAD.replace("sm_90a", "sm_80")

@@ -7,8 +7,9 @@ import pytest
 from numba import cuda
 
 from numba_deform import reference, relative_error
-from numba_deform.attention.call import run_numpy
+from numba_deform.attention.call import run_on_host
 from numba_deform.attention.reference import TOLERANCE
+from numba_deform.attention.request import ask
 from numba_deform.engines.cpu import SimFault, simulate
 from numba_deform.engines.cpu.frontends.numba_python import program
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
@@ -106,11 +107,11 @@ def check(inputs, name, simulate_options=None, **parameters):
         inputs.sampling_locations, inputs.attention_weights, padded=inputs.padded,
     )  # fmt: skip
     out = np.full(want.shape, np.nan, inputs.value.dtype)
-    _, bound = run_numpy(
+    request = ask(
         inputs.value, inputs.spatial_shapes, inputs.level_start_index, inputs.sampling_locations,
-        inputs.attention_weights, name, "cpu", inputs.padded, out=out,
-        simulate_options=simulate_options, **parameters,
+        inputs.attention_weights, name, "cpu", inputs.padded, parameters=parameters,
     )  # fmt: skip
+    bound = run_on_host(request, request.output(inputs.value, out), **(simulate_options or {}))
     assert np.isfinite(out.astype(np.float32)).all()
     if np.linalg.norm(want):
         assert relative_error(out, want) < TOLERANCE[str(out.dtype)]

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import math
 import pkgutil
 import re
 from fractions import Fraction
@@ -14,10 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
+import numba_deform as nd
 import numba_deform.device
 from numba_deform.device import float32, integer, ptx, sections, sync
 from numba_deform.device import half2 as h
 from numba_deform.device.ptx import Intrinsic, OutsideKernel
+from numba_deform.engines import faults
 
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 u16, u32 = st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF)
@@ -278,6 +281,73 @@ def test_clocks_go_forward():
     out = nans(3)
     run(kernel, out, block=1)
     assert out[0] < out[1] <= out[2]
+
+
+# --- what the special function unit approximates ---------------------------------------------------
+APPROXIMATED = {  # name -> the function, by Python's own mathematics
+    "ex2_approx_f32": lambda x: 2.0**x, "lg2_approx_f32": math.log2, "rcp_approx_f32": lambda x: 1 / x,
+    "tanh_approx_f32": math.tanh,
+}
+
+
+@many
+@given(st.sampled_from(sorted(APPROXIMATED)), st.floats(2.0**-20, 100, width=32))
+def test_approximations(name, x):
+    got = getattr(float32, name)(x)
+    assert type(got) is np.float32
+    assert float(got) == pytest.approx(APPROXIMATED[name](x), rel=2**-23, abs=2**-30)
+
+
+def test_approximations_at_the_edges():
+    inf, f = np.inf, float32
+    assert f.ex2_approx_f32(-inf) == 0 and f.ex2_approx_f32(128) == inf and f.ex2_approx_f32(-149) == 2.0**-149
+    assert f.ex2_approx_ftz_f32(-127) == 0 and f.ex2_approx_ftz_f32(-126) == 2.0**-126
+    assert f.rcp_approx_f32(-0.0) == -inf and f.rcp_approx_f32(2.0**127) == 2.0**-127
+    assert f.rcp_approx_ftz_f32(2.0**-130) == inf and f.rcp_approx_ftz_f32(2.0**127) == 0
+    assert f.lg2_approx_f32(0) == -inf and np.isnan(f.lg2_approx_f32(-1)) and f.tanh_approx_f32(-inf) == -1
+
+
+def test_extremes():
+    for a, b, low, high in ((1, 2, 1, 2), (np.nan, 3, 3, 3), (3, np.nan, 3, 3), (-np.inf, 0, -np.inf, 0)):
+        assert (float32.min_f32(a, b), float32.max_f32(a, b)) == (low, high)
+    zeros = [(f, a, b) for f in (float32.min_f32, float32.max_f32) for a, b in ((-0.0, 0.0), (0.0, -0.0))]
+    assert [bool(np.signbit(f(a, b))) for f, a, b in zeros] == [True, True, False, False]
+
+
+def test_reductions_in_shared_memory():
+    def kernel(out):
+        sums = cuda.shared.array(6, np.uint32)
+        i, first = cuda.threadIdx.x, nd.shared_address(sums)
+        if i < 6:
+            sums[i] = nd.uint32(i == 2) * nd.uint32(0xFFFFFFFF)
+        cuda.syncthreads()
+        nd.red_add_cta_shared_u32(first, i + 1)
+        nd.red_max_cta_shared_u32(first + 4, 7 * i)
+        nd.red_min_cta_shared_u32(first + 8, i + 5)
+        nd.red_max_cta_shared_s32(first + 12, nd.int32(i) - 100)
+        nd.red_min_cta_shared_s32(first + 16, 10 - nd.int32(i))
+        nd.red_add_cta_shared_f32(first + 20, nd.float32(0.25) * i)
+        cuda.syncthreads()
+        if i < 6:
+            out[i] = sums[i]
+
+    out = np.zeros(6, np.uint32)
+    run(kernel, out, block=64)
+    assert out[:3].tolist() == [65 * 32, 7 * 63, 5]
+    assert out[3:5].view(np.int32).tolist() == [0, -53] and out.view(np.float32)[5] == 504
+
+
+def test_a_reduction_in_shared_memory_races_with_a_read():
+    def kernel(out):
+        sums = cuda.shared.array(1, np.float32)
+        if cuda.threadIdx.x == 0:
+            sums[0] = 0
+        cuda.syncthreads()
+        nd.red_add_cta_shared_f32(nd.shared_address(sums), nd.float32(1))
+        out[cuda.threadIdx.x] = sums[0]
+
+    with pytest.raises(faults.DataRace):
+        run(kernel, nans(32), block=32)
 
 
 # --- the papers of every intrinsic ----------------------------------------------------------------

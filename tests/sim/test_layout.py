@@ -79,6 +79,108 @@ def test_every_element_of_a_view_is_one_of_its_own():
     assert np.array_equal(out, np.arange(16.0).reshape(4, 4)[::-1] + 100 + np.arange(4))
 
 
+# --- boxes: padding, swizzle, a barrier of their own -----------------------------------------------
+def boxes(swizzle, rows=8, columns=32, **options):
+    """(tiles, launch): one box by TMA to ``tiles[1]``, read by its chunks."""
+    tiles = nd.Array((2, rows, columns), nd.float32, swizzle=swizzle, **options)
+    shared = nd.Shared(tiles=tiles, loaded=nd.Barrier())
+
+    @nd.kernel(threads=32, shared=shared)
+    def boxes(map: nd.u64, out: nd.u64):
+        shared.init()
+        if nd.lane() == 0:
+            nd.fence_proxy_tensormap_acquire_sys(map)
+            shared.loaded.expect(shared.tiles.box_bytes)
+            nd.cp_async_bulk_tensor_2d(shared.tiles.at(1), map, 0, 0, shared.loaded.at())
+        shared.loaded.wait(0)
+        for chunk in range(nd.lane(), rows * columns // 4, 32):
+            row, place = chunk // (columns // 4), chunk % (columns // 4)
+            words = nd.ld_shared_v4(shared.tiles.at(1, row, place))
+            nd.st_global_v4(nd.global_at(out, chunk, 16), words[0], words[1], words[2], words[3])
+
+    data = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+    maps = nd.TensorMapArray([nd.TensorMap.of(data, tiles)])
+    return tiles, nd.Launch(boxes, 1, [maps, np.empty_like(data)], {"out": data})
+
+
+@pytest.mark.parametrize(
+    "swizzle, columns", [("128B", 32), ("64B", 16), ("32B", 8), ("128B", 16), ("none", 20)]
+)
+def test_chunks_lie_where_the_map_puts_them(swizzle, columns):
+    tiles, launch = boxes(swizzle, 16, columns, alignment=128 if swizzle == "none" else 0)
+    assert launch.args[0][0].swizzle == tiles.swizzle and launch.args[0][0].box == (columns, 16)
+    nd.simulate(launch)
+
+
+def test_padding_between_boxes():
+    tiles, launch = boxes("none", 3, 20, alignment=128, padding=16)
+    assert (tiles.box_bytes, tiles.stride, tiles.bytes) == (240, 256, 512)
+    nd.simulate(launch)
+    layout = nd.Shared(tiles=tiles)
+    names = "tiles[0, 0, 0]", "tiles[0, 2, 19]", "tiles[0], 0 bytes into its padding", "tiles[1, 1, 1]"
+    assert tuple(layout.name_of(n, 0) for n in (0, 236, 240, 256 + 84)) == names
+
+
+def test_one_box_as_an_array():
+    layout = nd.Shared(tiles=nd.Array((3, 2, 5), nd.float32, alignment=64, padding=24))
+
+    @nd.kernel(threads=32, shared=layout)
+    def one(out: nd.float32[:, :]):
+        if nd.lane() < 3:
+            tile = layout.tiles.view(nd.lane())
+            tile[1, 4] = nd.float32(nd.lane())
+        cuda.syncwarp()
+        if nd.lane() < 3:
+            tile = layout.tiles.view((nd.lane() + 1) % 3)
+            out[nd.lane(), 0] = tile[1, 4]
+
+    out = np.zeros((3, 1), np.float32)
+    nd.simulate(one, 1, args=[out])
+    assert out[:, 0].tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"shape": (2, 3, 20), "alignment": 128, "padding": 8},
+     "index 1 begins 248 bytes behind index 0, which is no multiple of alignment=128; padding=16"),
+    ({"shape": (2, 4, 32), "swizzle": "128B"}, "index 1 begins 512 bytes .* padding=512 makes it one"),
+    ({"shape": (2, 8, 64), "swizzle": "128B"}, "rows of 256 bytes.* rows of at most 128 bytes"),
+    ({"shape": (2, 8, 32), "swizzle": "128B", "alignment": 128}, "alignment=128: it needs .* and 1024"),
+    ({"shape": 8, "swizzle": "32B"}, "it needs two dimensions"),
+    ({"shape": (2, 8), "swizzle": "96B"}, "swizzle='96B' must be one of none, 32B, 64B, 128B"),
+    ({"shape": (2, 8), "padding": -1}, "padding=-1 must be a whole number"),
+])  # fmt: skip
+def test_boxes_that_cannot_be(options, words):
+    with pytest.raises(ValueError, match=words):
+        nd.Array(**{"dtype": nd.float32, **options})
+
+
+def test_a_barrier_without_a_ring():
+    shared = nd.Shared(go=nd.Barrier(count=31), numbers=nd.Array(32, nd.uint32))
+    assert shared.barrier_bytes == 8 and shared.rings == {}
+
+    @nd.kernel(threads=32, shared=shared)
+    def meet(out: nd.uint32[:], skip: nd.i32):
+        shared.init()
+        numbers = shared.numbers.view()
+        for turn in range(3):
+            if nd.lane() > 0:
+                numbers[nd.lane()] = nd.uint32(turn + nd.lane())
+                if nd.lane() != skip:
+                    shared.go.arrive()
+            else:
+                shared.go.wait(turn & 1)
+                for other in range(1, 32):
+                    out[turn] += numbers[other]
+            cuda.syncwarp()
+
+    out = np.zeros(3, np.uint32)
+    nd.simulate(meet, 1, args=[out, 0])
+    assert out.tolist() == [496, 527, 558]
+    with pytest.raises(ValueError, match="count=0 of a barrier"):
+        nd.Barrier(0)
+    assert "go: phase 0, pending 1 of 31" in str(fault_of(meet, [out, 5]))
+
+
 # --- what reports call them -----------------------------------------------------------------------
 def fault_of(kernel, args, **options):
     with pytest.raises(nd.SimFault) as caught:

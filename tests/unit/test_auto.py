@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from numba_deform.attention import auto, tuned
+from numba_deform.attention import auto, launch, tuned
 from numba_deform.attention.once import made_once
 from numba_deform.attention.tuned import Answer, Candidate
 from numba_deform.kernels import window_fit
@@ -138,9 +138,9 @@ class Words:
 
 
 def test_calls_of_a_stream_share_a_gate_and_captured_ones_have_their_own(monkeypatch):
-    monkeypatch.setattr(auto, "DeviceArray", Words)
-    monkeypatch.setattr(auto, "GATES", 8)
-    gates = auto.Gates("gpu")
+    monkeypatch.setattr(launch, "DeviceArray", Words)
+    monkeypatch.setattr(launch, "GATES", 8)
+    gates = launch.Gates("gpu")
 
     def word(stream, capturing=False):
         with gates.gate(stream, capturing) as address:
@@ -150,18 +150,18 @@ def test_calls_of_a_stream_share_a_gate_and_captured_ones_have_their_own(monkeyp
     captured = [word(7, True) for _ in range(20)]  # more than a block has
     assert word(7) == first != word(8) and word(8) not in captured
     taken = sorted({first, *captured})
-    assert len(taken) == 21 and all(address % auto.GATE_BYTES == 0 for address in taken)
+    assert len(taken) == 21 and all(address % launch.GATE_BYTES == 0 for address in taken)
     # The default stream of each thread has one handle.
     others = []
-    thread = threading.Thread(target=lambda: others.append(word(auto.PER_THREAD_STREAM)))
+    thread = threading.Thread(target=lambda: others.append(word(launch.PER_THREAD_STREAM)))
     thread.start()
     thread.join()
-    assert others[0] != word(auto.PER_THREAD_STREAM) == word(auto.PER_THREAD_STREAM)
+    assert others[0] != word(launch.PER_THREAD_STREAM) == word(launch.PER_THREAD_STREAM)
 
 
 def test_two_threads_do_not_launch_in_between(monkeypatch):
-    monkeypatch.setattr(auto, "DeviceArray", Words)
-    gates, seen = auto.Gates("gpu"), []
+    monkeypatch.setattr(launch, "DeviceArray", Words)
+    gates, seen = launch.Gates("gpu"), []
 
     def other():
         with gates.gate(7, False):

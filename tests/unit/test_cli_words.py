@@ -145,7 +145,7 @@ def test_the_public_names_are_there():
 
 
 def test_words_are_those_of_the_modules():
-    from numba_deform.attention.call import ENGINES
+    from numba_deform.attention.request import ENGINES
     from numba_deform.course.bugs import BUGS
     from numba_deform.engines.cpu.schedules.explore import LIMIT
     from numba_deform.engines.cpu.schedules.simulate import LANDINGS

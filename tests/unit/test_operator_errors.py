@@ -84,17 +84,37 @@ def test_wrong_rank(name, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "index", "message"),
     [
-        ("value", "value has shape (0, 26, 2, 32): no dimension may be 0"),
-        ("sampling_locations", "sampling_locations has shape (0, 3, 2, 2, 2, 2): no dimension"),
-        ("attention_weights", "attention_weights has shape (0, 3, 2, 2, 2): no dimension"),
-        ("spatial_shapes", "spatial_shapes has shape (0, 2): no dimension may be 0"),
-        ("level_start_index", "level_start_index has shape (0,): no dimension may be 0"),
+        ("value", (slice(None), slice(0, 0)), "value has shape (2, 0, 2, 32): no dimension but B, Q and H may"),
+        ("value", (..., slice(0, 0)), "value has shape (2, 26, 2, 0): no dimension but B, Q and H may be 0"),
+        ("value", slice(0, 0), "value has B=0 (dimension 0) but sampling_locations has B=2"),
+        ("sampling_locations", np.s_[:, :, :, :0], "sampling_locations has shape (2, 3, 2, 0, 2, 2): no dim"),
+        ("attention_weights", np.s_[..., :0], "attention_weights has shape (2, 3, 2, 2, 0): no dimension but"),
+        ("spatial_shapes", slice(0, 0), "spatial_shapes has shape (0, 2): no dimension but B, Q and H may be"),
+        ("level_start_index", slice(0, 0), "level_start_index has shape (0,): no dimension but B, Q and H may"),
     ],
 )
-def test_empty(name, message):
-    refused(OperatorError, message, **cut(name, slice(0, 0)))
+def test_empty(name, index, message):
+    refused(OperatorError, message, **cut(name, index))
+
+
+@pytest.mark.parametrize("axis", ["B", "Q", "H"])
+@pytest.mark.parametrize("function", [ms_deform_attn, prepare])
+def test_nothing_to_compute(axis, function):
+    """The result is empty, on whichever engine: nothing is launched. A prepared call would be for nothing."""
+    places = {"value": "BSH", "sampling_locations": "BQH", "attention_weights": "BQH"}
+    given = arguments() | {"variant": "auto"}
+    for name, letters in places.items():
+        given[name] = given[name][tuple(slice(0, 0 if axis == letter else None) for letter in letters)]
+    if function is prepare:
+        with pytest.raises(OperatorError, match=f"{axis}=0.*: a prepared call has something to launch"):
+            prepare(**given)
+        return
+    wanted = [0 if axis == letter else size for letter, size in (("B", 2), ("Q", 3), ("H", 64))]
+    assert ms_deform_attn(**given).shape == tuple(wanted)
+    out = np.empty(wanted, np.float16)
+    assert ms_deform_attn(**given, out=out, im2col_step=1) is out
 
 
 FLOATS = "; it must be one of float16, bfloat16, float32"

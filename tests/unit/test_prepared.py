@@ -17,7 +17,7 @@ from numba_deform import (
     reference,
     relative_error,
 )
-from numba_deform.attention import auto, bind, call, prepared
+from numba_deform.attention import auto, bind, call, launch, prepared
 from numba_deform.attention.reference import TOLERANCE
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import DeviceArray, Gpu, GpuMissing, stream_handle
@@ -452,13 +452,13 @@ def two_launches(pretended, monkeypatch):
     """Everything is large enough for windows."""
     monkeypatch.setattr(auto, "LEAST_ROWS", 1)
     monkeypatch.setattr(auto, "LEAST_ITEMS", 0)
-    monkeypatch.setattr(call, "is_capturing", lambda handle: pretended.capturing)
+    monkeypatch.setattr(launch, "is_capturing", lambda handle: pretended.capturing)
     monkeypatch.setattr(call, "stream_from", lambda gpu, stream: gpu.device.default_stream)
     auto.launches.forget()
-    auto.gates.cache_clear()
+    launch.gates.cache_clear()
     yield pretended
     auto.launches.forget()
-    auto.gates.cache_clear()
+    launch.gates.cache_clear()
 
 
 def many():
@@ -506,13 +506,13 @@ def test_auto_launches_two_kernels_with_one_gate(two_launches, monkeypatch, capt
     assert [kernel.name for kernel, _ in launched] == ["window", "direct_gated"]
     first = gates()
     assert first[0] == first[1] > 0
-    assert bool(call._OF_GRAPHS) == capturing  # what a graph reads is kept
+    assert bool(launch._OF_GRAPHS) == capturing  # what a graph reads is kept
     ms_deform_attn(*arrays, "direct", out=out)
     ms_deform_attn(*arrays, lanes=4, out=out)  # these name the kernel
     assert [kernel.name for kernel, _ in launched[2:]] == ["direct", "direct"]
     ms_deform_attn(*arrays, out=out)
     assert (gates() == first) == (not capturing)
-    call._OF_GRAPHS.clear()
+    launch._OF_GRAPHS.clear()
 
 
 def test_copies_to_the_gpu_are_no_part_of_a_capture(pretended):
@@ -532,3 +532,38 @@ def test_a_launch_that_needs_a_gate_is_given_one(two_launches):
 def test_a_variant_by_name_has_no_limit(two_launches):
     plan = prepare(*on_gpu(two_launches, many()), "window")
     assert plan.config.limit == -1 and len(plan._bounds) == 1 and not plan.why
+
+
+# --- the way of a call -----------------------------------------------------------------------------
+STEPS = {"ask": "check", "bounds_of": "choose", "simulate": "run", "launch_all": "run", "Prepared": "run"}
+
+
+def way(call):
+    """The steps that a call enters, in order: which functions of attention/ it goes into, of those of STEPS."""
+    entered = []
+
+    def note(frame, event, _):
+        code = frame.f_code
+        name = "Prepared" if code.co_qualname == "Prepared.__init__" else code.co_name
+        if event == "call" and "/attention/" in code.co_filename.replace("\\", "/") and name in STEPS:
+            entered.append(STEPS[name])
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code objects have no qualified names")
+def test_all_doors_lead_through_the_same_steps_once(two_launches, monkeypatch):
+    monkeypatch.setattr(bind, "launch", lambda *_: None)
+    monkeypatch.setattr(bind, "_kept_maps", lambda *_: DeviceArray(two_launches.gpu, (8, 128), np.uint8))
+    arrays = on_gpu(two_launches, many())
+    out = DeviceArray(two_launches.gpu, (2, 26, 64), np.float16)
+    once = ["check", "choose", "run"]
+    assert way(lambda: ms_deform_attn(*arguments(), engine="cpu")) == once
+    assert way(lambda: ms_deform_attn(*arrays, out=out)) == once
+    assert way(lambda: ms_deform_attn(*many(), engine="gpu")) == once
+    assert way(lambda: prepare(*arrays)) == once

@@ -11,9 +11,10 @@ from ...device.cluster import (
     mapa_shared_cluster,
     mbarrier_arrive_cluster,
 )
-from ...device.layout import Array, Ring, Shared
+from ...device.layout import Array, Shared
 from ...device.matrix import ldmatrix_x4, mma_m16n8k16_f16
 from ...device.mbarrier import mbarrier_arrive_expect_tx
+from ...device.rings import Ring
 from ...device.sync import lane, warp
 from ...device.tma import cp_async_bulk_tensor_2d, fence_proxy_tensormap_acquire_sys
 

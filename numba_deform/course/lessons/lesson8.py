@@ -4,8 +4,9 @@ import numpy as np
 from numba import cuda
 
 from ...compiler import Kernel, float32, function, i32, kernel, u64
-from ...device.layout import Array, Shared, WarpRing
+from ...device.layout import Array, Shared
 from ...device.marks import CAPACITY, MARK_BYTES
+from ...device.rings import WarpRing
 from ...device.sync import lane, warp
 from ...device.tma import cp_async_bulk_tensor_2d, fence_proxy_tensormap_acquire_sys
 from ...engines import faults

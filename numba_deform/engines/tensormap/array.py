@@ -32,6 +32,7 @@ class TensorMapArray:
         for slot, one in zip(self.host, self.maps, strict=True):
             slot[:] = np.frombuffer(pack(fields_of(one)), np.uint8)
         self.made, self.encoded = self.host.copy(), False
+        self.offsets = tuple(range(0, count * MAP_BYTES, MAP_BYTES))
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -43,10 +44,36 @@ class TensorMapArray:
         state = "encoded" if self.encoded else "not encoded"
         return f"TensorMapArray({len(self)} maps, {state})"
 
+    @classmethod
+    def in_struct(cls, content, maps) -> TensorMapArray:
+        """Maps inside a structure, such as a ``__grid_constant__`` parameter of CUDA C++ that holds more.
+
+        content  the structure's bytes: a NumPy record or array, whose size is a multiple of 16
+        maps     {byte offset: TensorMap}, each offset a multiple of 64
+
+        ``host`` has shape (n,) then. Raises ValueError for an offset that does not fit.
+        """
+        raw = np.frombuffer(np.asarray(content).tobytes(), np.uint8)
+        for offset in maps:
+            if offset % 64 or not 0 <= offset <= raw.size - MAP_BYTES:
+                raise ValueError(f"a tensor map at byte {offset} of {raw.size}: it has 128, and starts at a multiple "
+                                 "of 64")  # fmt: skip
+        made = cls(maps.values())
+        room = np.zeros(raw.size + MAP_ALIGNMENT, np.uint8)
+        skip = -address_of(room)[0] % MAP_ALIGNMENT
+        struct = room[skip : skip + raw.size]
+        struct[:] = raw
+        for offset, slot in zip(maps, made.made, strict=True):
+            struct[offset : offset + MAP_BYTES] = slot
+        made.host, made.offsets = struct, tuple(maps)
+        return made
+
     def intact(self) -> dict[int, TensorMap]:
         """The maps by the addresses of their slots, without those that a kernel on the CPU engine has
         replaced there."""
-        same = (self.host == self.made).all(axis=1)
+        content = self.host.reshape(-1)
+        slots = (content[first : first + MAP_BYTES] for first in self.offsets)
+        same = [np.array_equal(*pair) for pair in zip(slots, self.made, strict=True)]
         return {self.slot_address(i): m for i, m in enumerate(self.maps) if self.encoded or same[i]}
 
     @property
@@ -56,11 +83,12 @@ class TensorMapArray:
 
     def slot_address(self, index: int) -> int:
         """Address of one slot in host memory; negative indices count from the end."""
-        return self.address + range(len(self))[index] * MAP_BYTES
+        return self.address + self.offsets[index]
 
     def encode_into_host(self) -> np.ndarray:
         """Encode every map into its slot; returns ``host``. Raises as :func:`encode` does."""
-        encoded = b"".join(map(encode, self.maps))  # all or nothing
-        self.host[...] = np.frombuffer(encoded, dtype=np.uint8).reshape(self.host.shape)
+        encoded, content = [encode(m) for m in self.maps], self.host.reshape(-1)  # all or nothing
+        for first, data in zip(self.offsets, encoded, strict=True):
+            content[first : first + MAP_BYTES] = np.frombuffer(data, np.uint8)
         self.encoded = True
         return self.host

@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from ...device.layout import Array
 from .boxes import Boxes
 from .rules import (
     DIMENSION_NAMES,
@@ -102,17 +103,19 @@ class TensorMap(Boxes):
             self._check_array()
 
     @classmethod
-    def of(cls, array, box: Sequence[int], *, dtype=None, **options) -> TensorMap:
+    def of(cls, array, box: Sequence[int] | Array, *, dtype=None, **options) -> TensorMap:
         """The map of a whole array: dims and strides are its shape and strides, reversed.
 
         array    NumPy array or object with __cuda_array_interface__, shape outermost first
-        box      elements, innermost first
+        box      elements, innermost first; or the ``nd.Array`` whose boxes it fills, with its swizzle
         dtype    overrides the array's element type, e.g. for a uint16 array of bfloat16 bits
         options  as for TensorMap
 
         Raises TensorMapError if the elements of the last axis are not next to each other, or for
         any broken rule.
         """
+        if isinstance(box, Array):
+            options, box = {"swizzle": box.swizzle, **options}, box.box
         shape, strides, own_dtype = _layout_of(array)
         element = element_type(own_dtype if dtype is None else dtype)
         if element.itemsize != own_dtype.itemsize:

@@ -1,4 +1,4 @@
-"""The 128 bytes of a tensor map as the CPU engine reads them: the driver's encoding is not documented.
+"""The 128 bytes of a tensor map as the CPU engine makes them; it reads the driver's (decoding.py) as well.
 
 A slot of a TensorMapArray holds them until the map is encoded for a GPU, so that a kernel on the CPU engine can
 copy a map, replace fields of it, and use it.
@@ -7,6 +7,7 @@ copy a map, replace fields of it, and use it.
 import struct
 from itertools import zip_longest
 
+from .decoding import decode
 from .encoding import MAP_BYTES
 from .im2col import Im2colMap
 from .maps import TensorMap
@@ -48,10 +49,12 @@ def pack(fields: dict) -> bytes:
 
 
 def unpack(data: bytes) -> dict | None:
-    """The fields that 128 bytes hold; None if they are no map."""
+    """The fields that 128 bytes hold, whoever has made them; None if they are no map."""
     magic, *numbers = LAYOUT.unpack(data[: LAYOUT.size])
     names, (rank, address, *rest) = numbers[: len(NAMES)], numbers[len(NAMES) :]
-    if magic != MAGIC or any(n >= len(NAMES[name]) for name, n in zip(NAMES, names, strict=True)):
+    if magic != MAGIC:
+        return decode(data)
+    if any(n >= len(NAMES[name]) for name, n in zip(NAMES, names, strict=True)):
         return None
     fields = {name: NAMES[name][n] for name, n in zip(NAMES, names, strict=True)}
     fields |= {"rank": rank, "address": address, "dims": rest[:5], "strides": rest[5:9]}
@@ -60,6 +63,17 @@ def unpack(data: bytes) -> dict | None:
         return fields | {"box": list(TILE.unpack(rest[9]))}
     channels, pixels, *corners = IM2COL.unpack(rest[9])
     return fields | {"box": [channels, pixels, 0, 0, 0], "lower": corners[:3], "upper": corners[3:]}
+
+
+def decoded(data: bytes):
+    """The TensorMap or Im2colMap of 128 bytes, as the driver encodes it or as a TensorMapArray holds it.
+
+    Raises ValueError for what is none, and TensorMapError for the first broken rule.
+    """
+    fields = unpack(bytes(data)) if len(data) == MAP_BYTES else None
+    if fields is None:
+        raise ValueError(f"these {len(data)} bytes are no tensor map")
+    return map_of(fields)
 
 
 def map_of(fields: dict, array=None):

@@ -12,9 +12,8 @@ except ImportError:
     sys.modules["sitecustomize"] = _this
 try:
     from numba_deform.programs.children import start
-    from numba_deform.programs.driver import stand_in
-    from numba_deform.programs.session import Session
+    from numba_deform.programs.session import Session, stand_ins
 except ImportError:  # an interpreter without Numba launches no kernels
     pass
 else:
-    start(Session, stand_in)
+    start(Session, stand_ins)

@@ -11,6 +11,7 @@ Registers are local arrays here. From the first ``wgmma.fence`` on their element
 import functools
 import itertools
 import sys
+from typing import NamedTuple
 
 import numpy as np
 from greenlet import getcurrent
@@ -24,35 +25,11 @@ from ..memory.scalars import WORD
 from ..reports.call_sites import KERNEL
 from .copy_engine import Groups
 from .cycle_costs import COST
-from .warp_mma import converged, numbers_bf16, numbers_f16
+from .warp_mma import converged
+from .wgmma_matrices import FORMS, ROWS, addresses, from_memory, from_registers, product
 
 KIND = "wgmma"  # of its groups
-ROWS, DEPTH = 64, 16
 SIZES = (32, 64, 128)  # accumulators of a thread
-NUMBERS = {"f16": numbers_f16, "bf16": numbers_bf16}
-SPANS = (0, 128, 64, 32)  # bytes of a row, by the descriptor's swizzle mode
-
-# What a thread's registers hold: rows and columns, by the number of the thread in its warpgroup.
-_THREAD = np.arange(128)
-_G, _T = _THREAD % 32 // 4, _THREAD % 4
-_ROW = 16 * (_THREAD // 32) + _G
-
-
-def _places(columns):
-    """(rows, columns) of the accumulators, arrays (thread, register)."""
-    register = np.arange(columns // 2)
-    rows = _ROW[:, None] + 8 * (register // 2 % 2)
-    return rows, 8 * (register // 4) + 2 * _T[:, None] + register % 2
-
-
-def _a_places():
-    """(rows, columns) of A in registers, arrays (thread, register, half)."""
-    register, half = np.ogrid[:4, :2]
-    rows = _ROW[:, None, None] + 8 * (register % 2) + 0 * half
-    return rows, 2 * _T[:, None, None] + 8 * (register // 2) + half
-
-
-_A_PLACES = _a_places()
 
 
 class Accumulators(list):
@@ -64,13 +41,8 @@ class Accumulators(list):
     product, touched = None, True
 
     def touch(self):
-        thread, product = getcurrent(), self.product
-        if product is not None and thread.seen[product.component] < product.phase:
-            what = f"touches an accumulator of the {product.what} that was issued at {thread.at(product.site)}"
-            fault = thread.fault(faults.AccumulatorInFlight, what)
-            if thread.groups[KIND].number == product.phase:
-                fault.add("it has not been committed to a group")
-            raise fault
+        if self.product is not None:
+            check_over(getcurrent(), self.product, "an accumulator")
         self.touched = True
 
     def __getitem__(self, index):
@@ -84,6 +56,17 @@ class Accumulators(list):
     def __iter__(self):
         self.touch()
         return list.__iter__(self)
+
+
+def check_over(thread, product, register):
+    """Refuse to touch what belongs to a product until its group has been waited for."""
+    if thread.seen[product.component] >= product.phase:
+        return
+    what = f"touches {register} of the {product.what} that was issued at {thread.at(product.site)}"
+    fault = thread.fault(faults.AccumulatorInFlight, what)
+    if thread.groups[KIND].number == product.phase:
+        fault.add("it has not been committed to a group")
+    raise fault
 
 
 class Product(Copy):
@@ -186,31 +169,6 @@ def matrix_descriptor(thread, address, leading, stride, base, swizzle):
     return address >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | base << 49 | swizzle << 62
 
 
-def addresses(descriptor, count, transposed):
-    """Where in shared memory the elements of a matrix lie, ``count`` rows of 16 along k: an array (count, 16).
-    ``transposed``: MN-major. The formulas stand in ``device/wgmma.py``."""
-    field = [(int(descriptor) >> shift & 0x3FFF) << 4 for shift in (0, 16, 32)]
-    (start, leading, stride), span = field, SPANS[int(descriptor) >> 62]
-    row, k = np.ogrid[:count, :DEPTH]
-    if transposed:
-        chunk, rest = row // 8, 2 * (row % 8)
-        if span:
-            wide = span // 16
-            place = chunk % wide * 16 + chunk // wide * leading + k % 8 * span + k // 8 * stride
-        else:
-            place = chunk * stride + k % 8 * 16 + k // 8 * leading
-        place = place + rest
-    elif span:
-        place = row // 8 * stride + row % 8 * span + 2 * k
-    else:
-        place = row // 8 * stride + row % 8 * 16 + k // 8 * leading + 2 * (k % 8)
-    place = start + place
-    if span:
-        line = (place >> 7) - (int(descriptor) >> 49 & 7)
-        place = place ^ (line & span // 16 - 1) << 4
-    return place
-
-
 # --- methods of Thread ------------------------------------------------------------------------------
 def _warpgroup(thread):
     groups, number = thread.block.warpgroups, thread.tid // 128
@@ -226,10 +184,15 @@ def _groups(thread):
     return thread.groups[KIND]
 
 
-def warpgroup_fence(thread):
-    """What the thread has done with its registers so far comes before the products to come."""
+def fence_registers(thread):
+    """wgmma.fence, of whoever keeps track of registers himself."""
     _warpgroup(thread).execute(thread, "wgmma.fence")
     thread.fenced = True
+
+
+def warpgroup_fence(thread):
+    """What the thread has done with its registers so far comes before the products to come."""
+    fence_registers(thread)
     frame = sys._getframe(1)
     while frame is not None:
         if KERNEL in frame.f_globals:
@@ -264,17 +227,57 @@ def wait_products(thread, pending, sums=None, columns=0):
     thread.time = max([thread.time, *(product.done for _, products in over for product in products)])
 
 
+class Factors(NamedTuple):
+    """The operands of a product that are the same in all threads of a warpgroup: two descriptors (``a`` is None
+    where it is in registers), whether the sums are added to, whether A and B are negated and MN-major, and
+    whether sums of integers are limited."""
+
+    a: int | None
+    b: int
+    adds: bool
+    negated: tuple = (False, False)
+    transposed: tuple = (False, False)
+    limit: bool = False
+
+
 def multiply(thread, kind, columns, sums, a, b, scale_d, trans_a, trans_b):
     """Issues sums = A B^T, plus sums unless ``scale_d`` is 0. ``a``: a descriptor, or a tuple of four words."""
     what = f"wgmma.m64n{columns}k16.{kind}"
     accumulators = _take(thread, sums, columns, scale_d, what)
-    operands = a if isinstance(a, tuple) else int(a), int(b), bool(scale_d), bool(trans_a), bool(trans_b)
+    in_registers = isinstance(a, tuple)
+    factors = Factors(None if in_registers else int(a), int(b), bool(scale_d),
+                      transposed=(bool(trans_a), bool(trans_b)))  # fmt: skip
+    _multiply(thread, what, FORMS["f32", kind, kind], columns, accumulators, a if in_registers else (), factors)
+
+
+def multiply_registers(thread, types, columns, sums, a, factors):
+    """The same of registers by value: returns what they hold when the product is over, float32 or words.
+    ``types``: PTX types of the sums, of A and of B; ``a``: its words, () where it is in shared memory. Nobody
+    may look at the result until the product has been waited for: that is for ``wgmma_registers`` to say."""
+    form = FORMS[types]
+    what = f"wgmma.m64n{columns}k{form.depth}.{'.'.join(types)}"
+    if not thread.fenced:
+        raise no_fence(thread, what, "has executed no wgmma.fence")
+    held = list(sums)
+    issued = _multiply(thread, what, form, columns, held, a, factors)
+    if not issued.landed:
+        thread.block.land(issued)
+    return held
+
+
+def no_fence(thread, what, why):
+    return thread.fault(faults.MissingWarpgroupFence, f"{what} by a thread that {why}")
+
+
+def _multiply(thread, what, form, columns, sums, words, factors):
+    """The Product that the warpgroup has issued, when all have come."""
     converged(thread, what, None, list)
     group = _warpgroup(thread)
-    issue = functools.partial(_issue, thread, group, kind, columns, what)
-    group.meet(thread, what, (accumulators, operands), issue)
+    issue = functools.partial(_issue, thread, group, form, columns, what)
+    group.meet(thread, what, (sums, words, factors), issue)
     _groups(thread).open.append(group.last)
     thread.time += COST.barrier
+    return group.last
 
 
 def _check_size(thread, sums, columns, what):
@@ -296,62 +299,50 @@ def _take(thread, sums, columns, scale_d, what):
         why = "has executed no wgmma.fence"
         if thread.fenced:
             why = "has read or written its accumulators since its last wgmma.fence"
-        raise thread.fault(faults.MissingWarpgroupFence, f"{what} by a thread that {why}")
+        raise no_fence(thread, what, why)
     if scale_d and values.product is None and None in list.copy(values):
         what = f"{what} adds to accumulators that nothing has written"
         raise thread.fault(faults.UninitialisedRead, what)
     return values
 
 
-def _issue(thread, group, kind, columns, what, brought):
-    block, operands = thread.block, brought[thread.tid][1]
-    a, b, adds, trans_a, trans_b = operands
-    uniform = [each[1:] if isinstance(a, tuple) else each for _, each in brought.values()]
-    if any(each != uniform[0] for each in uniform):
+def _issue(thread, group, form, columns, what, brought):
+    block, factors = thread.block, brought[thread.tid][2]
+    if any(other != factors for _, _, other in brought.values()):
         text = f"{what}, for which the threads of the warpgroup do not give the same operands"
         raise thread.fault(faults.BadMatrixDescriptor, text)
-    b_places = addresses(b, columns, trans_b)
-    a_places = None if isinstance(a, tuple) else addresses(a, ROWS, trans_a)
+    b_places = addresses(factors.b, columns, factors.transposed[1], form.size)
+    a_places = None if factors.a is None else addresses(factors.a, ROWS, factors.transposed[0], form.size)
     phase = _groups(thread).number
     for places in (a_places, b_places):
         if places is not None:
             _read(thread, group, places, what, phase)
-    product = Product(thread, what, int(b_places.min()), 0, phase)  # no bytes: nothing is copied
-    product.component, product.before, group.last = group.component, group.last, product
+    issued = Product(thread, what, int(b_places.min()), 0, phase)  # no bytes: nothing is copied
+    issued.component, issued.before, group.last = group.component, group.last, issued
     group.free_at = max(group.free_at, *(block.threads[t].time for t in group.tids)) + columns / 8 * COST.wgmma
-    product.done = group.free_at
-    members = [accumulators for _, (accumulators, _) in sorted(brought.items())]
-    for accumulators in members:
-        accumulators.product = product
-    words = [each[0] for _, (_, each) in sorted(brought.items())]
+    issued.done = group.free_at
+    members, words, _ = zip(*(each for _, each in sorted(brought.items())), strict=True)
+    for sums in members:
+        if isinstance(sums, Accumulators):
+            sums.product = issued
 
     def deliver():
-        if product.before is not None and not product.before.landed:
-            block.land(product.before)
-        numbers, shared = NUMBERS[kind], np.frombuffer(block.shared.data, np.uint8)
+        if issued.before is not None and not issued.before.landed:
+            block.land(issued.before)
+        shared = np.frombuffer(block.shared.data, np.uint8)
         if a_places is None:
-            left = np.zeros((ROWS, DEPTH), np.float32)
-            halves = np.array([[int(w) & WORD for w in lane] for lane in words], np.uint32)
-            left[_A_PLACES] = numbers(halves).reshape(128, 4, 2)
+            left = from_registers(form, words)
         else:
-            left = _elements(shared, a_places, numbers)
-        right = _elements(shared, b_places, numbers)
-        with np.errstate(all="ignore"):
-            total = left.astype(np.float64) @ right.astype(np.float64).T
-            places = _places(columns)
-            if adds:
-                total[places] += np.array([list.copy(each) for each in members], np.float64)
-            for each, row in zip(members, total.astype(np.float32)[places], strict=True):
-                list.__setitem__(each, slice(None), list(row))
-        product.landed, product.before = True, None
+            left = from_memory(form, form.a, shared, a_places)
+        right = from_memory(form, form.b, shared, b_places)
+        left, right = (-m if negated else m for m, negated in zip((left, right), factors.negated, strict=True))
+        held = [list.copy(each) for each in members] if factors.adds else None
+        total = product(form, left, right, columns, held, factors.limit)
+        for each, row in zip(members, list(total) if form.sums == "f32" else total.tolist(), strict=True):
+            list.__setitem__(each, slice(None), list(row))
+        issued.landed, issued.before = True, None
 
-    block.launch_copy(product, deliver)
-
-
-def _elements(shared, places, numbers):
-    """The matrix of 16-bit elements at these addresses, as float32."""
-    words = shared[places].astype(np.uint16) | shared[places + 1].astype(np.uint16) << np.uint16(8)
-    return numbers(words).astype(np.float32)
+    block.launch_copy(issued, deliver)
 
 
 def _read(thread, group, places, what, phase):

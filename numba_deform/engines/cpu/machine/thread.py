@@ -19,4 +19,5 @@ class Thread(Instructions, ThreadBarriers):
     multiply_matrices = warp_mma.multiply_matrices
     matrix_descriptor, warpgroup_fence = wgmma.matrix_descriptor, wgmma.warpgroup_fence
     commit_products, wait_products = wgmma.commit_products, wgmma.wait_products
-    multiply_in_warpgroup = wgmma.multiply
+    multiply_in_warpgroup, multiply_registers = wgmma.multiply, wgmma.multiply_registers
+    fence_registers = wgmma.fence_registers

@@ -62,18 +62,18 @@ class Instructions:
                 self.old_token = None
         return done
 
-    def atomic_add(self, address, kind, values):
-        """Additions to neighbouring words in global memory, each atomic by itself; returns the old values.
+    def atomic_add(self, address, kind, values, space="global"):
+        """Additions to neighbouring words in memory, each atomic by itself; returns the old values.
         ``kind``: of the numbers, f32, or f16 and bf16 of which a word has two."""
-        self._locate("global", address, 4 * len(values), ADDS)  # the vector's alignment is that of all of it
-        old = []
+        self._locate(space, address, 4 * len(values), ADDS)  # the vector's alignment is that of all of it
+        old, wide = [], space == "global"  # in shared memory of scope cta, where subnormals stay
         for i, value in enumerate(values):
             added = np.float32(value).tobytes() if kind == "f32" else _bytes_of(value)
 
             def change(word, added=added):
-                return int.from_bytes(combine("add", kind, _bytes_of(word), added, flush=True), "little")
+                return int.from_bytes(combine("add", kind, _bytes_of(word), added, flush=wide), "little")
 
-            old.append(self.atomic_word("global", int(address) + 4 * i, change))
+            old.append(self.atomic_word(space, int(address) + 4 * i, change, wide=wide))
         return tuple(word if kind != "f32" else np.uint32(word).view(np.float32) for word in old)
 
     def atomic_add_u64(self, address, value):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import faults
 from .access_faults import verb_of
-from .access_records import BLOCK, CLOCK, INITIAL, OWNER, Reduction, Write, stretches
+from .access_records import BLOCK, CLOCK, INITIAL, OWNER, Reduction, Write, stretches, writers
 from .restart import Restart
 from .scalars import bounds_of
 from .shadow_memory import ShadowMemory
@@ -187,6 +187,16 @@ class GlobalMemory:
     def name_of(self, address):
         regions = self.overlapping(address, address + 1)
         return regions[0].name_of(address) if regions else f"global address {address:#x}"
+
+    def writer_of(self, address):
+        """(block, thread, line) of the last write to a byte, or None: unwritten, or by several threads."""
+        for region in self.overlapping(address, address + 1):
+            record = region.written[address - region.base] if region.traced else INITIAL
+            by = list(writers(record))
+            if len(by) == 1 and by[0].block is not None:
+                write = by[0]
+                return write.block.index, write.tid, write.block.threads[write.tid].at(write.site)
+        return None
 
     def overlapping(self, start, stop):
         """The regions that share bytes with [start, stop)."""

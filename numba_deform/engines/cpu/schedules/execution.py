@@ -6,7 +6,6 @@ from ....device.limits import resident_blocks
 from ... import faults
 from ...waivers import Waived
 from ..frontends.numba_python import arguments
-from ..frontends.numba_python.native_program import Models
 from ..machine.block import Block
 from ..machine.cluster import Cluster
 from ..machine.cross_block_barrier import GridBarrier
@@ -34,7 +33,7 @@ class Execution:
         extents = arguments.extents(grid.arrays, (*grid.names, *(name for name, _, _ in grid.held)))
         any_code = not by_choice and not trace and self.cluster_size == 1
         code = grid.code() if any_code else None
-        self.machine = code and RequestHandler(code, self, Models(self))
+        self.machine = code and RequestHandler(code, self, grid.program.models(self))
         self.globals = GlobalMemory(extents, grid.traces, code and self.machine.region)
         if code:
             self.block_type = NativeBlock

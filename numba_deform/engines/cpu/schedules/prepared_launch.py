@@ -7,16 +7,16 @@ import time
 
 import numpy as np
 
-from ....compiler.inference import identity
 from ....device.limits import MAX_THREADS, SHARED_LIMIT
 from ... import faults, launches, waivers
 from ...shapes import cluster_of, shape_of
 from ..frontends.numba_python import arguments
 from ..frontends.numba_python.cuda_module import CudaModule
-from ..frontends.numba_python.native_program import CODES, compiled, is_known
-from ..frontends.numba_python.program import entry_of, has_breakpoints, type_of, typed_form
+from ..frontends.numba_python.native_program import NumbaProgram
+from ..frontends.numba_python.program import entry_of, has_breakpoints, type_of
 from ..machine.registers import most_registers
 from ..memory.restart import Bailout, Restart
+from ..native.codegen.code_cache import CODES, compiled, is_known
 from .choices import BadSchedule, Schedule
 from .execution import Execution
 from .garbage import short_collections
@@ -64,16 +64,16 @@ class PreparedLaunch:
             raise faults.BadLaunch(f"block={block}, and the kernel is compiled for {kernel.threads}")
         if not 0 <= shared_bytes <= SHARED_LIMIT:
             raise faults.BadLaunch(f"{shared_bytes} bytes of dynamic shared memory")
+        if getattr(kernel, "is_empty", False):
+            raise faults.NothingRan(f"{kernel.name} has no instruction but ret")
         self.function, self.args = function, args
-        is_typed = getattr(kernel, "is_typed", False)  # as those from PTX, which has no machine code yet
+        is_typed = getattr(kernel, "is_typed", False)  # as those from PTX
         signature = getattr(kernel, "signature", None)
         self.names, self.kinds = arguments.check(function, signature, args, not is_typed)
         self.shared_bytes, self.timeout = int(shared_bytes), timeout
         self.types = [kind or type_of(arg) for kind, arg in zip(self.kinds, args, strict=True)]
-        self.key = identity(function), tuple(self.types)
-        if is_typed:
-            compiled = False
-        self.typed, self.outline = (None, None) if is_typed else typed_form(function, self.types, self.key)
+        self.program = kernel.program(self.types) if is_typed else NumbaProgram(function, self.types)
+        self.typed = self.program.typed
         self.registers = most_registers(kernel, self.threads)
         self.held = tuple(getattr(kernel, "held", ()))  # (name, value, array) of arrays that its names hold
         self.arrays = *args, *(array for _, _, array in self.held)
@@ -88,14 +88,14 @@ class PreparedLaunch:
 
     def code(self):
         """The kernel's machine code; None where it is to be interpreted."""
-        wanted = self.compiled is None and is_known(self.key, self.outline) or self.compiled
+        wanted = self.compiled is None and is_known(self.program) or self.compiled
         if self.compiled is False or not wanted and not self.is_slow():
             return None
-        return compiled(self.function, self.types, self.key, self.outline)
+        return compiled(self.program)
 
     def is_slow(self, blocks=0):
         """Whether machine code would pay, so many blocks into a schedule: then that starts over."""
-        tried = self.compiled is not None or self.key in CODES
+        tried = self.compiled is not None or self.program.key in CODES
         count = len(self.only) if self.only else self.blocks
         return not tried and 2 * blocks <= count and time.perf_counter() - self.started > PATIENCE
 
@@ -130,7 +130,7 @@ class PreparedLaunch:
             try:
                 self._run(launch, report)
                 if self.request:
-                    self.request.check()
+                    self.request.check(launch.globals.writer_of)
             except Bailout:
                 self.compiled = False
                 continue

@@ -1,110 +1,33 @@
-"""A kernel's machine code: made from Numba's typed statements, and kept. ``PreparedLaunch`` asks for it."""
+"""A kernel of Numba's as a program of which there is machine code. ``PreparedLaunch`` makes it."""
 
-import ctypes
-from dataclasses import dataclass
-
-import numpy as np
-from llvmlite import ir
 from numba import types
 
 from .....compiler import inference
-from ...native.codegen.coroutine import ENTRY, site_of
-from ...native.codegen.jit import check_functions, kept_code, machine_code
-from ...native.codegen.object_cache import machine_words, object_key
 from .arithmetic import caster
 from .cuda_module import CudaModule
 from .math_functions import MATH
 from .name_binding import NameBinding
 from .native_functions import NumbaCoroutine
+from .program import typed_form
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """What is kept of a kernel beside LLVM's code: what that asks of Python, its places in the kernel as
-    ``site_of`` takes them, the types of the arguments, the functions of ``runtime`` that it calls, its key."""
+class NumbaProgram:
+    """A kernel's function for Numba's types of its arguments. ``key`` is what this process tells it from others
+    by, ``outline`` what all processes do; ``typed`` is its typed form."""
 
-    requests: list
-    places: list
-    kinds: tuple
-    called: list
-    key: str
+    def __init__(self, function, kinds):
+        self.function, self.kinds = function, tuple(kinds)
+        self.key = inference.identity(function), self.kinds
+        self.typed, self.outline = typed_form(function, kinds, self.key)
 
+    def coroutine(self, module):
+        """Its thread in LLVM."""
+        return NumbaCoroutine(module, inference.infer(self.function, self.kinds))
 
-class Code:
-    """A kernel's machine code, and what it asks of Python."""
-
-    def __init__(self, lowered, engine, sites):
-        self.lowered, self.engine, self.sites = lowered, engine, sites
-        self.requests, self.kinds = lowered.requests, lowered.kinds
-        self.joint = np.array([0, *(request.joint for request in self.requests)], np.int64)
-        address = engine.get_function_address
-        self.start = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address(ENTRY))
-        self.destroy = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address("destroy"))
-
-    @classmethod
-    def made(cls, found):
-        """Of what is inferred of a kernel."""
-        module = ir.Module("kernel")
-        made = NumbaCoroutine(module, found)
-        head = f'define ptr @"{ENTRY}"(i64 %".1", i64 %".2")'
-        text = str(module)
-        assert text.count(head) == 1
-        text = text.replace(head, f"{head} presplitcoroutine") + DESTROY
-        called = [name for name in made.checks if name in module.globals]
-        lines = [code.co_firstlineno for code, _ in made.sites]
-        places = [(*place, line) for place, line in zip(made.numbers, lines, strict=True)]
-        lowered = Lowered(made.requests, places, found.args, called, object_key(text, 1))
-        return cls(lowered, machine_code(text, _addresses(called)), made.sites)
-
-    @classmethod
-    def from_disk(cls, lowered):
-        """Of what was kept; None if LLVM's code was not."""
-        engine = kept_code(lowered.key, _addresses(lowered.called))
-        return engine and cls(lowered, engine, [site_of(*place) for place in lowered.places])
-
-
-def _addresses(names):
-    return {name: check_functions()[name][0] for name in names}
-
-
-DESTROY = """
-declare void @llvm.coro.destroy(ptr)
-define void @destroy(ptr %h) { call void @llvm.coro.destroy(ptr %h) ret void }
-"""
-
-
-def is_known(key, outline):
-    """Whether ``compiled`` need not make anything: it is in memory, or on disk."""
-    return key in CODES or outline.has(KIND, *machine_words())
-
-
-def compiled(function, kinds, key, outline):
-    """The :class:`Code` of a kernel's function for the types of its arguments; None where there can be none.
-    ``key`` is what tells it from others: the function may come again with other constants around it.
-    ``outline`` knows it on disk."""
-    if key not in CODES:
-        if len(CODES) >= KEPT:
-            del CODES[next(iter(CODES))]
-        CODES[key] = _from_disk(outline) or _made(function, kinds, outline)
-    return CODES[key]
-
-
-CODES, KEPT = {}, 64  # key -> Code or None, of so many
-KIND = "native"
-
-
-def _from_disk(outline):
-    lowered = outline.load(KIND, *machine_words())
-    return lowered and Code.from_disk(lowered)
-
-
-def _made(function, kinds, outline):
-    try:
-        code = Code.made(inference.infer(function, tuple(kinds)))
-    except Exception:  # it is enough that the interpreter can run it
-        return None
-    outline.store(KIND, code.lowered, *machine_words())
-    return code
+    @staticmethod
+    def models(execution):
+        """The functions that answer its requests."""
+        return Models(execution)
 
 
 class Models:

@@ -3,6 +3,7 @@ that have an intrinsic of this package (``intrinsics``) call that."""
 
 import re
 
+from ...async_units.wgmma_matrices import FORMS as PRODUCTS
 from .instructions import do_cvt, do_cvta, do_mov, do_set, do_setp, kinds_of, only
 from .intrinsics import CLUSTER, ROOTS, find
 from .parser import SIZES, BadPtx, Instruction, split
@@ -79,6 +80,8 @@ def do_ld(values, i):
         if order is None or space == "local":
             more = ", True" if "nc" in i.parts else ""
             call = f"load({space!r}, {address}, {each}, {len(names)}, local{more})"
+            if each == 4 and len(names) == 1 and space in ("shared", "global") and not more:
+                call = f"load_word({space!r}, {address})"
         elif each != 4 or len(names) > 1:
             raise BadPtx(f"{i.opcode}: a load with an order of anything but 32 bits")
         else:
@@ -104,6 +107,8 @@ def do_st(values, i):
         return [f"store('local', {int(m[2] or 0)}, {each}, {values.buffer(m[1])}, {', '.join(numbers)})"]
     order, is_wide, relaxed = order_of(i)
     address = values.address(i.operands[0], space)
+    if order is None and each == 4 and len(numbers) == 1 and space in ("shared", "global"):
+        return [f"store_word({space!r}, {address}, {numbers[0]})"]
     if order is None or space == "local":
         return [f"store({space!r}, {address}, {each}, local, {', '.join(numbers)})"]
     if each != 4 or len(numbers) > 1:
@@ -208,6 +213,38 @@ def _unknown(i):
     raise BadPtx(f"{i.opcode} {', '.join(i.operands)}")
 
 
+# --- products of warpgroups -----------------------------------------------------------------------------
+def do_wgmma(values, i):
+    what, o = i.parts[1], i.operands
+    if what == "fence":
+        return ["warpgroup_fence()"]
+    if what == "commit_group":
+        return ["warpgroup_commit()"]
+    if what == "wait_group":
+        return [f"warpgroup_wait({int(o[0], 0)})"]
+    if i.parts[2:4] != ["sync", "aligned"]:
+        raise BadPtx(i.opcode)
+    limit, (shape, *types) = "satfinite" in i.parts, [p for p in i.parts[4:] if p != "satfinite"]
+    form, (columns, depth) = PRODUCTS.get(tuple(types)), map(int, re.match(r"m64n(\d+)k(\d+)$", shape).groups())
+    sums = words_of(o[0])
+    if form is None or depth != form.depth or columns % 8 or not 8 <= columns <= 256:
+        raise BadPtx(i.opcode)
+    if len(sums) != columns // (4 if form.sums == "f16" else 2):
+        raise BadPtx(f"{i.opcode} with {len(sums)} registers of sums,")
+    kind = "f32" if form.sums == "f32" else "b32"
+    held = ", ".join(values.value(r, kind) for r in sums)
+    in_registers = o[1].startswith("{")
+    words = "".join(f"{values.value(r, 'b32')}, " for r in words_of(o[1])) if in_registers else ""
+    a, b = ("None" if in_registers else values.value(o[1], "u64")), values.value(o[2], "u64")
+    signs, layout = ([int(x, 0) for x in part] for part in (o[4:6], o[6:]))
+    negated = tuple(x == -1 for x in signs) or (False, False)
+    layout = tuple(map(bool, [0] * (2 - len(layout)) + layout))
+    adds = values.value(o[3], "pred")
+    factors = f"Factors({a}, {b}, {adds}, {negated}, {layout}, {limit})"
+    call = f"warpgroup_product({tuple(types)}, {columns}, ({held},), ({words}), {factors})"
+    return values.set_all(sums, kind, call)
+
+
 # --- calls and the end ----------------------------------------------------------------------------------
 def do_call(values, i):
     operands = [o for o in i.operands if o]
@@ -223,7 +260,7 @@ ROWS = {
     "setp": do_setp, "set": do_set, "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt, "ld": do_ld, "ldu": do_ld,
     "st": do_st, "atom": do_atom, "red": do_red, "bar": do_bar, "barrier": do_bar, "shfl": do_shfl,
     "elect": do_elect, "match": do_match, "fence": do_fence, "membar": do_fence, "cp": do_cp,
-    "call": do_call,
+    "call": do_call, "wgmma": do_wgmma,
     "nanosleep": lambda values, i: [f"cuda.nanosleep({values.value(i.operands[0], 'u32')})"],
     "trap": lambda values, i: ["trap('trap')"],
     "setmaxnreg": lambda values, i: [f"setmaxnreg_{i.parts[1]}({i.operands[0]})"],

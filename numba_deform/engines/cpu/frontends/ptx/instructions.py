@@ -179,12 +179,15 @@ def by_row(values, i):
     for mode, function in (("ftz", "flushed"), ("sat", "saturated")):
         text = f"{function}({text})" if mode in modes else text
     exact = i.root in EXACT and row.result in ("", "b") and not is_signed(kind)
+    exact |= i.parts[:2] == ["mul", "wide"] and not is_signed(kind)
     return [values.set(i.operands[0], result, text, exact)]
 
 
 # --- comparisons ------------------------------------------------------------------------------------
 def compared(values, i, how, kind, a, b):
     """The truth of a comparison, as a Python expression."""
+    if how in ("eq", "ne") and is_signed(kind):
+        kind = f"u{kind[1:]}"
     a, b = (number(values, x, kind) for x in (a, b))
     if class_of(kind) == INT or kind == "pred":
         return f"{a} {COMPARISONS[how]} {b}"

@@ -1,12 +1,9 @@
-"""``from_ptx`` and ``from_cuda``: the kernels of PTX, or of CUDA C++, for ``simulate`` and ``explore``."""
+"""``from_ptx``: the kernels of a PTX text for ``simulate`` and ``explore``."""
 
 import functools
 import hashlib
 import linecache
 import re
-import shutil
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +14,11 @@ from numba import cuda, types
 from .....device.memory import shared_address
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
+from .demangling import unmangled, with_arguments
+from .native_program import PtxProgram
 from .operations import FUNCTIONS
 from .parser import SIZES, BadPtx
-from .translation import Program, kinds_of_parameters
-from .values import unmangled
+from .translation import ENDS, Program, kinds_of_parameters
 
 ARGUMENTS = {"u64": types.uint64, "f32": types.float32, "f64": types.float64}  # of others the bits
 EXTRA = (
@@ -51,11 +49,12 @@ class PtxKernel:
     is_typed = True  # the engine need not infer types
     shared_bytes = 0
 
-    def __init__(self, module, entry, file):
-        self.name, self.entry = unmangled(entry.name), entry
-        program = Program(module, entry, names(), _places(entry, file))
+    def __init__(self, module, entry, file, parameters=()):
+        self.name, self.entry = with_arguments(entry.name), entry
+        program = Program(module, entry, names(), _places(entry, file), parameters)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
+        self.is_empty = all(i.root in ENDS for i in entry.instructions)
         kinds = kinds_of_parameters(entry)
         self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))
         if entry.threads:
@@ -63,6 +62,12 @@ class PtxKernel:
         self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
         scope = dict(names()) | {name: value for name, value, _ in self.held}
         self.plain = self.py_func = _compiled(self.name, lines, scope)
+        self.registers = program.registers
+        self.places = hashlib.sha256(repr([place for _, place in lines]).encode()).hexdigest()
+
+    def program(self, kinds):
+        """The kernel as what there is machine code of."""
+        return PtxProgram(self, kinds)
 
     def __repr__(self):
         return f"<{self.name}({', '.join(self.parameters)}) from PTX>"
@@ -91,11 +96,14 @@ def _contents(variable):
 def _places(entry, file):
     """A function from an instruction to (file, line, words): of the source where ``.loc`` tells it, else of the
     text. Of several frames it is the innermost in the file that most of the kernel is from; the words tell of
-    those around it."""
+    those in it, in other files, and of those around it."""
     outer = [i.frames[-1][0] for i in entry.instructions if i.frames]
     main = max(Counter(outer).items(), key=lambda pair: pair[1])[0] if outer else None
     frames = (frame for i in entry.instructions for frame in i.frames if frame[0] == main)
     last = next(((*frame, "") for frame in frames), None)
+
+    def named(frames):
+        return [f"{name.rpartition('/')[2]}:{line}" for name, line in frames]
 
     def place(i):
         nonlocal last
@@ -103,8 +111,9 @@ def _places(entry, file):
             return file, i.line, ""
         if i.frames:
             n = next((n for n, frame in enumerate(i.frames) if frame[0] == main), len(i.frames) - 1)
-            outer = [f"{name.rpartition('/')[2]}:{line}" for name, line in i.frames[n + 1 :]]
-            last = (*i.frames[n], f"   (inlined at {', at '.join(outer)})" if outer else "")
+            inner, outer = named(reversed(i.frames[:n])), named(i.frames[n + 1 :])
+            words = [f"calls {', '.join(inner)}"] * bool(inner) + [f"inlined at {', at '.join(outer)}"] * bool(outer)
+            last = (*i.frames[n], f"   ({'; '.join(words)})" if words else "")
         return last
 
     return place
@@ -124,23 +133,33 @@ def _compiled(name, lines, scope):
 
 
 class PtxModule(Mapping):
-    """The kernels of a PTX text by name, as it is in the source or as the compiler has changed it. Each is
-    translated when it is first asked for."""
+    """The kernels of a PTX text by name: as it is in the source, with template arguments where several have it,
+    or as the compiler has changed it. Each is translated when it is first asked for. ``parameters``: {kernel:
+    names of its parameters} where they are known."""
 
-    def __init__(self, text, file):
+    def __init__(self, text, file, parameters=()):
         self._module, self._file, self._kernels = parser.read(text), file, {}
         entries = [f for f in self._module.functions.values() if f.is_entry]
-        short = Counter(unmangled(f.name) for f in entries)
-        self._entries = {f.name if short[unmangled(f.name)] > 1 else unmangled(f.name): f for f in entries}
+        self.parameters = {f.name: tuple(parameters) for f in entries} if parameters else {}
+        self._entries = {}
+        names = {f.name: (unmangled(f.name), with_arguments(f.name), f.name) for f in entries}
+        taken = [Counter(of_kind) for of_kind in zip(*names.values(), strict=True)]
+        for f in entries:
+            own = next(name for name, counts in zip(names[f.name], taken, strict=True) if counts[name] == 1)
+            self._entries[own] = f
 
     def __getitem__(self, name):
-        whole = {f.name: f for f in self._entries.values()}
-        entry = self._entries.get(name) or whole.get(name)
+        entry = self._entries.get(name)
         if entry is None:
-            raise KeyError(f"{self._file} has no entry {name!r}; it has {', '.join(self) or 'none'}")
+            found = [f for f in self._entries.values() if name in (f.name, unmangled(f.name), with_arguments(f.name))]
+            if len(found) != 1:
+                what = f"{len(found)} entries" if found else "no entry"
+                raise KeyError(f"{self._file} has {what} {name!r}; it has {', '.join(self) or 'none'}")
+            entry = found[0]
         if entry.name not in self._kernels:
+            names = self.parameters.get(entry.name) or self.parameters.get(unmangled(entry.name), ())
             try:
-                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file)
+                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file, names)
             except BadPtx as wrong:
                 raise BadPtx(f"{self._file}: {wrong}") from None
         return self._kernels[entry.name]
@@ -155,22 +174,7 @@ class PtxModule(Mapping):
         return f"<PTX of {', '.join(self)}>"
 
 
-def from_cuda(file, options=()):
-    """The kernels of a CUDA C++ file as :func:`from_ptx` has them, compiled by nvcc with line information, for
-    sm_90a. ``options`` are more words for nvcc, such as ``["-std=c++20", "-Iinclude"]``. Raises
-    FileNotFoundError without nvcc, and ValueError with nvcc's words where it does not compile the file."""
-    if not (nvcc := shutil.which("nvcc")):
-        raise FileNotFoundError("from_cuda needs nvcc, and there is none in PATH")
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "kernels.ptx"
-        words = [nvcc, "-ptx", "-arch=sm_90a", "-lineinfo", *options, str(file), "-o", str(out)]
-        ended = subprocess.run(words, capture_output=True, text=True)
-        if ended.returncode:
-            raise ValueError(f"nvcc does not compile {file}:\n{ended.stderr.strip()}")
-        return from_ptx(out.read_text())
-
-
-def from_ptx(source):
+def from_ptx(source, parameters=()):
     """The kernels of PTX for the CPU engine, by name: ``nd.simulate(nd.from_ptx("ring.ptx")["ring"], ..)``.
 
     ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
@@ -187,6 +191,6 @@ def from_ptx(source):
         name = f"<ptx {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
         linecache.cache[name] = len(text), None, text.splitlines(True), name
     try:
-        return PtxModule(text, name)
+        return PtxModule(text, name, parameters)
     except BadPtx as wrong:
         raise BadPtx(f"{name}: {wrong}") from None

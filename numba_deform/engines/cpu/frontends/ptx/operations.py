@@ -9,20 +9,22 @@ import struct
 
 import numpy as np
 
-from .....device.half2 import fused, mov_b32_f32, mov_f32_b32
-from .....device.ptx import cpu
+from greenlet import getcurrent as cpu  # kernels run in the engine alone
+
+from .....device.half2 import fused
 from .... import faults
 from ...async_units.reductions import combine
+from ...async_units.wgmma import Factors
 from ...memory.scalars import passing_on
 from ..numba_python.libdevice import fma
 from ..numba_python.math_functions import brev, clz, popc
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 WORD = 0xFFFFFFFF
+_WORD, _FLOAT, _ONE = struct.Struct("<I"), struct.Struct("<f"), np.float32(1)
 SHARED, LOCAL = 1 << 56, 1 << 57  # where the windows begin
-FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "f32_of": passing_on(mov_f32_b32.model),
-             "u32_of": passing_on(mov_b32_f32.model), "fma": passing_on(fma), "min": min,
-             "lower": passing_on(min), "higher": passing_on(max)}  # fmt: skip
+FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "fma": passing_on(fma), "min": min,
+             "lower": passing_on(min), "higher": passing_on(max), "Factors": Factors}  # fmt: skip
 
 
 def kernel_function(function):
@@ -58,6 +60,17 @@ def load(space, address, each, count, local, read_only=False):
         content = struct.pack(f"<{words}I", *(content if words > 1 else (content,)))
     numbers = tuple(int.from_bytes(content[i : i + each], "little") for i in range(0, size, each))
     return numbers if count > 1 else numbers[0]
+
+
+@kernel_function
+def load_word(space, address):
+    """32 bits, the most frequent load."""
+    return cpu().load(space, address, 4, 1)
+
+
+@kernel_function
+def store_word(space, address, x):
+    cpu().store(space, address, (x,))
 
 
 @kernel_function
@@ -163,11 +176,45 @@ def elected(mask):
 
 
 @kernel_function
+def warpgroup_fence():
+    cpu().fence_registers()
+
+
+@kernel_function
+def warpgroup_commit():
+    cpu().commit_products()
+
+
+@kernel_function
+def warpgroup_wait(pending):
+    cpu().wait_products(pending)
+
+
+@kernel_function
+def warpgroup_product(types, columns, sums, a, factors):
+    return cpu().multiply_registers(types, columns, sums, a, factors)
+
+
+@kernel_function
 def trap(why):
     raise cpu().fault(faults.KernelError, why)
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
+@kernel_function
+def f32_of(bits):
+    try:
+        x = _FLOAT.unpack(_WORD.pack(bits))[0]
+    except struct.error:  # undefined
+        return bits
+    return _ONE * x if x == x else np.uint32(bits).view(np.float32)  # a float64 might change a NaN's bits
+
+
+@number
+def u32_of(x):
+    return _WORD.unpack(_FLOAT.pack(x))[0]
+
+
 @number
 def f64_of(bits):
     return struct.unpack("<d", struct.pack("<Q", bits))[0]

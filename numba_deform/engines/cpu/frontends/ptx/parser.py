@@ -254,3 +254,20 @@ def split(text):
 def atoms(operands):
     """What operands name, one by one: ``[%rd1, {%r1, %r2}]`` is three, ``[%r1+8]`` one."""
     return [a.strip() for o in operands for a in re.split(r"[\[\]{}(),|]", o) if a.strip()]
+
+
+def registers_in(text):
+    """The words of a text that may be registers."""
+    return re.findall(r"[%\w$]+", text)
+
+
+def targets_of(i):
+    """The names that an instruction may set: those of its first operand."""
+    if not i.operands or "[" in i.operands[0] or i.root in ("bar", "barrier", "bra", "call", "cp", "nanosleep"):
+        return []
+    return registers_in(i.operands[0])
+
+
+def sources_of(i):
+    """The names in the operands that it reads."""
+    return registers_in(" ".join(i.operands[1:] if targets_of(i) else i.operands))

@@ -4,11 +4,13 @@ cases of a loop over ``pc``; a case that comes back to itself is a loop of its o
 
 import re
 
+from .demangling import unmangled
 from .effects import IGNORED, by_intrinsic
 from .effects import ROWS as EFFECTS
 from .instructions import by_row
-from .parser import SIZES, BadPtx
-from .values import ADDRESS, FLOATS, Values, unmangled
+from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
+from .values import ADDRESS, FLOATS, Values
+from .warpgroup_registers import RegisterWatch, is_product
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
 ENDS = ("bra", "ret", "exit")
@@ -27,10 +29,15 @@ class Translator(Values):
             self.buffers = {v.name: self.name_for(v.name) for v in (*function.params, *function.results)}
         self.buffers |= {v.name: self.name_for(v.name) for v in function.variables if v.space == "param"}
         self.addresses = program.addresses_of(function)
+        program.registers |= {self.registers[r]: kind for r, kind in self.classes.items()}
         self.uses = set()  # registers that some instruction reads
         for i in function.instructions:
-            sources = i.operands[1:] if targets_of(i) else i.operands
-            self.uses |= {*registers_in(" ".join(sources)), *(i.guard[:1] if i.guard else ())}
+            self.uses |= {*sources_of(i), *(i.guard[:1] if i.guard else ())}
+
+        self.parts, self.watch = self.blocks(), None
+        if any(map(is_product, function.instructions)):
+            watch = RegisterWatch(self.parts, self.targets, self.name_for("held"))
+            self.watch = watch if watch.is_needed else None
 
     def is_read(self, register):
         return register in self.uses
@@ -85,6 +92,8 @@ class Translator(Values):
 
     def write_all(self, depth, i):
         made = self.statements(i)
+        if self.watch:
+            made = self.watch.around(i, made)
         if i.guard:
             self.write(depth, f"if {'not ' * i.guard[1]}{self.value(i.guard[0], 'pred')}:", i)
             depth += 1
@@ -122,7 +131,6 @@ class Translator(Values):
 
     def body(self, depth):
         """Write the function's statements."""
-        self.parts = self.blocks()
         sources = [0] * len(self.parts)
         sources[0] = 1
         for n in range(len(self.parts)):
@@ -226,6 +234,8 @@ class Translator(Values):
         """Write what a function begins with: room for its parameters of calls, registers that may be
         read before they are written."""
         first = next(iter(self.function.instructions), None)
+        if self.watch:
+            self.write(depth, f"{self.watch.name} = Held()", first)
         own = [v for v in self.function.variables if v.space == "param"] + self.function.results
         for v in own:
             self.write(depth, f"{self.buffers[v.name]} = bytearray({v.size})", first)
@@ -238,40 +248,34 @@ class Translator(Values):
         they may be read on a path that does not set them."""
         given, found = set(), {}
         for i in self.function.instructions:
-            targets, sources = targets_of(i), i.operands[1:] if targets_of(i) else i.operands
-            names = [*registers_in(" ".join(sources)), *(i.guard[:1] if i.guard else ())]
+            targets = targets_of(i)
+            names = [*sources_of(i), *(i.guard[:1] if i.guard else ())]
             found |= dict.fromkeys(name for name in names if name not in given)
             found |= dict.fromkeys(name for name in targets if name in given or i.guard)
             given.update(targets)
         return [r for r in found if r in self.registers]
 
 
-def registers_in(text):
-    return re.findall(r"[%\w$]+", text)
-
-
-def targets_of(i):
-    """The names that an instruction may set: those of its first operand."""
-    if not i.operands or "[" in i.operands[0] or i.root in ("bar", "barrier", "bra", "call", "cp", "nanosleep"):
-        return []
-    return registers_in(i.operands[0])
-
-
 class Program:
     """An entry with the functions that it calls, as the text of one Python function. ``lines``: (text, place in
     the source); ``known``: names that the text may use."""
 
-    def __init__(self, module, entry, known, place_of):
+    def __init__(self, module, entry, known, place_of, parameters=()):
         self.module, self.entry, self.known, self.place_of = module, entry, known, place_of
         self.lines, self.names = [], {*known, "pc", "local", "cuda", "float32"}
         self.params = {}
+        if parameters and len(parameters) != len(entry.params):
+            raise BadPtx(f"line {entry.line}: {entry.name} has {len(entry.params)} parameters, and "
+                         f"{len(parameters)} names: {', '.join(parameters)}")  # fmt: skip
         for n, v in enumerate(entry.params):
             wanted = v.name.removeprefix(f"{entry.name}_") if v.name != entry.name else f"param_{n}"
+            wanted = parameters[n] if parameters else wanted
             self.params[v.name] = self._name(wanted)
         self.memory = {}  # module's variables in global memory -> Python name
         self.shared = {}  # variables in shared memory -> Python name
         self.locals, self.local_bytes = {}, 0
         self.functions, self.written = {}, []
+        self.registers = {}  # Python name -> PTX type
 
     def _name(self, wanted):
         name = re.sub(r"\W", "_", wanted)
@@ -328,7 +332,7 @@ class Program:
         """[(line of the Python function, its place in the source)]"""
         entry = self.entry
         if not entry.instructions:
-            raise BadPtx(f"line {entry.line}: {entry.name} is empty: nothing would run")
+            raise BadPtx(f"line {entry.line}: {entry.name} is empty: there is not even a ret")
         translator, first = Translator(self, entry), self.place(entry.instructions[0])
         translator.start(1)
         translator.body(1)

@@ -39,21 +39,6 @@ def is_signed(kind):
     return kind[0] == "s"
 
 
-def unmangled(name):
-    """``tile`` of ``_ZZ4ringE4tile``, ``ring`` of ``_Z4ringIiEvPf``, ``add`` of ``_ZN6cudapy3mod3addB2v1E``."""
-    if not name.startswith("_Z"):
-        return name
-    m, found = re.match(r"_ZZ?N?", name), None
-    at = m.end()
-    while part := re.match(r"(\d+)", name[at:]):
-        at += part.end() + int(part[1])
-        found = name[at - int(part[1]) : at]
-    for m in re.finditer(r"(?<=E)(\d+)(?=[A-Za-z_])", name):  # a variable of a function
-        if len(name) - m.end() == int(m[1]):
-            found = name[m.end() :]
-    return found or name
-
-
 class Values:
     """Of one function. ``registers``: name -> (Python name, class), ``names``: those that are taken."""
 
@@ -84,7 +69,8 @@ class Values:
         for i in self.function.instructions:
             if i.operands and i.root not in ("st", "red", "bra", "bar"):
                 kinds = [p for p in i.parts if p in SIZES]
-                kind = kinds[0] if i.root in ("cvt", "set") and kinds else kinds[-1] if kinds else None
+                first = i.root in ("cvt", "set", "wgmma")  # which of the types is that of the result
+                kind = kinds[0 if first else -1] if kinds else None
                 for register in re.findall(r"[%\w$]+", i.operands[0]):
                     given.setdefault(register, set()).add(kind)
         for register, kind in self.classes.items():
@@ -182,7 +168,7 @@ class Values:
         if own == "pred":
             return f"{name} = {text}"
         if own in FLOATS and kind not in FLOATS:
-            text = f"f{own[1:]}_of(({text}) & {mask_of(own):#x})"
+            text = f"f{own[1:]}_of({text})" if exact else f"f{own[1:]}_of(({text}) & {mask_of(own):#x})"
         elif own not in FLOATS and kind in FLOATS:
             text = f"u{kind[1:]}_of({text})"
         elif own not in FLOATS and not exact:
@@ -190,3 +176,11 @@ class Values:
             most = mask_of(own) if is_signed(kind) else min(mask_of(own), mask_of(kind))
             text = f"({text}) & {most:#x}"
         return f"{name} = {text}"
+
+    def set_all(self, targets, kind, text):
+        """The statements by which registers take a tuple's numbers, which are within their bits already."""
+        own = [self.classes.get(r, "pred") for r in targets]
+        fits = [kind == c or not {kind, c} & {*FLOATS} and bits_of(kind) == bits_of(c) for c in own]
+        taken = [self.registers[r] if fit else self.temporary() for r, fit in zip(targets, fits, strict=True)]
+        rest = [(r, t) for r, t, fit in zip(targets, taken, fits, strict=True) if not fit]
+        return [f"{', '.join(taken)}, = {text}", *(self.set(r, kind, t, True) for r, t in rest if r != "_")]

@@ -60,6 +60,7 @@ class Coroutine(Writer):
 
     def __init__(self, module, kinds):
         self.requests, self.sites, self.numbers, self.checks = [], [], {}, check_functions()
+        self.kinds = kinds
         self.apart = {}  # what tells those apart that must not meet -> its number
         self.leaving, self.last, self.suspended, self.cleanup, start = self.begin(
             module, ENTRY, POINTER, [I64, I64], "leaving", "last", "suspended", "cleanup", "start"
@@ -128,10 +129,11 @@ class Coroutine(Writer):
         self.builder.store(value, self._word("thread", number))
 
     def spend(self, cycles):
-        """Virtual time goes by."""
+        """Virtual time goes by: a number of cycles, or LLVM's value of one."""
         place = self._word("thread", layout.TIME)
         time = self.builder.load(place, typ=ir.DoubleType())
-        self.builder.store(self.builder.fadd(time, ir.Constant(ir.DoubleType(), cycles)), place)
+        cycles = cycles if isinstance(cycles, ir.Value) else ir.Constant(ir.DoubleType(), cycles)
+        self.builder.store(self.builder.fadd(time, cycles), place)
 
     def _arguments(self, kinds):
         """The kernel's arguments, out of the words that ``RequestHandler.words_of`` made."""

@@ -1,0 +1,123 @@
+"""``from_cuda``: the kernels of a CUDA C++ file, by the compiler that is there."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from .kernels import from_ptx
+from .parser import split
+
+ARCHITECTURE = "sm_90a"
+INSTALL = "pip install 'numba_deform[cuda]' brings nvcc"
+# NVRTC has no headers of a C library; sources that want no more of them than this compile all the same.
+INTEGERS = "".join(
+    f"typedef {sign} {name} {letter}int{bits}_t;\n"
+    for bits, name in ((8, "char"), (16, "short"), (32, "int"), (64, "long long"))
+    for sign, letter in (("signed", ""), ("unsigned", "u"))
+)
+HEADERS = {"stdint.h": f"{INTEGERS}typedef unsigned long long uintptr_t;\n", "cstdint": "#include <stdint.h>\n"}
+KERNEL = re.compile(r"__global__[^;{}()]*(?:__launch_bounds__\s*\([^()]*\)[^;{}()]*)?\b(\w+)\s*\(")
+
+
+def from_cuda(file, options=(), compiler=None):
+    """The kernels of a CUDA C++ file as :func:`from_ptx` has them, compiled with line information for sm_90a.
+
+    ``compiler``: the path of an nvcc, or ``"nvrtc"``. Left out, it is the nvcc of the extra
+    ``pip install 'numba_deform[cuda]'`` if it is installed, else the one in PATH or CUDA_HOME, else NVRTC, which
+    comes with numba-cuda and compiles files without host code and headers of the C library. nvcc wants a C++
+    compiler of the host beside it. ``options`` are more words for either, such as
+    ``["-std=c++20", "-Iinclude", "-DSTAGES=3"]``; the headers of CUDA's wheels need no ``-I``.
+
+    Raises ValueError with the compiler's words, which name lines, where it does not compile the file;
+    FileNotFoundError where there is no such file or no compiler, saying what to install."""
+    file = Path(file)
+    source = file.read_text()
+    made = compiler or nvcc() or "nvrtc"
+    by = _by_nvrtc if str(made) == "nvrtc" else _by_nvcc
+    kernels = from_ptx(by(file, source, list(options), made))
+    kernels.parameters |= parameters(source)
+    return kernels
+
+
+def nvcc():
+    """The path of an nvcc, the extra's first; None without one."""
+    try:
+        found = next((f.locate() for f in distribution("nvidia-cuda-nvcc").files or ()
+                      if f.stem == "nvcc" and f.suffix in ("", ".exe")), None)  # fmt: skip
+    except PackageNotFoundError:
+        found = None
+    if found and Path(found).exists():
+        return str(found)
+    if in_path := shutil.which("nvcc"):
+        return in_path
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+    except ImportError:  # as on macOS
+        return None
+    return find_nvidia_binary_utility("nvcc")
+
+
+def parameters(source):
+    """{kernel: names of its parameters} as the source declares them: PTX has but their numbers."""
+    plain = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S)
+    found = {}
+    for m in KERNEL.finditer(plain):
+        depth, at = 1, m.end()
+        while depth and at < len(plain):
+            depth += {"(": 1, ")": -1}.get(plain[at], 0)
+            at += 1
+        declared = split(plain[m.end() : at - 1])
+        names = [re.search(r"(\w+)\s*(?:\[[^]]*\])?\s*(?:=.*)?$", one) for one in declared]
+        if all(names):
+            found[m[1]] = tuple(name[1] for name in names)
+    return found
+
+
+def _by_nvcc(file, source, options, path):
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "kernels.ptx"
+        words = [str(path), "-ptx", f"-arch={ARCHITECTURE}", "-lineinfo", *options, str(file), "-o", str(out)]
+        try:
+            ended = subprocess.run(words, capture_output=True, text=True)
+        except OSError as error:
+            raise FileNotFoundError(f"from_cuda: {path} does not start ({error.strerror}); {INSTALL}") from None
+        if ended.returncode:
+            raise ValueError(f"nvcc does not compile {file}:\n{ended.stderr.strip() or ended.stdout.strip()}")
+        return out.read_text()
+
+
+def _by_nvrtc(file, source, options, _):
+    try:
+        from cuda.bindings import nvrtc
+        from cuda.pathfinder import locate_nvidia_header_directory
+
+        program = _answer(nvrtc.nvrtcCreateProgram(
+            source.encode(), str(file.resolve()).encode(), len(HEADERS), [text.encode() for text in HEADERS.values()],
+            [name.encode() for name in HEADERS]))  # fmt: skip
+    except (ImportError, RuntimeError) as error:
+        raise FileNotFoundError(f"from_cuda needs nvcc or NVRTC, and there is neither ({error}); {INSTALL}") from None
+    folders = filter(None, map(locate_nvidia_header_directory, ("cudart", "cccl")))
+    words = [f"--gpu-architecture={ARCHITECTURE}", "--generate-line-info", *options, f"-I{file.resolve().parent}",
+             *(f"-I{folder.abs_path}" for folder in folders)]  # fmt: skip
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(words), [word.encode() for word in words])
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        told = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        raise ValueError(f"NVRTC does not compile {file}:\n{told.strip() or status.name}")
+    return _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+
+
+def _answer(result):
+    status, *values = result
+    if status.value:
+        raise RuntimeError(f"NVRTC says {status.name}")
+    return values[0] if values else None
+
+
+def _text(size, content, program):
+    buffer = bytearray(_answer(size(program)))
+    room = bytes(buffer)
+    _answer(content(program, room))
+    return room.rstrip(b"\0").decode(errors="replace")

@@ -1,0 +1,215 @@
+"""Machine code of a kernel from PTX, from the same Python text that the interpreter runs: its statements, and
+the jumps that ``translation`` has written as cases of a loop over ``pc``."""
+
+import ast
+
+from llvmlite import ir
+from numba import types
+
+from ...native.codegen.ir_values import NotLowered, Static, Tuple
+from ...native.runtime import layout
+from ...native.runtime.llvm_types import F32, F64, I1, I8, I64, POINTER
+from . import native_functions
+from .native_expressions import Expressions
+from .native_numbers import Whole, resized, unsigned, whole
+from .values import bits_of
+
+LARGE = 6000  # basic blocks: with many more LLVM takes longer than the interpreter
+FLOATS = {"pred": I1, "f32": F32, "f64": F64}
+NUMBERS = {F32: types.float32, F64: types.float64, I1: types.boolean}
+
+
+class Found:
+    """What ``Coroutine.site`` asks of a function: line n of its text is line n."""
+
+    def __init__(self, function, count):
+        self.function, self.lines = function, {n: n for n in range(1, count + 1)}
+
+
+class Frame:
+    """Where jumps of one function go: its cases, the one that is being written, the loop inside it."""
+
+    def __init__(self, after):
+        self.after, self.cases, self.case, self.loop, self.pc, self.result = after, {}, -1, None, None, None
+
+
+class Body(Expressions):
+    """The statements of a kernel's text, whose parameters are ``args``. ``registers``: the PTX types of names,
+    ``held``: the names of variables of the module."""
+
+    builtins = native_functions.BUILTINS
+
+    def __init__(self, maker, tree, found, args, registers, held):
+        self.maker, self.builder, self.found = maker, maker.builder, found
+        self.scope = found.function.__globals__
+        self.kinds = {name: FLOATS.get(kind) or ir.IntType(bits_of(kind)) for name, kind in registers.items()}
+        self.slots, self.functions, self.frames, self.line, self.target = {}, {}, [], 0, None
+        self.dropped = None  # the call whose result nobody takes
+        names = [a.arg for a in tree.args.args]
+        self.bound = {n: self.held(v) for n, v in zip(names, args, strict=True)}
+        for name in held:
+            made = maker.request(self, Static(f"{name}.address"), [], types.uint64, 0, layout.SHARED_ARRAY)
+            self.bound[f"{name}.address"] = unsigned(made)
+        self.tree = tree
+
+    def lower(self):
+        self.routine_body(self.tree.body)
+
+    def leave_if(self, condition):
+        self.maker.leave_if(condition)
+
+    def site(self, node):
+        """The number of a call's place."""
+        return self.maker.site(self.found, node.lineno, node is not self.dropped)
+
+    def slot(self, name):
+        if name not in self.slots:
+            self.slots[name] = self.maker.slot(self.kinds[name])
+        return self.slots[name]
+
+    # --- functions ------------------------------------------------------------------------------------
+    def routine_body(self, statements):
+        """What a function returns, whose statements are written here."""
+        frame = Frame(self.maker.function.append_basic_block("after"))
+        self.frames.append(frame)
+        self.statements(statements)
+        if not self.builder.block.is_terminated:
+            self.builder.branch(frame.after)
+        self.builder.position_at_end(frame.after)
+        self.frames.pop()
+        return frame.result
+
+    def routine(self, name, args):
+        """The result of a call of a function of the text: it is written where it is called."""
+        tree = self.functions[name]
+        self.bound |= {a.arg: value for a, value in zip(tree.args.args, args, strict=True)}
+        return self.routine_body(tree.body)
+
+    def zeros(self, name, size):
+        """Bytes of a thread's own, all 0."""
+        if name not in self.slots:
+            slot = self.maker.slot(ir.ArrayType(I8, max(size, 1)))
+            with self.builder.goto_block(self.maker.entry):
+                self.slots[name] = native_functions.Buffer(self.builder.bitcast(slot, POINTER), size)
+        clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
+        given = [ir.Constant(I8, 0), ir.Constant(I64, size), ir.Constant(I1, 0)]
+        self.builder.call(clear, [self.slots[name].pointer, *given])
+        return self.slots[name]
+
+    # --- statements -----------------------------------------------------------------------------------
+    def statements(self, nodes):
+        for node in nodes:
+            if self.builder.block.is_terminated:
+                return
+            if len(self.maker.function.basic_blocks) > LARGE:
+                raise NotLowered("a kernel so large that LLVM would take longer than the interpreter")
+            getattr(self, f"do_{type(node).__name__}")(node)
+
+    def do_Pass(self, node):
+        pass
+
+    def do_FunctionDef(self, node):
+        self.functions[node.name] = node
+
+    def do_Expr(self, node):
+        if isinstance(node.value, ast.Call):
+            self.dropped = node.value
+            self.value(node.value, types.none)
+
+    def do_Assign(self, node):
+        target, = node.targets
+        if isinstance(target, ast.Tuple):
+            values = self.value(node.value)
+            if not isinstance(values, Tuple):
+                raise NotLowered("a tuple that is none")
+            for name, value in zip(target.elts, values.parts, strict=True):
+                self.assign(name.id, value)
+        elif target.id == "pc" and "pc" not in self.kinds:
+            self.frames[-1].pc = node.value.value
+        else:
+            self.target, kind = target.id, self.kinds.get(target.id)
+            want = kind and (NUMBERS.get(kind) or types.uint64)
+            self.assign(target.id, self.value(node.value, want))
+
+    def assign(self, name, value):
+        kind = self.kinds.get(name)
+        if kind is None:
+            before = self.bound.get(name)
+            if isinstance(before, native_functions.Buffer) and value is not before:
+                value = self.copied(value, before)
+            self.bound[name] = value
+            return
+        if isinstance(kind, ir.IntType) and kind != I1:
+            value = resized(self.builder, whole(value), kind.width)
+        elif isinstance(value, Whole) and kind == I1:
+            value = self.builder.icmp_unsigned("!=", value.value, ir.Constant(value.value.type, 0))
+        if value.type != kind:
+            raise NotLowered(f"{name} of another type")
+        self.builder.store(value, self.slot(name))
+
+    def copied(self, value, to):
+        """A buffer keeps its place: on another way here it may be another one."""
+        copy = self.maker.declared("llvm.memcpy.p0.p0.i64", ir.VoidType(), [POINTER, POINTER, I64, I1])
+        size = ir.Constant(I64, min(value.size, to.size))
+        self.builder.call(copy, [to.pointer, value.pointer, size, ir.Constant(I1, 0)])
+        return to
+
+    def do_If(self, node):
+        yes, no, after = map(self.maker.function.append_basic_block, ("yes", "no", "after"))
+        self.builder.cbranch(self.truth(node.test), yes, no)
+        for block, statements in ((yes, node.body), (no, node.orelse)):
+            self.builder.position_at_end(block)
+            self.statements(statements)
+            if not self.builder.block.is_terminated:
+                self.builder.branch(after)
+        self.builder.position_at_end(after)
+
+    # --- jumps ----------------------------------------------------------------------------------------
+    def do_While(self, node):
+        frame = self.frames[-1]
+        found = [self.case_of(inner) for inner in node.body]
+        if None in found:  # a case that comes back to itself
+            frame.loop = self.maker.function.append_basic_block("loop")
+            self.builder.branch(frame.loop)
+            self.builder.position_at_end(frame.loop)
+            self.statements(node.body)
+            frame.loop = None
+            return
+        for number in found:
+            frame.cases[number] = self.maker.function.append_basic_block(f"case{number}")
+        self.builder.branch(frame.cases[frame.pc])
+        frame.pc = None
+        for number, inner in zip(found, node.body, strict=True):
+            frame.case = number
+            self.builder.position_at_end(frame.cases[number])
+            self.statements(inner.body)
+        self.builder.position_at_end(self.maker.function.append_basic_block("never"))
+        self.builder.unreachable()
+
+    @staticmethod
+    def case_of(node):
+        """The number that ``if pc == number:`` asks for; None of another statement."""
+        test = isinstance(node, ast.If) and node.test
+        if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "pc":
+            return test.comparators[0].value
+        return None
+
+    def do_Continue(self, node):
+        frame = self.frames[-1]
+        if frame.pc is None:
+            self.maker.back()
+            self.builder.branch(frame.loop)
+            return
+        to, frame.pc = frame.pc, None
+        if to <= frame.case:
+            self.maker.back()
+        self.builder.branch(frame.cases[to])
+
+    do_Break = do_Continue
+
+    def do_Return(self, node):
+        frame = self.frames[-1]
+        if node.value is not None:
+            frame.result = self.value(node.value)
+        self.builder.branch(frame.after)
+

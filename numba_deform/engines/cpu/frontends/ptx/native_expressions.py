@@ -1,0 +1,241 @@
+"""Expressions of the Python text of PTX in LLVM: what ``values`` and ``instructions`` write. A value is a
+``Whole``, a truth (i1), a float, a ``Tuple`` of these, a ``Buffer`` of a thread's own or a text."""
+
+import ast
+import operator
+
+from llvmlite import ir
+from numba import types
+
+from .....device.ptx import Intrinsic
+from ...native.codegen import packed_halves
+from ...native.codegen.arithmetic import compare
+from ...native.codegen.ir_values import NotLowered, Static, Tuple
+from ...native.runtime import layout
+from ...native.runtime.llvm_types import F32, F64, I1, I32
+from ...reports.call_sites import describe_site
+from ..numba_python.native_calls import JOINT
+from . import native_numbers as numbers
+from .native_numbers import Whole, known, resized, unsigned, whole
+
+SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
+COMPARES = {"Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le,
+            "Gt": operator.gt, "GtE": operator.ge}
+PLACES = {"threadIdx": ("thread", layout.THREAD_X), "blockIdx": ("block", layout.BLOCK_X),
+          "blockDim": ("block", layout.BLOCK_DIM_X), "gridDim": ("block", layout.GRID_DIM_X)}  # fmt: skip
+# What calls return that neither an intrinsic's signature nor the place of the call says.
+PAIR = types.UniTuple(types.uint32, 2)
+RESULTS = {"cuda.activemask": types.uint32, "cuda.match_any_sync": types.int32, "cuda.match_all_sync": PAIR,
+           "cuda.ballot_sync": types.int32, "cuda.shfl_xor_sync": types.uint32, "load_flag": types.uint32,
+           "dynamic_bytes": types.uint32, "block_threads": types.uint32,
+           "ex2": types.float32, "lg2": types.float32, "sin": types.float32, "cos": types.float32,
+           "tanh": types.float32, "rsqrt": types.float32}  # fmt: skip
+VOTES = ("any_sync", "all_sync", "eq_sync", "syncthreads_count", "syncthreads_and", "syncthreads_or")
+RESULTS |= {f"cuda.{name}": types.int32 for name in VOTES}
+
+
+class Expressions:
+    """Of a kernel's thread; ``builtins``: name -> how a call of it is written, (body, call, values) -> value."""
+
+    builtins = {}
+
+    def value(self, node, want=None):
+        """The value of an expression. ``want``: Numba's type of what an unknown function has to return."""
+        if isinstance(node, ast.Call):
+            return self.call(node, want)
+        return getattr(self, f"of_{type(node).__name__}")(node)
+
+    def whole(self, node, want=None):
+        return whole(self.value(node, want))
+
+    def truth(self, node):
+        value = self.value(node, types.boolean)
+        if isinstance(value, Whole):
+            return numbers.compared(self.builder, "!=", value, known(0))
+        if value.type != I1:
+            raise NotLowered("a truth that is none")
+        return value
+
+    def bits(self, node, width):
+        """The lower bits of an integer: of sums and products no more are needed."""
+        builder, name = self.builder, isinstance(node, ast.BinOp) and type(node.op).__name__
+        if name in numbers.RING:
+            parts = self.bits(node.left, width), self.bits(node.right, width)
+            return getattr(builder, numbers.RING[name])(*parts)
+        if name == "LShift":
+            value = self.bits(node.left, width)
+            return numbers.shifted_left(builder, value, self.whole(node.right))
+        if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
+            value = self.bits(node.operand, width)
+            return builder.not_(value) if isinstance(node.op, ast.Invert) else builder.neg(value)
+        return resized(builder, self.whole(node, types.uint64), width)
+
+    def of_Constant(self, node):
+        value = node.value
+        if isinstance(value, bool):
+            return ir.Constant(I1, value)
+        if isinstance(value, int):
+            return known(value)
+        return ir.Constant(F64, value) if isinstance(value, float) else Static(value)
+
+    def of_Name(self, node):
+        if node.id in self.bound:
+            return self.bound[node.id]
+        kind = self.kinds.get(node.id)
+        if kind is None:
+            return Static(node.id)  # a type
+        return self.held(self.builder.load(self.slot(node.id), typ=kind))
+
+    @staticmethod
+    def held(value):
+        """A register's content: integers have no sign."""
+        integer = isinstance(value.type, ir.IntType) and value.type != I1
+        return unsigned(value) if integer else value
+
+    def of_Attribute(self, node):
+        path = ast.unparse(node)
+        if path in self.bound:
+            return self.bound[path]
+        if path == "cuda.laneid":
+            return Whole(self.builder.and_(self.maker.word("thread", layout.TID, I32), ir.Constant(I32, 31)), 0, 31)
+        where = PLACES.get(path.split(".")[1])
+        if where is None or path.count(".") != 2:
+            raise NotLowered(path)
+        return unsigned(self.maker.word(where[0], where[1] + "xyz".index(path[-1]), I32))
+
+    def of_UnaryOp(self, node):
+        builder = self.builder
+        if isinstance(node.op, ast.Not):
+            return builder.not_(self.truth(node.operand))
+        value = self.value(node.operand)
+        if isinstance(value, Whole) or value.type == I1:
+            minus = numbers.calculated(builder, "Sub", known(0), whole(value))
+            minus_one = isinstance(node.op, ast.Invert) and numbers.calculated(builder, "Sub", minus, known(1))
+            return minus_one or minus
+        return builder.fneg(value)
+
+    def of_BoolOp(self, node):
+        parts, join = list(map(self.truth, node.values)), "and_" if isinstance(node.op, ast.And) else "or_"
+        for part in parts[1:]:
+            parts[0] = getattr(self.builder, join)(parts[0], part)
+        return parts[0]
+
+    def of_IfExp(self, node):
+        return self.choice(self.truth(node.test), self.value(node.body), self.value(node.orelse))
+
+    def choice(self, condition, a, b):
+        if isinstance(a, Whole) or isinstance(b, Whole):
+            return numbers.chosen(self.builder, condition, whole(a), whole(b))
+        return self.builder.select(condition, a, b)
+
+    def of_Compare(self, node):
+        (sign,), (right,) = node.ops, node.comparators
+        a, b = self.value(node.left, types.uint64), self.value(right)
+        if isinstance(a, Whole) or a.type == I1:
+            return numbers.compared(self.builder, SIGNS[type(sign).__name__], whole(a), whole(b))
+        if isinstance(b, Whole):
+            raise NotLowered("a float compared with an integer")
+        kind = types.float32 if a.type == F32 else types.float64
+        return compare(self.builder, COMPARES[type(sign).__name__], a, b, kind)
+
+    def of_BinOp(self, node):
+        builder, name = self.builder, type(node.op).__name__
+        if name == "BitAnd" and isinstance(node.right, ast.Constant) and node.right.value >= 0:
+            most = node.right.value
+            value = self.bits(node.left, width := numbers.width_of(0, most))
+            if most != (1 << width) - 1:
+                value = builder.and_(value, ir.Constant(value.type, most))
+            return Whole(value, 0, most)
+        a, b = self.value(node.left), self.value(node.right)
+        if not isinstance(a, Whole) and a.type in (F32, F64):
+            if isinstance(b, Whole) or a.type != b.type or name not in ("Add", "Sub", "Mult"):
+                raise NotLowered(f"{name} of floats")
+            return getattr(builder, f"f{numbers.RING[name]}")(a, b)
+        a, b = whole(a), whole(b)
+        if name == "RShift":
+            return numbers.shifted_right(builder, a, b)
+        if name == "LShift":
+            if b.low < 0 or b.high > 128:
+                raise NotLowered("a shift by very many bits")
+            low, high = min(a.low << b.high, a.low << b.low), max(a.high << b.high, a.high << b.low)
+            value = resized(builder, a, numbers.width_of(low, high))
+            return Whole(numbers.shifted_left(builder, value, b), low, high)
+        return numbers.calculated(builder, name, a, b)
+
+    # --- calls --------------------------------------------------------------------------------------
+    def call(self, node, want=None):
+        """The value of a call: computed here, done by the threads together, or asked of Python."""
+        name = ast.unparse(node.func)
+        if name in self.functions:
+            return self.routine(name, [self.value(a) for a in node.args])
+        if name in self.builtins:
+            return self.builtins[name](self, node, [self.value(a) for a in node.args])
+        function = self.scope.get(name)
+        if isinstance(function, Intrinsic):
+            return self.intrinsic(node, name, function)
+        joint = JOINT.get(name.removeprefix("cuda.")) if name.startswith("cuda.") else None
+        if joint:  # of which machine code takes the operands out of the thread's words
+            given = [(self.word_of(a), types.uint32) for a in node.args]
+        else:
+            given = [self.operand(self.value(a)) for a in node.args]
+        result = RESULTS.get(name, want)
+        if result is None:
+            raise NotLowered(f"a result of {name}, whose type is not known here")
+        return self.ask(node, name, given, result, joint)
+
+    def intrinsic(self, node, name, function):
+        if function.ptx and function.ptx.registers:
+            raise NotLowered("accumulators of a warpgroup's product")
+        kinds = function.signature.args
+        given = [(self.given(a, k), k) for a, k in zip(node.args, kinds, strict=True)]
+        if name in packed_halves.OPERATIONS and packed_halves.converted_here():
+            return self.held(packed_halves.OPERATIONS[name](self, *[v for v, _ in given]))
+        return self.ask(node, name, given, function.signature.return_type, JOINT.get(name))
+
+    def given(self, node, kind):
+        """An operand as a value of Numba's type."""
+        if isinstance(kind, types.Integer):
+            return self.bits(node, kind.bitwidth)
+        value = self.value(node)
+        if isinstance(value, Whole) or value.type != (F32 if kind == types.float32 else F64):
+            raise NotLowered(f"an operand that is no {kind}")
+        return value
+
+    def word_of(self, node):
+        """An operand as 32 bits."""
+        value = self.value(node)
+        return resized(self.builder, whole(value), 32)
+
+    def operand(self, value):
+        """(value, Numba's type) for Python. Constants need no word."""
+        if isinstance(value, Whole):
+            if value.constant is not None:
+                return Static(value.constant), None
+            width = 32 if numbers.width_of(value.low, value.high) <= 32 else 64
+            if numbers.width_of(value.low, value.high) > 64:
+                raise NotLowered("an operand of more than 64 bits")
+            kind = types.Integer.from_bitwidth(width, value.low < 0)
+            return resized(self.builder, value, width), kind
+        if isinstance(value, Static):
+            return value, None
+        if isinstance(value, ir.Constant) and value.type == I1:
+            return Static(bool(value.constant)), None
+        if not isinstance(value, ir.Value):
+            return Static(None), None  # local memory, which Python does not see
+        return value, {I1: types.boolean, F32: types.float32, F64: types.float64}[value.type]
+
+    def ask(self, node, name, given, result, joint=None, apart=None):
+        """Have it done by the interpreter's model, or by the threads together if it is ``joint``."""
+        place = self.site(node)
+        if joint and apart is None:
+            apart = str(result) if joint < layout.SYNCTHREADS else describe_site(self.maker.sites[place])
+        made = self.maker.request(self, Static(name), given, result, place, joint or 0, apart or "")
+        return self.returned(made, result)
+
+    def returned(self, value, kind):
+        if isinstance(kind, types.BaseTuple):
+            return Tuple([self.returned(v, k) for v, k in zip(value.parts, kind.types, strict=True)])
+        if isinstance(kind, types.Integer) and not isinstance(kind, types.Boolean):
+            half = 1 << kind.bitwidth - 1
+            return Whole(value, -half, half - 1) if kind.signed else Whole(value, 0, 2 * half - 1)
+        return value

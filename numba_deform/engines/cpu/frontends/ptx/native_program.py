@@ -1,0 +1,78 @@
+"""A kernel from PTX as a program of which there is machine code. ``PreparedLaunch`` makes it."""
+
+import ast
+import functools
+import linecache
+
+from .....compiler import cache
+from .....compiler.outline import FOR_CPU, Outline
+from ...memory.scalars import start_of
+from ...native.codegen.coroutine import Coroutine
+from ...reports.call_sites import ORIGINS
+from ..numba_python.cuda_module import CudaModule
+from ..numba_python.name_binding import NameBinding
+from .native_body import Body, Found
+
+
+class PtxProgram:
+    """A ``PtxKernel`` for Numba's types of its arguments; what is asked of it stands in ``NumbaProgram``."""
+
+    typed = None  # the text needs no types to be inferred
+
+    def __init__(self, kernel, kinds):
+        self.kernel, self.kinds, file = kernel, tuple(kinds), kernel.plain.__code__.co_filename
+        self.lines = linecache.cache[file][2]
+        self.key = file, kernel.places, self.kinds
+        self.outline = _Outline(kernel.plain, "".join(self.lines), kernel.places, *map(str, kinds))
+
+    def coroutine(self, module):
+        return PtxCoroutine(module, self)
+
+    def models(self, execution):
+        return Models(self.kernel, execution)
+
+
+class _Outline(Outline):
+    """The key of texts: a PTX kernel can reach nothing else but this package."""
+
+    def __init__(self, function, *texts):
+        self.key = cache.directory() and cache.digest(*cache.sources(FOR_CPU), *texts)
+        self._things, self._numbers = [function], {id(function): 0}
+
+
+class PtxCoroutine(Coroutine):
+    """A kernel's thread."""
+
+    def __init__(self, module, program):
+        self.program = program
+        super().__init__(module, program.kinds)
+
+    def statements(self, args):
+        kernel, lines = self.program.kernel, self.program.lines
+        tree, = ast.parse("".join(lines)).body
+        found = Found(kernel.plain, len(lines))
+        Body(self, tree, found, args, kernel.registers, [name for name, *_ in kernel.held]).lower()
+
+    def hold(self):
+        """It has no routines whose variables would be kept in memory."""
+
+
+class Models:
+    """The interpreter's functions for what machine code asks of it by name, in one execution."""
+
+    def __init__(self, kernel, execution):
+        self.cuda = CudaModule(execution)
+        self.scope, self.binding = kernel.plain.__globals__, NameBinding(self.cuda)
+        self.addresses = {f"{name}.address": start_of(array) for name, _, array in kernel.held}
+
+    @staticmethod
+    def replace(value):
+        """Constants are handed over as they are."""
+        return value
+
+    def model(self, name, result):
+        if name in self.addresses:
+            return functools.partial(self.addresses.get, name)
+        if name.startswith("cuda."):
+            return getattr(self.cuda, name.removeprefix("cuda."))
+        return self.binding.replace(self.scope[name])

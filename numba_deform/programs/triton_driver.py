@@ -1,0 +1,315 @@
+"""A stand-in for Triton's driver: Triton compiles for a Hopper GPU as always, and each launch goes elsewhere.
+
+    with stand_in(run, note):
+        kernel[grid](tensor, n)        # -> run(Launched(..))
+
+It is put in place when the program imports Triton. Public there are ``DriverBase``, ``driver.set_active`` and the
+hook on the stages of compilation, by which the PTX takes the place of the machine code: no ptxas runs, and nothing
+of it is kept where a GPU's code is. What is not public stands in this file as well (what a launcher and
+``utils`` are asked for, ``Autotuner._bench``); tried with Triton 3.9 and PyTorch 2.13. Tensors are on the CPU:
+``device="cuda"`` means that here (a mode of PyTorch's functions), and the questions in ``CUDA`` get answers."""
+
+import contextlib
+import functools
+import hashlib
+import importlib.abc
+import importlib.util
+import math
+import sys
+import types as python
+from dataclasses import dataclass
+from unittest import mock
+
+from ..device.limits import SHARED_LIMIT
+from ..engines.cpu.frontends.ptx.triton_kernels import TritonKernel
+
+CAPABILITY, MULTIPROCESSORS = (9, 0), 132
+REGISTERS = 128  # of a thread, for programs that ask: nobody has counted them without ptxas
+PROPERTIES = {
+    "max_shared_mem": SHARED_LIMIT, "max_num_regs": 65536, "multiprocessor_count": MULTIPROCESSORS, "warpSize": 32,
+    "sm_clock_rate": 1_980_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
+}  # fmt: skip
+FASTEST = math.nan  # what a benchmark measures here
+
+
+@dataclass
+class Launched:
+    """A launch of the program's, as ``driver.Launched``."""
+
+    kernel: object
+    grid: tuple
+    block: tuple
+    args: list
+    shared_bytes: int
+    cluster: tuple | None
+    where: str = ""
+
+    def raised(self, fault):
+        """No exception of Python's is behind a fault."""
+        return None
+
+
+class Awaited(importlib.abc.MetaPathFinder):
+    """Calls ``then(module)`` once a module of that name has been imported."""
+
+    def __init__(self, name, then):
+        self.name, self.then = name, then
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                self.then(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+@contextlib.contextmanager
+def stand_in(run, note):
+    """Inside, each launch of a Triton or Gluon kernel goes to ``run``; ``note(text)`` hears what was left out."""
+    with contextlib.ExitStack() as stack:
+
+        def when_imported(name, then):
+            if name in sys.modules:
+                then(sys.modules[name])
+                return
+            awaited = Awaited(name, then)
+            sys.meta_path.insert(0, awaited)
+            stack.callback(lambda: awaited in sys.meta_path and sys.meta_path.remove(awaited))
+
+        def triton_is_there(module):
+            stack.enter_context(_triton(run, note))
+            when_imported("torch", lambda module: stack.enter_context(_torch()))
+
+        when_imported("triton", triton_is_there)
+        yield
+
+
+# --- Triton -------------------------------------------------------------------------------------------
+class Utils:
+    """What Triton asks its driver's C module for."""
+
+    def load_binary(self, name, kernel, shared, device):
+        """(module, function, registers, spills, most threads); the "binary" is the PTX."""
+        return None, kernel.decode(), REGISTERS, 0, 1024
+
+    def unload_module(self, module):
+        """Nothing was loaded."""
+
+    def get_device_properties(self, device):
+        return PROPERTIES
+
+    def cuOccupancyMaxActiveClusters(self, *args):
+        return MULTIPROCESSORS
+
+    def set_printf_fifo_size(self, size):
+        """There is no such queue here."""
+
+
+class Launcher:
+    """Of one compiled kernel; called for each launch."""
+
+    def __init__(self, driver, source, metadata):
+        self.driver, self.source, self.metadata, self.kernel = driver, source, metadata, None
+
+    def __call__(self, x, y, z, stream, ptx, packed, launch_metadata, on_enter, on_exit, *args):
+        if self.driver.only_compiles or not x * y * z:
+            return
+        if self.kernel is None:
+            self.kernel = TritonKernel(ptx, self.metadata, self.source)
+        for hook in filter(None, [on_enter]):
+            hook(launch_metadata)
+        launch = self.kernel[x, y, z](*args)
+        self.driver.run(Launched(launch.kernel, launch.grid, (launch.kernel.threads,), launch.args,
+                                 launch.kernel.shared_bytes, launch.cluster))  # fmt: skip
+        for hook in filter(None, [on_exit]):
+            hook(launch_metadata)
+
+
+def _driver_class():
+    """The class, which Triton's base class is needed for."""
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.driver import DriverBase
+
+    class HostDriver(DriverBase):
+        """One device, a Hopper GPU, whose memory is the host's."""
+
+        def __init__(self, run):
+            self.run, self.utils, self.only_compiles = run, Utils(), False
+            self.launcher_cls = functools.partial(Launcher, self)
+
+        @staticmethod
+        def is_active():
+            return False  # only by set_active
+
+        def map_python_to_cpp_type(self, ty):
+            raise NotImplementedError("there is no C launcher here")
+
+        def get_current_target(self):
+            return GPUTarget("cuda", 10 * CAPABILITY[0] + CAPABILITY[1], 32)
+
+        def get_active_torch_device(self):
+            import torch
+
+            return torch.device("cpu")
+
+        def get_device_interface(self):
+            import torch
+
+            return torch.cuda
+
+        def get_benchmarker(self):
+            from triton.testing import do_bench
+
+            return do_bench
+
+        def get_current_device(self):
+            return 0
+
+        def get_current_stream(self, device):
+            return 0
+
+        def get_device_capability(self, device=None):
+            return CAPABILITY
+
+        def set_current_device(self, device):
+            """There is one."""
+
+        def get_empty_cache_for_benchmark(self):
+            import torch
+
+            return torch.empty(1)
+
+        def clear_cache(self, cache):
+            """There is none."""
+
+    return HostDriver
+
+
+def stages(backend=None, stages=None, *more):
+    """Triton's hook on the stages of compilation: the last one hands on the PTX. Without arguments, (key, hash)
+    by which such code is kept apart."""
+    if stages is None:
+        name = "numba_deform: PTX"
+        return name, hashlib.sha256(name.encode()).hexdigest()
+    stages["cubin"] = lambda ptx, metadata: ptx.encode()
+
+
+@contextlib.contextmanager
+def _triton(run, note):
+    import triton
+    from triton import knobs, testing
+    from triton.runtime import autotuner, driver
+
+    host = _driver_class()(run)
+    before = driver._active
+    driver.set_active(host)
+    benchmark = Benchmarks(note)
+    with (
+        mock.patch.object(knobs.runtime, "add_stages_inspection_hook", stages),
+        mock.patch.object(autotuner.Autotuner, "_bench", first_that_fits(host, note, autotuner.Autotuner._bench)),
+        mock.patch.object(testing, "do_bench", benchmark),
+        mock.patch.object(testing, "do_bench_cudagraph", benchmark),
+    ):
+        assert triton.testing is testing
+        try:
+            yield
+        finally:
+            benchmark.close()
+            driver.set_active(before)
+
+
+def first_that_fits(host, note, bench):
+    """In place of ``Autotuner._bench``: no configuration is timed, and the first that compiles and has room is
+    the fastest."""
+
+    def _bench(self, *args, config, **meta):
+        if vars(self).get("_settled") is self.nargs:
+            return [math.inf]
+        self.do_bench = lambda call, quantiles: call() or [0.0]
+        with mock.patch.object(host, "only_compiles", True):
+            result = bench(self, *args, config=config, **meta)
+        if result == [0.0]:
+            self._settled = self.nargs
+            note(f"{self.base_fn.__name__} was not tuned: it took the first of {len(self.configs)} "
+                 f"configurations that fits, {config}")  # fmt: skip
+        return result
+
+    return _bench
+
+
+class Benchmarks:
+    """In place of ``do_bench``: what a line of the program times is run once, the first time, and no time is
+    measured."""
+
+    def __init__(self, note):
+        self.note, self.asked, self.seen = note, 0, set()
+
+    def __call__(self, fn, *args, quantiles=None, return_mode="mean", **more):
+        self.asked += 1
+        frame = sys._getframe(1)
+        place = getattr(fn, "__code__", None), frame.f_code, frame.f_lineno
+        if place not in self.seen:
+            self.seen.add(place)
+            fn()
+        if quantiles is not None:
+            return [FASTEST] * len(quantiles) if len(quantiles) > 1 else FASTEST
+        return [FASTEST] if return_mode == "all" else FASTEST
+
+    def close(self):
+        if self.asked:
+            self.note(f"do_bench measured nothing: {len(self.seen)} of its {self.asked} calls ran what they are "
+                      "for, once")  # fmt: skip
+
+
+# --- PyTorch ------------------------------------------------------------------------------------------
+def nothing(*args, **kwargs):
+    """A function whose effect nobody can see here."""
+
+
+def _cuda():
+    """{name in torch.cuda: what stands for it}"""
+    properties = python.SimpleNamespace(
+        name="CPU engine of numba_deform", major=CAPABILITY[0], minor=CAPABILITY[1], total_memory=80 << 30,
+        multi_processor_count=MULTIPROCESSORS, shared_memory_per_block_optin=SHARED_LIMIT, warp_size=32,
+    )  # fmt: skip
+    stream = contextlib.nullcontext()
+    return {
+        "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
+        "get_device_capability": lambda device=None: CAPABILITY, "get_device_name": lambda device=None: properties.name,
+        "get_device_properties": lambda device=None: properties, "synchronize": nothing, "set_device": nothing,
+        "empty_cache": nothing, "current_stream": lambda device=None: python.SimpleNamespace(cuda_stream=0),
+        "device": lambda device: contextlib.nullcontext(), "stream": lambda stream: contextlib.nullcontext(),
+        "Stream": lambda *args, **kwargs: stream,
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def _torch():
+    """Inside, ``cuda`` as a device means the CPU."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def on_cpu(value):
+        if isinstance(value, (str, torch.device)) and str(value).partition(":")[0] == "cuda":
+            return torch.device("cpu")
+        return value
+
+    class OnTheCpu(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if function is torch.Tensor.cuda:
+                return args[0]
+            return function(*map(on_cpu, args), **{k: on_cpu(v) for k, v in (kwargs or {}).items()})
+
+    with contextlib.ExitStack() as stack:
+        for name, value in _cuda().items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        stack.enter_context(OnTheCpu())
+        yield
