@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ..engines.cpu import SimFault, explore, simulate
+from ..engines.cpu.schedules.executors import NotSent, check_executor
 from ..engines.shapes import shape_of
 from ..engines.waivers import added
 from ..engines.waivers import names as waivers
@@ -43,7 +44,9 @@ class Session:
 
     ``schedules``, ``seed``, ``landing`` and ``waive`` are those of ``simulate``; with ``explored`` every order
     of a launch's events is tried first. ``stop`` ends the program at the first fault. ``suppressions``: pairs
-    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``.
+    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``. Schedules and
+    orders of a launch run in the workers of ``executor``, as those of ``simulate``; a launch that cannot be sent
+    there, and those of child processes, run where they are.
 
     Of a launch of more than ``large`` threads some whole blocks are judged (``sampling.sample``), and the rest
     runs without checks; ``all`` judges every block of every launch.
@@ -59,10 +62,12 @@ class Session:
     all: bool = False
     large: int = LARGE
     suppressions: tuple = ()
+    executor: object = None
     folder: Path | None = None  # of a child: where the check that it belongs to finds what it has seen
 
     def __post_init__(self):
         self.waive = waivers(self.waive)
+        check_executor(self.executor)
         self.forget()
 
     def forget(self):
@@ -72,6 +77,7 @@ class Session:
         self.compiled = 0  # launches that ran as machine code
         self.kernels = set()  # (file, line, name)
         self.whole = {}  # large kernels that were judged whole: why
+        self.stayed = {}  # kernels that could not be sent to the executor: why
         self.waived, self.findings = {}, {}
         self.sites = {}  # (program's line, kernel): launches
 
@@ -81,6 +87,7 @@ class Session:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.kernels |= other.kernels
         self.whole |= other.whole
+        self.stayed |= other.stayed
         self.waived = added(self.waived, other.waived)
         for site, launches in other.sites.items():
             self.sites[site] = self.sites.get(site, 0) + launches
@@ -114,9 +121,9 @@ class Session:
         self.progress = Progress(f"launch {self.launches} ({name})", blocks * self.schedules, threads)
         try:
             if self.explored:
-                explore(*call, timeout=self.timeout, waive=self.waive)
+                self._sent(explore, name, *call, timeout=self.timeout, waive=self.waive)
             rest = None if blocks * threads <= self.large else self._rest(launched, name)
-            report = self._sampled(launched, call, rest) if rest else self._simulated(call)
+            report = self._sampled(name, launched, call, rest) if rest else self._simulated(name, call)
         except SimFault as fault:
             if error := launched.raised(fault):
                 raise error from None
@@ -129,11 +136,20 @@ class Session:
         self.compiled += report.compiled
         self.waived = added(self.waived, report.waived)
 
-    def _simulated(self, call, only=None):
-        return simulate(
-            *call, seed=self.seed, schedules=self.schedules, landing=self.landing, timeout=self.timeout,
-            waive=self.waive, only=only, progress=self.progress,
+    def _simulated(self, name, call, only=None):
+        return self._sent(
+            simulate, name, *call, seed=self.seed, schedules=self.schedules, landing=self.landing,
+            timeout=self.timeout, waive=self.waive, only=only, progress=self.progress,
         )  # fmt: skip
+
+    def _sent(self, run, name, *args, **options):
+        """What ``run`` returns with the executor; without it where it cannot have the launch."""
+        if self.executor is not None:
+            try:
+                return run(*args, **options, executor=self.executor)
+            except NotSent as error:
+                self.stayed[name] = str(error)
+        return run(*args, **options)
 
     def _rest(self, launched, name):
         """What runs the blocks that are not judged; None where all are."""
@@ -145,12 +161,12 @@ class Session:
             self.whole[name] = str(error)
             return None
 
-    def _sampled(self, launched, call, rest):
+    def _sampled(self, name, launched, call, rest):
         """Judge some blocks and run the others. A block that fails unjudged is judged from the start, and where
         no rule is broken so, all are."""
         grid = shape_of("grid", launched.grid)
         judged, saved = sample(grid), list(arrays(launched.args))
-        report = self._simulated(call, judged)
+        report = self._simulated(name, call, judged)
         failed = rest(judged, self.progress)
         if failed is None:
             self.unjudged += math.prod(grid) - len(judged)
@@ -158,7 +174,7 @@ class Session:
         for only in ([*judged, failed], None):
             for array, before in saved:
                 array[...] = before
-            report = self._simulated(call, only)
+            report = self._simulated(name, call, only)
         return report
 
     def _note(self, finding):
@@ -208,5 +224,6 @@ def check(**options):
     from .driver import stand_in  # not above: on a machine without numba-cuda the words are still there
 
     session = Session(**options)
-    with stand_in(session.judge), watched(session, options):
+    for_children = {name: value for name, value in options.items() if name != "executor"}
+    with stand_in(session.judge), watched(session, for_children):
         yield session
