@@ -4,9 +4,9 @@ compute what they should.
     python bench/public_programs.py --out bench/results/public_programs.json
     python bench/public_programs.py --table             the table of notebooks/site/programs.md
 
-Each is fetched by its commit, from GitHub or from a folder of repositories (``--base``), or has been installed by
-pip, and is run as it is: a script as a script, a function by a few lines below, which compare what it computes
-with NumPy.
+Each is fetched by its commit, from GitHub or from a folder of repositories (``--base``), or has been installed
+by pip, and is run as it is: a script as a script, a function by a few lines below, which compare what it
+computes with NumPy.
 """
 
 import argparse
@@ -28,8 +28,8 @@ TABLE = Path(__file__).resolve().parent / "results" / "public_programs.json"
 
 @dataclass(frozen=True)
 class Program:
-    """``source``: owner/name on GitHub, or a package of PyPI; ``version``: its commit, or release. ``fault`` is the
-    one that is to be found and the text of its line, and ``judged`` what it is. ``options`` of check."""
+    """``source``: owner/name on GitHub, or a package of PyPI; ``version``: its commit, or release. ``fault`` is
+    the one that is to be found and the text of its line, and ``judged`` what it is. ``options`` of check."""
 
     name: str
     source: str
@@ -51,22 +51,25 @@ PROGRAMS = [
     Program("mandelbrot", *TUTORIAL, "session-1/mandelbrot/solutions/mandel_cuda.py"),
     Program("quaternion", *TUTORIAL, "session-4/exercise/quaternion_solution.py"),
     Program("block_matching", *MATCHING, "block_matching.py"),
-    Program("debug_3", *TUTORIAL, "session-3/exercises/debug/ex3.py",
-            judged="wrong by intent, but in its logic: a sign and an `or` give negative numbers of bins, which Numba "
-            "counts from the end. No rule is broken"),
+    Program("debug_3", *TUTORIAL, "session-3/exercises/debug/ex3.py", None,
+            "wrong by intent, but in its logic: a sign and an `or` give negative bins, which Numba counts from "
+            "the end. No rule is broken"),
     Program("debug_1", *TUTORIAL, "session-3/exercises/debug/ex1.py",
-            ("DataRace", "histogram_out[bin_number] += 1"), "a defect by intent: threads add without an atomic"),
+            ("DataRace", "histogram_out[bin_number] += 1"),
+            "a defect by intent: threads add without an atomic"),
     Program("laplace2d", *EXAMPLES, "legacy/laplace2d/laplace2d-numba-cuda-smem.py",
-            ("OutOfRange", "smem[sy, 33] = A[j, i + 1]"), "a defect: the last column reads the next row's first "
-            "element, and the last thread reads behind the array. What it reads is not used, so nobody saw it", STOP),
+            ("OutOfRange", "smem[sy, 33] = A[j, i + 1]"),
+            "a defect: the last column reads the first element of the next row, and the last thread reads "
+            "behind the array. What it reads is not used", STOP),
     Program("histogram", *EXAMPLES, "examples/density_estimation/histogram/gpu.py",
-            ("DataRace", "local_max = min_max_array[1]"), "a race that its comment means to be harmless: a plain "
-            "read of what others change by atomics. An old value does for this program, but PTX promises none; "
-            "an atomic read would", STOP),
+            ("DataRace", "local_min = min_max_array[0]"),
+            "a race that its comment means to be harmless: a plain read of what others change by atomics. An "
+            "old value would do, but PTX promises none; an atomic read has one", STOP),
     Program("gpu_stump", "stumpy", "1.14.1", "stumpy/gpu_stump.py",
-            ("DataRace", "QT_out[0] = QT_first[j]"), "a race: every thread stores this element in every round, and "
-            "thread 0 reads it. All store one value, so the result is right on today's GPUs; if thread 0 alone "
-            "stored it there would be none", STOP),
+            ("DataRace", "QT_out[0] = QT_first[j]"),
+            "a race: all threads store this element in every round, and thread 0 reads it. They store one "
+            "value, and the result is right on today's GPUs; if thread 0 alone stored it, there would be no "
+            "race", STOP),
 ]
 BY_NAME = {program.name: program for program in PROGRAMS}
 
@@ -75,13 +78,13 @@ BY_NAME = {program.name: program for program in PROGRAMS}
 def run_blackscholes(module, dice):
     from math import erf
 
-    stock, strike, years = dice.uniform(5, 30, 3000), dice.uniform(1, 100, 3000), dice.uniform(0.25, 10, 3000)
+    stock, strike, years = (dice.uniform(*ends, 3000) for ends in ((5, 30), (1, 100), (0.25, 10)))
     call, put = module.black_scholes_cuda(stock, strike, years, 0.02, 0.30)
     one = (np.log(stock / strike) + (0.02 + 0.5 * 0.3**2) * years) / (0.3 * np.sqrt(years))
     normal = np.vectorize(lambda d: 0.5 * (1 + erf(d / np.sqrt(2))))
     paid = strike * np.exp(-0.02 * years)
     expected = stock * normal(one) - paid * normal(one - 0.3 * np.sqrt(years))
-    np.testing.assert_allclose(call, expected, atol=1e-4)  # its polynomial is good to 7.5e-8 of the stock's price
+    np.testing.assert_allclose(call, expected, atol=1e-4)  # it has a polynomial
     np.testing.assert_allclose(put, expected + paid - stock, atol=1e-4)
 
 
@@ -174,7 +177,8 @@ def checked(program, folder, base="https://github.com"):
         "program": program.name, "source": program.source, "version": program.version, "file": program.file,
         "options": list(program.options), "status": done.returncode, "seconds": round(seconds, 1),
         "results_right": "Traceback" not in done.stderr,
-        **{key: said.get(key) for key in ("launches", "blocks", "blocks_not_judged", "threads")}, "faults": faults,
+        **{key: said.get(key) for key in ("launches", "blocks", "blocks_not_judged", "threads")},
+        "faults": faults,
         "last_words": (done.stderr.strip().splitlines() or [""])[-1],
     }  # fmt: skip
 
@@ -197,9 +201,9 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--base", default="https://github.com", help="where OWNER/NAME are: an address or a folder")
+    parser.add_argument("--base", default="https://github.com", help="where OWNER/NAME are")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", action="store_true", help="print the page's table from the results that are kept")
+    parser.add_argument("--table", action="store_true", help="print the page's table")
     options = parser.parse_args()
     if options.table:
         print(table(json.loads(TABLE.read_text())["rows"]))
