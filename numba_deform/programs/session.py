@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ..engines.cpu import SimFault, explore, simulate
-from ..engines.cpu.schedules.executors import NotSent, check_executor
+from ..engines.cpu.schedules.executors import ONE_AT_A_TIME, NotSent, check_executor
 from ..engines.shapes import shape_of
 from ..engines.waivers import added
 from ..engines.waivers import names as waivers
@@ -104,11 +104,13 @@ class Session:
         return [finding for finding in self.findings.values() if not finding.suppressed]
 
     def judge(self, launched):
-        """Run a launch of the program's on the engine, and go on whatever is found."""
-        try:
-            self._judge(launched)
-        finally:
-            keep(self)
+        """Run a launch of the program's on the engine, and go on whatever is found. Those of several threads of
+        the host run one after the other."""
+        with ONE_AT_A_TIME:
+            try:
+                self._judge(launched)
+            finally:
+                keep(self)
 
     def _judge(self, launched):
         name, where = launched.kernel.py_func.__qualname__, launched.where or _line_of_the_program()

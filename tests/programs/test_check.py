@@ -5,7 +5,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import entry_points
 from pathlib import Path
 from xml.etree import ElementTree
@@ -153,6 +153,20 @@ def first_or_second(out):
     assert main(["check", program]) == 0
     assert main(["check", "--explore", program]) == 1
     assert "OutOfRange" in capsys.readouterr().err
+
+
+def test_launches_of_several_threads():
+    @cuda.jit
+    def kernel(out, i):
+        for _ in range(50):
+            cuda.syncthreads()
+        out[cuda.threadIdx.x] = i
+
+    with nd.check() as session, ThreadPoolExecutor(4) as threads:
+        outs = [cuda.to_device(np.zeros(64)) for _ in range(8)]
+        list(threads.map(lambda i: kernel[1, 64](outs[i], i), range(8)))
+        assert [out.copy_to_host()[63] for out in outs] == list(range(8))
+    assert session.blocks == session.launches == 8 and not session.faults
 
 
 class Bytes:
