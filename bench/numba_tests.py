@@ -5,9 +5,9 @@ and how long they take.
     python bench/numba_tests.py test_idiv test_math     those with one of these words in their names
 
 Nothing in a test changes but who runs its kernels: one process has ``nd.check``, the other
-NUMBA_ENABLE_CUDASIM=1, and each runs one test after the other. They take turns, a module at a time, so that what
-else a machine does is shared out evenly. A process that is killed, since a test took too long, starts anew. No
-machine code is kept from an earlier run.
+NUMBA_ENABLE_CUDASIM=1, and each runs one test after the other. They take turns, a module at a time, so that
+what else a machine does is shared out evenly. A process that is killed, since a test took too long, starts
+anew. No machine code is kept from an earlier run.
 """
 
 import argparse

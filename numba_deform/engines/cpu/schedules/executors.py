@@ -24,6 +24,12 @@ ONE_AT_A_TIME = threading.RLock()  # where the workers are threads, or this one
 ALIGNED = 1024  # an array begins at the same address as here, modulo this many bytes
 
 
+def check_executor(executor):
+    """Refuse what is none."""
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise ValueError(f"executor={executor!r} must be a concurrent.futures.Executor")
+
+
 def to_run(executor, grid, numbers, report, landing):
     """The schedules of ``numbers`` that the caller has to run itself, in order, as ``processes.to_run``: the
     last one, and those of which a worker did not see a clean end."""

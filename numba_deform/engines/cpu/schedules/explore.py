@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from ...waivers import added, in_words
 from .choices import Schedule
+from .executors import check_executor
 from .prepared_launch import PreparedLaunch, check_integers
 from .search import Search, orders
-from .simulate import Report, check_executor
+from .simulate import Report
 from .subtrees import outcomes_by
 
 LIMIT = 10_000

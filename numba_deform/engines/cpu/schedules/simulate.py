@@ -8,6 +8,7 @@ import numpy as np
 
 from ...waivers import added
 from .choices import Schedule
+from .executors import check_executor
 from .garbage import short_collections
 from .prepared_launch import PreparedLaunch, check_integers
 from .processes import to_run
@@ -114,12 +115,6 @@ def _schedule(seed, schedules, landing):
     elif schedules > 1:
         raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
     return schedule
-
-
-def check_executor(executor):
-    """Refuse what is none."""
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise ValueError(f"executor={executor!r} must be a concurrent.futures.Executor")
 
 
 def _blocks(grid, only):
