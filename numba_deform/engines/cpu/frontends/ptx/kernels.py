@@ -64,8 +64,12 @@ class PtxKernel:
         self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
         scope = dict(names()) | {name: value for name, value, _ in self.held}
         self.plain = self.py_func = _compiled(self.name, lines, scope)
-        self.registers = program.registers
-        self.places = hashlib.sha256(repr([place for _, place in lines]).encode()).hexdigest()
+        self.registers, self.lines = program.registers, lines
+
+    @functools.cached_property
+    def digest(self):
+        """Of all that machine code depends on, besides the types of arguments and this package."""
+        return hashlib.sha256(repr((self.lines, self.registers)).encode()).hexdigest()
 
     def program(self, kinds):
         """The kernel as what there is machine code of."""
