@@ -5,8 +5,8 @@ code, and in the first front end that there was, in turn.
 
 ``FOLDER`` has that first front end, whose ``front.load(file)`` gives kernels with ``simulate``; ``CHECKOUT`` is
 this repository before its engine was put into rooms, which that needs. Time is that of the process, as other
-programs may run beside it, of several turns the median and the best; the wall's stands beside it. An instruction that a thread steps over under its guard
-counts; an unconditional jump does not.
+programs may run beside it, of several turns the median and the best; the wall's stands beside it. An
+instruction that a thread steps over under its guard counts; an unconditional jump does not.
 """
 
 import argparse
