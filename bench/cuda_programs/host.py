@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import numba_deform as nd
+from numba_deform.engines.cpu.frontends.ptx.demangling import unmangled
 from numba_deform.engines.cpu.frontends.ptx.parser import SIZES
-from numba_deform.engines.cpu.frontends.ptx.values import unmangled
 from numba_deform.engines.tensormap import maps, packed, rules
 
 HERE = Path(__file__).parent
