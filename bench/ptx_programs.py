@@ -10,12 +10,12 @@ problems, with parameters that the library's own host code makes.
 import argparse
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import originals
 import real_bugs
-from cuda_programs.judge import Case, run
+from cuda_programs.judge import Case, record_of, run
 from cuda_programs.sources import checkout
 
 from numba_deform.measure import record
@@ -26,8 +26,8 @@ WAIT = r"mbarrier\.try_wait\.parity[.\w:]* *(\w+), *\[[^]]*\], *[^;]*;"
 # name -> (pattern in the PTX, replacement, what the engine may name)
 FAULTS = {
     "a wait is left out": (WAIT, r"setp.eq.u32 \1, 0, 0;",
-                           "InFlightRead|RefillRace|StaleRefill|CopyCollision|StaleWait|UnobservedPhase|MissedPhase|"
-                           "TooManyArrivals|ReadAfterRelease|InFlightAtExit"),
+                           "InFlightRead|RefillRace|StaleRefill|CopyCollision|StaleWait|UnobservedPhase|"
+                           "MissedPhase|TooManyArrivals|ReadAfterRelease|InFlightAtExit"),
     "too few bytes are expected": (r"(mbarrier\.(?:arrive\.)?expect_tx[.\w:]* *(?:\S+, *)?\[[^]]*\], *)[^;]*;",
                                    r"\g<1>16;", "MoreBytesThanExpected|StaleWait"),
     "one arrival too many is awaited": (r"(mbarrier\.init[.\w:]* *\[[^]]*\], *)[^;]*;", r"\g<1>333;",
@@ -35,25 +35,27 @@ FAULTS = {
     "no fence after the init": (r"fence\.mbarrier_init\.release\.cluster;|fence\.proxy\.async[.\w:]*;", "",
                                 "MissingInitFence|MissingProxyFence"),
     "no fence before a store": (r"fence\.proxy\.async[.\w:]*;", "", "MissingProxyFence"),
-    "an arrival is left out": (r"^\s*(?:@\S+\s+)?mbarrier\.arrive\.shared[.\w:]* *[^;]*;", "", "MissingArrivals"),
+    "an arrival is left out": (r"^\s*(?:@\S+\s+)?mbarrier\.arrive\.shared[.\w:]* *[^;]*;", "",
+                               "MissingArrivals"),
     "no wait for a product": (r"wgmma\.wait_group\.sync\.aligned +0;", "", "AccumulatorInFlight|RefillRace|"
                               "ReadAfterRelease|ProductInFlight"),
-    "no fence before a product": (r"wgmma\.fence\.sync\.aligned;", "", "MissingWgmmaFence|AccumulatorInFlight"),
+    "no fence before a product": (r"wgmma\.fence\.sync\.aligned;", "",
+                                  "MissingWgmmaFence|AccumulatorInFlight"),
     "no barrier of threads": (r"(?:bar\.sync\s+0|barrier\.sync(?:\.aligned)?\s+0);", "",
                               "InitNotOrdered|NotABarrier|DataRace"),
-    "a store is not waited for": (r"cp\.async\.bulk\.wait_group(?:\.read)? +0;", "", "InFlightAtExit|\w*InFlight\w*"),
+    "a store is not waited for": (r"cp\.async\.bulk\.wait_group(?:\.read)? +0;", "", r"\w*InFlight\w*"),
     "results past the end": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+\d+)?\]", r"\g<1>+99999744]", "OutOfRange"),
     "results out of line": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+\d+)?\]", r"\g<1>+1]", "Misaligned|OutOfRange"),
-    "reads past the end": (r"(ld\.global[.\w]* +[^,]*(?:\{[^}]*\})?, *\[[^]+]*)(?:\+\d+)?\]", r"\g<1>+99999744]",
-                           "OutOfRange"),
-    "reads out of line": (r"(ld\.global[.\w]*(?:v\d|64|32)[.\w]* +[^;]*\[[^]+]*)(?:\+\d+)?\]", r"\g<1>+1]",
-                          "Misaligned"),
+    "reads past the end": (r"(ld\.global[.\w]* +[^,]*(?:\{[^}]*\})?, *\[[^]+]*)(?:\+\d+)?\]",
+                           r"\g<1>+99999744]", "OutOfRange"),
+    "reads out of line": (r"(ld\.global[.\w]*(?:v\d|64|32)[.\w]* +[^;]*\[[^]+]*)(?:\+\d+)?\]",
+                          r"\g<1>+1]", "Misaligned"),
 }  # fmt: skip
 
 
 @dataclass
 class Program:
-    """``source``: ours, or (below the fetched tree) the project's; ``faults``: names of FAULTS, with which match."""
+    """``source``: ours, or (in the fetched tree) the project's; ``faults``: of FAULTS, with which match."""
 
     name: str
     source: str
@@ -70,10 +72,11 @@ class Program:
 RING = (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
         ("one arrival too many is awaited", 0), ("no fence after the init", 0), ("no barrier of threads", 0))
 TUTORIAL_COMMIT, KITTENS_COMMIT, GEMM_COMMIT = "7107b0553", "0b55588d2", "54e226124"
+CUTLASS_PATHS = ("include", "tools/util/include", "examples/cute/tutorial/hopper")
 ORIGINAL = ("-std=c++17", "-include", str(HERE / "cuda_programs" / "cuda12.h"))
 KEYS = tuple(f"{key}={value}" for key, value in originals.KEYS.items())
 PROGRAMS = (
-    Program("ring", "ring.cu", RING, options=("-std=c++17", f"-I{HERE.parent / 'tests' / 'ptx' / 'kernels'}")),
+    Program("ring", "ring.cu", RING, options=("-std=c++17", f"-I{HERE.parent}")),
     Program("deform_attn.cu", "tma_experiments/deform_attn.cu",
             (("results past the end", 0), ("results out of line", 0), ("reads past the end", 0),
              ("reads out of line", 0)),
@@ -85,27 +88,31 @@ PROGRAMS = (
             ("map-fence",), KEYS),
     Program("CUTLASS tutorial wgmma_tma_sm90", "../real_bugs/tutorial.cu",
             (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
-             ("one arrival too many is awaited", 1), ("an arrival is left out", 0), ("no wait for a product", 0),
+             ("one arrival too many is awaited", 1), ("an arrival is left out", 0),
+             ("no wait for a product", 0),
              ("no fence before a product", 0)),
-            real_bugs.CUTLASS, TUTORIAL_COMMIT, ("include", "tools/util/include", "examples/cute/tutorial/hopper"),
+            real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
             tuple(real_bugs.CUTE), waive=("init-fence",)),
     Program("ThunderKittens bf16_h100_gemm", "thunderkittens_gemm.cu",
             (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
-             ("one arrival too many is awaited", 0), ("no wait for a product", 0), ("no fence before a product", 0)),
+             ("one arrival too many is awaited", 0), ("no wait for a product", 0),
+             ("no fence before a product", 0)),
             "HazyResearch/ThunderKittens", KITTENS_COMMIT, ("include", "prototype", "kernels/gemm"),
             ("-std=c++20", "-O3", "--use_fast_math", "--expt-extended-lambda", "--expt-relaxed-constexpr",
              "-DNDEBUG", "-DKITTENS_HOPPER", "-I{tree}/include", "-I{tree}/prototype", "-I{tree}"),
             waive=("init-fence",)),
     Program("DeepGEMM sm90_bf16_gemm", "deepgemm.cu",
             (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
-             ("one arrival too many is awaited", 0), ("no fence after the init", 0), ("an arrival is left out", 0),
+             ("one arrival too many is awaited", 0), ("no fence after the init", 0),
+             ("an arrival is left out", 0),
              ("no wait for a product", 0)),
             "deepseek-ai/DeepGEMM", GEMM_COMMIT, ("deep_gemm/include",),
             ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include", "-I{cutlass}/include")),
     Program("CUTLASS warp-specialised GEMM", "cutlass_gemm.cu",
             (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
-             ("one arrival too many is awaited", 0), ("no wait for a product", 0), ("no fence before a store", 0)),
-            real_bugs.CUTLASS, TUTORIAL_COMMIT, ("include", "tools/util/include", "examples/cute/tutorial/hopper"),
+             ("one arrival too many is awaited", 0), ("no wait for a product", 0),
+             ("no fence before a store", 0)),
+            real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
             (*real_bugs.CUTE, "-DSCHEDULE=KernelTmaWarpSpecialized", "-DBETA=0.0f")),
 )  # fmt: skip
 
@@ -118,8 +125,7 @@ def case_of(program, work, mirrors):
     options = list(program.options)
     if any("{cutlass}" in option for option in options):
         name = f"{real_bugs.CUTLASS.replace('/', '+')}-{TUTORIAL_COMMIT}"
-        paths = ("include", "tools/util/include", "examples/cute/tutorial/hopper")
-        cutlass = checkout(real_bugs.CUTLASS, TUTORIAL_COMMIT, paths, work / name, mirrors)
+        cutlass = checkout(real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS, work / name, mirrors)
         options = [option.replace("{cutlass}", str(cutlass)) for option in options]
     options = [option.replace("{tree}", str(tree)) for option in options]
     source = HERE / "programs" / program.source
@@ -132,11 +138,12 @@ def case_of(program, work, mirrors):
 
 
 def measure(args):
-    work, mirrors, rows = args.work.resolve(), args.mirrors.resolve(), []
+    work, mirrors, rows = args.work.resolve(), args.mirrors.resolve(), record_of(args.out, args.names)
     originals.data(work)
     for program in PROGRAMS:
         if args.names and program.name not in args.names:
             continue
+        rows[:] = [row for row in rows if row["name"] != program.name]
         found = run(case_of(program, work, mirrors), work / "built")
         for fault in found.get("faults", ()):
             fault["named"] = bool(re.fullmatch(FAULTS[fault["fault"]][2], fault["verdict"]))
@@ -159,8 +166,9 @@ def lines_of(row):
 def table():
     """The page: programs, their faults, and real bugs."""
     rows = json.loads(RESULT.read_text())["rows"]
-    lines = ["| program | commit | instructions | opcodes | translate, s | run, s | verdict | waived | faults named |",
-             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    names = ("program", "commit", "instructions", "opcodes", "translate, s", "run, s", "verdict", "waived",
+             "faults named")  # fmt: skip
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for row in rows:
         found, commit = row["run"], f"{row['repository']} {row['commit']}" if row["repository"] else "ours"
         if not found.get("launches"):
@@ -169,7 +177,8 @@ def table():
         one, faults = found["launches"][0], found["faults"]
         lines.append(f"| {row['name']} | {commit} | {one['instructions']} | {one['opcodes']} | "
                      f"{one['translate_seconds']} | {one['seconds']} | {real_bugs.short(found)} | "
-                     f"{', '.join(one.get('waived', ()))} | {sum(f['named'] for f in faults)} of {len(faults)} |")
+                     f"{', '.join(one.get('waived', ()))} | "
+                     f"{sum(f['named'] for f in faults)} of {len(faults)} |")
     lines += ["", "| program | fault | engine | where |", "|---|---|---|---|"]
     for row in rows:
         for f in row["run"].get("faults", ()):

@@ -3,8 +3,8 @@
     python bench/real_bugs.py --mirrors FOLDER --work FOLDER --out bench/results/real_bugs.json [NAME ..]
     python bench/real_bugs.py --table            # the table in bench/PTX_PROGRAMS.md from the result
 
-Each row compiles one small program of ours (``real_bugs/``) with the project's own headers, or a part of one, as they
-are at the commit before the fix and at the fix. Where the defect is in generated code, the program has it by hand.
+Each row compiles one small program of ours (``real_bugs/``) with the project's own headers, or a part of one,
+as they are before the fix and at it. Where the defect is in generated code, the program has it by hand.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cuda_programs.judge import Case, run
+from cuda_programs.judge import Case, record_of, run
 from cuda_programs.sources import checkout
 
 from numba_deform.measure import record
@@ -27,8 +27,8 @@ CUTE = ["-std=c++17", "--expt-relaxed-constexpr", "-I{tree}/include", "-I{tree}/
 @dataclass
 class Bug:
     """``name``: where the public can read of it; ``source`` in ``real_bugs``; ``commits``: before and after the
-    fix, in ``repository``, of which ``paths`` are needed; none: by hand, with a macro FIXED. ``excerpt``: (file,
-    pattern of its first line, of the line behind its last), which the source includes as excerpt.cuh."""
+    fix, in ``repository``, of which ``paths`` are needed; none: by hand, with a macro FIXED. ``excerpt``:
+    (file, pattern of its first line, of the line behind its last), which the source includes as excerpt.cuh."""
 
     name: str
     what: str
@@ -54,15 +54,16 @@ BUGS = (
         ("deep_ep/include",), ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_ep/include"),
         ("deep_ep/include/deep_ep/impls/pp_send_recv.cuh", r"^template <int kNumSMs,$",
          r"^template <int kNumSMs,\n +int kNumRanks,")),
-    Bug("CUTLASS 2945", "a tutorial loads past the last tile, and ends with those loads in flight", "tutorial.cu",
-        "InFlightAtExit", "copy|asm volatile", CUTLASS, ("0edaa6e47^", "0edaa6e47"),
+    Bug("CUTLASS 2945", "a tutorial loads past the last tile, and ends with those loads in flight",
+        "tutorial.cu", "InFlightAtExit", "copy|asm volatile", CUTLASS, ("0edaa6e47^", "0edaa6e47"),
         ("include", "tools/util/include", "examples/cute/tutorial/hopper"), tuple(CUTE)),
     Bug("CUTLASS 2172", "a warp of a block without work waits for an arrival that nobody makes",
-        "../programs/cutlass_gemm.cu", "MissingArrivals|Deadlock|DivergentBarrier|Unfinished", "wait|asm volatile",
-        CUTLASS, ("6c6b78550^", "6c6b78550"), ("include", "tools/util/include"),
+        "../programs/cutlass_gemm.cu", "MissingArrivals|Deadlock|DivergentBarrier|Unfinished",
+        "wait|asm volatile", CUTLASS, ("6c6b78550^", "6c6b78550"), ("include", "tools/util/include"),
         (*CUTE, "-DSCHEDULE=KernelTmaWarpSpecializedPingpong", "-DBETA=1.0f", "-DBLOCKS=2")),
     Bug("CUTLASS 2030", "a pipeline's barriers are initialised without a fence", "pipeline_init.cu",
-        "MissingInitFence", "copy|asm volatile", CUTLASS, ("c506e1678^", "c506e1678"), ("include",), tuple(CUTE)),
+        "MissingInitFence", "copy|asm volatile", CUTLASS, ("c506e1678^", "c506e1678"), ("include",),
+        tuple(CUTE)),
     Bug("Fuser 1552", "no barrier between an mbarrier's init and the first arrival", "transpose_by_mbarrier.cu",
         "InitNotOrdered", "arrive|asm volatile", "NVIDIA/Fuser", ("88727dc82^", "88727dc82"),
         ("runtime/mbarrier.cu",), ("-std=c++17", "-I{tree}"), by_hand=True),
@@ -102,7 +103,7 @@ def judged(bug, fixed, work, mirrors):
     """What the engine says of one side."""
     folder = tree(bug, bug.commits[fixed] if bug.commits else "", work, mirrors)
     name = f"{bug.name} {'after' if fixed else 'before'}".replace(" ", "-")
-    options = [option.format(tree=folder) for option in bug.options] + (["-DFIXED"] if bug.by_hand and fixed else [])
+    options = [option.format(tree=folder) for option in bug.options] + ["-DFIXED"] * (bug.by_hand and fixed)
     if bug.excerpt:
         options.append(f"-I{excerpted(bug, folder, work / name)}")
     case = Case(name, str(HERE / "real_bugs" / bug.source), options, waive=[],
@@ -111,16 +112,17 @@ def judged(bug, fixed, work, mirrors):
 
 
 def measure(args):
-    rows, work, mirrors = [], args.work.resolve(), args.mirrors.resolve()
+    rows, work, mirrors = record_of(args.out, args.names), args.work.resolve(), args.mirrors.resolve()
     for bug in BUGS:
         if args.names and bug.name not in args.names:
             continue
+        rows[:] = [row for row in rows if row["name"] != bug.name]
         before, after = (judged(bug, fixed, work, mirrors) for fixed in (0, 1))
         said = before.get("launches") or [{"verdict": str(before.get("refused") or before)}]
         named = any(re.fullmatch(bug.cause, one["verdict"]) for one in said)
         silent = bool(after.get("launches")) and all(one["verdict"] == "silent" for one in after["launches"])
-        rows.append(dict(name=bug.name, what=bug.what, repository=bug.repository, commits=bug.commits,
-                         by_hand=bug.by_hand, named=named, silent=silent, before=before, after=after))  # fmt: skip
+        about = dict(name=bug.name, what=bug.what, repository=bug.repository, commits=bug.commits)
+        rows.append(about | dict(by_hand=bug.by_hand, named=named, silent=silent, before=before, after=after))
         print(bug.name, named, silent, *map(short, (before, after)), sep=" | ", flush=True)
         record.write(args.out, None, rows)
 
@@ -132,7 +134,9 @@ def short(side):
     one = next((one for one in side["launches"] if one["verdict"] != "silent"), side["launches"][0])
     if "line" not in one:
         return one["verdict"]
-    return f"{one['verdict']}, `{one['file']}`:{one['line']}: {one['says']}"
+    chain = one["source"].rpartition("(")[2].rstrip(")") if one["source"].endswith(")") else ""
+    chain = f" ({chain})" if chain.startswith(("calls", "inlined")) else ""
+    return f"{one['verdict']}, `{one['file']}`:{one['line']}{chain}: {one['says']}"
 
 
 def table():
@@ -140,7 +144,8 @@ def table():
     for row in json.loads(RESULT.read_text())["rows"]:
         where = "our own kernel" if row["by_hand"] and not row["repository"] else (
             f"{row['repository']} {' and '.join(row['commits'])}")  # fmt: skip
-        lines.append(f"| {row['name']} | {row['what']} | {where} | {short(row['before'])} | {short(row['after'])} |")
+        cells = row["name"], row["what"], where, short(row["before"]), short(row["after"])
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

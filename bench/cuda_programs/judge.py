@@ -24,9 +24,9 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Case:
-    """One program: ``source`` with ``mends``, (pattern, replacement) of its text, or of a file that it includes:
-    (file below ``tree``, pattern, replacement); each has to match once. ``blocks``: those that run of each launch;
-    ``launches``: how many of each kernel's are judged."""
+    """One program: ``source`` with ``mends``, (pattern, replacement) of its text, or (file below ``tree``,
+    pattern, replacement) of a file that it includes; each has to match once. ``blocks``: those that run of each
+    launch; ``launches``: how many of each kernel's are judged."""
 
     name: str
     source: str
@@ -74,13 +74,14 @@ def told(launched, case):
     started = time.perf_counter()
     try:
         for seed, landing in enumerate(case.landings):
-            report = nd.simulate(launched.kernel, **options, seed=seed, landing=landing, waive=tuple(case.waive),
-                                 timeout=240)  # fmt: skip
+            how = dict(seed=seed, landing=landing, waive=tuple(case.waive), timeout=240)
+            report = nd.simulate(launched.kernel, **options, **how)
             found["waived"] = {name: count for name, (count, _) in report.waived.items()}
     except SimFault as fault:
         file, _, line = fault.where.rpartition(":")
         found |= {"verdict": type(fault).__name__, "file": Path(file).name, "line": int(line or 0)}
-        found |= {"says": str(fault).splitlines()[0].partition(": ")[2], "source": " ".join(fault.source.split())}
+        found |= {"says": str(fault).splitlines()[0].partition(": ")[2]}
+        found |= {"source": " ".join(fault.source.split())}
     return found | {"seconds": round(time.perf_counter() - started, 1)}
 
 
@@ -148,6 +149,11 @@ def run_here(case, folder):
         row["refused"] = str(error).rpartition(": line")[2].strip()
     row["maps_refused"] = dict(Counter(program.refused).most_common(3))
     return row
+
+
+def record_of(path, names):
+    """The rows of an earlier run that stay when only some programs, ``names``, are run."""
+    return json.loads(Path(path).read_text())["rows"] if names and Path(path).exists() else []
 
 
 def run(case, folder):

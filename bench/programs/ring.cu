@@ -1,7 +1,7 @@
 // Launches the ring of tests/ptx/kernels/ring.cu.
 #include <cuda.h>
 #include <vector>
-#include "ring.cu"
+#include "tests/ptx/kernels/ring.cu"
 
 int main() {
     std::vector<float> data(80 * COLUMNS, 3);
