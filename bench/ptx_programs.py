@@ -71,7 +71,7 @@ class Program:
 
 RING = (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
         ("one arrival too many is awaited", 0), ("no fence after the init", 0), ("no barrier of threads", 0))
-TUTORIAL_COMMIT, KITTENS_COMMIT, GEMM_COMMIT = "7107b0553", "0b55588d2", "54e226124"
+TUTORIAL_COMMIT, KITTENS_COMMIT, GEMM_COMMIT = "0edaa6e47", "0b55588d2", "54e226124"
 CUTLASS_PATHS = ("include", "tools/util/include", "examples/cute/tutorial/hopper")
 ORIGINAL = ("-std=c++17", "-include", str(HERE / "cuda_programs" / "cuda12.h"))
 KEYS = tuple(f"{key}={value}" for key, value in originals.KEYS.items())
