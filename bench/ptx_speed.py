@@ -1,18 +1,22 @@
-"""PTX instructions a second: a ring of TMA stages from nvcc, and one written by hand, interpreted, as machine code
-and by another front end, one after the other in turn.
+"""PTX instructions a second: a ring of TMA stages from nvcc, and one written by hand, interpreted, as machine
+code, and in the first front end that there was, in turn.
 
-    python bench/ptx_speed.py --out bench/results/ptx_speed.json [--prototype FOLDER]
+    python bench/ptx_speed.py --out bench/results/ptx_speed.json [--prototype FOLDER --engine CHECKOUT]
 
-``FOLDER`` has a front end with ``front.compiled(file, nvcc)`` and ``front.load(file)``, whose kernels have
-``simulate``. Time is that of the process, as other programs may run beside it; wall time stands beside it. What
-is compiled and translated once is counted apart. An instruction that a thread steps over under its guard counts;
-an unconditional jump does not.
+``FOLDER`` has that first front end, whose ``front.load(file)`` gives kernels with ``simulate``; ``CHECKOUT`` is
+this repository before its engine was put into rooms, which that needs. Time is that of the process, as other
+programs may run beside it; the wall's stands beside it. An instruction that a thread steps over under its guard
+counts; an unconditional jump does not.
 """
 
 import argparse
+import contextlib
+import os
 import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,7 +27,7 @@ from numba_deform.engines.cpu.frontends.ptx import kernels, translation
 from numba_deform.measure import record
 
 KERNELS = Path(__file__).parents[1] / "tests" / "ptx" / "kernels"
-JUMPS = ("def ", "if pc ==", "while True", "pc = 0")
+JUMPS = ("def ", "if pc ", "else:", "while True", "pc = 0")
 
 
 class Counting(translation.Translator):
@@ -61,75 +65,105 @@ def ring_by_hand(tiles):
     return 1, 64, [data, np.zeros_like(data)]
 
 
-def timed(run):
+def timed(kernel, launch, compiled):
     """(seconds of the process, seconds of the wall, whether it ran as machine code)"""
+    grid, block, args = launch()
     own, wall = time.process_time(), time.perf_counter()
-    report = run()
+    report = nd.simulate(kernel, grid, block, args, compiled=compiled)
     return time.process_time() - own, time.perf_counter() - wall, report.compiled
 
 
-def row(name, make, launch, others, turns):
-    """The figures of one kernel. ``others``: name of a form -> function of arguments and ``compiled``."""
-    instructions = count(make, launch)
-    started = time.process_time()
+def row(name, text, launch, others, turns):
+    """The figures of one kernel. ``others``: name of a form -> a function that runs it as ``timed`` does."""
+    make = lambda: nd.from_ptx(text)["ring"]  # noqa: E731
+    instructions, started = count(make, launch), time.process_time()
     kernel = make()
     result = {"kernel": name, "instructions": instructions, "lines": len(kernel.entry.instructions),
               "translate_s": round(time.process_time() - started, 3)}  # fmt: skip
-
-    def own(compiled):
-        grid, block, args = launch()
-        return nd.simulate(kernel, grid, block, args, compiled=compiled)
-
-    forms = {"interpreted": lambda: own(False), "machine_code": lambda: own(True)} | others
+    forms = {"interpreted": lambda: timed(kernel, launch, False),
+             "machine_code": lambda: timed(kernel, launch, True)} | others  # fmt: skip
+    first = {form: run() for form, run in forms.items()}  # makes what is then kept
     spent = {form: [] for form in forms}
-    for form, run in forms.items():  # the first launch makes what is then kept
-        result[f"{form}_first_s"] = round(timed(run)[0], 3)
     for _ in range(turns):
         for form, run in forms.items():
-            seconds, wall, compiled = timed(run)
+            seconds, wall, compiled = run()
             assert compiled == ("machine_code" in form), f"{form} of {name} ran otherwise"
             spent[form].append((seconds, wall))
     for form, pairs in spent.items():
         seconds, wall = (statistics.median(column) for column in zip(*pairs, strict=True))
-        result[form] = {"s": round(seconds, 4), "wall_s": round(wall, 4),
+        result[form] = {"first_s": round(first[form][0], 3), "s": round(seconds, 4), "wall_s": round(wall, 4),
                         "instructions_a_second": round(instructions / seconds)}  # fmt: skip
     ratio = result["interpreted"]["s"] / result["machine_code"]["s"]
     return result | {"machine_code_is_faster_by": round(ratio, 1)}
 
 
-def prototype(folder, file, name, launch):
-    """{form: a function} of another front end."""
-    if folder is None:
-        return {}
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    import front
+# What a process of the prototype's own engine does: for each line (0 or 1: whether as machine code) a launch.
+SERVER = """
+import sys, time
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+import front
+import numba_deform as nd
 
-    made = front.compiled(file, shutil.which("nvcc")) if file.suffix == ".cu" else front.load(file)
-    return {f"prototype_{form}": lambda c=compiled: made[name].simulate(*launch(), compiled=c)
-            for form, compiled in (("interpreted", False), ("machine_code", True))}  # fmt: skip
+kernel, tiles = front.load(sys.argv[2])["ring"], int(sys.argv[3])
+for line in sys.stdin:
+    data = np.random.default_rng(0).random((8 * tiles, 32), np.float32)
+    args = [nd.TensorMapArray([nd.TensorMap.of(data, (32, 8))]), np.zeros_like(data), tiles]
+    own, wall = time.process_time(), time.perf_counter()
+    report = kernel.simulate(1, 64, args, compiled=bool(int(line)))
+    assert np.array_equal(args[1], 2 * data)
+    print(time.process_time() - own, time.perf_counter() - wall, int(report.compiled), flush=True)
+"""
+
+
+class Prototype:
+    """The prototype in a process of its own, over the engine that it was made for."""
+
+    def __init__(self, folder, engine, ptx, tiles):
+        command = [sys.executable, "-c", SERVER, folder.resolve(), ptx, str(tiles)]
+        environment = os.environ | {"PYTHONPATH": str(engine.resolve())}
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        cwd=ptx.parent, text=True)  # fmt: skip
+
+    def run(self, compiled):
+        self.process.stdin.write(f"{int(compiled)}\n")
+        self.process.stdin.flush()
+        own, wall, how = self.process.stdout.readline().split()
+        return float(own), float(wall), how == "1"
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True)
     parser.add_argument("--prototype", type=Path)
+    parser.add_argument("--engine", type=Path)
     parser.add_argument("--tiles", type=int, default=400)
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
-    cuda, by_hand = KERNELS / "ring.cu", KERNELS / "ring_by_hand.ptx"
-    text, tiles = by_hand.read_text().replace("last, i, 4", f"last, i, {options.tiles}"), options.tiles
-    assert "last, i, 4" not in text.replace(f"last, i, {tiles}", "")
-    rows = []
-    if shutil.which("nvcc"):
-        launch = lambda: ring_in_cuda(tiles)  # noqa: E731
-        others = prototype(options.prototype, cuda, "ring", launch)
-        rows.append(row("ring.cu", lambda: nd.from_cuda(cuda)["ring"], launch, others, options.turns))
-    launch = lambda: ring_by_hand(tiles)  # noqa: E731
-    rows.append(row("ring_by_hand.ptx", lambda: nd.from_ptx(text)["ring"], launch, {}, options.turns))
+    tiles, turns = options.tiles, options.turns
+    os.environ["NUMBA_DEFORM_CACHE"] = "off"  # so that the first launch makes machine code
+    by_hand = (KERNELS / "ring_by_hand.ptx").read_text()
+    assert by_hand.count("last, i, 4;") == 2
+    by_hand = by_hand.replace("last, i, 4;", f"last, i, {tiles};")
+    rows = [row("ring_by_hand.ptx", by_hand, lambda: ring_by_hand(tiles), {}, turns)]
+    if nvcc := shutil.which("nvcc"):
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            ptx, others = Path(folder) / "ring.ptx", {}
+            command = [nvcc, "-ptx", "-arch=sm_90a", "-lineinfo", KERNELS / "ring.cu", "-o", ptx]
+            subprocess.run(command, check=True)
+            if options.prototype:
+                old = Prototype(options.prototype, options.engine, ptx, tiles)
+                stack.callback(old.close)
+                others = {"prototype_interpreted": lambda: old.run(False),
+                          "prototype_machine_code": lambda: old.run(True)}  # fmt: skip
+            rows.append(row("ring.cu", ptx.read_text(), lambda: ring_in_cuda(tiles), others, turns))
     for each in rows:
         print(each, flush=True)
-    record.write(options.out, None, rows)
+    record.write(options.out, None, rows, tiles=tiles)
 
 
 if __name__ == "__main__":

@@ -375,6 +375,7 @@ class NothingRan(SimFault):
     cure = "Where the body stands under #if of __CUDA_ARCH__ or of a feature macro, compile for an architecture that "
     cure += "it is there for, such as sm_90a; else see why the compiler found that nothing depends on it."
 
+
 class BadLaunch(SimFault):
     rule = f"grid >= 1 and 1 <= block <= {MAX_THREADS} threads; shared memory at most "
     rule += f"{SHARED_LIMIT // KB} KB (static part {STATIC_LIMIT // KB} KB)."

@@ -57,4 +57,4 @@ def test_same_outcome_of_more(name):
 def test_most_right_ones_end_as_machine_code():
     """What nothing is compared in would be right as well."""
     names = [name for name in NAMES[::40] if not PROGRAMS[name].faults and not PROGRAMS[name].cluster]
-    assert sum(map(bool, (compare(name, 0) for name in names))) >= 0.8 * len(names)
+    assert sum(map(bool, (compare(name, 0) for name in names))) >= 0.7 * len(names)

@@ -18,7 +18,8 @@ class SharedMemory(ShadowMemory):
     An array's address is a multiple of its alignment and of nothing larger: code that needs more than
     it asked for fails here. Between two lie bytes of no array, so that whoever runs from one into the
     next fails as well. All dynamic arrays are the same bytes; they start behind the static ones on a
-    16-byte boundary, whatever ``alignment`` says (``device.memory.align_up``).
+    16-byte boundary, whatever ``alignment`` says (``device.memory.align_up``), but in PTX, whose assembler and
+    loader keep to the alignment that the text declares (``Execution.shared_alignment``).
     """
 
     FIRST, GUARD = 1024, 64
@@ -27,7 +28,7 @@ class SharedMemory(ShadowMemory):
     def __init__(self, block, dynamic_bytes):
         super().__init__(0)
         self.block, self.dynamic_bytes = block, dynamic_bytes
-        self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + self.ROOM, 16)
+        self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + self.ROOM, block.execution.shared_alignment)
         self.end, self.static_bytes = self.FIRST, 0
         self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
         self.views = {}  # the same -> the array as a kernel sees it

@@ -28,6 +28,7 @@ class Execution:
         self.grid_shape, self.block_shape, self.cluster_shape = grid.shapes
         self.cluster_size, self.resident = math.prod(self.cluster_shape), grid.resident
         self.shared_bytes, self.layout, self.grid_barrier = grid.shared_bytes, grid.layout, None
+        self.shared_alignment = grid.shared_alignment
         by_choice = isinstance(seed, Schedule)
         self.block_type, self.cluster_type = (SteppedBlock, SteppedCluster) if by_choice else (Block, Cluster)
         extents = arguments.extents(grid.arrays, (*grid.names, *(name for name, _, _ in grid.held)))

@@ -19,6 +19,7 @@ ROOTS = (
     "tensormap", "griddepcontrol", "prefetch", "createpolicy",
 )  # fmt: skip
 CLUSTER = ("ld", "st", "atom", "red")  # these where their memory is that of a cluster
+HEX = re.compile(r"0[xX][0-9a-fA-F]+")  # texts of intrinsics have decimal numbers
 NAMES = {types.uint32: "u32", types.int32: "s32", types.uint64: "u64", types.float32: "f32"}
 
 
@@ -99,7 +100,7 @@ def _pattern(intrinsic):
 def find(opcode, operands):
     """(the Pattern of an instruction, its atoms), or None where there is no intrinsic for it. A cache policy is
     left aside where no intrinsic takes it: it changes no result."""
-    key, given = key_of(opcode), atoms(operands)
+    key, given = key_of(opcode), [str(int(a, 16)) if HEX.fullmatch(a) else a for a in atoms(operands)]
     for fits in (_fits, _fits_unused):
         for pattern in patterns().get(key, ()):
             if fits(pattern.operands, given):

@@ -54,6 +54,7 @@ class PtxKernel:
         program = Program(module, entry, names(), _places(entry, file), parameters)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
+        self.shared_alignment = max((v.align for _, v in program.shared.values() if not v.size), default=16)
         self.is_empty = all(i.root in ENDS for i in entry.instructions)
         kinds = kinds_of_parameters(entry)
         self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))

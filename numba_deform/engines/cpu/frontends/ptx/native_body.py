@@ -88,12 +88,10 @@ class Body(Expressions):
     def zeros(self, name, size):
         """Bytes of a thread's own, all 0."""
         if name not in self.slots:
-            slot = self.maker.slot(ir.ArrayType(I8, max(size, 1)))
-            with self.builder.goto_block(self.maker.entry):
-                self.slots[name] = native_functions.Buffer(self.builder.bitcast(slot, POINTER), size)
+            self.slots[name] = native_functions.Buffer(self.maker.slot(ir.ArrayType(I8, max(size, 1))), size)
         clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
         given = [ir.Constant(I8, 0), ir.Constant(I64, size), ir.Constant(I1, 0)]
-        self.builder.call(clear, [self.slots[name].pointer, *given])
+        self.builder.call(clear, [self.slots[name].slot, *given])
         return self.slots[name]
 
     # --- statements -----------------------------------------------------------------------------------
@@ -151,7 +149,7 @@ class Body(Expressions):
         """A buffer keeps its place: on another way here it may be another one."""
         copy = self.maker.declared("llvm.memcpy.p0.p0.i64", ir.VoidType(), [POINTER, POINTER, I64, I1])
         size = ir.Constant(I64, min(value.size, to.size))
-        self.builder.call(copy, [to.pointer, value.pointer, size, ir.Constant(I1, 0)])
+        self.builder.call(copy, [to.slot, value.slot, size, ir.Constant(I1, 0)])
         return to
 
     def do_If(self, node):
@@ -167,32 +165,36 @@ class Body(Expressions):
     # --- jumps ----------------------------------------------------------------------------------------
     def do_While(self, node):
         frame = self.frames[-1]
-        found = [self.case_of(inner) for inner in node.body]
-        if None in found:  # a case that comes back to itself
+        found = self.cases(node.body)
+        if found is None:  # a case that comes back to itself
             frame.loop = self.maker.function.append_basic_block("loop")
             self.builder.branch(frame.loop)
             self.builder.position_at_end(frame.loop)
             self.statements(node.body)
             frame.loop = None
             return
-        for number in found:
+        for number, _ in found:
             frame.cases[number] = self.maker.function.append_basic_block(f"case{number}")
         self.builder.branch(frame.cases[frame.pc])
         frame.pc = None
-        for number, inner in zip(found, node.body, strict=True):
-            frame.case = number
-            self.builder.position_at_end(frame.cases[number])
-            self.statements(inner.body)
+        for frame.case, statements in found:
+            self.builder.position_at_end(frame.cases[frame.case])
+            self.statements(statements)
         self.builder.position_at_end(self.maker.function.append_basic_block("never"))
         self.builder.unreachable()
 
-    @staticmethod
-    def case_of(node):
-        """The number that ``if pc == number:`` asks for; None of another statement."""
-        test = isinstance(node, ast.If) and node.test
-        if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "pc":
-            return test.comparators[0].value
-        return None
+    def cases(self, nodes):
+        """[(number, statements)] of each ``if pc == number:``, those inside ``if pc < number:`` too; None of
+        other statements."""
+        found = []
+        for node in nodes:
+            test = isinstance(node, ast.If) and node.test
+            if not isinstance(test, ast.Compare) or ast.unparse(test.left) != "pc":
+                return None
+            is_one = isinstance(test.ops[0], ast.Eq)
+            found += [(test.comparators[0].value, node.body)] if is_one else (
+                self.cases(node.body) + self.cases(node.orelse))  # fmt: skip
+        return found
 
     def do_Continue(self, node):
         frame = self.frames[-1]

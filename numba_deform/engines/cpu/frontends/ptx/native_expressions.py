@@ -35,7 +35,7 @@ RESULTS |= {f"cuda.{name}": types.int32 for name in VOTES}
 
 
 class Expressions:
-    """Of a kernel's thread; ``builtins``: name -> how a call of it is written, (body, call, values) -> value."""
+    """Of a kernel's thread. ``builtins``: name -> what writes a call of it, (body, call, values) -> value."""
 
     builtins = {}
 
@@ -97,7 +97,8 @@ class Expressions:
         if path in self.bound:
             return self.bound[path]
         if path == "cuda.laneid":
-            return Whole(self.builder.and_(self.maker.word("thread", layout.TID, I32), ir.Constant(I32, 31)), 0, 31)
+            tid = self.maker.word("thread", layout.TID, I32)
+            return Whole(self.builder.and_(tid, ir.Constant(I32, 31)), 0, 31)
         where = PLACES.get(path.split(".")[1])
         if where is None or path.count(".") != 2:
             raise NotLowered(path)

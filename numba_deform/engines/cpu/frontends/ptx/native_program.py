@@ -8,7 +8,6 @@ from .....compiler import cache
 from .....compiler.outline import FOR_CPU, Outline
 from ...memory.scalars import start_of
 from ...native.codegen.coroutine import Coroutine
-from ...reports.call_sites import ORIGINS
 from ..numba_python.cuda_module import CudaModule
 from ..numba_python.name_binding import NameBinding
 from .native_body import Body, Found

@@ -8,7 +8,6 @@ import math
 import struct
 
 import numpy as np
-
 from greenlet import getcurrent as cpu  # kernels run in the engine alone
 
 from .....device.half2 import fused

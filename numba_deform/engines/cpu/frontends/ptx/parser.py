@@ -1,5 +1,6 @@
 """Reads PTX text: functions, variables, instructions, each with its line and the source's lines (``.loc``)."""
 
+import functools
 import re
 from dataclasses import dataclass, field
 
@@ -38,11 +39,11 @@ class Instruction:
     line: int
     frames: tuple = ()
 
-    @property
+    @functools.cached_property
     def parts(self):
         return self.opcode.split(".")
 
-    @property
+    @functools.cached_property
     def root(self):
         return self.opcode.partition(".")[0]
 

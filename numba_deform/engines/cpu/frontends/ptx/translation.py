@@ -13,6 +13,7 @@ from .values import ADDRESS, FLOATS, Values
 from .warpgroup_registers import RegisterWatch, is_product
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
+FEW = 8  # cases that are tried one after the other
 ENDS = ("bra", "ret", "exit")
 
 
@@ -146,11 +147,26 @@ class Translator(Values):
             return
         self.write(depth, "pc = 0", first)
         self.write(depth, "while True:", first)
-        done = 0
-        while done < len(cases):  # too deep a block becomes one more case
-            self.case(cases, done, depth + 1)
-            done += 1
+        before, written = self.program.lines, []
+        while len(written) < len(cases):  # too deep a block becomes one more case
+            self.program.lines = []
+            self.case(cases, len(written), depth + 1)
+            written.append(self.program.lines)
             cases += [n for n in self.numbers if n not in cases]
+        self.program.lines = before
+        self.choice(0, written, depth + 1)
+
+    def choice(self, first, cases, depth, more=0):
+        """Write the cases from number ``first`` on: of many, ``pc`` is looked for in halves. ``depth`` is where
+        these begin, ``more`` how far they are moved for that."""
+        lines, half = self.program.lines, len(cases) // 2
+        if len(cases) <= FEW:
+            lines += [(" " * more + text, place) for case in cases for text, place in case]
+            return
+        halves = (f"if pc < {first + half}:", 0, cases[:half]), ("else:", half, cases[half:])
+        for words, start, part in halves:
+            lines.append((" " * (depth + more) + words, part[0][0][1]))
+            self.choice(first + start, part, depth, more + 1)
 
     def case(self, cases, k, depth):
         n = cases[k]

@@ -17,6 +17,10 @@ FLOATS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f
           "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}  # fmt: skip
 INTEGER = re.compile(r"([iu])(\d+)")
 SCRATCH_ALIGNMENT = 128
+# Triton declares its shared memory with .align 16 and counts on more: it has no other, and what a block has begins
+# at a multiple of 1024 on all GPUs. Swizzled tiles need that.
+SHARED = re.compile(r"(\.extern \.shared \.align )\d+( \.b8 global_smem\[\])")
+SHARED_ALIGNMENT = 1024
 # As ``tensormap.replace`` counts the element types: the driver has another order.
 ELEMENTS = tuple("uint8 uint16 uint32 int32 uint64 int64 float16 float32 float32_ftz float64 bfloat16".split())
 
@@ -43,6 +47,7 @@ class TritonKernel:
                       if kind != "constexpr" and n not in constants}  # fmt: skip
         self.boxes = list(metadata.tensordesc_meta or ())
         names = [*(name for name, _ in self._words()), "global_scratch", "profile_scratch"]
+        ptx = SHARED.sub(rf"\g<1>{SHARED_ALIGNMENT}\2", ptx)
         self.kernel = from_ptx(ptx, names)[metadata.name]
         self.kernel.shared_bytes = metadata.shared
         self.cluster = metadata.num_ctas
