@@ -69,7 +69,7 @@ class Program:
     words: tuple = ()
 
 
-RING = (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
+RING = (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
         ("one arrival too many is awaited", 0), ("no fence after the init", 0), ("no barrier of threads", 0))
 TUTORIAL_COMMIT, KITTENS_COMMIT, GEMM_COMMIT = "0edaa6e47", "0b55588d2", "54e226124"
 CUTLASS_PATHS = ("include", "tools/util/include", "examples/cute/tutorial/hopper")
@@ -87,14 +87,14 @@ PROGRAMS = (
             originals.REPOSITORY, "4e6a31ee", ("tma_experiments/*.cu",), ORIGINAL, (originals.IN_STEP,),
             ("map-fence",), KEYS),
     Program("CUTLASS tutorial wgmma_tma_sm90", "../real_bugs/tutorial.cu",
-            (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
+            (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
              ("one arrival too many is awaited", 1), ("an arrival is left out", 0),
              ("no wait for a product", 0),
              ("no fence before a product", 0)),
             real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
             tuple(real_bugs.CUTE), waive=("init-fence",)),
     Program("ThunderKittens bf16_h100_gemm", "thunderkittens_gemm.cu",
-            (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
+            (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
              ("one arrival too many is awaited", 0), ("no wait for a product", 0),
              ("no fence before a product", 0)),
             "HazyResearch/ThunderKittens", KITTENS_COMMIT, ("include", "prototype", "kernels/gemm"),
@@ -102,14 +102,14 @@ PROGRAMS = (
              "-DNDEBUG", "-DKITTENS_HOPPER", "-I{tree}/include", "-I{tree}/prototype", "-I{tree}"),
             waive=("init-fence",)),
     Program("DeepGEMM sm90_bf16_gemm", "deepgemm.cu",
-            (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
+            (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
              ("one arrival too many is awaited", 0), ("no fence after the init", 0),
              ("an arrival is left out", 0),
              ("no wait for a product", 0)),
             "deepseek-ai/DeepGEMM", GEMM_COMMIT, ("deep_gemm/include",),
             ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include", "-I{cutlass}/include")),
     Program("CUTLASS warp-specialised GEMM", "cutlass_gemm.cu",
-            (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
+            (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
              ("one arrival too many is awaited", 0), ("no wait for a product", 0),
              ("no fence before a store", 0)),
             real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
