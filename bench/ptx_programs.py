@@ -137,6 +137,10 @@ def case_of(program, work, mirrors):
                 waive=list(program.waive), faults=faults)  # fmt: skip
 
 
+def is_named(fault):
+    return bool(re.fullmatch(FAULTS[fault["fault"]][2], fault["verdict"]))
+
+
 def measure(args):
     work, mirrors, rows = args.work.resolve(), args.mirrors.resolve(), record_of(args.out, args.names)
     originals.data(work)
@@ -146,7 +150,7 @@ def measure(args):
         rows[:] = [row for row in rows if row["name"] != program.name]
         found = run(case_of(program, work, mirrors), work / "built")
         for fault in found.get("faults", ()):
-            fault["named"] = bool(re.fullmatch(FAULTS[fault["fault"]][2], fault["verdict"]))
+            fault["named"] = is_named(fault)
         rows.append(dict(name=program.name, repository=program.repository, commit=program.commit,
                          source=program.source, waive=program.waive, run=found))  # fmt: skip
         print(program.name, *lines_of(rows[-1]), sep="\n   ", flush=True)

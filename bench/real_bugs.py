@@ -74,8 +74,6 @@ BUGS = (
     by_hand("tilelang 2406", "warpgroups ask for more registers than there are", "RegisterMisuse",
             "setmaxnreg"),
     by_hand("tilelang 2556", "no barrier between stores and loads of 48 threads", "DataRace", "room"),
-    by_hand("DeepEP 642", "the copy engine writes where ordinary accesses have been, without a proxy fence",
-            "MissingProxyFence|RefillRace", "load|asm volatile"),
 )  # fmt: skip
 
 
@@ -111,6 +109,12 @@ def judged(bug, fixed, work, mirrors):
     return run(case, work / "built")
 
 
+def is_named(bug, launch):
+    """Whether the cause was named, at a line that holds one of the bug's words."""
+    where = f"{launch.get('source', '')} {launch.get('says', '')}"
+    return bool(re.fullmatch(bug.cause, launch["verdict"]) and re.search(bug.words, where))
+
+
 def measure(args):
     rows, work, mirrors = record_of(args.out, args.names), args.work.resolve(), args.mirrors.resolve()
     for bug in BUGS:
@@ -119,7 +123,7 @@ def measure(args):
         rows[:] = [row for row in rows if row["name"] != bug.name]
         before, after = (judged(bug, fixed, work, mirrors) for fixed in (0, 1))
         said = before.get("launches") or [{"verdict": str(before.get("refused") or before)}]
-        named = any(re.fullmatch(bug.cause, one["verdict"]) for one in said)
+        named = any(is_named(bug, one) for one in said)
         silent = bool(after.get("launches")) and all(one["verdict"] == "silent" for one in after["launches"])
         about = dict(name=bug.name, what=bug.what, repository=bug.repository, commits=bug.commits)
         rows.append(about | dict(by_hand=bug.by_hand, named=named, silent=silent, before=before, after=after))

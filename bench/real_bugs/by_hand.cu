@@ -94,21 +94,6 @@ __global__ void kernel(const int *in, int *out) {
         asm volatile("bar.arrive 1, 64;" ::: "memory");
     }
 }
-#elif BUG == 642  // DeepEP: a flag is seen by ordinary loads, and what it guards is fetched by the copy engine
-__global__ void kernel(const int *in, int *out) {
-    __shared__ alignas(128) int tile[LANES];
-    __shared__ uint64_t full;
-    if (threadIdx.x == 0) init(&full, 1), fence_init();
-    __syncthreads();
-    for (int turn = 0; turn < 2; turn++) {
-        if (threadIdx.x == 0) expect(&full, BYTES), load(tile, in + turn * LANES, BYTES, &full);
-        wait(&full, turn & 1);
-        out[turn * LANES + threadIdx.x] = tile[threadIdx.x];
-        tile[threadIdx.x] = 0;
-        if (fixed) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncthreads();
-    }
-}
 #endif
 
 int main() {
