@@ -1,5 +1,5 @@
 """CUDA C++ programs with their own host code, on a machine without a GPU: a program is compiled, its ``main``
-is called in this process over a stand-in for the CUDA runtime (``cudart.c``), and each launch goes to a function.
+runs in this process over a stand-in for the CUDA runtime (``cudart.c``), and launches go to a function.
 
 Memory is the host's, copies are memcpy, tensor maps are what the CPU engine reads. A program that calls
 ``exit`` ends the process: give each a process of its own.
@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import numba_deform as nd
+from numba_deform.engines.cpu.frontends.ptx.demangling import unmangled
 from numba_deform.engines.cpu.frontends.ptx.parser import SIZES
-from numba_deform.engines.cpu.frontends.ptx.values import unmangled
 from numba_deform.engines.tensormap import maps, packed, rules
 
 HERE = Path(__file__).parent

@@ -4,11 +4,12 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +24,22 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Case:
-    """One program: ``source`` with ``mends``, pairs (pattern, replacement) of its text, each of which has to match
-    once; ``blocks``: those that run of each launch; ``launches``: how many of each kernel's are judged."""
+    """One program: ``source`` with ``mends``, (pattern, replacement) of its text, or (file below ``tree``,
+    pattern, replacement) of a file that it includes; each has to match once. ``blocks``: those that run of each
+    launch; ``launches``: how many of each kernel's are judged."""
 
     name: str
     source: str
     options: list = field(default_factory=list)
     words: list = field(default_factory=list)
     folder: str = "."
+    tree: str = ""
     mends: list = field(default_factory=list)
     blocks: list | None = None
     waive: list = field(default_factory=list)
     landings: list = field(default_factory=lambda: ["late", "random"])
     launches: int = 1
+    faults: list = field(default_factory=list)  # (name, pattern, replacement, which match) of the PTX's text
     keep: int | None = None  # the parameter whose memory is written to NAME.npy after the launch
 
 
@@ -50,12 +54,11 @@ def toolkit():
     return found
 
 
-def substituted(text, mends, name):
-    """The text with each pattern replaced; ValueError for one that does not match once."""
-    for pattern, replacement in mends:
-        text, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
-        if count != 1:
-            raise ValueError(f"{name}: {pattern!r} matches {count} times")
+def substituted(text, pattern, replacement, name):
+    """The text with what a pattern matches replaced; ValueError where it does not match once."""
+    text, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
+    if count != 1:
+        raise ValueError(f"{name}: {pattern!r} matches {count} times")
     return text
 
 
@@ -71,13 +74,14 @@ def told(launched, case):
     started = time.perf_counter()
     try:
         for seed, landing in enumerate(case.landings):
-            report = nd.simulate(launched.kernel, **options, seed=seed, landing=landing, waive=tuple(case.waive),
-                                 timeout=240)  # fmt: skip
+            how = dict(seed=seed, landing=landing, waive=tuple(case.waive), timeout=240)
+            report = nd.simulate(launched.kernel, **options, **how)
             found["waived"] = {name: count for name, (count, _) in report.waived.items()}
     except SimFault as fault:
         file, _, line = fault.where.rpartition(":")
         found |= {"verdict": type(fault).__name__, "file": Path(file).name, "line": int(line or 0)}
-        found |= {"says": str(fault).splitlines()[0].partition(": ")[2], "source": " ".join(fault.source.split())}
+        found |= {"says": str(fault).splitlines()[0].partition(": ")[2]}
+        found |= {"source": " ".join(fault.source.split())}
     return found | {"seconds": round(time.perf_counter() - started, 1)}
 
 
@@ -87,13 +91,23 @@ def run_here(case, folder):
     os.environ["PATH"] = f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}"
     include = [f"-I{root / 'include'}", f"-I{root / 'include' / 'cccl'}", f"-I{source.parent}"]
     row = {"name": case.name, "launches": []}
-    if case.mends:
-        changed = Path(folder) / case.name / source.name
+    own = Path(folder) / case.name
+    shutil.rmtree(own, ignore_errors=True)
+    for *file, pattern, replacement in case.mends:
+        original = Path(case.tree) / file[0] if file else source
+        changed = own / file[0] if file else own / source.name
+        text = (changed if changed.exists() else original).read_text(errors="replace")
         changed.parent.mkdir(parents=True, exist_ok=True)
-        changed.write_text(substituted(source.read_text(errors="replace"), case.mends, case.name))
-        source = changed
+        changed.write_text(substituted(text, pattern, replacement, case.name))
+        include += [f"-I{original.parent}"] if file else []
+        source = source if file else changed
+    if case.tree:  # what has been changed is found first
+        changes = [o.replace(case.tree, str(own), 1) for o in case.options if o.startswith(f"-I{case.tree}")]
+        include = [*changes, *case.options, *include]
+    else:
+        include = [*case.options, *include]
     try:
-        what = case.name, source, [*case.options, *include], root / "include"
+        what = case.name, source, include, root / "include"
         started = time.perf_counter()
         ptx, library = host.compiled(folder, *what)
         row["compile_seconds"] = round(time.perf_counter() - started, 1)
@@ -102,10 +116,27 @@ def run_here(case, folder):
         return row | {"compile_error": said.rpartition("/")[2]}
     seen = Counter()
 
+    def with_fault(launched, name, pattern, replacement, which):
+        """The row of the launch with one fault in the kernel's PTX."""
+        text = Path(ptx).read_text()
+        start = text.index(f"{launched.kernel.entry.name}(", text.index(".entry"))
+        matches = list(re.finditer(pattern, text[start:], re.MULTILINE))
+        if len(matches) <= which:
+            return {"fault": name, "verdict": f"the PTX has {len(matches)} of them"}
+        m = matches[which]
+        text = text[: start + m.start()] + m.expand(replacement) + text[start + m.end() :]
+        kernel = program.kernel(nd.from_ptx(text)[launched.kernel.entry.name])
+        return {"fault": name} | told(replace(launched, kernel=kernel), case)
+
     def judge(launched):
         seen[launched.name] += 1
         if seen[launched.name] <= case.launches:
-            row["launches"].append(told(launched, case))
+            started = time.perf_counter()
+            program.module = nd.from_ptx(Path(ptx))
+            program.module[launched.kernel.entry.name]
+            translated = round(time.perf_counter() - started, 1)
+            row["launches"].append(told(launched, case) | {"translate_seconds": translated})
+            row["faults"] = [with_fault(launched, *fault) for fault in case.faults]
             if case.keep is not None:
                 kept = launched.memory[int(launched.options["args"][case.keep])]
                 np.save(Path(folder) / f"{case.name}.npy", kept)
@@ -118,6 +149,11 @@ def run_here(case, folder):
         row["refused"] = str(error).rpartition(": line")[2].strip()
     row["maps_refused"] = dict(Counter(program.refused).most_common(3))
     return row
+
+
+def record_of(path, names):
+    """The rows of an earlier run that stay when only some programs, ``names``, are run."""
+    return json.loads(Path(path).read_text())["rows"] if names and Path(path).exists() else []
 
 
 def run(case, folder):

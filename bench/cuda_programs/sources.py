@@ -1,4 +1,4 @@
-"""Public sources by name and commit: files of a repository on GitHub, written to a folder and never copied here."""
+"""Public sources by name and commit: files of repositories on GitHub, which are not copied here."""
 
 import os
 import subprocess
@@ -19,8 +19,8 @@ def repository(name, mirrors):
 
 
 def checkout(name, commit, paths, into, mirrors):
-    """Write the files of ``paths``, files and folders, as they are at a commit to ``into``; returns that. What is
-    there already is kept."""
+    """Write the files of ``paths``, files and folders, as they are at a commit to ``into``; returns that. What
+    is there already is kept."""
     into = Path(into)
     done = into / f".{commit}"
     if done.exists():
