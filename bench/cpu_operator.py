@@ -2,17 +2,19 @@
 
     python bench/cpu_operator.py --out bench/results/cpu_operator.json
 
-``own`` is ``numba_deform.torch.ms_deform_attn``, ``eager`` the function that transformers' models call without a
-patch, ``grid_sample`` PyTorch's kernel alone, for each level laid out as it wants it and without weights. With two
-threads, in turn, for several rounds, since the machine does other things as well: medians, and the median of each
-round's ratio to eager. ``both`` is forward and backward with all three gradients. Memory is what a call adds to
-the process at most; ``--before FILE`` is ``torch/reference.py`` of an older commit, whose memory stands beside.
+``own`` is ``numba_deform.torch.ms_deform_attn``, ``eager`` the function that transformers' models call without
+a patch, ``grid_sample`` PyTorch's kernel alone, for each level laid out as it wants it and without weights. With
+two threads, in turn, for several rounds, since the machine does other things as well: medians, and the median of
+each round's ratio to eager. ``both`` is forward and backward with all three gradients. Memory is what a call adds
+to the process at most; ``--before FILE`` is ``torch/reference.py`` of an older commit, whose memory stands
+beside.
 
 Sizes are those of the presets; what would take more memory or time than a CPU is asked for has fewer batch items
 or queries, which its row says.
 """
 
 import argparse
+import ctypes
 import importlib.util
 import os
 import statistics
@@ -46,16 +48,18 @@ class Case:
         workload = preset(name, **{"dtype": "float32", **{k: v for k, v in changes.items() if k != "dtype"}})
         inputs = workload.generate(seed=1)
         arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
-        value, locations, weights = (torch.from_numpy(array).to(torch.float32) for array in arrays)
-        self.shapes, self.points = [tuple(map(int, s)) for s in inputs.spatial_shapes], workload.points_per_level
+        value, locations, weights = (torch.from_numpy(array).float() for array in arrays)
+        self.shapes = [tuple(map(int, shape)) for shape in inputs.spatial_shapes]
+        self.points = workload.points_per_level
         if self.points:
             real = torch.arange(workload.num_points) < torch.tensor(self.points).unsqueeze(1)
             locations, weights = locations[:, :, :, real], weights[:, :, :, real]
         self.given = [tensor.to(dtype).contiguous().requires_grad_() for tensor in (value, locations, weights)]
         self.grad = torch.randn(*locations.shape[:2], value.shape[2] * value.shape[3]).to(dtype)
+        planes = value.to(dtype).split([h * w for h, w in self.shapes], 1)
         self.planes = [
-            plane.permute(0, 2, 3, 1).reshape(-1, value.shape[3], *shape).to(dtype).contiguous().requires_grad_()
-            for plane, shape in zip(value.split([h * w for h, w in self.shapes], 1), self.shapes, strict=True)
+            plane.permute(0, 2, 3, 1).reshape(-1, value.shape[3], *shape).contiguous().requires_grad_()
+            for plane, shape in zip(planes, self.shapes, strict=True)
         ]
         counts = self.points or [workload.num_points] * len(self.shapes)
         flat = locations.reshape(*locations.shape[:3], -1, 2).transpose(1, 2).flatten(0, 1)
@@ -96,9 +100,10 @@ def seconds(call):
 def peak_mib(call):
     """What a call adds to this process at most, in MiB."""
     def status(field):
-        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-        return int(line.split()[1]) / 1024
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(field)).split()[1]) / 1024
 
+    ctypes.CDLL(None).malloc_trim(0)  # what is free goes back, or a call would take it and add nothing
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = status("VmRSS")
     call()
