@@ -7,6 +7,8 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -260,3 +262,22 @@ def test_kernelize(mode, compiled, monkeypatch):
         assert error(model(**inputs)[output], wanted[0]) < 1e-4 and graphs.is_ours()
     name = "decoder.layers.1.encoder_attn.sampling_offsets.weight"
     assert error(gradients[name], wanted[1][name]) < 1e-3
+
+
+# --- transformers' own tests, where they are --------------------------------------------------------
+@pytest.mark.full
+def test_the_command_that_runs_transformers_own_tests(tmp_path):
+    """On a checkout that is made up: one test passes in both runs, and one fails under the patch alone."""
+    place = tmp_path / "tests" / "models" / "rt_detr" / "test_modeling_rt_detr.py"
+    place.parent.mkdir(parents=True)
+    place.write_text(
+        "import transformers.models.rt_detr.modeling_rt_detr as rt_detr\n\n\n"
+        "def test_it_is_there():\n    assert rt_detr.MultiScaleDeformableAttention\n\n\n"
+        "def test_it_is_their_own():\n"
+        "    assert 'transformers' in rt_detr.MultiScaleDeformableAttention.forward.__module__\n"
+    )
+    command = [sys.executable, str(Path(__file__).with_name("transformers_own.py")), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "test_it_is_their_own: passed, under the patch failure" in done.stdout
+    assert done.stdout.endswith("1 files, 2 tests, 1 end otherwise under the patch\n")

@@ -52,12 +52,14 @@ def of_layer(batch=2, queries=3):
     return torch.randn(batch, queries, 16), torch.rand(batch, queries, 2, 2), torch.randn(batch, 26, 16)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("points", [4, [3, 2]])
 def test_the_layer(tmp_path, points):
     """By its own exporter ``grid_sample`` becomes GridSample, once for each level."""
     assert check(OfLayer(points), of_layer(), tmp_path / "layer.onnx").count("GridSample") == 2
 
 
+@pytest.mark.full
 def test_the_layer_with_any_batch_and_number_of_queries(tmp_path):
     any_size = torch.export.Dim.DYNAMIC
     dynamic = {0: any_size, 1: any_size}, {0: any_size, 1: any_size}, {0: any_size}
@@ -95,6 +97,7 @@ class ByTensors(torch.nn.Module):
         return ms_deform_attn(value, shapes, starts, locations, weights, method=self.method)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["default", "discrete"])
 def test_index_tensors(tmp_path, method):
     sampled = torch.randn(2, 26, 2, 4), torch.rand(2, 3, 2, 2, 3, 2) * 1.4 - 0.2, torch.rand(2, 3, 2, 2, 3)
