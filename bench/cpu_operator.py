@@ -2,17 +2,20 @@
 
     python bench/cpu_operator.py --out bench/results/cpu_operator.json
 
-``own`` is ``numba_deform.torch.ms_deform_attn``, ``eager`` the function that transformers' models call without a
-patch, ``grid_sample`` PyTorch's kernel alone, for each level laid out as it wants it and without weights. With two
-threads, in turn, for several rounds, since the machine does other things as well: medians, and the median of each
-round's ratio to eager. ``both`` is forward and backward with all three gradients. Memory is what a call adds to
-the process at most; ``--before FILE`` is ``torch/reference.py`` of an older commit, whose memory stands beside.
+``own`` is ``numba_deform.torch.ms_deform_attn``, ``eager`` the function that transformers' models call
+without a patch, ``grid_sample`` PyTorch's kernel alone, for each level laid out as it wants it and without
+weights. With two threads, in turn, for several rounds, since others use the machine: medians, and the median of
+each round's ratio to eager. ``both`` is forward and backward with all three gradients. Memory is what a call
+adds to the process at most; ``--before FILE`` is ``torch/reference.py`` of an older commit, whose memory stands
+beside.
 
-Sizes are those of the presets; what would take more memory or time than a CPU is asked for has fewer batch items
-or queries, which its row says.
+Sizes are those of the presets; what would take more memory or time than a CPU is asked for has fewer batch
+items or queries, which its row says.
 """
 
 import argparse
+import ctypes
+import functools
 import importlib.util
 import os
 import statistics
@@ -46,16 +49,18 @@ class Case:
         workload = preset(name, **{"dtype": "float32", **{k: v for k, v in changes.items() if k != "dtype"}})
         inputs = workload.generate(seed=1)
         arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
-        value, locations, weights = (torch.from_numpy(array).to(torch.float32) for array in arrays)
-        self.shapes, self.points = [tuple(map(int, s)) for s in inputs.spatial_shapes], workload.points_per_level
+        value, locations, weights = (torch.from_numpy(array).float() for array in arrays)
+        self.shapes = [tuple(map(int, shape)) for shape in inputs.spatial_shapes]
+        self.points = workload.points_per_level
         if self.points:
             real = torch.arange(workload.num_points) < torch.tensor(self.points).unsqueeze(1)
             locations, weights = locations[:, :, :, real], weights[:, :, :, real]
         self.given = [tensor.to(dtype).contiguous().requires_grad_() for tensor in (value, locations, weights)]
         self.grad = torch.randn(*locations.shape[:2], value.shape[2] * value.shape[3]).to(dtype)
+        planes = value.to(dtype).split([h * w for h, w in self.shapes], 1)
         self.planes = [
-            plane.permute(0, 2, 3, 1).reshape(-1, value.shape[3], *shape).to(dtype).contiguous().requires_grad_()
-            for plane, shape in zip(value.split([h * w for h, w in self.shapes], 1), self.shapes, strict=True)
+            plane.permute(0, 2, 3, 1).reshape(-1, value.shape[3], *shape).contiguous().requires_grad_()
+            for plane, shape in zip(planes, self.shapes, strict=True)
         ]
         counts = self.points or [workload.num_points] * len(self.shapes)
         flat = locations.reshape(*locations.shape[:3], -1, 2).transpose(1, 2).flatten(0, 1)
@@ -96,9 +101,10 @@ def seconds(call):
 def peak_mib(call):
     """What a call adds to this process at most, in MiB."""
     def status(field):
-        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-        return int(line.split()[1]) / 1024
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(field)).split()[1]) / 1024
 
+    ctypes.CDLL(None).malloc_trim(0)  # what is free goes back, or a call would take it and add nothing
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = status("VmRSS")
     call()
@@ -123,38 +129,46 @@ def before_of(file):
     return run
 
 
-def measure(name, changes, limit, before):
-    """A row for each pass."""
-    case = Case(name, changes)
-    for both in (False, True):
-        found, wanted = case.run("own", both), case.run("eager", both)
-        pairs = zip(found, wanted, strict=True) if both else [(found, wanted)]
-        error = max(float((a.double() - b.double()).norm() / b.double().norm()) for a, b in pairs)
-        del found, wanted
-        names, times, started = ("own", "eager", "grid_sample"), [], time.perf_counter()
-        while len(times) < MOST_ROUNDS and (len(times) < LEAST_ROUNDS or time.perf_counter() - started < limit):
-            times.append({which: 1e3 * seconds(lambda which=which: case.run(which, both)) for which in names})
-        row = {"workload": name, **changes, "passes": "both" if both else "forward", "rounds": len(times)}
-        row |= {f"{which}_ms": statistics.median(t[which] for t in times) for which in names}
-        row["own_to_eager"] = statistics.median(t["own"] / t["eager"] for t in times)
-        row |= {f"{which}_mib": peak_mib(lambda which=which: case.run(which, both)) for which in names[:2]}
-        if before:
-            row["before_mib"] = peak_mib(lambda: before(case, both))
-        yield {**row, "difference": error, "load": os.getloadavg()[0]}
+def measure(case, both, limit, before):
+    """What a row says of one pass, or of both."""
+    found, wanted = case.run("own", both), case.run("eager", both)
+    pairs = zip(found, wanted, strict=True) if both else [(found, wanted)]
+    errors, strange = [], 0  # grid_sample in float16 gives NaN for some samples outside
+    for one, other in pairs:
+        real = other.isfinite()
+        strange += int((~real).sum())
+        errors.append(float((one[real].double() - other[real].double()).norm() / other[real].double().norm()))
+    del found, wanted, pairs, one, other, real
+    calls = {which: functools.partial(case.run, which, both) for which in ("own", "eager", "grid_sample")}
+    times, started = [], time.perf_counter()
+    while len(times) < MOST_ROUNDS and (len(times) < LEAST_ROUNDS or time.perf_counter() - started < limit):
+        times.append({which: 1e3 * seconds(call) for which, call in calls.items()})
+    row = {"passes": "both" if both else "forward", "rounds": len(times)}
+    row |= {f"{which}_ms": statistics.median(t[which] for t in times) for which in calls}
+    row["own_to_eager"] = statistics.median(t["own"] / t["eager"] for t in times)
+    row |= {f"{which}_mib": peak_mib(calls[which]) for which in ("own", "eager")}
+    if before:
+        row["before_mib"] = peak_mib(functools.partial(before, case, both))
+    return {**row, "difference": max(errors), "eager_nan": strange, "load": os.getloadavg()[0]}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--before", type=before_of, help="torch/reference.py of an older commit")
+    parser.add_argument("--queries", type=int, default=0, help="at most so many, on a machine that is busy")
     parser.add_argument("--seconds", type=float, default=20, help="for the rounds of each row, at most about")
     options = parser.parse_args()
     torch.set_num_threads(THREADS)
     rows = []
     for name, changes in CASES:
-        for row in measure(name, changes, options.seconds, options.before):
-            rows.append(row)
-            print(row, flush=True)
+        if 0 < options.queries < preset(name).num_query:
+            changes = {**changes, "num_query": options.queries}
+        case = Case(name, changes)
+        for both in (False, True):
+            found = measure(case, both, options.seconds, options.before)
+            rows.append({"workload": name, **changes, **found})
+            print(rows[-1], flush=True)
             if options.out:  # also when it is ended early
                 record.write(options.out, None, rows, threads=THREADS)
 
