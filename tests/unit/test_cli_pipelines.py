@@ -9,6 +9,7 @@ import pytest
 
 import numba_deform as nd
 from numba_deform.cli import main
+from numba_deform.cli.new import TEMPLATES
 from numba_deform.course.pipelines import copy as example
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import Gpu, GpuMissing
@@ -93,6 +94,23 @@ def test_new_is_the_example_and_says_what_works(tmp_path, monkeypatch, call):
         status, _, err = call(command.replace("budget", "budget registers=32"))
         assert status == 0, (command, err)
     assert Path("my.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_templates(tmp_path, monkeypatch, call, template):
+    """Each is a file of the course with one pipeline, which the commands that are named take."""
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = call(f"new my.py template={template}")
+    assert status == 0 and f"variants={TEMPLATES[template][0]}:stages=1" in out
+    status, out, err = call("budget load=my.py stages=1,2 registers=32")
+    assert status == 0 and f"{TEMPLATES[template][0]} for sm_90a" in out, err
+
+
+def test_a_template_that_there_is_not(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = call("new my.py template=atention")
+    assert status == 2 and "must be one of copy, reduction," in err and "did you mean attention" in err
+    assert not Path("my.py").exists()
 
 
 @pytest.mark.parametrize("words, why", [
