@@ -10,6 +10,7 @@ import pytest
 import numba_deform as nd
 from numba_deform.cli import main
 from numba_deform.cli.new import TEMPLATES
+from numba_deform.cli.tools import CALLED, NOTABLE, calls
 from numba_deform.course.pipelines import copy as example
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import Gpu, GpuMissing
@@ -355,3 +356,22 @@ def test_a_wrong_operand_of_a_library_function_is_placed_at_its_call(tmp_path, c
     status, _, err = call(f"run engine=cpu load={path}")
     assert status == 1 and "NotCompiled: global_at: No implementation of function" in err
     assert f"at     {path}:{line}    out[nd.lane()] = nd.global_at(data, 0, 4)" in err
+
+
+# --- inspect: what ptxas calls -----------------------------------------------------------------------
+def test_calls_are_explained():
+    """The names that ptxas gives its own functions, and one of the kernel's."""
+    listing = """
+        /*0280*/                   CALL.ABS.NOINC `(__cuda_sm3x_div_rn_noftz_f32_slowpath) ;
+        /*0560*/                   CALL.ABS.NOINC `(__cuda_sm20_div_s64) ;
+        /*0ee0*/              @!P0 CALL.REL.NOINC `($kernel$__cuda_sm20_div_s64) ;
+        /*0ef0*/                   CALL.ABS.NOINC `(helper) ;"""
+    counts = calls(listing)
+    assert counts == {"cuda_sm3x_div_rn_noftz_f32_slowpath": 1, "cuda_sm20_div_s64": 2, "helper": 1}
+    told = {name: [text for part, text in CALLED.items() if part in name] for name in counts}
+    assert "float32 division" in told["cuda_sm3x_div_rn_noftz_f32_slowpath"][0]
+    assert "int32" in told["cuda_sm20_div_s64"][0] and not told["helper"]
+
+
+def test_the_names_of_hoppers_pipes():
+    assert {"HMMA", "HGMMA", "LDSM", "STSM", "MUFU", "UTMALDG", "UTMASTG", "WARPGROUP", "SYNCS"} <= set(NOTABLE)
