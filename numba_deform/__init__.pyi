@@ -443,9 +443,11 @@ from .kernels.problem import ConfigError as ConfigError
 from .kernels.problem import Constants as Constants
 from .kernels.registry import VARIANTS as VARIANTS
 from .kernels.shared.sampling import corner_weights as corner_weights
+from .kernels.warp_product import WarpgroupProduct as WarpgroupProduct
 from .kernels.warp_product import WarpProduct as WarpProduct
 from .measure.pipelines import profile as profile
 from .measure.pipelines import timeline as timeline
+from .measure.tune_pipeline import tune as tune
 from .programs.notebook import load_ipython_extension as load_ipython_extension
 from .programs.notebook import unload_ipython_extension as unload_ipython_extension
 from .programs.session import check as check

@@ -14,7 +14,9 @@ from ..measure.parameters import show
 from ..measure.report import markdown_lines
 from .commands import RIGHT
 from .inputs import check_architecture, make_constants, try_inspect, variant_keys, variant_options
-from .output import console, in_words, say
+from .output import console, counting, in_words, say
+
+COMPILING = 5  # seconds that a kernel takes to compile, roughly
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,11 @@ def budget(pairs):
     limits_of(architecture)  # refuses one without known limits before anything is compiled
     constants = make_constants(options)
     given = options.get("registers")
-    rows = [_examine(chosen, parameters, constants, architecture, given) for parameters in grid]
+    rows = []
+    with counting(COMPILING) as advance:
+        for number, parameters in enumerate(grid):
+            advance(number, len(grid), in_words(parameters))
+            rows.append(_examine(chosen, parameters, constants, architecture, given))
     title = f"{chosen.name} for {architecture}: {chosen.summary}"
     return print_rows(rows, swept, title, architecture, options.get("markdown", False), constants)
 

@@ -23,11 +23,11 @@ from ..measure.parameters import kind_of, show
 from ..measure.systems import describe
 from ..measure.timeline import check_path, save
 from . import keys
-from .budget import Row, print_rows
+from .budget import COMPILING, Row, print_rows
 from .commands import RIGHT
 from .inputs import check_architecture, try_inspect
 from .keys import Key, UsageError, parse_pairs
-from .output import duration, in_words, lasting, say, verdict
+from .output import counting, duration, in_words, lasting, say, verdict
 from .run import print_shares, say_report
 from .tools import print_inspection
 
@@ -216,11 +216,14 @@ def budget(pairs):
     pipeline = PIPELINES[pairs["variant"]]
     values = {name: text.split(",") for name, text in pairs.items() if name in pipeline.defaults}
     rows = []
-    for combination in itertools.product(*values.values()):
-        one = {**pairs, **dict(zip(values, combination, strict=True))}
-        options, _, parameters = options_of(one, "budget")
-        architecture = options.get("arch", "sm_90a")
-        rows.append(_examine(pipeline, parameters, architecture, options))
+    combinations = list(itertools.product(*values.values()))
+    with counting(COMPILING) as advance:
+        for number, combination in enumerate(combinations):
+            one = {**pairs, **dict(zip(values, combination, strict=True))}
+            options, _, parameters = options_of(one, "budget")
+            architecture = options.get("arch", "sm_90a")
+            advance(number, len(combinations), in_words(parameters))
+            rows.append(_examine(pipeline, parameters, architecture, options))
     swept = [name for name, texts in values.items() if len(texts) > 1]
     title = f"{pipeline.name} for {architecture}: {pipeline.summary}"
     return print_rows(rows, swept, title, architecture, options.get("markdown", False))
@@ -262,7 +265,8 @@ def inspect(pairs):
     launch = pipeline(**parameters)
     architecture = check_architecture(options, launch.capability, f"pipeline {pipeline.name}")
     kernel = launch.kernel.with_linked_ptx() if options.get("linked") else launch.kernel
-    inspection = inspect_kernel(kernel, architecture)
+    with lasting(None):
+        inspection = inspect_kernel(kernel, architecture)
     values = in_words(pipeline.checked(parameters))
     heads = {"pipeline": f"{pipeline.name} for {architecture}", "parameters": values}
     return print_inspection(inspection, options.get("show", "summary"), heads, launch.shared_bytes)

@@ -1,6 +1,8 @@
 """The smaller commands: probe, tile-copy, data, variants, inspect."""
 
 import dataclasses
+import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from ..workloads.data import write_directory
 from .commands import BAD_INPUT, RIGHT
 from .inputs import check_architecture, check_memory, choose_source, families, make_constants, variant_options
 from .keys import UsageError
-from .output import console, in_words, say, verdict
+from .output import console, in_words, lasting, say, verdict
 
 
 def probe(options):
@@ -133,8 +135,19 @@ def _file(variant):
 
 
 NOTABLE = {
-    "UTMALDG": "TMA loads", "UTMASTG": "TMA stores", "UBLKCP": "bulk copies",
-    "SYNCS": "mbarrier operations", "LDGSTS": "cp.async",
+    "UTMALDG": "TMA loads", "UTMASTG": "TMA stores", "UTMAREDG": "TMA stores that add or compare",
+    "UTMAPF": "TMA prefetches into L2", "UBLKCP": "bulk copies", "UBLKRED": "bulk copies that add or compare",
+    "UTMACCTL": "fences and prefetches of tensor maps", "UTMACMDFLUSH": "commits of groups of TMA stores",
+    "SYNCS": "mbarrier operations: init, arrive, expect, try_wait", "LDGSTS": "cp.async",
+    "HMMA": "mma.sync of fp16, bf16, tf32", "IMMA": "mma.sync of integers", "QMMA": "mma.sync of fp8",
+    "HGMMA": "wgmma of fp16, bf16, tf32", "QGMMA": "wgmma of fp8", "IGMMA": "wgmma of integers",
+    "WARPGROUP": "wgmma.fence and its like",
+    "LDSM": "ldmatrix", "STSM": "stmatrix", "MOVM": "transposes of a matrix among lanes",
+    "MUFU": "special functions: ex2, lg2, rcp, rsqrt, sin, tanh",
+    "UCGABAR_ARV": "arrivals at the cluster's barrier", "UCGABAR_WAIT": "waits at the cluster's barrier",
+    "ELECT": "elect.sync", "USETMAXREG": "setmaxnreg", "MEMBAR": "memory fences", "FENCE": "proxy fences",
+    "ATOMS": "atomics in shared memory", "ATOMG": "atomics in global memory",
+    "RED": "reductions in global memory",
     "LDG": "loads from global memory", "STG": "stores to global memory",
     "LDS": "loads from shared memory", "STS": "stores to shared memory",
     "LDL": "loads of spilled registers or local arrays",
@@ -142,6 +155,18 @@ NOTABLE = {
     "SHFL": "warp shuffles", "BAR": "block barriers", "WARPSYNC": "warp barriers",
     "HFMA2": "packed fp16 multiply-adds", "FFMA": "fp32 multiply-adds", "CALL": "calls of functions",
 }  # fmt: skip
+# What ptxas calls, by a part of the name: code that no single instruction does.
+CALLED = {
+    "div_u32": "an unsigned division", "rem_u32": "an unsigned remainder", "div_s32": "a division of int32",
+    "rem_s32": "a remainder of int32", "div_u64": "a division of 64-bit integers: make its operands 32-bit",
+    "div_s64": "a division of int64: make its operands int32, or both factors constants",
+    "rem_u64": "a remainder of 64-bit integers", "rem_s64": "a remainder of int64: make its operands int32",
+    "div_rn_noftz_f32": "a float32 division, correctly rounded: nd.rcp_approx_f32 is an instruction",
+    "div_rn_f64": "a float64 division: is a literal float64 in it?", "dblrcp": "a float64 reciprocal",
+    "rcp_rn_f32": "a float32 reciprocal, correctly rounded: nd.rcp_approx_f32 is an instruction",
+    "sqrt_rn_f32": "a float32 square root, correctly rounded", "dsqrt_rn_f64": "a float64 square root",
+    "trig_reduction": "sin or cos of a large number",
+}
 
 
 def inspect(pairs):
@@ -154,7 +179,8 @@ def inspect(pairs):
         kernel = kernel.with_linked_ptx()
     architecture = check_architecture(options, chosen.capability, f"variant {chosen.name}")
     try:
-        inspection = inspect_kernel(kernel, architecture)
+        with lasting(None):
+            inspection = inspect_kernel(kernel, architecture)
     except (ToolMissing, ValueError):
         raise
     except Exception as error:  # the compiler's packages share no base class
@@ -187,4 +213,13 @@ def print_inspection(inspection, wanted, heads, dynamic):
     table.add_row("others", str(rest), "address and index arithmetic, branches, conversions, ...")
     table.add_row("all", str(sum(counts.values())), "")
     console().print(table)
+    for name, count in calls(inspection.sass).items():
+        why = next((text for part, text in CALLED.items() if part in name), "a function that is not inlined")
+        say("CALL", f"{count} x {name}: {why}")
     return RIGHT
+
+
+def calls(sass):
+    """{function: how often it is called} of a listing, by ptxas's name for it or its own."""
+    found = re.findall(r"\bCALL\.\w+(?:\.\w+)*\s+(?:`\(|\w+,?\s*`\()?([\w$.]+)", sass)
+    return Counter(name.removeprefix("$__internal_").rpartition("$")[2].lstrip("_") for name in found)

@@ -456,7 +456,7 @@ def _with_steps(function):
         source = _Source(f)
         steps = False
         for call in _calls(source.tree):
-            if _step(call) or _expects(source, call):
+            if _step(source, call) or _expects(source, call):
                 steps = True
             elif (inner := source.device_function(call)) and not _in_library(inner):
                 steps |= inner in traced or visit(inner)
@@ -468,10 +468,16 @@ def _with_steps(function):
     return traced
 
 
+def _owner(source, call):
+    """The Namespace whose function a call runs, or None."""
+    owner = source.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    return owner if isinstance(owner, Namespace) else None
+
+
 def _ring(source, call):
     """The ring of a ``Shared`` layout whose function a call runs, or None."""
-    ring = source.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
-    return ring if isinstance(ring, Namespace) and hasattr(ring, "number") else None
+    owner = _owner(source, call)
+    return owner if hasattr(owner, "number") else None
 
 
 def _expects(source, call):
@@ -481,15 +487,15 @@ def _expects(source, call):
     return bool(is_expect and not hasattr(ring, "acquire"))
 
 
-def _ends_issue(tree, expects):
+def _ends_issue(source, expects):
     """The statements by which a producer goes on to the next stage, in the blocks of code where it acquires
     one, or ``expects(call)`` bytes in one that need not be acquired: there all copies into it are issued."""
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(source.tree):
         for block in (getattr(node, "body", ()), getattr(node, "orelse", ())):
             block = block if isinstance(block, list) else []
             calls = {statement: _calls(statement) for statement in block if isinstance(statement, STATEMENTS)}
-            steps = [(call, _step(call)) for of in calls.values() for call in of]
+            steps = [(call, _step(source, call)) for of in calls.values() for call in of]
             if any(step and step[0] == "acquire" or expects(call) for call, step in steps):
                 found |= {statement for statement, of in calls.items() if any(map(_advanced, of))}
     return found
@@ -501,9 +507,11 @@ def _advanced(call):
     return call.args[0] if is_advance else None
 
 
-def _step(call):
+def _step(source, call):
     """(the name of the step that a call takes, its state), or None: ``wait(ring, state)`` or
-    ``ring.wait(state)``."""
+    ``ring.wait(state)``. What waits for something else than a ring is none, as a barrier without one."""
+    if _owner(source, call) and not _ring(source, call):
+        return None
     of_ring = isinstance(call.func, ast.Attribute) and len(call.args) == 1
     name, place = getattr(call.func, "attr" if of_ring else "id", None), 0 if of_ring else 1
     return (name, call.args[place]) if name in STEPS and len(call.args) > place else None
@@ -514,10 +522,10 @@ class _Trace(ast.NodeTransformer):
 
     def __init__(self, source, traced, is_kernel):
         self.source, self.traced, self.is_kernel = source, traced, is_kernel
-        self.expects = functools.partial(_expects, source)
-        steps = {step[0] for step in map(_step, _calls(source.tree)) if step}
+        self.expects, self.step = functools.partial(_expects, source), functools.partial(_step, source)
+        steps = {step[0] for step in map(self.step, _calls(source.tree)) if step}
         self.acquires = "acquire" in steps
-        self.ends = set() if "issue" in steps else _ends_issue(source.tree, self.expects)
+        self.ends = set() if "issue" in steps else _ends_issue(source, self.expects)
         self.issues = "issue" in steps
 
     def visit_FunctionDef(self, node):
@@ -531,7 +539,7 @@ class _Trace(ast.NodeTransformer):
 
     def visit_Call(self, node):
         self.generic_visit(node)
-        if not _step(node) and self.source.device_function(node) in self.traced:
+        if not self.step(node) and self.source.device_function(node) in self.traced:
             node.args.append(ast.Name(MARKS, ast.Load()))
         return node
 
@@ -542,7 +550,7 @@ class _Trace(ast.NodeTransformer):
 
     def _marked(self, node):
         calls = _calls(node)
-        call, step = next(((call, step) for call in calls if (step := _step(call))), (None, None))
+        call, step = next(((call, step) for call in calls if (step := self.step(call))), (None, None))
         expected = next(filter(self.expects, calls), None)
         self.generic_visit(node)
         if step is None and expected and not self.issues:

@@ -116,7 +116,7 @@ class Array:
     ``padding`` in bytes behind each index of the first dimension. In a kernel, called ``tiles``:
 
     tiles.view()                 all of it as an array, with its shape; with padding there is none
-    tiles.view(index)            ``tiles[index]`` as an array
+    tiles.box_view(index)        ``tiles[index]`` as an array
     tiles.at(index)              the shared address of ``tiles[index]``
     tiles.at(index, row, chunk)  that of the chunk-th 16 bytes of one of its rows, the last dimension, where the
                                  swizzle has put them
@@ -154,7 +154,7 @@ class Array:
             given = f"swizzle={self.swizzle!r} of rows of {self._row} bytes, alignment={self.alignment}"
             raise ValueError(f"{given}: it needs two dimensions, rows of at most {span} bytes, and {least}")
         if (self.padding or self.swizzle != "none") and shape[0] > 1 and self.stride % self.alignment:
-            more = self.padding + -self.stride % self.alignment
+            more = -self.box_bytes % self.alignment
             raise ValueError(f"index 1 begins {self.stride} bytes behind index 0, which is no multiple of "
                              f"alignment={self.alignment}; padding={more} makes it one")  # fmt: skip
 
@@ -206,17 +206,16 @@ class Array:
             return chunk_at(index, row, chunk)
 
         @cuda.jit(device=True, inline="always")
-        def view(index=None):
-            if index is None:
-                return shared_array(uint32(start() + uint32(OFFSET)), SHAPE, DTYPE)
-            return shared_array(box_at(index), BOX, DTYPE)
+        def view():
+            return shared_array(uint32(start() + uint32(OFFSET)), SHAPE, DTYPE)
 
         @cuda.jit(device=True, inline="always")
-        def view_one(index):
+        def box_view(index):
             return shared_array(box_at(index), BOX, DTYPE)
 
         sizes = {"stride": STRIDE, "box_bytes": self.box_bytes, "nbytes": self.bytes}
-        return Namespace(name, view=view_one if self.padding else view, at=at, **sizes)
+        whole = {} if self.padding else {"view": view}
+        return Namespace(name, **whole, box_view=box_view, at=at, **sizes)
 
     def name_of(self, name, offset):
         """The element at a byte of it."""

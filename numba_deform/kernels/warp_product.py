@@ -1,31 +1,51 @@
-"""A product of tiles in shared memory, by one warp on tensor cores; ``device/matrix.py`` has the fragments."""
+"""Products of tiles by one warp, or by a warpgroup, on tensor cores, with sums that a kernel may look at.
+
+The sums of a product C (rows, columns) lie in the registers of the lanes, and so does an A that comes from
+them. With ``g = lane // 4``, ``t = lane % 4`` and 16 rows for each warp, from its first row on,
+
+    sums[4j + 2h + e]    is C[g + 8h, 8j + 2t + e]      (h, e = 0, 1; j = 0 .. columns / 8 - 1)
+
+so each lane has parts of two rows, h = 0 and 1, and four neighbouring lanes have the whole of a row.
+``device/matrix.py`` and ``device/wgmma.py`` have the fragments.
+"""
 
 from dataclasses import dataclass
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32, uint32, uint64
 
 from ..compiler import static_range
-from ..device.matrix import ldmatrix_x4, mma_m16n8k16_f16
+from ..device import wgmma
+from ..device.float32 import max_f32
+from ..device.half2 import cvt_rn_f16x2_f32
+from ..device.matrix import ldmatrix_x4, ldmatrix_x4_trans, mma_m16n8k16_f16
 from ..device.namespace import Namespace
-from ..device.sync import lane
+from ..device.sync import lane, shfl_sync_bfly_f32
+from ..device.wgmma import SWIZZLE_128B, wgmma_commit_group, wgmma_descriptor, wgmma_fence
 
 ROW_BYTES, DEPTH, FRAGMENT = 128, 64, 16  # of a tile: bytes of a row, its elements; k of one instruction
+EIGHT_ROWS = 8 * ROW_BYTES  # after which the pattern of the 128-byte swizzle comes again
+ALL = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
 class WarpProduct:
-    """C (16, ``columns``) += A (16, 64) B^T for a warp, in fp16 with float32 sums.
+    """C (16, ``columns``) += A B for a warp, in fp16 with float32 sums.
 
-    A and B lie in shared memory in tiles whose rows are 64 elements along k, as TMA with ``swizzle="128B"``
-    writes them, on a multiple of 1024 bytes; B's rows are C's columns, a multiple of 16 of them. All 32 lanes
-    call these, with ``p = nd.WarpProduct(64).functions()`` outside the kernel:
+    Tiles in shared memory have rows of 64 elements, as TMA with ``swizzle="128B"`` writes them, on a multiple
+    of 1024 bytes. All 32 lanes call these, with ``p = nd.WarpProduct(64).functions()`` outside the kernel:
 
     p.zeros()                   float32 sums, (columns / 2,) in each lane's registers
-    p.add(sums, a, row, b)      add the product of 16 rows of the tile at the shared address ``a``, from ``row``
-                                on (a multiple of 16), and of the tile at ``b``
+    p.add(sums, a, row, b)      C += A B^T: A is 16 rows of the tile at the shared address ``a``, from ``row``
+                                on (a multiple of 16), B the tile at ``b``, whose rows are along k
+    p.add_held(sums, held, b)   C += A B: A is ``held``, the sums (16, 64) of another product, rounded to fp16;
+                                B's tile at ``b`` has rows along C's columns, 64 of them
+    p.row(i), p.column(i)       which element of C ``sums[i]`` is, in this lane
+    p.row_max(sums, h, start)   the largest number of row ``g + 8h``, and ``start``; the same in all its lanes
+    p.row_sum(sums, h)          the sum of that row, likewise
+    p.scale_row(sums, h, x)     multiply that row by ``x``
     p.store(out, y, x, sums)    write C to the float32 array ``out``, from out[y, x] on
 
-    Raises ValueError for another number of columns."""
+    Raises ValueError for another number of columns than a multiple of 16."""
 
     columns: int
 
@@ -35,14 +55,7 @@ class WarpProduct:
 
     def functions(self):
         """The Namespace for kernels."""
-        SUMS, PAIRS = self.columns // 2, self.columns // 16
-
-        @cuda.jit(device=True, inline="always")
-        def zeros():
-            sums = cuda.local.array(SUMS, float32)
-            for i in static_range(SUMS):
-                sums[i] = float32(0)
-            return sums
+        PAIRS, HELD = self.columns // 16, DEPTH // FRAGMENT
 
         @cuda.jit(device=True, forceinline=True)
         def add(sums, a, row, b):
@@ -51,22 +64,155 @@ class WarpProduct:
                 for j in static_range(PAIRS):  # of two fragments of B, eight columns each
                     line, chunk = 16 * j + (lane() >> 4) * 8 + (lane() & 7), 2 * k + (lane() >> 3 & 1)
                     y = ldmatrix_x4(_chunk_at(b, line, chunk))
-                    for h in static_range(2):
-                        s = 8 * j + 4 * h
-                        d = mma_m16n8k16_f16(
-                            x[0], x[1], x[2], x[3], y[2 * h], y[2 * h + 1],
-                            sums[s], sums[s + 1], sums[s + 2], sums[s + 3],
-                        )  # fmt: skip
-                        for i in static_range(4):
-                            sums[s + i] = d[i]
+                    _add_pair(sums, 8 * j, x, y)
 
         @cuda.jit(device=True, forceinline=True)
-        def store(out, y, x, sums):
-            row, column = y + lane() // 4, x + 2 * (lane() % 4)
-            for i in static_range(SUMS):
-                out[row + i // 2 % 2 * 8, column + i // 4 * 8 + i % 2] = sums[i]
+        def add_held(sums, held, b):
+            for k in static_range(HELD):
+                x = _fragment(held, k)
+                for j in static_range(PAIRS):
+                    y = ldmatrix_x4_trans(_chunk_at(b, 16 * k + (lane() & 15), 2 * j + (lane() >> 4)))
+                    _add_pair(sums, 8 * j, x, y)
 
-        return Namespace("product", zeros=zeros, add=add, store=store)
+        members = _rows(self.columns // 2)
+        if self.columns <= DEPTH:
+            members["add_held"] = add_held
+        return Namespace("product", add=add, **members)
+
+
+@dataclass(frozen=True)
+class WarpgroupProduct:
+    """C (64, ``columns``) += A B for a warpgroup of four warps, in fp16 with float32 sums, by wgmma.
+
+    Tiles are those of a WarpProduct; A's has 64 rows. The number of the group's first warp is a multiple of 4,
+    and each warp has 16 rows of C. All 128 threads call these, with ``p = nd.WarpgroupProduct(64).functions()``
+    outside the kernel, which is made with ``whole_program=True``; ``sums`` is indexed by constants alone:
+
+    p.zeros()                   float32 sums, (columns / 2,) in each lane's registers
+    p.add(sums, a, b, keep)     C = A B^T + C, or without C where ``keep`` is 0: A and B are the tiles at shared
+                                addresses, whose rows are along k. A group of its own, which is not waited for
+    p.add_held(sums, held, b)   C += A B, as that of a WarpProduct: A is ``held``, the sums of another product
+    p.wait(sums, pending)       until at most ``pending`` groups are open: before sums are read or written, and
+                                before tiles are given back
+    p.row(i), p.column(i), p.row_max, p.row_sum, p.scale_row, p.store
+                                as those of a WarpProduct; rows of the warp's own 16
+
+    Raises ValueError for other numbers of columns than 64 and 128."""
+
+    columns: int
+
+    def __post_init__(self):
+        if self.columns not in (64, 128):
+            raise ValueError(f"columns={self.columns} of a WarpgroupProduct must be 64 or 128")
+
+    def functions(self):
+        """The Namespace for kernels."""
+        STEPS = DEPTH // FRAGMENT
+        LEADING = DEPTH * ROW_BYTES  # of a tile with rows along C's columns: where the next 64 of them begin
+        multiply = getattr(wgmma, f"wgmma_m64n{self.columns}k16_f16")
+        multiply_held = getattr(wgmma, f"wgmma_m64n{self.columns}k16_f16_ra")
+        wait_for = getattr(wgmma, f"wgmma_wait_group_n{self.columns}")
+
+        @cuda.jit(device=True, forceinline=True)
+        def add(sums, a, b, keep):
+            x, y = _descriptor(a, 0), _descriptor(b, 0)
+            wgmma_fence()
+            for k in static_range(STEPS):  # 16 of k are 32 bytes
+                multiply(sums, x + uint64(2 * k), y + uint64(2 * k), uint32(keep + k), uint32(0), uint32(0))
+            wgmma_commit_group()
+
+        @cuda.jit(device=True, forceinline=True)
+        def add_held(sums, held, b):
+            y = _descriptor(b, LEADING)
+            x = _fragment(held, 0) + _fragment(held, 1) + _fragment(held, 2) + _fragment(held, 3)
+            wgmma_fence()
+            for k in static_range(STEPS):  # 16 of k are 16 rows, 2048 bytes
+                i, part = 4 * k, y + uint64(128 * k)
+                multiply_held(sums, x[i], x[i + 1], x[i + 2], x[i + 3], part, uint32(1), uint32(1))
+            wgmma_commit_group()
+
+        @cuda.jit(device=True, forceinline=True)
+        def wait(sums, pending):
+            wait_for(sums, uint32(pending))
+
+        return Namespace("product", add=add, add_held=add_held, wait=wait, **_rows(self.columns // 2))
+
+
+def _rows(count):
+    """The functions of ``count`` sums that a product by warps and by warpgroups shares."""
+    SUMS = count
+
+    @cuda.jit(device=True, inline="always")
+    def zeros():
+        sums = cuda.local.array(SUMS, float32)
+        for i in static_range(SUMS):
+            sums[i] = float32(0)
+        return sums
+
+    @cuda.jit(device=True, forceinline=True)
+    def row(i):
+        return lane() // 4 + i // 2 % 2 * 8
+
+    @cuda.jit(device=True, forceinline=True)
+    def column(i):
+        return 2 * (lane() % 4) + i // 4 * 8 + i % 2
+
+    @cuda.jit(device=True, forceinline=True)
+    def row_max(sums, h, start):
+        largest = start
+        for j in static_range(SUMS // 4):
+            largest = max_f32(largest, max_f32(sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]))
+        largest = max_f32(largest, shfl_sync_bfly_f32(uint32(ALL), largest, uint32(1)))
+        return max_f32(largest, shfl_sync_bfly_f32(uint32(ALL), largest, uint32(2)))
+
+    @cuda.jit(device=True, forceinline=True)
+    def row_sum(sums, h):
+        total = float32(0)
+        for j in static_range(SUMS // 4):
+            total = total + sums[4 * j + 2 * h] + sums[4 * j + 2 * h + 1]
+        total = total + shfl_sync_bfly_f32(uint32(ALL), total, uint32(1))
+        return total + shfl_sync_bfly_f32(uint32(ALL), total, uint32(2))
+
+    @cuda.jit(device=True, forceinline=True)
+    def scale_row(sums, h, x):
+        for j in static_range(SUMS // 4):
+            sums[4 * j + 2 * h] = sums[4 * j + 2 * h] * x
+            sums[4 * j + 2 * h + 1] = sums[4 * j + 2 * h + 1] * x
+
+    @cuda.jit(device=True, forceinline=True)
+    def store(out, y, x, sums):
+        for i in static_range(SUMS):
+            out[y + row(i), x + column(i)] = sums[i]
+
+    return {"zeros": zeros, "row": row, "column": column, "row_max": row_max, "row_sum": row_sum,
+            "scale_row": scale_row, "store": store}  # fmt: skip
+
+
+@cuda.jit(device=True, forceinline=True)
+def _fragment(held, k):
+    """The A of columns 16k .. 16k + 15 of C's sums: they lie where A's words have to."""
+    s = 8 * k
+    return (
+        cvt_rn_f16x2_f32(held[s], held[s + 1]), cvt_rn_f16x2_f32(held[s + 2], held[s + 3]),
+        cvt_rn_f16x2_f32(held[s + 4], held[s + 5]), cvt_rn_f16x2_f32(held[s + 6], held[s + 7]),
+    )  # fmt: skip
+
+
+@cuda.jit(device=True, forceinline=True)
+def _add_pair(sums, first, x, y):
+    """Two fragments of eight columns, with their sums from ``first`` on."""
+    for h in static_range(2):
+        s = first + 4 * h
+        d = mma_m16n8k16_f16(
+            x[0], x[1], x[2], x[3], y[2 * h], y[2 * h + 1], sums[s], sums[s + 1], sums[s + 2], sums[s + 3]
+        )
+        for i in static_range(4):
+            sums[s + i] = d[i]
+
+
+@cuda.jit(device=True, forceinline=True)
+def _descriptor(tile, leading):
+    return wgmma_descriptor(tile, uint32(leading), uint32(EIGHT_ROWS), uint32(0), uint32(SWIZZLE_128B))
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -77,13 +77,9 @@ class Timeline:
 
     def notes(self):
         """Sentences on what the picture does not show, though it was issued."""
-        rings = {flight.ring for flight in self.flights}
-        unseen = Counter(of for copy in self.copies if (of := copy.barrier.partition(".")[0]) not in rings)
         others = Counter(event.barrier for event in self.unsignalled)
         said = [f"{n} issues of {ring or 'a ring'} have no flight: no compute is known to be theirs"
                 for ring, n in self.undrawn.items()]  # fmt: skip
-        said += [f"{n} copies to {ring} are in no flight; the file for Perfetto has them" for ring, n in
-                 (unseen.items() if "" not in rings else ())]  # fmt: skip
         said += [f"{n} x {what}: the file for Perfetto has when each was issued" for what, n in others.items()]
         if self.lost:
             said.append(f"{self.lost} warps wrote more marks than are kept; their end is missing")
@@ -160,12 +156,24 @@ def decode(marks, title, engine, layout=None):
 
 
 def with_copies(timeline, events):
-    """The Timeline with the CPU engine's ``events`` of its block."""
+    """The Timeline with the CPU engine's ``events`` of its block. Copies to a barrier that no flight is about,
+    as one without a ring, are flights as they are."""
     def of(kind):
         return [event._replace(start=event.start - timeline.began, end=event.end - timeline.began)
                 for event in events if event.kind == kind]  # fmt: skip
 
-    return replace(timeline, copies=of("flight"), unsignalled=of("async"))
+    copies, rings = of("flight"), {flight.ring for flight in timeline.flights}
+    more = []
+    for copy in copies:
+        ring, _, number = copy.barrier.partition(".")
+        if "" not in rings and ring not in rings:
+            stage = int("".join(filter(str.isdigit, number)) or 0)
+            span = Span("flight", copy.warp, stage, copy.phase & 1, copy.phase, copy.start, copy.end, ring)
+            more.append(span)
+    drawn = {span.ring for span in more}
+    undrawn = {ring: count for ring, count in timeline.undrawn.items() if ring not in drawn}
+    return replace(timeline, flights=[*timeline.flights, *more], undrawn=undrawn, copies=copies,
+                   unsignalled=of("async"))  # fmt: skip
 
 
 def _by_ring(spans):

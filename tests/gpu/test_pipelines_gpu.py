@@ -9,7 +9,10 @@ import pytest
 import numba_deform as nd
 from numba_deform.cli import main
 from numba_deform.course.pipelines import two_producers as module
+from numba_deform.course.pipelines.attention import attention
+from numba_deform.course.pipelines.cluster import multicast
 from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.stencil import stencil
 from numba_deform.course.pipelines.two_producers import two_producers
 from numba_deform.engines.faults import WrongResult
 from numba_deform.engines.gpu.in_place import run_launch
@@ -20,6 +23,38 @@ from numba_deform.measure.counters import USUAL_PLACE
 @pytest.mark.parametrize("stages, producers", [(3, 2), (4, 3), (1, 1)])
 def test_producers_in_turn(hopper, stages, producers, guarded):
     run_launch(hopper, two_producers(stages=stages, producers=producers, steps=41), guarded)
+
+
+@pytest.mark.parametrize("options", [
+    {"by": "mma"}, {"by": "wgmma"}, {"by": "mma", "steps": 64, "heads": 16, "blocks": 32, "groups": 2},
+    {"by": "wgmma", "steps": 64, "heads": 16, "blocks": 32, "groups": 2},
+    {"by": "wgmma", "stages": 1, "steps": 9}, {"by": "wgmma", "stages": 4, "steps": 3, "groups": 3},
+])  # fmt: skip
+def test_attention(hopper, options):
+    launch = attention(**options)
+    run_launch(hopper, launch)
+    assert launch.errors()["out"] <= launch.allowed("out")
+
+
+OTHERS = [stencil(), stencil(height=100, width=200), multicast(), multicast(blocks=4)]
+
+
+@pytest.mark.parametrize("launch", OTHERS, ids=lambda launch: launch.title)
+def test_other_templates(hopper, launch):
+    run_launch(hopper, launch)
+
+
+@pytest.mark.parametrize("by", ["mma", "wgmma"])
+def test_the_timeline_of_attention(hopper, by):
+    """Each tile of keys and values in flight once; what the engine draws as well."""
+    made = nd.timeline(attention(by=by, steps=6), engine="gpu")
+    assert sorted(flight.ring for flight in made.flights) == ["keys"] * 6 + ["values"] * 6, made.notes()
+
+
+def test_tune_ranks_by_time(hopper):
+    found = nd.tune(two_producers, stages=[1, 3], steps=[400], engine="gpu")
+    assert found.by == "median_ms" and found.best.origin[1]["stages"] == 3
+    assert [row["stages"] for row in found.rows] == [3, 1] and found.rows[0]["median_ms"] > 0
 
 
 def test_a_wrong_result_is_told(hopper):

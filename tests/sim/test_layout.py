@@ -127,11 +127,11 @@ def test_one_box_as_an_array():
     @nd.kernel(threads=32, shared=layout)
     def one(out: nd.float32[:, :]):
         if nd.lane() < 3:
-            tile = layout.tiles.view(nd.lane())
+            tile = layout.tiles.box_view(nd.lane())
             tile[1, 4] = nd.float32(nd.lane())
         cuda.syncwarp()
         if nd.lane() < 3:
-            tile = layout.tiles.view((nd.lane() + 1) % 3)
+            tile = layout.tiles.box_view((nd.lane() + 1) % 3)
             out[nd.lane(), 0] = tile[1, 4]
 
     out = np.zeros((3, 1), np.float32)

@@ -9,6 +9,8 @@ import pytest
 
 import numba_deform as nd
 from numba_deform.cli import main
+from numba_deform.cli.new import TEMPLATES
+from numba_deform.cli.tools import CALLED, NOTABLE, calls
 from numba_deform.course.pipelines import copy as example
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import Gpu, GpuMissing
@@ -93,6 +95,23 @@ def test_new_is_the_example_and_says_what_works(tmp_path, monkeypatch, call):
         status, _, err = call(command.replace("budget", "budget registers=32"))
         assert status == 0, (command, err)
     assert Path("my.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_templates(tmp_path, monkeypatch, call, template):
+    """Each is a file of the course with one pipeline, which the commands that are named take."""
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = call(f"new my.py template={template}")
+    assert status == 0 and f"variants={TEMPLATES[template][0]}:stages=1" in out
+    status, out, err = call("budget load=my.py stages=1,2 registers=32")
+    assert status == 0 and f"{TEMPLATES[template][0]} for sm_90a" in out, err
+
+
+def test_a_template_that_there_is_not(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = call("new my.py template=atention")
+    assert status == 2 and "must be one of copy, reduction," in err and "did you mean attention" in err
+    assert not Path("my.py").exists()
 
 
 @pytest.mark.parametrize("words, why", [
@@ -337,3 +356,22 @@ def test_a_wrong_operand_of_a_library_function_is_placed_at_its_call(tmp_path, c
     status, _, err = call(f"run engine=cpu load={path}")
     assert status == 1 and "NotCompiled: global_at: No implementation of function" in err
     assert f"at     {path}:{line}    out[nd.lane()] = nd.global_at(data, 0, 4)" in err
+
+
+# --- inspect: what ptxas calls -----------------------------------------------------------------------
+def test_calls_are_explained():
+    """The names that ptxas gives its own functions, and one of the kernel's."""
+    listing = """
+        /*0280*/                   CALL.ABS.NOINC `(__cuda_sm3x_div_rn_noftz_f32_slowpath) ;
+        /*0560*/                   CALL.ABS.NOINC `(__cuda_sm20_div_s64) ;
+        /*0ee0*/              @!P0 CALL.REL.NOINC `($kernel$__cuda_sm20_div_s64) ;
+        /*0ef0*/                   CALL.ABS.NOINC `(helper) ;"""
+    counts = calls(listing)
+    assert counts == {"cuda_sm3x_div_rn_noftz_f32_slowpath": 1, "cuda_sm20_div_s64": 2, "helper": 1}
+    told = {name: [text for part, text in CALLED.items() if part in name] for name in counts}
+    assert "float32 division" in told["cuda_sm3x_div_rn_noftz_f32_slowpath"][0]
+    assert "int32" in told["cuda_sm20_div_s64"][0] and not told["helper"]
+
+
+def test_the_names_of_hoppers_pipes():
+    assert {"HMMA", "HGMMA", "LDSM", "STSM", "MUFU", "UTMALDG", "UTMASTG", "WARPGROUP", "SYNCS"} <= set(NOTABLE)
