@@ -38,7 +38,7 @@ _G, _T = _THREAD % 32 // 4, _THREAD % 4
 _ROW = 16 * (_THREAD // 32) + _G
 
 
-def _places(columns):
+def accumulator_places(columns):
     """(rows, columns) of the accumulators, arrays (thread, register)."""
     register = np.arange(columns // 2)
     rows = _ROW[:, None] + 8 * (register // 2 % 2)
@@ -52,7 +52,7 @@ def _a_places():
     return rows, 2 * _T[:, None, None] + 8 * (register // 2) + half
 
 
-_A_PLACES = _a_places()
+A_PLACES = _a_places()
 
 
 class Accumulators(list):
@@ -332,13 +332,13 @@ def _issue(thread, group, kind, columns, what, brought):
         if a_places is None:
             left = np.zeros((ROWS, DEPTH), np.float32)
             halves = np.array([[int(w) & WORD for w in lane] for lane in words], np.uint32)
-            left[_A_PLACES] = numbers(halves).reshape(128, 4, 2)
+            left[A_PLACES] = numbers(halves).reshape(128, 4, 2)
         else:
             left = _elements(shared, a_places, numbers)
         right = _elements(shared, b_places, numbers)
         with np.errstate(all="ignore"):
             total = left.astype(np.float64) @ right.astype(np.float64).T
-            places = _places(columns)
+            places = accumulator_places(columns)
             if adds:
                 total[places] += np.array([list.copy(each) for each in members], np.float64)
             for each, row in zip(members, total.astype(np.float32)[places], strict=True):
