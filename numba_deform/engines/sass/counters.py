@@ -26,7 +26,7 @@ NAMES = (
     "divergent",  # executions by a part of the lanes that are alive
     "requests",  # of memory, by warps, or of the copy engine
     "wavefronts",  # of the data path of L1 and shared memory
-    "ideal",  # wavefronts without bank conflicts
+    "conflicts",  # wavefronts of shared memory that other banks would save
     "sectors",  # of global memory, 32 bytes each
     "lines",  # of global memory, 128 bytes each
     "loaded",  # sectors of loads, which ask L1
@@ -54,7 +54,8 @@ class Counts:
         waves, ideal, sectors = pattern(offsets.tobytes(), lanes.tobytes(), size, space)
         self.requests[n] += 1
         self.wavefronts[n] += waves
-        self.ideal[n] += ideal
+        if space == "shared":
+            self.conflicts[n] += waves - ideal
         if space != "global":
             return
         self.sectors[n] += len(sectors)

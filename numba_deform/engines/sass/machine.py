@@ -28,11 +28,11 @@ MASKS = {"SR_LTMASK": lambda i: (1 << i) - 1, "SR_LEMASK": lambda i: (2 << i) - 
 AXES = "XYZ"
 
 
-class Stuck(RuntimeError):
+class Stuck(ValueError):
     """No warp can go on."""
 
 
-class Failed(RuntimeError):
+class Failed(ValueError):
     """An instruction cannot be run; the text names it and its line."""
 
 
@@ -59,7 +59,8 @@ class Warp:
             return np.array([block.place[AXES.index(kind[2])]], U32)
         if name in MASKS:
             return np.array([MASKS[name](i) for i in range(32)], U32)
-        single = {"SRZ": 0, "SR_CgaCtaId": block.rank, "SR_SWINHI": WINDOW, "SR_CLOCKHI": 0, "SR_GLOBALTIMERHI": 0}
+        single = {"SRZ": 0, "SR_CgaCtaId": block.rank, "SR_SWINHI": WINDOW, "SR_CLOCKHI": 0,
+                  "SR_GLOBALTIMERHI": 0}  # fmt: skip
         if name in ("SR_CLOCKLO", "SR_GLOBALTIMERLO"):
             return np.array([block.machine.clock()], U32)
         if name == "SR_LANEID":
@@ -149,7 +150,8 @@ class Block:
         return found
 
     def resolved(self, w, space, addresses, numbers):
-        """[(memory, addresses there, which of the lanes with these ``numbers``)]: addresses say in which memory."""
+        """[(memory, addresses there, which of the lanes with these ``numbers``)]: addresses say in which
+        memory."""
         if space == "local":
             starts = (numbers * self.machine.listing.local).astype(U64)
             return [(w.local, addresses + starts, numbers)]

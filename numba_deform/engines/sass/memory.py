@@ -60,12 +60,13 @@ class Global(Space):
 
     def __init__(self, arguments):
         self.parts, self.maps, size = {}, {}, GAP
+        slots = {maps.address for maps in arguments if isinstance(maps, TensorMapArray)}  # not written back
         for array in _arrays(arguments):
             start, host = bytes_of(array)
             if start not in self.parts:
-                self.parts[start] = [size, host, array.flags.writeable]
+                self.parts[start] = [size, host, False]
                 size += -(-host.nbytes // GAP) * GAP + GAP
-            self.parts[start][2] |= array.flags.writeable
+            self.parts[start][2] |= array.flags.writeable and start not in slots
         room = np.zeros(size + PAGE, np.uint8)
         start = room.__array_interface__["data"][0]
         super().__init__(size, start + -start % PAGE, room[-start % PAGE :][: -(-size // 16) * 16])
