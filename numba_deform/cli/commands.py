@@ -178,6 +178,12 @@ command(
     Key("show", one_of("summary", "ptx", "sass"), "what to print"), raw=True, pipeline="pipelines:inspect",
 )  # fmt: skip
 command(
+    "profile", "profile:variant", "no",
+    "instructions, wavefronts, sectors and bytes of each line, counted as its machine code runs here",
+    *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, keys.VARIANT, keys.LOAD, *keys.PROFILE, raw=True,
+    pipeline="profile:pipeline",
+)  # fmt: skip
+command(
     "bench", "bench:run_bench", "yes",
     "time variants, peers and ceilings in one run, and say what bounds each",
     Key("what", one_of("forward", "gradients", "training"),
@@ -277,6 +283,7 @@ Examples:
   numba-deform timeline variant=warp-specialized stages=3 engine=cpu out=timeline.png
   numba-deform bugs parity_inverted
   numba-deform inspect variant=tma stages=3 show=sass
+  numba-deform profile variant=direct lines=10 sass=1
   numba-deform bench variants=direct,tma:stages=3,lanes=4,persistent patterns=seed,'local(2)' --peers
   numba-deform bench workload=seeds,detr-encoder dtype=float16,float32 profile=1 out=bench.json
   numba-deform bench what=gradients workload=detr-encoder-b4 patterns='local(2)',uniform --peers

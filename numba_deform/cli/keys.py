@@ -108,6 +108,11 @@ SIMULATION = (Key("schedules", COUNT, "CPU engine: try that many orders of the t
               Key("landing", one_of(*LANDINGS), "CPU engine: when TMA copies arrive"))  # fmt: skip
 _SOME = Kind(f"one or more of {','.join(WAIVERS)}", lambda text: waivers(text.split(",")), names=tuple(WAIVERS))
 WAIVE = Key("waive", _SOME, "CPU engine: rules that may be broken, see bench/ENGINE.md")
+PROFILE = (Key("engine", one_of("cpu", "gpu", "both"), "cpu: run here, the default; gpu: by Nsight Compute"),
+           Key("only", BLOCKS, "the blocks that run, default all; figures are scaled up"),
+           Key("lines", COUNT, "lines of the table, default 25"),
+           Key("sass", FLAG, "the instructions under each line"),
+           Key("out", TEXT, "the JSON file to write"))  # fmt: skip
 COMPILED_FOR = (Key("dtype", DTYPE, "type of value, default float16"),
                 Key("location_dtype", DTYPE, "type of the locations, default float16"),
                 Key("channels", COUNT, "C, default 32"), Key("levels", COUNT, "L, default 4"),

@@ -43,6 +43,7 @@ KEYS = {
         Key("block", keys.BLOCKS, ""), Key("out", keys.TEXT, ""), Key("start", keys.WHOLE, ""),
         Key("end", keys.WHOLE, ""),
     ),
+    "profile": (*COMMON, *keys.PROFILE),
     "budget": (
         *COMMON, Key("arch", keys.TEXT, ""), Key("registers", keys.REGISTERS, ""),
         Key("markdown", keys.FLAG, ""),
@@ -67,7 +68,7 @@ def options_of(pairs, command):
     return options, pipeline, {key.name: options.pop(key.name) for key in own if key.name in options}
 
 
-def _introduce(pipeline, parameters):
+def introduce(pipeline, parameters):
     say("pipeline", f"{pipeline.name}: {pipeline.summary}")
     say("parameters", in_words(pipeline.checked(parameters)) or "none")
 
@@ -81,7 +82,7 @@ def run(pairs):
     engine, gpu = engine_for(asked, launch.capability, f"pipeline {pipeline.name}")
     _check(options, engine)
     say("device", describe(gpu, asked))
-    _introduce(pipeline, parameters)
+    introduce(pipeline, parameters)
     say("launch", _shape(launch))
     say("shared memory", f"{launch.shared_bytes:,} bytes a block (at most {SHARED_LIMIT:,})")
     if not launch.outputs:
@@ -185,7 +186,7 @@ def timeline(pairs):
         if asked != "both":
             raise
         without = str(error)
-    _introduce(pipeline, parameters)
+    introduce(pipeline, parameters)
     simulation, recorded = keys.simulation_options(options), []
     simulation.pop("schedules")
     for gpu in engines:

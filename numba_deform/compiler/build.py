@@ -17,6 +17,8 @@ from types import SimpleNamespace
 from unittest import mock
 
 from numba import cuda, types
+from numba.cuda.debuginfo import CUDADIBuilder
+from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device.packages import require_cuda
 from ..device.ptx import Intrinsic, ptx_directory, read_ptx
@@ -37,7 +39,7 @@ class Kernel:
     ``threads`` is the block size it is written for, in the shape ``block`` if not in x alone, ``min_blocks``
     how many blocks should fit on an SM (0: no wish), ``max_registers`` a cap for each thread (0: none).
     ``whole_program`` is for setmaxnreg, which is ignored in code that might be linked with other code.
-    ``linked``, ``guarded`` and ``traced`` are forms of a kernel, see the methods. Parameters of type
+    ``linked``, ``guarded``, ``traced`` and ``lined`` are forms of a kernel, see the methods. Parameters of type
     ``uint64`` take the address of an array. ``shared`` is the layout of its dynamic shared memory, if it has
     one."""
 
@@ -52,6 +54,7 @@ class Kernel:
     traced: bool = False
     block: tuple = ()
     shared: object = None
+    lined: bool = False
 
     @property
     def name(self):
@@ -93,6 +96,12 @@ class Kernel:
         """The same kernel in its traced form: it writes down what its warps do when (rewrite.py)."""
         signature = types.void(*self.signature.args, u64, i32)  # trace_buffer, trace_block
         return dataclasses.replace(self, traced=True, signature=signature)
+
+    @functools.cache  # noqa: B019
+    def with_lines(self):
+        """The same kernel and the same instructions, with the lines that they come from; device functions
+        too."""
+        return dataclasses.replace(self, lined=True)
 
     @functools.cache  # noqa: B019  kernels are few and live as long as their compiled code
     def compile(self, architecture=ARCHITECTURE):
@@ -182,9 +191,11 @@ def _compile(kernel, architecture):
     function, _ = rewritten(kernel.py_func, guarded=kernel.guarded, traced=kernel.traced)
     if kernel.linked:  # calls instead of inline assembly
         function = rebind(function, lambda v: v.linked if isinstance(v, Intrinsic) and v.ptx else v)
+    if kernel.lined:
+        function = rebind(function, device_function=_lined)
     bounds = (kernel.threads, kernel.min_blocks) if kernel.min_blocks else kernel.threads
-    arguments = dict(cc=capability, launch_bounds=bounds)
-    limits = dict(arch=architecture, max_register_count=kernel.max_registers or None)
+    arguments = dict(cc=capability, launch_bounds=bounds, lineinfo=kernel.lined)
+    limits = dict(arch=architecture, max_register_count=kernel.max_registers or None, lineinfo=kernel.lined)
     if kernel.whole_program:
         with _in_words(kernel, architecture), _no_driver_needed(capability):
             code, _ = cuda.compile(
@@ -206,6 +217,14 @@ def _compile(kernel, architecture):
     return ptx, bytes(cubin), entry
 
 
+def _lined(dispatcher, rebuilt):
+    """A device function once more, with line information; without it, all of it counts for the line that
+    calls."""
+    if not isinstance(dispatcher, CUDADispatcher):
+        return dispatcher
+    return cuda.jit(rebuilt, **{**dispatcher.targetoptions, "lineinfo": True})
+
+
 def _device_runtime():
     """The bytes of CUDA's device runtime, which has the barrier of a grid."""
     from cuda.pathfinder import find_static_lib
@@ -221,10 +240,22 @@ def _capability(architecture):
     return (int(major), int(minor), *suffix)
 
 
+@contextlib.contextmanager
 def _no_driver_needed(capability):
-    """Device functions ask the current device for its capability; answer in its place."""
+    """Inside, device functions that ask the current device for its capability get this one. And of debug
+    information there are the lines alone: libNVVM refuses the values of some variables, and Numba looks for a
+    def in the source of a lambda."""
     device = SimpleNamespace(compute_capability=capability[:2])
-    return mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device)
+    with (
+        mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device),
+        mock.patch("numba.cuda.lowering.get_func_def_lineno", lambda f: f.__code__.co_firstlineno),
+        mock.patch.multiple(CUDADIBuilder, mark_variable=_nothing, update_variable=_nothing),
+    ):
+        yield
+
+
+def _nothing(*args, **more):
+    """Stands in for what is not wanted."""
 
 
 def _files_to_link(ptx):

@@ -252,7 +252,9 @@ def kernel_key(kernel, architecture):
     """The key of a Kernel's machine code, None where there is none."""
     key = Outline(kernel.py_func, kernel.signature.args, FOR_GPU).key
     fields = [field.name for field in dataclasses.fields(kernel) if field.name not in ("py_func", "shared")]
-    return key and cache.digest(key, architecture, *(f"{name}={getattr(kernel, name)}" for name in fields))
+    files = [kernel.py_func.__code__.co_filename] if kernel.lined else []  # stand in its line information
+    words = (f"{name}={getattr(kernel, name)}" for name in fields)
+    return key and cache.digest(key, architecture, *words, *files)
 
 
 def _name_of(thing):

@@ -71,14 +71,14 @@ def inspect_kernel(kernel, architecture=ARCHITECTURE):
 def _take_apart(kernel, architecture):
     """The fields of an Inspection after the first two."""
     require_cuda("taking a kernel apart")
-    cuobjdump, nvdisasm = _tool("cuobjdump"), _tool("nvdisasm")  # before compiling takes its time
+    cuobjdump, nvdisasm = tool("cuobjdump"), tool("nvdisasm")  # before compiling takes its time
     compiled = kernel.compile(architecture)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "kernel.cubin"
         file.write_bytes(compiled.cubin)
         # The linked form lists every function, in no particular order.
-        listed = _run(cuobjdump, "-res-usage", file)
-        sass = _run(nvdisasm, "-c", file).replace(compiled.entry, kernel.name)
+        listed = run_tool(cuobjdump, "-res-usage", file)
+        sass = run_tool(nvdisasm, "-c", file).replace(compiled.entry, kernel.name)
     line = re.search(rf"Function {re.escape(compiled.entry)}:\s*\n(.*)", listed)[1]
     usage = {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
     shared = usage["SHARED"]
@@ -100,7 +100,7 @@ def count_instructions(sass):
     return {name: dict((+counts).most_common()) for name, counts in functions.items()}
 
 
-def _tool(name):
+def tool(name):
     """The tool's path: from its Python package, which knows where pip put it, else from PATH."""
     try:
         files = importlib.metadata.files(f"nvidia-cuda-{name}") or []
@@ -113,7 +113,7 @@ def _tool(name):
     return path
 
 
-def _run(tool, *arguments):
+def run_tool(tool, *arguments):
     done = subprocess.run([tool, *map(str, arguments)], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{Path(tool).name} failed: {(done.stderr or done.stdout).strip()}")

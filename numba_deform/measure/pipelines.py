@@ -19,12 +19,14 @@ from ..engines.gpu.in_place import OnGpu, has_guarded_form, run_launch
 from ..engines.gpu.launch import launch as launch_kernel
 from ..engines.gpu.launch import time_launches
 from ..engines.launches import Launch
+from ..engines.sass import emulate
 from ..engines.waivers import told
 from ..kernels.pipelines import PIPELINES
 from ..kernels.problem import ConfigError
 from ..kernels.registry import load, loaded_files
 from . import ceilings, counters, record
 from .bench import clock, is_of_this_process, measure_here, time_round_by_round
+from .profile import Profile
 from .timeline import TimelineError, decode, with_copies
 from .worker import Worker, explain
 
@@ -88,22 +90,25 @@ def record_launch(launch, gpu=None, block=0, options=None):
     return with_copies(recorded, [event for event in events if event.block == block])
 
 
-def profile(kernel, grid=None, args=(), *, engine="auto", cluster=None, **options):
-    """What is counted of one launch, {name: number}; takes what ``timeline`` takes.
+def profile(kernel, grid=None, args=(), *, engine="cpu", cluster=None, only=None, items=None):
+    """What a launch does line by line: a :class:`~.profile.Profile`, which draws itself in a notebook.
 
-    On the CPU engine: ``virtual_cycles`` of the longest thread, ``tma_copies`` that were issued,
-    ``shared_bytes`` of a block, ``blocks`` and ``threads`` of one. It counts no bank conflicts, no sectors and
-    no other traffic: it judges what a kernel does, not how long memory takes. On a GPU: the counters of Nsight
-    Compute (``measure.counters.METRICS``), if it is installed; it watches another process, which makes the
-    pipeline anew from its file. Raises ValueError for one that is in no file, ToolMissing without Nsight
-    Compute, and on the CPU engine what ``simulate`` raises."""
+    ``profile(copy(stages=4))``, or a kernel with ``grid`` and ``args`` as for ``simulate``. Without a GPU its
+    machine code for Hopper runs (``engines.sass``), outputs are written and, of a Launch, compared; nothing is
+    judged, which is for ``simulate``. ``only``: numbers of the blocks that run, for large grids; ``items``:
+    {name: how many} of what the totals are divided by.
+
+    ``engine="gpu"``: instead {name: number}, the counters of Nsight Compute (``measure.counters.METRICS``),
+    which watches another process, that makes the pipeline anew from its file. Raises ValueError for one that is
+    in no file, ToolMissing without the tools, and what ``engines.sass.emulate`` raises."""
     launch = launch_of(kernel, grid, args, cluster)
-    _, gpu = engine_for(engine, launch.capability, launch.title)
-    if gpu:
+    if engine not in ("cpu", "gpu"):
+        raise ValueError(f"engine={engine!r} must be cpu or gpu")
+    if engine == "gpu":
+        engine_for(engine, launch.capability, launch.title)
         return counters.count(counters_task(launch))
-    report = told(simulate(launch, **options))
-    counted = {name: getattr(report, name) for name in ("shared_bytes", "blocks", "threads")}
-    return {"virtual_cycles": report.cycles, "tma_copies": report.copies // report.schedules, **counted}
+    items = items or ({"byte": launch.bytes} if launch.bytes else {})
+    return Profile(launch.title, emulate(launch, only=only), items)
 
 
 def counters_task(launch):

@@ -82,10 +82,8 @@ class _Copies:
 
     def address_of(self, array):
         """The address on the GPU of the array's first element."""
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        start, host = _bytes_of(owner)
+        owner = owner_of(array)
+        start, host = bytes_of(owner)
         if start not in self.copies:
             self.copies[start] = [host, DeviceArray.of(self.gpu, host), False, owner]
         entry = self.copies[start]
@@ -99,7 +97,14 @@ class _Copies:
                 host[...] = copy.to_numpy()
 
 
-def _bytes_of(array):
+def owner_of(array):
+    """The array whose memory it is a view of, or itself."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def bytes_of(array):
     """(address, uint8 view) of all the memory between an array's first and last byte."""
     address = array.__array_interface__["data"][0]
     steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]

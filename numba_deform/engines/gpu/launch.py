@@ -64,7 +64,7 @@ class ArrayArgument(NamedTuple):
     itemsize: int
 
 
-def _values(kind, arg):
+def values_of(kind, arg):
     """What the driver takes for one argument: a number, or the members of Numba's structure for an array."""
     if isinstance(kind, types.Array):
         size, nothing = math.prod(arg.shape), np.uint64(0)  # no memory manager, no owner
@@ -98,7 +98,7 @@ def launch(gpu, kernel, grid, args, shared_bytes=0, stream=None, cluster=None):
     _, function = _loaded(gpu, kernel, shared_bytes)
     if math.prod(cluster) > PORTABLE_CLUSTER:  # more than every GPU has
         _allow(gpu, function, "NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
-    values = [v for pair in zip(kernel.signature.args, args, strict=True) for v in _values(*pair)]
+    values = [v for pair in zip(kernel.signature.args, args, strict=True) for v in values_of(*pair)]
     options = {"is_cooperative": True} if kernel.compile(gpu.architecture).cooperative else {}
     if math.prod(cluster) > 1:  # LaunchConfig's grid then counts clusters
         options["cluster"] = cluster

@@ -31,7 +31,7 @@ _B32 = (_T + 4 * _REGISTER)[:, :2, 0], _G[..., 0]
 _FOUR = 4 * _T + np.arange(4)  # elements of 8 bits
 _A8 = _G + 8 * (_REGISTER & 1), _FOUR + 16 * (_REGISTER >> 1)
 _B8 = (_FOUR + 16 * _REGISTER)[:, :2], _G
-_SUMS = (_G + 8 * (_REGISTER >> 1))[..., 0], (2 * _T + (_REGISTER & 1))[..., 0]
+SUMS = (_G + 8 * (_REGISTER >> 1))[..., 0], (2 * _T + (_REGISTER & 1))[..., 0]
 
 
 def load_matrices(thread, row, count, transposed=False):
@@ -137,7 +137,7 @@ def _apart(thread, what, given, others):
 
 def multiply_matrices(thread, kind, a, b, c):
     """This lane's part of A B + C: four float32, or four integers where A and B are of integers."""
-    multiply = functools.partial(_product, FORMS[kind])
+    multiply = functools.partial(product, FORMS[kind])
     part = converged(thread, f"mma.{kind}", (a, b, c), multiply)[thread.lane]
     thread.time += COST.mma
     return part
@@ -181,7 +181,7 @@ for _bytes, _sums in (
         FORMS[_a if _a == _b else f"{_a}_{_b}"] = Form(*_views, _A8, _B8, _sums)
 
 
-def _product(form, given):
+def product(form, given):
     """The four sums of each lane. Products of floats are exact in float32, and summed there with k going up, C
     last; sums of integers wrap."""
     operands = [given[lane] for lane in range(32)]
@@ -190,11 +190,11 @@ def _product(form, given):
     with np.errstate(all="ignore"):
         a[form.a_places] = _fragments([part[0] for part in operands], form.a, form.a_places)
         b[form.b_places] = _fragments([part[1] for part in operands], form.b, form.b_places)
-        c[_SUMS] = np.array([part[2] for part in operands], form.sums)
+        c[SUMS] = np.array([part[2] for part in operands], form.sums)
         total = np.add.reduce(a[:, :, None] * b, axis=1) + c
     if form.sums is np.int64:
-        return total[_SUMS].astype(np.int32).tolist()
-    return [tuple(lane) for lane in total[_SUMS]]
+        return total[SUMS].astype(np.int32).tolist()
+    return [tuple(lane) for lane in total[SUMS]]
 
 
 def _fragments(words, numbers, places):

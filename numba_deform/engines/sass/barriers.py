@@ -1,0 +1,265 @@
+"""mbarriers, the copy engine, and what else works behind the threads' backs; here it is done at once.
+
+[UR8] of a tensor load      where in shared memory, the barrier, the corner: UR8, UR9, UR10 ..
+[UR8] of a tensor store     where in shared memory, the corner: UR8, UR9 ..
+third operand               units of 16 bytes, of a multicast the blocks' mask in the upper half
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .accesses import CHANGE_WORDS, HINTS, change_of, register, width, words_of
+from .operands import REGISTER, U32, U64, Unknown
+from .table import plain, row
+
+COUNT = (1 << 20) - 1
+UNIT = 16
+# How many offsets and of how many bits the operand of an im2col load holds, by the map's rank.
+OFFSETS = {3: (1, 16), 4: (2, 8), 5: (3, 5)}
+
+
+@dataclass
+class MBarrier:
+    """``count`` arrivals end a phase, when no bytes are expected; ``phases`` have ended."""
+
+    count: int
+    pending: int
+    bytes: int = 0
+    phases: int = 0
+
+    def settle(self):
+        if self.pending <= 0 and not self.bytes:
+            self.pending, self.phases = self.count, self.phases + 1
+
+    def passed(self, parity):
+        """Whether the phase of that parity is over."""
+        return (self.phases - 1) & 1 == parity
+
+
+def initialise(w, address, value):
+    """The word holds (2^20 - count) << 1 in its lower half."""
+    if w.active.any():
+        count = (1 << 20) - (int(value[0]) >> 1 & COUNT)
+        w.block.barriers(int(address[0]))[int(address[0]) & 0xFFFFFF] = MBarrier(count, count)
+
+
+def invalidate(w, address):
+    if w.active.any():
+        w.block.barriers(int(address[0])).pop(int(address[0]) & 0xFFFFFF, None)
+
+
+ARRIVALS = {"A1T0": (True, False), "ART0": (False, False), "A0TR": (None, True), "": (True, True)}
+"""{modifier: (whether one arrival, those of the register, or none; whether the register has bytes to
+expect)}"""
+
+
+def arrive(one):
+    word = next((name for name in ARRIVALS if name in one.words), "")
+    single, expects = ARRIVALS[word]
+
+    def run(w, _, address, value):
+        lanes = np.flatnonzero(w.active)
+        address, value = np.broadcast_to(address, (32,)), np.broadcast_to(value, (32,))
+        state, mask = np.zeros(32, U64), sum(1 << int(lane) for lane in lanes)
+        for lane in lanes:
+            barrier = w.block.barrier(one, int(address[lane]))
+            low = mask if "TMASK" in one.words else barrier.pending
+            state[lane] = (barrier.phases & 1) << 63 | low
+            barrier.bytes += int(value[lane]) if expects else 0
+            barrier.pending -= 0 if single is None else 1 if single else int(value[lane])
+            barrier.count -= "OPTOUT" in one.words
+            barrier.settle()
+        k = register(one.operands[0])
+        if k is not None:
+            w.r[k, lanes], w.r[k + 1, lanes] = state[lanes].astype(U32), (state[lanes] >> U64(32)).astype(U32)
+
+    return run
+
+
+def needs(w, address, value):
+    """{(address, parity)} of the phases that the lanes ask for."""
+    address, value = np.broadcast_to(address, (32,)), np.broadcast_to(value, (32,))
+    return {(int(a), int(v) >> 31) for a, v in zip(address[w.active], value[w.active], strict=True)}
+
+
+def check_phase(one):
+    def run(w, address, value):
+        passed = {need: w.block.barrier(one, need[0]).passed(need[1]) for need in needs(w, address, value)}
+        address, value = np.broadcast_to(address, (32,)), np.broadcast_to(value, (32,))
+        return np.array(
+            [passed.get((int(a), int(v) >> 31), False) for a, v in zip(address, value, strict=True)]
+        )
+
+    return run
+
+
+def arrive_after_copies(w, address):
+    for lane in np.flatnonzero(w.active):
+        barrier = w.block.barrier(None, int(np.broadcast_to(address, (32,))[lane]))
+        barrier.pending -= 1
+        barrier.settle()
+
+
+def complete(block, one, address, size):
+    """So many bytes of those that a barrier expects have come."""
+    barrier = block.barrier(one, address)
+    barrier.bytes -= size
+    barrier.settle()
+
+
+# --- the copy engine ---------------------------------------------------------------------------------
+def uniform(text):
+    """The number k of [URk]."""
+    m = REGISTER.fullmatch(text.strip("[]"))
+    if m is None or m[1] != "UR":
+        raise Unknown(f"operand {text}")
+    return int(m[2])
+
+
+def once(function):
+    """What the copy engine is asked for once for the warp, if any lane takes part."""
+    return lambda w, *given: function(w) if w.active.any() else None
+
+
+def pair(w, k):
+    return int(w.u[k][0]) | int(w.u[k + 1][0]) << 32
+
+
+def ranks(mask):
+    return [rank for rank in range(16) if mask >> rank & 1]
+
+
+def signed(number):
+    return int(number) - (int(number) >> 31 << 32)
+
+
+def tensor_load(one):
+    k, m, rank = uniform(one.operands[0]), uniform(one.operands[1]), _rank(one)
+    more = uniform(one.operands[2]) if len(one.operands) > 2 and one.words & {"IM2COL", "MULTICAST"} else None
+
+    def run(w):
+        block, chosen = w.block, w.block.memory.map_at(pair(w, m))
+        corner, given = (
+            [signed(w.u[k + 2 + i][0]) for i in range(rank)],
+            [] if more is None else [int(w.u[more][0])],
+        )
+        targets = ranks(given[0] >> 16 * ("IM2COL" in one.words)) if "MULTICAST" in one.words else None
+        offsets = _offsets(given[0], rank) if "IM2COL" in one.words else ()
+        data, where = chosen.load_box(corner, *[offsets] * bool(offsets)), int(w.u[k][0])
+        block.counts.bulk(one, len(data), chosen.runs(corner, *[offsets] * bool(offsets)))
+        for target in [None] if targets is None else targets:
+            to = block if target is None else block.cluster[target]
+            block.space_of(where, target).put(where & 0xFFFFFF, data, chosen.swizzle)
+            complete(to, one, _own(int(w.u[k + 1][0]), target), len(data))
+
+    return once(run)
+
+
+def _own(address, rank):
+    """The barrier at the same place of the block of that rank."""
+    return address if rank is None else address & 0xFFFFFF | rank << 24
+
+
+def _offsets(word, rank):
+    count, bits = OFFSETS[rank]
+    return tuple(word >> bits * i & (1 << bits) - 1 for i in range(count))
+
+
+def _rank(one):
+    return next(int(word[0]) for word in one.words if word in ("1D", "2D", "3D", "4D", "5D"))
+
+
+def tensor_store(one):
+    """And tensor reductions, which change what is there."""
+    k, m, rank = uniform(one.operands[0]), uniform(one.operands[1]), _rank(one)
+
+    def run(w):
+        chosen = w.block.memory.map_at(pair(w, m))
+        corner, where = [signed(w.u[k + 1 + i][0]) for i in range(rank)], int(w.u[k][0])
+        data = w.block.space_of(where).get(where & 0xFFFFFF, chosen.box_bytes, chosen.swizzle)
+        w.block.counts.bulk(one, len(data), chosen.runs(corner))
+        chosen.store_box(corner, data, None if one.stem == "UTMASTG" else _change_as(one, chosen.dtype))
+
+    return once(run)
+
+
+def _change_as(one, dtype):
+    """The change of a tensor reduction, whose type is its map's."""
+    names = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "int32": "S32",
+             "int64": "S64", "uint32": "U32", "uint64": "U64"}  # fmt: skip
+    if dtype not in names:
+        raise Unknown(f"{one.opcode} of {dtype}")
+    typed = type("Typed", (), {"words": one.words | {names[dtype]}, "opcode": one.opcode})
+    change = change_of(typed)
+    return lambda old, new: change(np.frombuffer(old, np.uint8), np.frombuffer(new, np.uint8)).tobytes()
+
+
+def bulk_copy(one):
+    """Copies and reductions of bytes: S.G, G.S and S.S name where to and from."""
+    k, source, n = (uniform(text) for text in one.operands[:3])
+    to, of = [word for word in one.opcode.split(".")[1:] if word in "SG"]
+    change = change_of(one) if one.stem == "UBLKRED" else None
+
+    def run(w):
+        block, word = w.block, int(w.u[n][0])
+        size = (word & 0xFFFF if "MULTICAST" in one.words else word) * UNIT
+        data, runs = _fetched(block, of, w, source, size)
+        if to == "G":
+            runs = [(pair(w, k), size)]
+            block.memory.put(pair(w, k) - block.memory.base, data, change=change)
+        for target in [] if to == "G" else ranks(word >> 16) if "MULTICAST" in one.words else [None]:
+            where = int(w.u[k][0])
+            block.space_of(where, target).put(where & 0xFFFFFF, data, change=change)
+            complete(
+                block if target is None else block.cluster[target], one, _own(int(w.u[k + 1][0]), target), size
+            )
+        block.counts.bulk(one, size, runs)
+
+    return once(run)
+
+
+def _fetched(block, of, w, k, size):
+    if of == "G":
+        return block.memory.get(pair(w, k) - block.memory.base, size), [(pair(w, k), size)]
+    where = int(w.u[k][0])
+    return block.space_of(where).get(where & 0xFFFFFF, size), []
+
+
+def prefetch(one):
+    k, n = uniform(one.operands[0]), uniform(one.operands[1])
+    if one.stem == "UTMAPF":
+        return once(lambda w: w.block.counts.bulk(one, 0))
+    return once(lambda w: w.block.counts.bulk(one, 0, [(pair(w, k), int(w.u[n][0]) * UNIT)]))
+
+
+# --- stores to another block -------------------------------------------------------------------------
+def remote_store(one):
+    """st.async and red.async: [R2.64] is where to, and the barrier that gets the bytes."""
+    size, k = width(one), register(one.operands[1])
+    change = change_of(one) if one.stem == "REDAS" else None
+
+    def run(w, addresses, _):
+        for lane, words in zip(np.flatnonzero(w.active), words_of(w, k, size // 4, w.active), strict=True):
+            where, barrier = int(addresses[lane]) & 0xFFFFFFFF, int(addresses[lane]) >> 32
+            data = np.ascontiguousarray(words).view(np.uint8)
+            w.block.space_of(where).put(where & 0xFFFFFF, data, change=change)
+            complete(w.block, one, barrier, size)
+        w.block.counts.requests[one.number] += bool(w.active.any())
+
+    return run
+
+
+BULK = f"{CHANGE_WORDS} S G MULTICAST IM2COL 1D 2D 3D 4D 5D 2CTA"
+row("SYNCS.EXCH.64", "", "*t@q", lambda one: lambda w, _, address, value: initialise(w, address, value))
+row("SYNCS.CCTL.IV", "", "*@", plain(invalidate))
+row("SYNCS.ARRIVE.TRANS64", "", "*t@u", arrive, "A1T0 ART0 A0TR RED OPTOUT TMASK")
+row("SYNCS.PHASECHK.TRANS64", "p", "*@u", check_phase, "TRYWAIT")
+row("ARRIVES.LDGSTSBAR.64.ARVCNT", "", "*@", plain(arrive_after_copies))
+row("ARRIVES.LDGSTSBAR.64.TRANSCNT", "", "*@", plain(lambda w, address: None))  # counted up, and down again
+row("UTMALDG", "", "*ttt?t?", tensor_load, BULK)
+row("UTMASTG|UTMAREDG", "", "*ttt?", tensor_store, BULK)
+row("UBLKCP|UBLKRED", "", "*tttt?", bulk_copy, BULK)
+row("UBLKPF|UTMAPF", "", "*ttt?", prefetch, f"L2 {BULK}")
+row("STAS", "", "*@t", remote_store, "64 128")
+row("REDAS", "", "*@t", remote_store, f"{HINTS} {CHANGE_WORDS}")

@@ -1,0 +1,141 @@
+"""What is counted of every instruction, and the models behind it.
+
+*Wavefronts*: the data path of shared memory and L1 serves a warp's access in passes of at most 128 bytes, whole
+warps where a lane takes up to 4 bytes, halves of 8, quarters of 16; two of these become one where all lanes i
+and i ^ 1 (or i ^ 2) have the same address. In one pass each of 32 banks gives one word, so that a pass takes as
+many wavefronts as there are different words in a bank. A global access takes at least one wavefront for each
+pass as well.
+
+*L1*: for each SM 128-byte lines of four sectors, least recently used first out, as many as shared memory leaves
+of 256 KB; loads fill it, stores and atomics write through without filling. *L2 bytes*: the 32-byte sectors that
+L1 does not have, of stores, atomics and the copy engine.
+"""
+
+import functools
+from collections import OrderedDict
+
+import numpy as np
+
+from .operands import I64, U64
+
+LANES = np.arange(32)
+L1_BYTES, LINE, SECTOR, BANKS = 256 * 1024, 128, 32, 32
+NAMES = (
+    "executed",  # by warps
+    "threads",  # lanes that took part
+    "divergent",  # executions by a part of the lanes that are alive
+    "requests",  # of memory, by warps, or of the copy engine
+    "wavefronts",  # of the data path of L1 and shared memory
+    "conflicts",  # wavefronts of shared memory that other banks would save
+    "sectors",  # of global memory, 32 bytes each
+    "lines",  # of global memory, 128 bytes each
+    "loaded",  # sectors of loads, which ask L1
+    "hits",  # of these: found in L1
+    "l2_bytes",
+    "tma_bytes",
+)
+
+
+class Counts:
+    """Arrays over a listing's instructions, one for each of NAMES; ``l1`` is the cache of the SM that runs."""
+
+    def __init__(self, length):
+        self.length, self.l1 = length, None
+        for name in NAMES:
+            setattr(self, name, np.zeros(length, I64))
+
+    def access(self, one, kind, space, addresses, lanes, size):
+        """One access of ``space`` by these lanes, whose addresses are given; ``kind``: load, store, atomic,
+        copy."""
+        n, base = one.number, int(addresses.min()) & ~(LINE - 1)
+        offsets = (
+            (addresses - U64(base)).astype(np.uint32) if space == "global" else addresses.astype(np.uint32)
+        )
+        waves, ideal, sectors = pattern(offsets.tobytes(), lanes.tobytes(), size, space)
+        self.requests[n] += 1
+        self.wavefronts[n] += waves
+        if space == "shared":
+            self.conflicts[n] += waves - ideal
+        if space != "global":
+            return
+        self.sectors[n] += len(sectors)
+        lines = {}
+        for sector in sectors:
+            lines.setdefault(base + (sector // 4) * LINE, []).append(sector % 4)
+        self.lines[n] += len(lines)
+        missed = len(sectors)
+        if kind in ("load", "copy") and "STRONG" not in one.words and "BYPASS" not in one.words:
+            hits = self.l1.look(lines)
+            self.loaded[n] += len(sectors)
+            self.hits[n] += hits
+            missed -= hits
+        self.l2_bytes[n] += SECTOR * missed
+
+    def bulk(self, one, size, runs=()):
+        """One request of the copy engine of so many bytes; ``runs``: (address, bytes) in global memory."""
+        n = one.number
+        self.requests[n] += 1
+        self.tma_bytes[n] += size
+        sectors = {
+            s for start, length in runs for s in range(start // SECTOR, (start + length - 1) // SECTOR + 1)
+        }
+        self.sectors[n] += len(sectors)
+        self.lines[n] += len({s // 4 for s in sectors})
+        self.l2_bytes[n] += SECTOR * len(sectors)
+
+    def total(self, name, numbers=None):
+        """Of all instructions, or of those with these numbers."""
+        values = getattr(self, name)
+        return int(values.sum() if numbers is None else values[list(numbers)].sum())
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def pattern(offsets, lanes, size, space):
+    """(wavefronts, those without conflicts, sectors) of an access; the sectors' numbers are counted from the
+    base of the offsets, of global memory alone."""
+    lanes = np.frombuffer(lanes, bool)
+    places = np.zeros(32, I64)
+    places[lanes] = np.frombuffer(offsets, np.uint32)
+    total = ideal = 0
+    for group in passes(places, lanes, size):
+        if group.any():
+            words = np.unique((places[group] >> 2)[:, None] + np.arange(max(size // 4, 1)))
+            total += int(np.bincount(words % BANKS).max())
+            ideal += -(-len(words) // BANKS)
+    if space != "global":
+        return total, ideal, ()
+    ends = places[lanes] + size - 1
+    sectors = np.unique(np.concatenate([places[lanes] // SECTOR, ends // SECTOR]))
+    return total, ideal, tuple(sectors.tolist())
+
+
+def passes(places, lanes, size):
+    """The lanes that are served together, arrays of bools."""
+    if size <= 4:
+        return [lanes]
+    count = size // 4
+    groups = [lanes & (LANES * count // 32 == k) for k in range(count)]
+    for k in (1, 2):
+        if (~lanes | ~lanes[LANES ^ k] | (places == places[LANES ^ k])).all():
+            return [a | b for a, b in zip(groups[::2], groups[1::2], strict=True)]
+    return groups
+
+
+class L1:
+    """The sectors that one SM's cache holds."""
+
+    def __init__(self, shared_bytes):
+        self.room, self.lines = max(L1_BYTES - shared_bytes, LINE) // LINE, OrderedDict()
+
+    def look(self, lines):
+        """How many of the sectors ``{line: [number in the line]}`` are there; then all are."""
+        hits = 0
+        for line, sectors in lines.items():
+            held = self.lines.pop(line, 0)
+            for sector in sectors:
+                hits += held >> sector & 1
+                held |= 1 << sector
+            self.lines[line] = held
+        while len(self.lines) > self.room:
+            self.lines.popitem(last=False)
+        return hits

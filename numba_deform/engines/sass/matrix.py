@@ -1,0 +1,144 @@
+"""Tensor cores: fragments in registers, matrices in shared memory; the sums are rounded as the CPU engine
+rounds."""
+
+import re
+
+import numpy as np
+
+from ..cpu.async_units.warp_mma import FORMS, product
+from ..cpu.async_units.wgmma import A_PLACES, NUMBERS, ROWS, accumulator_places, addresses
+from .accesses import register, words_of
+from .operands import F32, F64, U32, U64, Unknown, read_predicate
+from .table import row
+
+LANES = np.arange(32)
+ALL = np.ones(32, bool)
+SHAPES = {"16816": 2, "1688": 2, "16832": 1}
+TYPES = {"S8": "s8", "U8": "u8", "E4M3": "e4m3", "E5M2": "e5m2"}
+
+
+def fragments(w, text, count):
+    return words_of(w, register(text.partition(".")[0]), count, ALL)
+
+
+def multiply(one):
+    """mma of m16n8: D = A B + C."""
+    shape = next((word for word in SHAPES if word in one.words), None)
+    kinds = [TYPES[word] for word in one.opcode.split(".") if word in TYPES]
+    kind = (
+        "_".join(dict.fromkeys(kinds))
+        if kinds
+        else "tf32"
+        if "TF32" in one.words
+        else "bf16"
+        if "BF16" in one.words
+        else "f16"
+    )
+    if shape is None or kind not in FORMS or not one.words & {"F32", "S8", "U8"}:
+        raise Unknown(one.opcode)
+    form, k = FORMS[kind], register(one.operands[0])
+    a_words, b_words = (len(places[0][0]) for places in (form.a_places, form.b_places))
+    if shape == "1688" and kind != "tf32" or k is None:
+        raise Unknown(one.opcode)
+
+    def run(w, *_):
+        if w.active.any():
+            a, b = fragments(w, one.operands[1], a_words), fragments(w, one.operands[2], b_words)
+            c = fragments(w, one.operands[3], 4).view(form.sums if form.sums is F32 else np.int32)
+            sums = product(form, dict(enumerate(zip(a, b, c, strict=True))))
+            w.r[k : k + 4] = np.array(sums).astype(F32 if form.sums is F32 else np.int32).view(U32).T
+
+    return run
+
+
+def warpgroup_multiply(one):
+    """wgmma: each warp of the four has 16 of the rows, which it computes by itself."""
+    rows, columns, depth = map(int, re.search(r"\.(\d+)x(\d+)x(\d+)\.", one.opcode + ".").groups())
+    at = next(n for n, text in enumerate(one.operands) if text.startswith("gdesc"))
+    d, descriptor = register(one.operands[0]), int(re.search(r"UR(\d+)", one.operands[at])[1])
+    c, scales = register(one.operands[at + 1]), [t for t in one.operands[at + 2 :] if "P" in t]
+    keeps = read_predicate(scales[0]) if scales else lambda w: np.ones(1, bool)
+    a_register = register(one.operands[1]) if at == 2 else None
+    numbers, flips = NUMBERS["bf16" if "BF16" in one.words else "f16"], one.operands[at]
+    if (rows, depth) != (ROWS, 16) or "F32" not in one.words:
+        raise Unknown(one.opcode)
+    places = [part[:32] for part in accumulator_places(columns)]
+    a_places = [part[:32] for part in A_PLACES]
+
+    def run(w, *_):
+        first, shared = 16 * (w.number % 4), w.block.shared.bytes
+        b_at = descriptor if a_register is not None else descriptor + 2
+        if a_register is None:
+            where = addresses(_pair(w, descriptor), ROWS, "tnspA" in flips)[first : first + 16]
+            left = _elements(shared, where, numbers)
+        else:
+            left = np.zeros((16, depth), F32)
+            left[a_places[0], a_places[1]] = numbers(words_of(w, a_register, 4, ALL).copy()).reshape(32, 4, 2)
+        right = _elements(shared, addresses(_pair(w, b_at), columns, "tnspB" in flips), numbers)
+        total = left.astype(F64) @ right.astype(F64).T
+        if keeps(w).all():
+            total[places[0], places[1]] += words_of(w, c, columns // 2, ALL).view(F32)
+        w.r[d : d + columns // 2] = np.ascontiguousarray(total[places[0], places[1]].astype(F32)).view(U32).T
+
+    return run
+
+
+def _pair(w, k):
+    return int(w.u[k][0]) | int(w.u[k + 1][0]) << 32
+
+
+def _elements(shared, places, numbers):
+    words = shared[places].astype(np.uint16) | shared[places + 1].astype(np.uint16) << np.uint16(8)
+    return numbers(words).astype(F32)
+
+
+def _count(one):
+    return next((n for n in (4, 2) if str(n) in one.words), 1)
+
+
+def load_matrices(one):
+    """LDSM: rows of 16 bytes at the addresses of eight lanes each; MT88: transposed."""
+    k, count = register(one.operands[0]), _count(one)
+
+    def run(w, _, address):
+        if w.active.any():
+            rows = _rows(w, one, address, count).read(
+                np.broadcast_to(address, (32,))[: 8 * count] & U64(0xFFFFFF), 16
+            )
+            for i, matrix in enumerate(rows.view(np.uint16).reshape(count, 8, 8)):
+                part = matrix.T if "MT88" in one.words else matrix
+                w.r[k + i] = np.ascontiguousarray(part).view(U32).reshape(32)
+
+    return run
+
+
+def store_matrices(one):
+    k, count = register(one.operands[1]), _count(one)
+
+    def run(w, address, _):
+        if w.active.any():
+            space, at = (
+                _rows(w, one, address, count),
+                np.broadcast_to(address, (32,))[: 8 * count] & U64(0xFFFFFF),
+            )
+            for i in range(count):
+                matrix = np.ascontiguousarray(w.r[k + i]).view(np.uint16).reshape(8, 8)
+                matrix = np.ascontiguousarray(matrix.T) if "MT88" in one.words else matrix
+                space.write(at[8 * i : 8 * i + 8], 16, matrix.view(U32))
+
+    return run
+
+
+def _rows(w, one, address, count):
+    """The memory of the matrices; counts the access, eight rows at a time."""
+    lanes = LANES < 8 * count
+    w.block.counts.access(
+        one, "load", "shared", np.broadcast_to(address, (32,))[lanes] & U64(0xFFFFFF), lanes, 16
+    )
+    return w.block.shared
+
+
+row("HMMA|IMMA|QMMA", "", "*tttt", multiply, "16816 1688 16832 F32 BF16 TF32 S8 U8 E4M3 E5M2")
+row("HGMMA", "", "*tttt?t?t?", warpgroup_multiply, "64x32x16 64x64x16 64x128x16 64x256x16 F32 BF16")
+row("LDSM.16.M88|LDSM.16.MT88", "", "*t@", load_matrices, "2 4")
+row("STSM.16.M88|STSM.16.MT88", "", "*@t", store_matrices, "2 4")

@@ -1,0 +1,127 @@
+"""Machine code on the emulator: results as expected, counts as the CPU engine has them; needs nvdisasm."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import cuda, float32
+
+import numba_deform as nd
+from numba_deform.compiler.sass import ToolMissing, tool
+from numba_deform.course.pipelines.copy import copy
+from numba_deform.course.pipelines.product import product
+from numba_deform.engines.cpu import simulate
+from numba_deform.engines.sass import Failed, emulate, listing
+from numba_deform.engines.sass.listing import disassembled, read
+from numba_deform.measure.bench import parse_entries
+from numba_deform.measure.case import Case
+from numba_deform.workloads.presets import preset
+
+try:
+    tool("nvdisasm"), tool("cuobjdump")
+except ToolMissing as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
+from base import load  # noqa: E402
+
+# Right, and not run as they should be, each with its reason.
+APART = {
+    "two_branches_vote_and_exchange": "lanes at two places exchange through WARPSYNC.COLLECTIVE",
+    "random_numbers": "logarithms and square roots are approximated by the hardware's functions",
+}
+VARIANTS = ("direct", "tile", "tma", "persistent", "roles-4-4", "window", "warp-specialized")
+
+
+def test_a_pipeline():
+    """A Launch compares its outputs; copies and arrivals are as many as the engine's."""
+    launch = copy(stages=2)
+    run = emulate(launch)
+    copies = sum(run.counts.requests[one.number] for one in run.listing if one.stem == "UTMALDG")
+    assert copies == simulate(launch).copies
+    assert run.counts.total("tma_bytes") == launch.outputs["out"].nbytes
+
+
+def test_lines_do_not_change_the_code():
+    kernel = copy(stages=2).kernel
+    plain, lined = kernel.compile(), listing(kernel)
+    without = read(*disassembled(plain.cubin, plain.entry))
+    assert [str(one) for one in without] == [str(one) for one in lined]
+    assert {one.line for one in without} == {("?", 0)}
+    assert len({line for file, line in {one.line for one in lined} if Path(file).name == "copy.py"}) > 5
+
+
+PITCH = 33  # of a row: 32 would put a column into one bank
+
+
+@nd.kernel(threads=32)
+def transposed(out: float32[:, :]):
+    tile = cuda.shared.array((32, PITCH), float32)
+    row = cuda.threadIdx.x
+    for k in range(32):
+        tile[row, k] = float32(row)
+    cuda.syncwarp()
+    for k in range(32):
+        out[k, row] = tile[k, row]
+
+
+def test_a_profile():
+    """Totals, lines, advice and JSON of a kernel of one's own, whose arrays are written."""
+    out = np.zeros((32, 32), np.float32)
+    found = nd.profile(transposed, 1, [out])
+    assert (out == np.arange(32)[:, None]).all()
+    assert found.totals["bank_conflicts"] == 0
+    assert found.totals["global_sectors"] == 32 * 4
+    assert found.totals["l2_bytes"] == 32 * 4 * 32
+    stored = max(found.lines, key=lambda line: line.counts["sectors"])
+    assert "out[k, row] =" in stored.text
+    assert sum(line.counts["executed"] for line in found.lines) == found.totals["instructions"]
+    assert stored.place in found.text() and "<pre>" in found._repr_html_()
+    assert found.document()["totals"]["instructions"] == found.totals["instructions"]
+
+
+def test_a_profile_says_which_engine():
+    with pytest.raises(ValueError, match="engine='tpu' must be cpu or gpu"):
+        nd.profile(copy(), engine="tpu")
+
+
+@nd.kernel(threads=32)
+def outside(out: nd.u64):
+    nd.st_global_b32(out + nd.u64(1 << 20), nd.u32(1))
+
+
+def test_what_fails_is_named_with_its_line():
+    with pytest.raises(Failed, match=r"STG.* \(instruction \d+, test_emulator.py:\d+\): 4 bytes at 0x"):
+        emulate(outside, 1, [np.zeros(4, np.uint32)])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_as_the_engine_has_them(name):
+    """To the bit: what the packed kernels compute is rounded at the same places."""
+    case = Case(preset("tiny").generate(1))
+    bound, _ = parse_entries(name)[0].bind(case)
+    out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
+    emulate(bound.kernel, bound.blocks, bound.arguments((*case.arrays, out)), bound.shared_bytes)
+    expected, _ = bound.run(case.arrays)
+    assert out.tobytes() == expected.tobytes()
+
+
+@pytest.mark.full
+def test_a_product_of_matrices():
+    emulate(product())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name in load("right") if name not in APART])
+def test_right_programs(name):
+    program = load("right")[name]
+    args = program.args()
+    emulate(program.typed(), program.grid, args, program.shared_bytes, program.cluster, limit=2_000_000)
+    for got, expected in program.expect(*args):
+        got, expected = np.asarray(got), np.asarray(expected)
+        if got.dtype.kind in "fc":  # contraction
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+        else:
+            assert (got == expected).all()
