@@ -17,6 +17,7 @@ from numba import cuda, types
 from .....device.memory import shared_address
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
+from .calls import floats, integers, memory, threads  # noqa: F401 (they name themselves in FUNCTIONS)
 from .operations import FUNCTIONS
 from .parser import SIZES, BadPtx
 from .translation import Program, kinds_of_parameters
