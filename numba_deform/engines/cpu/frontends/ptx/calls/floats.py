@@ -139,9 +139,9 @@ def _half(name, kind, options, xs):
     if "ftz" in options:
         result = _flush(result, kind)
     if "sat" in options:
-        result = min(max(result, 0.0), 1.0) if result == result else 0.0
+        result = min(max(0.0, result), 1.0) if result == result else 0.0
     if "relu" in options:
-        result = max(result, 0.0) if result == result else result
+        result = max(0.0, result) if result == result else result
     return _bits(result, kind)
 
 
@@ -160,9 +160,9 @@ def half_of(x, kind, mode, options):
     if "satfinite" in options and math.isinf(result):
         result = math.copysign(FORMATS[kind].largest, result)
     if "sat" in options:
-        result = min(max(result, 0.0), 1.0) if result == result else 0.0
+        result = min(max(0.0, result), 1.0) if result == result else 0.0
     if "relu" in options:
-        result = max(result, 0.0) if result == result else result
+        result = max(0.0, result) if result == result else result
     return _bits(result, kind)
 
 
@@ -180,7 +180,7 @@ def tf32_of(x, mode, options):
     if "satfinite" in options and math.isinf(result):
         result = math.copysign(FORMATS["tf32"].largest, result)
     if "relu" in options:
-        result = max(result, 0.0)
+        result = max(0.0, result)
     if result != result:
         return 0x7FFFFFFF
     return int(np.float32(result).view(np.uint32))
@@ -206,7 +206,7 @@ def bytes_of(kind, options, low, high):
 def halves_of_bytes(kind, options, word):
     """Two f16 of two e4m3 or e5m2, which they hold exactly."""
     numbers = np.array([int(word) & 0xFFFF], np.uint16).view(BYTES[kind]).astype(np.float64)
-    numbers = [max(x, 0.0) if "relu" in options and x == x else x for x in map(float, numbers)]
+    numbers = [max(0.0, x) if "relu" in options and x == x else x for x in map(float, numbers)]
     return _bits(numbers[0], "f16") | _bits(numbers[1], "f16") << 16
 
 
