@@ -54,12 +54,7 @@ class AsPtx:
 
     def __init__(self, program):
         self.program, typed = program, program.typed()
-        try:
-            text = ptx_of(typed)
-        except Exception as error:  # NVVM's own class, which is there with numba-cuda alone
-            if type(error).__name__ != "nvvmError":
-                raise
-            text = ptx_of(typed, lines=False)
+        text = ptx_of(typed)
         self.kinds, module = typed.signature.args, nd.from_ptx(text)
         self.kernel = module[next(iter(module))]
 

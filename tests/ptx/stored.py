@@ -3,22 +3,48 @@ anew."""
 
 import importlib.util
 import re
+import types
 from pathlib import Path
+from unittest.mock import patch
 
 KERNELS = Path(__file__).parent / "kernels"
 COMPILED = ("pipeline",)  # each of the file of its name
 
 
-def ptx_of(kernel, lines=True):
-    """NVVM's PTX of a ``compiler.Kernel`` for sm_90a, with its lines."""
+def ptx_of(kernel):
+    """NVVM's PTX of a ``compiler.Kernel`` for sm_90a, with its lines. What Numba would inline itself, and give
+    lines of the kernel's file, LLVM inlines, which says where it is from."""
     from numba import cuda
+    from numba.cuda.cudadrv import nvvm
 
     from numba_deform.compiler.build import _no_driver_needed
     from numba_deform.compiler.rewrite import rewritten
 
+    def without_variables(text, plain=nvvm.llvm_replace):
+        """Names of variables may have characters that NVVM does not take."""
+        return plain(re.sub(r'(?m)^.*call void @"llvm\.dbg\.(declare|value)".*\n', "", text))
+
     function, _ = rewritten(kernel.py_func)
-    with _no_driver_needed((9, 0)):
-        return cuda.compile_ptx(function, kernel.signature.args, cc=(9, 0, "a"), lineinfo=lines)[0]
+    function = called_by_llvm(function, {})
+    with _no_driver_needed((9, 0)), patch.object(nvvm, "llvm_replace", without_variables):
+        return cuda.compile_ptx(function, kernel.signature.args, cc=(9, 0, "a"), lineinfo=True)[0]
+
+
+def called_by_llvm(function, made):
+    """A copy of a function whose device functions with ``inline="always"`` are calls that LLVM inlines."""
+    from numba import cuda
+
+    scope = dict(function.__globals__)
+    copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    for name in function.__code__.co_names:
+        value = scope.get(name)
+        if getattr(value, "targetoptions", {}).get("inline") == "always":
+            if value not in made:
+                made[value] = None
+                inner = called_by_llvm(value.py_func, made)
+                made[value] = cuda.jit(device=True, forceinline=True, lineinfo=True)(inner)
+            scope[name] = made[value] or value
+    return copy
 
 
 def compiled(name):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import numba_deform as nd
-from numba_deform.engines.cpu.frontends.ptx.instructions import ROWS
 from numba_deform.engines.cpu.frontends.ptx.operations import FUNCTIONS
 from numba_deform.engines.cpu.memory.scalars import Undefined
 
@@ -304,13 +303,6 @@ def test_halves(kind, name, function):
         same = (got.view(np.uint16) == want.view(np.uint16)) | nans
         wrong = np.flatnonzero(~same)[:3]
         assert not len(wrong), (opcode, [(*(a[i] for a in arrays), got[i], want[i]) for i in wrong])
-
-
-def test_every_row_is_tested():
-    collective = {"vote.ballot", "vote.any", "vote.all", "vote.uni", "match.any", "activemask"}
-    tested = {c[0].rpartition(".")[0] for c in CASES} | {"fma.rn", "lop3"}
-    names = {n for t in tested for n in (t, t.partition(".")[0], ".".join(t.split(".")[:2]))}
-    assert {name for name, _ in ROWS} - collective - names == set()
 
 
 def test_casts_keep_all_bits_and_what_is_undefined():

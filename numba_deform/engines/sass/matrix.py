@@ -6,7 +6,8 @@ import re
 import numpy as np
 
 from ..cpu.async_units.warp_mma import FORMS, product
-from ..cpu.async_units.wgmma import A_PLACES, NUMBERS, ROWS, accumulator_places, addresses
+from ..cpu.async_units.wgmma_matrices import A_PLACES, ROWS, addresses, from_memory, sum_places
+from ..cpu.async_units.wgmma_matrices import FORMS as PRODUCTS
 from .accesses import register, words_of
 from .operands import F32, F64, U32, U64, Unknown, read_predicate
 from .table import row
@@ -37,7 +38,7 @@ def multiply(one):
     if shape is None or kind not in FORMS or not one.words & {"F32", "S8", "U8"}:
         raise Unknown(one.opcode)
     form, k = FORMS[kind], register(one.operands[0])
-    a_words, b_words = (len(places[0][0]) for places in (form.a_places, form.b_places))
+    a_words, b_words = (len(places[0][0]) for places in form.places[:2])
     if shape == "1688" and kind != "tf32" or k is None:
         raise Unknown(one.opcode)
 
@@ -59,22 +60,24 @@ def warpgroup_multiply(one):
     c, scales = register(one.operands[at + 1]), [t for t in one.operands[at + 2 :] if "P" in t]
     keeps = read_predicate(scales[0]) if scales else lambda w: np.ones(1, bool)
     a_register = register(one.operands[1]) if at == 2 else None
-    numbers, flips = NUMBERS["bf16" if "BF16" in one.words else "f16"], one.operands[at]
+    kind, flips = "bf16" if "BF16" in one.words else "f16", one.operands[at]
+    form = PRODUCTS["f32", kind, kind]
     if (rows, depth) != (ROWS, 16) or "F32" not in one.words:
         raise Unknown(one.opcode)
-    places = [part[:32] for part in accumulator_places(columns)]
-    a_places = [part[:32] for part in A_PLACES]
+    places = [part[:32] for part in sum_places(columns)]
+    a_places = [part[:32] for part in A_PLACES[form.size]]
 
     def run(w, *_):
         first, shared = 16 * (w.number % 4), w.block.shared.bytes
         b_at = descriptor if a_register is not None else descriptor + 2
         if a_register is None:
             where = addresses(_pair(w, descriptor), ROWS, "tnspA" in flips)[first : first + 16]
-            left = _elements(shared, where, numbers)
+            left = from_memory(form, form.a, shared, where)
         else:
             left = np.zeros((16, depth), F32)
-            left[a_places[0], a_places[1]] = numbers(words_of(w, a_register, 4, ALL).copy()).reshape(32, 4, 2)
-        right = _elements(shared, addresses(_pair(w, b_at), columns, "tnspB" in flips), numbers)
+            left[a_places[0], a_places[1]] = form.a(words_of(w, a_register, 4, ALL).copy()).reshape(32, 4, 2)
+        where = addresses(_pair(w, b_at), columns, "tnspB" in flips)
+        right = from_memory(form, form.b, shared, where)
         total = left.astype(F64) @ right.astype(F64).T
         if keeps(w).all():
             total[places[0], places[1]] += words_of(w, c, columns // 2, ALL).view(F32)
@@ -85,11 +88,6 @@ def warpgroup_multiply(one):
 
 def _pair(w, k):
     return int(w.u[k][0]) | int(w.u[k + 1][0]) << 32
-
-
-def _elements(shared, places, numbers):
-    words = shared[places].astype(np.uint16) | shared[places + 1].astype(np.uint16) << np.uint16(8)
-    return numbers(words).astype(F32)
 
 
 def _count(one):

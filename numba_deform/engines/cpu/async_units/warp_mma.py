@@ -20,18 +20,26 @@ from .cycle_costs import COST
 
 RESULT = "result"  # what the lanes of one call share, beside what each has brought
 
-# Where in a matrix the elements of each lane's registers lie: arrays (lane, register, half of a word).
-_LANE, _REGISTER, _HALF = np.ogrid[:32, :4, :2]
+_LANE = np.arange(32)
 _G, _T = _LANE // 4, _LANE % 4
-_PAIR = 2 * _T + _HALF
-_A16 = _G + 8 * (_REGISTER & 1), _PAIR + 8 * (_REGISTER >> 1)  # (row, column)
-_B16 = (_PAIR + 8 * _REGISTER)[:, :2], _G
-_A32 = (_G + 8 * (_REGISTER & 1))[..., 0], (_T + 4 * (_REGISTER >> 1))[..., 0]
-_B32 = (_T + 4 * _REGISTER)[:, :2, 0], _G[..., 0]
-_FOUR = 4 * _T + np.arange(4)  # elements of 8 bits
-_A8 = _G + 8 * (_REGISTER & 1), _FOUR + 16 * (_REGISTER >> 1)
-_B8 = (_FOUR + 16 * _REGISTER)[:, :2], _G
-SUMS = (_G + 8 * (_REGISTER >> 1))[..., 0], (2 * _T + (_REGISTER & 1))[..., 0]
+
+
+def _places(bits, rows, depth):
+    """Where in A (rows, depth), in B (depth, 8) and in the sums (rows, 8) the elements of each lane's registers
+    lie: pairs (row, column) of arrays (lane, register, element of a word), the sums' of (lane, register).
+    ``bits``: of an element of A and B (PTX ISA 9.7.14.5)."""
+    each = max(1, 32 // bits)
+    halves, steps = rows // 8, depth // (4 * each)
+
+    def along(register, part):
+        return each * _T[:, None, None] + 4 * each * register + part
+
+    register, part = np.ogrid[: halves * steps, :each]
+    a = _G[:, None, None] + 8 * (register % halves) + 0 * part, along(register // halves, part)
+    register, part = np.ogrid[:steps, :each]
+    b = along(register, part), _G[:, None, None] + 0 * (register + part)
+    register = np.arange(rows // 4)
+    return a, b, (_G[:, None] + 8 * (register // 2), 2 * _T[:, None] + register % 2)
 
 
 def load_matrices(thread, row, count, transposed=False):
@@ -137,10 +145,39 @@ def _apart(thread, what, given, others):
 
 def multiply_matrices(thread, kind, a, b, c):
     """This lane's part of A B + C: four float32, or four integers where A and B are of integers."""
-    multiply = functools.partial(product, FORMS[kind])
-    part = converged(thread, f"mma.{kind}", (a, b, c), multiply)[thread.lane]
+    return _multiply(thread, f"mma.{kind}", FORMS[kind], a, b, c)
+
+
+def multiply_fragments(thread, rows, depth, types, a, b, c, limit):
+    """The same of any shape and types, PTX types of the sums, of A, of B and of C: what the lane's registers
+    hold, floats or words. ``limit``: sums of integers stay at the largest and smallest."""
+    what = f"mma.m{rows}n8k{depth}.{'.'.join(types)}"
+    total = _multiply(thread, what, form_of(rows, depth, types, limit), a, b, _sums_of(types[3], c))
+    return _registers_of(types[0], total)
+
+
+def _multiply(thread, what, form, a, b, c):
+    multiply = functools.partial(product, form)
+    part = converged(thread, what, (a, b, c), multiply)[thread.lane]
     thread.time += COST.mma
     return part
+
+
+def _sums_of(kind, registers):
+    """The numbers that registers of C hold."""
+    if kind == "f16":
+        words = np.array([int(word) & WORD for word in registers], np.uint32)
+        return tuple(words.view(np.float16).astype(np.float32))
+    if kind == "s32":
+        return tuple(np.array([int(word) & WORD for word in registers], np.uint32).view(np.int32).tolist())
+    return registers
+
+
+def _registers_of(kind, numbers):
+    if kind == "f16":
+        with np.errstate(over="ignore"):
+            return tuple(np.array(numbers, np.float32).astype(np.float16).view(np.uint32).tolist())
+    return tuple(int(x) & WORD for x in numbers) if kind == "s32" else tuple(numbers)
 
 
 def numbers_f16(words):
@@ -153,51 +190,92 @@ def numbers_bf16(words):
     return (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _numbers_tf32(words):
-    return (words & np.uint32(0xFFFFE000)).view(np.float32)
+def numbers_tf32(words):
+    """The floats of which the upper 10 bits of the fraction count."""
+    return (words.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def _numbers_s4(words):
+    return (_numbers_u4(words) ^ 8).astype(np.int8) - np.int8(8)
+
+
+def _numbers_u4(words):
+    return (words[..., None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15).astype(np.uint8)
 
 
 class Form(NamedTuple):
-    """What one type of ``mma`` multiplies: how words become the numbers of A and of B, where these lie, and
-    the type of the sums, which are exact in int64."""
+    """What one type of ``mma`` multiplies: how words become the numbers of A and of B, where these and the sums
+    lie, the type of the sums, which are exact in int64, and whether those of integers have a limit."""
 
     a: object
     b: object
-    a_places: tuple
-    b_places: tuple
+    places: tuple
     sums: type = np.float32
+    limit: bool = False
 
 
-FORMS = {
-    "f16": Form(numbers_f16, numbers_f16, _A16, _B16), "bf16": Form(numbers_bf16, numbers_bf16, _A16, _B16),
-    "tf32": Form(_numbers_tf32, _numbers_tf32, _A32, _B32),
+# PTX type -> (bits, how words become its numbers, the type of the sums, depths of a product)
+TYPES = {
+    "f16": (16, numbers_f16, np.float32, (8, 16)), "bf16": (16, numbers_bf16, np.float32, (8, 16)),
+    "tf32": (32, numbers_tf32, np.float32, (4, 8)), "s4": (4, _numbers_s4, np.int64, (32, 64)),
+    "u4": (4, _numbers_u4, np.int64, (32, 64)), "f64": (64, np.asarray, np.float64, (4, 8, 16)),
 }  # fmt: skip
-for _bytes, _sums in (
-    ({"s8": np.int8, "u8": np.uint8}, np.int64),
-    ({"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}, np.float32),
-):
-    for _a, _b in itertools.product(_bytes, repeat=2):
-        _views = [operator.methodcaller("view", _bytes[each]) for each in (_a, _b)]
-        FORMS[_a if _a == _b else f"{_a}_{_b}"] = Form(*_views, _A8, _B8, _sums)
+for _name, _type, _sums, _depths in (
+    ("s8", np.int8, np.int64, (16, 32)), ("u8", np.uint8, np.int64, (16, 32)),
+    ("e4m3", ml_dtypes.float8_e4m3fn, np.float32, (16, 32)),
+    ("e5m2", ml_dtypes.float8_e5m2, np.float32, (16, 32)),
+):  # fmt: skip
+    TYPES[_name] = 8, operator.methodcaller("view", _type), _sums, _depths
+SUMS = {"f32": np.float32, "f16": np.float32, "s32": np.int64, "f64": np.float64}
+ALIKE = ({"s8", "u8"}, {"s4", "u4"}, {"e4m3", "e5m2"})  # types that A and B may have
+
+
+def has_form(rows, depth, types):
+    """Whether there is a product of these types, of the sums, of A, of B and of C, on Hopper: (rows, depth) by
+    (depth, 8)."""
+    d, a, b, c = types
+    if a not in TYPES or d != c or SUMS.get(d) is not TYPES[a][2] or a != b and {a, b} not in ALIKE:
+        return False
+    of_eight = rows == 8 and (depth == {"s8": 16, "u8": 16, "s4": 32, "u4": 32, "f64": 4}.get(a))
+    halved = d == "f16" and a not in ("f16", "e4m3", "e5m2")
+    return not halved and (of_eight or rows == 16 and depth in TYPES[a][3])
+
+
+@functools.cache
+def form_of(rows, depth, types, limit=False):
+    _, a, b, _ = types
+    return Form(TYPES[a][1], TYPES[b][1], _places(TYPES[a][0], rows, depth), TYPES[a][2], limit)
+
+
+FORMS = {  # those of the intrinsics
+    "f16": form_of(16, 16, ("f32", "f16", "f16", "f32")),
+    "bf16": form_of(16, 16, ("f32", "bf16", "bf16", "f32")),
+    "tf32": form_of(16, 8, ("f32", "tf32", "tf32", "f32")),
+}  # fmt: skip
+for _pair in (("s8", "u8"), ("e4m3", "e5m2")):
+    for _a, _b in itertools.product(_pair, repeat=2):
+        FORMS[_a if _a == _b else f"{_a}_{_b}"] = form_of(16, 32, ("", _a, _b, ""))
 
 
 def product(form, given):
-    """The four sums of each lane. Products of floats are exact in float32, and summed there with k going up, C
-    last; sums of integers wrap."""
-    operands = [given[lane] for lane in range(32)]
-    depth = form.a_places[1].max() + 1
-    a, b, c = (np.zeros(shape, form.sums) for shape in ((16, depth), (depth, 8), (16, 8)))
+    """The sums of each lane. Products of floats are exact in float32, and summed there with k going up, C last;
+    sums of integers wrap."""
+    operands, (a_places, b_places, c_places) = [given[lane] for lane in range(32)], form.places
+    rows, depth = c_places[0].max() + 1, a_places[1].max() + 1
+    a, b, c = (np.zeros(shape, form.sums) for shape in ((rows, depth), (depth, 8), (rows, 8)))
     with np.errstate(all="ignore"):
-        a[form.a_places] = _fragments([part[0] for part in operands], form.a, form.a_places)
-        b[form.b_places] = _fragments([part[1] for part in operands], form.b, form.b_places)
-        c[SUMS] = np.array([part[2] for part in operands], form.sums)
+        a[a_places] = _fragments([part[0] for part in operands], form.a, a_places)
+        b[b_places] = _fragments([part[1] for part in operands], form.b, b_places)
+        c[c_places] = np.array([part[2] for part in operands], form.sums)
         total = np.add.reduce(a[:, :, None] * b, axis=1) + c
     if form.sums is np.int64:
-        return total[SUMS].astype(np.int32).tolist()
-    return [tuple(lane) for lane in total[SUMS]]
+        total = np.clip(total, -(1 << 31), (1 << 31) - 1) if form.limit else total
+        return total[c_places].astype(np.int32).tolist()
+    return [tuple(lane) for lane in total[c_places]]
 
 
 def _fragments(words, numbers, places):
     """The elements in all lanes' words, in the order of ``places``."""
-    words = np.array([[int(word) & WORD for word in lane] for lane in words], np.uint32)
-    return numbers(words).reshape(np.broadcast_shapes(*(place.shape for place in places)))
+    if numbers is not np.asarray:  # a float64 is no word
+        words = np.array([[int(word) & WORD for word in lane] for lane in words], np.uint32)
+    return np.asarray(numbers(words)).reshape(np.broadcast_shapes(*(place.shape for place in places)))

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ..memory.scalars import WORD
-from .warp_mma import numbers_bf16, numbers_f16
+from .warp_mma import numbers_bf16, numbers_f16, numbers_tf32
 
 ROWS = 64
 ROW_BYTES = 32  # of a row along k, of one product
@@ -35,15 +35,11 @@ class Form(NamedTuple):
         return ROW_BYTES // self.size
 
 
-def _numbers_tf32(words):
-    return (words.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-
-
 FORMS = {  # (type of the sums, of A, of B) -> Form
     ("f32", "f16", "f16"): Form(2, numbers_f16, numbers_f16, "f32"),
     ("f16", "f16", "f16"): Form(2, numbers_f16, numbers_f16, "f16"),
     ("f32", "bf16", "bf16"): Form(2, numbers_bf16, numbers_bf16, "f32"),
-    ("f32", "tf32", "tf32"): Form(4, _numbers_tf32, _numbers_tf32, "f32"),
+    ("f32", "tf32", "tf32"): Form(4, numbers_tf32, numbers_tf32, "f32"),
 }
 for _bytes, _sums in (
     ({"s8": np.int8, "u8": np.uint8}, ("s32",)),
@@ -69,12 +65,12 @@ def _a_places(size):
     return rows, each * _T[:, None, None] + 4 * each * (register // 2) + part
 
 
-_A_PLACES = {size: _a_places(size) for size in (1, 2, 4)}
+A_PLACES = {size: _a_places(size) for size in (1, 2, 4)}
 
 
 def from_registers(form, words):
     """A of the words that all threads hold: rows of (four words)."""
-    places = _A_PLACES[form.size]
+    places = A_PLACES[form.size]
     words = np.array([[int(w) & WORD for w in lane] for lane in words], np.uint32)
     matrix = np.zeros((ROWS, form.depth), form.a(np.zeros(1, np.uint32)).dtype)
     matrix[places] = form.a(words).reshape(places[0].shape)

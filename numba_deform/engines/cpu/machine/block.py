@@ -47,7 +47,7 @@ class Block(Scheduler):
         self.barriers = self.barriers_type(self)
         self.copy_engine = CopyEngine(self)
         self.warps = [self.warp_type(self, w, min(32, size - 32 * w)) for w in range((size + 31) // 32)]
-        self.named, self.votes = {}, []  # id -> NamedBarrier; of the threads at the current syncthreads
+        self.named = {}  # id -> NamedBarrier
         self.callers = {}  # (number, count, site) of a call of a named barrier -> the threads that have made it
         self.registers = RegisterPool(self, *execution.registers)
         self.warpgroups = {}  # number -> Warpgroup, of those that multiply
@@ -145,13 +145,14 @@ class Block(Scheduler):
             thread = copy.block.threads[copy.tid]
             raise thread.fault_at(faults.BadTensorMap, str(error), copy.site) from error
 
-    def named_barrier(self, thread, number, threads, wait):
+    def named_barrier(self, thread, number, threads, wait, vote=None):
+        """Returns the votes of all threads that came and voted."""
         if not 0 <= number <= NAMED_BARRIERS or threads % 32 or not 32 <= threads <= -(-self.size // 32) * 32:
             name = f"named barrier {number}"
             what = f"{name} with {threads} threads in a block of {self.size}"
             raise thread.fault(faults.NamedBarrierMisuse, what, name)
         self.callers.setdefault((number, threads, thread.site()), set()).add(thread.tid)
-        self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive")
+        return self._arrive_named(thread, number, threads, wait, "bar.sync" if wait else "bar.arrive", vote)
 
     def syncthreads(self, thread, vote=None):
         """Returns the votes of all threads that came."""
@@ -160,14 +161,9 @@ class Block(Scheduler):
         if barrier and not same_line(barrier.site, site):
             what = f"calls syncthreads() here while {barrier.arrived} threads wait in the one at "
             raise thread.fault(faults.DivergentBarrier, what + describe_site(barrier.site), barrier)
-        if not barrier:
-            self.votes = []
-        votes = self.votes  # when this thread goes on, others may be at the next barrier
-        votes.append(vote)
-        self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads")
-        return votes
+        return self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads", vote)
 
-    def _arrive_named(self, thread, number, wanted, wait, kind):
+    def _arrive_named(self, thread, number, wanted, wait, kind, vote):
         barrier = self.named.get(number)
         if barrier is None:
             whole = kind == "syncthreads"
@@ -180,12 +176,15 @@ class Block(Scheduler):
         if what:
             raise thread.fault(faults.NamedBarrierMisuse, what, barrier)
         barrier.arrive(thread)
+        if vote is not None:
+            barrier.votes.append(vote)
         if wait:
             barrier.parked.append(thread)
         else:
             barrier.release(thread)
         if not self._finish_named(barrier) and wait:
             thread.park(kind, barrier, wanted)
+        return barrier.votes
 
     def _finish_named(self, barrier):
         if barrier.whole and barrier.arrived < len(self.live) or barrier.short() > 0:

@@ -18,10 +18,10 @@ from ..memory.access_faults import bad_read
 from ..memory.access_records import UNWRITTEN, AsyncReduction, Copy, stretches
 from ..memory.cluster_memory import RANK, let_come
 from ..memory.same_value import decide
-from ..memory.scalars import WORD, put, unpack
+from ..memory.scalars import WORD, unpack
 from ..memory.vector_clocks import STARTED, covers_shared, merged, shared_clocks
 from .cross_block_barrier import CrossBlockBarrier
-from .thread_memory import FLAG
+from .thread_memory import FLAG, UINT32
 
 
 class Cluster:
@@ -112,41 +112,44 @@ class Cluster:
         thread.time += COST.shared_access
         return memory, place
 
-    def load(self, thread, address, words=1):
-        """The 32-bit word at a shared::cluster address, or a tuple of several."""
-        memory, place = self._locate(thread, address, 4 * words, "reads")
-        memory.on_read(thread, place, 4 * words)
-        return unpack(memory.bytes, place, 4 * words, words)
+    def load(self, thread, address, words=1, narrow=0):
+        """The 32-bit word at a shared::cluster address, or a tuple of several; ``narrow``: only so many bytes,
+        1 or 2."""
+        size = narrow or 4 * words
+        memory, place = self._locate(thread, address, size, "reads")
+        memory.on_read(thread, place, size)
+        return unpack(memory.bytes, place, size, words)
 
-    def store(self, thread, address, *words):
-        """Write the 32-bit words at a shared::cluster address."""
-        memory, place = self._locate(thread, address, 4 * len(words), "writes")
+    def store(self, thread, address, *words, narrow=0):
+        """Write the 32-bit words at a shared::cluster address, or ``narrow`` bytes of one."""
+        size = narrow or 4 * len(words)
+        memory, place = self._locate(thread, address, size, "writes")
         for word in words:
             thread.check_defined(word, memory.name_of(place))
         record = thread.write_record()
         try:
-            memory.on_write(thread, place, 4 * len(words), record)
+            memory.on_write(thread, place, size, record)
         except faults.DataRace as race:
-            decide(race, memory, thread, place, _little(words), record)
-        put(memory.bytes, place, words)
+            decide(race, memory, thread, place, _little(words)[:size], record)
+        memory.bytes[place : place + size] = _little(words)[:size]
         self._changed(thread, memory.block)
 
-    def load_flag(self, thread, address, relaxed=False):
+    def load_flag(self, thread, address, relaxed=False, size=4):
         """The word at a shared::cluster address, with acquire of cluster scope unless it is ``relaxed``."""
-        return thread.load_flag(*self._locate(thread, address, 4, FLAG), relaxed=relaxed)
+        return thread.load_flag(*self._locate(thread, address, size, FLAG), relaxed=relaxed, size=size)
 
-    def store_flag(self, thread, address, word, relaxed=False):
+    def store_flag(self, thread, address, word, relaxed=False, size=4):
         """Write it, with release unless it is ``relaxed``."""
-        memory, place = self._locate(thread, address, 4, FLAG)
-        thread.store_flag(memory, place, word, relaxed=relaxed)
+        memory, place = self._locate(thread, address, size, FLAG)
+        thread.store_flag(memory, place, word, relaxed=relaxed, size=size)
         self._changed(thread, memory.block)
 
-    def atomic(self, thread, address, change, **order):
+    def atomic(self, thread, address, change, reads=True, dtype=UINT32, **order):
         """Read-modify-write of that word; returns the old value."""
-        memory, place = self._locate(thread, address, 4, FLAG)
+        memory, place = self._locate(thread, address, dtype.itemsize, FLAG)
         thread.pause()
         before = thread.block.progress
-        old = thread.atomic_flag(memory, place, change, **order)
+        old = thread.atomic_flag(memory, place, change, reads, dtype, **order)
         if thread.block.progress != before:  # a lock that is taken stays as it is
             self._changed(thread, memory.block)
         return old
@@ -222,22 +225,39 @@ class Cluster:
         if kind:
             raise thread.fault(kind, what, barrier)
 
-    def mbarrier_wait(self, thread, address, parity):
+    def mbarrier_bytes(self, thread, address, count):
+        """Bytes that a barrier of any block expects or, where ``count`` is negative, takes as having come."""
+        thread.pause()
+        block, place = self._home(thread, address)
+        if block is thread.block:
+            barrier = block.barriers.find(thread, place)
+        else:
+            barrier = self._barrier(thread, block, place, "expects bytes on")
+        if count >= 0:
+            barrier.expect(thread, count)
+        else:
+            barrier._add_bytes(thread, count, thread.site())
+        self._changed(thread, block)
+        barrier.complete_if_done(thread)
+
+    def mbarrier_wait(self, thread, address, parity, suspend=True):
         """A try_wait of cluster scope on a barrier of the caller's own block."""
         block, place = self._home(thread, address)
         if block is not thread.block:
             what = f"waits on a barrier of block {block.index}: a thread waits on those of its own block only"
             raise thread.fault(faults.NotABarrier, what)
-        done = thread.mbarrier_wait(place, parity, True)
+        done = thread.mbarrier_wait(place, parity, suspend)
         if done:
             thread.acquire(block.barriers.live[place].released_far)
         return done
 
     # --- copies ---------------------------------------------------------------------------------------
-    def tensor_load(self, thread, dst, address, coords, bar, mask):
-        """A box of a tensor map into the same place of every block of ``mask``, each with its own barrier."""
+    def tensor_load(self, thread, dst, address, coords, bar, mask, offsets=()):
+        """A box of a tensor map into the same place of every block of ``mask``, each with its own barrier.
+        ``offsets``: of a load in im2col mode."""
         blocks, (_, dst) = self._named_by(thread, mask), self._home(thread, dst)
-        self._multicast(thread, blocks, dst, bar, thread.block.copy_engine.box(thread, dst, address, coords))
+        box = thread.block.copy_engine.box(thread, dst, address, coords, offsets)
+        self._multicast(thread, blocks, dst, bar, box)
 
     def bulk_load(self, thread, dst, src, size, bar, mask):
         """The same of bytes of global memory."""

@@ -17,6 +17,7 @@ class NamedBarrier:
         self.first = {}  # warp -> (its first thread here, clock, site)
         self.parked, self.reported = [], False
         self.released, self.foreign, self.time = None, {}, 0.0  # of those that do not wait
+        self.votes = []  # of those that have come
 
     def arrive(self, thread):
         if thread.warp not in self.first:

@@ -16,7 +16,7 @@ class Thread(Instructions, ThreadBarriers):
     fence_map, replace_map = engine_does("fence_map"), engine_does("replace_map")
     publish_map = engine_does("publish_map")
     load_matrices, store_matrices = warp_mma.load_matrices, warp_mma.store_matrices
-    multiply_matrices = warp_mma.multiply_matrices
+    multiply_matrices, multiply_fragments = warp_mma.multiply_matrices, warp_mma.multiply_fragments
     matrix_descriptor, warpgroup_fence = wgmma.matrix_descriptor, wgmma.warpgroup_fence
     commit_products, wait_products = wgmma.commit_products, wgmma.wait_products
     multiply_in_warpgroup, multiply_registers = wgmma.multiply, wgmma.multiply_registers

@@ -141,8 +141,8 @@ class ThreadBarriers(ThreadMemory):
     def collective(self, kind, mask, value):
         return self.mates.collective(self, kind, int(mask) & WORD, value)
 
-    def named_barrier(self, number, threads, wait):
-        self.block.named_barrier(self, number, threads, wait)
+    def named_barrier(self, number, threads, wait, vote=None):
+        return self.block.named_barrier(self, number, threads, wait, vote)
 
     def set_max_registers(self, direction, count):
         what = f"setmaxnreg.{direction} {count}"

@@ -98,14 +98,11 @@ class ThreadMemory(ThreadOrdering):
         except UndefinedUse as use:
             self.check_defined(use.args[0], region.name_of(address))
 
-    def _set(self, region, address, words):
-        self.block.progress += 1
-        put(region.bytes, address - region.base, words)
-
     # ``wide``: of gpu scope or a wider one, else of scope cta, which orders nothing between blocks.
-    def load_acquire(self, space, address, wide=True, relaxed=False):
-        region, address = self._locate(space, address, 4, FLAG)
-        return self.load_flag(region, address, wide, relaxed)
+    # A flag has 4 bytes if ``size`` says no other.
+    def load_acquire(self, space, address, wide=True, relaxed=False, size=4):
+        region, address = self._locate(space, address, size, FLAG)
+        return self.load_flag(region, address, wide, relaxed, size)
 
     def pause(self):
         """Let other blocks of the cluster go on first, by chance: else nothing comes between two operations."""
@@ -114,28 +111,29 @@ class ThreadMemory(ThreadOrdering):
             block.gives_way, block.paused = True, block.progress
             self.spin()
 
-    def load_flag(self, region, address, wide=True, relaxed=False):
+    def load_flag(self, region, address, wide=True, relaxed=False, size=4):
         self.pause()
         offset = address - region.base
-        too_soon = UNWRITTEN in region.written[offset : offset + 4]
+        too_soon = UNWRITTEN in region.written[offset : offset + size]
         self.poll("flag", region, address)
-        region.on_acquire(self, address, 4, wide, result_used(self.here()))
+        region.on_acquire(self, address, size, wide, result_used(self.here()))
         if too_soon:  # whoever has written it since then might as well have been later
-            raise bad_read(region, self, UNWRITTEN, address, 4)
+            raise bad_read(region, self, UNWRITTEN, address, size)
         self._meet(region.flags.get(address), wide, not relaxed)
         self.time += COST.shared_access
-        return unpack(region.bytes, offset, 4, 1)
+        return int.from_bytes(region.bytes[offset : offset + size], "little")
 
-    def store_release(self, space, address, value, wide=True, relaxed=False):
-        region, address = self._locate(space, address, 4, FLAG)
-        self.store_flag(region, address, value, wide, relaxed)
+    def store_release(self, space, address, value, wide=True, relaxed=False, size=4):
+        region, address = self._locate(space, address, size, FLAG)
+        self.store_flag(region, address, value, wide, relaxed, size)
 
-    def store_flag(self, region, address, value, wide=True, relaxed=False):
+    def store_flag(self, region, address, value, wide=True, relaxed=False, size=4):
         self.pause()
-        region.on_write(self, address, 4, self.atomic_record((address, 4), wide))
+        region.on_write(self, address, size, self.atomic_record((address, size), wide))
         region.flags[address] = SyncVariable()  # what was there before is not handed on
         self._hand_on(region.flags[address], wide, not relaxed)
-        self._set(region, address, (value,))
+        self.block.progress += 1
+        put_narrow(region.bytes, address - region.base, size, value)
 
     def atomic(self, view, index, change, reads=True):
         """Read-modify-write of one element; returns the old value."""

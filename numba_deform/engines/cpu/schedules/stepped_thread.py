@@ -95,13 +95,13 @@ def _sees(space, address):
     return lambda: unpack(space.bytes, address - space.base, 4, 1)
 
 
-def _load(thread, space, address, *_, **__):
-    space, address = thread._locate(space, address, 4, FLAG)
-    return _words(thread, "read", space, address, 4, ("flag", space, address), _sees(space, address))
+def _load(thread, space, address, *_, size=4, **__):
+    space, address = thread._locate(space, address, size, FLAG)
+    return _words(thread, "read", space, address, size, ("flag", space, address), _sees(space, address))
 
 
-def _store(thread, space, address, *_, **__):
-    return _words(thread, "write", *thread._locate(space, address, 4, FLAG), 4)
+def _store(thread, space, address, *_, size=4, **__):
+    return _words(thread, "write", *thread._locate(space, address, size, FLAG), size)
 
 
 def _atomic_word(thread, space, address, change, *_, **__):
@@ -165,7 +165,7 @@ def _arrival(cluster, thread, address, count, expected=None, drop=False):
     return Operation(lambda: [_effect(memory.block, place, "write" if drop else "arrive")])
 
 
-def _multicast(cluster, thread, *args):
+def _multicast(cluster, thread, *args, **_):
     *_, bar, mask = args
     place = _home(cluster, thread, bar, 1)[1]
     ranks = [rank for rank in range(len(cluster.blocks)) if mask >> rank & 1]
@@ -271,7 +271,7 @@ ON_CLUSTER = {
 UNSEEN = (
     "shuffle", "collective", "active_mask", "clock_cycles", "tensor_store", "bulk_store", "cp_async",
     "commit_group", "wait_group", "find_map", "fence_map", "bulk_prefetch", "tensor_prefetch",
-    "multiply_matrices", "set_max_registers",
+    "multiply_matrices", "multiply_fragments", "set_max_registers",
 )  # fmt: skip
 
 

@@ -3,29 +3,30 @@ that have an intrinsic of this package (``intrinsics``) call that."""
 
 import re
 
+from ...async_units import warp_mma
 from ...async_units.wgmma_matrices import FORMS as PRODUCTS
+from .forms import accesses, arithmetic, synchronisation
+from .forms.accesses import without_hints, words_of
+from .forms.arithmetic import BYTES, do_cvt_form, do_setp_pair
 from .instructions import do_cvt, do_cvta, do_mov, do_set, do_setp, kinds_of, only
-from .intrinsics import CLUSTER, ROOTS, find
-from .parser import SIZES, BadPtx, Instruction, split
-from .values import ADDRESS, bits_of, is_signed
+from .intrinsics import ROOTS, find
+from .parser import BadPtx, Instruction, atoms, split
+from .values import FLOATS
 
-ORDERS, SCOPES = ("relaxed", "acquire", "release", "acq_rel"), ("cta", "cluster", "gpu", "sys")
-ATOMS = ("add", "inc", "dec", "min", "max", "and", "or", "xor", "exch", "cas")
 IGNORED = {"prefetch", "prefetchu", "brkpt", "applypriority", "pmevent"}  # change nothing that is looked at
-HINTS = re.compile(r"L[12]::|^(weak|nc|ca|cg|cs|lu|cv|wb|wt|v2|v4|param|global|const|local|shared(::cta)?)$")
 
-
-def words_of(text):
-    return [w.strip() for w in text.strip("{}").split(",")]
+GENERIC = ("mbarrier", "ldmatrix", "stmatrix")  # these may have a generic address
 
 
 def by_intrinsic(values, i):
     """The call of the intrinsic whose text the instruction is; None where there is none."""
-    of_cluster = i.root in CLUSTER and "shared::cluster" in i.parts
-    vector = i.root in ("atom", "red") and {"v2", "v4"} & set(i.parts)
-    if not (of_cluster or vector or i.root in ROOTS) or i.opcode.startswith("bar.warp"):
+    signals = i.root in ("st", "red") and "async" in i.parts
+    if not (signals or i.root in ROOTS) or i.opcode.startswith("bar.warp"):
         return None
-    found = find(i.opcode, i.operands)
+    opcode, in_shared = i.opcode, any(p.startswith("shared") for p in i.parts)
+    if i.root in GENERIC and not in_shared and "pending_count" not in i.parts:
+        opcode += ".shared::cta"  # a generic address, which is one of shared memory
+    found = find(opcode, i.operands)
     if found is None:
         return None
     pattern, given = found
@@ -50,112 +51,7 @@ def by_intrinsic(values, i):
     return [call]
 
 
-# --- memory -------------------------------------------------------------------------------------------
-def space_of(i):
-    space = next((p.partition("::")[0] for p in i.parts[1:] if p.partition("::")[0] in
-                  ("shared", "global", "const", "local", "param")), "")  # fmt: skip
-    return "global" if space == "const" else space
-
-
-def order_of(i):
-    """(order or None, whether it is wider than a block, whether that is weaker than acquire or release)"""
-    volatile = "relaxed" if {"volatile", "mmio"} & set(i.parts) else None
-    order = next((p for p in i.parts if p in ORDERS), volatile)
-    scope = next((p for p in i.parts if p in SCOPES), "sys")
-    if order and scope == "cluster":
-        raise BadPtx(f"{i.opcode}: scope .cluster outside .shared::cluster")
-    return order, scope != "cta", order == "relaxed"
-
-
-def do_ld(values, i):
-    kind, space = kinds_of(i)[-1], space_of(i)
-    names, each = words_of(i.operands[0]), SIZES[kind]
-    if {p for p in i.parts[1:] if not HINTS.search(p)} - {*ORDERS, *SCOPES, "volatile", "mmio", kind}:
-        raise BadPtx(i.opcode)
-    if space == "param":
-        call = values.parameter(i.operands[1], kind, len(names))
-    else:
-        order, is_wide, relaxed = order_of(i)
-        address = values.address(i.operands[1], space)
-        if order is None or space == "local":
-            more = ", True" if "nc" in i.parts else ""
-            call = f"load({space!r}, {address}, {each}, {len(names)}, local{more})"
-            if each == 4 and len(names) == 1 and space in ("shared", "global") and not more:
-                call = f"load_word({space!r}, {address})"
-        elif each != 4 or len(names) > 1:
-            raise BadPtx(f"{i.opcode}: a load with an order of anything but 32 bits")
-        else:
-            call = f"load_flag({space!r}, {address}, {is_wide}, {relaxed})"
-    taken = [values.temporary() for _ in names]
-    made = [f"{', '.join(taken)} = {call}"] if len(names) > 1 else []
-    for name, t in zip(names, taken, strict=True):
-        text, top = t if len(names) > 1 else call, 1 << 8 * each - 1
-        if is_signed(kind) and values.is_wider(name, kind):
-            made.append(values.set(name, kind, f"({text} ^ {top:#x}) - {top:#x}"))
-        elif name != "_" or text is call:
-            made.append(values.set(name, f"b{8 * each}", text, exact=True))
-    return made
-
-
-def do_st(values, i):
-    kind, space = kinds_of(i)[-1], space_of(i)
-    each, numbers = SIZES[kind], [values.value(x, f"b{bits_of(kind)}") for x in words_of(i.operands[1])]
-    if {p for p in i.parts[1:] if not HINTS.search(p)} - {*ORDERS, *SCOPES, "volatile", "mmio", kind}:
-        raise BadPtx(i.opcode)
-    if space == "param":
-        m = ADDRESS.match(i.operands[0].strip("[] "))
-        return [f"store('local', {int(m[2] or 0)}, {each}, {values.buffer(m[1])}, {', '.join(numbers)})"]
-    order, is_wide, relaxed = order_of(i)
-    address = values.address(i.operands[0], space)
-    if order is None and each == 4 and len(numbers) == 1 and space in ("shared", "global"):
-        return [f"store_word({space!r}, {address}, {numbers[0]})"]
-    if order is None or space == "local":
-        return [f"store({space!r}, {address}, {each}, local, {', '.join(numbers)})"]
-    if each != 4 or len(numbers) > 1:
-        raise BadPtx(f"{i.opcode}: a store with an order of anything but 32 bits")
-    return [f"store_flag({space!r}, {address}, {numbers[0]}, {is_wide}, {relaxed})"]
-
-
-def do_atom(values, i):
-    return _atomic(values, i, i.operands[0], i.operands[1:])
-
-
-def do_red(values, i):
-    return _atomic(values, i, "_", i.operands)
-
-
-def _atomic(values, i, target, operands):
-    kind, name = kinds_of(i)[-1], next((p for p in i.parts[1:] if p in ATOMS), None)
-    only(i, (*ORDERS, *SCOPES, *ATOMS, "global", "shared", "shared::cta", "noftz"))
-    if name is None or kind in ("b128", "f16", "bf16", "b16") or target.startswith("{"):
-        raise BadPtx(i.opcode)
-    order, is_wide, _ = order_of(i)
-    given = [values.value(x, f"b{bits_of(kind)}") for x in operands[1:]]
-    acquire, release = order in ("acquire", "acq_rel"), order in ("release", "acq_rel")
-    space = space_of(i)
-    call = f"atomic({name!r}, {kind!r}, {space!r}, {values.address(operands[0], space)}, {acquire}, {release}, "
-    return [values.set(target, f"b{bits_of(kind)}", f"{call}{is_wide}, {', '.join(given)})")]
-
-
 # --- what threads do together -------------------------------------------------------------------------
-def do_bar(values, i):
-    what = next((p for p in ("red", "arrive", "warp", "sync") if p in i.parts), None)
-    only(i, ("sync", "arrive", "warp", "red", "cta", "aligned", "popc", "and", "or"))
-    operands = i.operands
-    if what == "warp":
-        return [f"cuda.syncwarp({values.value(operands[0], 'u32')})"]
-    if what == "red" and len(operands) == 3 and operands[1] == "0":
-        how = next(p for p in ("popc", "and", "or") if p in i.parts)
-        vote = f"cuda.syncthreads_{'count' if how == 'popc' else how}({values.value(operands[2], 'pred')})"
-        return [values.set(operands[0], kinds_of(i)[-1], vote if how == "popc" else f"{vote} != 0")]
-    if what == "sync" and operands == ["0"]:
-        return ["cuda.syncthreads()"]
-    if what not in ("sync", "arrive") or not 1 <= len(operands) <= 2 or what == "arrive" and len(operands) < 2:
-        raise BadPtx(f"{i.opcode} {', '.join(operands)}")
-    count = values.value(operands[1], "u32") if len(operands) > 1 else "block_threads()"
-    return [f"bar_{what}({values.value(operands[0], 'u32')}, {count})"]
-
-
 def do_shfl(values, i):
     only(i, ("sync", "idx", "up", "down", "bfly"))
     target, *inside = i.operands[0].split("|")
@@ -183,18 +79,16 @@ def do_match(values, i):  # .any is a row
     return made + [values.set(target, "u32", t)] + [values.set(x, "pred", p) for x in same]
 
 
-FENCES = {  # those without an intrinsic of their own name, or with one of Numba's
-    "membar.cta": "cuda.threadfence_block()", "membar.gl": "cuda.threadfence()",
-    "membar.sys": "cuda.threadfence()", "fence.sc.cta": "cuda.threadfence_block()",
-    "fence.sc.gpu": "cuda.threadfence()", "fence.sc.sys": "cuda.threadfence()",
-    "fence.acq_rel.sys": "fence_acq_rel_gpu()",
-}  # fmt: skip
+def do_redux(values, i):
+    how, kind = i.parts[2], kinds_of(i)[-1]
+    only(i, ("sync", "add", "min", "max", "and", "or", "xor"))
+    text = f"reduced({how!r}, {values.value(i.operands[1], kind)}, {values.value(i.operands[2], 'u32')})"
+    return [values.set(i.operands[0], kind, text)]
 
 
-def do_fence(values, i):
-    if i.opcode not in FENCES:
-        raise BadPtx(i.opcode)
-    return [FENCES[i.opcode]]
+def do_movmatrix(values, i):
+    only(i, ("sync", "aligned", "m8n8", "trans"))
+    return [values.set(i.operands[0], "b32", f"transposed({values.value(i.operands[1], 'b32')})", True)]
 
 
 def do_cp(values, i):
@@ -203,10 +97,32 @@ def do_cp(values, i):
         return [f"cp_async_bulk_wait_group{'_read' * ('read' in parts)}({values.value(o[0], 'u32')})"]
     if parts[2] == "wait_group":
         return [f"cp_async_wait_group({values.value(o[0], 'u32')})"]
-    if parts[2] in ("ca", "cg") and len(o) == 3:  # all bytes come from the source
-        whole = Instruction(re.sub(r"\.L2::\w+$", "", i.opcode), [*o, o[2]], None, i.line)
-        return by_intrinsic(values, whole) or _unknown(i)
+    if parts[2] in ("ca", "cg"):
+        return _cp_async(values, i)
+    if "im2col" in parts and "multicast::cluster" in parts:
+        place, (bar, offsets, mask) = atoms(o[1:2]), without_hints(i)[0][2:]
+        coords = ", ".join(values.value(x, "u32") for x in place[1:])
+        more = ", ".join(values.value(x, "u32") for x in atoms([offsets]))
+        where = f"{values.address(o[0], 'shared')}, {values.value(place[0], 'u64')}, ({coords},)"
+        bar, mask = values.address(bar, "shared"), values.value(mask, "u32")
+        return [f"load_im2col({where}, {bar}, ({more},), {mask})"]
     return _unknown(i)
+
+
+def _cp_async(values, i):
+    """``dst, src, width``, and how many bytes come from the source, or whether none do."""
+    (dst, src, width, *more), words = without_hints(i)
+    whole = Instruction(".".join(["cp", *words]), [dst, src, width, width], None, i.line)
+    if not more and (made := by_intrinsic(values, whole)):
+        return made
+    width = int(width, 0)
+    if not more:
+        size = str(width)
+    elif values.classes.get(more[0].lstrip("!")) == "pred":
+        size = f"0 if {values.value(more[0], 'pred')} else {width}"
+    else:
+        size = values.value(more[0], "u32")
+    return [f"copy_async({values.address(dst, 'shared')}, {values.address(src, '')}, {size}, {width})"]
 
 
 def _unknown(i):
@@ -245,22 +161,58 @@ def do_wgmma(values, i):
     return values.set_all(sums, kind, call)
 
 
+# --- products of warps ----------------------------------------------------------------------------------
+def do_mma(values, i):
+    """The shapes and types that no intrinsic has."""
+    parts = i.parts[1:]
+    shape = next((m for p in parts if (m := re.fullmatch(r"m(\d+)n8k(\d+)", p))), None)
+    types = tuple(parts[-4:])
+    known = {"sync", "aligned", "row", "col", "satfinite", *types}
+    if shape is None or {*parts} - known - {shape[0]}:
+        raise BadPtx(i.opcode)
+    rows, depth = int(shape[1]), int(shape[2])
+    if not warp_mma.has_form(rows, depth, types):
+        raise BadPtx(i.opcode)
+    of_factors = "f64" if types[1] == "f64" else "b32"
+    of_sums = types[0] if types[0] in FLOATS else "b32"
+    a, b, c = (f"({', '.join(values.value(r, kind) for r in words_of(o))},)" for o, kind in
+               zip(i.operands[1:], (of_factors, of_factors, of_sums), strict=True))  # fmt: skip
+    call = f"warp_product({rows}, {depth}, {types}, {a}, {b}, {c}, {'satfinite' in parts})"
+    return values.set_all(words_of(i.operands[0]), of_sums, call)
+
+
 # --- calls and the end ----------------------------------------------------------------------------------
 def do_call(values, i):
     operands = [o for o in i.operands if o]
     results = split(operands.pop(0).strip("()")) if operands[0].startswith("(") else []
     name, args = operands[0], split(operands[1].strip("()")) if len(operands) > 1 else []
-    if name == "__assertfail":
-        return ["trap('an assertion does not hold')"]
+    if name in ("__assertfail", "vprintf"):
+        given = ", ".join(map(values.buffer, args))
+        if name == "__assertfail":
+            return [f"assertion_failed({given})"]
+        call = f"printed({given}, local)"
+        return [f"{values.buffer(results[0])} = {call}" if results else call]
     call = f"{values.callee(name)}({', '.join(map(values.buffer, args))})"
     return [f"{values.buffer(results[0])} = {call}" if results else call]
 
 
+def do_cvt_any(values, i):
+    rare = ("rz", "rm", "rp", "rna", "relu", "satfinite", "pack", "tf32", *BYTES)
+    to, of = (*kinds_of(i), "", "")[:2]
+    to_half = to in ("f16", "bf16") and "rn" in i.parts
+    by_form = {*rare} & {*i.parts} or to_half and (of not in ("f32", "f16", "bf16") or "sat" in i.parts)
+    return (do_cvt_form if by_form else do_cvt)(values, i)
+
+
+def do_setp_any(values, i):
+    return (do_setp_pair if kinds_of(i)[-1] in ("f16x2", "bf16x2") else do_setp)(values, i)
+
+
 ROWS = {
-    "setp": do_setp, "set": do_set, "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt, "ld": do_ld, "ldu": do_ld,
-    "st": do_st, "atom": do_atom, "red": do_red, "bar": do_bar, "barrier": do_bar, "shfl": do_shfl,
-    "elect": do_elect, "match": do_match, "fence": do_fence, "membar": do_fence, "cp": do_cp,
-    "call": do_call, "wgmma": do_wgmma,
+    **accesses.ROWS, **synchronisation.ROWS, **arithmetic.ROWS, "setp": do_setp_any, "set": do_set,
+    "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt_any, "shfl": do_shfl, "elect": do_elect, "match": do_match,
+    "redux": do_redux, "movmatrix": do_movmatrix, "cp": do_cp, "call": do_call, "wgmma": do_wgmma,
+    "mma": do_mma,
     "nanosleep": lambda values, i: [f"cuda.nanosleep({values.value(i.operands[0], 'u32')})"],
     "trap": lambda values, i: ["trap('trap')"],
     "setmaxnreg": lambda values, i: [f"setmaxnreg_{i.parts[1]}({i.operands[0]})"],

@@ -11,6 +11,7 @@ from .parser import SIZES, BadPtx
 from .values import bits_of, is_signed, mask_of
 
 INT, HALVES = "int", ("f16", "bf16", "f16x2", "bf16x2")
+OTHERS = ("pred", "f32", "f64", "tf32", "u16x2", "s16x2", "e4m3x2", "e5m2x2")  # classes of their own
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,21 @@ prmt        int             b               | prmt({0:u32}, {1:u32}, {2:u32})
 lop3        int             b               | lop3({0:u32}, {1:u32}, {2:u32}, {3:u32})
 bfe         int             b               | bfe({0:b}, {1:u32}, {2:u32}, {bits}, {signed})
 bfi         int             b               | bfi({0:b}, {1:b}, {2:u32}, {3:u32}, {bits})
+prmt.f4e    int             b               | prmt_mode("f4e", {0:u32}, {1:u32}, {2:u32})
+prmt.b4e    int             b               | prmt_mode("b4e", {0:u32}, {1:u32}, {2:u32})
+prmt.rc8    int             b               | prmt_mode("rc8", {0:u32}, {1:u32}, {2:u32})
+prmt.ecl    int             b               | prmt_mode("ecl", {0:u32}, {1:u32}, {2:u32})
+prmt.ecr    int             b               | prmt_mode("ecr", {0:u32}, {1:u32}, {2:u32})
+prmt.rc16   int             b               | prmt_mode("rc16", {0:u32}, {1:u32}, {2:u32})
+mul24.lo    int             b               | low24({0:b}, {signed}) * low24({1:b}, {signed})
+mul24.hi    int             b               | low24({0:b}, {signed}) * low24({1:b}, {signed}) >> 16
+mad24.lo    int             b               | low24({0:b}, {signed}) * low24({1:b}, {signed}) + {2:b}
+mad24.hi    int             b               | (low24({0:b}, {signed}) * low24({1:b}, {signed}) >> 16) + {2:b}
+fns         int             b               | fns({0:b}, {1:u32}, {2:s32})
+szext.clamp int             b               | extended({0:b}, {1:u32}, True, {signed})
+szext.wrap  int             b               | extended({0:b}, {1:u32}, False, {signed})
+bmsk.clamp  int             b               | bit_mask({0:u32}, {1:u32}, True)
+bmsk.wrap   int             b               | bit_mask({0:u32}, {1:u32}, False)
 brev        int             b               | brev({0:b}, {bits})
 clz         int             u32             | clz({0:b}, {bits})
 popc        int             u32             | popc({0:b}, {bits})
@@ -90,10 +106,11 @@ min         f32,f64         - ftz           | least({0}, {1})
 max         f32,f64         - ftz           | greatest({0}, {1})
 abs         f32,f64         - ftz           | abs({0})
 neg         f32,f64         - ftz           | -{0}
-copysign    f32             -               | copysign({1}, {0})
+copysign    f32,f64         -               | copysign({1}, {0})
 rcp         f32             - rn approx ftz | rcp({0})
 sqrt        f32             - rn approx ftz | sqrt({0})
 rsqrt       f32             - approx ftz    | rsqrt({0})
+rsqrt       f64             - approx ftz    | reciprocal_root({0})
 ex2         f32             - approx ftz    | ex2({0})
 lg2         f32             - approx ftz    | lg2({0})
 sin         f32             - approx ftz    | sin({0})
@@ -146,7 +163,7 @@ def wide(kind):
 
 
 def class_of(kind):
-    return kind if kind in ("pred", "f32", "f64", *HALVES) else INT
+    return kind if kind in (*OTHERS, *HALVES) else INT
 
 
 def kinds_of(i):
@@ -168,9 +185,8 @@ def by_row(values, i):
     if i.root in ("vote", "match"):
         names.insert(0, f"{i.root}.{modes[1]}")
     row = next((ROWS[name, class_of(kind)] for name in names if (name, class_of(kind)) in ROWS), None)
-    if row is None:
+    if row is None or not row.modifiers >= set(modes):
         return None
-    only(i, row.modifiers)
     operands = [Operand(values, o, kind) for o in i.operands[1:]]
     if "ftz" in modes:
         operands = [f"flushed({o})" for o in operands]
@@ -184,13 +200,17 @@ def by_row(values, i):
 
 
 # --- comparisons ------------------------------------------------------------------------------------
-def compared(values, i, how, kind, a, b):
+def compared(values, how, kind, a, b):
     """The truth of a comparison, as a Python expression."""
     if how in ("eq", "ne") and is_signed(kind):
         kind = f"u{kind[1:]}"
     a, b = (number(values, x, kind) for x in (a, b))
     if class_of(kind) == INT or kind == "pred":
         return f"{a} {COMPARISONS[how]} {b}"
+    return compared_floats(how, a, b)
+
+
+def compared_floats(how, a, b):
     if how in ("num", "nan"):
         return f"{a} == {a} and {b} == {b}" if how == "num" else f"{a} != {a} or {b} != {b}"
     if how == "ne":  # ordered: not of a NaN
@@ -211,7 +231,7 @@ def number(values, text, kind):
 def do_setp(values, i):
     kind, how, (target, a, b, *more) = kinds_of(i)[-1], i.parts[1], i.operands
     only(i, (how, *WORDS, "ftz"))
-    text = compared(values, i, how, kind, a, b)
+    text = compared(values, how, kind, a, b)
     word = next((WORDS[p] for p in i.parts[2:] if p in WORDS), None)
     targets, made = target.split("|"), []
     if len(targets) > 1:
@@ -225,8 +245,10 @@ def do_setp(values, i):
 
 def do_set(values, i):
     (to, kind), how = kinds_of(i), i.parts[1]
-    only(i, (how, "ftz"))
-    text = compared(values, i, how, kind, *i.operands[1:])
+    only(i, (how, *WORDS, "ftz"))
+    text = compared(values, how, kind, *i.operands[1:3])
+    if word := next((WORDS[p] for p in i.parts[2:] if p in WORDS), None):
+        text = f"({text}) {word} {values.value(i.operands[3], 'pred')}"
     if to == "f32":
         return [values.set(i.operands[0], to, f"float32(1) if {text} else float32(0)")]
     return [values.set(i.operands[0], f"s{bits_of(to)}", f"-1 if {text} else 0")]
@@ -250,7 +272,7 @@ def do_mov(values, i):
 
 
 def do_cvta(values, i):
-    only(i, ("to", "shared", "shared::cta", "global", "local", "param", "const"))
+    only(i, ("to", "shared", "shared::cta", "shared::cluster", "global", "local", "param", "const"))
     space = next((p for p in i.parts if p.startswith(("shared", "global", "local", "param", "const"))), "")
     window = values.generic(space.partition("::")[0])
     value = values.value(i.operands[1], "u64")

@@ -18,7 +18,7 @@ ROOTS = (
     "mbarrier", "cp", "fence", "barrier", "bar", "ldmatrix", "stmatrix", "mma", "elect", "mapa",
     "tensormap", "griddepcontrol", "prefetch", "createpolicy",
 )  # fmt: skip
-CLUSTER = ("ld", "st", "atom", "red")  # these where their memory is that of a cluster
+SIGNAL = ("st", "red")  # these where they are .async
 HEX = re.compile(r"0[xX][0-9a-fA-F]+")  # texts of intrinsics have decimal numbers
 NAMES = {types.uint32: "u32", types.int32: "s32", types.uint64: "u64", types.float32: "f32"}
 
@@ -46,6 +46,12 @@ def key_of(opcode):
         first = next((i for i, p in enumerate(parts) if p.startswith("shared")), 0)
         if "global" in parts[first:] and first:  # a block's own memory is its cluster's, too
             parts[first] = "shared::cluster"
+    if parts[0] in ("ldmatrix", "stmatrix"):
+        parts.sort()  # their words come in either order
+    if parts[:2] == ["st", "async"]:
+        parts = [re.sub(r"^[suf](32|64)$", r"b\1", p) for p in parts]
+    if parts[:2] == ["tensormap", "cp_fenceproxy"]:
+        parts = ["gpu" if p in ("cta", "cluster", "sys") else p for p in parts]
     return ".".join(p for p in parts if p not in drop)
 
 
@@ -87,7 +93,7 @@ def _pattern(intrinsic):
             predicate = chosen[2]
         elif not statement.startswith(".reg") and statement != "ret":
             rest.append(STATEMENT.fullmatch(statement))
-    if len(rest) != 1 or rest[0][3].partition(".")[0] not in (*ROOTS, *CLUSTER):
+    if len(rest) != 1 or rest[0][3].partition(".")[0] not in (*ROOTS, *SIGNAL):
         return None
     operands = tuple(roles.get(a, a if a.isdigit() else None) for a in atoms(split(rest[0][4])))
     result = intrinsic.signature.return_type
@@ -105,7 +111,7 @@ def find(opcode, operands):
         for pattern in patterns().get(key, ()):
             if fits(pattern.operands, given):
                 return pattern, given
-    if key.endswith(".L2::cache_hint"):
+    if ".L2::cache_hint" in key:
         return find(opcode.replace(".L2::cache_hint", ""), operands[:-1])
     return None
 

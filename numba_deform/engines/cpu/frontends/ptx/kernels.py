@@ -14,6 +14,7 @@ from numba import cuda, types
 from .....device.memory import shared_address
 from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
+from .calls import floats, integers, memory, threads  # noqa: F401 (they name themselves in FUNCTIONS)
 from .demangling import unmangled, with_arguments
 from .native_program import PtxProgram
 from .operations import FUNCTIONS

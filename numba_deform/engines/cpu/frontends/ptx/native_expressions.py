@@ -26,7 +26,7 @@ PLACES = {"threadIdx": ("thread", layout.THREAD_X), "blockIdx": ("block", layout
 # What calls return that neither an intrinsic's signature nor the place of the call says.
 PAIR = types.UniTuple(types.uint32, 2)
 RESULTS = {"cuda.activemask": types.uint32, "cuda.match_any_sync": types.int32, "cuda.match_all_sync": PAIR,
-           "cuda.ballot_sync": types.int32, "cuda.shfl_xor_sync": types.uint32, "load_flag": types.uint32,
+           "cuda.ballot_sync": types.int32, "cuda.shfl_xor_sync": types.uint32, "several_blocks": types.boolean,
            "dynamic_bytes": types.uint32, "block_threads": types.uint32,
            "ex2": types.float32, "lg2": types.float32, "sin": types.float32, "cos": types.float32,
            "tanh": types.float32, "rsqrt": types.float32}  # fmt: skip

@@ -10,6 +10,7 @@ from ...native.codegen.ir_values import NotLowered, Static, Tuple, convert, satu
 from ...native.runtime import layout
 from ...native.runtime.llvm_types import F32, F64, I1, I32, I64
 from . import native_numbers as numbers
+from .calls.memory import CLUSTER
 from .native_expressions import Expressions
 from .native_numbers import Whole, chosen, compared, known, resized, unsigned, whole
 from .operations import LOCAL, SHARED
@@ -319,24 +320,45 @@ def _load(body, call, values):
             body.maker.spend(cost)
             return read(body.builder.inttoptr(found, ir.PointerType()))
 
-        def ask():
-            kind = types.uint64 if each == 8 else types.uint32
-            kind = kind if count == 1 else types.UniTuple(kind, count)
-            given = [body.operand(v) for v in values]
-            made = body.ask(call, "load", given, kind)
-            parts = made.parts if count > 1 else [made]
-            return Tuple([resized(body.builder, p, 8 * each) for p in parts])
-
         return body.maker.either(_is_not_zero(body, found), quick, ask)
 
-    def read(pointer):
-        places = [body.builder.gep(pointer, [ir.Constant(I64, each * i)], source_etype=ir.IntType(8))
-                  for i in range(count)]  # fmt: skip
-        return Tuple([body.builder.load(p, align=1, typ=ir.IntType(8 * each)) for p in places])
+    def ask():
+        return _asked(body, call, "load", values, each, count)
 
-    made = _wherever(body, space, address, buffer, each * count, from_memory, read)
+    def read(pointer):
+        return _read(body, pointer, each, count)
+
+    elsewhere = ask if space == CLUSTER else from_memory
+    return _of_parts(_wherever(body, space, address, buffer, each * count, elsewhere, read))
+
+
+@builtin("load_flag")
+def _load_flag(body, call, values):
+    """``load_flag(space, address, each, count, local, is_wide, relaxed)``"""
+    each, count = _numbers(values[2:4])
+    return _of_parts(_wherever(
+        body, values[0].value, whole(values[1]), values[4], each * count,
+        lambda: _asked(body, call, "load_flag", values, each, count), lambda p: _read(body, p, each, count),
+    ))  # fmt: skip
+
+
+def _asked(body, call, name, values, each, count):
+    """Numbers that Python is asked for."""
+    kind = types.uint64 if each == 8 else types.uint32
+    made = body.ask(call, name, [body.operand(v) for v in values],
+                    kind if count == 1 else types.UniTuple(kind, count))  # fmt: skip
+    return Tuple([resized(body.builder, p, 8 * each) for p in (made.parts if count > 1 else [made])])
+
+
+def _read(body, pointer, each, count):
+    places = [body.builder.gep(pointer, [ir.Constant(I64, each * i)], source_etype=ir.IntType(8))
+              for i in range(count)]  # fmt: skip
+    return Tuple([body.builder.load(p, align=1, typ=ir.IntType(8 * each)) for p in places])
+
+
+def _of_parts(made):
     parts = list(map(unsigned, made.parts))
-    return Tuple(parts) if count > 1 else parts[0]
+    return Tuple(parts) if len(parts) > 1 else parts[0]
 
 
 @builtin("load_word")
@@ -365,15 +387,33 @@ def _store(body, call, values):
             body.maker.spend(cost)
             write(body.builder.inttoptr(found, ir.PointerType()))
 
+        body.maker.either(_is_not_zero(body, found), quick, ask)
+
+    def ask():
         given = [body.operand(v) for v in (*values[:4], *map(unsigned, words))]
-        body.maker.either(_is_not_zero(body, found), quick, lambda: body.ask(call, "store", given, types.none))
+        return body.ask(call, "store", given, types.none)
 
     def write(pointer):
-        for i, word in enumerate(words):
-            place = body.builder.gep(pointer, [ir.Constant(I64, each * i)], source_etype=ir.IntType(8))
-            body.builder.store(word, place, align=1)
+        _write(body, pointer, each, words)
 
-    _wherever(body, space, address, buffer, each * count, to_memory, write)
+    _wherever(body, space, address, buffer, each * count, ask if space == CLUSTER else to_memory, write)
+
+
+@builtin("store_flag")
+def _store_flag(body, call, values):
+    """``store_flag(space, address, each, local, is_wide, relaxed, *numbers)``"""
+    each = whole(values[2]).constant
+    words = [resized(body.builder, whole(v), 8 * each) for v in values[6:]]
+    given = [body.operand(v) for v in (*values[:6], *map(unsigned, words))]
+    _wherever(body, values[0].value, whole(values[1]), values[3], each * len(words),
+              lambda: body.ask(call, "store_flag", given, types.none),
+              lambda pointer: _write(body, pointer, each, words))  # fmt: skip
+
+
+def _write(body, pointer, each, words):
+    for i, word in enumerate(words):
+        place = body.builder.gep(pointer, [ir.Constant(I64, each * i)], source_etype=ir.IntType(8))
+        body.builder.store(word, place, align=1)
 
 
 def _is_not_zero(body, value):

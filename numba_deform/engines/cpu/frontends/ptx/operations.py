@@ -12,7 +12,6 @@ from greenlet import getcurrent as cpu  # kernels run in the engine alone
 
 from .....device.half2 import fused
 from .... import faults
-from ...async_units.reductions import combine
 from ...async_units.wgmma import Factors
 from ...memory.scalars import UndefinedUse, passing_on
 from ..numba_python.libdevice import fma
@@ -37,106 +36,6 @@ def number(function):
     """Decorator: the same for a function of numbers; an undefined one makes an undefined result."""
     FUNCTIONS[function.__name__] = passing_on(function)
     return function
-
-
-# --- memory ---------------------------------------------------------------------------------------
-def _space(space, address):
-    if space:
-        return space, address
-    return ("shared", address & WORD) if address & SHARED else ("global", address)
-
-
-@kernel_function
-def load(space, address, each, count, local, read_only=False):
-    """``count`` numbers of ``each`` bytes, a tuple if there are several. ``space``: "" of a generic address."""
-    size = each * count
-    if space == "local" or not space and address & LOCAL:
-        content = local[_within(local, address, size) :][:size]
-    else:
-        words = max(1, size // 4)
-        content = cpu().load(*_space(space, address), size, words, read_only)
-        if size == each <= 4 or each == 4:
-            return content
-        content = struct.pack(f"<{words}I", *(content if words > 1 else (content,)))
-    numbers = tuple(int.from_bytes(content[i : i + each], "little") for i in range(0, size, each))
-    return numbers if count > 1 else numbers[0]
-
-
-@kernel_function
-def load_word(space, address):
-    """32 bits, the most frequent load."""
-    return cpu().load(space, address, 4, 1)
-
-
-@kernel_function
-def store_word(space, address, x):
-    cpu().store(space, address, (x,))
-
-
-@kernel_function
-def store(space, address, each, local, *numbers):
-    """Write numbers of ``each`` bytes, one behind the other."""
-    size = each * len(numbers)
-    if space == "local" or not space and address & LOCAL:
-        first = _within(local, address, size)
-        local[first : first + size] = _packed(each, numbers)
-        return
-    if each == 4:
-        words = numbers
-    elif each == 8:
-        words = [word for x in numbers for word in (x & WORD, x >> 32)]
-    elif size < 4:
-        words = [_packed_word(each, numbers)]
-    else:
-        n = 4 // each
-        words = [_packed_word(each, numbers[i : i + n]) for i in range(0, len(numbers), n)]
-    cpu().store(*_space(space, address), words, size if size < 4 else 0)
-
-
-def _packed(each, numbers):
-    return b"".join((int(x) & (1 << 8 * each) - 1).to_bytes(each, "little") for x in numbers)
-
-
-def _packed_word(each, numbers):
-    return numbers[0] if len(numbers) == 1 else int.from_bytes(_packed(each, numbers), "little")
-
-
-def _within(local, address, size):
-    first = address & LOCAL - 1
-    if first % size or first + size > len(local):
-        what = f"local memory: {size} bytes at {first} of {len(local)}"
-        raise cpu().fault(faults.Misaligned if first % size else faults.OutOfRange, what)
-    return first
-
-
-@kernel_function
-def load_flag(space, address, wide, relaxed):
-    """A load that has an order."""
-    return cpu().load_acquire(*_space(space, address), wide=wide, relaxed=relaxed)
-
-
-@kernel_function
-def store_flag(space, address, x, wide, relaxed):
-    cpu().store_release(*_space(space, address), x, wide=wide, relaxed=relaxed)
-
-
-@kernel_function
-def atomic(name, kind, space, address, acquire, release, wide, *given):
-    """Read-modify-write of one number; returns the old one. ``kind``: PTX type."""
-    size = 8 if kind[-2:] == "64" else 4
-    mask = (1 << 8 * size) - 1
-    given = [int(x) & mask for x in given]
-
-    def change(old):
-        if name == "cas":
-            return given[1] if old == given[0] else None
-        if name == "exch":
-            return given[0]
-        new = (x.to_bytes(size, "little") for x in (old, given[0]))
-        return int.from_bytes(combine(name, kind.removesuffix("x2"), *new, flush=True), "little")
-
-    return cpu().atomic_word(*_space(space, address), change, name != "exch", np.dtype(f"u{size}"),
-                             acquire=acquire, release=release, wide=wide)  # fmt: skip
 
 
 @kernel_function
@@ -193,6 +92,11 @@ def warpgroup_wait(pending):
 @kernel_function
 def warpgroup_product(types, columns, sums, a, factors):
     return cpu().multiply_registers(types, columns, sums, a, factors)
+
+
+@kernel_function
+def warp_product(rows, depth, types, a, b, c, limit):
+    return cpu().multiply_fragments(rows, depth, types, a, b, c, limit)
 
 
 @kernel_function

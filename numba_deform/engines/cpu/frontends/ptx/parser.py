@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 WORD = re.compile(r"[%$_.A-Za-z][\w$%.]*(?:::[\w.]+)*")
 TYPES = "pred b8 u8 s8 b16 u16 s16 f16 bf16 f16x2 bf16x2 b32 u32 s32 f32 tf32 b64 u64 s64 f64 b128".split()
 SIZES = {t: int(re.sub(r"\D", "", t.replace("x2", "")) or 8) // 8 * (2 if "x2" in t else 1) for t in TYPES}
+SIZES |= {"u16x2": 4, "s16x2": 4, "e4m3x2": 2, "e5m2x2": 2}
 SPACES = ("shared", "global", "const", "local", "param")
 NEWEST = 90  # the engine knows what a Hopper GPU does; a later target may mean other things
 
@@ -159,6 +160,7 @@ def variables(text, line):
     return found
 
 
+CHOICE = "%brx"  # whether a brx.idx goes where the next jump leads
 BLANK = re.compile(r"\s*")
 TOKEN = re.compile(r"\s*(?:(\{)|(\})|(\.loc\b[^\n]*)|([\w$]+)\s*:(?!:)|([^;{}]*(?:\{[^{};]*\}[^;{}]*)*);)")
 LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:.*inlined_at\s+(\d+\s+\d+\s+\d+))?")
@@ -171,6 +173,7 @@ class _Body:
     def __init__(self, function, files, text, line):
         self.function, self.files, self.text, self.first = function, files, text, line
         self.scopes, self.blocks, self.frames, self.chains = [{}], 0, (), {}
+        self.tables = {}  # label -> those of its .branchtargets
 
     def read(self):
         at, line, text = 0, self.first, self.text.rstrip()
@@ -192,6 +195,7 @@ class _Body:
             elif m[5].strip():
                 self.statement(" ".join(m[5].split()), line)
             line += text.count("\n", start, at)
+        self.function.body = [one for each in self.function.body for one in self.branches(each)]
 
     def open(self, at):
         """An inner brace: its labels have to be known before the jumps to them."""
@@ -213,6 +217,17 @@ class _Body:
         self.chains[tuple(map(int, m[1].split()))] = frames
         return frames if number else self.frames
 
+    def branches(self, i):
+        """A brx.idx as comparisons and jumps, the last for all other numbers, which PTX leaves open."""
+        if isinstance(i, str) or i.root != "brx" or i.operands[1] not in self.tables or i.guard:
+            return [i]
+        made, (*labels, last) = [], self.tables[i.operands[1]]
+        self.function.registers[CHOICE] = "pred"
+        for n, label in enumerate(labels):
+            made.append(Instruction("setp.eq.u32", [CHOICE, i.operands[0], str(n)], None, i.line, i.frames))
+            made.append(Instruction("bra", [label], (CHOICE, False), i.line, i.frames))
+        return [*made, Instruction("bra", [last], None, i.line, i.frames)]
+
     def known(self, name):
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), name)
 
@@ -232,6 +247,9 @@ class _Body:
                     self.scopes[-1][v.name] = f"{v.name}_{self.blocks}"
                 v.name = self.known(v.name)
                 function.variables.append(v)
+        elif text.startswith(".branchtargets"):
+            labels = (self.known(name.strip()) for name in text.partition(" ")[2].split(","))
+            self.tables[function.body.pop()] = list(labels)
         elif not text.startswith(".pragma"):
             m = STATEMENT.fullmatch(text)
             if m is None or text.startswith("."):

@@ -57,8 +57,10 @@ class Translator(Values):
         name, variable = self.params[m[1]]
         if variable.array:
             return f"load('global', {name} + {int(m[2] or 0)}, {each}, {count}, local)"
-        if m[2] or count > 1 or each > SIZES[variable.type]:
-            raise BadPtx(f"{text}, a part of a number")
+        if count > 1 or int(m[2] or 0) + each > SIZES[variable.type]:
+            raise BadPtx(f"{text}, more than a number")
+        if m[2]:
+            return f"({self.converted(name, 'u64', 'u64')} >> {8 * int(m[2])} & {(1 << 8 * each) - 1:#x})"
         own = variable.type if variable.type in FLOATS else f"b{8 * SIZES[variable.type]}"
         return self.converted(name, own, f"b{8 * each}")
 
@@ -252,6 +254,8 @@ class Translator(Values):
         first = next(iter(self.function.instructions), None)
         if self.watch:
             self.write(depth, f"{self.watch.name} = Held()", first)
+        if any(i.root in ("addc", "subc", "madc") or "cc" in i.parts[1:] for i in self.function.instructions):
+            self.write(depth, f"{self.carry()} = 0", first)
         own = [v for v in self.function.variables if v.space == "param"] + self.function.results
         for v in own:
             self.write(depth, f"{self.buffers[v.name]} = bytearray({v.size})", first)

@@ -10,6 +10,7 @@ from .operations import LOCAL, SHARED
 from .parser import SIZES, BadPtx
 
 INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?$")
 FLOAT = re.compile(r"0([fFdD])([0-9a-fA-F]+)$")
 ADDRESS = re.compile(r"([\w$%.]+?)\s*(?:\+\s*(-?\w+))?$")
 SPECIAL = {
@@ -17,6 +18,13 @@ SPECIAL = {
         ("tid", "threadIdx"), ("ntid", "blockDim"), ("ctaid", "blockIdx"), ("nctaid", "gridDim"))
         for x in "xyz"},
     **{f"%cluster_ctaid.{x}": f"cluster_ctaid_{x}()" for x in "xyz"},
+    **{f"%cluster_nctaid.{x}": f"special('cluster_nctaid.{x}')" for x in "xyz"},
+    **{f"%clusterid.{x}": f"(cuda.blockIdx.{x} // special('cluster_nctaid.{x}'))" for x in "xyz"},
+    **{f"%nclusterid.{x}": f"(cuda.gridDim.{x} // special('cluster_nctaid.{x}'))" for x in "xyz"},
+    **{f"%{name}": f"special({name!r})" for name in (
+        "nwarpid", "smid", "nsmid", "gridid", "is_explicit_cluster", "total_smem_size")},
+    "%clock_hi": "(clock64() >> 32)", "%globaltimer_lo": "globaltimer()",
+    "%globaltimer_hi": "(globaltimer() >> 32)",
     "%laneid": "cuda.laneid", "%warpid": "warp()", "%clock": "clock64()", "%clock64": "clock64()",
     "%globaltimer": "globaltimer()", "%cluster_ctarank": "cluster_ctarank()",
     "%cluster_nctarank": "cluster_nctarank()", "%dynamic_smem_size": "dynamic_bytes()",
@@ -47,7 +55,7 @@ class Values:
         self.classes = dict(function.registers)
         self._find_floats()
         self.registers = {r: self.name_for(r.lstrip("%")) for r in self.classes}
-        self.temporaries = 0
+        self.temporaries, self.carried = 0, None
         self.addresses = {}  # variable -> (Python expression of its address, its space)
         self.params = {}  # parameter -> (Python expression of what it holds, Variable)
 
@@ -62,6 +70,12 @@ class Values:
     def temporary(self):
         self.temporaries += 1
         return self.name_for(f"t{self.temporaries}")
+
+    def carry(self):
+        """The variable that holds the carry."""
+        if self.carried is None:
+            self.carried = self.name_for("carry")
+        return self.carried
 
     def _find_floats(self):
         """Registers of bits that only ever take floats, as LLVM has them, are floats."""
@@ -88,6 +102,10 @@ class Values:
             return self._float(m[1].lower(), m[2], kind)
         if INTEGER.match(text):
             return self._integer(int(text.rstrip("U"), 0), kind)
+        if DECIMAL.match(text):
+            return f"float32({text})" if kind == "f32" else f"({float(text)!r})"
+        if text in SPECIAL and kind == "pred":
+            return SPECIAL[text]
         if text in SPECIAL:
             return f"({SPECIAL[text]} & {mask_of(kind):#x})" if bits_of(kind) <= 32 else f"({SPECIAL[text]})"
         m = ADDRESS.match(text)

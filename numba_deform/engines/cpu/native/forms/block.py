@@ -254,10 +254,10 @@ class NativeBlock(Block):
     def _no_progress(self, *args, **more):
         raise Bailout
 
-    def named_barrier(self, thread, number, threads, wait):
+    def named_barrier(self, thread, number, threads, wait, vote=None):
         if number == 0:
             raise Bailout  # those at syncthreads are not known here
-        super().named_barrier(thread, number, threads, wait)
+        return super().named_barrier(thread, number, threads, wait, vote)
 
     def close(self):
         super().close()

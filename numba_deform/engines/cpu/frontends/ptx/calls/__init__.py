@@ -1,0 +1,1 @@
+"""What the statements of translated kernels call beside ``operations``."""

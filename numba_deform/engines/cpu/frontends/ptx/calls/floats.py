@@ -1,0 +1,236 @@
+"""Floating-point arithmetic that is rare: other roundings than to nearest, halves with options, formats of 8
+bits and tf32. Each result is exact, and rounded once."""
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from ..operations import greatest, least, number
+
+
+class Format(NamedTuple):
+    """``bits`` of a fraction with its leading one, the exponent of the least normal number, and the largest
+    number."""
+
+    bits: int
+    least: int
+    largest: float
+
+
+FORMATS = {
+    "f16": Format(11, -14, 65504.0), "bf16": Format(8, -126, float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)),
+    "tf32": Format(11, -126, (2 - 2.0**-10) * 2.0**127),
+    "f32": Format(24, -126, float(np.finfo(np.float32).max)),
+    "f64": Format(53, -1022, float(np.finfo(np.float64).max)), "e4m3": Format(4, -6, 448.0),
+    "e5m2": Format(3, -14, 57344.0),
+}  # fmt: skip
+HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+NAN = {"f16": 0x7FFF, "bf16": 0x7FFF}
+
+
+def rounded(x, kind, mode="rn", zero=0.0):
+    """A number, a float or a Fraction, as the nearest of a format that ``mode`` allows: rn, rna (ties away from
+    zero), rz, rm, rp; ``zero``: what 0 is, with its sign."""
+    if isinstance(x, float):
+        if not math.isfinite(x) or x == 0:
+            return x
+    elif x == 0:
+        return zero
+    form, size, negative = FORMATS[kind], abs(Fraction(x)), x < 0
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent -= size < Fraction(2) ** exponent
+    step = Fraction(2) ** (max(exponent, form.least) - form.bits + 1)
+    n, rest = divmod(size / step, 1)
+    half = Fraction(1, 2)
+    up = {"rn": rest > half or rest == half and n % 2, "rna": rest >= half, "rz": False,
+          "rm": negative and rest > 0, "rp": not negative and rest > 0}[mode]  # fmt: skip
+    size = (n + bool(up)) * step
+    if size > Fraction(form.largest):
+        away = {"rz": False, "rm": negative, "rp": not negative}.get(mode, True)
+        size = math.inf if away else form.largest
+    return -float(size) if negative else float(size)
+
+
+def _root(x):
+    """The square root of a Fraction to 200 bits, odd in the last where it is not exact."""
+    whole = x.numerator * x.denominator << 400
+    root = math.isqrt(whole)
+    exact = root * root == whole
+    return Fraction(2 * root + (not exact), (x.denominator << 200) * 2)
+
+
+def exactly(name, mode, xs):
+    """(the result of an operation, a float where it is no number or infinite, else a Fraction; the zero that it
+    is where it is one)"""
+    xs = [float(x) for x in xs]
+    with np.errstate(all="ignore"):
+        plain = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
+                 "rcp": lambda x: np.divide(1.0, x), "fma": lambda x, y, z: x * y + z}[name]  # fmt: skip
+        rough = float(plain(*map(np.float64, xs)))
+    special = not all(map(math.isfinite, xs)) or name in ("div", "rcp") and xs[-1] == 0
+    if special or name == "sqrt" and xs[0] <= 0:
+        return rough, rough
+    xs = [Fraction(x) for x in xs]
+    result = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
+              "div": lambda x, y: x / y, "sqrt": _root, "rcp": lambda x: 1 / x,
+              "fma": lambda x, y, z: x * y + z}[name](*xs)  # fmt: skip
+    zero = rough if rough == 0 else 0.0
+    if mode == "rm" and name in ("add", "sub", "fma") and any(xs):  # -0 is what numbers cancel to
+        zero = -0.0
+    return result, zero
+
+
+@number
+def arithmetic(name, kind, mode, *xs):
+    """One operation of f32 or f64, rounded by ``mode``."""
+    exact, zero = exactly(name, mode, xs)
+    result = rounded(exact, kind, mode, zero)
+    return np.float32(result) if kind == "f32" else result
+
+
+# --- halves -------------------------------------------------------------------------------------------
+def _unpack(word, kind):
+    return [float(x) for x in np.array([int(word) & 0xFFFFFFFF], np.uint32).view(HALVES[kind])]
+
+
+def _bits(x, kind):
+    if x != x:
+        return NAN[kind]
+    with np.errstate(all="ignore"):
+        return int(np.array(x, HALVES[kind]).view(np.uint16))
+
+
+def _flush(x, kind):
+    return x if abs(x) >= 2.0 ** FORMATS[kind].least or x != x else math.copysign(0.0, x)
+
+
+@number
+def extreme(name, options, x, y):
+    """min or max of floats of one type; ``options``: NaN, xorsign (of the numbers' sizes, with the product of
+    their signs)."""
+    if "NaN" in options and (x != x or y != y):
+        return type(x)(math.nan)
+    sign = math.copysign(1, x) * math.copysign(1, y)
+    if "xorsign" in options:
+        x, y = abs(x), abs(y)
+    result = (least if name == "min" else greatest)(x, y)
+    return type(x)(math.copysign(result, sign)) if "xorsign" in options and result == result else result
+
+
+ONE = {"neg": lambda x: -x, "abs": abs, "tanh": lambda x: float(np.tanh(x)),
+       "ex2": lambda x: float(np.exp2(np.float64(x)))}  # fmt: skip
+
+
+def _half(name, kind, options, xs):
+    if "ftz" in options:
+        xs = [_flush(x, kind) for x in xs]
+    if name in ONE:
+        with np.errstate(all="ignore"):
+            result = rounded(ONE[name](*xs), kind)
+    elif name in ("min", "max"):
+        result = extreme(name, options, *xs)
+    else:
+        exact, zero = exactly(name, "rn", xs)
+        result = rounded(exact, kind, "rn", zero)
+    if "ftz" in options:
+        result = _flush(result, kind)
+    if "sat" in options:
+        result = min(max(0.0, result), 1.0) if result == result else 0.0
+    if "relu" in options:
+        result = max(0.0, result) if result == result else result
+    return _bits(result, kind)
+
+
+@number
+def of_halves(name, kind, options, *words):
+    """An operation of both halves of words, of type f16 or bf16."""
+    pairs = zip(*(_unpack(word, kind) for word in words), strict=True)
+    low, high = (_half(name, kind, options, xs) for xs in pairs)
+    return low | high << 16
+
+
+@number
+def half_of(x, kind, mode, options):
+    """The bits of a number as f16 or bf16."""
+    result = rounded(x if isinstance(x, int) else float(x), kind, mode)
+    if "satfinite" in options and math.isinf(result):
+        result = math.copysign(FORMATS[kind].largest, result)
+    if "sat" in options:
+        result = min(max(0.0, result), 1.0) if result == result else 0.0
+    if "relu" in options:
+        result = max(0.0, result) if result == result else result
+    return _bits(result, kind)
+
+
+@number
+def wide_of(x, kind, mode):
+    """A number as f32 or f64."""
+    result = rounded(Fraction(x) if isinstance(x, int) else float(x), kind, mode)
+    return np.float32(result) if kind == "f32" else result
+
+
+@number
+def tf32_of(x, mode, options):
+    """The bits of a float32 as tf32, the lower 13 zero."""
+    result = rounded(float(x), "tf32", mode)
+    if "satfinite" in options and math.isinf(result):
+        result = math.copysign(FORMATS["tf32"].largest, result)
+    if "relu" in options:
+        result = max(0.0, result)
+    if result != result:
+        return 0x7FFFFFFF
+    return int(np.float32(result).view(np.uint32))
+
+
+@number
+def bytes_of(kind, options, low, high):
+    """The bits of two numbers as e4m3 or e5m2, which go to the largest where they are too large."""
+    out = 0
+    for n, x in enumerate((low, high)):
+        x = float(x)
+        if "relu" in options and not x > 0:
+            x = x if x != x else 0.0
+        result = rounded(x, kind)
+        if math.isinf(result):
+            result = math.copysign(FORMATS[kind].largest, result)
+        bits = 0x7F if result != result else int(np.array(result, BYTES[kind]).view(np.uint8))
+        out |= bits << 8 * n
+    return out
+
+
+@number
+def halves_of_bytes(kind, options, word):
+    """Two f16 of two e4m3 or e5m2, which they hold exactly."""
+    numbers = np.array([int(word) & 0xFFFF], np.uint16).view(BYTES[kind]).astype(np.float64)
+    numbers = [max(0.0, x) if "relu" in options and x == x else x for x in map(float, numbers)]
+    return _bits(numbers[0], "f16") | _bits(numbers[1], "f16") << 16
+
+
+@number
+def number_in(word, kind, high):
+    """One half of a word, as float32."""
+    return np.float32(_unpack(word, kind)[high])
+
+
+@number
+def is_kind(what, x, least_normal):
+    """testp."""
+    if what == "finite":
+        return math.isfinite(x)
+    if what == "infinite":
+        return math.isinf(x)
+    if what in ("number", "notanumber"):
+        return (x == x) == (what == "number")
+    small = abs(x) < least_normal
+    return math.isfinite(x) and (not small if what == "normal" else small and x != 0)
+
+
+@number
+def reciprocal_root(x):
+    """1 / sqrt(x) of a float64."""
+    with np.errstate(all="ignore"):
+        return float(1 / np.sqrt(np.float64(x)))

@@ -1,0 +1,1 @@
+"""Forms of instructions that are no row of the table in ``instructions``: each makes Python statements."""
