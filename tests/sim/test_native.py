@@ -31,9 +31,9 @@ from numba_deform.device.sync import fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault
-from numba_deform.engines.cpu.frontends.numba_python import native_body, native_program, program
+from numba_deform.engines.cpu.frontends.numba_python import native_body, program
 from numba_deform.engines.cpu.machine.block import Block
-from numba_deform.engines.cpu.native.codegen import jit, packed_halves
+from numba_deform.engines.cpu.native.codegen import code_cache, jit, packed_halves
 from numba_deform.engines.cpu.native.forms import record_table
 from numba_deform.engines.cpu.native.forms.block import NativeBlock
 from numba_deform.engines.cpu.native.forms.requests import RequestHandler
@@ -52,7 +52,7 @@ def codes(monkeypatch):
         codes = {}
         monkeypatch.setenv(cache.VARIABLE, str(kept))
         monkeypatch.setattr(program, "FORMS", {})
-        for module in native_program, prepared_launch:
+        for module in code_cache, prepared_launch:
             monkeypatch.setattr(module, "CODES", codes)
         return codes
 
@@ -401,8 +401,8 @@ def test_machine_code_is_freed(monkeypatch, codes):
         made.add(code := before(*args, **options))
         return code
 
-    monkeypatch.setattr(native_program, "machine_code", count)
-    monkeypatch.setattr(native_program, "KEPT", 2)
+    monkeypatch.setattr(code_cache, "machine_code", count)
+    monkeypatch.setattr(code_cache, "KEPT", 2)
     for turns in range(5):
         assert run(unrolled(turns + 1), np.zeros(THREADS, np.int64), np.arange(THREADS), block=THREADS,
                    compiled=True).compiled  # fmt: skip
@@ -492,7 +492,7 @@ def test_code_on_disk(monkeypatch, codes, tmp_path):
         monkeypatch.setitem(globals(), "step", step)
         out = np.zeros(32, np.int64)
         with monkeypatch.context() as counted:
-            for module, name in ((native_program, "machine_code"), (inference, "_inferred")):
+            for module, name in ((code_cache, "machine_code"), (inference, "_inferred")):
                 counted.setattr(module, name, count(name, getattr(module, name)))
             counted.setattr(inference, "_known", {})
             assert run(stepped, out, compiled=True).compiled and len(known) == 1

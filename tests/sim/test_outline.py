@@ -22,7 +22,8 @@ from numba_deform.course.bugs import BUGS
 from numba_deform.course.pipelines.copy import copy
 from numba_deform.device.namespace import Namespace
 from numba_deform.engines.cpu import SimFault
-from numba_deform.engines.cpu.frontends.numba_python import native_program, program
+from numba_deform.engines.cpu.frontends.numba_python import program
+from numba_deform.engines.cpu.native.codegen import code_cache
 from numba_deform.engines.cpu.schedules import prepared_launch
 
 TEXT = """
@@ -175,7 +176,7 @@ def forget(monkeypatch):
         monkeypatch.setenv(cache.VARIABLE, str(kept))
         monkeypatch.setattr(program, "FORMS", {})
         monkeypatch.setattr(inference, "_known", {})
-        for module in native_program, prepared_launch:
+        for module in code_cache, prepared_launch:
             monkeypatch.setattr(module, "CODES", {})
 
     return forgotten
