@@ -35,7 +35,9 @@ def called_by_llvm(function, made):
     from numba import cuda
 
     scope = dict(function.__globals__)
-    copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    copy = types.FunctionType(
+        function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
+    )
     for name in function.__code__.co_names:
         value = scope.get(name)
         if getattr(value, "targetoptions", {}).get("inline") == "always":

@@ -47,8 +47,8 @@ def numbers(kind, seed):
     return found
 
 
-def computed(opcode, kinds, result, *arrays, literals=""):
-    """What the engine computes: the instruction's operands from arrays, its result as one."""
+def computing(opcode, kinds, result, literals=""):
+    """A kernel ``k``: the instruction's operands from arrays, its result as one."""
     lines, names = [], []
     for n, kind in enumerate(kinds):
         size = 8 * np.dtype(DTYPES[kind]).itemsize
@@ -64,9 +64,9 @@ def computed(opcode, kinds, result, *arrays, literals=""):
     size = 8 * np.dtype(DTYPES[result]).itemsize
     own = result if result in ("f32", "f64") else f"b{max(16, size)}"
     target = "q" if result == "pred" else "d"
-    text = f"""
-.version 8.3 .target sm_90a .address_size 64
-.entry k({', '.join(f'.param .u64 a{n}' for n in range(len(kinds)))}, .param .u64 out) {{
+    return f"""
+.version 8.6 .target sm_90a .address_size 64
+.visible .entry k({', '.join(f'.param .u64 a{n}' for n in range(len(kinds)))}, .param .u64 out) {{
 .reg .pred p, q, r; .reg .b32 t; .reg .b64 x, y; .reg .{own} d;
 mov.u32 t, %tid.x;
 {chr(10).join(lines)}
@@ -76,6 +76,11 @@ ld.param.u64 x, [out]; mul.wide.u32 y, t, {size // 8}; add.u64 x, x, y;
 st.global.{result if result in ("f32", "f64") else f"b{size}"} [x], d;
 ret; }}
 """
+
+
+def computed(opcode, kinds, result, *arrays, literals=""):
+    """What the engine computes."""
+    text = computing(opcode, kinds, result, literals)
     out = np.zeros(LANES, DTYPES[result])
     nd.simulate(nd.from_ptx(text)["k"], 1, LANES, [*arrays, out])
     return out

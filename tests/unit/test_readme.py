@@ -28,7 +28,7 @@ FAULTS = (ROOT / "bench" / "FAULTS.md").read_text()
 PAGES = (
     "README.md", "CONTRIBUTING.md", "notebooks/README.md",
     "bench/CORPUS.md", "bench/ENGINE.md", "bench/FAULTS.md", "bench/INTRINSICS.md", "bench/NOTES.md",
-    "bench/ORIGINS.md", "bench/SIDE_BY_SIDE.md", "bench/TABLE.md",
+    "bench/ORIGINS.md", "bench/PTX.md", "bench/SIDE_BY_SIDE.md", "bench/TABLE.md",
 )  # fmt: skip
 COPY = "numba_deform/course/pipelines/copy.py"
 CHEAP = ("variants", "bugs", "help", "probe", "tile-copy", "table")
@@ -205,7 +205,7 @@ def rows(name):
     "page, commands", [
         ("FAULTS.md", ["sanitizer.py --table"]), ("CORPUS.md", ["corpus.py --table"]),
         ("ENGINE.md", ["corpus.py --waivers", "corpus.py --rules", "box_corners.py --table"]),
-        ("INTRINSICS.md", ["intrinsics.py"]),
+        ("INTRINSICS.md", ["intrinsics.py"]), ("PTX.md", ["ptx_instructions.py"]),
     ]
 )  # fmt: skip
 def test_tables_are_those_of_the_results(page, commands, monkeypatch, capsys):

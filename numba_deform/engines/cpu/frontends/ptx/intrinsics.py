@@ -47,7 +47,7 @@ def key_of(opcode):
         if "global" in parts[first:] and first:  # a block's own memory is its cluster's, too
             parts[first] = "shared::cluster"
     if parts[0] in ("ldmatrix", "stmatrix"):
-        parts.sort()  # their words come in either order
+        parts[1:] = sorted(parts[1:])  # they come in either order
     if parts[:2] == ["st", "async"]:
         parts = [re.sub(r"^[suf](32|64)$", r"b\1", p) for p in parts]
     if parts[:2] == ["tensormap", "cp_fenceproxy"]:
