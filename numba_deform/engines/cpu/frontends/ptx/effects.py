@@ -256,11 +256,21 @@ def do_call(values, i):
     return [f"{values.buffer(results[0])} = {call}" if results else call]
 
 
+def do_tensormap(values, i):
+    """``tensormap.replace`` of an entry of a list, or of a field with few values: the intrinsics choose among
+    texts of several instructions."""
+    if i.parts[1] != "replace" or "shared::cta" not in i.parts:
+        raise BadPtx(i.opcode)
+    kinds = ["u32"] * (len(i.operands) - 2) + [kinds_of(i)[-1].replace("b", "u")]
+    given = [values.value(x, kind) for x, kind in zip(i.operands[1:], kinds, strict=True)]
+    return [f"tensormap_replace_{i.parts[3]}({values.address(i.operands[0], 'shared')}, {', '.join(given)})"]
+
+
 ROWS = {
     "setp": do_setp, "set": do_set, "mov": do_mov, "cvta": do_cvta, "cvt": do_cvt, "ld": do_ld, "ldu": do_ld,
     "st": do_st, "atom": do_atom, "red": do_red, "bar": do_bar, "barrier": do_bar, "shfl": do_shfl,
     "elect": do_elect, "match": do_match, "fence": do_fence, "membar": do_fence, "cp": do_cp,
-    "call": do_call, "wgmma": do_wgmma,
+    "call": do_call, "wgmma": do_wgmma, "tensormap": do_tensormap,
     "nanosleep": lambda values, i: [f"cuda.nanosleep({values.value(i.operands[0], 'u32')})"],
     "trap": lambda values, i: ["trap('trap')"],
     "setmaxnreg": lambda values, i: [f"setmaxnreg_{i.parts[1]}({i.operands[0]})"],
