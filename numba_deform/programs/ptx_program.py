@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..engines.cpu import SimFault
-from ..engines.cpu.frontends.ptx.cuda_kernels import from_cuda
+from ..engines.cpu.frontends.ptx.compilers.cuda_kernels import from_cuda
 from ..engines.cpu.frontends.ptx.kernels import PtxKernel, from_ptx
 from ..engines.faults import WrongResult
 from ..engines.launches import Launch

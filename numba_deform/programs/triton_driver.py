@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from ..device.limits import SHARED_LIMIT
-from ..engines.cpu.frontends.ptx.triton_kernels import TritonKernel
+from ..engines.cpu.frontends.ptx.compilers.triton_kernels import TritonKernel
 
 CAPABILITY, MULTIPROCESSORS = (9, 0), 132
 REGISTERS = 128  # of a thread, for programs that ask: nobody has counted them without ptxas

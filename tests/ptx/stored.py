@@ -7,7 +7,7 @@ import re
 import types
 from pathlib import Path
 
-from numba_deform.engines.cpu.frontends.ptx import cuda_kernels
+from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
 
 KERNELS = Path(__file__).parent / "kernels"
 COMPILED = ("pipeline",)  # each of the file of its name

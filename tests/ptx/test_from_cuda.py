@@ -10,7 +10,7 @@ from stored import CUDA, KERNELS, of_cuda
 
 import numba_deform as nd
 from numba_deform.engines import faults
-from numba_deform.engines.cpu.frontends.ptx import cuda_kernels
+from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
 from numba_deform.engines.cpu.frontends.ptx.demangling import unmangled, with_arguments
 from numba_deform.engines.tensormap import packed
 from numba_deform.engines.tensormap.decoding import encoded

@@ -11,7 +11,7 @@ from stored import KERNELS, TRITON, of_triton, stored_triton
 
 import numba_deform as nd
 from numba_deform.engines import faults
-from numba_deform.engines.cpu.frontends.ptx.triton_kernels import memory, word
+from numba_deform.engines.cpu.frontends.ptx.compilers.triton_kernels import memory, word
 
 SOURCE = (KERNELS / "triton_rows.py").read_text()
 WAIVED = ("same-value", "init-fence")

@@ -9,9 +9,9 @@ import types as python
 import ml_dtypes
 import numpy as np
 
-from ....launches import Launch
-from ....tensormap import SWIZZLES, TensorMap, TensorMapArray
-from .kernels import from_ptx
+from .....launches import Launch
+from .....tensormap import SWIZZLES, TensorMap, TensorMapArray
+from ..kernels import from_ptx
 
 FLOATS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "fp64": np.float64,
           "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}  # fmt: skip

@@ -7,8 +7,8 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from .kernels import from_ptx
-from .parser import split
+from ..kernels import from_ptx
+from ..parser import split
 
 ARCHITECTURE = "sm_90a"
 INSTALL = "pip install 'numba_deform[cuda]' brings nvcc"
