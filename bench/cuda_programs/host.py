@@ -1,5 +1,5 @@
-"""CUDA C++ programs with their own host code, on a machine without a GPU. A program is compiled, its ``main`` is
-called in this process over a stand-in for the CUDA runtime (``cudart.c``), and each launch goes to a function.
+"""CUDA C++ programs with their own host code, on a machine without a GPU: a program is compiled, its ``main``
+runs in this process over a stand-in for the CUDA runtime (``cudart.c``), and launches go to a function.
 
 Memory is the host's, copies are memcpy, tensor maps are what the CPU engine reads. A program that calls
 ``exit`` ends the process: give each a process of its own.
@@ -8,7 +8,9 @@ Memory is the host's, copies are memcpy, tensor maps are what the CPU engine rea
 import copy
 import ctypes
 import os
+import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -16,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import numba_deform as nd
+from numba_deform.engines.cpu.frontends.ptx.demangling import unmangled
 from numba_deform.engines.cpu.frontends.ptx.parser import SIZES
-from numba_deform.engines.cpu.frontends.ptx.values import unmangled
 from numba_deform.engines.tensormap import maps, packed, rules
 
 HERE = Path(__file__).parent
@@ -58,11 +60,13 @@ def compiled(folder, name, source, options, include):
         subprocess.run(text, check=True)
         target = ["-gencode", "arch=compute_90a,code=compute_90a"]
         words = ["nvcc", *target, "-lineinfo", "-w", *options, str(source)]
-        whole = ["-shared", "-Xcompiler", "-fPIC", "-Xlinker", "-Bsymbolic", "--cudart=none", str(runtime)]
-        for more in (["-ptx", "-o", str(ptx)], [*whole, "-o", str(library)]):
-            ended = subprocess.run([*words, *more], capture_output=True, text=True)
+        words += ["-shared", "-Xcompiler", "-fPIC", "-Xlinker", "-Bsymbolic", "--cudart=none", str(runtime)]
+        with tempfile.TemporaryDirectory() as parts:
+            words += ["--keep", "--keep-dir", parts, "-o", str(library)]
+            ended = subprocess.run(words, capture_output=True, text=True)
             if ended.returncode:
                 raise ValueError(f"nvcc does not compile {source}:\n{ended.stderr.strip()}")
+            shutil.copy(f"{parts}/{Path(source).stem}.ptx", ptx)
     return ptx, library
 
 

@@ -1,5 +1,6 @@
 """``bench``, ``sweep``, ``tune``, ``table`` and ``plot``."""
 
+import contextlib
 import functools
 import itertools
 import sys
@@ -18,6 +19,7 @@ from ..measure.pipelines import document as pipelines_document
 from ..measure.record import save
 from ..measure.sweep import expand, sweep
 from ..measure.tune import CANDIDATES, PATTERNS, problem_of, tune
+from ..measure.worker import gpu_workers
 from .commands import COMMANDS, RIGHT, WRONG
 from .inputs import SECONDS_PER_SAMPLE
 from .keys import GRID, UsageError, parse_pairs
@@ -226,8 +228,12 @@ def run_sweep(pairs):
     workloads = [point.workload for point in points if point.workload]
     gpu = _gpu(options, workloads)
     out = options.pop("out")
-    with counting(_seconds(gpu, workloads)) as advance:
-        document = sweep(points, out, gpu, progress=advance, **_settings(options))
+    numbers = options.pop("gpus", None)
+    if numbers and not gpu:
+        raise UsageError(f"gpus={','.join(map(str, numbers))} needs engine=gpu")
+    workers = gpu_workers(numbers) if numbers else contextlib.nullcontext()
+    with workers as executor, counting(_seconds(gpu, workloads)) as advance:
+        document = sweep(points, out, gpu, progress=advance, executor=executor, **_settings(options))
     _show(document, options)
     say("written", out)
     return RIGHT

@@ -194,6 +194,7 @@ command(
     "check and time a grid such as variant=tma stages=1,2,3 lanes=4,8, resumable",
     keys.OUT, keys.REPEATS, keys.SEED, keys.LIMIT, keys.ENGINE_KEY, keys.LOAD,
     Key("retry", FLAG, "again what failed before"), *keys.GRID,
+    Key("gpus", keys.GPUS, "numbers of like GPUs, by commas: a process for each, instead of one for all"),
     Key("...", TEXT, "parameters of the variants: lists too, such as stages=1,2,3"), raw=True,
 )  # fmt: skip
 command(

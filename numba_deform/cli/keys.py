@@ -71,6 +71,7 @@ SIZES = whole_numbers("three sizes HxWxC such as 2x2x32", "x", 3)
 CORNER = whole_numbers("two whole numbers x,y", ",", 2)
 ROWS = whole_numbers("row numbers such as 0 or 3,17", ",")
 BLOCKS = whole_numbers("block numbers such as 0 or 0,3", ",")
+GPUS = whole_numbers("numbers of GPUs such as 0,1", ",")
 REGISTERS = Kind(f"a whole number from 0 to {MAX_REGISTERS}", int, lambda n: 0 <= n <= MAX_REGISTERS)
 DTYPE, ENGINE = one_of(*DTYPES), one_of(*ENGINES)
 

@@ -4,7 +4,6 @@ The result file is rewritten after every configuration, so a sweep that is stopp
 was. What a variant refuses is recorded with the rule; what crashes or hangs, with how it ended."""
 
 import dataclasses
-import functools
 import itertools
 import json
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..kernels.words import closest
 from ..workloads.presets import preset
 from . import bench, pipelines, record
 from .parameters import parse_like
-from .worker import Worker, find_function
+from .worker import Worker, answer, call_here, find_function
 
 MEASURE = f"{__name__}:measure"
 WORKLOAD_FIELDS = ("batch", "num_query", "num_heads", "channels", "num_points", "dtype",
@@ -105,13 +104,16 @@ def point_of(entry, workload):
 
 
 def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, measure=MEASURE,
-          progress=lambda done, total, label: None):  # fmt: skip
+          progress=lambda done, total, label: None, executor=None):  # fmt: skip
     """Measure ``points`` into the JSON file ``path``; returns the document.
 
     Rows that ``path`` has already are kept and not measured again, but for variants whose file has changed;
     ``retry`` repeats those that failed. ``limit`` is in seconds, for one point. ``measure`` is the path of a
     function as ``bench.measure``. With ``gpu`` None the CPU engine gives virtual cycles. ``progress(done,
-    total, label)`` is called before every point and at the end. Raises ValueError for a file of another GPU."""
+    total, label)`` is called before every point and at the end. Points are measured in the workers of
+    ``executor``, a ``concurrent.futures.Executor``, if there is one: a worker for each GPU, all of them like
+    ``gpu``, such as ``worker.gpu_workers`` has. What ends a worker is its executor's to say, ``limit`` is not
+    kept there. Raises ValueError for a file of another GPU."""
     document = _open(path, gpu, repeats, seed)
     rows = {row["key"]: row for row in document["rows"]}
     left = [p for p in points if p.key not in rows or (retry and "error_text" in rows[p.key])
@@ -128,15 +130,18 @@ def sweep(points, path, gpu=None, repeats=10, seed=1, limit=120.0, retry=False, 
         if gpu:
             progress(done, len(points), "compiling")
             bench.compile_ahead([task(p) for p in left if p.workload and not p.refused], gpu.architecture)
+        sent = {}
+        for point in left if executor else ():
+            if not point.refused and not is_of_this_process(point.entry.variant):
+                sent[point.key] = executor.submit(call_here, measure, task(point))
         for point in left:
             progress(done, len(points), point.entry.label)
             if point.refused:
                 result = {"refused": True, "error_text": point.refused}
+            elif is_of_this_process(point.entry.variant):
+                result = bench.measure_here(task(point), measure=find_function(measure))
             else:
-                call = worker.call
-                if is_of_this_process(point.entry.variant):
-                    call = functools.partial(bench.measure_here, measure=find_function(measure))
-                result = call(task(point))
+                result = answer(sent[point.key]) if executor else worker.call(task(point))
             rows[point.key] = _row(point, result, gpu)
             document["rows"] = list(rows.values())
             record.save(path, document)

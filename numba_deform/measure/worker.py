@@ -9,7 +9,7 @@ import operator
 import os
 import signal
 import subprocess
-from concurrent.futures import TimeoutError
+from concurrent.futures import ProcessPoolExecutor, TimeoutError
 
 from pebble import ProcessExpired, ProcessPool
 
@@ -62,6 +62,32 @@ class Worker:
             self.pool.stop()
             self.pool.join()
         self.pool = None
+
+
+def gpu_workers(numbers):
+    """An executor with a process for each GPU of these numbers, which sees that GPU alone."""
+    context = multiprocessing.get_context("spawn")
+    left = context.SimpleQueue()
+    for number in numbers:
+        left.put(number)
+    return ProcessPoolExecutor(len(numbers), context, _take_gpu, (left,))
+
+
+def _take_gpu(left):
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(left.get())
+
+
+def call_here(path, task):
+    """As ``Worker.call``, in a worker of an executor."""
+    return _call(path, task)[0]
+
+
+def answer(future):
+    """The result of ``call_here``; an ``error_text`` where the executor has none."""
+    try:
+        return future.result()
+    except Exception as error:
+        return {"error_text": explain(error)}
 
 
 def _call(path, task):

@@ -6,7 +6,7 @@
 Device memory is host memory, streams do at once what they are told, and there is one device, a Hopper GPU.
 Numba types and lowers a kernel as always, so that what it refuses it refuses in its own words, but no machine
 code is made. All that is not public in numba-cuda and that whole programs need stands in this file; tried with
-0.30.4. ``session.py`` calls it, and the harness of numba-cuda's own tests.
+0.30.4. ``session.py`` calls it.
 """
 
 import contextlib

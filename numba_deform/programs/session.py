@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ..engines.cpu import SimFault, explore, simulate
+from ..engines.cpu.schedules.executors import ONE_AT_A_TIME, NotSent, check_executor
 from ..engines.shapes import shape_of
 from ..engines.waivers import added
 from ..engines.waivers import names as waivers
@@ -43,7 +44,9 @@ class Session:
 
     ``schedules``, ``seed``, ``landing`` and ``waive`` are those of ``simulate``; with ``explored`` every order
     of a launch's events is tried first. ``stop`` ends the program at the first fault. ``suppressions``: pairs
-    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``.
+    of patterns for a rule's name and for the line, such as ``("DataRace", "*/histogram.py:*")``. Schedules and
+    orders of a launch run in the workers of ``executor``, as those of ``simulate``; a launch that cannot be
+    sent there, and those of child processes, run where they are.
 
     Of a launch of more than ``large`` threads some whole blocks are judged (``sampling.sample``), and the rest
     runs without checks; ``all`` judges every block of every launch.
@@ -59,10 +62,12 @@ class Session:
     all: bool = False
     large: int = LARGE
     suppressions: tuple = ()
+    executor: object = None
     folder: Path | None = None  # of a child: where the check that it belongs to finds what it has seen
 
     def __post_init__(self):
         self.waive = waivers(self.waive)
+        check_executor(self.executor)
         self.forget()
 
     def forget(self):
@@ -72,6 +77,7 @@ class Session:
         self.compiled = 0  # launches that ran as machine code
         self.kernels = set()  # (file, line, name)
         self.whole = {}  # large kernels that were judged whole: why
+        self.stayed = {}  # kernels that could not be sent to the executor: why
         self.waived, self.findings, self.notes = {}, {}, {}  # notes: what was left out, as the keys
         self.sites = {}  # (program's line, kernel): launches
 
@@ -82,6 +88,7 @@ class Session:
         self.kernels |= other.kernels
         self.whole |= other.whole
         self.notes |= other.notes
+        self.stayed |= other.stayed
         self.waived = added(self.waived, other.waived)
         for site, launches in other.sites.items():
             self.sites[site] = self.sites.get(site, 0) + launches
@@ -102,11 +109,13 @@ class Session:
         self.notes[text] = None
 
     def judge(self, launched):
-        """Run a launch of the program's on the engine, and go on whatever is found."""
-        try:
-            self._judge(launched)
-        finally:
-            keep(self)
+        """Run a launch of the program's on the engine, and go on whatever is found. Those of several threads of
+        the host run one after the other."""
+        with ONE_AT_A_TIME:
+            try:
+                self._judge(launched)
+            finally:
+                keep(self)
 
     def _judge(self, launched):
         name, where = launched.kernel.py_func.__qualname__, launched.where or _line_of_the_program()
@@ -122,9 +131,9 @@ class Session:
         self.progress = Progress(f"launch {self.launches} ({name})", blocks * self.schedules, threads)
         try:
             if self.explored:
-                explore(*call, timeout=self.timeout, waive=self.waive, cluster=self.cluster)
+                self._sent(explore, name, *call, timeout=self.timeout, waive=self.waive, cluster=self.cluster)
             rest = None if blocks * threads <= self.large else self._rest(launched, name)
-            report = self._sampled(launched, call, rest) if rest else self._simulated(call)
+            report = self._sampled(name, launched, call, rest) if rest else self._simulated(name, call)
         except SimFault as fault:
             if error := launched.raised(fault):
                 raise error from None
@@ -137,11 +146,20 @@ class Session:
         self.compiled += report.compiled
         self.waived = added(self.waived, report.waived)
 
-    def _simulated(self, call, only=None):
-        return simulate(
-            *call, seed=self.seed, schedules=self.schedules, landing=self.landing, timeout=self.timeout,
-            waive=self.waive, only=only, progress=self.progress, cluster=self.cluster,
+    def _simulated(self, name, call, only=None):
+        return self._sent(
+            simulate, name, *call, seed=self.seed, schedules=self.schedules, landing=self.landing,
+            timeout=self.timeout, waive=self.waive, only=only, progress=self.progress, cluster=self.cluster,
         )  # fmt: skip
+
+    def _sent(self, run, name, *args, **options):
+        """What ``run`` returns with the executor; without it where it cannot have the launch."""
+        if self.executor is not None:
+            try:
+                return run(*args, **options, executor=self.executor)
+            except NotSent as error:
+                self.stayed[name] = str(error)
+        return run(*args, **options)
 
     def _rest(self, launched, name):
         """What runs the blocks that are not judged; None where all are."""
@@ -153,12 +171,12 @@ class Session:
             self.whole[name] = str(error)
             return None
 
-    def _sampled(self, launched, call, rest):
+    def _sampled(self, name, launched, call, rest):
         """Judge some blocks and run the others. A block that fails unjudged is judged from the start, and where
         no rule is broken so, all are."""
         grid = shape_of("grid", launched.grid)
         judged, saved = sample(grid), list(arrays(launched.args))
-        report = self._simulated(call, judged)
+        report = self._simulated(name, call, judged)
         failed = rest(judged, self.progress)
         if failed is None:
             self.unjudged += math.prod(grid) - len(judged)
@@ -166,7 +184,7 @@ class Session:
         for only in ([*judged, failed], None):
             for array, before in saved:
                 array[...] = before
-            report = self._simulated(call, only)
+            report = self._simulated(name, call, only)
         return report
 
     def _note(self, finding):
@@ -214,7 +232,8 @@ def check(**options):
     arrays made, inside. Processes that are started inside are judged likewise, and counted at the end.
     """
     session = Session(**options)
-    with stand_ins(session), watched(session, options):
+    for_children = {name: value for name, value in options.items() if name != "executor"}
+    with stand_ins(session), watched(session, for_children):
         yield session
 
 

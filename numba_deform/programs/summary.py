@@ -38,7 +38,8 @@ def last_line(session):
         *(f"waived {words}" for words in in_words(session.waived)),
     ]
     whole = (f"{name} was judged whole: it {why}" for name, why in session.whole.items())
-    return "\n".join((", ".join(parts), *whole, *session.notes))
+    stayed = (f"{name} was judged here: {why}" for name, why in session.stayed.items())
+    return "\n".join((", ".join(parts), *whole, *stayed, *session.notes))
 
 
 def _judged(session):
@@ -61,6 +62,7 @@ def as_dict(session, status):
         "blocks_not_judged": session.unjudged,
         "large_judged_whole": session.whole,
         "notes": list(session.notes),
+        "not_sent_to_the_executor": session.stayed,
         "threads": session.threads,
         "as_machine_code": session.compiled,
         "waived": {name: how_often for name, (how_often, _) in session.waived.items()},

@@ -11,8 +11,12 @@ except ImportError as error:
         "numba_deform.torch needs PyTorch, which is not installed: pip install 'numba-deform[torch]'"
     ) from error
 
-from .functional import ms_deform_attn, prepare
+from .functional import decompositions, ms_deform_attn, prepare
 from .module import MSDeformAttn
+from .operator import propagate_nan
 from .patches import LIBRARIES, Patch, kernel_mapping, patch
 
-__all__ = ["LIBRARIES", "MSDeformAttn", "Patch", "kernel_mapping", "ms_deform_attn", "patch", "prepare"]
+__all__ = [
+    "LIBRARIES", "MSDeformAttn", "Patch", "decompositions", "kernel_mapping", "ms_deform_attn", "patch",
+    "prepare", "propagate_nan",
+]  # fmt: skip

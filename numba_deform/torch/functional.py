@@ -5,12 +5,15 @@ import operator
 import torch
 
 from ..attention import prepared
-from ..attention.checks import OperatorError, check_im2col_step
+from ..attention.checks import LIMIT, OperatorError, check_im2col_step
 from ..attention.request import INPUTS
+from ..kernels.problem import METHODS, ConfigError
+from .formula import check_numbers, decomposed
 from .operator import (
     FORWARD,
     FORWARD_LISTS,
     Differentiable,
+    check_places,
     forward_on_gpu,
     is_plain,
     known_starts,
@@ -19,14 +22,13 @@ from .operator import (
     requires_grad,
     starts_of,
 )
-from .reference import check_numbers
 from .sharding import register_for
 
 
 def ms_deform_attn(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, *, num_points=None,
     method="default", im2col_step=None):  # fmt: skip
-    """A tensor (B, Q, H*C) in the type of value, through which gradients flow (once).
+    """A tensor (B, Q, H*C) in the type of value, through which gradients flow.
 
     value               (B, S, H, C): float16, bfloat16 or float32; on the CPU float64 too
     spatial_shapes      (L, 2) integers, height and width of each level: a tensor, or a list
@@ -43,8 +45,12 @@ def ms_deform_attn(
     nothing, and may be captured, exported, and compiled in any mode. Tensors of them on a GPU are read once for
     each version, which waits for the GPU: a capture needs them read before, and mode "reduce-overhead" of
     ``torch.compile`` leaves the operator out of its graphs. The gradient of value is added up in an order that
-    changes from run to run, except with ``torch.use_deterministic_algorithms(True)``. There are no second
-    gradients, none in forward mode, and none by torch.func.
+    changes from run to run on a GPU, except with ``torch.use_deterministic_algorithms(True)``. Gradients of
+    gradients, forward mode and torch.func are exact, by PyTorch's own operations, which take more time and
+    memory than the kernels; vmap makes one call with a larger batch. torch.onnx.export with dynamo=True gets
+    ``grid_sample``; see :func:`decompositions` for other runtimes.
+
+    A location that is NaN or infinite makes its row NaN on a CPU, and on a GPU under :func:`propagate_nan`.
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
     given = value, spatial_shapes, level_start_index, sampling_locations, attention_weights
@@ -68,7 +74,12 @@ def ms_deform_attn(
 def _dispatched(value, shapes, starts, locations, weights, num_points, method, im2col_step):
     """The same by PyTorch's dispatcher: on the CPU, and where somebody wants to see the call."""
     _check(value, locations, weights)
+    check_places(value, locations, weights)
     check_im2col_step(im2col_step, value.shape[0])
+    if torch.onnx.is_in_onnx_export():
+        return _exported(value, shapes, starts, locations, weights, num_points, method)
+    if method not in METHODS:
+        raise ConfigError("method", method, f"must be one of {', '.join(METHODS)}")
     is_compiling = torch.compiler.is_compiling()
     if not is_compiling:
         register_for(value, locations, weights)
@@ -83,6 +94,21 @@ def _dispatched(value, shapes, starts, locations, weights, num_points, method, i
     return FORWARD_LISTS(value, shapes, starts, locations, weights, num_points, method)
 
 
+def _exported(value, shapes, starts, locations, weights, num_points, method):
+    """The call in operations that ONNX has."""
+    if torch.jit.is_tracing():
+        raise OperatorError(
+            "torch.onnx.export by TorchScript makes constants of sizes: export with dynamo=True, or under "
+            "torch.jit.trace without ONNX"
+        )
+    if any(isinstance(i, torch.Tensor) for i in (shapes, starts)):
+        shapes, starts = _tensors(shapes, starts)
+    else:
+        shapes = _numbers("spatial_shapes", shapes)
+        starts = starts_of(shapes) if starts is None else _numbers("level_start_index", starts)
+    return decomposed(value, shapes, starts, locations, weights, num_points, method)
+
+
 def _numbers(name, numbers):
     """A flat tuple of what is in an index tensor, or in a list."""
     return numbers_of(name, numbers) if isinstance(numbers, torch.Tensor) else numbers_from(name, numbers)
@@ -91,9 +117,12 @@ def _numbers(name, numbers):
 def _points(num_points):
     """A tuple: the points of each level."""
     try:
-        return tuple(map(operator.index, num_points))
+        points = tuple(map(operator.index, num_points))
     except TypeError:
-        raise OperatorError(f"num_points={num_points}: it is an integer for each level") from None
+        raise OperatorError(f"num_points={num_points!r}: it is an integer for each level") from None
+    if not all(1 <= count < LIMIT for count in points):
+        raise OperatorError(f"num_points={list(points)}: they are at least 1, and less than 2^31")
+    return points
 
 
 def _tensors(shapes, starts):
@@ -114,6 +143,22 @@ def prepare(
         return prepared.prepare(
             value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
             padded=padded, **parameters)  # fmt: skip
+
+
+def decompositions():
+    """A table for ``torch.export.ExportedProgram.run_decompositions``: the operator as operations that every
+    runtime has, for programs that go where nobody knows it. ``torch.onnx.export`` of a model needs none."""
+    return {FORWARD: decomposed, FORWARD_LISTS: decomposed}
+
+
+def refuse_script(*_):
+    """OperatorError: what ``torch.jit.script`` comes upon."""
+    raise OperatorError(
+        "torch.jit.script cannot compile ms_deform_attn, nor layers with it: use torch.compile or torch.export"
+    )
+
+
+ms_deform_attn.__prepare_scriptable__ = refuse_script  # the word by which torch.jit.script asks
 
 
 def _check(*arrays):

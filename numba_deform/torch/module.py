@@ -8,7 +8,7 @@ from torch import nn
 
 from ..attention.checks import OperatorError
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
-from .functional import ms_deform_attn
+from .functional import ms_deform_attn, refuse_script
 from .operator import numbers_from, numbers_of
 from .sharding import placed_like, replicated_for
 
@@ -59,6 +59,19 @@ class MSDeformAttn(nn.Module):
         offsets = directions.unsqueeze(1) * steps.unsqueeze(1)  # (H, N, 2)
         with torch.no_grad():
             bias.copy_(placed_like(bias, offsets.flatten()))
+
+    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, unexpected, errors):
+        """Also of layers by RT-DETR v2 and D-FINE, which keep 1 / points of each sample as a buffer."""
+        scale = state_dict.pop(f"{prefix}num_points_scale", None)
+        if scale is not None:
+            own = [1 / count for count in self.points for _ in range(count)]
+            if scale.shape != (len(own),) or not torch.allclose(scale.float().cpu(), torch.tensor(own)):
+                found = f"{prefix}num_points_scale={scale.tolist()}"
+                errors.append(f"{found}: it must be {own}, by n_points={self.n_points}")
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
+
+    def __prepare_scriptable__(self):
+        refuse_script()
 
     def extra_repr(self):
         names = ("d_model", "n_levels", "n_heads", "n_points")

@@ -1,7 +1,10 @@
 """``torch.ops.numba_deform``: the operator and its gradients as PyTorch's own operators.
 
-    ms_deform_attn           on CUDA the kernels of this package, on the CPU PyTorch's own operations
-    ms_deform_attn_backward  the gradients, of what needs them; differentiable once
+    ms_deform_attn           on CUDA the kernels of this package, on the CPU functions compiled by Numba
+    ms_deform_attn_backward  the gradients, of what needs them
+
+Where gradients are to have gradients, and under transformations of torch.func that differentiate, formula.py
+takes their place.
 
 Each has two overloads. The default one takes index tensors, as other implementations do: on a GPU they have to
 be read, so it is left out of the CUDA graphs that ``torch.compile`` makes. ``lists`` takes numbers, heights and
@@ -9,6 +12,7 @@ widths in turn, and makes no tensor of them on any way. All have fake implementa
 and ``torch.export`` can look at shapes alone.
 """
 
+import contextlib
 import functools
 import weakref
 
@@ -19,8 +23,9 @@ from torch.autograd import forward_ad
 
 from ..attention import gradients
 from ..attention.checks import RANKS, OperatorError, check_grad_out
-from .plans import backward_plan, current_stream, forward_plan
-from .reference import backward_of, forward_of
+from ..attention.request import INPUTS
+from . import cpu, formula
+from .plans import backward_plan, current_stream, forward_plan, problem_for
 
 TENSORS = "Tensor spatial_shapes, Tensor level_start_index"
 LISTS = "SymInt[] spatial_shapes, SymInt[] level_start_index"
@@ -90,6 +95,8 @@ def numbers_of(name, index):
             "this tensor before the capture, or give the numbers as a list"
         )
     _check_index(name, index)
+    if index.is_meta:
+        raise OperatorError(f"{name} is on the device meta, where it has no numbers")
     numbers = tuple(index.flatten().tolist())
     if is_kept:
         key = id(index)
@@ -99,6 +106,9 @@ def numbers_of(name, index):
 
 
 def _check_index(name, tensor):
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise OperatorError(f"{name} is {'nested' if tensor.is_nested else str(tensor.layout)[6:]}; it must be "
+                            "strided (dense)")  # fmt: skip
     if tensor.dtype not in (torch.int64, torch.int32):
         raise OperatorError(f"{name} has dtype {str(tensor.dtype)[6:]}; it must be one of int64, int32")
     rank, letters = RANKS[name]
@@ -111,21 +121,57 @@ def forward_on_gpu(value, shapes, starts, locations, weights, num_points=None, m
     """The output; ``shapes`` and ``starts`` are flat tuples."""
     device = value.get_device()
     if locations.get_device() != device or weights.get_device() != device:
-        _refuse_places(value, locations, weights)
-    plan = forward_plan(
-        device, value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype,
-        shapes, starts, num_points if num_points is None else tuple(num_points), method,
-    )  # fmt: skip
+        check_places(value, locations, weights)
+    call = (value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype, shapes,
+            starts, num_points if num_points is None else tuple(num_points), method)  # fmt: skip
+    if not value.shape[0] * value.shape[2] * locations.shape[1]:  # there is nothing to launch
+        return value.new_empty(problem_for(*call).out_shape)
+    plan = forward_plan(device, *call)
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
     out = value.new_empty(plan.out_shape)
     stream = current_stream(device)
     plan(stream, value.data_ptr(), locations.data_ptr(), weights.data_ptr(), out.data_ptr())
+    if _propagates and method == "default":
+        strange = locations.flatten(3).sum(-1, dtype=torch.float32).mul_(0)  # (B, Q, H): 0, or no number
+        out.unflatten(2, strange.shape[2:] + (-1,)).add_(strange.unsqueeze(-1))
     return out
 
 
-def _refuse_places(value, locations, weights):
-    places = f"sampling_locations on {locations.device}, attention_weights on {weights.device}"
-    raise OperatorError(f"value is on {value.device} but {places}")
+_propagates = 0  # how many ask for it
+
+
+@contextlib.contextmanager
+def propagate_nan():
+    """Inside, in all threads, a location that is NaN or infinite makes the output's row NaN on a GPU too.
+
+    On a CPU it always does, as in a model's own code. The kernels for a GPU let such a sample contribute
+    nothing, which hides that a model diverges. This costs three launches more a call, which read the locations
+    and go over the output once. Calls captured into a graph keep what held then. Samples by
+    ``method="discrete"`` are at an edge of the level then, on every device."""
+    global _propagates
+    _propagates += 1
+    try:
+        yield
+    finally:
+        _propagates -= 1
+
+
+def check_places(value, locations, weights):
+    """OperatorError for tensors on several devices, or of a sparse layout."""
+    for name, tensor in zip(INPUTS, (value, locations, weights), strict=True):
+        if tensor.device != value.device:
+            raise OperatorError(f"value is on {value.device} but {name} on {tensor.device}")
+        kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else str(tensor.layout)[6:]
+        if kind != "strided":
+            raise OperatorError(f"{name} is {kind}; it must be strided (dense)")
+
+
+def _check_fake(value, shapes, starts, locations, weights):
+    """The same where only shapes are looked at, as on the device meta."""
+    check_places(value, locations, weights)
+    for name, index in (("spatial_shapes", shapes), ("level_start_index", starts)):
+        if isinstance(index, torch.Tensor) and index.is_meta and not value.is_meta:
+            raise OperatorError(f"value is on {value.device} but {name} on meta")
 
 
 def forward_cuda(value, shapes, starts, locations, weights, num_points=None, method="default"):
@@ -139,8 +185,7 @@ def backward_cuda(
 ):  # fmt: skip
     shapes, starts = numbers_of("spatial_shapes", shapes), numbers_of("level_start_index", starts)
     device, tensors = value.get_device(), (value, locations, weights)
-    if any(tensor.get_device() != device for tensor in tensors):
-        _refuse_places(*tensors)
+    check_places(*tensors)
     if grad_out.get_device() != device:
         raise OperatorError(f"value is on {value.device} but grad_out on {grad_out.device}")
     facts = [fact for tensor in tensors for fact in (tensor.shape, tensor.dtype)]
@@ -148,6 +193,10 @@ def backward_cuda(
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
+    if not value.shape[0] * value.shape[2] * locations.shape[1]:
+        check_grad_out(grad_out.shape, problem_for(*call).out_shape)
+        wanted = zip(tensors, (of_value, of_locations, of_weights), strict=True)
+        return tuple(t.new_zeros(t.shape if yes else 0) for t, yes in wanted)
     is_fixed = of_value and deterministic
     of_samples, nothing = of_locations or of_weights, value.new_empty(0)
     plan = backward_plan(device, of_value, of_samples, "fixed" if is_fixed else "fp32", *call)
@@ -167,9 +216,9 @@ def backward_cuda(
     if is_fixed:
         sums = from_fixed(sums, scale, value)
     return (
-        sums.to(value.dtype) if of_value else nothing,
-        grad_locations if of_locations else nothing,
-        grad_weights if of_weights else nothing,
+        sums.to(value.dtype) if of_value else value.new_empty(0),
+        grad_locations if of_locations else locations.new_empty(0),
+        grad_weights if of_weights else weights.new_empty(0),
     )
 
 
@@ -203,6 +252,7 @@ def is_plain(*tensors):
         or _len_torch_dispatch_stack()
         or _len_torch_function_stack()
         or peek_interpreter_stack() is not None
+        or torch._C._is_tracing()
         or forward_ad._current_level >= 0
     )
 
@@ -214,6 +264,7 @@ def requires_grad(value, locations, weights):
 
 # --- what PyTorch asks for -------------------------------------------------------------------------
 def forward_fake(value, shapes, starts, locations, weights, num_points=None, method="default"):
+    _check_fake(value, shapes, starts, locations, weights)
     batch, _, heads, channels = value.shape
     return value.new_empty((batch, locations.shape[1], heads * channels))
 
@@ -222,22 +273,26 @@ def backward_fake(
     grad_out, value, shapes, starts, locations, weights, num_points=None, method="default", of_value=True,
     of_locations=True, of_weights=True, deterministic=None,
 ):  # fmt: skip
+    _check_fake(value, shapes, starts, locations, weights)
     return tuple(
-        torch.empty_like(tensor, memory_format=torch.contiguous_format) if wanted else value.new_empty(0)
+        torch.empty_like(tensor, memory_format=torch.contiguous_format) if wanted else tensor.new_empty(0)
         for tensor, wanted in ((value, of_value), (locations, of_locations), (weights, of_weights))
     )
 
 
 class Differentiable(torch.autograd.Function):
-    """The operator with its gradients, once. ``call`` computes it; the rest are the operator's arguments."""
+    """The operator with its gradients. ``call`` computes it; the rest are the operator's arguments."""
 
     @staticmethod
-    def forward(ctx, call, value, shapes, starts, locations, weights, num_points, method):
-        out = call(value, shapes, starts, locations, weights, num_points, method)
+    def forward(call, value, shapes, starts, locations, weights, num_points, method):
+        return call(value, shapes, starts, locations, weights, num_points, method)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, value, shapes, starts, locations, weights, *ctx.options = inputs
         by_tensors = isinstance(shapes, torch.Tensor)
         ctx.save_for_backward(value, locations, weights, *((shapes, starts) if by_tensors else ()))
-        ctx.index, ctx.options = None if by_tensors else (shapes, starts), (num_points, method)
-        return out
+        ctx.index = None if by_tensors else (shapes, starts)
 
     @staticmethod
     def backward(ctx, grad_out):
@@ -251,37 +306,62 @@ class Differentiable(torch.autograd.Function):
         return None, of_value, None, None, of_locations, of_weights, None, None
 
 
-def _no_second(ctx, *grads):
-    raise NotImplementedError("ms_deform_attn can be differentiated once: its gradients have no gradients")
-
-
-def _refuse_transforms(tensors):
-    """NotImplementedError for gradients that would be lost: those of torch.func, and in forward mode."""
+def _is_transformed(tensors):
+    """Whether torch.func differentiates now, or forward mode does."""
     interpreter = peek_interpreter_stack()
     kinds = torch._C._functorch.TransformType
-    by_func = interpreter is not None and interpreter.key() in (kinds.Grad, kinds.Jvp)
-    is_dual = forward_ad._current_level >= 0 and any(
-        forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
+    return (interpreter is not None and interpreter.key() in (kinds.Grad, kinds.Jvp)) or (
+        forward_ad._current_level >= 0
+        and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
     )
-    if by_func or is_dual:
-        raise NotImplementedError(
-            "ms_deform_attn has gradients by torch.autograd, in reverse mode: torch.func.grad, vjp and jvp and "
-            "forward mode are not supported"
-        )
 
 
-def _with_gradients(forward):
+def _with_gradients(operator):
     def below(*arguments):
         with torch._C._AutoDispatchBelowAutograd():
-            return forward(*arguments)
+            return operator(*arguments)
 
     def call(value, shapes, starts, locations, weights, num_points=None, method="default"):
         arguments = value, shapes, starts, locations, weights, num_points, method
         tensors = value, locations, weights
-        _refuse_transforms(tensors)
+        if _is_transformed(tensors):
+            return formula.forward_of(*arguments)
         if torch.is_grad_enabled() and requires_grad(*tensors):
             return Differentiable.apply(below, *arguments)
         return below(*arguments)
+
+    return call
+
+
+def _with_second_gradients(operator):
+    def call(grad_out, value, shapes, starts, locations, weights, *options):
+        tensors = grad_out, value, locations, weights
+        is_recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        if is_recorded or _is_transformed(tensors):
+            return formula.backward_of(grad_out, value, shapes, starts, locations, weights, *options)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(grad_out, value, shapes, starts, locations, weights, *options)
+
+    return call
+
+
+def _with_vmap(operator, places):
+    """What ``register_vmap`` wants: mapped calls are one call with a larger batch. ``places`` are those of the
+    tensors among the arguments."""
+
+    def call(info, in_dims, *arguments):
+        arguments = list(arguments)
+        if any(isinstance(dim, int) for i, dim in enumerate(in_dims) if i not in places):
+            raise OperatorError("spatial_shapes and level_start_index cannot be mapped by vmap")
+        for i in places:
+            dim, tensor = in_dims[i], arguments[i]
+            tensor = tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
+            arguments[i] = tensor.expand(info.batch_size, *tensor.shape[1:]).flatten(0, 1)
+        found = operator(*arguments)
+        if isinstance(found, torch.Tensor):
+            return found.unflatten(0, (info.batch_size, -1)), 0
+        split = [t.unflatten(0, (info.batch_size, -1)) if t.ndim > 1 else t for t in found]
+        return tuple(split), tuple(0 if t.ndim > 1 else None for t in found)
 
     return call
 
@@ -299,15 +379,19 @@ def _with_autocast(forward, kind):
     return call
 
 
-for forward, overload in ((FORWARD, ""), (FORWARD_LISTS, ".lists")):
+for overload, forward, backward in (("", FORWARD, BACKWARD), (".lists", FORWARD_LISTS, BACKWARD_LISTS)):
     name, backward_name = f"ms_deform_attn{overload}", f"ms_deform_attn_backward{overload}"
     LIBRARY.impl(name, forward_cuda, "CUDA")
-    LIBRARY.impl(name, forward_of, "CPU")
+    LIBRARY.impl(name, cpu.forward_of, "CPU")
     LIBRARY.impl(name, _with_autocast(forward, "cuda"), "AutocastCUDA")
     LIBRARY.impl(name, _with_autocast(forward, "cpu"), "AutocastCPU")
     LIBRARY.impl(name, _with_gradients(forward), "Autograd")
     LIBRARY.impl(backward_name, backward_cuda, "CUDA")
-    LIBRARY.impl(backward_name, backward_of, "CPU")
+    LIBRARY.impl(backward_name, cpu.backward_of, "CPU")
+    LIBRARY.impl(backward_name, _with_second_gradients(backward), "Autograd")
     torch.library.register_fake(f"numba_deform::{name}", forward_fake, lib=LIBRARY)
     torch.library.register_fake(f"numba_deform::{backward_name}", backward_fake, lib=LIBRARY)
-    torch.library.register_autograd(f"numba_deform::{backward_name}", _no_second, lib=LIBRARY)
+    torch.library.register_vmap(f"numba_deform::{name}", _with_vmap(forward, (0, 3, 4)), lib=LIBRARY)
+    torch.library.register_vmap(
+        f"numba_deform::{backward_name}", _with_vmap(backward, (0, 1, 4, 5)), lib=LIBRARY
+    )

@@ -75,6 +75,12 @@ def patch(library):
     library  one of ``LIBRARIES``. "deformable-detr" is also for code that took over its folder ``ops``;
              "rt-detr", "d-fine" and "deim" are for the authors' own code, "transformers" for its versions of it
 
+    Gradients of gradients, torch.func and vmap go through it as through a model's own code, exactly, by
+    PyTorch's own operations, with their time and memory. The autograd functions of compiled extensions are as
+    they were: torch.func refuses them. torch.onnx.export(dynamo=True) gets GridSample in the operator's place;
+    TorchScript's exporter and torch.jit.script are refused; for TensorRT and ExecuTorch, which have no such
+    operator, see ``numba_deform.torch.decompositions``.
+
     It holds for the whole process, for modules that are imported already and for those imported later, and for
     models that exist already. What ``torch.compile`` has compiled, of whatever model, is compiled again. At the
     end everything is as it was:

@@ -1,5 +1,5 @@
-"""Runs numba-cuda's own tests, those in its wheel, on the CPU engine: each in a child process that is killed
-when it takes too long.
+"""Runs numba-cuda's own tests, those in its wheel, under ``nd.check``: each in a child process that is killed
+when it takes too long. One in which a fault is met has failed.
 
     python tests/numba_tests/harness.py                       all that apply; how many pass, and what does not
     python tests/numba_tests/harness.py test_idiv test_math   those with one of these words in their names
@@ -19,46 +19,26 @@ import unittest
 import warnings
 from collections import Counter
 from concurrent.futures import TimeoutError
-from contextlib import ExitStack, redirect_stdout
+from contextlib import redirect_stdout
 from fnmatch import fnmatch
 from pathlib import Path
 
 from pebble import ProcessExpired, ProcessPool
-
-from numba_deform.engines.cpu import SimFault, simulate
-from numba_deform.programs.driver import stand_in
 
 ROOT = "numba.cuda.tests"
 FOLDER = Path(__file__).resolve().parent
 LIST = FOLDER / "tests.json"
 LIMIT, STARTS = 120, 300  # seconds for a test; for all tests to be found
 PASSED = "passed"
-TIMEOUT = 3600.0  # seconds for a launch: a test has a limit of its own
-WAIVED = []  # names of rules that are waived in launches (engines/waivers.py)
-CONTEXT = ExitStack()
 
 
-def install():
-    """From now on, until the process ends, launches of this process are judged."""
-    CONTEXT.enter_context(stand_in(judge))
-
-
-def judge(launched):
-    try:
-        simulate(
-            launched.kernel, launched.grid, launched.block, launched.args, launched.shared_bytes,
-            timeout=TIMEOUT, waive=tuple(WAIVED),
-        )  # fmt: skip
-    except SimFault as fault:
-        raise launched.raised(fault) or fault from None
-
-
-def prepare():
-    """In a process that runs tests: the stand-in for the driver, before anything of the tests is imported."""
+def prepare(simulator=False):
+    """In a process that runs tests, before anything of Numba is imported: what runs their kernels."""
     warnings.simplefilter("ignore")
-    paths = (FOLDER / "child", FOLDER, FOLDER.parents[1], os.environ.get("PYTHONPATH"))
-    os.environ["PYTHONPATH"] = os.pathsep.join(str(path) for path in paths if path)
-    install()
+    if simulator:
+        os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+    else:
+        importlib.import_module("checked")
     from numba.cuda.testing import CUDATestCase
 
     CUDATestCase._dump_failed_filechecks = False
@@ -83,8 +63,14 @@ def names():
 
 
 def run_one(name):
-    """(outcome, the last words of what went wrong) of a test: passed, skipped or failed."""
-    WAIVED[:] = Listed().waivers(name)
+    """(outcome, the last words of what went wrong) of a test under ``nd.check``: passed, skipped or failed."""
+    import checked  # not above: in a process with Numba's simulator it cannot be imported
+
+    return checked.run(name, Listed().waivers(name))
+
+
+def outcome_of(name):
+    """The same, as the test itself has it, whoever runs its kernels."""
     result, heard = unittest.TestResult(), io.StringIO()
     with warnings.catch_warnings(), redirect_stdout(heard):
         warnings.simplefilter("ignore")

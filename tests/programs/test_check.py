@@ -1,9 +1,11 @@
 """Whole programs under the CPU engine: what ``check`` says, how it ends, and what it leaves as it was."""
 
 import json
+import pickle
 import signal
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import entry_points
 from pathlib import Path
 from xml.etree import ElementTree
@@ -151,6 +153,56 @@ def first_or_second(out):
     assert main(["check", program]) == 0
     assert main(["check", "--explore", program]) == 1
     assert "OutOfRange" in capsys.readouterr().err
+
+
+def test_launches_of_several_threads():
+    @cuda.jit
+    def kernel(out, i):
+        for _ in range(50):
+            cuda.syncthreads()
+        out[cuda.threadIdx.x] = i
+
+    with nd.check() as session, ThreadPoolExecutor(4) as threads:
+        outs = [cuda.to_device(np.zeros(64)) for _ in range(8)]
+        list(threads.map(lambda i: kernel[1, 64](outs[i], i), range(8)))
+        assert [out.copy_to_host()[63] for out in outs] == list(range(8))
+    assert session.blocks == session.launches == 8 and not session.faults
+
+
+class Bytes:
+    """An executor that runs what it is given at once, out of bytes."""
+
+    def submit(self, function, *args):
+        future = Future()
+        future.set_result(function(*pickle.loads(pickle.dumps(args))))
+        self.called = function.__name__
+        return future
+
+
+@pytest.mark.parametrize(
+    "options, called", [({"schedules": 3}, "run_piece"), ({"explored": True}, "search_subtree")]
+)
+def test_in_the_workers_of_an_executor(options, called):
+    """The same as without, and what cannot be sent is judged here, which the summary says."""
+
+    @cuda.jit
+    def kernel(a, b):
+        if cuda.threadIdx.x % 32 == 0:
+            b[cuda.threadIdx.x + 1] = cuda.atomic.add(a, 0, 1)
+
+    seen = []
+    for executor in (None, Bytes()):
+        with nd.check(executor=executor, **options) as session:
+            out = cuda.to_device(np.zeros(80, np.int32))
+            kernel[1, 64](out, out)
+            seen.append((str(session), sorted(out.copy_to_host())))
+    assert seen[0] == seen[1] and executor.called == called and not session.faults
+    with nd.check(executor=executor, **options) as session:
+        out = cuda.to_device(np.zeros(80, np.int32))
+        kernel[1, 64](out[:64], out[8:])
+    assert session.blocks == 1 and "kernel was judged here: executor=: two arrays share memory" in str(session)
+    with pytest.raises(ValueError, match="executor=4 must be"), nd.check(executor=4):
+        pass
 
 
 @pytest.mark.skipif(not entry_points(group="pytest11", name="numba_deform"), reason="only if it is installed")

@@ -10,6 +10,8 @@ import pytest
 
 import numba_deform as nd
 from numba_deform.engines.cpu.frontends.ptx.instructions import ROWS
+from numba_deform.engines.cpu.frontends.ptx.operations import FUNCTIONS
+from numba_deform.engines.cpu.memory.scalars import Undefined
 
 LANES = 224
 DTYPES = {
@@ -309,6 +311,14 @@ def test_every_row_is_tested():
     tested = {c[0].rpartition(".")[0] for c in CASES} | {"fma.rn", "lop3"}
     names = {n for t in tested for n in (t, t.partition(".")[0], ".".join(t.split(".")[:2]))}
     assert {name for name, _ in ROWS} - collective - names == set()
+
+
+def test_casts_keep_all_bits_and_what_is_undefined():
+    undefined = Undefined("a shuffle")
+    for name, others in (("f32_of", ()), ("u32_of", ()), ("selected", (1, 2)), ("higher", (1,))):
+        assert FUNCTIONS[name](*others, undefined) is undefined
+    for bits in (0x7F812345, 0xFFC00001, 0x7F800000, 1, 0x80000000):
+        assert FUNCTIONS["u32_of"](FUNCTIONS["f32_of"](bits)) == bits
 
 
 # --- comparisons and conversions --------------------------------------------------------------------------

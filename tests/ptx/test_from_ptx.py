@@ -24,7 +24,13 @@ def kernel(body, parameters=".param .u64 data, .param .u64 out", more=""):
 
 
 def run(kernel, *args, grid=1, block=32, **more):
-    nd.simulate(kernel, grid, block, list(args), **more)
+    report = nd.simulate(kernel, grid, block, list(args), **more)
+    assert report.compiled == more.get("compiled", report.compiled)
+
+
+@pytest.fixture(params=[False, True], ids=("interpreted", "machine code"))
+def compiled_too(request):
+    return request.param
 
 
 def ring(text=RING, **more):
@@ -33,9 +39,9 @@ def ring(text=RING, **more):
     return data, out
 
 
-def test_a_ring_by_hand():
+def test_a_ring_by_hand(compiled_too):
     for landing in ("late", "random", "earliest"):
-        data, out = ring(landing=landing, schedules=3)
+        data, out = ring(landing=landing, schedules=3, compiled=compiled_too)
         assert np.array_equal(out, 2 * data)
     data, out = np.ones(128, np.float32), np.zeros(128, np.float32)
     report = nd.explore(nd.from_ptx(RING)["ring"], 1, 64, [data, out], limit=5)
@@ -51,11 +57,12 @@ def test_a_ring_by_hand():
     ("mul.wide.u32 far, at, 4;", "mul.wide.u32 far, at, 8;", faults.OutOfRange, "st.global"),
     ("    bar.sync    0;\n", "", faults.BarrierFault, "mbarrier"),
 ])  # fmt: skip
-def test_faults_of_a_ring_by_hand(old, new, fault, blamed):
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_faults_of_a_ring_by_hand(old, new, fault, blamed, compiled):
     assert RING.count(old) == 1
     text = RING.replace(old, new)
     with pytest.raises(fault) as caught:
-        ring(text, **ANY)
+        ring(text, **ANY, compiled=compiled)
     line = int(caught.value.where.rpartition(":")[2])
     assert re.search(blamed, text.splitlines()[line - 1])
     assert caught.value.source == text.splitlines()[line - 1].strip()
@@ -128,7 +135,7 @@ st.global.u32 [x+128], 0;
     assert caught.value.where == "k.cu:3"
 
 
-def test_functions_local_memory_and_module_variables():
+def test_functions_local_memory_and_module_variables(compiled_too):
     """A call by .param space, an array of a thread's own, a table with initial values."""
     table = ".global .align 4 .b32 table[4] = {3, 0x10, -1, 7};"
     double = (".func (.param .b32 r) twice(.param .b32 v) { .reg .b32 a; ld.param.b32 a, [v]; "
@@ -155,13 +162,14 @@ mul.wide.u32 y, t, 4;
 add.u64 x, x, y;
 st.global.b32 [x], b;"""
     out = np.zeros(32, np.int32)
-    run(kernel(body, more=table + double), np.zeros(1), out)
+    run(kernel(body, more=table + double), np.zeros(1), out, compiled=compiled_too)
     assert np.array_equal(out, np.tile([6, 32, -2, 14], 8))
     with pytest.raises(faults.OutOfRange, match="local memory"):
-        run(kernel(body.replace("[z], b", "[z+16], b"), more=table + double), np.zeros(1), out)
+        text = body.replace("[z], b", "[z+16], b")
+        run(kernel(text, more=table + double), np.zeros(1), out, compiled=compiled_too)
 
 
-def test_bytes_halves_and_vectors():
+def test_bytes_halves_and_vectors(compiled_too):
     """Narrow loads and stores, with and without a sign, and a register wider than what is loaded."""
     body = """
 ld.param.u64 x, [data];
@@ -177,7 +185,7 @@ st.global.v2.b32 [y+16], {b, a};
 st.global.v4.u8 [y+24], {a, b, a, b};
 st.global.u8 [y+29], a;"""
     data, out = np.array([0xF0, 1, 0xFE, 0xFF], np.uint8), np.zeros(32, np.uint8)
-    run(kernel(body), data, out, block=1)
+    run(kernel(body), data, out, block=1, compiled=compiled_too)
     words = np.array([-16, 0xF0, -2, -1, 0xFFFE, 0x01F0], np.int64).astype(np.uint32)
     assert np.array_equal(out[:24].view(np.uint32), words)
     assert out[24:].tolist() == [0xF0, 0xFE, 0xF0, 0xFE, 0, 0xF0, 0, 0]
@@ -203,7 +211,7 @@ st.global.{size} [y], {x};"""
     assert (data[0], out[0]) == (left, start)
 
 
-def test_shuffles_votes_and_elections():
+def test_shuffles_votes_and_elections(compiled_too):
     body = """
 mov.u32 t, %tid.x;
 shfl.sync.up.b32 a|p, t, 1, 0, -1;
@@ -219,7 +227,7 @@ mul.wide.u32 y, t, 4;
 add.u64 x, x, y;
 st.global.b32 [x], a;"""
     out = np.zeros(32, np.int32)
-    run(kernel(body), np.zeros(1), out)
+    run(kernel(body), np.zeros(1), out, compiled=compiled_too)
     assert np.array_equal(out, [1107, *(i + 7 for i in range(31))])
 
 

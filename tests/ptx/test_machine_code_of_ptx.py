@@ -5,6 +5,7 @@ import pytest
 from test_arithmetic import CASES, CONVERSIONS, DTYPES, LANES, numbers
 
 import numba_deform as nd
+from numba_deform.engines.cpu.frontends.ptx import native_body
 
 OPERANDS = ("u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64", "f16", "bf16", "f32", "f64", "pred",
             "s8", "u8")  # fmt: skip
@@ -83,3 +84,40 @@ def test_rows_of_the_table(turn):
             nans = np.isnan(a.astype(float)) & np.isnan(b.astype(float))
         same = (a.view(f"u{size_of(result)}") == b.view(f"u{size_of(result)}")) | nans
         assert same.all(), (opcode, literals, [(i, a[i], b[i]) for i in np.flatnonzero(~same)[:3]])
+
+
+def test_what_has_no_machine_code_says_why(monkeypatch):
+    """As a kernel of which LLVM would make code for minutes: it is interpreted, with the same numbers."""
+    made, operands, size = kernel([("add.u32", ("u32", "u32"), "u32", "")])
+    monkeypatch.setattr(native_body, "LARGE", 3)
+    out = np.zeros(size, np.uint8)
+    report = nd.simulate(made, 1, LANES, [operands, out], compiled=True)
+    assert not report.compiled and report.why_interpreted.startswith("a kernel so large")
+    assert np.array_equal(out[: 4 * LANES].view(np.uint32), numbers("u32", 0) + numbers("u32", 1))
+
+
+def test_generic_addresses_and_loops():
+    """One pointer leads to shared, to local or to global memory, as the lane says; a loop over ``bra``."""
+    text = """.version 8.3 .target sm_90a .address_size 64
+.entry k(.param .u64 data, .param .u64 out) {
+.reg .pred p; .reg .b32 t, i, v, sum; .reg .b64 a, b, c, at, to;
+.shared .align 16 .b8 box[256]; .local .align 16 .b8 own[64];
+mov.u32 t, %tid.x; ld.param.u64 a, [data]; ld.param.u64 to, [out];
+cvta.to.global.u64 a, a;
+mul.wide.u32 at, t, 8; mov.u64 b, box; add.u64 b, b, at; cvta.shared.u64 b, b;
+mov.u64 c, own; cvta.local.u64 c, c;
+rem.u32 v, t, 3; setp.eq.u32 p, v, 0; selp.b64 a, a, b, p; setp.eq.u32 p, v, 1; selp.b64 a, c, a, p;
+setp.eq.u32 p, v, 0; @!p st.v2.u32 [a], {t, v};
+mov.u32 i, 0; mov.u32 sum, 0;
+again:
+ld.u32 v, [a+4]; add.u32 sum, sum, v; ld.u32 v, [a]; mad.lo.u32 sum, v, i, sum;
+add.u32 i, i, 1; setp.lt.u32 p, i, 5; @p bra again;
+mul.wide.u32 at, t, 4; add.u64 to, to, at; st.u32 [to], sum;
+ret; }
+"""
+    made, data = nd.from_ptx(text)["k"], np.array([11, 7], np.uint32)
+    for compiled in (False, True):
+        out = np.zeros(32, np.uint32)
+        assert nd.simulate(made, 1, 32, [data, out], compiled=compiled).compiled == compiled
+        pairs = [(11, 7) if t % 3 == 0 else (t, t % 3) for t in range(32)]
+        assert out.tolist() == [10 * a + 5 * b for a, b in pairs]

@@ -3,9 +3,12 @@
 transformers' own tests are not in its wheel: here each model is compared with itself."""
 
 
+import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,6 +124,56 @@ def test_all_models_that_define_it(name):
             assert torch.allclose(found, call(**given, method="discrete"), atol=1e-5)
 
 
+# --- the next release ------------------------------------------------------------------------------
+def deformable(source):
+    """{a function or class that is a deformable attention by itself: the definitions that it calls}: it samples
+    with ``grid_sample`` and weighs by attention weights, or is a layer that computes where to sample."""
+    tree, found = ast.parse(source), {}
+    for node in tree.body:
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        words = {n.id if isinstance(n, ast.Name) else n.attr if isinstance(n, ast.Attribute) else n.arg
+                 for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.arg))}  # fmt: skip
+        samples = "grid_sample" in words and any("attention_weight" in word for word in words)
+        attributes = (n for n in ast.walk(node) if isinstance(n, ast.Attribute))
+        stored = {n.attr for n in attributes if isinstance(n.ctx, ast.Store)}
+        if samples or "sampling_offsets" in stored:
+            found[node.name] = words
+    return found
+
+
+def unknown(source):
+    """The deformable attentions in a file that the patch neither replaces nor reaches."""
+    return [name for name, words in deformable(source).items() if name not in NAMES and not words & set(NAMES)]
+
+
+def test_the_patch_knows_every_deformable_attention():
+    sources = {file.stem: file.read_text(encoding="utf-8") for file in FILES}
+    kept = {name: text for name, text in sources.items() if "grid_sample" in text or "sampling_offsets" in text}
+    assert len(kept) >= 15
+    assert {name: found for name, text in kept.items() if (found := unknown(text))} == {}
+
+
+def test_one_that_the_patch_does_not_know_is_found():
+    """By the names that transformers might give its next one; other uses of grid_sample are none."""
+    source = """
+def attention_v3(value, attention_weights):
+    return nn.functional.grid_sample(value) * attention_weights
+class Layer:
+    def __init__(self):
+        self.sampling_offsets = nn.Linear(1, 1)
+    def forward(self):
+        attend()
+class Known:
+    def __init__(self):
+        self.sampling_offsets = nn.Linear(1, 1)
+        self.attn = MultiScaleDeformableAttention()
+def sample_point(features):
+    return grid_sample(features)
+"""
+    assert unknown(source) == ["attention_v3", "Layer"]
+
+
 # --- models made while the patch is on, compiled models ---------------------------------------------
 @pytest.mark.parametrize("name", ["deformable_detr", "d_fine"])
 def test_models_made_under_a_patch_are_ordinary_afterwards(name):
@@ -209,3 +262,22 @@ def test_kernelize(mode, compiled, monkeypatch):
         assert error(model(**inputs)[output], wanted[0]) < 1e-4 and graphs.is_ours()
     name = "decoder.layers.1.encoder_attn.sampling_offsets.weight"
     assert error(gradients[name], wanted[1][name]) < 1e-3
+
+
+# --- transformers' own tests, where they are --------------------------------------------------------
+@pytest.mark.full
+def test_the_command_that_runs_transformers_own_tests(tmp_path):
+    """On a checkout that is made up: one test passes in both runs, and one fails under the patch alone."""
+    place = tmp_path / "tests" / "models" / "rt_detr" / "test_modeling_rt_detr.py"
+    place.parent.mkdir(parents=True)
+    place.write_text(
+        "import transformers.models.rt_detr.modeling_rt_detr as rt_detr\n\n\n"
+        "def test_it_is_there():\n    assert rt_detr.MultiScaleDeformableAttention\n\n\n"
+        "def test_it_is_their_own():\n"
+        "    assert 'transformers' in rt_detr.MultiScaleDeformableAttention.forward.__module__\n"
+    )
+    command = [sys.executable, str(Path(__file__).with_name("transformers_own.py")), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "test_it_is_their_own: passed, under the patch failure" in done.stdout
+    assert done.stdout.endswith("1 files, 2 tests, 1 end otherwise under the patch\n")

@@ -1,7 +1,7 @@
 """torch.ops.numba_deform on the CPU: values, gradients, and what PyTorch's own checks say."""
 
+import itertools
 import threading
-import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from numba_deform import ConfigError, OperatorError, reference, relative_error  # noqa: E402
 from numba_deform.attention.reference import reference_gradients  # noqa: E402
-from numba_deform.torch import ms_deform_attn, prepare  # noqa: E402
+from numba_deform.torch import formula, ms_deform_attn, prepare  # noqa: E402
 
 SHAPES = [[5, 4], [2, 3], [1, 1]]
 STARTS = [0, 20, 26]
@@ -90,6 +90,7 @@ def test_discrete_samples_are_pixels():
     assert torch.allclose(out, wanted)
 
 
+backward = torch.ops.numba_deform.ms_deform_attn_backward.lists
 LISTS = [n for pair in SHAPES for n in pair], STARTS
 TENSORS = torch.tensor(SHAPES), torch.tensor(STARTS)
 
@@ -110,7 +111,9 @@ def test_opcheck(overload, change):
     torch.library.opcheck(forward, (value, *index, locations, weights))
     backward = getattr(torch.ops.numba_deform.ms_deform_attn_backward, overload)
     inputs = [t.detach() for t in (value, locations, weights)]
-    torch.library.opcheck(backward, (torch.randn(2, 3, 8), inputs[0], *index, *inputs[1:]))
+    for wanted in itertools.product([True, False], repeat=3):  # no two of what is returned are one tensor
+        call = torch.randn(2, 3, 8), inputs[0], *index, *inputs[1:], None, "default", *wanted
+        torch.library.opcheck(backward, call)
 
 
 def test_any_strides():
@@ -146,21 +149,46 @@ def test_one_pixel_and_one_query():
     assert torch.autograd.gradcheck(lambda v, *rest: ms_deform_attn(v, [[1, 1]], None, *rest), inputs)
 
 
-@pytest.mark.parametrize("method", ["default", "discrete"])
-def test_locations_that_are_no_numbers(method):
-    """They take nothing and change nothing; discrete samples lie on an edge then."""
+STRANGE = torch.tensor([float("nan"), float("inf"), -float("inf")], dtype=torch.float64)
+
+
+def test_locations_that_are_no_numbers():
+    """Their rows are no numbers, as they are in grid_sample, and so are their gradients; the others are as they
+    were. The gradient of value has what is sampled somewhere."""
     inputs, given = drawn(torch.float64), torch.randn(2, 3, 8, dtype=torch.float64)
-    bad = torch.tensor([float("nan"), float("inf"), -float("inf")], dtype=torch.float64)
-    away = torch.tensor([0.0, 9.0, -9.0] if method == "discrete" else [9.0] * 3, dtype=torch.float64)
+    with torch.no_grad():
+        inputs[1][:, 1, 0, 1, :, 0] = STRANGE
+    out = ms_deform_attn(inputs[0], SHAPES, STARTS, *inputs[1:])
+    by_formula = formula.forward_of(inputs[0], *LISTS, *inputs[1:])
+    gradients = [torch.autograd.grad(o, inputs, given, retain_graph=True) for o in (out, by_formula)]
+    assert torch.allclose(out, by_formula, equal_nan=True)
+    rows = torch.zeros(2, 3, 2, 4, dtype=torch.bool)
+    rows[:, 1, 0] = True
+    assert torch.equal(out.isnan(), rows.flatten(2))
+    of_value, of_locations, of_weights = gradients[0]
+    strange = torch.zeros(2, 3, 2, 3, 3, dtype=torch.bool)
+    strange[:, 1, 0, 1] = True
+    assert of_value.isfinite().all() and torch.equal(of_weights.isnan(), strange)
+    assert torch.equal(of_locations.isnan().all(-1), strange)
+    assert torch.allclose(of_value, gradients[1][0])
+    plain = [t.detach() for t in inputs]
+    for one, other in zip(*(b(given, plain[0], *LISTS, *plain[1:]) for b in (backward, formula.backward_of)),
+                          strict=True):  # fmt: skip
+        assert torch.allclose(one, other, equal_nan=True)
+
+
+def test_discrete_locations_that_are_no_numbers():
+    """They lie on an edge."""
+    inputs, given = drawn(torch.float64), torch.randn(2, 3, 8, dtype=torch.float64)
     results = []
-    for strange in (bad, away):
+    for strange in (STRANGE, torch.tensor([0.0, 9.0, -9.0], dtype=torch.float64)):
         with torch.no_grad():
             inputs[1][:, :, :, 1, :, 0] = strange
-        out = ms_deform_attn(inputs[0], SHAPES, STARTS, *inputs[1:], method=method)
+        out = ms_deform_attn(inputs[0], SHAPES, STARTS, *inputs[1:], method="discrete")
         results.append((out, *torch.autograd.grad(out, inputs, given)))
+        assert torch.allclose(out, formula.forward_of(inputs[0], *LISTS, *inputs[1:], None, "discrete"))
     for one, other in zip(*results, strict=True):
         assert one.isfinite().all() and torch.equal(one, other)
-    assert method == "discrete" or not results[0][2][:, :, :, 1].any()
 
 
 @pytest.mark.parametrize("learning", [0, 1, 2])
@@ -366,42 +394,6 @@ def test_what_is_refused():
 def test_a_gradient_of_another_shape_is_refused():
     """Also one with as many numbers, in another order."""
     inputs = drawn(learning=False)
-    backward = torch.ops.numba_deform.ms_deform_attn_backward.lists
     for shape in ((2, 3, 7), (3, 2, 8), (2, 3, 2, 4), (1,)):
         with pytest.raises(OperatorError, match=r"^grad_out has shape .* the output's, \(2, 3, 8\)"):
             backward(torch.ones(shape), inputs[0], *LISTS, *inputs[1:])
-
-
-def test_vmap():
-    pair = drawn(learning=False), drawn(learning=False, seed=1)
-    inputs = [torch.stack(both) for both in zip(*pair, strict=True)]
-
-    def call(value, locations, weights):
-        return ms_deform_attn(value, SHAPES, STARTS, locations, weights)
-
-    with warnings.catch_warnings(action="ignore"):  # that it is a loop
-        out = torch.func.vmap(call)(*inputs)
-    assert all(torch.equal(one, call(*alone)) for one, alone in zip(out, pair, strict=True))
-
-
-def test_gradients_of_other_kinds_are_refused():
-    value, locations, weights = drawn(learning=False)
-
-    def call(value):
-        return ms_deform_attn(value, SHAPES, STARTS, locations, weights).sum()
-
-    for transform in (torch.func.grad(call), lambda v: torch.func.jvp(call, (v,), (v,)),
-                      lambda v: torch.func.vjp(call, v)):  # fmt: skip
-        with pytest.raises(NotImplementedError, match="by torch.autograd, in reverse mode"):
-            transform(value)
-    with torch.autograd.forward_ad.dual_level():
-        with pytest.raises(NotImplementedError, match="by torch.autograd, in reverse mode"):
-            call(torch.autograd.forward_ad.make_dual(value, value))
-
-
-def test_gradients_of_gradients_are_refused():
-    value, locations, weights = drawn()
-    out = ms_deform_attn(value, SHAPES, STARTS, locations, weights)
-    (gradient,) = torch.autograd.grad(out.sum(), weights, create_graph=True)
-    with pytest.raises(NotImplementedError, match="can be differentiated once"):
-        gradient.sum().backward()

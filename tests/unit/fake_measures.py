@@ -61,3 +61,13 @@ def by_shape(task):
     return {
         "config": {}, "error": 1e-4, "median_ms": ms, "min_ms": 0.9 * ms, "max_ms": 1.3 * ms, "runs": 9,
     }  # fmt: skip
+
+
+def of_a_gpu(task):
+    """Which GPU the process sees, as a time."""
+    stages = dict(task["entry"].parameters)["stages"]
+    if stages == 1:
+        os._exit(7)
+    if stages == 3:
+        raise ValueError("three")
+    return {"median_ms": float(os.environ["CUDA_VISIBLE_DEVICES"])}

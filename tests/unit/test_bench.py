@@ -26,7 +26,7 @@ from numba_deform.measure import ceilings, gradients, peers, record, report
 from numba_deform.measure import counters as profile
 from numba_deform.measure.bench import Entry, bench, bytes_of, case_on, parse_entries, rates, workloads_of
 from numba_deform.measure.sweep import expand, sweep
-from numba_deform.measure.worker import Worker
+from numba_deform.measure.worker import Worker, gpu_workers
 from numba_deform.workloads.presets import PRESETS, preset
 from numba_deform.workloads.workload import WorkloadError
 
@@ -231,6 +231,18 @@ def test_sweep_survives_and_resumes(tmp_path, monkeypatch):
     seen.clear()
     sweep(grid(2, 1, 6), path, progress=progress, retry=True)
     assert [label for _, _, label in seen] == ["tma stages=1", "done"]
+
+
+def test_sweep_over_several_gpus(importable, tmp_path):
+    """Each process sees one of them; rows are in order, and a process that dies is in its row."""
+    measure = "fake_measures:of_a_gpu"
+    with gpu_workers([5, 3]) as executor:
+        rows = sweep(grid(4, 3, 2, 4000), tmp_path / "a.json", measure=measure, executor=executor)["rows"]
+    assert {row.get("median_ms") for row in rows[::2]} <= {3.0, 5.0}
+    assert rows[1]["error_text"] == "ValueError: three" and rows[3]["refused"]
+    with gpu_workers([2]) as executor:
+        rows = sweep(grid(1, 2), tmp_path / "b.json", measure=measure, executor=executor)["rows"]
+    assert all("process pool was terminated" in row["error_text"] for row in rows)
 
 
 def test_sweep_keeps_to_its_file(tmp_path):

@@ -9,6 +9,7 @@ import ctypes
 import functools
 import io
 import pickle
+import threading
 from dataclasses import fields
 
 import cloudpickle
@@ -19,14 +20,21 @@ from ..frontends.numba_python import cuda_module
 from ..memory.scalars import bounds_of, start_of
 
 PIECES = 64  # as many futures at most: a launch is sent once with each
+ONE_AT_A_TIME = threading.RLock()  # where the workers are threads, or this one
 ALIGNED = 1024  # an array begins at the same address as here, modulo this many bytes
+
+
+def check_executor(executor):
+    """Refuse what is none."""
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise ValueError(f"executor={executor!r} must be a concurrent.futures.Executor")
 
 
 def to_run(executor, grid, numbers, report, landing):
     """The schedules of ``numbers`` that the caller has to run itself, in order, as ``processes.to_run``: the
     last one, and those of which a worker did not see a clean end."""
     rest = numbers[:-1]
-    sent = packed(grid.call) if rest else None
+    sent = packed(grid) if rest else None
     size = -(-len(rest) // PIECES) or 1
     pieces = [rest[i : i + size] for i in range(0, len(rest), size)]
     futures = [executor.submit(run_piece, sent, piece, landing, type(report)) for piece in pieces]
@@ -34,10 +42,12 @@ def to_run(executor, grid, numbers, report, landing):
         for piece, future in zip(pieces, futures, strict=True):
             for number, totals in zip(piece, future.result(), strict=True):
                 if totals is None:
-                    yield number
+                    with ONE_AT_A_TIME:
+                        yield number
                 else:
                     report.add(totals)
-        yield numbers[-1]
+        with ONE_AT_A_TIME:
+            yield numbers[-1]
     finally:
         for future in futures:
             future.cancel()
@@ -45,37 +55,57 @@ def to_run(executor, grid, numbers, report, landing):
 
 def run_piece(sent, numbers, landing, new_report):
     """In a worker: what each schedule adds to the report; None if it is to be run where others can see it."""
-    grid = _launch(sent)
-    return [_one(grid, number, landing, new_report()) for number in numbers]
+    with ONE_AT_A_TIME:
+        grid = launch_of(sent)
+
+        def one(number):
+            totals = new_report()
+            grid.run(number, landing, False, totals)
+            return totals
+
+        return [clean(one, number) for number in numbers]
 
 
-def _one(grid, number, landing, totals):
+def clean(run, *args):
+    """In a worker: what ``run`` returns; None if it ends otherwise, or has something to print."""
     prints, cuda_module.PRINTS = cuda_module.PRINTS, False
     try:
-        grid.run(number, landing, False, totals)
+        return run(*args)
     except (Exception, cuda_module.Prints):
         return None
     finally:
         cuda_module.PRINTS = prints
-    return totals
 
 
 @functools.lru_cache(1)  # the next piece is of the same launch
-def _launch(sent):
+def launch_of(sent):
+    """In a worker: the launch that is sent as these bytes."""
     from .prepared_launch import PreparedLaunch
 
-    return PreparedLaunch(*pickle.loads(sent))
+    call, only = pickle.loads(sent)
+    grid = PreparedLaunch(*call)
+    grid.only = only
+    return grid
 
 
-def packed(call):
-    """The bytes of a launch's arguments; ValueError where a worker could not have them."""
+class NotSent(ValueError):
+    """A worker could not have the launch."""
+
+
+def packed(grid):
+    """The bytes of a launch; NotSent where a worker could not have them."""
+    return dumped((grid.call, grid.only))
+
+
+def dumped(things):
+    """Arguments of a launch as bytes."""
     file = io.BytesIO()
     try:
-        _Pickler(file).dump(call)
-    except ValueError:
+        _Pickler(file).dump(things)
+    except NotSent:
         raise
     except Exception as error:
-        raise ValueError(f"executor=: this launch cannot be sent to another process: {error}") from error
+        raise NotSent(f"executor=: this launch cannot be sent to another process: {error}") from error
     return file.getvalue()
 
 
@@ -84,14 +114,14 @@ class _Pickler(cloudpickle.Pickler):
 
     def __init__(self, file):
         super().__init__(file)
-        self.ranges = []  # of the memory that is sent
+        self.owners = {}  # the memory that is sent -> the array that it is sent with
 
     def reducer_override(self, thing):
         if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
             return self._array(thing)
         if isinstance(thing, TensorMap):
             if thing.array is None:
-                raise ValueError(f"executor=: {thing!r} has an address of this process: map an array")
+                raise NotSent(f"executor=: {thing!r} has an address of this process: map an array")
             return _map, (type(thing), {f.name: getattr(thing, f.name) for f in fields(thing)})
         if isinstance(thing, TensorMapArray):
             return TensorMapArray, (thing.maps,)
@@ -107,9 +137,12 @@ class _Pickler(cloudpickle.Pickler):
         if owner is not array:
             return _view, (owner, start - start_of(owner), *looks)
         first, last = bounds_of(array)
-        if any(first < stop and begin < last for begin, stop in self.ranges):
-            raise ValueError("executor=: two arrays share memory that is no array's: make them views of one")
-        self.ranges.append((first, last))
+        for (begin, stop), sent in self.owners.items():
+            if begin <= first and last <= stop and first < last:
+                return _view, (sent, start - start_of(sent), *looks)
+            if first < stop and begin < last:
+                raise NotSent("executor=: two arrays share memory that is no array's: make them views of one")
+        self.owners[first, last] = array
         return _owner, (ctypes.string_at(first, last - first), first % ALIGNED, start - first, *looks)
 
 

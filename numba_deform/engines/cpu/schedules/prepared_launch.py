@@ -1,6 +1,7 @@
 """A checked launch, which runs under one schedule after another: ``simulate`` and ``explore`` make it."""
 
 import contextlib
+import hashlib
 import inspect
 import math
 import time
@@ -80,6 +81,7 @@ class PreparedLaunch:
         self.arrays = *args, *(array for _, _, array in self.held)
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False
+        self.why_interpreted = ""  # why there is no machine code, where some was wanted
         self.only, self.progress = None, None  # the blocks that run, if not all; called at each one's end
         # Whether machine code may run; None: if it pays.
         self.compiled = False if has_breakpoints(self.typed) else compiled
@@ -92,7 +94,11 @@ class PreparedLaunch:
         wanted = self.compiled is None and is_known(self.program) or self.compiled
         if self.compiled is False or not wanted and not self.is_slow():
             return None
-        return compiled(self.program)
+        made = compiled(self.program)
+        if isinstance(made, str):
+            self.why_interpreted = made
+            return None
+        return made
 
     def is_slow(self, blocks=0):
         """Whether machine code would pay, so many blocks into a schedule: then that starts over."""
@@ -115,7 +121,8 @@ class PreparedLaunch:
 
     def contents(self):
         """A digest of what the kernel's writeable arrays hold."""
-        return hash(tuple(array.tobytes() for array, _ in self.saved))
+        digests = (hashlib.sha256(array.tobytes()).digest() for array, _ in self.saved)
+        return hashlib.sha256(b"".join(digests)).digest()  # the same in every process
 
     def run(self, seed, landing, trace, report):
         """One schedule, on the arguments as they were; adds to ``report``, returns the Execution."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...waivers import added
 from .choices import Schedule
+from .executors import check_executor
 from .garbage import short_collections
 from .prepared_launch import PreparedLaunch, check_integers
 from .processes import to_run
@@ -29,6 +30,7 @@ class Report:
     seconds: float = 0.0
     waived: dict = field(default_factory=dict)  # rules broken and waived: {name: (how often, lines)}
     compiled: bool = False  # whether the last schedule ran as machine code
+    why_interpreted: str = ""  # why the kernel has no machine code, where it was wanted
     events: list = field(default_factory=list)
 
     def add(self, other):
@@ -75,7 +77,7 @@ def simulate(
     ``executor`` is a ``concurrent.futures.Executor`` in whose workers all schedules but the last one run: one
     of Python's, Dask's (``Client.get_executor()``), mpi4py's or another, on this machine or others with the
     package and the kernel's file where they are here. What is not a clean end there is run once more here, so
-    that outcome, ``seed`` and arrays are as without it. What the executor raises is raised. Not with ``only``.
+    that outcome, ``seed`` and arrays are as without it. What the executor raises is raised.
 
     Raises a :class:`SimFault` for a broken rule, with ``seed`` and ``landing`` to replay it; WrongResult, which
     is one too, where a Launch has not left what it expects; and ``ValueError`` for arguments that cannot be
@@ -83,7 +85,7 @@ def simulate(
     """
     schedule = _schedule(seed, schedules, landing)
     grid = PreparedLaunch(kernel, grid, block, args, shared_bytes, timeout, cluster, resident, compiled, waive)
-    _check_executor(executor, only)
+    check_executor(executor)
     grid.only, grid.progress = only and _blocks(grid, only), progress
     report = Report(blocks=len(only or range(grid.blocks)), threads=grid.threads, schedules=schedules)
     started = time.perf_counter()
@@ -92,6 +94,7 @@ def simulate(
         for number in to_run(grid, numbers, report, landing, executor):
             launch = grid.run(number, landing, trace, report)
         report.events, report.compiled = launch.events or [], launch.machine is not None
+        report.why_interpreted = grid.why_interpreted
         # Its parts refer to each other, and hold more memory than their number lets the collector think.
         del launch
         gc.collect()
@@ -112,12 +115,6 @@ def _schedule(seed, schedules, landing):
     elif schedules > 1:
         raise ValueError(f"seed={seed!r} is one schedule, and schedules={schedules} asks for more")
     return schedule
-
-
-def _check_executor(executor, only):
-    if executor is not None and (only or not callable(getattr(executor, "submit", None))):
-        wrong = "cannot be combined with only=" if only else "must be a concurrent.futures.Executor"
-        raise ValueError(f"executor={executor!r} {wrong}")
 
 
 def _blocks(grid, only):

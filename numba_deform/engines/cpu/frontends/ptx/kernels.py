@@ -63,8 +63,12 @@ class PtxKernel:
         self.held = tuple((name, _Variable(), _contents(v)) for name, v in program.memory.values())
         scope = dict(names()) | {name: value for name, value, _ in self.held}
         self.plain = self.py_func = _compiled(self.name, lines, scope)
-        self.registers = program.registers
-        self.places = hashlib.sha256(repr([place for _, place in lines]).encode()).hexdigest()
+        self.registers, self.lines = program.registers, lines
+
+    @functools.cached_property
+    def digest(self):
+        """Of all that machine code depends on, besides the types of arguments and this package."""
+        return hashlib.sha256(repr((self.lines, self.registers)).encode()).hexdigest()
 
     def program(self, kinds):
         """The kernel as what there is machine code of."""
@@ -182,7 +186,7 @@ def from_ptx(source, parameters=()):
 
     ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
     with line information), else the line of the PTX. The verdict is about the PTX: what the compiler has
-    removed is not looked at. It is interpreted, and has no machine code. Raises ValueError, naming the line,
+    removed is not looked at. Raises ValueError, naming the line,
     for what is no PTX, for a target beyond sm_90a, and for an instruction that is not known here, as those of
     wgmma are not; KeyError for an entry that is not there."""
     text = str(source)

@@ -88,12 +88,10 @@ class Body(Expressions):
     def zeros(self, name, size):
         """Bytes of a thread's own, all 0."""
         if name not in self.slots:
-            slot = self.maker.slot(ir.ArrayType(I8, max(size, 1)))
-            with self.builder.goto_block(self.maker.entry):
-                self.slots[name] = native_functions.Buffer(self.builder.bitcast(slot, POINTER), size)
+            self.slots[name] = native_functions.Buffer(self.maker.slot(ir.ArrayType(I8, max(size, 1))), size)
         clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
         given = [ir.Constant(I8, 0), ir.Constant(I64, size), ir.Constant(I1, 0)]
-        self.builder.call(clear, [self.slots[name].pointer, *given])
+        self.builder.call(clear, [self.slots[name].slot, *given])
         return self.slots[name]
 
     # --- statements -----------------------------------------------------------------------------------
@@ -151,7 +149,7 @@ class Body(Expressions):
         """A buffer keeps its place: on another way here it may be another one."""
         copy = self.maker.declared("llvm.memcpy.p0.p0.i64", ir.VoidType(), [POINTER, POINTER, I64, I1])
         size = ir.Constant(I64, min(value.size, to.size))
-        self.builder.call(copy, [to.pointer, value.pointer, size, ir.Constant(I1, 0)])
+        self.builder.call(copy, [to.slot, value.slot, size, ir.Constant(I1, 0)])
         return to
 
     def do_If(self, node):
@@ -186,8 +184,8 @@ class Body(Expressions):
         self.builder.unreachable()
 
     def cases(self, nodes):
-        """[(number, statements)] of ``if pc == number:``, and of those inside ``if pc < number:``; None of other
-        statements."""
+        """[(number, statements)] of each ``if pc == number:``, those inside ``if pc < number:`` too; None of
+        other statements."""
         found = []
         for node in nodes:
             test = isinstance(node, ast.If) and node.test

@@ -35,7 +35,7 @@ RESULTS |= {f"cuda.{name}": types.int32 for name in VOTES}
 
 
 class Expressions:
-    """Of a kernel's thread; ``builtins``: name -> how a call of it is written, (body, call, values) -> value."""
+    """Of a kernel's thread. ``builtins``: name -> what writes a call of it, (body, call, values) -> value."""
 
     builtins = {}
 

@@ -295,8 +295,8 @@ def _nearest(body, call, values):
 class Buffer:
     """Bytes of a thread's own: local memory, or a parameter of a call."""
 
-    def __init__(self, pointer, size):
-        self.pointer, self.size = pointer, size
+    def __init__(self, slot, size):
+        self.slot, self.size = slot, size
 
 
 def _numbers(values):
@@ -393,7 +393,8 @@ def _wherever(body, space, address, buffer, size, elsewhere, here):
             body.leave_if(ir.Constant(I1, 1))
         body.leave_if(builder.or_(_is_not_zero(body, odd), builder.icmp_unsigned(
             ">", first, ir.Constant(I64, max(last, 0)))))  # fmt: skip
-        return here(builder.gep(buffer.pointer, [first], source_etype=ir.IntType(8)))
+        start = builder.ptrtoint(buffer.slot, I64)  # llvmlite's pointers to arrays take no other type
+        return here(builder.inttoptr(builder.add(start, first), ir.PointerType()))
 
     if space == "local":
         return local()

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import linecache
 
 from .....compiler import cache
 from .....compiler.outline import FOR_CPU, Outline
@@ -19,10 +18,9 @@ class PtxProgram:
     typed = None  # the text needs no types to be inferred
 
     def __init__(self, kernel, kinds):
-        self.kernel, self.kinds, file = kernel, tuple(kinds), kernel.plain.__code__.co_filename
-        self.lines = linecache.cache[file][2]
-        self.key = file, kernel.places, self.kinds
-        self.outline = _Outline(kernel.plain, "".join(self.lines), kernel.places, *map(str, kinds))
+        self.kernel, self.kinds = kernel, tuple(kinds)
+        self.key = kernel.digest, self.kinds
+        self.outline = _Outline(kernel.plain, kernel.digest, *map(str, kinds))
 
     def coroutine(self, module):
         return PtxCoroutine(module, self)
@@ -47,9 +45,9 @@ class PtxCoroutine(Coroutine):
         super().__init__(module, program.kinds)
 
     def statements(self, args):
-        kernel, lines = self.program.kernel, self.program.lines
-        tree, = ast.parse("".join(lines)).body
-        found = Found(kernel.plain, len(lines))
+        kernel = self.program.kernel
+        tree, = ast.parse("\n".join(line for line, _ in kernel.lines)).body
+        found = Found(kernel.plain, len(kernel.lines))
         Body(self, tree, found, args, kernel.registers, [name for name, *_ in kernel.held]).lower()
 
     def hold(self):

@@ -14,13 +14,14 @@ from .....device.half2 import fused
 from .... import faults
 from ...async_units.reductions import combine
 from ...async_units.wgmma import Factors
-from ...memory.scalars import passing_on
+from ...memory.scalars import UndefinedUse, passing_on
 from ..numba_python.libdevice import fma
 from ..numba_python.math_functions import brev, clz, popc
 
 TAKES_OPERANDS = True  # see reports.error_origin: what goes wrong here is mostly about what a kernel hands over
 WORD = 0xFFFFFFFF
-_WORD, _FLOAT, _ONE = struct.Struct("<I"), struct.Struct("<f"), np.float32(1)
+_word, _of_word = struct.Struct("<I").pack, struct.Struct("<I").unpack
+_float, _of_float, _ONE = struct.Struct("<f").pack, struct.Struct("<f").unpack, np.float32(1)
 SHARED, LOCAL = 1 << 56, 1 << 57  # where the windows begin
 FUNCTIONS = {"brev": brev, "clz": clz, "popc": popc, "fma": passing_on(fma), "min": min,
              "lower": passing_on(min), "higher": passing_on(max), "Factors": Factors}  # fmt: skip
@@ -206,15 +207,18 @@ def trap(why):
 @kernel_function
 def f32_of(bits):
     try:
-        x = _FLOAT.unpack(_WORD.pack(bits))[0]
-    except struct.error:  # undefined
+        x = _of_float(_word(bits))[0]
+    except UndefinedUse:
         return bits
     return _ONE * x if x == x else np.uint32(bits).view(np.float32)  # a float64 might change a NaN's bits
 
 
-@number
+@kernel_function
 def u32_of(x):
-    return _WORD.unpack(_FLOAT.pack(x))[0]
+    try:
+        return _of_word(_float(x))[0] if x == x else int(x.view(np.uint32))  # all bits of a NaN
+    except UndefinedUse:
+        return x
 
 
 @number
@@ -318,9 +322,12 @@ def half_towards(x, mode):
     return int(half.view(np.uint16))
 
 
-@number
+@kernel_function
 def selected(a, b, choice):
-    return a if choice else b
+    try:
+        return a if choice else b
+    except UndefinedUse:
+        return choice
 
 
 @number

@@ -8,6 +8,7 @@ import numpy as np
 from llvmlite import ir
 
 from .coroutine import ENTRY, site_of
+from .ir_values import NotLowered
 from .jit import check_functions, kept_code, machine_code
 from .object_cache import machine_words, object_key
 
@@ -65,7 +66,7 @@ DESTROY = """
 declare void @llvm.coro.destroy(ptr)
 define void @destroy(ptr %h) { call void @llvm.coro.destroy(ptr %h) ret void }
 """
-CODES, KEPT = {}, 64  # key of a program -> Code or None, of so many
+CODES, KEPT = {}, 64  # key of a program -> Code, or a text that says why there is none; of so many
 KIND = "native"
 
 
@@ -75,9 +76,9 @@ def is_known(program):
 
 
 def compiled(program):
-    """The :class:`Code` of a front end's program; None where there can be none. Its ``key`` is what tells it
-    from others: the function may come again with other constants around it. Its ``outline`` knows it on disk,
-    and ``coroutine`` writes it into a module."""
+    """The :class:`Code` of a front end's program, or a text that says why there is none. Its ``key`` is what
+    tells it from others: the function may come again with other constants around it. Its ``outline`` knows it
+    on disk, and ``coroutine`` writes it into a module."""
     key = program.key
     if key not in CODES:
         if len(CODES) >= KEPT:
@@ -94,7 +95,7 @@ def _from_disk(outline):
 def _made(program):
     try:
         code = Code.made(program)
-    except Exception:  # it is enough that the interpreter can run it
-        return None
+    except Exception as error:  # it is enough that the interpreter can run it
+        return f"{'' if isinstance(error, NotLowered) else f'{type(error).__name__}: '}{error}"
     program.outline.store(KIND, code.lowered, *machine_words())
     return code

@@ -1,0 +1,206 @@
+"""Programs of others, compiled to PTX, on the CPU engine: each as it is, and with faults planted in its PTX.
+
+    python bench/ptx_programs.py --mirrors FOLDER --work FOLDER --out bench/results/ptx_programs.json [NAME ..]
+    python bench/ptx_programs.py --table         # bench/PTX_PROGRAMS.md from the results
+
+Sources are fetched by commit. A small program of ours (``programs/``) includes them and launches them on small
+problems, with parameters that the library's own host code makes.
+"""
+
+import argparse
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import originals
+import real_bugs
+from cuda_programs.judge import Case, record_of, run
+from cuda_programs.sources import checkout
+
+from numba_deform.measure import record
+
+HERE = Path(__file__).parent
+RESULT, PAGE = HERE / "results" / "ptx_programs.json", HERE / "PTX_PROGRAMS.md"
+WAIT = r"mbarrier\.try_wait\.parity[.\w:]* *(\w+), *\[[^]]*\], *[^;]*;"
+# name -> (pattern in the PTX, replacement, what the engine may name)
+FAULTS = {
+    "a wait is left out": (WAIT, r"setp.eq.u32 \1, 0, 0;",
+                           "InFlightRead|RefillRace|StaleRefill|CopyCollision|StaleWait|UnobservedPhase|"
+                           "MissedPhase|TooManyArrivals|ReadAfterRelease|InFlightAtExit"),
+    "too few bytes are expected": (r"(mbarrier\.(?:arrive\.)?expect_tx[.\w:]* *(?:\S+, *)?\[[^]]*\], *)[^;]*;",
+                                   r"\g<1>16;", "MoreBytesThanExpected|StaleWait"),
+    "one arrival too many is awaited": (r"(mbarrier\.init[.\w:]* *\[[^]]*\], *)[^;]*;", r"\g<1>333;",
+                                        "MissingArrivals"),
+    "no fence after the init": (r"fence\.mbarrier_init\.release\.cluster;|fence\.proxy\.async[.\w:]*;", "",
+                                "MissingInitFence|MissingProxyFence"),
+    "no fence before a store": (r"fence\.proxy\.async[.\w:]*;", "", "MissingProxyFence"),
+    "an arrival is left out": (r"^\s*(?:@\S+\s+)?mbarrier\.arrive\.shared[.\w:]* *[^;]*;", "",
+                               "MissingArrivals"),
+    "no wait for a product": (r"wgmma\.wait_group\.sync\.aligned +0;", "", "AccumulatorInFlight|RefillRace|"
+                              "ReadAfterRelease|ProductInFlight"),
+    "no fence before a product": (r"wgmma\.fence\.sync\.aligned;", "",
+                                  "MissingWgmmaFence|AccumulatorInFlight"),
+    "no barrier of threads": (r"(?:bar\.sync\s+0|barrier\.sync(?:\.aligned)?\s+0);", "",
+                              "InitNotOrdered|NotABarrier|DataRace"),
+    "a store is not waited for": (r"cp\.async\.bulk\.wait_group(?:\.read)? +0;", "", r"\w*InFlight\w*"),
+    "results past the end": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+\d+)?\]", r"\g<1>+99999744]", "OutOfRange"),
+    "results out of line": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+\d+)?\]", r"\g<1>+1]", "Misaligned|OutOfRange"),
+    "reads past the end": (r"(ld\.global[.\w]* +[^,]*(?:\{[^}]*\})?, *\[[^]+]*)(?:\+\d+)?\]",
+                           r"\g<1>+99999744]", "OutOfRange"),
+    "reads out of line": (r"(ld\.global[.\w]*(?:v\d|64|32)[.\w]* +[^;]*\[[^]+]*)(?:\+\d+)?\]",
+                          r"\g<1>+1]", "Misaligned"),
+}  # fmt: skip
+
+
+@dataclass
+class Program:
+    """``source``: ours, or (in the fetched tree) the project's; ``faults``: of FAULTS, with which match."""
+
+    name: str
+    source: str
+    faults: tuple
+    repository: str = ""
+    commit: str = ""
+    paths: tuple = ()
+    options: tuple = ("-std=c++17",)
+    mends: tuple = ()
+    waive: tuple = ()
+    words: tuple = ()
+
+
+RING = (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
+        ("one arrival too many is awaited", 0), ("no fence after the init", 0), ("no barrier of threads", 0))
+TUTORIAL_COMMIT, KITTENS_COMMIT, GEMM_COMMIT = "0edaa6e47", "0b55588d2", "54e226124"
+CUTLASS_PATHS = ("include", "tools/util/include", "examples/cute/tutorial/hopper")
+ORIGINAL = ("-std=c++17", "-include", str(HERE / "cuda_programs" / "cuda12.h"))
+KEYS = tuple(f"{key}={value}" for key, value in originals.KEYS.items())
+PROGRAMS = (
+    Program("ring", "ring.cu", RING, options=("-std=c++17", f"-I{HERE.parent}")),
+    Program("deform_attn.cu", "tma_experiments/deform_attn.cu",
+            (("results past the end", 0), ("results out of line", 0), ("reads past the end", 0),
+             ("reads out of line", 0)),
+            originals.REPOSITORY, originals.HEAD, ("tma_experiments/*.cu",), ORIGINAL, words=KEYS),
+    Program("deform_attn_tma.cu", "tma_experiments/deform_attn_tma.cu",
+            (("too few bytes are expected", 0), ("no fence after the init", 0), ("no barrier of threads", 0),
+             ("one arrival too many is awaited", 0), ("results past the end", 0)),
+            originals.REPOSITORY, "4e6a31ee", ("tma_experiments/*.cu",), ORIGINAL, (originals.IN_STEP,),
+            ("map-fence",), KEYS),
+    Program("CUTLASS tutorial wgmma_tma_sm90", "../real_bugs/tutorial.cu",
+            (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
+             ("one arrival too many is awaited", 1), ("an arrival is left out", 0),
+             ("no wait for a product", 0),
+             ("no fence before a product", 0)),
+            real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
+            tuple(real_bugs.CUTE), waive=("init-fence",)),
+    Program("ThunderKittens bf16_h100_gemm", "thunderkittens_gemm.cu",
+            (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
+             ("one arrival too many is awaited", 0), ("no wait for a product", 0),
+             ("no fence before a product", 0)),
+            "HazyResearch/ThunderKittens", KITTENS_COMMIT, ("include", "prototype", "kernels/gemm"),
+            ("-std=c++20", "-O3", "--use_fast_math", "--expt-extended-lambda", "--expt-relaxed-constexpr",
+             "-DNDEBUG", "-DKITTENS_HOPPER", "-I{tree}/include", "-I{tree}/prototype", "-I{tree}"),
+            waive=("init-fence",)),
+    Program("DeepGEMM sm90_bf16_gemm", "deepgemm.cu",
+            (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
+             ("one arrival too many is awaited", 0), ("no fence after the init", 0),
+             ("an arrival is left out", 0),
+             ("no wait for a product", 0)),
+            "deepseek-ai/DeepGEMM", GEMM_COMMIT, ("deep_gemm/include",),
+            ("-std=c++20", "--expt-relaxed-constexpr", "-I{tree}/deep_gemm/include", "-I{cutlass}/include")),
+    Program("CUTLASS warp-specialised GEMM", "cutlass_gemm.cu",
+            (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
+             ("one arrival too many is awaited", 0), ("no wait for a product", 0),
+             ("no fence before a store", 0)),
+            real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
+            (*real_bugs.CUTE, "-DSCHEDULE=KernelTmaWarpSpecialized", "-DBETA=0.0f")),
+)  # fmt: skip
+
+
+def case_of(program, work, mirrors):
+    tree = work
+    if program.repository:
+        name = f"{program.repository.replace('/', '+')}-{program.commit}"
+        tree = checkout(program.repository, program.commit, program.paths, work / name, mirrors)
+    options = list(program.options)
+    if any("{cutlass}" in option for option in options):
+        name = f"{real_bugs.CUTLASS.replace('/', '+')}-{TUTORIAL_COMMIT}"
+        cutlass = checkout(real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS, work / name, mirrors)
+        options = [option.replace("{cutlass}", str(cutlass)) for option in options]
+    options = [option.replace("{tree}", str(tree)) for option in options]
+    source = HERE / "programs" / program.source
+    if not source.exists():
+        source = tree / program.source
+    faults = [(name, *FAULTS[name][:2], which) for name, which in program.faults]
+    name = re.sub(r"\W+", "-", program.name)
+    return Case(name, str(source), options, list(program.words), str(work), mends=list(program.mends),
+                waive=list(program.waive), faults=faults)  # fmt: skip
+
+
+def is_named(fault):
+    return bool(re.fullmatch(FAULTS[fault["fault"]][2], fault["verdict"]))
+
+
+def measure(args):
+    work, mirrors, rows = args.work.resolve(), args.mirrors.resolve(), record_of(args.out, args.names)
+    originals.data(work)
+    for program in PROGRAMS:
+        if args.names and program.name not in args.names:
+            continue
+        rows[:] = [row for row in rows if row["name"] != program.name]
+        found = run(case_of(program, work, mirrors), work / "built")
+        for fault in found.get("faults", ()):
+            fault["named"] = is_named(fault)
+        rows.append(dict(name=program.name, repository=program.repository, commit=program.commit,
+                         source=program.source, waive=program.waive, run=found))  # fmt: skip
+        print(program.name, *lines_of(rows[-1]), sep="\n   ", flush=True)
+        record.write(args.out, None, rows)
+
+
+def lines_of(row):
+    """What was said of a program and of each of its faults."""
+    found = row["run"]
+    if not found.get("launches"):
+        return [str(found.get("compile_error") or found.get("refused") or found)]
+    return [real_bugs.short(found), *(
+        f"{f['fault']}: {f['verdict']} {f.get('file', '')}:{f.get('line', '')} {'' if f['named'] else '(!)'} "
+        f"{f.get('source', '')}" for f in found["faults"])]  # fmt: skip
+
+
+def table():
+    """The page: programs, their faults, and real bugs."""
+    rows = json.loads(RESULT.read_text())["rows"]
+    names = ("program", "commit", "instructions", "opcodes", "translate, s", "run, s", "verdict", "waived",
+             "faults named")  # fmt: skip
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for row in rows:
+        found, commit = row["run"], f"{row['repository']} {row['commit']}" if row["repository"] else "ours"
+        if not found.get("launches"):
+            lines.append(f"| {row['name']} | {commit} | | | | | {lines_of(row)[0]} | | |")
+            continue
+        one, faults = found["launches"][0], found["faults"]
+        lines.append(f"| {row['name']} | {commit} | {one['instructions']} | {one['opcodes']} | "
+                     f"{one['translate_seconds']} | {one['seconds']} | {real_bugs.short(found)} | "
+                     f"{', '.join(one.get('waived', ()))} | "
+                     f"{sum(f['named'] for f in faults)} of {len(faults)} |")
+    lines += ["", "| program | fault | engine | where |", "|---|---|---|---|"]
+    for row in rows:
+        for f in row["run"].get("faults", ()):
+            where = f"`{f['file']}`:{f['line']} `{f['source'][:90]}`" if "line" in f else ""
+            wrong = "" if f["named"] else " (not what was planted)"
+            lines.append(f"| {row['name']} | {f['fault']} | {f['verdict']}{wrong} | {where} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("--mirrors", type=Path, default=Path("mirrors"), help="bare repositories, owner+name")
+    parser.add_argument("--work", type=Path, default=Path("ptx_programs"), help="sources and what is built")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--table", action="store_true")
+    given = parser.parse_args()
+    if given.table:
+        print(table())
+    else:
+        measure(given)

@@ -1,0 +1,171 @@
+"""Calls that people do not think of: nothing to compute, odd tensors, TorchScript, state dicts of forks."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from numba_deform import ConfigError, OperatorError  # noqa: E402
+from numba_deform.torch import MSDeformAttn, decompositions, ms_deform_attn  # noqa: E402
+
+SHAPES, STARTS = [[5, 4], [2, 3]], [0, 20]
+LISTS = [5, 4, 2, 3], STARTS
+OPERATOR = torch.ops.numba_deform.ms_deform_attn
+
+
+def drawn(batch=2, queries=3, heads=2, dtype=torch.float32):
+    """value, locations and weights."""
+    rows = batch, queries, heads, 2, 3
+    return torch.randn(batch, 26, heads, 4, dtype=dtype), torch.rand(*rows, 2), torch.rand(*rows)
+
+
+class Model(torch.nn.Module):
+    def forward(self, value, locations, weights):
+        return ms_deform_attn(value, SHAPES, None, locations, weights)
+
+
+# --- nothing to compute ----------------------------------------------------------------------------
+@pytest.mark.parametrize("empty", ["batch", "queries", "heads"])
+def test_empty(empty):
+    """An empty output, and gradients that are empty or zero; compiled and exported as well."""
+    inputs = [t.requires_grad_() for t in drawn(**{empty: 0})]
+    shape = {"batch": (0, 3, 8), "queries": (2, 0, 8), "heads": (2, 3, 0)}[empty]
+    out = Model()(*inputs)
+    assert out.shape == shape
+    for gradient, tensor in zip(torch.autograd.grad(out.sum(), inputs), inputs, strict=True):
+        assert gradient.shape == tensor.shape and not gradient.any()
+    compiled = torch.compile(Model(), fullgraph=True, backend="aot_eager")
+    assert compiled(*inputs).shape == shape
+    compiled(*inputs).sum().backward()
+    assert not any(t.grad.any() for t in inputs)
+    plain = tuple(t.detach() for t in inputs)
+    assert torch.export.export(Model(), plain).module()(*plain).shape == shape
+
+
+# --- what is refused -------------------------------------------------------------------------------
+def on_meta(i):
+    return [t.to("meta") if k == i else t for k, t in enumerate(drawn())]
+
+
+META = torch.tensor(SHAPES, device="meta"), torch.tensor(STARTS)
+REFUSED = {
+    "locations on meta": (
+        lambda: Model()(*on_meta(1)), "^value is on cpu but sampling_locations on meta$"),
+    "weights on meta": (
+        lambda: Model()(*on_meta(2)), "^value is on cpu but attention_weights on meta$"),
+    "value on meta": (
+        lambda: Model()(*on_meta(0)), "^value is on meta but sampling_locations on cpu$"),
+    "the operator": (
+        lambda: OPERATOR.lists(on_meta(1)[0], *LISTS, *on_meta(1)[1:]),
+        "^value is on cpu but sampling_locations on meta$"),
+    "the operator's index": (
+        lambda: OPERATOR(drawn()[0], *META, *drawn()[1:]), "^value is on cpu but spatial_shapes on meta$"),
+    "an index on meta": (
+        lambda: ms_deform_attn(drawn()[0], *META, *drawn()[1:]),
+        "^spatial_shapes is on the device meta, where it has no numbers"),
+    "its gradients": (
+        lambda: torch.ops.numba_deform.ms_deform_attn_backward.lists(
+            torch.ones(2, 3, 8), on_meta(2)[0], *LISTS, *on_meta(2)[1:]),
+        "^value is on cpu but attention_weights on meta$"),
+    "sparse": (
+        lambda: Model()(drawn()[0].to_sparse(), *drawn()[1:]), "^value is sparse_coo; it must be strided"),
+    "sparse weights": (
+        lambda: Model()(*drawn()[:2], drawn()[2].to_sparse()), "^attention_weights is sparse_coo; it must"),
+    "a sparse index": (
+        lambda: ms_deform_attn(drawn()[0], torch.tensor(SHAPES).to_sparse(), None, *drawn()[1:]),
+        "^spatial_shapes is sparse_coo; it must be strided"),
+    "nested": (
+        lambda: Model()(torch.nested.nested_tensor(list(drawn()[0])), *drawn()[1:]),
+        "^value is nested; it must be strided"),
+    "sizes of more than 64 bits": (
+        lambda: ms_deform_attn(drawn()[0], [[2**70, 4], [2, 3]], None, *drawn()[1:]),
+        r"^spatial_shapes=\[1180591620717411303424, .* they must fit into 64 bits"),
+    "their products": (
+        lambda: ms_deform_attn(drawn()[0], [[2**62, 4], [2, 3]], None, *drawn()[1:]),
+        r"^level_start_index=\[0, 18446744073709551616\]: they must fit into 64 bits"),
+    "large sizes": (
+        lambda: ms_deform_attn(drawn()[0], [[2**40, 4], [2, 3]], STARTS, *drawn()[1:]),
+        "^spatial_shapes says 4398046511110 positions but value has S=26"),
+    "points in quotes": (
+        lambda: ms_deform_attn(drawn()[0], SHAPES, None, *drawn()[1:], num_points="24"),
+        "^num_points='24': it is an integer for each level"),
+    "many points": (
+        lambda: ms_deform_attn(drawn()[0], SHAPES, None, *drawn()[1:], num_points=[2**70, 3]),
+        "^num_points=.1180591620717411303424, 3.: they are at least 1, and less than 2.31"),
+    "flat without points": (
+        lambda: Model()(drawn()[0], drawn()[1].flatten(3, 4), drawn()[2].flatten(3)),
+        r"^sampling_locations .* flat ones, \(B, Q, H, N, 2\), need num_points"),
+    "no shapes": (
+        lambda: ms_deform_attn(drawn()[0], None, None, *drawn()[1:]),
+        "^spatial_shapes=None: it is a height and a width"),
+    "complex": (
+        lambda: Model()(drawn(dtype=torch.complex64)[0], *drawn()[1:]), "^value has dtype complex64"),
+    "scripted": (lambda: torch.jit.script(ms_deform_attn), "^torch.jit.script cannot compile ms_deform_attn"),
+    "a scripted layer": (
+        lambda: torch.jit.script(MSDeformAttn(32, 2, 2, 3)), "^torch.jit.script cannot compile ms_deform_attn"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    call, message = REFUSED[name]
+    with pytest.raises(OperatorError, match=message):
+        call()
+
+
+def test_no_method():
+    with pytest.raises(ConfigError, match="^method=None: must be one of default, discrete"):
+        ms_deform_attn(drawn()[0], SHAPES, None, *drawn()[1:], method=None)
+
+
+def test_all_on_meta():
+    """For those who want to know shapes."""
+    out = Model()(*(t.to("meta") for t in drawn()))
+    assert out.is_meta and out.shape == (2, 3, 8)
+
+
+# --- TorchScript's other way, and exporters --------------------------------------------------------
+def test_a_trace_has_the_operator():
+    inputs = drawn()
+    traced, others = torch.jit.trace(Model(), inputs), drawn()
+    assert "numba_deform::ms_deform_attn" in str(traced.graph)
+    assert torch.equal(traced(*others), Model()(*others))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_by_torchscript_is_refused():
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    with pytest.raises(OperatorError, match="^torch.onnx.export by TorchScript .* export with dynamo=True"):
+        torch.onnx.export(Model(), drawn(), "never.onnx", dynamo=False)
+
+
+def test_a_program_for_runtimes_that_do_not_know_the_operator():
+    """As TensorRT and ExecuTorch want it: operations of PyTorch alone."""
+    inputs = drawn()
+    program = torch.export.export(Model(), inputs).run_decompositions(decompositions())
+    named = " ".join(str(node.target) for node in program.graph.nodes)
+    assert "aten.grid_sampler" in named and "numba_deform" not in named
+    assert torch.allclose(program.module()(*inputs), Model()(*inputs), atol=1e-6)
+
+
+def test_such_a_program_by_index_tensors():
+    class ByTensors(torch.nn.Module):
+        def forward(self, shapes, starts, *inputs):
+            return ms_deform_attn(inputs[0], shapes, starts, *inputs[1:])
+
+    inputs = torch.tensor(SHAPES), torch.tensor(STARTS), *drawn()
+    program = torch.export.export(ByTensors(), inputs).run_decompositions(decompositions())
+    assert not any("numba_deform" in str(node.target) for node in program.graph.nodes)
+    others = torch.tensor([[4, 5], [3, 2]]), torch.tensor(STARTS), *drawn()
+    assert torch.allclose(program.module()(*others), ByTensors()(*others), atol=1e-6)
+
+
+# --- state dicts of forks --------------------------------------------------------------------------
+def test_state_dicts_with_the_scale_of_points():
+    """RT-DETR v2 and D-FINE keep it; it says what n_points says."""
+    layer = MSDeformAttn(32, 2, 2, [3, 2])
+    state = {**layer.state_dict(), "num_points_scale": torch.tensor([1 / 3] * 3 + [1 / 2] * 2)}
+    layer.load_state_dict(state)
+    assert "num_points_scale" in state
+    state["num_points_scale"] = torch.full((5,), 0.25)
+    with pytest.raises(RuntimeError, match=r"num_points_scale=\[0.25, .* by n_points=\[3, 2\]"):
+        layer.load_state_dict(state)

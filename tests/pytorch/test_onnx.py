@@ -1,0 +1,136 @@
+"""The operator exported to ONNX, static and dynamic, and run by onnxruntime beside PyTorch."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+from numba_deform.torch import MSDeformAttn, ms_deform_attn, patch  # noqa: E402
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
+LIMIT = 1e-4
+SHAPES = [[5, 4], [2, 3]]
+MODELS = ("rt_detr", "deformable_detr", "mask2former")
+
+
+def exported(model, inputs, path, dynamic=None):
+    """(how the model computes under onnxruntime, the names of the graph's operators)."""
+    program = torch.onnx.export(model.eval(), inputs, dynamo=True, dynamic_shapes=dynamic, verbose=False)
+    program.save(str(path))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [given.name for given in session.get_inputs()]
+
+    def run(*tensors):
+        arrays = (tensor.numpy() for tensor in tensors)
+        return torch.from_numpy(session.run(None, dict(zip(names, arrays, strict=True)))[0])
+
+    return run, [node.op_type for node in program.model_proto.graph.node]
+
+
+def check(model, inputs, path, dynamic=None, others=()):
+    """The greatest difference to PyTorch is small, with these inputs and with others; the graph's operators."""
+    run, operators = exported(model, inputs, path, dynamic)
+    for given in (inputs, *others):
+        with torch.no_grad():
+            assert float((run(*given) - model(*given)).abs().max()) < LIMIT
+    return operators
+
+
+class OfLayer(torch.nn.Module):
+    """The layer, with levels whose number of points differs if asked for."""
+
+    def __init__(self, points):
+        super().__init__()
+        self.layer = MSDeformAttn(16, 2, 2, points)
+
+    def forward(self, query, points, pixels):
+        return self.layer(query, points, pixels, SHAPES)
+
+
+def of_layer(batch=2, queries=3):
+    return torch.randn(batch, queries, 16), torch.rand(batch, queries, 2, 2), torch.randn(batch, 26, 16)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("points", [4, [3, 2]])
+def test_the_layer(tmp_path, points):
+    """By its own exporter ``grid_sample`` becomes GridSample, once for each level."""
+    assert check(OfLayer(points), of_layer(), tmp_path / "layer.onnx").count("GridSample") == 2
+
+
+@pytest.mark.full
+def test_the_layer_with_any_batch_and_number_of_queries(tmp_path):
+    any_size = torch.export.Dim.DYNAMIC
+    dynamic = {0: any_size, 1: any_size}, {0: any_size, 1: any_size}, {0: any_size}
+    check(OfLayer(4), of_layer(), tmp_path / "layer.onnx", dynamic, [of_layer(5, 7), of_layer(1, 2)])
+
+
+class OfImage(torch.nn.Module):
+    """Heights and widths are numbers of the graph."""
+
+    def forward(self, image, locations, weights):
+        shapes = [[image.shape[2], image.shape[3]], [1, 1]]
+        value = torch.cat([image.flatten(2).transpose(1, 2), torch.ones_like(image[:, :, 0, :1].mT)], 1)
+        return ms_deform_attn(value.unflatten(2, (2, 4)), shapes, None, locations, weights)
+
+
+def of_image(height, width):
+    return torch.randn(2, 8, height, width), torch.rand(2, 3, 2, 2, 3, 2) * 1.4 - 0.2, torch.rand(2, 3, 2, 2, 3)
+
+
+def test_any_size_of_an_image(tmp_path):
+    dynamic = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}, None, None
+    others = [of_image(7, 3), of_image(9, 12)]
+    operators = check(OfImage(), of_image(5, 4), tmp_path / "image.onnx", dynamic, others)
+    assert operators.count("GridSample") == 2
+
+
+class ByTensors(torch.nn.Module):
+    """Sizes of levels are inputs, and samples the nearest pixels where that is asked for."""
+
+    def __init__(self, method):
+        super().__init__()
+        self.method = method
+
+    def forward(self, shapes, starts, value, locations, weights):
+        return ms_deform_attn(value, shapes, starts, locations, weights, method=self.method)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["default", "discrete"])
+def test_index_tensors(tmp_path, method):
+    sampled = torch.randn(2, 26, 2, 4), torch.rand(2, 3, 2, 2, 3, 2) * 1.4 - 0.2, torch.rand(2, 3, 2, 2, 3)
+    starts = torch.tensor([0, 20])
+    inputs = torch.tensor(SHAPES), starts, *sampled
+    others = [(torch.tensor([[4, 5], [3, 2]]), starts, *sampled)]
+    check(ByTensors(method), inputs, tmp_path / "index.onnx", None, others)
+
+
+class Output(torch.nn.Module):
+    """One output of a model of transformers."""
+
+    def __init__(self, model, output):
+        super().__init__()
+        self.model, self.output = model, output
+
+    def forward(self, pixel_values):
+        return self.model(pixel_values)[self.output]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_models(tmp_path, name, dynamic):
+    """With any batch where the model's own code lets PyTorch export it so (RT-DETR's does not, with or without
+    this operator: its queries are gathered by constants of the batch)."""
+    from tiny_models import attentions, drawn
+
+    model, inputs, output = drawn(name)
+    shapes = {"pixel_values": {0: torch.export.Dim.DYNAMIC}} if dynamic else None
+    others = [(torch.randn(3, 3, 64, 96),)] if dynamic and name != "rt_detr" else []
+    with patch("transformers"):
+        given = (inputs["pixel_values"],)
+        operators = check(Output(model, output), given, tmp_path / "model.onnx", shapes, others)
+    levels = {"rt_detr": 3, "deformable_detr": 4, "mask2former": 3}[name]
+    assert operators.count("GridSample") == levels * attentions(model)
