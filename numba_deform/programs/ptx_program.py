@@ -43,8 +43,8 @@ class Checked(Launch):
 
     look = None
 
-    def check(self):
-        super().check()
+    def check(self, writer_of=None):
+        super().check(writer_of)
         if self.look is None:
             return
         try:
