@@ -429,9 +429,9 @@ from .device.wgmma import wgmma_wait_group_n256 as wgmma_wait_group_n256
 from .engines.cpu import SimFault as SimFault
 from .engines.cpu import explore as explore
 from .engines.cpu import simulate as simulate
-from .engines.cpu.frontends.ptx.cuda_kernels import from_cuda as from_cuda
+from .engines.cpu.frontends.ptx.compilers.cuda_kernels import from_cuda as from_cuda
+from .engines.cpu.frontends.ptx.compilers.triton_kernels import from_triton as from_triton
 from .engines.cpu.frontends.ptx.kernels import from_ptx as from_ptx
-from .engines.cpu.frontends.ptx.triton_kernels import from_triton as from_triton
 from .engines.launches import Launch as Launch
 from .engines.tensormap import Im2colMap as Im2colMap
 from .engines.tensormap import TensorMap as TensorMap

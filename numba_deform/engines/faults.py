@@ -372,8 +372,8 @@ class WrongResult(SimFault):
 class NothingRan(SimFault):
     """A kernel whose PTX has no instruction but ret: nothing was judged."""
     rule = "A kernel does something: what the compiler has left out cannot be judged."
-    cure = "Where the body stands under #if of __CUDA_ARCH__ or of a feature macro, compile for an architecture that "
-    cure += "it is there for, such as sm_90a; else see why the compiler found that nothing depends on it."
+    cure = "Where the body stands under #if of __CUDA_ARCH__ or of a feature macro, compile for an architecture"
+    cure += " that it is there for, such as sm_90a; else see why the compiler found that nothing depends on it."
 
 
 class BadLaunch(SimFault):

@@ -1,4 +1,4 @@
-"""One launch of a kernel in a PTX or CUDA C++ file, judged as a program's launches are: for ``numba-deform check``."""
+"""One launch of a kernel in a PTX or CUDA C++ file, judged as a program's are: for ``numba-deform check``."""
 
 import re
 import runpy
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..engines.cpu import SimFault
-from ..engines.cpu.frontends.ptx.cuda_kernels import from_cuda
+from ..engines.cpu.frontends.ptx.compilers.cuda_kernels import from_cuda
 from ..engines.cpu.frontends.ptx.kernels import PtxKernel, from_ptx
 from ..engines.faults import WrongResult
 from ..engines.launches import Launch
@@ -43,8 +43,8 @@ class Checked(Launch):
 
     look = None
 
-    def check(self):
-        super().check()
+    def check(self, writer_of=None):
+        super().check(writer_of)
         if self.look is None:
             return
         try:
@@ -59,11 +59,11 @@ def run(words, options):
     """(the Session, the exit status) of ``FILE.ptx entry=NAME grid=2,1 block=64 shared=BYTES cluster=2
     args=FILE.py``, or of ``FILE.cu`` with also ``options='-std=c++17 -DN=3'`` and ``compiler=nvrtc`` or a path.
 
-    The file of ``args`` is Python, and defines ``args``: the list of the kernel's arguments, or a function that
-    makes it; and, if it likes, ``expected``, {parameter: array}, or a function ``check(args)`` that asserts or
-    returns whether the results are right. ``entry`` may be left out where there is one, ``grid`` is 1, ``block``
-    what .reqntid or .maxntid say. Raises ValueError for a word that is none of these, for an entry that is not
-    there, and as ``from_ptx`` and ``from_cuda``."""
+    The file of ``args`` is Python, and defines ``args``: the list of the kernel's arguments, or a function
+    that makes it; and, if it likes, ``expected``, {parameter: array}, or a function ``check(args)`` that
+    asserts or returns whether the results are right. ``entry`` may be left out where there is one, ``grid`` is
+    1, ``block`` what .reqntid or .maxntid say. Raises ValueError for a word that is none of these, for an entry
+    that is not there, and as ``from_ptx`` and ``from_cuda``."""
     file, given = Path(words[0]), {}
     keys = KEYS + (OF_CUDA if file.suffix == ".cu" else ())
     for word in words[1:]:
@@ -75,8 +75,8 @@ def run(words, options):
     cluster = _shape(given, "cluster", None) if "cluster" in given else None
     scope = _spec(kernel, given.get("args"))
     launch = PtxLaunch(
-        kernel, _shape(given, "grid", 1), _shape(given, "block", getattr(kernel, "threads", None)), scope["args"],
-        *_shape(given, "shared", 0), cluster, file.name,
+        kernel, _shape(given, "grid", 1), _shape(given, "block", getattr(kernel, "threads", None)),
+        scope["args"], *_shape(given, "shared", 0), cluster, file.name,
     )  # fmt: skip
     launch.checked = _checked(launch, scope)
     session = Session(**options | {"all": True})

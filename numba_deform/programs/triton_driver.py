@@ -3,11 +3,12 @@
     with stand_in(run, note):
         kernel[grid](tensor, n)        # -> run(Launched(..))
 
-It is put in place when the program imports Triton. Public there are ``DriverBase``, ``driver.set_active`` and the
-hook on the stages of compilation, by which the PTX takes the place of the machine code: no ptxas runs, and nothing
-of it is kept where a GPU's code is. What is not public stands in this file as well (what a launcher and
-``utils`` are asked for, ``Autotuner._bench``); tried with Triton 3.9 and PyTorch 2.13. Tensors are on the CPU:
-``device="cuda"`` means that here (a mode of PyTorch's functions), and the questions in ``CUDA`` get answers."""
+It is put in place when the program imports Triton. Public there are ``DriverBase``, ``driver.set_active`` and
+the hook on the stages of compilation, by which the PTX takes the place of the machine code: no ptxas runs, and
+Triton's cache keeps such code apart from a GPU's. What is not public stands in this file as well (what a
+launcher and ``utils`` are asked for, ``Autotuner._bench``, ``CublasLt``); tried with Triton 3.9, PyTorch 2.13.
+Tensors are on the CPU: ``device="cuda"`` means that here (a mode of PyTorch's functions), and what programs ask
+``torch.cuda`` gets an answer."""
 
 import contextlib
 import functools
@@ -21,15 +22,15 @@ from dataclasses import dataclass
 from unittest import mock
 
 from ..device.limits import SHARED_LIMIT
-from ..engines.cpu.frontends.ptx.triton_kernels import TritonKernel
+from ..engines.cpu.frontends.ptx.compilers.triton_kernels import TritonKernel
 
 CAPABILITY, MULTIPROCESSORS = (9, 0), 132
 REGISTERS = 128  # of a thread, for programs that ask: nobody has counted them without ptxas
 PROPERTIES = {
-    "max_shared_mem": SHARED_LIMIT, "max_num_regs": 65536, "multiprocessor_count": MULTIPROCESSORS, "warpSize": 32,
-    "sm_clock_rate": 1_980_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
+    "max_shared_mem": SHARED_LIMIT, "max_num_regs": 65536, "multiprocessor_count": MULTIPROCESSORS,
+    "warpSize": 32, "sm_clock_rate": 1_980_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
 }  # fmt: skip
-FASTEST = math.nan  # what a benchmark measures here
+NO_TIME = math.nan  # what a benchmark measures here
 
 
 @dataclass
@@ -73,7 +74,7 @@ class Awaited(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def stand_in(run, note):
-    """Inside, each launch of a Triton or Gluon kernel goes to ``run``; ``note(text)`` hears what was left out."""
+    """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out."""
     with contextlib.ExitStack() as stack:
 
         def when_imported(name, then):
@@ -204,21 +205,21 @@ def stages(backend=None, stages=None, *more):
 
 @contextlib.contextmanager
 def _triton(run, note):
-    import triton
     from triton import knobs, testing
+    from triton._C import libtriton
     from triton.runtime import autotuner, driver
 
-    host = _driver_class()(run)
+    host, tuner = _driver_class()(run), autotuner.Autotuner
     before = driver._active
     driver.set_active(host)
     benchmark = Benchmarks(note)
     with (
         mock.patch.object(knobs.runtime, "add_stages_inspection_hook", stages),
-        mock.patch.object(autotuner.Autotuner, "_bench", first_that_fits(host, note, autotuner.Autotuner._bench)),
+        mock.patch.object(tuner, "_bench", first_that_fits(host, note, tuner._bench)),
         mock.patch.object(testing, "do_bench", benchmark),
         mock.patch.object(testing, "do_bench_cudagraph", benchmark),
+        mock.patch.object(libtriton.nvidia, "cublas", python.SimpleNamespace(CublasLt=CublasLt)),
     ):
-        assert triton.testing is testing
         try:
             yield
         finally:
@@ -260,35 +261,41 @@ class Benchmarks:
             self.seen.add(place)
             fn()
         if quantiles is not None:
-            return [FASTEST] * len(quantiles) if len(quantiles) > 1 else FASTEST
-        return [FASTEST] if return_mode == "all" else FASTEST
+            return [NO_TIME] * len(quantiles) if len(quantiles) > 1 else NO_TIME
+        return [NO_TIME] if return_mode == "all" else NO_TIME
 
     def close(self):
         if self.asked:
-            self.note(f"do_bench measured nothing: {len(self.seen)} of its {self.asked} calls ran what they are "
-                      "for, once")  # fmt: skip
+            ran = f"{len(self.seen)} of its {self.asked} calls ran what they are for, once"
+            self.note(f"do_bench measured nothing: {ran}")
+
+
+class CublasLt:
+    """In place of the class by which Triton's own programs compare with cuBLAS."""
+
+    def __init__(self, workspace):
+        pass
+
+    def matmul(self, a, b, c):
+        """c = a times the transposed b, with sums in float32."""
+        c.copy_(a.float() @ b.float().T)
 
 
 # --- PyTorch ------------------------------------------------------------------------------------------
-def nothing(*args, **kwargs):
-    """A function whose effect nobody can see here."""
-
-
 def _cuda():
     """{name in torch.cuda: what stands for it}"""
     properties = python.SimpleNamespace(
         name="CPU engine of numba_deform", major=CAPABILITY[0], minor=CAPABILITY[1], total_memory=80 << 30,
         multi_processor_count=MULTIPROCESSORS, shared_memory_per_block_optin=SHARED_LIMIT, warp_size=32,
     )  # fmt: skip
-    stream = contextlib.nullcontext()
-    return {
-        "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
-        "get_device_capability": lambda device=None: CAPABILITY, "get_device_name": lambda device=None: properties.name,
-        "get_device_properties": lambda device=None: properties, "synchronize": nothing, "set_device": nothing,
-        "empty_cache": nothing, "current_stream": lambda device=None: python.SimpleNamespace(cuda_stream=0),
-        "device": lambda device: contextlib.nullcontext(), "stream": lambda stream: contextlib.nullcontext(),
-        "Stream": lambda *args, **kwargs: stream,
+    answers = {
+        "is_available": True, "device_count": 1, "current_device": 0, "get_device_capability": CAPABILITY,
+        "get_device_name": properties.name, "get_device_properties": properties, "synchronize": None,
+        "set_device": None, "empty_cache": None, "current_stream": python.SimpleNamespace(cuda_stream=0),
+        "device": contextlib.nullcontext(), "stream": contextlib.nullcontext(),
+        "Stream": contextlib.nullcontext(),
     }  # fmt: skip
+    return {name: lambda *args, answer=answer, **kwargs: answer for name, answer in answers.items()}
 
 
 @contextlib.contextmanager

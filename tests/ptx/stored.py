@@ -1,14 +1,18 @@
-"""The PTX texts of ``kernels/`` that a compiler makes of the sources beside them. As a program it writes them
-anew."""
+"""The PTX texts of ``kernels/`` that compilers make of the sources beside them: NVVM by Numba, nvcc, Triton. As
+a program it writes those anew whose compiler is there."""
 
 import importlib.util
+import json
 import re
 import types
 from pathlib import Path
 from unittest.mock import patch
 
+from numba_deform.engines.cpu.frontends.ptx.compilers import cuda_kernels
+
 KERNELS = Path(__file__).parent / "kernels"
 COMPILED = ("pipeline",)  # each of the file of its name
+CUDA, TRITON = ("ring",), ("triton_rows",)
 
 
 def ptx_of(kernel):
@@ -61,6 +65,55 @@ def compiled(name):
     return "\n".join(lines).strip() + "\n"
 
 
+def tidied(text):
+    """A compiler's text without empty lines, comments, folders, and what is there for other debuggers."""
+    text = re.sub(r'(\.file\s+\d+\s+")[^"]*/', r"\1", text.partition("\t.section")[0])
+    lines = (re.sub(r"\s*//(?! (begin|end) inline asm).*", "", line).rstrip() for line in text.splitlines())
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+# --- CUDA C++ -----------------------------------------------------------------------------------------
+def of_cuda(name, *options):
+    """The PTX of ``kernels/NAME.cu`` by the nvcc that from_cuda takes."""
+    return tidied(cuda_kernels.compiled(KERNELS / f"{name}.cu", options))
+
+
+# --- Triton -------------------------------------------------------------------------------------------
+METADATA = ("name", "num_warps", "num_ctas", "shared", "global_scratch_size", "profile_scratch_size",
+            "tensordesc_meta")  # fmt: skip
+
+
+def of_triton(name, **constants):
+    """(the PTX, what from_triton asks of a CompiledKernel besides) of ``kernels/NAME.py``."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    spec = importlib.util.spec_from_file_location(name, KERNELS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    source = ASTSource(getattr(module, name), module.SIGNATURE, constants)
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    said = {key: getattr(compiled.metadata, key) for key in METADATA} | {"signature": module.SIGNATURE}
+    return tidied(compiled.asm["ptx"]), said
+
+
+def stored_triton(name):
+    """The stored kernel, as ``from_triton`` takes it."""
+    said = json.loads((KERNELS / f"{name}.json").read_text())
+    source = types.SimpleNamespace(signature=said.pop("signature"))
+    ptx = (KERNELS / f"{name}.ptx").read_text()
+    return types.SimpleNamespace(asm={"ptx": ptx}, metadata=types.SimpleNamespace(**said), src=source)
+
+
 if __name__ == "__main__":
     for name in COMPILED:
         (KERNELS / f"{name}.ptx").write_text(compiled(name))
+    if cuda_kernels.nvcc():
+        for name in CUDA:
+            (KERNELS / f"{name}.ptx").write_text(of_cuda(name))
+    if importlib.util.find_spec("triton"):
+        for name in TRITON:
+            text, said = of_triton(name, FAULT=0)
+            (KERNELS / f"{name}.ptx").write_text(text)
+            (KERNELS / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n")

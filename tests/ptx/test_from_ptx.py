@@ -2,7 +2,6 @@
 what cannot be read is refused by its line."""
 
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -114,43 +113,6 @@ def test_faults_name_the_line_of_the_source(instruction, fault, blamed):
 @pytest.mark.parametrize("name", COMPILED)
 def test_stored_texts_are_what_the_compiler_makes(name):
     assert compiled(name) == (KERNELS / f"{name}.ptx").read_text()
-
-
-# --- of CUDA C++ --------------------------------------------------------------------------------------
-RING_CU = KERNELS / "ring.cu"
-FAULTS_CU = {
-    0: (), 1: (faults.InFlightRead, "tile[stage][row]"), 2: (faults.TooManyArrivals, '"r"(bytes)'),
-    3: (faults.FreshBarrierPassed, "tile[stage][row]"), 4: (faults.MissingInitFence, '"l"(map)'),
-}  # fmt: skip
-
-
-@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc compiles CUDA C++, and is not there")
-@pytest.mark.parametrize("number", FAULTS_CU)
-def test_a_ring_in_cuda(number):
-    """The right one, and four faults that its source has under FAULT, each at its line of the .cu file."""
-    kernel = nd.from_cuda(RING_CU, ["-std=c++17", f"-DFAULT={number}"])["ring"]
-    data = np.random.default_rng(0).random((80, 32), np.float32)
-    out, maps = np.zeros_like(data), nd.TensorMapArray([nd.TensorMap.of(data, (32, 8))])
-    if not number:
-        run(kernel, maps, out, 10, block=64, **ANY)
-        assert np.array_equal(out, 2 * data)
-        return
-    kind, words = FAULTS_CU[number]
-    with pytest.raises(kind) as caught:
-        run(kernel, maps, out, 10, block=64)
-    file, _, line = caught.value.where.rpartition(":")
-    assert Path(file).name == "ring.cu" and words in RING_CU.read_text().splitlines()[int(line) - 1]
-    assert ("(inlined at ring.cu:" in caught.value.source) == (number in (2, 4))
-
-
-def test_without_nvcc_or_with_its_errors(monkeypatch, tmp_path):
-    (tmp_path / "bad.cu").write_text("int f( {")
-    if shutil.which("nvcc"):
-        with pytest.raises(ValueError, match="nvcc does not compile .*bad.cu:\n.*expected"):
-            nd.from_cuda(tmp_path / "bad.cu")
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(FileNotFoundError, match="needs nvcc"):
-        nd.from_cuda(RING_CU)
 
 
 # --- parts of the language ----------------------------------------------------------------------------

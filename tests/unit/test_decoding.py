@@ -1,8 +1,8 @@
 """Encoded tensor maps read back: those that a driver has made, and as the inverse of the encoder beside it.
 
-``encoded_maps.json`` holds 53 of the 4,500 random maps that the layout was found from: their arguments, and what
-cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col made of them (H100, CUDA 13.0; the first 76 bytes, of which the
-rest are zeros)."""
+``encoded_maps.json`` holds 53 of the 4,500 random maps that the layout was found from: their arguments, and
+what cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col made of them (H100, CUDA 13.0; the first 76 bytes, the
+others are zeros)."""
 
 import json
 import random
@@ -41,7 +41,8 @@ def test_random_maps_come_back():
         if rank >= 3:
             tile = choose.random() < 0.5
         fields = {name: choose.choice(values) for name, values in packed.NAMES.items()}
-        fields |= {"mode": "tile" if tile else "im2col", "rank": rank, "address": choose.randrange(1 << 43) << 4}
+        fields |= {"mode": "tile" if tile else "im2col", "rank": rank}
+        fields["address"] = choose.randrange(1 << 43) << 4
         for name, count, most in (("dims", rank, 2**32), ("element_strides", rank, 8)):
             fields[name] = [choose.randint(1, most) for _ in range(count)] + [0] * (5 - rank)
         fields["strides"] = [choose.randrange(1 << 36) << 4 for _ in range(rank - 1)] + [0] * (5 - rank)

@@ -56,8 +56,8 @@ class TensorMapArray:
         raw = np.frombuffer(np.asarray(content).tobytes(), np.uint8)
         for offset in maps:
             if offset % 64 or not 0 <= offset <= raw.size - MAP_BYTES:
-                raise ValueError(f"a tensor map at byte {offset} of {raw.size}: it has 128, and starts at a multiple "
-                                 "of 64")  # fmt: skip
+                what = f"a tensor map at byte {offset} of {raw.size}"
+                raise ValueError(f"{what}: it has 128, and starts at a multiple of 64")
         made = cls(maps.values())
         room = np.zeros(raw.size + MAP_ALIGNMENT, np.uint8)
         skip = -address_of(room)[0] % MAP_ALIGNMENT

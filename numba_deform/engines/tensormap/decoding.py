@@ -1,7 +1,7 @@
 """The 128 bytes of a tensor map as the driver encodes them, read back.
 
-NVIDIA does not document them. What stands here was found by encoding 4,500 random maps, tiled and im2col, with the
-driver (CUDA 13.0, an H100): each bit is that of one field, and the last two words follow from the others.
+NVIDIA does not document them. What stands here was found by encoding 4,500 random maps, tiled and im2col, with
+the driver (CUDA 13.0, an H100): each bit is that of one field, and the last two words follow from the others.
 ``tests/unit/test_decoding.py`` holds some of those maps, and compares both directions.
 """
 

@@ -65,6 +65,13 @@ def unpack(data: bytes) -> dict | None:
     return fields | {"box": [channels, pixels, 0, 0, 0], "lower": corners[:3], "upper": corners[3:]}
 
 
+def blank() -> dict:
+    """The fields of 128 zeros, which a kernel may begin a map with: each is the first of its values."""
+    fields = {name: values[0] for name, values in NAMES.items()} | {"rank": 1, "address": 0}
+    return fields | {"dims": [0] * 5, "strides": [0] * 4, "element_strides": [0] * 5, "box": [0] * 5,
+                     "lower": [0] * 3, "upper": [0] * 3}  # fmt: skip
+
+
 def decoded(data: bytes):
     """The TensorMap or Im2colMap of 128 bytes, as the driver encodes it or as a TensorMapArray holds it.
 

@@ -5,7 +5,8 @@ FAULT plants one: 1 the mask of the store lets one row too many pass."""
 import triton
 import triton.language as tl
 
-SIGNATURE = {"rows": "tensordesc<fp32[8, 32]>", "sums": "*fp32", "count": "i32", "scale": "fp32", "FAULT": "constexpr"}
+TYPES = "tensordesc<fp32[8, 32]>", "*fp32", "i32", "fp32", "constexpr"
+SIGNATURE = dict(zip(("rows", "sums", "count", "scale", "FAULT"), TYPES, strict=True))
 
 
 @triton.jit

@@ -33,6 +33,7 @@ class TensorMaps:
         self.host = block.execution.tensor_maps  # {address: TensorMap} of the launch's arguments
         self.fenced = {}  # address -> {thread number: (its clock, the records of the map's bytes) at its fence}
         self.made = {}  # 128 bytes -> the map that they are
+        self.is_bytes = {}  # address -> whether 128 bytes there are a map, which the host has not named
         self.places = {}  # address -> (region, offset) of 128 bytes in one array, or None
 
     # --- use ------------------------------------------------------------------------------------------
@@ -47,6 +48,12 @@ class TensorMaps:
             what = f"{address:#x} is not the address of a tensor map of this launch"
             raise thread.fault(faults.BadTensorMap, what, f"{address:#x}")
         return self._map(thread, address, fields), records
+
+    def is_map(self, thread, address):
+        """Whether a map lies there, that nobody has to have fenced."""
+        if address not in self.host and address not in self.is_bytes:
+            self.is_bytes[address] = packed.unpack(self._bytes(thread, address)) is not None
+        return address in self.host or self.is_bytes[address]
 
     def _records(self, address):
         """Those of the map's bytes; none if they are not in one array."""
@@ -148,7 +155,8 @@ class TensorMaps:
         shared, value, address = self.block.shared, int(value), address & WORD
         self._check_aligned(thread, shared, address)
         shared.on_read(thread, address, MAP_BYTES)
-        fields = packed.unpack(bytes(shared.data[address : address + MAP_BYTES]))
+        content = bytes(shared.data[address : address + MAP_BYTES])
+        fields = packed.unpack(content) if any(content) else packed.blank()
         if fields is None or fields["mode"] != "tile":
             what = f"replaces {field} of {shared.name_of(address)}, "
             what += "which holds no tensor map" if fields is None else "a map for im2col mode"

@@ -36,7 +36,7 @@ def names():
     """What the Python text of a kernel may name: the functions of ``operations``, and intrinsics."""
     found = {p.intrinsic.__name__: p.intrinsic for group in intrinsics.patterns().values() for p in group}
     for name, value in intrinsics.all_intrinsics():
-        if name in EXTRA or ROUNDED.fullmatch(name):
+        if name in EXTRA or ROUNDED.fullmatch(name) or name.startswith("tensormap_replace_"):
             found[name] = value
     return {**found, **FUNCTIONS, "shared_address": shared_address, "cuda": cuda, "float32": np.float32,
             "uint8": types.uint8, "float": float, "int": int, "bool": bool, "abs": abs,
@@ -118,7 +118,8 @@ def _places(entry, file):
         if i.frames:
             n = next((n for n, frame in enumerate(i.frames) if frame[0] == main), len(i.frames) - 1)
             inner, outer = named(reversed(i.frames[:n])), named(i.frames[n + 1 :])
-            words = [f"calls {', '.join(inner)}"] * bool(inner) + [f"inlined at {', at '.join(outer)}"] * bool(outer)
+            words = [f"calls {', '.join(inner)}"] * bool(inner)
+            words += [f"inlined at {', at '.join(outer)}"] * bool(outer)
             last = (*i.frames[n], f"   ({'; '.join(words)})" if words else "")
         return last
 
@@ -157,7 +158,8 @@ class PtxModule(Mapping):
     def __getitem__(self, name):
         entry = self._entries.get(name)
         if entry is None:
-            found = [f for f in self._entries.values() if name in (f.name, unmangled(f.name), with_arguments(f.name))]
+            found = [f for f in self._entries.values()
+                     if name in (f.name, unmangled(f.name), with_arguments(f.name))]  # fmt: skip
             if len(found) != 1:
                 what = f"{len(found)} entries" if found else "no entry"
                 raise KeyError(f"{self._file} has {what} {name!r}; it has {', '.join(self) or 'none'}")

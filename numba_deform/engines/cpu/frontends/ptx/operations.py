@@ -49,9 +49,12 @@ def block_threads():
 
 
 @kernel_function
-def map_is_there(address):
-    """A tensor map among the kernel's parameters needs no fence: nobody has written it."""
-    cpu().fence_map(address)
+def maps_are_there(address, size):
+    """Tensor maps in a parameter, alone or in a structure, need no fence: nobody has written them."""
+    thread = cpu()
+    for place in range(address, address + size - 127, 64):
+        if size == 128 or thread.block.copy_engine.maps.is_map(thread, place):
+            thread.fence_map(place)
 
 
 # --- what threads do together ---------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """``from_triton``: a kernel that Triton or Gluon has compiled, with its arguments as a launch of Triton's takes
-them. Tried with Triton 3.9, whose ``CompiledKernel`` says what the PTX wants: the types of the arguments, and in
-its metadata threads, shared memory, scratch memory and how the boxes of tensor descriptors are laid out."""
+them. Tried with Triton 3.9, whose ``CompiledKernel`` says what the PTX wants: the types of the arguments, and
+in its metadata threads, shared memory, scratch memory and how the boxes of tensor descriptors are laid out."""
 
 import math
 import re
@@ -9,18 +9,20 @@ import types as python
 import ml_dtypes
 import numpy as np
 
-from ....launches import Launch
-from ....tensormap import SWIZZLES, TensorMap, TensorMapArray
-from .kernels import from_ptx
+from .....launches import Launch
+from .....tensormap import SWIZZLES, TensorMap, TensorMapArray
+from ..kernels import from_ptx
 
 FLOATS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "fp64": np.float64,
           "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}  # fmt: skip
 INTEGER = re.compile(r"([iu])(\d+)")
 SCRATCH_ALIGNMENT = 128
-# Triton declares its shared memory with .align 16 and counts on more: it has no other, and what a block has begins
-# at a multiple of 1024 on all GPUs. Swizzled tiles need that.
+# Triton declares its shared memory with .align 16 and counts on more: it has no other, and what a block has
+# begins at a multiple of 1024 on all GPUs. Swizzled tiles need that.
 SHARED = re.compile(r"(\.extern \.shared \.align )\d+( \.b8 global_smem\[\])")
 SHARED_ALIGNMENT = 1024
+# Inside these LLVM counts on from the line of the source, one for each line of the assembly.
+ASSEMBLY = re.compile(r"// begin inline asm.*?// end inline asm", re.S)
 # As ``tensormap.replace`` counts the element types: the driver has another order.
 ELEMENTS = tuple("uint8 uint16 uint32 int32 uint64 int64 float16 float32 float32_ftz float64 bfloat16".split())
 
@@ -28,11 +30,11 @@ ELEMENTS = tuple("uint8 uint16 uint32 int32 uint64 int64 float16 float32 float32
 def from_triton(compiled):
     """A kernel of Triton or Gluon for the CPU engine: ``nd.simulate(nd.from_triton(compiled)[grid](x, y, n))``.
 
-    ``compiled`` is what ``triton.compile(ASTSource(..), target=GPUTarget("cuda", 90, 32))`` returns, which needs
-    no GPU, or a launch ``kernel[grid](..)``. ``[grid](..)`` takes the arguments as Triton does, with or without
-    the constexprs: NumPy arrays, PyTorch tensors on the CPU, numbers, tensor descriptors of either; it returns a
-    :class:`launches.Launch`. A fault names the line of the Triton program. Raises ValueError as ``from_ptx``
-    does, and for arguments that do not fit."""
+    ``compiled`` is what ``triton.compile(ASTSource(..), target=GPUTarget("cuda", 90, 32))`` returns, which
+    needs no GPU, or a launch ``kernel[grid](..)``. ``[grid](..)`` takes the arguments as Triton does, with or
+    without the constexprs: NumPy arrays, PyTorch tensors on the CPU, numbers, tensor descriptors of either; it
+    returns a :class:`launches.Launch`. A fault names the line of the Triton program. Raises ValueError as
+    ``from_ptx`` does, and for arguments that do not fit."""
     return TritonKernel(compiled.asm["ptx"], compiled.metadata, compiled.src)
 
 
@@ -47,7 +49,9 @@ class TritonKernel:
                       if kind != "constexpr" and n not in constants}  # fmt: skip
         self.boxes = list(metadata.tensordesc_meta or ())
         names = [*(name for name, _ in self._words()), "global_scratch", "profile_scratch"]
+        ptx = _from_this_file(ptx, source)
         ptx = SHARED.sub(rf"\g<1>{SHARED_ALIGNMENT}\2", ptx)
+        ptx = ASSEMBLY.sub(lambda m: re.sub(r"\.loc\b[^\n]*", "", m[0]), ptx)
         self.kernel = from_ptx(ptx, names)[metadata.name]
         self.kernel.shared_bytes = metadata.shared
         self.cluster = metadata.num_ctas
@@ -106,6 +110,15 @@ class TritonKernel:
         return given
 
 
+def _from_this_file(ptx, source):
+    """The text with the file that the kernel is in: Triton's cache may have it from where that was before."""
+    code = getattr(getattr(getattr(source, "fn", None), "fn", None), "__code__", None)
+    if code is None:
+        return ptx
+    name = re.escape(re.split(r"[/\\]", code.co_filename)[-1])
+    return re.sub(rf'(\.file\s+\d+\s+")[^"]*/{name}"', lambda m: f'{m[1]}{code.co_filename}"', ptx)
+
+
 def word(name, kind, value):
     """One argument of Triton's type ``kind`` for the engine: an array, or the bits of a number."""
     if kind.startswith("*"):
@@ -137,7 +150,7 @@ def memory(name, value, kind):
     if not hasattr(value, "data_ptr"):
         raise ValueError(f"argument {name} is a {type(value).__name__}; a pointer takes an array or a tensor")
     if value.device.type != "cpu":
-        raise ValueError(f"argument {name} is a tensor on {value.device}; the CPU engine takes those on the CPU")
+        raise ValueError(f"argument {name} is a tensor on {value.device}; the engine takes those on the CPU")
     stored = value.untyped_storage()
     return _from(value.data_ptr(), stored.data_ptr() + stored.nbytes() - value.data_ptr(), dtype, value)
 
@@ -156,10 +169,11 @@ def _from(address, size, dtype, owner):
 
 
 def descriptor(name, value, box):
-    """What a tensor descriptor becomes: a map, then its shape and strides; without ``box``, Triton's metadata of
-    the map, its parts: the kernel does without TMA then."""
+    """What a tensor descriptor becomes: a map, then its shape and strides; without ``box``, Triton's metadata
+    of the map, its parts: the kernel does without TMA then."""
     if not all(hasattr(value, part) for part in ("base", "shape", "strides", "block_shape")):
-        raise ValueError(f"argument {name} is a {type(value).__name__}, and the kernel takes a TensorDescriptor")
+        given = type(value).__name__
+        raise ValueError(f"argument {name} is a {given}, and the kernel takes a TensorDescriptor")
     shape, strides = list(map(int, value.shape)), list(map(int, value.strides))
     if box is None:
         array = memory(name, value.base, "u8")

@@ -7,8 +7,8 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from .kernels import from_ptx
-from .parser import split
+from ..kernels import from_ptx
+from ..parser import split
 
 ARCHITECTURE = "sm_90a"
 INSTALL = "pip install 'numba_deform[cuda]' brings nvcc"
@@ -26,20 +26,24 @@ def from_cuda(file, options=(), compiler=None):
     """The kernels of a CUDA C++ file as :func:`from_ptx` has them, compiled with line information for sm_90a.
 
     ``compiler``: the path of an nvcc, or ``"nvrtc"``. Left out, it is the nvcc of the extra
-    ``pip install 'numba_deform[cuda]'`` if it is installed, else the one in PATH or CUDA_HOME, else NVRTC, which
-    comes with numba-cuda and compiles files without host code and headers of the C library. nvcc wants a C++
-    compiler of the host beside it. ``options`` are more words for either, such as
+    ``pip install 'numba_deform[cuda]'`` if it is installed, else the one in PATH or CUDA_HOME, else NVRTC,
+    which comes with numba-cuda and compiles files without host code and headers of the C library. nvcc wants a
+    C++ compiler of the host beside it. ``options`` are more words for either, such as
     ``["-std=c++20", "-Iinclude", "-DSTAGES=3"]``; the headers of CUDA's wheels need no ``-I``.
 
     Raises ValueError with the compiler's words, which name lines, where it does not compile the file;
     FileNotFoundError where there is no such file or no compiler, saying what to install."""
-    file = Path(file)
-    source = file.read_text()
-    made = compiler or nvcc() or "nvrtc"
-    by = _by_nvrtc if str(made) == "nvrtc" else _by_nvcc
-    kernels = from_ptx(by(file, source, list(options), made))
-    kernels.parameters |= parameters(source)
+    kernels = from_ptx(compiled(file, options, compiler))
+    kernels.parameters |= parameters(Path(file).read_text())
     return kernels
+
+
+def compiled(file, options=(), compiler=None):
+    """The PTX, as ``from_cuda`` makes it."""
+    file = Path(file)
+    source, made = file.read_text(), compiler or nvcc() or "nvrtc"
+    by = _by_nvrtc if str(made) == "nvrtc" else _by_nvcc
+    return by(file, source, list(options), made)
 
 
 def nvcc():
@@ -83,7 +87,8 @@ def _by_nvcc(file, source, options, path):
         try:
             ended = subprocess.run(words, capture_output=True, text=True)
         except OSError as error:
-            raise FileNotFoundError(f"from_cuda: {path} does not start ({error.strerror}); {INSTALL}") from None
+            what = f"from_cuda: {path} does not start ({error.strerror}); {INSTALL}"
+            raise FileNotFoundError(what) from None
         if ended.returncode:
             raise ValueError(f"nvcc does not compile {file}:\n{ended.stderr.strip() or ended.stdout.strip()}")
         return out.read_text()
@@ -95,13 +100,14 @@ def _by_nvrtc(file, source, options, _):
         from cuda.pathfinder import locate_nvidia_header_directory
 
         program = _answer(nvrtc.nvrtcCreateProgram(
-            source.encode(), str(file.resolve()).encode(), len(HEADERS), [text.encode() for text in HEADERS.values()],
-            [name.encode() for name in HEADERS]))  # fmt: skip
+            source.encode(), str(file.resolve()).encode(), len(HEADERS),
+            [text.encode() for text in HEADERS.values()], [name.encode() for name in HEADERS]))  # fmt: skip
     except (ImportError, RuntimeError) as error:
-        raise FileNotFoundError(f"from_cuda needs nvcc or NVRTC, and there is neither ({error}); {INSTALL}") from None
+        what = f"from_cuda needs nvcc or NVRTC, and there is neither ({error}); {INSTALL}"
+        raise FileNotFoundError(what) from None
     folders = filter(None, map(locate_nvidia_header_directory, ("cudart", "cccl")))
-    words = [f"--gpu-architecture={ARCHITECTURE}", "--generate-line-info", *options, f"-I{file.resolve().parent}",
-             *(f"-I{folder.abs_path}" for folder in folders)]  # fmt: skip
+    words = [f"--gpu-architecture={ARCHITECTURE}", "--generate-line-info", *options,
+             f"-I{file.resolve().parent}", *(f"-I{folder.abs_path}" for folder in folders)]  # fmt: skip
     (status,) = nvrtc.nvrtcCompileProgram(program, len(words), [word.encode() for word in words])
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         told = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)

@@ -1,0 +1,1 @@
+"""Kernels of other compilers by way of their PTX: CUDA C++ (nvcc, NVRTC), and Triton with Gluon."""

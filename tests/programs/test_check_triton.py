@@ -1,0 +1,105 @@
+"""A Triton program under ``numba-deform check``, unchanged: where Triton and PyTorch are installed."""
+
+import importlib.util
+import json
+import sys
+
+import pytest
+
+from numba_deform.cli import main
+
+there = all(map(importlib.util.find_spec, ("triton", "torch")))
+pytestmark = pytest.mark.skipif(not there, reason="Triton or PyTorch is not installed")
+
+PROGRAM = '''
+import torch
+import triton
+import triton.language as tl
+from triton.testing import do_bench
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+assert torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+
+
+@triton.autotune([triton.Config({"B": 128}, num_warps=4), triton.Config({"B": 256}, num_warps=8)], key=["n"])
+@triton.jit
+def add(x, y, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    here = i < n FAULT
+    tl.store(out + i, tl.load(x + i, mask=here) + tl.load(y + i, mask=here), mask=here)
+
+
+@triton.jit
+def double(rows, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    first = tl.program_id(0) * ROWS
+    tile = rows.load([first, 0])
+    out.store([first, 0], tile + tile)
+
+
+@triton.jit
+def on_device(data, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows = tl.make_tensor_descriptor(data, [ROWS, COLUMNS], [COLUMNS, 1], [ROWS, COLUMNS])
+    other = tl.make_tensor_descriptor(out, [ROWS, COLUMNS], [COLUMNS, 1], [ROWS, COLUMNS])
+    other.store([0, 0], rows.load([0, 0]))
+
+
+n = 300
+x, y = torch.rand(n, device="cuda"), torch.rand(n, device=DEVICE)
+out = torch.empty_like(x).cuda()
+add[lambda meta: (triton.cdiv(n, meta["B"]),)](x, y, out, n)
+assert torch.equal(out, x + y) and not out.is_cuda
+for size in (100, 300):
+    do_bench(lambda: add[lambda meta: (triton.cdiv(size, meta["B"]),)](x, y, out, size))
+
+data = torch.rand(16, 32, device=DEVICE)
+doubled = torch.empty_like(data)
+maps = [TensorDescriptor.from_tensor(t, [8, 32]) for t in (data, doubled)]
+double[(2,)](*maps, 8, 32)
+assert torch.equal(doubled, 2 * data)
+
+triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
+copied = torch.empty_like(data)
+on_device[(1,)](data, copied, 16, 32)
+assert torch.equal(copied, data)
+print("ended right")
+'''
+
+
+def check(tmp_path, fault, *words):
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM.replace("FAULT", fault))
+    return main(["check", f"json={tmp_path}/out.json", *words, str(file)]), json.loads(
+        (tmp_path / "out.json").read_text())  # fmt: skip
+
+
+def test_a_right_program(tmp_path, capsys):
+    import torch
+    from triton.runtime import driver
+
+    before = driver._active, torch.cuda.is_available()
+    status, said = check(tmp_path, "", "waive=init-fence,same-value")
+    told = capsys.readouterr()
+    assert (status, said["launches"], said["faults"]) == (0, 4, []), told.err
+    assert told.out.endswith("ended right\n")
+    tuned, timed = said["notes"]
+    assert tuned.startswith("add was not tuned: it took the first of 2 configurations that fits, B: 128")
+    assert timed == "do_bench measured nothing: 1 of its 2 calls ran what they are for, once"
+    assert (driver._active, torch.cuda.is_available()) == before
+
+
+def test_a_wrong_one(tmp_path, capsys):
+    status, said = check(tmp_path, "+ 1", "waive=init-fence,same-value")
+    assert status == 1
+    fault, *_ = said["faults"]
+    assert fault["fault"] == "OutOfRange" and fault["kernel"] == "add"
+    assert fault["source"].startswith("tl.store(out + i, tl.load(x + i")
+    assert fault["launch"].startswith("program.py:")
+
+
+def test_without_triton_nothing_is_imported(tmp_path):
+    before = set(sys.modules)
+    file = tmp_path / "plain.py"
+    file.write_text("print(1)")
+    assert main(["check", str(file)]) == 0
+    assert not {name for name in set(sys.modules) - before if name.split(".")[0] in ("torch", "triton")}
