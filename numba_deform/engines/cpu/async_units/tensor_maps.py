@@ -48,6 +48,10 @@ class TensorMaps:
             raise thread.fault(faults.BadTensorMap, what, f"{address:#x}")
         return self._map(thread, address, fields), records
 
+    def is_one(self, thread, address):
+        """Whether a tensor map lies at ``address``, which is in an array of the launch."""
+        return address in self.host or packed.unpack(self._bytes(thread, address)) is not None
+
     def _records(self, address):
         """Those of the map's bytes; none if they are not in one array."""
         if address not in self.places:

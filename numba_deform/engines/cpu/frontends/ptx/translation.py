@@ -361,7 +361,7 @@ class Program:
             before.append((f" {python}_at = shared_address({python})", place))
         for v in entry.params:
             if v.array and v.size >= 128 and v.align >= 64:
-                before.append((f" map_is_there({self.params[v.name]})", first))
+                before.append((f" maps_are_there({self.params[v.name]}, {v.size})", first))
         return [*before, *self.written, *self.lines]
 
 
