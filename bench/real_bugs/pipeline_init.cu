@@ -1,6 +1,6 @@
 // A ring of bulk copies with the barriers of NVIDIA/cutlass's PipelineTmaAsync: warp 0 loads, warp 1 reads.
-#include <cutlass/pipeline/sm90_pipeline.hpp>
 #include <cute/arch/copy_sm90_tma.hpp>
+#include <cutlass/pipeline/sm90_pipeline.hpp>
 #include <vector>
 
 using Pipeline = cutlass::PipelineTmaAsync<2>;

@@ -231,6 +231,34 @@ st.global.b32 [x], a;"""
     assert np.array_equal(out, [1107, *(i + 7 for i in range(31))])
 
 
+def test_maps_at_any_place_of_a_parameter():
+    """A structure of a kernel with a map behind other fields."""
+    body = """
+ld.param.u32 t, [s];
+mov.u64 x, s;
+cvta.param.u64 x, x;
+add.u64 x, x, 64;
+mov.u32 a, tile;
+mov.u32 b, bar;
+mbarrier.init.shared::cta.b64 [b], 1;
+fence.mbarrier_init.release.cluster;
+mbarrier.arrive.expect_tx.shared::cta.b64 z, [b], 128;
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [a], [x, {t, t}], [b];
+again: mbarrier.try_wait.parity.shared::cta.b64 p, [b], 0;
+@!p bra again;
+ld.shared.b32 c, [a+4];
+ld.param.u64 y, [out];
+st.global.b32 [y], c;"""
+    room = ".shared .align 128 .b8 tile[128]; .shared .align 8 .b64 bar;"
+    kernel_ = kernel(body, ".param .align 64 .b8 s[192], .param .u64 out, .param .u64 data", room)
+    maps = nd.TensorMapArray([nd.TensorMap.of(np.arange(64, dtype=np.int32).reshape(2, 32), (32, 1))])
+    given, out = np.zeros(256, np.uint8), np.zeros(1, np.int32)
+    given = given[-given.ctypes.data % 64 :][:192]
+    given[64:] = maps.host[0]
+    run(kernel_, given, out, maps[0].array, block=1)
+    assert out[0] == 1
+
+
 # --- what is refused ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("body, words", [
     ("\nmov.u32 a, 1;\nfrobnicate.b32 a, b;", "line 3: frobnicate.b32 a, b is not known"),
