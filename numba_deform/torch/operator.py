@@ -124,7 +124,7 @@ def forward_on_gpu(value, shapes, starts, locations, weights, num_points=None, m
         check_places(value, locations, weights)
     call = (value.shape, value.dtype, locations.shape, locations.dtype, weights.shape, weights.dtype, shapes,
             starts, num_points if num_points is None else tuple(num_points), method)  # fmt: skip
-    if not value.shape[0] * value.shape[2] * locations.shape[1]:  # there is nothing to launch
+    if 0 in value.shape or 0 in locations.shape:  # there is nothing to launch
         return value.new_empty(problem_for(*call).out_shape)
     plan = forward_plan(device, *call)
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
@@ -193,7 +193,7 @@ def backward_cuda(
     value, locations, weights = value.contiguous(), locations.contiguous(), weights.contiguous()
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
-    if not value.shape[0] * value.shape[2] * locations.shape[1]:
+    if 0 in value.shape or 0 in locations.shape:
         check_grad_out(grad_out.shape, problem_for(*call).out_shape)
         wanted = zip(tensors, (of_value, of_locations, of_weights), strict=True)
         return tuple(t.new_zeros(t.shape if yes else 0) for t, yes in wanted)

@@ -330,8 +330,10 @@ def test_locations_that_are_no_numbers():
         flat = inputs[1].reshape(-1, 2)
         for i, bad in enumerate((float("nan"), float("inf"), -float("inf"))):
             flat[i::50, i % 2] = bad
+        away = [t.clone() for t in inputs]  # on a CPU such rows are no numbers: there these lie far off
+        away[1][~away[1].isfinite().all(-1)] = 9.0
     given = torch.randn(2, 100, 256, device="cuda")
-    for one, wanted in zip(gradients(inputs, given), exact(inputs, given), strict=True):
+    for one, wanted in zip(gradients(inputs, given), exact(away, given), strict=True):
         assert one.isfinite().all() and error(one, wanted) < 1e-5
 
 
