@@ -1,6 +1,11 @@
 """What a type checker, and so an editor, sees of the public names: mistakes before anything runs."""
 
+import json
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,15 +50,37 @@ nd.timeline(launch, block=1, landing="late")
 """
 
 
-@pytest.mark.full
-def test_a_type_checker_finds_mistakes(tmp_path):
-    """Nineteen of twenty, each at its line; and nothing in what is right."""
-    api = pytest.importorskip("mypy.api")
-    wrong, right = tmp_path / "wrong.py", tmp_path / "right.py"
+def files_in(folder):
+    """(the file of mistakes, the file without)."""
+    wrong, right = folder / "wrong.py", folder / "right.py"
     first, rest = MISTAKES.split("\n", 1)
     named = "from numba_deform.course.pipelines.copy import copy; launch = copy()"
     wrong.write_text(f"{first}; {named}\n{rest}")
     right.write_text(RIGHT)
+    return wrong, right
+
+
+@pytest.mark.full
+def test_pyright_finds_mistakes(tmp_path):
+    """As mypy. npm's package, on PATH, needs no network once it is there; PyPI's fetches that one."""
+    if not (pyright := shutil.which("pyright")):
+        pytest.skip("no pyright on PATH: npm install pyright")
+    wrong, right = files_in(tmp_path)
+    root = str(Path(nd.__file__).parents[1])
+    config = {"extraPaths": [root], "include": [wrong.name, right.name]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
+    command = [pyright, "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+    errors = [error for error in found["generalDiagnostics"] if error["severity"] == "error"]
+    assert {Path(error["file"]).name for error in errors} == {"wrong.py"}
+    assert {error["range"]["start"]["line"] + 1 for error in errors} == set(FOUND)
+
+
+@pytest.mark.full
+def test_a_type_checker_finds_mistakes(tmp_path):
+    """Nineteen of twenty, each at its line; and nothing in what is right."""
+    api = pytest.importorskip("mypy.api")
+    wrong, right = files_in(tmp_path)
     # untyped imports, which the package itself has, are no matter here
     options = ["--follow-imports=silent", "--ignore-missing-imports", "--cache-dir", str(tmp_path / "cache")]
     said, errors, _ = api.run([*options, str(wrong), str(right)])
