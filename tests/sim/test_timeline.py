@@ -388,13 +388,6 @@ def test_the_timeline_of_a_kernel_saves_and_draws_itself(tmp_path):
         nd.timeline(launch, 1)
 
 
-def test_profile_counts():
-    assert nd.profile(copy(steps=3, stages=2), engine="cpu") == {
-        "virtual_cycles": nd.simulate(copy(steps=3, stages=2)).cycles, "tma_copies": 3, "shared_bytes": 8336,
-        "blocks": 1, "threads": 64,
-    }  # fmt: skip
-
-
 def test_what_nsight_compute_could_not_make_again():
     with pytest.raises(ValueError, match="copy: Nsight Compute watches another process"):
         counters_task(nd.Launch(copy().kernel, 1, copy().args))

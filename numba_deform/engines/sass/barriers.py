@@ -144,7 +144,7 @@ def tensor_load(one):
             [signed(w.u[k + 2 + i][0]) for i in range(rank)],
             [] if more is None else [int(w.u[more][0])],
         )
-        targets = ranks(given[0] >> 16 * ("IM2COL" in one.words)) if "MULTICAST" in one.words else None
+        targets = ranks(given[0] >> 16) if "MULTICAST" in one.words else None
         offsets = _offsets(given[0], rank) if "IM2COL" in one.words else ()
         data, where = chosen.load_box(corner, *[offsets] * bool(offsets)), int(w.u[k][0])
         block.counts.bulk(one, len(data), chosen.runs(corner, *[offsets] * bool(offsets)))
