@@ -1,8 +1,8 @@
 """PTX that a GPU alone can decide about: each kernel is assembled, run, and compared with the CPU engine.
 
 ``EXACT`` ones are to be equal bit for bit, NaN payloads apart, which are printed. Approximate ones may differ
-by as much as the document allows. Of products, small whole numbers are to be equal, and others near: the order and
-rounding of their sums are not specified."""
+by as much as the document allows. Of products, small whole numbers are to be equal, and others near: the order
+and rounding of their sums are not specified."""
 
 import sys
 from pathlib import Path

@@ -187,9 +187,9 @@ def from_ptx(source, parameters=()):
 
     ``source`` is a file, or PTX text. A fault names the line of the source that ``.loc`` tells (compile
     with line information), else the line of the PTX. The verdict is about the PTX: what the compiler has
-    removed is not looked at. Raises ValueError, naming the line,
-    for what is no PTX, for a target beyond sm_90a, and for an instruction that is not known here, as those of
-    wgmma are not; KeyError for an entry that is not there."""
+    removed is not looked at. Raises ValueError, naming the line, for what is no PTX, for a target beyond
+    sm_90a, and for an instruction that is not known here (bench/PTX.md); KeyError for an entry that is not
+    there."""
     text = str(source)
     if "\n" not in text:
         file = Path(text)
