@@ -27,7 +27,7 @@ WAIT = r"mbarrier\.try_wait\.parity[.\w:]* *(\w+), *\[[^]]*\], *[^;]*;"
 FAULTS = {
     "a wait is left out": (WAIT, r"setp.eq.u32 \1, 0, 0;",
                            "InFlightRead|RefillRace|StaleRefill|CopyCollision|StaleWait|UnobservedPhase|"
-                           "MissedPhase|TooManyArrivals|ReadAfterRelease|InFlightAtExit"),
+                           "MissedPhase|TooManyArrivals|ReadAfterRelease|CopyOutlivesBlock"),
     "too few bytes are expected": (r"(mbarrier\.(?:arrive\.)?expect_tx[.\w:]* *(?:\S+, *)?\[[^]]*\], *)[^;]*;",
                                    r"\g<1>16;", "MoreBytesThanExpected|StaleWait"),
     "one arrival too many is awaited": (r"(mbarrier\.init[.\w:]* *\[[^]]*\], *)[^;]*;", r"\g<1>333;",
@@ -40,7 +40,7 @@ FAULTS = {
     "no wait for a product": (r"wgmma\.wait_group\.sync\.aligned +0;", "", "AccumulatorInFlight|RefillRace|"
                               "ReadAfterRelease|ProductInFlight"),
     "no fence before a product": (r"wgmma\.fence\.sync\.aligned;", "",
-                                  "MissingWgmmaFence|AccumulatorInFlight"),
+                                  "MissingWarpgroupFence|AccumulatorInFlight"),
     "no barrier of threads": (r"(?:bar\.sync\s+0|barrier\.sync(?:\.aligned)?\s+0);", "",
                               "InitNotOrdered|NotABarrier|DataRace"),
     "a store is not waited for": (r"cp\.async\.bulk\.wait_group(?:\.read)? +0;", "", r"\w*InFlight\w*"),
@@ -67,6 +67,7 @@ class Program:
     mends: tuple = ()
     waive: tuple = ()
     words: tuple = ()
+    patches: tuple = ()
 
 
 RING = (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
@@ -92,7 +93,7 @@ PROGRAMS = (
              ("no wait for a product", 0),
              ("no fence before a product", 0)),
             real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
-            tuple(real_bugs.CUTE), waive=("init-fence",)),
+            tuple(real_bugs.CUTE), waive=("init-fence",), patches=(real_bugs.ALIGNED,)),
     Program("ThunderKittens bf16_h100_gemm", "thunderkittens_gemm.cu",
             (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
              ("one arrival too many is awaited", 0), ("no wait for a product", 0),
@@ -134,7 +135,7 @@ def case_of(program, work, mirrors):
     faults = [(name, *FAULTS[name][:2], which) for name, which in program.faults]
     name = re.sub(r"\W+", "-", program.name)
     return Case(name, str(source), options, list(program.words), str(work), mends=list(program.mends),
-                waive=list(program.waive), faults=faults)  # fmt: skip
+                waive=list(program.waive), patches=list(program.patches), faults=faults)  # fmt: skip
 
 
 def is_named(fault):
