@@ -21,6 +21,8 @@ from numba_deform.measure import record
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "real_bugs.json"
 CUTLASS = "NVIDIA/cutlass"
+# The tutorial's tiles lie at the start of dynamic memory, for which it asks no alignment: there by luck.
+ALIGNED = (r"(\.extern \.shared \.align )\d+", r"\g<1>1024")
 CUTE = ["-std=c++17", "--expt-relaxed-constexpr", "-I{tree}/include", "-I{tree}/tools/util/include", "-I{tree}"]
 
 
@@ -41,6 +43,8 @@ class Bug:
     options: tuple = ("-std=c++17",)
     excerpt: tuple = ()
     by_hand: bool = False
+    waive: tuple = ()
+    patches: tuple = ()
 
 
 def by_hand(name, what, cause, words):
@@ -55,8 +59,9 @@ BUGS = (
         ("deep_ep/include/deep_ep/impls/pp_send_recv.cuh", r"^template <int kNumSMs,$",
          r"^template <int kNumSMs,\n +int kNumRanks,")),
     Bug("CUTLASS 2945", "a tutorial loads past the last tile, and ends with those loads in flight",
-        "tutorial.cu", "InFlightAtExit", "copy|asm volatile", CUTLASS, ("0edaa6e47^", "0edaa6e47"),
-        ("include", "tools/util/include", "examples/cute/tutorial/hopper"), tuple(CUTE)),
+        "tutorial.cu", "CopyOutlivesBlock", "copy|asm volatile", CUTLASS, ("0edaa6e47^", "0edaa6e47"),
+        ("include", "tools/util/include", "examples/cute/tutorial/hopper"), tuple(CUTE), waive=("init-fence",),
+        patches=(ALIGNED,)),
     Bug("CUTLASS 2172", "a warp of a block without work waits for an arrival that nobody makes",
         "../programs/cutlass_gemm.cu", "MissingArrivals|Deadlock|DivergentBarrier|Unfinished",
         "wait|asm volatile", CUTLASS, ("6c6b78550^", "6c6b78550"), ("include", "tools/util/include"),
@@ -72,7 +77,7 @@ BUGS = (
     by_hand("tilelang 2927", "the parity of a wait is the loop's, not the barrier's", "FreshBarrierPassed",
             "wait|tile"),
     by_hand("tilelang 2406", "warpgroups ask for more registers than there are", "RegisterMisuse",
-            "setmaxnreg"),
+            "setmaxnreg|else"),
     by_hand("tilelang 2556", "no barrier between stores and loads of 48 threads", "DataRace", "room"),
 )  # fmt: skip
 
@@ -104,8 +109,8 @@ def judged(bug, fixed, work, mirrors):
     options = [option.format(tree=folder) for option in bug.options] + ["-DFIXED"] * (bug.by_hand and fixed)
     if bug.excerpt:
         options.append(f"-I{excerpted(bug, folder, work / name)}")
-    case = Case(name, str(HERE / "real_bugs" / bug.source), options, waive=[],
-                landings=["late", "random", "random", "earliest"])  # fmt: skip
+    case = Case(name, str(HERE / "real_bugs" / bug.source), options, waive=list(bug.waive),
+                landings=["late", "random"], patches=list(bug.patches))  # fmt: skip
     return run(case, work / "built")
 
 

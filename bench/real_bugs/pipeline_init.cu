@@ -8,7 +8,8 @@ constexpr int TILES = 4, LANES = 32, BYTES = LANES * 16;
 
 __global__ void ring(const uint4 *in, uint4 *out) {
     __shared__ alignas(128) uint4 tile[2][LANES];
-    __shared__ Pipeline::SharedStorage storage;
+    __shared__ alignas(Pipeline::SharedStorage) char room[sizeof(Pipeline::SharedStorage)];
+    auto &storage = *reinterpret_cast<Pipeline::SharedStorage *>(room);
     Pipeline::Params params;
     params.transaction_bytes = BYTES;
     params.role = threadIdx.x < LANES ? Pipeline::ThreadCategory::Producer : Pipeline::ThreadCategory::Consumer;

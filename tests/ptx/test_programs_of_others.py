@@ -1,5 +1,5 @@
-"""Programs and bugs of others, judged again: the rows of bench/PTX_PROGRAMS.md that need no sources but ours, and
-all where the folder in NUMBA_DEFORM_SOURCES has the repositories (``owner+name``)."""
+"""Programs and bugs of others, judged again: the rows of bench/PTX_PROGRAMS.md that need our own sources alone,
+and all where the folder in NUMBA_DEFORM_SOURCES has the repositories (``owner+name``)."""
 
 import os
 import shutil
