@@ -70,7 +70,8 @@ def backward(
 ):
     """The gradients of value, locations and weights, as extensions' ``ms_deform_attn_backward`` gives them."""
     levels = spatial_shapes, level_start_index
-    return BACKWARD(grad_output, value, *levels, sampling_locations, attention_weights)
+    with torch.no_grad():  # an extension's gradients have none
+        return BACKWARD(grad_output, value, *levels, sampling_locations, attention_weights)
 
 
 def backward_into(
