@@ -92,7 +92,8 @@ def _extended(one):
 def _read(kind, operands, constants, extended):
     if kind == "*":
         return lambda w: w
-    if kind.endswith("?") and not (operands and is_predicate(operands[0]) == (kind[0] == "p")):
+    fits = operands and (kind[0] == "t" or is_predicate(operands[0]) == (kind[0] == "p"))
+    if kind.endswith("?") and not fits:
         return (lambda w: FALSE) if kind[0] == "p" else (lambda w: None)
     if not operands:
         raise Unknown("an operand is missing")
