@@ -119,9 +119,15 @@ def trunc(x, y):
     return q if not y or (x < 0) == (y < 0) else -q
 
 
+def place(x, n):
+    """The document takes the lowest byte of places and lengths. An H200 does so in 32 bits; in 64, where ptxas
+    makes shifts of the instruction, all bits count."""
+    return x % 256 if n == 32 else min(x, n)
+
+
 def fields(x, at, count, n, signed):
     """The bits of a field, the lowest first, by hand."""
-    at, count = at % 256, count % 256
+    at, count = place(at, n), place(count, n)
     digits = [x >> i & 1 for i in range(n)]
     sign = digits[min(at + count - 1, n - 1)] if signed and count else 0
     taken = [digits[at + i] if at + i < n else sign for i in range(min(count, n))]
@@ -130,10 +136,10 @@ def fields(x, at, count, n, signed):
 
 
 def inserted(a, b, at, count, n):
-    digits = [b >> i & 1 for i in range(n)]
-    for i in range(count % 256):
-        if at % 256 + i < n:
-            digits[at % 256 + i] = a >> i & 1 if i < n else 0
+    digits, at = [b >> i & 1 for i in range(n)], place(at, n)
+    for i in range(place(count, n)):
+        if at + i < n:
+            digits[at + i] = a >> i & 1 if i < n else 0
     return sum(d << i for i, d in enumerate(digits))
 
 
@@ -240,7 +246,8 @@ def flush(x):
 
 
 def saturate(x):
-    return np.clip(x, f32(0), f32(1)) if x == x else f32(0)
+    """-0 becomes +0, as on an H200; the document says nothing of it."""
+    return np.clip(x, f32(0), f32(1)) + f32(0) if x == x else f32(0)
 
 
 def fused(a, b, c):

@@ -139,7 +139,7 @@ def _bfe(body, call, values):
     """A field's sign is spread over all that is above it."""
     x, at, count, bits, signed = (whole(v) for v in values)
     builder, bits = body.builder, bits.constant
-    at, count = (_lowest_byte(body, n) for n in (at, count))
+    at, count = (_place(body, n, bits) for n in (at, count))
     value, most = unsigned(resized(builder, x, bits)), numbers.known(bits)
     field = numbers.shifted_right(builder, value, at)
     mask = _mask(body, count, bits)
@@ -159,9 +159,10 @@ def _bfe(body, call, values):
     return unsigned(builder.select(compared(builder, "==", count, known(0)), ir.Constant(field.type, 0), field))
 
 
-def _lowest_byte(body, number):
-    value = body.builder.and_(resized(body.builder, number, 32), ir.Constant(I32, 255))
-    return Whole(value, 0, 255)
+def _place(body, number, bits):
+    """As ``operations.place``."""
+    value, low, most = resized(body.builder, number, 32), ir.Constant(I32, 255), ir.Constant(I32, bits)
+    return Whole(body.builder.and_(value, low) if bits == 32 else _library(body, "umin", value, most), 0, 255)
 
 
 def _mask(body, count, bits):
@@ -174,7 +175,7 @@ def _mask(body, count, bits):
 def _bfi(body, call, values):
     a, b, at, count, bits = (whole(v) for v in values)
     builder, bits = body.builder, bits.constant
-    at, count = (_lowest_byte(body, n) for n in (at, count))
+    at, count = (_place(body, n, bits) for n in (at, count))
     a, b = (resized(builder, n, bits) for n in (a, b))
     mask = numbers.shifted_left(builder, _mask(body, count, bits), at)
     moved = builder.and_(numbers.shifted_left(builder, a, at), mask)
@@ -268,12 +269,11 @@ def _flushed(body, call, values):
 
 @builtin("saturated")
 def _saturated(body, call, values):
-    """``min(max(x, 0), 1)`` as Python has them: the first of equal ones."""
+    """``min(max(0, x), 1)`` as Python has them: the first of equal ones; of NaN it is 0."""
     builder, x = body.builder, values[0]
     zero, one = ir.Constant(F32, 0.0), ir.Constant(F32, 1.0)
-    above = builder.select(builder.fcmp_ordered("<", x, zero), zero, x)
-    inside = builder.select(builder.fcmp_ordered(">", above, one), one, above)
-    return builder.select(builder.fcmp_ordered("==", x, x), inside, zero)
+    above = builder.select(builder.fcmp_ordered(">", x, zero), x, zero)
+    return builder.select(builder.fcmp_ordered(">", above, one), one, above)
 
 
 @builtin("whole")

@@ -181,7 +181,8 @@ def flushed(x):
 
 @number
 def saturated(x):
-    return np.float32(min(max(x, 0), 1)) if x == x else np.float32(0)
+    """A float32 from +0 to 1; NaN and -0 are +0, as those of FMUL.SAT are."""
+    return np.float32(min(max(0, x), 1)) if x == x else np.float32(0)
 
 
 for _name, _function in {
@@ -258,10 +259,16 @@ def lop3(a, b, c, table):
     return out & WORD
 
 
+def place(n, bits):
+    """The place or length of a field: its lowest byte, as PTX ISA says; in 64 bits all of it, since ptxas makes
+    shifts of these instructions."""
+    return n & 255 if bits == 32 else min(n, bits)
+
+
 @number
 def bfe(x, at, count, bits, signed):
     """``x``: as bits. Above the last bit stands the field's sign."""
-    at, count = at & 255, count & 255
+    at, count = place(at, bits), place(count, bits)
     if not count:
         return 0
     sign = x >> min(at + count - 1, bits - 1) & 1 if signed else 0
@@ -272,7 +279,7 @@ def bfe(x, at, count, bits, signed):
 
 @number
 def bfi(a, b, at, count, bits):
-    at, count = at & 255, count & 255
+    at, count = place(at, bits), place(count, bits)
     mask = (1 << count) - 1 << at & (1 << bits) - 1
     return (a << at & mask) | (b & ~mask)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from ..operations import greatest, least, number
+from ..operations import greatest, least, number, u32_of
 
 
 class Format(NamedTuple):
@@ -30,6 +30,9 @@ FORMATS = {
 HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 NAN = {"f16": 0x7FFF, "bf16": 0x7FFF}
+MIRRORED = {  # the negative of what the opposite numbers make: its zeros have the signs of those of ``rm``
+    "add": lambda x, y: -(-x - y), "sub": lambda x, y: -(y - x), "fma": lambda x, y, z: -(-x * y - z),
+}  # fmt: skip
 
 
 def rounded(x, kind, mode="rn", zero=0.0):
@@ -74,13 +77,11 @@ def exactly(name, mode, xs):
     special = not all(map(math.isfinite, xs)) or name in ("div", "rcp") and xs[-1] == 0
     if special or name == "sqrt" and xs[0] <= 0:
         return rough, rough
+    zero = MIRRORED[name](*xs) if mode == "rm" and name in MIRRORED else rough if rough == 0 else 0.0
     xs = [Fraction(x) for x in xs]
     result = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
               "div": lambda x, y: x / y, "sqrt": _root, "rcp": lambda x: 1 / x,
               "fma": lambda x, y, z: x * y + z}[name](*xs)  # fmt: skip
-    zero = rough if rough == 0 else 0.0
-    if mode == "rm" and name in ("add", "sub", "fma") and any(xs):  # -0 is what numbers cancel to
-        zero = -0.0
     return result, zero
 
 
@@ -175,14 +176,15 @@ def wide_of(x, kind, mode):
 
 @number
 def tf32_of(x, mode, options):
-    """The bits of a float32 as tf32, the lower 13 zero."""
+    """The bits of a float32 as tf32, the lower 13 zero. Under ``rna``, which ptxas makes of integer arithmetic,
+    a NaN keeps its upper bits."""
+    if x != x:
+        return u32_of(x) & 0xFFFFE000 if mode == "rna" else 0x7FFFE000
     result = rounded(float(x), "tf32", mode)
     if "satfinite" in options and math.isinf(result):
         result = math.copysign(FORMATS["tf32"].largest, result)
     if "relu" in options:
         result = max(0.0, result)
-    if result != result:
-        return 0x7FFFFFFF
     return int(np.float32(result).view(np.uint32))
 
 

@@ -43,6 +43,8 @@ def dot(size, a, b, c, a_signed, b_signed, high=False):
 @number
 def fns(mask, base, offset):
     """The place of the n-th set bit from ``base`` on, upward or downward; all ones where there is none."""
+    if offset == -(1 << 31):  # ptxas's routine has no absolute value of it, and ends at place 0
+        return 0
     if base > 31:
         return WORD
     if offset == 0:
