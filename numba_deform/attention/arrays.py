@@ -44,7 +44,7 @@ def view_of(name, array):
         raise OperatorError(f"{name} is not on a GPU; move it there, or pass NumPy arrays throughout")
     dense, strides = 1, view.strides
     for size, stride in zip(reversed(view.shape), reversed(strides or ()), strict=bool(strides)):
-        if size != 1 and stride != dense:
+        if size != 1 and stride != dense and 0 not in view.shape:
             raise OperatorError(f"{name} is not contiguous (strides {strides}); make it contiguous")
         dense *= size
     dtype = str(array.dtype).rpartition(".")[2]
