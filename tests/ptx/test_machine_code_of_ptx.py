@@ -5,7 +5,7 @@ import pytest
 from test_arithmetic import CASES, CONVERSIONS, DTYPES, LANES, numbers
 
 import numba_deform as nd
-from numba_deform.engines.cpu.frontends.ptx import native_body
+from numba_deform.engines.cpu.frontends.ptx.native import body as native_body
 
 OPERANDS = ("u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64", "f16", "bf16", "f32", "f64", "pred",
             "s8", "u8")  # fmt: skip

@@ -16,7 +16,7 @@ from ...reports.call_sites import ORIGINS
 from . import intrinsics, parser
 from .calls import floats, integers, memory, threads  # noqa: F401 (they name themselves in FUNCTIONS)
 from .demangling import unmangled, with_arguments
-from .native_program import PtxProgram
+from .native.program import PtxProgram
 from .operations import FUNCTIONS
 from .parser import SIZES, BadPtx
 from .translation import ENDS, Program, kinds_of_parameters

@@ -6,13 +6,13 @@ import ast
 from llvmlite import ir
 from numba import types
 
-from ...native.codegen.ir_values import NotLowered, Static, Tuple
-from ...native.runtime import layout
-from ...native.runtime.llvm_types import F32, F64, I1, I8, I64, POINTER
-from . import native_functions
-from .native_expressions import Expressions
-from .native_numbers import Whole, resized, unsigned, whole
-from .values import bits_of
+from ....native.codegen.ir_values import NotLowered, Static, Tuple
+from ....native.runtime import layout
+from ....native.runtime.llvm_types import F32, F64, I1, I8, I64, POINTER
+from ..values import bits_of
+from . import functions, memory
+from .expressions import Expressions
+from .numbers import Whole, resized, unsigned, whole
 
 LARGE = 6000  # basic blocks: with many more LLVM takes longer than the interpreter
 FLOATS = {"pred": I1, "f32": F32, "f64": F64}
@@ -37,7 +37,7 @@ class Body(Expressions):
     """The statements of a kernel's text, whose parameters are ``args``. ``registers``: the PTX types of names,
     ``held``: the names of variables of the module."""
 
-    builtins = native_functions.BUILTINS
+    builtins = functions.BUILTINS
 
     def __init__(self, maker, tree, found, args, registers, held):
         self.maker, self.builder, self.found = maker, maker.builder, found
@@ -88,7 +88,7 @@ class Body(Expressions):
     def zeros(self, name, size):
         """Bytes of a thread's own, all 0."""
         if name not in self.slots:
-            self.slots[name] = native_functions.Buffer(self.maker.slot(ir.ArrayType(I8, max(size, 1))), size)
+            self.slots[name] = memory.Buffer(self.maker.slot(ir.ArrayType(I8, max(size, 1))), size)
         clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
         given = [ir.Constant(I8, 0), ir.Constant(I64, size), ir.Constant(I1, 0)]
         self.builder.call(clear, [self.slots[name].slot, *given])
@@ -133,7 +133,7 @@ class Body(Expressions):
         kind = self.kinds.get(name)
         if kind is None:
             before = self.bound.get(name)
-            if isinstance(before, native_functions.Buffer) and value is not before:
+            if isinstance(before, memory.Buffer) and value is not before:
                 value = self.copied(value, before)
             self.bound[name] = value
             return

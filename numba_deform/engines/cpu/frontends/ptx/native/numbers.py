@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ...native.codegen.ir_values import NotLowered
-from ...native.runtime.llvm_types import I1
+from ....native.codegen.ir_values import NotLowered
+from ....native.runtime.llvm_types import I1
 
 WIDTHS = (1, 8, 16, 32, 64, 128)
 

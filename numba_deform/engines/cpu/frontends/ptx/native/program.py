@@ -3,13 +3,13 @@
 import ast
 import functools
 
-from .....compiler import cache
-from .....compiler.outline import FOR_CPU, Outline
-from ...memory.scalars import start_of
-from ...native.codegen.coroutine import Coroutine
-from ..numba_python.cuda_module import CudaModule
-from ..numba_python.name_binding import NameBinding
-from .native_body import Body, Found
+from ......compiler import cache
+from ......compiler.outline import FOR_CPU, Outline
+from ....memory.scalars import start_of
+from ....native.codegen.coroutine import Coroutine
+from ...numba_python.cuda_module import CudaModule
+from ...numba_python.name_binding import NameBinding
+from .body import Body, Found
 
 
 class PtxProgram:

@@ -7,16 +7,16 @@ import operator
 from llvmlite import ir
 from numba import types
 
-from .....device.ptx import Intrinsic
-from ...native.codegen import packed_halves
-from ...native.codegen.arithmetic import compare
-from ...native.codegen.ir_values import NotLowered, Static, Tuple
-from ...native.runtime import layout
-from ...native.runtime.llvm_types import F32, F64, I1, I32
-from ...reports.call_sites import describe_site
-from ..numba_python.native_calls import JOINT
-from . import native_numbers as numbers
-from .native_numbers import Whole, known, resized, unsigned, whole
+from ......device.ptx import Intrinsic
+from ....native.codegen import packed_halves
+from ....native.codegen.arithmetic import compare
+from ....native.codegen.ir_values import NotLowered, Static, Tuple
+from ....native.runtime import layout
+from ....native.runtime.llvm_types import F32, F64, I1, I32
+from ....reports.call_sites import describe_site
+from ...numba_python.native_calls import JOINT
+from . import numbers
+from .numbers import Whole, known, resized, unsigned, whole
 
 SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
 COMPARES = {"Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le,
