@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from unittest import mock
 
 from numba import cuda, types
-from numba.cuda.debuginfo import CUDADIBuilder
 from numba.cuda.dispatcher import CUDADispatcher
 
 from ..device.packages import require_cuda
@@ -249,7 +248,7 @@ def _no_driver_needed(capability):
     with (
         mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device),
         mock.patch("numba.cuda.lowering.get_func_def_lineno", lambda f: f.__code__.co_firstlineno),
-        mock.patch.multiple(CUDADIBuilder, mark_variable=_nothing, update_variable=_nothing),
+        mock.patch.multiple("numba.cuda.debuginfo.CUDADIBuilder", mark_variable=_nothing, update_variable=_nothing),
     ):
         yield
 

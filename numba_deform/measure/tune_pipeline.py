@@ -3,7 +3,7 @@
 import itertools
 from dataclasses import dataclass, field
 
-from ..attention.call import engine_for
+from ..attention.request import engine_for
 from ..device.limits import SMS, resident_blocks
 from ..engines.cpu import SimFault, simulate
 from ..engines.launches import Launch

@@ -19,7 +19,14 @@ ATOMICS = {
     for name, machine in (("red", "REDG"), ("atom", "ATOMG"))
     for kind, (number, words, ftz) in NUMBERS.items()
     for form, count in (("", 1), ("v2_", 2), ("v4_", 4))
-} | {"red_add_gpu_global_u64": r"REDG\.E\.ADD\.64\.STRONG\.GPU"}  # fmt: skip
+} | {
+    "red_add_gpu_global_u64": r"REDG\.E\.ADD\.64\.STRONG\.GPU",
+    "red_add_cta_shared_u32": r"ATOMS\.ADD RZ", "red_add_cta_shared_f32": r"ATOMS\.CAST\.SPIN",
+} | {
+    f"red_{name}_cta_shared_{kind}": rf"ATOMS\.{name.upper()}{machine} RZ"
+    for name in ("min", "max")
+    for kind, machine in (("s32", r"\.S32"), ("u32", ""))
+}  # fmt: skip
 MACHINE_TYPES = {
     "u32": "", "b32": "", "s32": r"\.S32", "u64": r"\.U64", "b64": r"\.U64", "s64": r"\.S64",
     "f16": r"\.F16\.RN", "bf16": r"\.BF16\.RN", "f32": r"\.F32\.RN", "f64": r"\.F64\.RN",

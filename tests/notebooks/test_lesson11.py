@@ -62,13 +62,14 @@ def test_the_picture_of_the_banks_is_that_of_the_run(scope, chunk):
 # --- fragments ------------------------------------------------------------------------------------
 def test_fragments_are_those_of_the_engine():
     words = matrix_pictures._words()
-    held = {"A": warp_mma._A16, "B": warp_mma._B16}
+    *factors, sums = warp_mma.FORMS["f16"].places
+    held = dict(zip("AB", factors, strict=True))
     for name, (rows, columns) in held.items():
         rows, columns = np.broadcast_arrays(rows, columns)
         for row, column, h, w, lane, register in words[name]:
             places = {(row, column), (row + h - 1, column + w - 1)}
             assert places == set(zip(rows[lane, register], columns[lane, register], strict=True))
-    rows, columns = np.broadcast_arrays(*warp_mma._SUMS)
+    rows, columns = np.broadcast_arrays(*sums)
     for row, column, _, _, lane, pair in words["C"]:
         for i in (2 * pair, 2 * pair + 1):
             assert (rows[lane, i], columns[lane, i]) == (row, column + i % 2)

@@ -516,7 +516,7 @@ def test_inspect_without_the_tools(call, no_registers, monkeypatch):
 def test_inspect_finds_tools_on_the_path(monkeypatch):
     monkeypatch.setattr(inspect.importlib.metadata, "files", lambda name: [])
     monkeypatch.setattr(inspect.shutil, "which", lambda name: f"/opt/{name}")
-    assert inspect._tool("nvdisasm") == "/opt/nvdisasm"
+    assert inspect.tool("nvdisasm") == "/opt/nvdisasm"
 
 
 # --- a time limit for any command -----------------------------------------------------------------

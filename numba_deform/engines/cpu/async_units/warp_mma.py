@@ -27,7 +27,7 @@ _G, _T = _LANE // 4, _LANE % 4
 def _places(bits, rows, depth):
     """Where in A (rows, depth), in B (depth, 8) and in the sums (rows, 8) the elements of each lane's registers
     lie: pairs (row, column) of arrays (lane, register, element of a word), the sums' of (lane, register).
-    ``bits``: of an element of A and B (PTX ISA 9.7.14.5)."""
+    ``bits``: of an element of A and B (PTX ISA 9.7.14)."""
     each = max(1, 32 // bits)
     halves, steps = rows // 8, depth // (4 * each)
 

@@ -112,7 +112,7 @@ def several_blocks():
 
 
 def _aligned(space, address, each, count):
-    """A vector lies on a multiple of its whole size; its numbers are accessed one by one (PTX 8.2.2)."""
+    """A vector lies on a multiple of its whole size; its numbers are accessed one by one."""
     if count > 1:
         cpu()._locate(space, address, each * count, "touches the flags of")
 
