@@ -55,7 +55,8 @@ class PtxKernel:
         program = Program(module, entry, names(), _places(entry, file), parameters)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
-        self.shared_alignment = max((v.align for _, v in program.shared.values() if not v.size), default=16)
+        dynamic = (v.align for _, v in program.shared.values() if not v.size)
+        self.shared_alignment = max(16, *dynamic, 0)  # the hardware gives 16 bytes to whoever asks for less
         self.is_empty = all(i.root in ENDS for i in entry.instructions)
         kinds = kinds_of_parameters(entry)
         self.signature = types.void(*(ARGUMENTS.get(kind, types.uint32) for kind in kinds))
