@@ -110,7 +110,7 @@ def judged(bug, fixed, work, mirrors):
     if bug.excerpt:
         options.append(f"-I{excerpted(bug, folder, work / name)}")
     case = Case(name, str(HERE / "real_bugs" / bug.source), options, waive=list(bug.waive),
-                landings=["late", "random"], patches=list(bug.patches))  # fmt: skip
+                landings=["late", "random"] * (12 if bug.by_hand else 1), patches=list(bug.patches))  # fmt: skip
     return run(case, work / "built")
 
 

@@ -248,7 +248,9 @@ def _no_driver_needed(capability):
     with (
         mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device),
         mock.patch("numba.cuda.lowering.get_func_def_lineno", lambda f: f.__code__.co_firstlineno),
-        mock.patch.multiple("numba.cuda.debuginfo.CUDADIBuilder", mark_variable=_nothing, update_variable=_nothing),
+        mock.patch.multiple(
+            "numba.cuda.debuginfo.CUDADIBuilder", mark_variable=_nothing, update_variable=_nothing
+        ),
     ):
         yield
 

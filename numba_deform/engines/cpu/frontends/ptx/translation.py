@@ -9,7 +9,7 @@ from .effects import IGNORED, by_intrinsic
 from .effects import ROWS as EFFECTS
 from .instructions import by_row
 from .parser import SIZES, BadPtx, registers_in, sources_of, targets_of
-from .values import ADDRESS, FLOATS, Values
+from .values import ADDRESS, FLOATS, Values, python_name
 from .warpgroup_registers import RegisterWatch, is_product
 
 DEEPEST = 40  # blocks inside each other, before one becomes a case
@@ -298,11 +298,7 @@ class Program:
         self.registers = {}  # Python name -> PTX type
 
     def _name(self, wanted):
-        name = re.sub(r"\W", "_", wanted)
-        while name in self.names or not name.isidentifier():
-            name = f"{name}_" if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
-        self.names.add(name)
-        return name
+        return python_name(wanted, self.names)
 
     def place(self, i):
         return self.place_of(i)

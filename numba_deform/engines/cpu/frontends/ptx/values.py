@@ -47,6 +47,15 @@ def is_signed(kind):
     return kind[0] == "s"
 
 
+def python_name(wanted, taken):
+    """A Python name that is not among ``taken``, where it is noted."""
+    name = re.sub(r"\W", "_", wanted)
+    while name in taken or keyword.iskeyword(name) or name[:1].isdigit():
+        name = f"{name}_" if not name[:1].isdigit() else f"_{name}"
+    taken.add(name)
+    return name
+
+
 class Values:
     """Of one function. ``registers``: name -> (Python name, class), ``names``: those that are taken."""
 
@@ -60,12 +69,7 @@ class Values:
         self.params = {}  # parameter -> (Python expression of what it holds, Variable)
 
     def name_for(self, wanted):
-        """A Python name that nothing else has."""
-        name = re.sub(r"\W", "_", wanted)
-        while name in self.names or keyword.iskeyword(name) or name[:1].isdigit():
-            name = f"{name}_" if not name[:1].isdigit() else f"_{name}"
-        self.names.add(name)
-        return name
+        return python_name(wanted, self.names)
 
     def temporary(self):
         self.temporaries += 1

@@ -43,7 +43,10 @@ class Expressions:
         """The value of an expression. ``want``: Numba's type of what an unknown function has to return."""
         if isinstance(node, ast.Call):
             return self.call(node, want)
-        return getattr(self, f"of_{type(node).__name__}")(node)
+        write = getattr(self, f"of_{type(node).__name__}", None)
+        if write is None:
+            raise NotLowered(f"{ast.unparse(node)}, of a kind that is not known here")
+        return write(node)
 
     def whole(self, node, want=None):
         return whole(self.value(node, want))
@@ -91,6 +94,9 @@ class Expressions:
         """A register's content: integers have no sign."""
         integer = isinstance(value.type, ir.IntType) and value.type != I1
         return unsigned(value) if integer else value
+
+    def of_Tuple(self, node):
+        return Tuple([self.value(part) for part in node.elts])
 
     def of_Attribute(self, node):
         path = ast.unparse(node)
