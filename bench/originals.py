@@ -9,11 +9,11 @@ them, and 2 pictures. Each launch is judged with maps in global memory as they a
 for that. A mend is a substitution in the program's text; it shows what stands behind the first fault.
 """
 
-import argparse
 import json
 from pathlib import Path
 
 import numpy as np
+from cuda_programs.command import main
 from cuda_programs.judge import Case, record_of, run
 from cuda_programs.sources import checkout
 
@@ -163,14 +163,4 @@ def table():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="only programs whose description holds one of these")
-    parser.add_argument("--mirrors", type=Path, default=Path("mirrors"), help="bare repositories, owner+name")
-    parser.add_argument("--work", type=Path, default=Path("originals"), help="sources, data, what is built")
-    parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--table", action="store_true")
-    given = parser.parse_args()
-    if given.table:
-        print(table())
-    else:
-        measure(given)
+    main(__doc__, "originals", RESULT, measure, table)

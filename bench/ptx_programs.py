@@ -7,7 +7,6 @@ Sources are fetched by commit. A small program of ours (``programs/``) includes 
 problems, with parameters that the library's own host code makes.
 """
 
-import argparse
 import json
 import re
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import originals
 import real_bugs
+from cuda_programs.command import main
 from cuda_programs.judge import Case, record_of, run
 from cuda_programs.sources import checkout
 
@@ -70,7 +70,8 @@ class Program:
     patches: tuple = ()
 
 
-RING = (("a wait is left out", 0), ("a wait is left out", -1), ("too few bytes are expected", 0),
+# The sixth wait is the consumers' first: nvcc unrolls their loop, and its last copy does not run here.
+RING = (("a wait is left out", 0), ("a wait is left out", 5), ("too few bytes are expected", 0),
         ("one arrival too many is awaited", 0), ("no fence after the init", 0), ("no barrier of threads", 0))
 TUTORIAL_COMMIT, KITTENS_COMMIT, GEMM_COMMIT = "0edaa6e47", "0b55588d2", "54e226124"
 CUTLASS_PATHS = ("include", "tools/util/include", "examples/cute/tutorial/hopper")
@@ -219,14 +220,4 @@ def tables_of_programs():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="only these")
-    parser.add_argument("--mirrors", type=Path, default=Path("mirrors"), help="bare repositories, owner+name")
-    parser.add_argument("--work", type=Path, default=Path("ptx_programs"), help="sources and what is built")
-    parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--table", action="store_true")
-    given = parser.parse_args()
-    if given.table:
-        print(table())
-    else:
-        measure(given)
+    main(__doc__, "ptx_programs", RESULT, measure, table)

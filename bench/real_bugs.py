@@ -7,12 +7,12 @@ Each row compiles one small program of ours (``real_bugs/``) with the project's 
 as they are before the fix and at it. Where the defect is in generated code, the program has it by hand.
 """
 
-import argparse
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuda_programs.command import main
 from cuda_programs.judge import Case, record_of, run
 from cuda_programs.sources import checkout
 
@@ -159,14 +159,4 @@ def table():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="only these")
-    parser.add_argument("--mirrors", type=Path, default=Path("mirrors"), help="bare repositories, owner+name")
-    parser.add_argument("--work", type=Path, default=Path("real_bugs"), help="sources and what is built")
-    parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--table", action="store_true")
-    given = parser.parse_args()
-    if given.table:
-        print(table())
-    else:
-        measure(given)
+    main(__doc__, "real_bugs", RESULT, measure, table)
