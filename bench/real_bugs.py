@@ -109,8 +109,9 @@ def judged(bug, fixed, work, mirrors):
     options = [option.format(tree=folder) for option in bug.options] + ["-DFIXED"] * (bug.by_hand and fixed)
     if bug.excerpt:
         options.append(f"-I{excerpted(bug, folder, work / name)}")
+    orders = 12 if bug.by_hand else 1
     case = Case(name, str(HERE / "real_bugs" / bug.source), options, waive=list(bug.waive),
-                landings=["late", "random"] * (12 if bug.by_hand else 1), patches=list(bug.patches))  # fmt: skip
+                landings=["late", "random"] * orders, patches=list(bug.patches))  # fmt: skip
     return run(case, work / "built")
 
 
