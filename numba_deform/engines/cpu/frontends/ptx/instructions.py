@@ -140,7 +140,6 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
                "hi": ">", "hs": ">="}  # fmt: skip
 WORDS = {"and": "and", "or": "or", "xor": "!="}
 ROUNDS = ("rni", "rzi", "rmi", "rpi")
-DIRECTED = ("rz", "rm", "rp")  # to a float
 
 
 class Operand:
@@ -283,9 +282,8 @@ def do_cvta(values, i):
 def do_cvt(values, i):
     """By way of a float or an integer: (what is read, what is made of it)."""
     to, of = kinds_of(i)
-    only(i, ("rn", "sat", "ftz", *ROUNDS, *(DIRECTED if to == "f16" and class_of(of) != "f64" else ())))
+    only(i, ("rn", "sat", "ftz", *ROUNDS))
     mode = next((p for p in i.parts if p in ROUNDS), None)
-    directed = next((p for p in i.parts if p in DIRECTED), None)
     if to in ("f16x2", "bf16x2"):
         pair = f"{values.value(i.operands[2], 'f32')}, {values.value(i.operands[1], 'f32')}"
         return [values.set(i.operands[0], "b32", f"cvt_rn_{to}_f32({pair})")]
@@ -299,8 +297,6 @@ def do_cvt(values, i):
             text = f"clamped({text}, {low}, {high})"
         exact = class_of(of) == INT and not is_signed(of) and bits_of(of) <= bits_of(to)
         return [values.set(i.operands[0], to, text, exact)]
-    if directed:
-        return [values.set(i.operands[0], "b16", f"half_towards({text}, {directed!r})", exact=True)]
     if class_of(of) == INT:
         text = f"nearest({text}, {'float' if to == 'f64' else 'float32'})"
     elif mode:

@@ -214,19 +214,6 @@ def nearest(x, to):
     return to(float(x))
 
 
-@number
-def half_towards(x, mode):
-    """The bits of a number as a float16 that is not further from zero (``rz``), not larger (``rm``), or not
-    smaller (``rp``)."""
-    half = np.float16(x)
-    if np.isfinite(x) and float(half) != x:
-        at = float(half)
-        beyond = abs(at) > abs(x) if mode == "rz" else at > x if mode == "rm" else at < x
-        if beyond:
-            half = np.nextafter(half, np.float16({"rz": 0, "rm": -np.inf, "rp": np.inf}[mode]))
-    return int(half.view(np.uint16))
-
-
 @kernel_function
 def selected(a, b, choice):
     try:

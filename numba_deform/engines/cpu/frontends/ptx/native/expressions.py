@@ -96,6 +96,8 @@ class Expressions:
         return unsigned(value) if integer else value
 
     def of_Tuple(self, node):
+        if all(isinstance(part, ast.Constant) for part in node.elts):  # words of the opcode
+            return Static(ast.literal_eval(node))
         return Tuple([self.value(part) for part in node.elts])
 
     def of_Attribute(self, node):
@@ -227,6 +229,8 @@ class Expressions:
             return value, None
         if isinstance(value, ir.Constant) and value.type == I1:
             return Static(bool(value.constant)), None
+        if isinstance(value, Tuple):
+            raise NotLowered("a tuple of values as an operand")
         if not isinstance(value, ir.Value):
             return Static(None), None  # local memory, which Python does not see
         return value, {I1: types.boolean, F32: types.float32, F64: types.float64}[value.type]
