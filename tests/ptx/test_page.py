@@ -21,7 +21,9 @@ def test_the_first_fault_in_a_cu_file(tmp_path, capsys):
     (tmp_path / "arguments.py").write_text(re.search(r"```python\n(import numpy.*?)```", PAGE, re.S)[1])
     words = [f"{tmp_path}/ring.cu", "entry=ring", "block=64", f"args={tmp_path}/arguments.py"]
     assert main(["check", *words, "options=-DFAULT=1"]) == 1
-    told = capsys.readouterr().err.replace(f"{tmp_path}/", "").splitlines()
+    told = capsys.readouterr().err.replace(f"{tmp_path}/", "")
+    # an inline asm of several lines has its first or its last line's number, by the compiler's version
+    told = re.sub(r"thread 32 at ring.cu:(39|41) ", "thread 32 at ring.cu:39 ", told).splitlines()
     shown = [line[4:] for line in PAGE.splitlines() if line[4:] in told and line.startswith("    ")]
     assert len(shown) == 6 and shown[0].startswith("InFlightRead") and "at     ring.cu:67" in shown[2]
     assert main(["check", *words]) == 0
