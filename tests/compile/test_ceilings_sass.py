@@ -17,7 +17,7 @@ full = pytest.mark.full
 
 
 @pytest.mark.parametrize("row_bytes", [48, *(pytest.param(n, marks=full) for n in (64, 256))])
-@pytest.mark.parametrize("unroll", [2, 8])
+@pytest.mark.parametrize("unroll", [2, pytest.param(8, marks=full)])
 def test_l1_keeps_its_loads(row_bytes, unroll):
     counts = inlined(ceilings.build_l1(row_bytes, row_bytes, unroll))
     assert counts["LDG"] >= 2 * unroll and counts["LDG"] % (2 * unroll) == 0
@@ -37,6 +37,7 @@ def test_tma(stages, points, warps):
     assert counts["UTMALDG"] > 0 and counts["SYNCS"] > 0
 
 
+@pytest.mark.full
 def test_copy_empty_delay():
     counts = inlined(ceilings.build_copy())
     assert counts["LDG"] >= 4 and counts["STG"] >= 4

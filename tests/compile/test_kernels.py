@@ -40,11 +40,10 @@ FAMILIES = {  # one name for each kernel, and configurations that change its cod
     "roles-shuffle": [{"prefetch": True}, {"arithmetic": "fp32"}],
     "window": [{"stages": 1}, {"consumers": 7}, {"arithmetic": "fp32"}, {"maps": "batch"}],
 }
-# One kernel of each way to fetch tiles; the rest is ``full``. Direct of float16 is in
+# One kernel with copies and one without; the rest is ``full``. Direct of float16 is in
 # test_the_second_launch_of_auto.
 QUICK = [
     ("direct", "float32", "seeds", {}),
-    ("tile", "float16", "wide", {}),
     ("tma", "float16", "seeds", {}),
 ]
 full = pytest.mark.full
@@ -160,10 +159,10 @@ def test_plain_tiles(dtype):
 
 
 # The backward kernel: (types, shape, parameters, method); a lane for each row is quickly compiled.
-BACKWARD_QUICK = [("float16", "pair", {"sums": "fixed"}, "default")]
+BACKWARD_QUICK = [("float32", "row", {}, "default")]
 BACKWARD_CASES = [
-    ("float32", "row", {}, "default"),
     *BACKWARD_QUICK,
+    ("float16", "pair", {"sums": "fixed"}, "default"),
     *((dtype, "seeds", {}, "default") for dtype in DTYPES),
     *((dtype, "seeds", {"sums": "fixed"}, "default") for dtype in DTYPES),
     *(("float16", shape, {}, "default") for shape in ("odd", "wide", "widest", "uneven")),
@@ -220,6 +219,7 @@ def test_probe_and_tile_copy():
         assert inspect_kernel(one.with_linked_ptx()).instructions["CALL"] > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", others_full([v.name for v in VARIANTS.values() if v.capability == (8, 0)], ["direct"])
 )

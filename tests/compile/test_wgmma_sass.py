@@ -23,7 +23,7 @@ PRODUCTS = [
     for columns in widths for kind in ("f16", "bf16")
 ]  # fmt: skip
 # each type and place of the left matrix; the rest is ``full``
-QUICK = ("m64n64k16_f16", "m64n128k16_bf16", "m64n64k16_bf16_ra")
+QUICK = ("m64n64k16_f16", "m64n64k16_bf16_ra")
 
 
 def steps(name, trans_a=0, trans_b=0):
@@ -84,7 +84,7 @@ def test_products_stay_in_flight(name):
     assert in_registers == {name.endswith("ra")}
 
 
-@pytest.mark.parametrize("trans_a, trans_b", [(0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("trans_a, trans_b", [(1, 1), pytest.param(0, 1, marks=pytest.mark.full), pytest.param(1, 0, marks=pytest.mark.full)])
 def test_a_constant_transposition_leaves_one_instruction(trans_a, trans_b):
     found = steps("m64n64k16_f16", trans_a, trans_b)
     stay_in_flight(found.sass, 2)

@@ -62,7 +62,7 @@ each_size = pytest.mark.parametrize("size", [FEW, pytest.param({}, marks=full)],
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [pytest.param(n, p, marks=full if i % 2 else ()) for n, many in CONFIGS for i, p in enumerate(many)],
+    [pytest.param(n, p, marks=full if i % 4 else ()) for n, many in CONFIGS for i, p in enumerate(many)],
     ids=str,
 )
 @each_size

@@ -396,6 +396,7 @@ def test_what_nsight_compute_could_not_make_again():
     assert task["load"][0].endswith("copy.py")
 
 
+@pytest.mark.full
 def test_every_copy_of_attention_is_drawn():
     """Two rings, and a barrier without one; products are not taken for waits on a ring."""
     made = nd.timeline(attention(by="wgmma", steps=3), engine="cpu")

@@ -36,21 +36,19 @@ def parameters(variant, stages):
 
 
 def cases():
-    """Everything is ``full`` but two schedules of one problem in each landing for the first variant of each
-    kernel, with one of its tail, and one schedule of one problem and landing for each other variant, all of
-    which come up among them."""
+    """Everything is ``full`` but one schedule of one problem in each landing for the first variant of each
+    kernel, and one schedule of one problem and landing for each other variant, all of which come up among
+    them."""
     grid = list(itertools.product(PROBLEMS, LANDINGS))
-    most = [pair for pair in grid if pair[0] == "fewer points than stages" or pair == ("tail", "random")]
+    most = [pair for pair in grid if pair[0] == "fewer points than stages"]
     seen, pairs = set(), itertools.cycle(grid)
     for name, variant in VARIANTS.items():
         quick = [next(pairs)] if variant.config in seen else most
-        first = variant.config not in seen
         seen.add(variant.config)
         for problem, landing in quick:
-            schedules = 2 if first and problem != "tail" else 1
             fewer = {"num_query": 27} if problem == "tail" else {}
             identity = f"{name}-{problem}-{landing}"
-            yield pytest.param(name, problem, landing, schedules, fewer, id=identity)
+            yield pytest.param(name, problem, landing, 1, fewer, id=identity)
         for problem, landing in grid:
             identity = f"{name}-{problem}-{landing}-all"
             whole = name, problem, landing, PROBLEMS[problem][2], {}

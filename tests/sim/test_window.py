@@ -54,9 +54,9 @@ full = pytest.mark.full
 @pytest.mark.parametrize(
     ("dtype", "channels", "arithmetic"),
     [
-        ("float16", 32, "packed"), ("bfloat16", 64, "auto"), ("float32", 16, "auto"),
+        ("float16", 32, "packed"), ("float32", 16, "auto"),
         *(pytest.param(*more, marks=full) for more in (
-            ("float16", 32, "fp32"), ("float16", 64, "packed"), ("bfloat16", 32, "auto"),
+            ("bfloat16", 64, "auto"), ("float16", 32, "fp32"), ("float16", 64, "packed"), ("bfloat16", 32, "auto"),
             ("float32", 32, "auto"),
         )),
     ],
@@ -66,7 +66,7 @@ def test_types(dtype, channels, arithmetic):
     run(inputs, arithmetic=arithmetic)
 
 
-@pytest.mark.parametrize("location_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("location_dtype", ["float32", pytest.param("bfloat16", marks=full)])
 def test_locations_of_another_type(location_dtype):
     run(small(location_dtype=location_dtype).generate(seed=2), cell=(3, 3))
 
@@ -82,10 +82,10 @@ def test_points(points, channels):
 @pytest.mark.parametrize(
     ("levels", "points", "channels", "dtype", "layout"),
     [  # lanes of a row, rows of a lane, run, rounds, samples of a run prepared at a time
-        (4, 8, 32, "float16", (4, 2, 4, 1, 1)),
         (5, 4, 32, "float16", (4, 2, 4, 1, 1)),  # three of eight
         (2, 3, 32, "float16", (4, 2, 1, 1, 1)),
         *(pytest.param(*more, marks=full) for more in (
+            (4, 8, 32, "float16", (4, 2, 4, 1, 1)),
             (4, 8, 64, "bfloat16", (8, 2, 2, 1, 1)),
             (4, 8, 16, "float32", (4, 2, 4, 1, 1)),
             (4, 16, 32, "float16", (4, 2, 4, 2, 1)),
@@ -108,7 +108,7 @@ def test_layouts(levels, points, channels, dtype, layout, arithmetic):
     run(workload.generate(seed=26), arithmetic=arithmetic)
 
 
-@pytest.mark.parametrize("points", [3, pytest.param(8, marks=full)])
+@pytest.mark.parametrize("points", [pytest.param(n, marks=full) for n in (3, 8)])
 def test_wide_samples_of_many_points(points):
     """Prepared in fp32, four words each."""
     inputs = small(num_points=points, channels=16, dtype="float32", num_query=6).generate(seed=4)
@@ -116,14 +116,14 @@ def test_wide_samples_of_many_points(points):
 
 
 @pytest.mark.parametrize(
-    "levels", [((6, 5), (12, 10)), ((7, 9),), ((8, 6), (4, 3), (2, 2), (1, 1))]
+    "levels", [((7, 9),), *(pytest.param(each, marks=full) for each in (((6, 5), (12, 10)), ((8, 6), (4, 3), (2, 2), (1, 1))))]
 )
 def test_levels(levels):
     """Coarse first; one; one of a single pixel."""
     run(small(levels=levels).generate(seed=5), cell=(4, 3))
 
 
-@pytest.mark.parametrize("maps", ["batch", "level"])
+@pytest.mark.parametrize("maps", ["level", pytest.param("batch", marks=full)])
 def test_maps(maps):
     run(small(batch=3, num_heads=2).generate(seed=9), maps=maps, cell=(4, 4))
 
@@ -136,12 +136,13 @@ def test_ring(stages, consumers):
     run(small(num_query=14).generate(seed=6), stages=stages, consumers=consumers, cell=(4, 4))
 
 
+@pytest.mark.full
 def test_all_pixels_of_an_encoder():
     levels = ((6, 5), (3, 3))
     run(small(levels=levels, num_query=39).generate(seed=7), cell=(3, 4), consumers=3)
 
 
-@pytest.mark.parametrize("queries", [9, 1])
+@pytest.mark.parametrize("queries", [1, pytest.param(9, marks=full)])
 def test_cells_of_one_query(queries):
     """The other rows of its warp are copies that nobody stores."""
     bound = run(small(num_query=queries).generate(seed=9), cell=(2, 2))
@@ -175,7 +176,7 @@ def test_batches_and_heads(heads):
     run(small(batch=2, num_heads=heads, num_query=7).generate(seed=12))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("float32", marks=full)])
 def test_padded_value(dtype):
     inputs = small(padded=True, batch=2, num_query=7, dtype=dtype, outside=0.2).generate(seed=13)
     run(inputs)
@@ -223,12 +224,13 @@ def test_locations_on_borders(kept, monkeypatch):
 # --- samples outside their windows ----------------------------------------------------------------
 TWICE = 2 * ((12, 20), (6, 10))
 POOR = [
-    {}, *(pytest.param({"levels": TWICE, "num_points": 8, **more}, marks=full) for more in (
-        {}, {"num_query": 2, "dtype": "float32", "channels": 16},
+    {}, {"batch": 2, "num_heads": 3, "num_query": 2}, {"padded": True}, {"dtype": "float32", "channels": 16},
+    *(pytest.param(more, marks=full) for more in (
+        {"levels": TWICE, "num_points": 8},
+        {"levels": TWICE, "num_points": 8, "num_query": 2, "dtype": "float32", "channels": 16},
+        {"num_points": 3, "channels": 64}, {"num_points": 8, "num_query": 2, "arithmetic": "fp32"},
+        {"num_points": 8}, {"dtype": "bfloat16", "channels": 64},
     )),
-    {"num_points": 3, "channels": 64}, {"num_points": 8, "num_query": 2, "arithmetic": "fp32"},
-    pytest.param({"num_points": 8}, marks=full), {"batch": 2, "num_heads": 3, "num_query": 2},
-    {"padded": True}, {"dtype": "float32", "channels": 16}, {"dtype": "bfloat16", "channels": 64},
 ]  # fmt: skip
 
 
@@ -249,6 +251,7 @@ def test_samples_that_no_window_holds(changes, poor_windows):
     assert lost > 0.5 * count
 
 
+@pytest.mark.full
 def test_local_samples_are_held():
     """So that the other tests look at windows."""
     inputs = small(num_query=150).generate(seed=1)
@@ -286,7 +289,7 @@ def near_and_far(pattern, limit):
     return inputs, (Bound(problem, window, config), Bound(problem, direct, gated))
 
 
-@pytest.mark.parametrize(("pattern", "limit", "left"), [("uniform", 9, True), ("local(0.5)", 9, False)])
+@pytest.mark.parametrize(("pattern", "limit", "left"), [pytest.param("uniform", 9, True, marks=full), ("local(0.5)", 9, False)])
 def test_the_second_launch_runs_if_the_first_one_does_not(pattern, limit, left):
     inputs, bounds = near_and_far(pattern, limit)
     arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights
@@ -301,6 +304,7 @@ def test_the_second_launch_runs_if_the_first_one_does_not(pattern, limit, left):
     assert Exact.of(inputs).error(out) < TOLERANCE["float16"]
 
 
+@pytest.mark.full
 def test_as_many_as_the_limit_are_not_too_many():
     for more in (0, -1):
         inputs, (window, _) = near_and_far("local(6)", 0)
