@@ -84,7 +84,9 @@ def test_products_stay_in_flight(name):
     assert in_registers == {name.endswith("ra")}
 
 
-@pytest.mark.parametrize("trans_a, trans_b", [(1, 1), pytest.param(0, 1, marks=pytest.mark.full), pytest.param(1, 0, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "trans_a, trans_b", [(1, 1), *(pytest.param(*bits, marks=pytest.mark.full) for bits in ((0, 1), (1, 0)))]
+)
 def test_a_constant_transposition_leaves_one_instruction(trans_a, trans_b):
     found = steps("m64n64k16_f16", trans_a, trans_b)
     stay_in_flight(found.sass, 2)

@@ -256,7 +256,7 @@ class Mutant:
         tree = ast.parse(source_of(self.module))
         old = list(ast.walk(tree))[self.index]
         if isinstance(old, ast.stmt):
-            return tree, old, _statement_changes(old, _function_of(tree, old))[self.what]
+            return tree, old, _statement_changes(old, _functions(tree)[id(old)])[self.what]
         return tree, old, _changes(old)[self.what]
 
 
@@ -270,18 +270,15 @@ def source_of(module):
     return _file(module).read_text()
 
 
-def _function_of(tree, statement):
-    """The innermost function around a statement."""
-    return [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and any(n is statement for n in ast.walk(node))
-    ][-1]
+def _functions(tree):
+    """{id of a node: the innermost function around it}: inner ones come later."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {id(node): function for function in functions for node in ast.walk(function)}
 
 
 def _mutants_of(module):
     tree = ast.parse(source_of(module))
-    number = {id(node): i for i, node in enumerate(ast.walk(tree))}
+    number, functions = {id(node): i for i, node in enumerate(ast.walk(tree))}, _functions(tree)
     seen = collections.Counter()
     about = _about_lanes if FILES[module] == ("backward",) else _about_pipeline
     for function, statement in _lines(tree.body, None, ONLY.get(module), about):
@@ -291,7 +288,7 @@ def _mutants_of(module):
         for node in dict.fromkeys(nodes):
             whole = node is statement
             changes = (
-                _statement_changes(node, _function_of(tree, node)) if whole else _changes(node)
+                _statement_changes(node, functions[id(node)]) if whole else _changes(node)
             )
             for what, new in changes.items():
                 after = _after(statement, node, new)

@@ -450,7 +450,7 @@ def made(monkeypatch):
 
 @pytest.mark.parametrize(
     "kernel",
-    [pytest.param(k, marks=pytest.mark.full if k.__name__ in ("race", "error", "deadlock") else ()) for k in bad_kernels()],
+    [k if k.__name__ == "endless" else pytest.param(k, marks=pytest.mark.full) for k in bad_kernels()],
     ids=lambda k: k.__name__,
 )
 def test_no_thread_is_left_after_a_fault(kernel, made):

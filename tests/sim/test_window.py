@@ -56,8 +56,8 @@ full = pytest.mark.full
     [
         ("float16", 32, "packed"), ("float32", 16, "auto"),
         *(pytest.param(*more, marks=full) for more in (
-            ("bfloat16", 64, "auto"), ("float16", 32, "fp32"), ("float16", 64, "packed"), ("bfloat16", 32, "auto"),
-            ("float32", 32, "auto"),
+            ("float16", 32, "fp32"), ("float16", 64, "packed"), ("bfloat16", 32, "auto"),
+            ("bfloat16", 64, "auto"), ("float32", 32, "auto"),
         )),
     ],
 )  # fmt: skip
@@ -116,8 +116,11 @@ def test_wide_samples_of_many_points(points):
 
 
 @pytest.mark.parametrize(
-    "levels", [((7, 9),), *(pytest.param(each, marks=full) for each in (((6, 5), (12, 10)), ((8, 6), (4, 3), (2, 2), (1, 1))))]
-)
+    "levels", [
+        ((7, 9),),
+        *(pytest.param(more, marks=full) for more in (((6, 5), (12, 10)), ((8, 6), (4, 3), (2, 2), (1, 1)))),
+    ]
+)  # fmt: skip
 def test_levels(levels):
     """Coarse first; one; one of a single pixel."""
     run(small(levels=levels).generate(seed=5), cell=(4, 3))
@@ -289,7 +292,10 @@ def near_and_far(pattern, limit):
     return inputs, (Bound(problem, window, config), Bound(problem, direct, gated))
 
 
-@pytest.mark.parametrize(("pattern", "limit", "left"), [pytest.param("uniform", 9, True, marks=full), ("local(0.5)", 9, False)])
+@pytest.mark.parametrize(
+    ("pattern", "limit", "left"),
+    [pytest.param("uniform", 9, True, marks=full), ("local(0.5)", 9, False)],
+)
 def test_the_second_launch_runs_if_the_first_one_does_not(pattern, limit, left):
     inputs, bounds = near_and_far(pattern, limit)
     arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights

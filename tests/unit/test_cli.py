@@ -671,7 +671,9 @@ def test_a_closed_pipe_is_no_error():
         ("variants x=1", ["unknown key x (variants knows load)"]),
         ("inspect arch=90", ["arch=90: it must be of the form sm_90 or sm_90a"]),
         ("inspect arch=sm_80", ["arch=sm_80: variant tma needs sm_90 or newer"]),
-        pytest.param("inspect variant=direct levels=1 points=1 arch=sm_999", ["arch=sm_999: "], marks=pytest.mark.full),
+        pytest.param(
+            "inspect variant=direct levels=1 points=1 arch=sm_999", ["arch=sm_999: "], marks=pytest.mark.full
+        ),
         ("inspect show=all", ["show=all: it must be one of summary, ptx, sass"]),
         ("inspect channels=3", ["channels=3"]),
         ("inspect num_levels=3", ["unknown key num_levels; did you mean levels?"]),
