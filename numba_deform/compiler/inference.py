@@ -79,7 +79,8 @@ class DeviceFunction(types.Callable):
         signature = inspect.signature(self.dispatcher.py_func)
         if not self.dispatcher._can_compile:
             known = self.dispatcher.nopython_signatures
-            return context.resolve_overload(self, known, args, kws).replace(pysig=signature)
+            found = context.resolve_overload(self, known, args, kws)
+            return found and found.replace(pysig=signature)  # None: none of them fits
         try:
             bound = signature.bind(*args, **kws).arguments
         except TypeError as error:

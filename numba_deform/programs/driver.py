@@ -4,9 +4,10 @@
         kernel[grid, block](array)     # -> run(Launched(..))
 
 Device memory is host memory, streams do at once what they are told, and there is one device, a Hopper GPU.
-Numba types and lowers a kernel as always, so that what it refuses it refuses in its own words, but no machine
-code is made. All that is not public in numba-cuda and that whole programs need stands in this file; tried with
-0.30.4. ``session.py`` calls it.
+A kernel gets its types once, for the engine; where it has none, and where the program asks for what generated
+code alone tells, Numba compiles it as always, so that what it refuses it refuses in its own words. What Numba
+types and then cannot lower, which is rare, is not noticed. All that is not public in numba-cuda and that whole
+programs need stands in this file; tried with 0.30.4. ``session.py`` calls it.
 """
 
 import contextlib
@@ -30,9 +31,11 @@ from numba.cuda.compiler import compile_cuda
 from numba.cuda.core import config
 from numba.cuda.core.errors import NumbaPerformanceWarning
 from numba.cuda.cudadrv import devicearray, devices, driver, nvvm
+from numba.cuda.launchconfig import current_launch_config
 from numba.cuda.memory_management import nrt
 from numba.cuda.np.numpy_support import as_dtype
 
+from ..compiler.inference import infer
 from ..engines.faults import KernelError
 
 CAPABILITY, BLOCKS_PER_SM, MULTIPROCESSORS = (9, 0), 8, 132
@@ -173,36 +176,63 @@ ATTRIBUTES_OF_CODE = python.SimpleNamespace(max_threads_per_block=1024)
 CODE = python.SimpleNamespace(handle=0, kernel=python.SimpleNamespace(attributes=ATTRIBUTES_OF_CODE))
 
 
-def compile_kernel(self, py_func, argtypes, link=None, debug=False, lineinfo=False, inline=False,
-                   forceinline=False, fastmath=False, extensions=None, max_registers=None, lto=False,
-                   opt=True, device=False, launch_bounds=None, shared_memory_carveout=None):  # fmt: skip
-    """In place of ``_Kernel.__init__``: Numba types and lowers the function."""
+def make_kernel(self, py_func, argtypes, link=None, debug=False, lineinfo=False, inline=False,
+                forceinline=False, fastmath=False, extensions=None, max_registers=None, lto=False,
+                opt=True, device=False, launch_bounds=None, shared_memory_carveout=None):  # fmt: skip
+    """In place of ``_Kernel.__init__``: the function gets its types, or Numba refuses it."""
     if device:
         raise RuntimeError("Cannot compile a device function as a kernel")
     self.objectmode, self.entry_point = False, None
     self.py_func, self.argtypes, self.debug, self.lineinfo = frozen(py_func), argtypes, debug, lineinfo
     self.held = tuple(held(self.py_func, set()))
     self.extensions, self.launch_bounds, self.max_registers = extensions or [], launch_bounds, max_registers
-    options = {"fastmath": fastmath, "opt": 3 if opt else 0} | ({"g": None} if debug else {})
-    result = compile_cuda(
-        py_func, types.void, argtypes, debug=debug, lineinfo=lineinfo, forceinline=forceinline,
-        fastmath=fastmath, nvvm_options=options, cc=CAPABILITY, max_registers=max_registers, lto=lto,
+    self.shared_memory_carveout = None
+    if shared_memory_carveout is not None:
+        self.shared_memory_carveout = self._parse_carveout(shared_memory_carveout)
+    self.signature, self._referenced_environments, self.lifted = types.void(*argtypes), [], []
+    nvvm_options = {"fastmath": fastmath, "opt": 3 if opt else 0} | ({"g": None} if debug else {})
+    compiled = functools.partial(
+        compile_cuda, py_func, types.void, argtypes, debug=debug, lineinfo=lineinfo, forceinline=forceinline,
+        fastmath=fastmath, nvvm_options=nvvm_options, cc=CAPABILITY, max_registers=max_registers, lto=lto,
     )  # fmt: skip
+    self.lower = functools.partial(lower, self, compiled)
+    config = current_launch_config()  # where Numba's passes note that they have asked for it
+    try:
+        known = not debug and infer(self.py_func, argtypes).return_type == types.none
+    except Exception:
+        known = False  # Numba has its own words for it
+    if not known:
+        self.lower()
+    else:
+        self.launch_config_sensitive = bool(config and config._is_kernel_launch_config_sensitive())
+
+
+def lower(self, compiled):
+    """What Numba's own compilation makes of a kernel."""
+    result = compiled()
     self.launch_config_sensitive = bool((result.metadata or {}).get("launch_config_sensitive"))
     library = result.library
     function = library.get_function(result.fndesc.llvm_func_name)
     library._entry_name = result.fndesc.llvm_func_name
-    dispatcher.kernel_fixup(function, debug)
-    nvvm.set_launch_bounds(function, launch_bounds)
-    self.shared_memory_carveout = None
-    if shared_memory_carveout is not None:
-        self.shared_memory_carveout = self._parse_carveout(shared_memory_carveout)
+    dispatcher.kernel_fixup(function, self.debug)
+    nvvm.set_launch_bounds(function, self.launch_bounds)
     library.get_cufunc = lambda: CODE
     self.cooperative, self.entry_name, self.signature = library.use_cooperative, function.name, result.signature
     self._type_annotation, self._codelibrary = result.type_annotation, library
     self.call_helper, self.target_context = result.call_helper, result.target_context
     self.fndesc, self.environment = result.fndesc, result.environment
-    self._referenced_environments, self.lifted = [], []
+
+
+LOWERED = ("cooperative", "entry_name", "_type_annotation", "_codelibrary", "call_helper", "target_context",
+           "fndesc", "environment")  # fmt: skip
+
+
+def when_asked(self, name):
+    """In place of ``_Kernel.__getattr__``: a program that asks for what only generated code has gets it."""
+    if name not in LOWERED or "lower" not in vars(self):
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    self.lower()
+    return getattr(self, name)
 
 
 def frozen(function):
@@ -373,7 +403,8 @@ def stand_in(run):
         mock.patch.object(driver, "ExperimentalDevice", CoreDevice),
         mock.patch.object(devices, "_runtime", devices._Runtime()),
         mock.patch.object(type(nrt.rtsys), "__getattribute__", lambda self, name: getattr(Counts(), name)),
-        mock.patch.object(dispatcher._Kernel, "__init__", compile_kernel),
+        mock.patch.object(dispatcher._Kernel, "__init__", make_kernel),
+        mock.patch.object(dispatcher._Kernel, "__getattr__", when_asked, create=True),
         mock.patch.object(dispatcher._Kernel, "bind", lambda self: None),
         mock.patch.object(dispatcher._Kernel, "launch", functools.partialmethod(launch, run)),
         *(mock.patch.object(driver, f, while_open(getattr(driver, f), is_open)) for f in FINALIZERS),
