@@ -73,7 +73,7 @@ BUGS = (
         "InitNotOrdered", "arrive|asm volatile", "NVIDIA/Fuser", ("88727dc82^", "88727dc82"),
         ("runtime/mbarrier.cu",), ("-std=c++17", "-I{tree}"), by_hand=True),
     by_hand("triton 10035", "a warp signals for another, which may still wait for the phase before",
-            "RefillRace|MissedPhase", "waits for phase"),
+            "MissedPhase", "waits on full"),
     by_hand("tilelang 2927", "the parity of a wait is the loop's, not the barrier's", "FreshBarrierPassed",
             "wait|tile"),
     by_hand("tilelang 2406", "warpgroups ask for more registers than there are", "RegisterMisuse",

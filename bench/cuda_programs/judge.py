@@ -48,11 +48,13 @@ def toolkit():
     """The folder of nvcc's toolkit; FileNotFoundError without one."""
     spec = importlib.util.find_spec("nvidia")
     folders = [Path(p) / "cu13" for p in (spec.submodule_search_locations if spec else ())]
-    folders += [Path(p).parent for p in os.environ["PATH"].split(os.pathsep)]
-    found = next((f for f in folders if (f / "bin" / "nvcc").exists() and (f / "include").is_dir()), None)
-    if found is None:
+    if found := next((f for f in folders if (f / "bin" / "nvcc").exists() and (f / "include").is_dir()), None):
+        return found
+    if not shutil.which("nvcc"):
         raise FileNotFoundError("nvcc is in no wheel (nvidia-cuda-nvcc and its like) and not in PATH")
-    return found
+    asked = ["nvcc", "-dryrun", "-E", "-x", "cu", os.devnull]  # the one in PATH may be a link, or a script
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stderr
+    return Path(re.search(r"TOP=(.*)", said)[1]).resolve()
 
 
 def substituted(text, pattern, replacement, name):

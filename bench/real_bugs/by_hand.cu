@@ -43,9 +43,9 @@ __global__ void kernel(const int *in, int *out) {
     if (warp == 2) {
         for (int i = 0; i < TILES; i++) {
             wait(&empty[i % 2], (i / 2 & 1) ^ 1);
+            __syncwarp();
             if (lane == 0) expect(&full[i % 2], BYTES);
             if (lane == 0) load(tile[i % 2], in + i * LANES, BYTES, &full[i % 2]);
-            __syncwarp();
         }
     } else {
         for (int i = 0; i < TILES; i++) {

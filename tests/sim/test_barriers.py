@@ -596,6 +596,57 @@ def test_a_late_thread_skips_phases():
     expect(faults.MissedPhase, kernel, words="waits on bars[0] for phase 0")
 
 
+@pytest.mark.parametrize("meet", ["before the wait", "behind the wait"])
+def test_a_phase_that_one_of_two_warps_may_end(meet):
+    """Warp 0 answers for both: the producer goes on though warp 1 may not have looked. That is right only where
+    the warps meet between the wait and the answer."""
+
+    def kernel(out):
+        bar, tid = one_barrier(1), int32(cuda.threadIdx.x)
+        answered = shared_address(cuda.shared.array(1, uint64))
+        if tid == 0:
+            mbarrier_init(answered, 1)
+        cuda.syncthreads()
+        if tid >= 64:
+            for i in range(4):
+                mbarrier_wait(answered, i & 1 ^ 1)
+                cuda.syncwarp()
+                if tid == 64:
+                    mbarrier_arrive(bar)
+        else:
+            for i in range(4):
+                if meet == "before the wait":
+                    bar_sync(1, 64)
+                mbarrier_wait(bar, i & 1)
+                if meet == "behind the wait":
+                    bar_sync(1, 64)
+                cuda.syncwarp()
+                if tid == 0:
+                    mbarrier_arrive(answered)
+            out[tid] = 1
+
+    if meet == "before the wait":
+        always(faults.MissedPhase, kernel, nans(64), words=["waits on bars[0] for phase"], block=96,
+               source="mbarrier_wait(bar, i & 1)")  # fmt: skip
+    else:
+        clean(kernel, nans(64), block=96)
+
+
+def test_a_vote_tells_others_of_a_wait():
+    """Lane 0 answers for its warp once all lanes have voted: that orders nothing, but each has looked."""
+
+    def kernel(out):
+        bar, lane = one_barrier(1), int32(cuda.threadIdx.x)
+        for i in range(4):
+            if lane == 0:
+                mbarrier_arrive(bar)
+            mbarrier_wait(bar, i & 1)
+            cuda.all_sync(0xFFFFFFFF, 1)
+        out[lane] = 1
+
+    clean(kernel, nans(32))
+
+
 def phases_seen_by_others(told, copied=False, poll=False):
     """Threads 0 and 1 take three phases of a barrier in turn, and thread 2 waits for the last of them: what
     completed the others comes before it if it has been ``told``."""

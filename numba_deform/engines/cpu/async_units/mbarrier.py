@@ -53,6 +53,10 @@ class MBarrier:
         self.issuers, self.last_copy = set(), None  # threads whose copies signal it; which did last
         self.announced = None  # the last Announcement
         self.filled = []  # (phase, address, size) of the copies that have landed
+        self.wait_clocks = np.zeros(block.size, np.int32)  # of each thread, at its first look at the phase
+        self.excused = None  # the same at the end of phase 0: a wait before it has waited for nothing
+        self.landed = []  # this phase's copies that have landed
+        self.is_sure = True  # all that this phase comes after is known
         self.known = {thread.tid}
         self.ended = None  # (thread number, site) of its inval
         self.waiters = []  # no pairs: the garbage collector loses sight of tuples of live greenlets
@@ -173,6 +177,7 @@ class MBarrier:
     def deliver(self, copy, landing):
         """``copy`` has landed, at the virtual time ``landing``."""
         copy.phase, self.last_copy = self.phase, copy
+        self.landed.append(copy)
         if self.unfollowed:
             self.follow(copy.known)
         if not copy.pieces:  # reductions may go to one place
@@ -319,7 +324,7 @@ class MBarrier:
         for component, number in copied.items():
             self.gathered[0, component] = max(self.gathered[0, component], number)
         self.arrived.setdefault(thread.tid, clock)
-        self.copied = True
+        self.copied, self.is_sure = True, False
         self.time = max(self.time, landing)
         self.pending -= 1
         self.block.progress += 1
@@ -361,6 +366,12 @@ class MBarrier:
             what = f"arrives on {self.name} with noComplete in phase {self.phase}, and no other arrival and no "
             what += "copy of it is bound to come later"
             raise self.block.threads[tid].fault_at(faults.CompletesPhase, what, where, self)
+        late = np.flatnonzero(self.wait_clocks > self.gathered[0, : self.wait_clocks.size])
+        if not self.phase:
+            self.excused = self.wait_clocks.copy()
+        elif late.size and self.is_sure and len(self.block.cluster.blocks) == 1:
+            self.hold(late)
+        self.landed, self.is_sure = [], True
         self.phase += 1
         self.pending = self.expected
         self.older_arrivers = None if self.last_copied else self.last_arrivers
@@ -382,6 +393,24 @@ class MBarrier:
             self.block.record("complete", thread, *when, self, phase=over, site=site)
         self.block.ready.extend(self.waiters)  # all of them waited for this phase
         self.waiters = []
+
+    def hold(self, late):
+        """Refuse to end a phase before which nothing puts a wait for the phase before: that of a thread in
+        ``late``, which no arrival comes after, and no copy, and which nobody can have been told of. In another
+        order the phase is over when that thread comes to look."""
+        for tid in late.tolist():
+            clock, block = int(self.wait_clocks[tid]), self.block
+            if clock <= self.excused[tid] or block.threads[tid].told >= clock:
+                continue
+            if not any(copy.known[tid] >= clock for copy in self.landed):
+                raise self.overtaken(block.threads[tid])
+
+    def overtaken(self, waiter):
+        """The fault of a ``waiter`` that this phase does not wait for."""
+        phase, site = waiter.waits[self][:2]
+        what = f"waits on {self.name} for phase {phase}; nothing that phase {self.phase} completes by comes "
+        what += "after this wait, so that both may be over when it looks, and a parity means another"
+        return waiter.fault_at(faults.MissedPhase, what, site, self)
 
     def inval_fault(self, waiter, site):
         """The inval is not ordered after the wait of ``waiter`` at ``site``."""

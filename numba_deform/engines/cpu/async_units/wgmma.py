@@ -93,6 +93,7 @@ class Warpgroup:
 
     def meet(self, thread, what, operands, act):
         """``act({thread's number: what it has brought})`` once, when all 128 threads have come."""
+        thread.told = thread.clock
         if not self.brought:
             self.what, self.site = what, thread.here()
         elif (what, thread.here()) != (self.what, self.site):

@@ -91,6 +91,7 @@ class ThreadBarriers(ThreadMemory):
         if last is not None and last[0] == phase:
             first = last[2]
         self.waits[barrier] = (phase, site, first, self.clock)
+        barrier.wait_clocks[self.tid] = first
         if not barrier.issuers:
             self.last_wait = (barrier, phase, site)
         if block.events is not None:

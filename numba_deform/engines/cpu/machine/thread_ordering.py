@@ -30,6 +30,7 @@ class ThreadOrdering(ThreadLife):
     orders nothing between blocks."""
 
     def atomic_record(self, extent, wide=True, reads=False):
+        self.told = self.clock
         return AtomicWrite(self.tid, self.clock, self.tid, self.here(), self.block, extent, wide, reads)
 
     def knowledge(self):

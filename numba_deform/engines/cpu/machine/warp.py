@@ -19,6 +19,8 @@ class Warp:
         if not mask >> thread.lane & 1:
             what = f"{kind} with mask {mask:#x}, which leaves out the caller"
             raise thread.fault(faults.WarpDivergence, what)
+        if kind != "syncwarp":
+            thread.told = thread.clock
         entry = self.pending.get(mask)
         if entry is None:
             entry = self.pending[mask] = [kind, thread.site(), {}, []]

@@ -106,6 +106,7 @@ class Copy(Write):
         self.landed, self.barrier, self.phase, self.what = False, barrier, phase, what
         self.generic, self.pieces = generic, []
         self.address, self.size = address, size
+        thread.told = thread.clock
         self.known, self.last_wait, self.givers = thread.clocks[0].copy(), thread.last_wait, {}
         if self.last_wait is not None and self.last_wait[1] == self.last_wait[0].phase - 1:
             self.givers = self.last_wait[0].last_arrivers

@@ -75,6 +75,10 @@ class NativeMBarrier(MBarrier):
             self.words[word] = self.numbers[i].ctypes.data
         self.words[layout.WAITERS] = self.waiting.ctypes.data
         super().__init__(block, address, name, count, thread)
+        self.wait_clocks = self.numbers[2]
+
+    def overtaken(self, waiter):
+        return Bailout()  # the interpreter knows where it has waited
 
     @property
     def known(self):
@@ -150,7 +154,7 @@ class NativeBarriers(Barriers):
     def inval(self, thread, address):
         barrier = self.live.get(address)
         if barrier is not None:
-            late = np.flatnonzero(barrier.numbers[2] > thread.clocks[0, : self.block.size])
+            late = np.flatnonzero(barrier.wait_clocks > thread.clocks[0, : self.block.size])
             if any(late != thread.tid):
                 raise Bailout  # a wait in machine code is not ordered before it
         super().inval(thread, address)
