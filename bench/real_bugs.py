@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cuda_programs.command import main
+from cuda_programs.command import is_asked_for, main
 from cuda_programs.judge import Case, record_of, run
 from cuda_programs.sources import checkout
 
@@ -124,7 +124,7 @@ def is_named(bug, launch):
 def measure(args):
     rows, work, mirrors = record_of(args.out, args.names), args.work.resolve(), args.mirrors.resolve()
     for bug in BUGS:
-        if args.names and bug.name not in args.names:
+        if not is_asked_for(args.names, bug.name, bug.what):
             continue
         rows[:] = [row for row in rows if row["name"] != bug.name]
         before, after = (judged(bug, fixed, work, mirrors) for fixed in (0, 1))

@@ -18,3 +18,8 @@ def main(doc, folder, result, measure, table):
         print(table())
     else:
         measure(given)
+
+
+def is_asked_for(names, *texts):
+    """Whether there are no ``names``, or one of the ``texts`` holds one of them."""
+    return not names or any(name in text for name in names for text in texts)

@@ -1,5 +1,5 @@
-// Launches a warp-specialised GEMM of NVIDIA/cutlass, made by its CollectiveBuilder: fp16, tiles of 64 x 64 x 64.
-// SCHEDULE, BETA and, where blocks without work are wanted, BLOCKS are given by the compiler's command line.
+// Launches a warp-specialised GEMM of NVIDIA/cutlass, made by its CollectiveBuilder: fp16, tiles of
+// 64 x 64 x 64. SCHEDULE, BETA and, where blocks without work are wanted, BLOCKS are given by the compiler's command line.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
@@ -10,25 +10,27 @@
 #include <vector>
 
 using namespace cute;
-using half = cutlass::half_t;
-using Row = cutlass::layout::RowMajor;
-using Column = cutlass::layout::ColumnMajor;
-using Tile = Shape<_64, _64, _64>;
-using Cluster = Shape<_1, _1, _1>;
-using Epilogue = cutlass::epilogue::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
-    cutlass::epilogue::collective::EpilogueTileAuto, float, float, half, Row, 8, half, Row, 8,
+using Element = cutlass::half_t;
+using RowMajor = cutlass::layout::RowMajor;
+using ColumnMajor = cutlass::layout::ColumnMajor;
+using TileShape = Shape<_64, _64, _64>;
+using ClusterShape = Shape<_1, _1, _1>;
+using CollectiveEpilogue = cutlass::epilogue::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
+    cutlass::epilogue::collective::EpilogueTileAuto, float, float, Element, RowMajor, 8, Element, RowMajor, 8,
     cutlass::epilogue::TmaWarpSpecialized>::CollectiveOp;
-using Mainloop = cutlass::gemm::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, half, Row, 8, half, Column, 8, float, Tile, Cluster,
+using CollectiveMainloop = cutlass::gemm::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, RowMajor, 8, Element, ColumnMajor, 8, float, TileShape,
+    ClusterShape,
     cutlass::gemm::collective::StageCount<3>, cutlass::gemm::SCHEDULE>::CollectiveOp;
-using Kernel = cutlass::gemm::kernel::GemmUniversal<Shape<int, int, int, int>, Mainloop, Epilogue>;
-using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+using GemmKernel = cutlass::gemm::kernel::GemmUniversal<
+    Shape<int, int, int, int>, CollectiveMainloop, CollectiveEpilogue>;
+using Gemm = cutlass::gemm::device::GemmUniversalAdapter<GemmKernel>;
 
 int main() {
     int m = 64, n = 64, k = 256;
-    std::vector<half> data(m * k, half(0.5f));
-    half *a, *b, *c, *d;
+    std::vector<Element> data(m * k, Element(0.5f));
+    Element *a, *b, *c, *d;
     cudaMalloc(&a, 2 * m * k);
     cudaMalloc(&b, 2 * n * k);
     cudaMalloc(&c, 2 * m * n);
@@ -41,12 +43,14 @@ int main() {
     };
     typename Gemm::Arguments arguments{
         cutlass::gemm::GemmUniversalMode::kGemm, {m, n, k, 1},
-        {a, strides(typename Kernel::StrideA{}, m, k), b, strides(typename Kernel::StrideB{}, n, k)},
-        {{1.0f, BETA}, c, strides(typename Kernel::StrideC{}, m, n), d, strides(typename Kernel::StrideD{}, m, n)}};
+        {a, strides(typename GemmKernel::StrideA{}, m, k), b, strides(typename GemmKernel::StrideB{}, n, k)},
+        {{1.0f, BETA}, c, strides(typename GemmKernel::StrideC{}, m, n), d,
+         strides(typename GemmKernel::StrideD{}, m, n)}};
     Gemm gemm;
     auto status = gemm.initialize(arguments);
 #ifdef BLOCKS
-    cutlass::device_kernel<Kernel><<<BLOCKS, Kernel::MaxThreadsPerBlock, Kernel::SharedStorageSize>>>(gemm.params());
+    cutlass::device_kernel<GemmKernel>
+        <<<BLOCKS, GemmKernel::MaxThreadsPerBlock, GemmKernel::SharedStorageSize>>>(gemm.params());
 #else
     if (status == cutlass::Status::kSuccess) status = gemm.run();
 #endif

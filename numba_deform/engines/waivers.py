@@ -55,6 +55,20 @@ _ALL = (
         "that a kernel has made or changed still needs its acquire",
         "the CUDA C++ experiments that this project grew from, whose kernels take an array of maps",
     ),
+    Waiver(
+        "one-per-warp",
+        "One thread issues a bulk store: each thread that executes the instruction stores",
+        "all lanes of a converged warp issue the same bytes to the same place, which the machine does once, by "
+        "an instruction of the warp (UTMASTG); stores that differ in anything are still to be ordered",
+        "CUTLASS's epilogues with TMA stores, whose first warp issues them",
+    ),
+    Waiver(
+        "store-at-exit",
+        "A block waits for its bulk stores before it ends, for they read its shared memory",
+        "the stores are committed, nothing writes those bytes any more, and nobody has told of a block whose "
+        "memory went to the next one before they were read",
+        "DeepGEMM, whose blocks end with the stores of their last tile",
+    ),
 )  # fmt: skip
 WAIVERS = {waiver.name: waiver for waiver in _ALL}
 
@@ -74,16 +88,16 @@ class Waived:
     def __init__(self, names):
         self.names, self.used = names, {}
 
-    def allows(self, name, thread):
-        """Whether this rule may be broken, as ``thread`` does now; it is noted."""
+    def allows(self, name, thread, site=None):
+        """Whether this rule may be broken, as ``thread`` does now, or did at ``site``; it is noted."""
         if name not in self.names:
             return False
-        self.used.setdefault(name, Counter())[thread.at(thread.site())] += 1
+        self.used.setdefault(name, Counter())[thread.at(site or thread.site())] += 1
         return True
 
-    def excuses(self, fault, thread):
+    def excuses(self, fault, thread, site=None):
         """The same of a fault, which must be one that can be waived."""
-        return self.allows(fault.waiver, thread)
+        return self.allows(fault.waiver, thread, site)
 
     def totals(self):
         """{name: (how often, lines)}, as ``Report.waived`` has it."""

@@ -15,12 +15,25 @@ from numba_deform.device.cluster import (
     st_shared_cluster_b32,
 )
 from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
-from numba_deform.device.memory import shared_address, st_global_b16, st_global_b32, st_global_v4
+from numba_deform.device.memory import (
+    global_address,
+    shared_address,
+    st_global_b16,
+    st_global_b32,
+    st_global_v4,
+)
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init  # noqa: F401  of a mend
+from numba_deform.device.sync import (
+    fence_mbarrier_init,  # noqa: F401  of a mend
+    fence_proxy_async,
+)
 from numba_deform.device.tma import (
+    cp_async_bulk_commit_group,
     cp_async_bulk_load,
+    cp_async_bulk_store,
     cp_async_bulk_tensor_2d,
+    cp_async_bulk_wait_group,  # noqa: F401  of a mend
+    cp_async_bulk_wait_group_read,
     fence_proxy_tensormap_acquire_sys,
 )
 from numba_deform.engines import faults
@@ -332,3 +345,67 @@ def maps_of_the_host_in_global_memory(map: u64, out: u64):
     cuda.syncthreads()
     mbarrier_wait(bar, 0)
     st_global_b32(out + uint64(4 * i), tile[i])
+
+
+# --- one-per-warp ---------------------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, waiver="one-per-warp", source="NVIDIA/cutlass, sm90_epilogue_tma_warpspecialized.hpp",
+    block=WARP, args=words(2 * WARP, 2 * WARP), expect=lambda data, out: [(out, data)],
+)  # fmt: skip
+def a_whole_warp_issues_each_store(data, out):
+    """Two tiles; all lanes issue, commit and wait, as if each had a store of its own."""
+    tiles = cuda.shared.array((2, WARP), int32, alignment=128)
+    for t in range(2):
+        tiles[t, cuda.threadIdx.x] = data[WARP * t + cuda.threadIdx.x]
+        fence_proxy_async()
+        cuda.syncwarp()
+        there = global_address(out) + uint64(BYTES * t)
+        cp_async_bulk_store(there, shared_address(tiles) + uint32(BYTES * t), BYTES)  # <- fault
+        cp_async_bulk_commit_group()
+    cp_async_bulk_wait_group_read(0)
+
+
+@wrong(
+    faults.DataRace, source="the same from two places", block=WARP, args=words(WARP, WARP), options=ALL,
+)  # fmt: skip
+def the_lanes_of_a_warp_store_from_two_tiles(data, out):
+    """The bytes are equal, and yet these are two stores."""
+    tiles, lane = cuda.shared.array((2, WARP), int32, alignment=128), int32(cuda.threadIdx.x)
+    tiles[0, lane] = tiles[1, lane] = data[lane]
+    fence_proxy_async()
+    cuda.syncwarp()
+    tile = shared_address(tiles) + uint32(BYTES * (lane & 1))
+    cp_async_bulk_store(global_address(out), tile, BYTES)  # <- fault
+    cp_async_bulk_commit_group()
+    cp_async_bulk_wait_group_read(0)
+
+
+# --- store-at-exit --------------------------------------------------------------------------------------
+@wrong(
+    faults.CopyOutlivesBlock, waiver="store-at-exit", source="deepseek-ai/DeepGEMM", block=WARP,
+    args=words(WARP, WARP), expect=lambda data, out: [(out, 2 * data)],
+    names=("cp_async_bulk_wait_group(0)",),
+)  # fmt: skip
+def the_last_tile_is_left_to_its_store(data, out):
+    """The block ends as soon as it has committed the store of its last tile."""
+    tile = cuda.shared.array(WARP, int32, alignment=128)
+    tile[cuda.threadIdx.x] = 2 * data[cuda.threadIdx.x]
+    fence_proxy_async()
+    cuda.syncwarp()
+    if cuda.threadIdx.x == 0:
+        cp_async_bulk_store(global_address(out), shared_address(tile), 4 * WARP)  # <- fault
+        cp_async_bulk_commit_group()
+        # cure: cp_async_bulk_wait_group(0)
+
+
+@wrong(
+    faults.CopyOutlivesBlock, source="the same, not committed", block=WARP, args=words(WARP, WARP), options=ALL,
+)  # fmt: skip
+def the_last_tile_is_in_no_group(data, out):
+    """Nobody can ever wait for a store that is in no group."""
+    tile = cuda.shared.array(WARP, int32, alignment=128)
+    tile[cuda.threadIdx.x] = 2 * data[cuda.threadIdx.x]
+    fence_proxy_async()
+    cuda.syncwarp()
+    if cuda.threadIdx.x == 0:
+        cp_async_bulk_store(global_address(out), shared_address(tile), 4 * WARP)  # <- fault

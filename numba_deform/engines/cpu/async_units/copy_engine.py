@@ -6,6 +6,7 @@ Landing writes the bytes and settles the barrier or the group.
 """
 
 import functools
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from ..memory.vector_clocks import ASYNC
 from .cycle_costs import COST
 from .reductions import combine, kind_of, types_of
 from .tensor_maps import TensorMaps
+
+ONE_PER_WARP = "one-per-warp"  # the waiver
 
 
 class Box(NamedTuple):
@@ -53,6 +56,8 @@ class CopyEngine:
         self.block = block
         self.maps = TensorMaps(block)
         self.free_at = 0.0
+        # Bulk stores: how often a thread came to a place, and by (warp, place, how often) the first lane's.
+        self.visits, self.issued = Counter(), {}
 
     def find_map(self, thread, address):
         return self.maps.find(thread, address)[0]
@@ -277,6 +282,9 @@ class CopyEngine:
     def _store(self, thread, what, src, size, targets, write, used=None, op=None):
         """``used``: which of the bytes at ``src`` are read, if not all."""
         block, shared = self.block, self.block.shared
+        again = not op and self._is_its_warps(thread, src, size, targets)
+        if again and block.execution.waived.allows(ONE_PER_WARP, thread):
+            return
         groups = self._groups(thread, "bulk")
         copy = Copy(thread, what, src, size, phase=groups.number)
         # The engine reads the bytes at any moment until the group is waited for.
@@ -290,8 +298,12 @@ class CopyEngine:
             self.check_global_proxy(thread, region, dst, count, what)
             if op:
                 region.on_reduction(thread, dst, count, done)
-            else:
+                continue
+            try:
                 region.on_write(thread, dst, count, Write(*done))
+            except faults.DataRace as race:
+                race.waiver = ONE_PER_WARP if again else race.waiver
+                raise
         groups.open.append(copy)
 
         def deliver():
@@ -299,6 +311,15 @@ class CopyEngine:
             copy.landed = True
 
         block.launch_copy(copy, deliver)
+
+    def _is_its_warps(self, thread, src, size, targets):
+        """Whether another lane has issued this very store, when it had come here as often as ``thread``."""
+        place = thread.tid, thread.site()
+        self.visits[place] += 1
+        issued = thread.warp, place[1], self.visits[place]
+        store = src, size, [(dst, count) for _, dst, count in targets]
+        first = self.issued.setdefault(issued, (thread.tid, store))
+        return first != (thread.tid, store) and first[1] == store
 
     def _groups(self, thread, kind):
         if kind not in thread.groups:

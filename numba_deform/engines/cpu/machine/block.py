@@ -230,6 +230,8 @@ class Block(Scheduler):
             covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
             if not covered:
                 self._outlives(copy)
+                if copy in self.copies:  # that was waived
+                    self.land(copy)
         for thread in self.threads:
             for groups in (thread.groups[kind] for kind in ("bulk", "wgmma") if kind in thread.groups):
                 done = known[groups.read_component]
@@ -250,7 +252,14 @@ class Block(Scheduler):
             fault.cure = f"Have block {self.index} wait on {copy.barrier.name}, for the phase in which the "
             fault.cure += "copy counts, "
             fault.cure += "before it ends."
-        raise fault if copy.barrier else explain_copy(fault, thread, copy)
+        if not copy.barrier:
+            fault = explain_copy(fault, thread, copy)
+            stores = thread.groups.get("bulk")
+            if stores and any(copy in copies for _, copies in stores.committed):
+                fault.waiver = "store-at-exit"
+                if self.execution.waived.excuses(fault, thread, copy.site):
+                    return
+        raise fault
 
 
 def _widened(array, width):
