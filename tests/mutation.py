@@ -50,6 +50,7 @@ LIKELY = {
     "engines/tensormap": "unit/test_tensormap sim/test_copies",
     "cpu/schedules/": "sim/test_explore",
     "async_units/copy_engine": "sim/test_copies sim/test_reports sim/test_bugs",
+    "async_units/barriers": "sim/test_barriers sim/test_reports sim/test_bugs",
     "async_units/mbarrier": "sim/test_barriers sim/test_reports sim/test_bugs",
     "memory/global_memory": "sim/test_memory sim/test_engine sim/test_reports sim/test_barriers",
     "memory/arrays": "sim/test_memory sim/test_warp sim/test_engine sim/test_reports",

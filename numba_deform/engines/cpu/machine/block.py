@@ -11,8 +11,8 @@ from greenlet import getcurrent
 
 from ....device.limits import NAMED_BARRIERS
 from ... import faults
+from ..async_units.barriers import Barriers
 from ..async_units.copy_engine import CopyEngine
-from ..async_units.mbarrier import Barriers
 from ..memory.access_faults import explain_copy
 from ..memory.access_records import copy_of, writers
 from ..memory.cluster_memory import ClusterShared

@@ -3,7 +3,8 @@
 
 import numpy as np
 
-from ...async_units.mbarrier import Barriers, MBarrier
+from ...async_units.barriers import Barriers
+from ...async_units.mbarrier import MBarrier
 from ...memory.restart import Bailout
 from ..runtime import layout
 
