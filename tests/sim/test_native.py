@@ -34,9 +34,10 @@ from numba_deform.engines.cpu import SimFault
 from numba_deform.engines.cpu.frontends.numba_python import native_body, program
 from numba_deform.engines.cpu.machine.block import Block
 from numba_deform.engines.cpu.native.codegen import code_cache, jit, packed_halves
-from numba_deform.engines.cpu.native.forms import record_table
+from numba_deform.engines.cpu.native.forms import memory, record_table
 from numba_deform.engines.cpu.native.forms.block import NativeBlock
 from numba_deform.engines.cpu.native.forms.requests import RequestHandler
+from numba_deform.engines.cpu.native.runtime import layout
 from numba_deform.engines.cpu.schedules import execution, prepared_launch
 
 THREADS = 64
@@ -185,7 +186,7 @@ def sharing(out, rounds, barriers):
             total += tile[i]
         if barriers > 1:
             cuda.syncthreads()
-    out[t] = total
+    out[cuda.grid(1)] = total
 
 
 @pytest.mark.parametrize("seed", (0, 1))
@@ -203,6 +204,16 @@ def test_tables_that_are_full(monkeypatch, room, sets):
     monkeypatch.setattr(record_table, "SET_ROOM", sets)
     assert alike(sharing, np.zeros(THREADS, np.int64), 3, 2, block=THREADS)[1]
     assert alike(sharing, np.zeros(THREADS, np.int64), 3, 1, block=THREADS)[0][0] is faults.DataRace
+
+
+def test_a_block_takes_back_the_sets_of_the_one_before(monkeypatch):
+    """With sets for one block and a half, machine code checks the reads of sixteen by itself."""
+    asked = []
+    plain = memory.Checked.on_read
+    monkeypatch.setattr(memory.Checked, "on_read", lambda *args: asked.append(args[2]) or plain(*args))
+    monkeypatch.setattr(record_table, "SET_ROOM", 3 * THREADS // 2 * (layout.SET_THREADS + 2 * THREADS))
+    report = run(sharing, np.zeros(16 * THREADS, np.int64), 3, 2, grid=16, block=THREADS, compiled=True)
+    assert report.compiled and len(asked) < THREADS
 
 
 def test_blocks_that_read_the_same_words_and_write_them():

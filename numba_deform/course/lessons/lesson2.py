@@ -13,6 +13,7 @@ from ...device.tma import cp_async_bulk_load
 from ...engines import faults
 from ...engines.cpu import SimFault, simulate
 from ...engines.cpu.async_units import mbarrier
+from ...engines.cpu.async_units.barriers import Barriers
 from ...engines.cpu.machine.thread import Thread
 from ..bugs.base import poison
 from . import pictures
@@ -108,7 +109,7 @@ def watch(kernel, grid, args, landing="late", seed=0):
         def note(self, what):
             states.append(BarrierState(what, self.phase, self.pending, self.expected, self.tx))
 
-    with mock.patch.object(mbarrier.Barriers, "kind", Watched):
+    with mock.patch.object(Barriers, "kind", Watched):
         try:
             simulate(kernel, grid, kernel.threads, args, landing=landing, seed=seed, compiled=False)
         except SimFault as fault:

@@ -261,6 +261,7 @@ class NativeBlock(Block):
 
     def close(self):
         super().close()
+        self.table.take_back(self.index, self.shared.read_by.array[: len(self.shared.read_by)])
         for thread in self.threads:
             self.machine.code.destroy(thread.words[layout.HANDLE])
 

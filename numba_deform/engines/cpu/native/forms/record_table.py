@@ -117,6 +117,18 @@ class Table:
         self.remember(self.readers, number, made)
         return made
 
+    def take_back(self, block, numbers):
+        """The sets among the ``numbers`` of a block's memory, which has gone, are free again: those of its own
+        threads that Python has not seen."""
+        sets = np.unique(numbers[numbers >= layout.FIRST_SET])
+        rows = sets - layout.FIRST_SET
+        own = self.sets[rows, layout.SET_BLOCK] == block
+        sets, rows = sets[own], rows[own]
+        self.sets[rows, layout.SET_LENGTH :] = 0
+        count = self.words[layout.FREE_COUNT]
+        self.free[count : count + len(sets)] = sets
+        self.words[layout.FREE_COUNT] = count + len(sets)
+
     def path(self, number):
         """What ``GlobalRegion.read_only`` has for a number."""
         record = self.read_only.get(number)
