@@ -46,7 +46,7 @@ MATCHING = "Rheinwalt/numba_cuda_block_matching", "2aa7de010bce2410bfa56d8248785
 STOP = ("stop=yes",)
 PROGRAMS = [
     Program("sum", *EXAMPLES, "legacy/cudajit/sum.py"),
-    Program("matmul_smem", *EXAMPLES, "legacy/cudajit/matmul_smem.py"),
+    Program("zero_suppression", *EXAMPLES, "examples/waveforms/zero_suppression/gpu.py"),
     Program("blackscholes", *EXAMPLES, "examples/finance/blackscholes/blackscholes_cuda.py"),
     Program("mandelbrot", *TUTORIAL, "session-1/mandelbrot/solutions/mandel_cuda.py"),
     Program("quaternion", *TUTORIAL, "session-4/exercise/quaternion_solution.py"),
@@ -86,6 +86,12 @@ def run_blackscholes(module, dice):
     expected = stock * normal(one) - paid * normal(one - 0.3 * np.sqrt(years))
     np.testing.assert_allclose(call, expected, atol=1e-4)  # it has a polynomial
     np.testing.assert_allclose(put, expected + paid - stock, atol=1e-4)
+
+
+def run_zero_suppression(module, dice):
+    given = dice.normal(0, 5, 10_000).astype(np.float32)
+    found = module.numba_zero_suppression(given, np.float32(4))
+    np.testing.assert_array_equal(found, np.where(np.abs(given) >= 4, given, 0))
 
 
 def run_histogram(module, dice):
