@@ -127,6 +127,7 @@ def test_the_first_launch_of_auto():
     assert "CALL" not in near.instructions
 
 
+@pytest.mark.full
 def test_the_second_launch_of_auto():
     """It goes through its rows in a loop, and inside it is the plain kernel: as many of its blocks are
     resident."""

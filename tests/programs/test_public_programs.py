@@ -14,7 +14,9 @@ sys.path.insert(0, str(ROOT / "bench"))
 import public_programs  # noqa: E402
 
 BASE = os.environ.get("NUMBA_DEFORM_PUBLIC")
-QUICK = ("sum", "zero_suppression", "blackscholes", "quaternion", "debug_1", "debug_3", "laplace2d", "histogram")
+QUICK = (
+    "sum", "zero_suppression", "blackscholes", "quaternion", "debug_1", "debug_3", "laplace2d", "histogram",
+)  # fmt: skip
 
 
 @pytest.mark.full

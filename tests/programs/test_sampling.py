@@ -56,7 +56,7 @@ def test_which_blocks():
         assert sorted(chosen + rest) == list(range(size))
 
 
-@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("every", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_points(every):
     a, out, count = np.random.default_rng(1).integers(0, 99, 1003), np.zeros(1003, int), np.zeros(9, int)
     with nd.check(large=LARGE, all=every) as session:

@@ -448,11 +448,8 @@ def made(monkeypatch):
     return references
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [k if k.__name__ == "endless" else pytest.param(k, marks=pytest.mark.full) for k in bad_kernels()],
-    ids=lambda k: k.__name__,
-)
+@pytest.mark.full
+@pytest.mark.parametrize("kernel", bad_kernels(), ids=lambda k: k.__name__)
 def test_no_thread_is_left_after_a_fault(kernel, made):
     out = np.zeros(32, np.float32)
     fault = fault_of(kernel, out, timeout=0.5 if kernel.__name__ == "endless" else 600)

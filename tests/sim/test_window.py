@@ -292,10 +292,8 @@ def near_and_far(pattern, limit):
     return inputs, (Bound(problem, window, config), Bound(problem, direct, gated))
 
 
-@pytest.mark.parametrize(
-    ("pattern", "limit", "left"),
-    [pytest.param("uniform", 9, True, marks=full), ("local(0.5)", 9, False)],
-)
+@full
+@pytest.mark.parametrize(("pattern", "limit", "left"), [("uniform", 9, True), ("local(0.5)", 9, False)])
 def test_the_second_launch_runs_if_the_first_one_does_not(pattern, limit, left):
     inputs, bounds = near_and_far(pattern, limit)
     arrays = inputs.value, inputs.sampling_locations, inputs.attention_weights

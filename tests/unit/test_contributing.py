@@ -88,13 +88,8 @@ def copy(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        "An intrinsic",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("A variant", "A fault", "A lesson")),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("recipe", ["An intrinsic", "A variant", "A fault", "A lesson"])
 def test_recipe(recipe, copy):
     found = steps(recipe)
     assert found[-1].action == "Run" and len(found) >= 3

@@ -195,6 +195,7 @@ def test_what_needs_them_says_so(bare):
         assert "on Linux and Windows, and there are none for macOS" in text, words
 
 
+@pytest.mark.full
 def test_a_lesson_runs(bare):
     """Lesson 3 has simulated kernels, pictures and machine code; the last is said to be missing."""
     done = bare(ROOT / "notebooks" / "03_tile.py", NUMBA_DEFORM_STATIC="1")
