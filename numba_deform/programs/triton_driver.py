@@ -54,17 +54,21 @@ class Awaited(importlib.abc.MetaPathFinder):
     """Calls ``then(module)`` once a module of that name has been imported."""
 
     def __init__(self, name, then):
-        self.name, self.then = name, then
+        self.name, self.then, self.is_looking = name, then, False
 
     def find_spec(self, name, path=None, target=None):
-        if name != self.name or self not in sys.meta_path:
+        if name != self.name or self.is_looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
+        self.is_looking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.is_looking = False
+        if spec is not None and spec.loader is not None:  # who asks may import nothing
             execute = spec.loader.exec_module
 
             def exec_module(module):
+                sys.meta_path.remove(self)
                 execute(module)
                 self.then(module)
 
@@ -77,19 +81,22 @@ def stand_in(run, note):
     """Inside, each launch of Triton's or Gluon's goes to ``run``; ``note(text)`` hears what is left out."""
     with contextlib.ExitStack() as stack:
 
-        def when_imported(name, then):
+        there = set()
+
+        def imported(name):
+            there.add(name)
+            if name == "triton":
+                stack.enter_context(_triton(run, note))
+            if len(there) == 2:  # PyTorch may import Triton before it is complete itself
+                stack.enter_context(_torch())
+
+        for name in "torch", "triton":
             if name in sys.modules:
-                then(sys.modules[name])
-                return
-            awaited = Awaited(name, then)
+                imported(name)
+                continue
+            awaited = Awaited(name, lambda module: imported(module.__name__))
             sys.meta_path.insert(0, awaited)
-            stack.callback(lambda: awaited in sys.meta_path and sys.meta_path.remove(awaited))
-
-        def triton_is_there(module):
-            stack.enter_context(_triton(run, note))
-            when_imported("torch", lambda module: stack.enter_context(_torch()))
-
-        when_imported("triton", triton_is_there)
+            stack.callback(lambda awaited=awaited: awaited in sys.meta_path and sys.meta_path.remove(awaited))
         yield
 
 
