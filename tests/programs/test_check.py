@@ -1,5 +1,6 @@
 """Whole programs under the CPU engine: what ``check`` says, how it ends, and what it leaves as it was."""
 
+import importlib
 import json
 import pickle
 import signal
@@ -17,6 +18,7 @@ from numba import cuda
 import numba_deform as nd
 from numba_deform.cli import main
 from numba_deform.engines.cpu import SimFault
+from numba_deform.programs.triton_driver import Awaited
 
 pytest.importorskip("numba_cuda", reason="programs are numba-cuda's")
 pytestmark = pytest.mark.filterwarnings("ignore::numba.cuda.core.errors.NumbaPerformanceWarning")
@@ -353,3 +355,16 @@ def test_the_line_of_progress(capsys):
         line.close()
     said = capsys.readouterr().err
     assert "launch 2 (kernel): 7,000 of 8,000 threads" in said and said.endswith("\r\033[K")
+
+
+def test_a_module_that_is_looked_for_before_it_is_imported(tmp_path, monkeypatch):
+    """As PyTorch looks for Triton: what waits for its import waits on."""
+    (tmp_path / "looked_for.py").write_text("x = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen = []
+    awaited = Awaited("looked_for", lambda module: seen.append(module.x))
+    monkeypatch.setattr(sys, "meta_path", [awaited, *sys.meta_path])
+    assert importlib.util.find_spec("looked_for") and seen == []
+    importlib.import_module("looked_for")
+    assert seen == [3] and awaited not in sys.meta_path
+    monkeypatch.delitem(sys.modules, "looked_for")
