@@ -35,6 +35,12 @@ _ALL = (
         "Triton; a tutorial of CUTLASS",
     ),
     Waiver(
+        "same-init",
+        "One thread initialises an mbarrier, once",
+        "all lanes of a converged warp write one and the same state, before anybody uses the barrier",
+        "ThunderKittens, whose first warp initialises its semaphores",
+    ),
+    Waiver(
         "grid-exited",
         "this_grid().sync() waits for all threads of the grid, also for those that have returned",
         "the first thread of each block waits for the other blocks, and the rest of a block at a syncthreads, "

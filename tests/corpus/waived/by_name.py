@@ -14,7 +14,7 @@ from numba_deform.device.cluster import (
     mapa_shared_cluster,
     st_shared_cluster_b32,
 )
-from numba_deform.device.mbarrier import mbarrier_arrive_expect_tx, mbarrier_init
+from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     global_address,
     shared_address,
@@ -345,6 +345,33 @@ def maps_of_the_host_in_global_memory(map: u64, out: u64):
     cuda.syncthreads()
     mbarrier_wait(bar, 0)
     st_global_b32(out + uint64(4 * i), tile[i])
+
+
+# --- same-init ------------------------------------------------------------------------------------------
+@wrong(
+    faults.LiveBarrierInit, waiver="same-init", source="HazyResearch/ThunderKittens, lcf.cuh", block=2 * WARP,
+    args=words(1, 2 * WARP), expect=lambda data, out: [(out, np.full(2 * WARP, 1))],
+)  # fmt: skip
+def a_whole_warp_initialises(data, out):
+    """All lanes of the first warp initialise the barrier, for one count, and a barrier of the block follows."""
+    bar = shared_address(cuda.shared.array(1, uint64))
+    if cuda.threadIdx.x < WARP:
+        mbarrier_init(bar, 2 * WARP)  # <- fault
+    cuda.syncthreads()
+    mbarrier_arrive(bar)
+    mbarrier_wait(bar, 0)
+    out[cuda.threadIdx.x] = 1
+
+
+@wrong(
+    faults.LiveBarrierInit, source="the same for other counts", block=WARP, args=words(1, WARP), options=ALL,
+)  # fmt: skip
+def each_lane_initialises_for_its_own_count(data, out):
+    """Which count holds is left to chance."""
+    bar = shared_address(cuda.shared.array(1, uint64))
+    mbarrier_init(bar, 1 + cuda.threadIdx.x)  # <- fault
+    cuda.syncwarp()
+    out[cuda.threadIdx.x] = 1
 
 
 # --- one-per-warp ---------------------------------------------------------------------------------------

@@ -71,7 +71,13 @@ class Barriers:
             since = thread.at(barrier.init_epoch[2])
             what = f"initialises {barrier.name} again; it is in use since {since} "
             what += f"(phase {barrier.phase}, pending {barrier.pending} of {barrier.expected})"
-            raise thread.fault(faults.LiveBarrierInit, what, barrier)
+            fault = thread.fault(faults.LiveBarrierInit, what, barrier)
+            if barrier.is_fresh(thread, count):
+                fault.waiver = "same-init"
+                if self.block.execution.waived.excuses(fault, thread):
+                    barrier.known.add(thread.tid)
+                    return
+            raise fault
         name = self._place_of_barrier(thread, address)
         if not 1 <= count <= MAX_COUNT:
             raise thread.fault(faults.BadCount, f"initialises {name} with a count of {count}", name)

@@ -69,6 +69,13 @@ class MBarrier:
         self.unfollowed = {}
         self.time = self.done_time = 0.0
 
+    def is_fresh(self, thread, count):
+        """Whether a lane of the warp of ``thread`` has initialised it at the same place for the same ``count``,
+        and nothing has come since."""
+        owner, _, site = self.init_epoch
+        same = owner >> 5 == thread.warp and owner != thread.tid and site == thread.site()
+        return same and not self.phase and not self.tx and self.pending == self.expected == count
+
     def state(self):
         """Its state in words."""
         return f"phase {self.phase}, pending {self.pending} of {self.expected}, tx-count {self.tx}"
