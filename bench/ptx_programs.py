@@ -71,7 +71,7 @@ class Program:
 
 
 # The sixth wait is the consumers' first: nvcc unrolls their loop, and its last copy does not run here. Of
-# ThunderKittens the ninth is the producer's first for a stage that is in use, the sixteenth the consumers' first.
+# ThunderKittens the ninth is the producer's first for a stage in use, and the sixteenth the consumers' first.
 RING = (("a wait is left out", 0), ("a wait is left out", 5), ("too few bytes are expected", 0),
         ("one arrival too many is awaited", 0), ("no fence after the init", 0), ("no barrier of threads", 0))
 TUTORIAL_COMMIT, KITTENS_COMMIT, GEMM_COMMIT = "0edaa6e47", "0b55588d2", "54e226124"
