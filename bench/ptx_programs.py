@@ -85,7 +85,7 @@ PROGRAMS = (
              ("reads out of line", 0)),
             originals.REPOSITORY, originals.HEAD, ("tma_experiments/*.cu",), ORIGINAL, words=KEYS),
     Program("deform_attn_tma.cu", "tma_experiments/deform_attn_tma.cu",
-            (("too few bytes are expected", 0), ("no fence after the init", 0), ("no barrier of threads", 0),
+            (("too few bytes are expected", 0), ("no fence after the init", 0),
              ("one arrival too many is awaited", 0), ("results past the end", 0)),
             originals.REPOSITORY, "4e6a31ee", ("tma_experiments/*.cu",), ORIGINAL, (originals.IN_STEP,),
             ("map-fence",), KEYS),
