@@ -62,6 +62,12 @@ _ALL = (
         "the CUDA C++ experiments that this project grew from, whose kernels take an array of maps",
     ),
     Waiver(
+        "map-without-a-meeting",
+        "The lanes of a warp meet between what one of them writes into a map and tensormap.cp_fenceproxy",
+        "that instruction waits for all lanes itself (.sync.aligned), and copies what they wrote before it",
+        "Triton, of maps that a kernel makes",
+    ),
+    Waiver(
         "one-per-warp",
         "One thread issues a bulk store: each thread that executes the instruction stores",
         "all lanes of a converged warp issue the same bytes to the same place, which the machine does once, by "

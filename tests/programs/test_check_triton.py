@@ -78,7 +78,7 @@ def test_a_right_program(tmp_path, capsys):
     from triton.runtime import driver
 
     before = driver._active, torch.cuda.is_available()
-    status, said = check(tmp_path, "", "waive=init-fence,same-value")
+    status, said = check(tmp_path, "", "waive=init-fence,same-value,map-without-a-meeting")
     told = capsys.readouterr()
     assert (status, said["launches"], said["faults"]) == (0, 4, []), told.err
     assert told.out.endswith("ended right\n")
@@ -89,7 +89,7 @@ def test_a_right_program(tmp_path, capsys):
 
 
 def test_a_wrong_one(tmp_path, capsys):
-    status, said = check(tmp_path, "+ 1", "waive=init-fence,same-value")
+    status, said = check(tmp_path, "+ 1", "waive=init-fence,same-value,map-without-a-meeting")
     assert status == 1
     fault, *_ = said["faults"]
     assert fault["fault"] == "OutOfRange" and fault["kernel"] == "add"

@@ -17,6 +17,7 @@ from numba_deform.device.cluster import (
 from numba_deform.device.mbarrier import mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init
 from numba_deform.device.memory import (
     global_address,
+    ld_global_b32,
     shared_address,
     st_global_b16,
     st_global_b32,
@@ -27,6 +28,7 @@ from numba_deform.device.sync import (
     fence_mbarrier_init,  # noqa: F401  of a mend
     fence_proxy_async,
 )
+from numba_deform.device.tensormap import tensormap_cp_fenceproxy, tensormap_replace_element_stride
 from numba_deform.device.tma import (
     cp_async_bulk_commit_group,
     cp_async_bulk_load,
@@ -34,6 +36,7 @@ from numba_deform.device.tma import (
     cp_async_bulk_tensor_2d,
     cp_async_bulk_wait_group,  # noqa: F401  of a mend
     cp_async_bulk_wait_group_read,
+    fence_proxy_tensormap_acquire_gpu,
     fence_proxy_tensormap_acquire_sys,
 )
 from numba_deform.engines import faults
@@ -343,6 +346,34 @@ def maps_of_the_host_in_global_memory(map: u64, out: u64):
         mbarrier_arrive_expect_tx(bar, BYTES)
         cp_async_bulk_tensor_2d(shared_address(tile), map, int32(0), int32(0), bar)  # <- fault
     cuda.syncthreads()
+    mbarrier_wait(bar, 0)
+    st_global_b32(out + uint64(4 * i), tile[i])
+
+
+# --- map-without-a-meeting ------------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, waiver="map-without-a-meeting", source="Triton, make_tensor_descriptor", block=WARP,
+    args=lambda: [*rows(), np.zeros(2 * WARP, np.uint32)], names=("syncwarp",),
+    expect=lambda maps, out, room: [(out[:WARP], maps[0].array[0])],
+)  # fmt: skip
+def a_map_is_published_as_soon_as_it_is_made(map: u64, out: u64, room: u64):
+    """The lanes copy a map of the host's, one of them changes it, and all publish it."""
+    made, tile = cuda.shared.array(WARP, uint32, alignment=128), cuda.shared.array(WARP, uint32, alignment=128)
+    bar, i = shared_address(cuda.shared.array(1, uint64)), int32(cuda.threadIdx.x)
+    own = uint64((room + uint64(127)) & ~uint64(127))
+    made[i] = ld_global_b32(map + uint64(4 * i))
+    cuda.syncwarp()
+    if i == 0:
+        mbarrier_init(bar, 1)
+        fence_mbarrier_init()
+        tensormap_replace_element_stride(shared_address(made), uint32(0), uint32(1))
+    # cure: cuda.syncwarp()
+    tensormap_cp_fenceproxy(own, shared_address(made))  # <- fault
+    if i == 0:
+        fence_proxy_tensormap_acquire_gpu(own)
+        mbarrier_arrive_expect_tx(bar, BYTES)
+        cp_async_bulk_tensor_2d(shared_address(tile), own, int32(0), int32(0), bar)
+    cuda.syncwarp()
     mbarrier_wait(bar, 0)
     st_global_b32(out + uint64(4 * i), tile[i])
 

@@ -5,10 +5,12 @@ seen by the copy engine only if it was published by ``tensormap.cp_fenceproxy``,
 since. The copy reads the map until it is complete.
 """
 
+import numpy as np
+
 from ... import faults
 from ...tensormap import TensorMapError, packed
 from ...tensormap.encoding import MAP_BYTES
-from ..memory.access_records import INITIAL, Write, different
+from ..memory.access_records import INITIAL, Write, different, writers
 from ..memory.scalars import WORD
 
 PUBLISH, FULL_WARP = "tensormap.cp_fenceproxy", WORD
@@ -177,17 +179,19 @@ class TensorMaps:
         self.block.progress += 1
 
     def publish(self, thread, dst, src):
-        """``tensormap.cp_fenceproxy`` by a whole warp. All lanes have to know of the map in shared memory. Its
-        first lane copies, and all know of that when they go on."""
+        """``tensormap.cp_fenceproxy`` by a whole warp. All lanes have to know of the map in shared memory, if
+        that is not waived. Its first lane copies, and all know of that when they go on."""
         dst, src, shared = int(dst), src & WORD, self.block.shared
         asked = thread.collective(PUBLISH, FULL_WARP, (dst, src))
         if len(set(asked.values())) > 1:
             raise thread.fault(faults.WarpDivergence, f"{PUBLISH} with other addresses than other lanes")
         self._check_aligned(thread, shared, src)
         self._check_aligned(thread, self.block.globals, dst)
-        if thread.lane != min(asked):
+        try:
             shared.check_read(thread, src, MAP_BYTES)
-        else:
+        except faults.DataRace as race:
+            self._excuse(race, thread, src)
+        if thread.lane == min(asked):
             shared.on_read(thread, src, MAP_BYTES)
             region = self.block.globals.find(thread, dst, MAP_BYTES, "copies to")
             region.on_write(thread, dst, MAP_BYTES, self._record(thread))
@@ -197,6 +201,19 @@ class TensorMaps:
         first, clock = thread.collective(f"{PUBLISH}'s end", FULL_WARP, (thread.tid, thread.clock))[min(asked)]
         thread.seen[first] = max(thread.seen[first], clock)
         thread.tick()
+
+    def _excuse(self, race, thread, src):
+        """Raise ``race``, unless lanes of the same warp alone have written the map, and it is waived that they
+        meet before it is copied: then ``thread`` knows what they did."""
+        records = self.block.shared.writes(src, src + MAP_BYTES)
+        late = [w for record in records for w in writers(record) if not self.block.shared.sees(thread, w)]
+        if all(w.block is self.block and w.owner == w.tid and w.tid >> 5 == thread.warp for w in late):
+            race.waiver = "map-without-a-meeting"
+            if self.block.execution.waived.excuses(race, thread):
+                for tid in {w.tid for w in late}:
+                    np.maximum(thread.clocks, self.block.threads[tid].clocks, out=thread.clocks)
+                return
+        raise race
 
     def _record(self, thread):
         return Published(thread.tid, thread.clock, thread.tid, thread.site(), self.block)
