@@ -38,6 +38,7 @@ APART = {
 VARIANTS = ("direct", "tile", "tma", "persistent", "roles-4-4", "window", "warp-specialized")
 
 
+@pytest.mark.full
 def test_a_pipeline():
     """A Launch compares its outputs; copies and arrivals are as many as the engine's."""
     launch = copy(stages=2)

@@ -145,6 +145,7 @@ def task(stages):
     return {"entry": Entry("tma", (("stages", stages),))}
 
 
+@pytest.mark.full
 def test_worker_survives():
     with Worker("fake_measures:by_stages", PATIENCE) as worker:
         first = worker.call(task(2))

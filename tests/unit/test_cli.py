@@ -465,6 +465,7 @@ def test_shared_memory_of_run_has_metadata_where_there_is_some(call, no_register
     assert " of barriers + " in out and " of metadata a block (at most 232,448)" in out
 
 
+@pytest.mark.full
 def test_inspect(call, monkeypatch):
     once = functools.cache(tools.inspect_kernel)  # of the same kernel, shown in three ways
     monkeypatch.setattr(tools, "inspect_kernel", once)
