@@ -1,5 +1,6 @@
 // Launches a warp-specialised GEMM of NVIDIA/cutlass, made by its CollectiveBuilder: fp16, tiles of
-// 64 x 64 x 64. SCHEDULE, BETA and, where blocks without work are wanted, BLOCKS are given by the compiler's command line.
+// 64 x 64 x 64. SCHEDULE, BETA and, where blocks without work are wanted, BLOCKS are given by the compiler's command
+// line.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>

@@ -70,8 +70,8 @@ _ALL = (
     Waiver(
         "one-per-warp",
         "One thread issues a bulk store: each thread that executes the instruction stores",
-        "all lanes of a converged warp issue the same bytes to the same place, which the machine does once, by "
-        "an instruction of the warp (UTMASTG); stores that differ in anything are still to be ordered",
+        "all lanes of a warp store the same bytes to the same place, so that it does not matter how often; "
+        "stores that differ in anything are still to be ordered",
         "CUTLASS's epilogues with TMA stores, whose first warp issues them",
     ),
     Waiver(

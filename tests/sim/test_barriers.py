@@ -647,6 +647,45 @@ def test_a_vote_tells_others_of_a_wait():
     clean(kernel, nans(32))
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_phase_that_waits_for_a_copy(told):
+    """Thread 0 arrives in phase 1 before thread 1 may have looked at phase 0; the phase needs a copy as well,
+    whose thread has been ``told`` of that wait, or has not."""
+
+    def kernel(values, out):
+        tile = cuda.shared.array(4, float32, alignment=16)
+        bars = shared_address(cuda.shared.array(2, uint64))
+        looked, tid = bars + uint32(8), int32(cuda.threadIdx.x)
+        if tid == 0:
+            mbarrier_init(bars, 1)
+            mbarrier_init(looked, 1)
+            fence_mbarrier_init()
+        cuda.syncthreads()
+        if tid == 0:
+            mbarrier_arrive(bars)
+            mbarrier_wait(bars, 0)
+            mbarrier_arrive_expect_tx(bars, 16)
+        elif tid == 1:
+            mbarrier_wait(bars, 0)
+            mbarrier_arrive(looked)
+        else:
+            if told:
+                mbarrier_wait(looked, 0)
+            else:
+                mbarrier_wait(bars, 0)
+            cp_async_bulk_load(shared_address(tile), global_address(values), 16, bars)
+            mbarrier_wait(bars, 1)
+            out[0] = tile[3]
+
+    values = aligned(floats(4))
+    if told:
+        out = nans(1)
+        clean(kernel, values, out, block=3)
+        assert out[0] == values[3]
+    else:
+        always(faults.MissedPhase, kernel, values, nans(1), block=3, words=["waits on bars[0] for phase 0"])
+
+
 def phases_seen_by_others(told, copied=False, poll=False):
     """Threads 0 and 1 take three phases of a barrier in turn, and thread 2 waits for the last of them: what
     completed the others comes before it if it has been ``told``."""

@@ -439,6 +439,14 @@ def the_lanes_of_a_warp_store_from_two_tiles(data, out):
 
 
 # --- store-at-exit --------------------------------------------------------------------------------------
+@cuda.jit(device=True)
+def fill_for_a_store(tile, data):
+    """Lane by lane, twice the data; then any lane may store the tile."""
+    tile[cuda.threadIdx.x] = 2 * data[cuda.threadIdx.x]
+    fence_proxy_async()
+    cuda.syncwarp()
+
+
 @wrong(
     faults.CopyOutlivesBlock, waiver="store-at-exit", source="deepseek-ai/DeepGEMM", block=WARP,
     args=words(WARP, WARP), expect=lambda data, out: [(out, 2 * data)],
@@ -447,9 +455,7 @@ def the_lanes_of_a_warp_store_from_two_tiles(data, out):
 def the_last_tile_is_left_to_its_store(data, out):
     """The block ends as soon as it has committed the store of its last tile."""
     tile = cuda.shared.array(WARP, int32, alignment=128)
-    tile[cuda.threadIdx.x] = 2 * data[cuda.threadIdx.x]
-    fence_proxy_async()
-    cuda.syncwarp()
+    fill_for_a_store(tile, data)
     if cuda.threadIdx.x == 0:
         cp_async_bulk_store(global_address(out), shared_address(tile), 4 * WARP)  # <- fault
         cp_async_bulk_commit_group()
@@ -462,8 +468,6 @@ def the_last_tile_is_left_to_its_store(data, out):
 def the_last_tile_is_in_no_group(data, out):
     """Nobody can ever wait for a store that is in no group."""
     tile = cuda.shared.array(WARP, int32, alignment=128)
-    tile[cuda.threadIdx.x] = 2 * data[cuda.threadIdx.x]
-    fence_proxy_async()
-    cuda.syncwarp()
+    fill_for_a_store(tile, data)
     if cuda.threadIdx.x == 0:
         cp_async_bulk_store(global_address(out), shared_address(tile), 4 * WARP)  # <- fault

@@ -400,9 +400,9 @@ class MBarrier:
         self.waiters = []
 
     def hold(self, late):
-        """Refuse to end a phase before which nothing puts a wait for the phase before: that of a thread in
-        ``late``, which no arrival comes after, and no copy, and which nobody can have been told of. In another
-        order the phase is over when that thread comes to look."""
+        """Raise where this phase may end before a thread has looked at the one before. ``late``: threads whose
+        wait for that one no arrival of this phase comes after. It may be that one of its copies does, or that
+        others know of the wait in a way that orders nothing, such as a vote: then this says nothing."""
         for tid in late.tolist():
             clock, block = int(self.wait_clocks[tid]), self.block
             if clock <= self.excused[tid] or block.threads[tid].told >= clock:
@@ -413,8 +413,8 @@ class MBarrier:
     def overtaken(self, waiter):
         """The fault of a ``waiter`` that this phase does not wait for."""
         phase, site = waiter.waits[self][:2]
-        what = f"waits on {self.name} for phase {phase}; nothing that phase {self.phase} completes by comes "
-        what += "after this wait, so that both may be over when it looks, and a parity means another"
+        what = f"waits on {self.name} for phase {phase}, and nothing makes phase {self.phase} wait for this: "
+        what += f"both may be over when this thread looks, and the parity then means phase {self.phase + 1}"
         return waiter.fault_at(faults.MissedPhase, what, site, self)
 
     def inval_fault(self, waiter, site):
