@@ -166,7 +166,7 @@ class TensorMap(Boxes):
         """Bytes of one element."""
         return self.element.itemsize
 
-    @property
+    @cached_property
     def extent(self) -> int:
         """Bytes from the base to the end of the tensor's last element."""
         outer = zip(self.dims[1:], self.strides, strict=True)

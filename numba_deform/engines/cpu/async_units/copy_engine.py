@@ -74,7 +74,7 @@ class CopyEngine:
     def _usable_map(self, thread, address, coords, mode="tile"):
         """(the map at ``address``, the coordinates as the instruction takes them)"""
         tensor = self.maps.usable(thread, address, coords, mode)
-        return tensor, tuple((int(c) + (1 << 31)) % (1 << 32) - (1 << 31) for c in coords)
+        return tensor, tuple([(int(c) + (1 << 31)) % (1 << 32) - (1 << 31) for c in coords])
 
     def _corner(self, thread, tensor, coords, what, offsets=()):
         """Refuse a corner that the hardware does not take."""
@@ -118,6 +118,8 @@ class CopyEngine:
         room, lie = self._layout(thread, tensor, dst, "TMA destination")
 
         def fetch():
+            if tensor.swizzle == "none":
+                return tensor.load_box(*place)
             swizzled = np.full(room, 0xFF, np.uint8)
             swizzled[lie] = tensor.load_box(*place)
             return swizzled
@@ -161,7 +163,8 @@ class CopyEngine:
             self.maps.on_copy(thread, map, barrier.component, barrier.phase + 1)
         for region, src, count in sources:
             region.on_copy_read(thread, src, count, barrier.component, barrier.phase + 1)
-            self.check_global_proxy(thread, region, src, count, what)
+            if region.traced:
+                self.check_global_proxy(thread, region, src, count, what)
         copy = Copy(thread, what, dst, size, barrier.phase, barrier)
         self.check_proxy(thread, dst, room, what)
         block.shared.on_write(thread, dst, room, copy)

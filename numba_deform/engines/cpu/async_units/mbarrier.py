@@ -194,15 +194,16 @@ class MBarrier:
         for part in copy.pieces:
             part.land()
         self.copied = True
-        self.time = max(self.time, landing)
+        if landing > self.time:
+            self.time = landing
         thread = copy.block.threads[copy.tid]
         self._add_bytes(thread, -copy.size, copy.site)
         self.complete_if_done(thread, copy.site, copy)
 
     def _add_bytes(self, thread, count, site):
-        self.tx += count
-        if abs(self.tx) > MAX_COUNT:
-            what = f"tx-count of {self.name} becomes {self.tx}, beyond +-{MAX_COUNT}"
+        self.tx = tx = self.tx + count
+        if abs(tx) > MAX_COUNT:
+            what = f"tx-count of {self.name} becomes {tx}, beyond +-{MAX_COUNT}"
             raise thread.fault_at(faults.BadCount, what, site, self)
 
     def lost(self, thread):
@@ -259,7 +260,8 @@ class MBarrier:
             raise thread.fault(faults.BadCount, f"arrives {count} times on {self.name}", self)
         if thread.seen[self.component] < self.phase and self.phases_over(thread.seen) < self.phase:
             raise self._unobserved(thread)
-        if count > self.pending:
+        left = self.pending - count
+        if left < 0:
             what = f"arrives {count}x on {self.name} in phase {self.phase}, where {self.pending} of "
             what += f"{self.expected} arrivals are left"
             raise thread.fault(faults.TooManyArrivals, what, self)
@@ -270,14 +272,14 @@ class MBarrier:
         maximum(self.gathered, thread.clocks, out=self.gathered)
         if thread.foreign:
             self.gathered_foreign = merged(self.gathered_foreign, thread.foreign)
-        self.arrived[thread.tid] = thread.clock
+        self.note_arrival(thread)
         thread.arrivals[self] = thread.here()
         thread.clock = thread.seen[thread.tid] = thread.clock + 1  # tick()
         if thread.time > self.time:
             self.time = thread.time
-        self.pending -= count
+        self.pending = left
         self.block.progress += 1
-        if not self.pending:
+        if not left:
             self.complete_if_done(thread)
 
     def fenced_before(self, thread):
@@ -359,10 +361,10 @@ class MBarrier:
 
     def complete_if_done(self, thread, site=None, copy=None):
         """``thread`` arrived, or issued, at ``site``, ``copy``, which has landed."""
-        if self.pending or self.tx > 0:
+        if self.pending or (tx := self.tx) > 0:
             return
-        if self.tx < 0:
-            what = f"{-self.tx} bytes more than expected have landed on {self.name} in phase "
+        if tx < 0:
+            what = f"{-tx} bytes more than expected have landed on {self.name} in phase "
             what += f"{self.phase}, and all {self.expected} arrivals are in"
             fault = self.too_few_bytes(copy or self.last_copy)
             raise fault or thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
@@ -371,33 +373,42 @@ class MBarrier:
             what = f"arrives on {self.name} with noComplete in phase {self.phase}, and no other arrival and no "
             what += "copy of it is bound to come later"
             raise self.block.threads[tid].fault_at(faults.CompletesPhase, what, where, self)
-        late = np.flatnonzero(self.wait_clocks > self.gathered[0, : self.wait_clocks.size])
-        if not self.phase:
+        phase = self.phase + 1
+        if phase == 1:
             self.excused = self.wait_clocks.copy()
-        elif late.size and self.is_sure and len(self.block.cluster.blocks) == 1:
-            self.hold(late)
+        elif self.is_sure and len(self.block.cluster.blocks) == 1:
+            late = self.wait_clocks > self.gathered[0, : self.wait_clocks.size]
+            if np.count_nonzero(late):
+                self.hold(np.flatnonzero(late))
         self.landed, self.is_sure = [], True
-        self.phase += 1
+        self.phase = phase
         self.pending = self.expected
         self.older_arrivers = None if self.last_copied else self.last_arrivers
         self.arrived, self.last_arrivers = {}, self.arrived
         self.copied, self.last_copied = False, self.copied
         self.arrivers.update(self.last_arrivers)
-        self.released, self.gathered = self.gathered, self.released
-        self.gathered.fill(0)
+        self.hand_on()
         self.released_foreign, self.gathered_foreign = self.gathered_foreign, {}
         self.released_far, self.gathered_far = self.gathered_far, {}
         self.far, self.last_far = {}, self.far
-        self.released[:, self.component] = self.phase
+        self.released[:, self.component] = phase
         if self.generic is not None:
-            self.released[0, self.generic] = self.phase  # the copy engine sees that past a fence
+            self.released[0, self.generic] = phase  # the copy engine sees that past a fence
         self.done_time = self.time
         self.block.progress += 1
         if self.block.events is not None:
-            when, over = (self.time, self.time), self.phase - 1
-            self.block.record("complete", thread, *when, self, phase=over, site=site)
+            when = self.time, self.time
+            self.block.record("complete", thread, *when, self, phase=phase - 1, site=site)
         self.block.ready.extend(self.waiters)  # all of them waited for this phase
         self.waiters = []
+
+    def note_arrival(self, thread):
+        self.arrived[thread.tid] = thread.clock
+
+    def hand_on(self):
+        """What this phase's arrivals have gathered is what its waiters are told."""
+        self.released, self.gathered = self.gathered, self.released
+        self.gathered.fill(0)
 
     def hold(self, late):
         """Raise where this phase may end before a thread has looked at the one before. ``late``: threads whose

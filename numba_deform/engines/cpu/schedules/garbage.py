@@ -4,6 +4,7 @@ it."""
 import contextlib
 import gc
 
+SELDOM = 10_000  # new objects between two collections of the young
 _is_frozen = False  # by short_collections: asking the collector takes it as long as there are frozen objects
 
 
@@ -15,9 +16,11 @@ def short_collections():
         yield
         return
     gc.freeze()
-    _is_frozen = True
+    _is_frozen, before = True, gc.get_threshold()
+    gc.set_threshold(max(SELDOM, before[0]) if before[0] else 0, *before[1:])
     try:
         yield
     finally:
         _is_frozen = False
+        gc.set_threshold(*before)
         gc.unfreeze()

@@ -75,15 +75,25 @@ class NativeMBarrier(MBarrier):
         for i, word in enumerate((layout.KNOWN, layout.ARRIVED, layout.WAITED)):
             self.words[word] = self.numbers[i].ctypes.data
         self.words[layout.WAITERS] = self.waiting.ctypes.data
+        self.knowers = Known(self.numbers[0])
         super().__init__(block, address, name, count, thread)
         self.wait_clocks = self.numbers[2]
+
+    def note_arrival(self, thread):
+        self.numbers[1, thread.tid] = thread.clock
+
+    def hand_on(self):
+        words = self.words
+        self._released, self._gathered = self._gathered, self._released
+        words[layout.RELEASED], words[layout.GATHERED] = words[layout.GATHERED], words[layout.RELEASED]
+        self._gathered.fill(0)
 
     def overtaken(self, waiter):
         return Bailout()  # the interpreter knows where it has waited
 
     @property
     def known(self):
-        return Known(self.numbers[0])
+        return self.knowers
 
     @known.setter
     def known(self, tids):

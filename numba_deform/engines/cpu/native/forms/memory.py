@@ -8,7 +8,7 @@ from ...memory.global_memory import GlobalRegion
 from ...memory.shadow_memory import MANY_READS
 from ...memory.shared_memory import SharedMemory
 from ..runtime import layout
-from .record_table import RecordNumbers
+from .record_table import RecordNumbers, is_one
 
 
 def _numbers(word, kind):
@@ -55,7 +55,7 @@ class Checked:
 
     def writes(self, first, stop):
         numbers = self.written.array[first:stop]
-        if (numbers == numbers[0]).all():
+        if is_one(numbers):
             return [self.written.record(int(numbers[0]))]
         return super().writes(first, stop)
 
