@@ -71,8 +71,11 @@ class GlobalRegion(ShadowMemory):
             self.traces.add(self.base)
             raise Restart
         self.traced, self.watched = True, self.bytes.readonly
-        self.written = [INITIAL] * self.size
-        self.read_by = [None] * self.size
+        self.written, self.read_by = self._untouched()
+
+    def _untouched(self):
+        """The records of the writes and of the reads of bytes that nobody has accessed."""
+        return [INITIAL] * self.size, [None] * self.size
 
     def array_of_bytes(self):
         """All its bytes as a NumPy array."""

@@ -97,6 +97,10 @@ class NativeRegion(Checked, GlobalRegion):
             self.paths = RecordNumbers(self.table, self.table.path, self.size, self.size)
             self.row[layout.READ_ONLY] = self.paths.array.ctypes.data
 
+    def _untouched(self):
+        kinds = self.table.writer, self.table.reader  # 0 is INITIAL, and nobody
+        return [RecordNumbers(self.table, kind, self.size, self.size) for kind in kinds]
+
     @property
     def read_only(self):
         return self.paths if self.row[layout.HAS_READ_ONLY] else []
