@@ -430,6 +430,7 @@ from .engines.cpu import SimFault as SimFault
 from .engines.cpu import explore as explore
 from .engines.cpu import simulate as simulate
 from .engines.cpu.frontends.ptx.compilers.cuda_kernels import from_cuda as from_cuda
+from .engines.cpu.frontends.ptx.compilers.mlir_kernels import from_mlir as from_mlir
 from .engines.cpu.frontends.ptx.compilers.triton_kernels import from_triton as from_triton
 from .engines.cpu.frontends.ptx.kernels import from_ptx as from_ptx
 from .engines.launches import Launch as Launch
