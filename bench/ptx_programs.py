@@ -42,12 +42,15 @@ FAULTS = {
     "no fence before a product": (r"wgmma\.fence\.sync\.aligned;", "",
                                   "MissingWarpgroupFence|AccumulatorInFlight"),
     "no barrier of threads": (r"(?:bar\.sync\s+0|barrier\.sync(?:\.aligned)?\s+0);", "",
-                              "InitNotOrdered|NotABarrier|DataRace"),
-    "a store is not waited for": (r"cp\.async\.bulk\.wait_group(?:\.read)? +0;", "", r"\w*InFlight\w*"),
-    "results past the end": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+\d+)?\]", r"\g<1>+99999744]", "OutOfRange"),
-    "results out of line": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+\d+)?\]", r"\g<1>+1]", "Misaligned|OutOfRange"),
-    "reads past the end": (r"(ld\.global[.\w]* +[^,]*(?:\{[^}]*\})?, *\[[^]+]*)(?:\+\d+)?\]",
-                           r"\g<1>+99999744]", "OutOfRange"),
+                              "InitNotOrdered|NotABarrier|DataRace|RefillRace|InFlightRead"),
+    "a store is not waited for": (r"cp\.async\.bulk\.wait_group(?:\.read)?\s+\d;", "",
+                                  r"\w*InFlight\w*|DataRace|CopyOutlivesBlock"),
+    "copies are not waited for": (r"cp\.async\.wait_group\s+\d;", "", r"\w*InFlight\w*"),
+    "results past the end": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+ *\d+ *)?\]", r"\g<1>+99999744]", "OutOfRange"),
+    "results out of line": (r"(st\.global[.\w]* +\[[^]+]*)(?:\+ *\d+ *)?\]", r"\g<1>+1]",
+                            "Misaligned|OutOfRange"),
+    "reads past the end": (r"(ld\.global[.\w]* +[^,]*(?:\{[^}]*\})?, *\[[^]+]*|cp\.async\.c\w\.shared\.global "
+                           r"\[[^]]*\], \[[^]+]*)(?:\+ *\d+ *)?\]", r"\g<1>+99999744]", "OutOfRange"),
     "reads out of line": (r"(ld\.global[.\w]*(?:v\d|64|32)[.\w]* +[^;]*\[[^]+]*)(?:\+\d+)?\]",
                           r"\g<1>+1]", "Misaligned"),
 }  # fmt: skip
@@ -119,6 +122,51 @@ PROGRAMS = (
             real_bugs.CUTLASS, TUTORIAL_COMMIT, CUTLASS_PATHS,
             (*real_bugs.CUTE, "-DSCHEDULE=KernelTmaWarpSpecialized", "-DBETA=0.0f"),
             waive=("one-per-warp",), patches=(real_bugs.ALIGNED,)),
+    Program("FlashAttention-3 forward", "flash3.cu",
+            (("a wait is left out", 0), ("a wait is left out", 1), ("too few bytes are expected", 0),
+             ("one arrival too many is awaited", 0), ("no wait for a product", 0),
+             ("no fence before a product", 0), ("no fence before a store", -1)),
+            "Dao-AILab/flash-attention", "0251105a2", ("hopper",),
+            ("-std=c++17", "-O3", "--use_fast_math", "--expt-relaxed-constexpr", "--expt-extended-lambda",
+             "-DNDEBUG", "-I{tree}/hopper", "-I{cutlass}/include"),
+            waive=("own-rows",), patches=(real_bugs.ALIGNED,)),
+)  # fmt: skip
+
+
+# The tutorials of Triton and Gluon, and what Triton's own code needs waived. A barrier of threads is one that
+# matters: Triton puts in more than are needed.
+TRITON, TRITON_COMMIT, WAIVED = "triton-lang/triton", "6cc4505", ("same-value", "init-fence")
+LOADS = (("too few bytes are expected", 0), ("one arrival too many is awaited", 0))
+PRODUCT = (("no wait for a product", 0), ("no fence before a product", 0))
+STORE = (("no fence before a store", -1), ("a store is not waited for", -1))
+RESULTS = (("results past the end", 0), ("results out of line", 0))
+
+
+def wait(which):
+    return ("a wait is left out", which)
+
+
+def barrier(which):
+    return ("no barrier of threads", which)
+
+
+def tutorial(name, word, faults, *waive):
+    return Program(name, "triton_tutorials.py", faults, TRITON, TRITON_COMMIT, ("python/tutorials",), (),
+                   words=(word,), waive=(*WAIVED, *waive))  # fmt: skip
+
+
+PROGRAMS += (
+    tutorial("Triton softmax", "softmax", (*RESULTS, ("reads past the end", 0), barrier(2), barrier(3))),
+    tutorial("Triton matmul", "matmul", (*RESULTS, ("copies are not waited for", 0), barrier(1), barrier(2))),
+    tutorial("Triton fused attention", "attention", (wait(1), *LOADS, *PRODUCT, *STORE)),
+    tutorial("Triton persistent matmul", "persistent", (wait(0), *LOADS, *PRODUCT, *STORE)),
+    tutorial("Triton persistent matmul, maps made on the device", "persistent_on_device",
+             (wait(0), *LOADS, *PRODUCT, *STORE), "map-without-a-meeting"),
+    tutorial("Gluon TMA", "gluon_tma", (wait(0), *LOADS, barrier(8), *STORE)),
+    tutorial("Gluon wgmma", "gluon_wgmma", (wait(0), *LOADS, *PRODUCT, barrier(5), *STORE)),
+    tutorial("Gluon persistence", "gluon_persistence",
+             (wait(0), *LOADS, ("no wait for a product", 1), ("no fence before a product", 1), *STORE)),
+    tutorial("Gluon warp specialization", "gluon_warp_specialization", (wait(0), *LOADS, *STORE)),
 )  # fmt: skip
 
 
@@ -138,8 +186,15 @@ def case_of(program, work, mirrors):
         source = tree / program.source
     faults = [(name, *FAULTS[name][:2], which) for name, which in program.faults]
     name = re.sub(r"\W+", "-", program.name)
-    return Case(name, str(source), options, list(program.words), str(work), mends=list(program.mends),
+    below = str(tree) if program.source.endswith(".py") else ""
+    return Case(name, str(source), options, list(program.words), str(work), below, mends=list(program.mends),
                 waive=list(program.waive), patches=list(program.patches), faults=faults)  # fmt: skip
+
+
+def judged(program, work, mirrors):
+    """The row of a program."""
+    judge = "triton_judge" if program.source.endswith(".py") else "judge"
+    return run(case_of(program, work, mirrors), work / "built", judge)
 
 
 def is_named(fault):
@@ -153,7 +208,7 @@ def measure(args):
         if not is_asked_for(args.names, program.name):
             continue
         rows[:] = [row for row in rows if row["name"] != program.name]
-        found = run(case_of(program, work, mirrors), work / "built")
+        found = judged(program, work, mirrors)
         for fault in found.get("faults", ()):
             fault["named"] = is_named(fault)
         rows.append(dict(name=program.name, repository=program.repository, commit=program.commit,

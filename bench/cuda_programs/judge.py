@@ -88,6 +88,19 @@ def told(launched, case):
     return found | {"seconds": round(time.perf_counter() - started, 1)}
 
 
+def with_fault(launched, text, kernel_of, case, name, pattern, replacement, which):
+    """The row of a launch with one fault in the PTX ``text`` of its kernel, which ``kernel_of(text, name)``
+    makes a kernel of."""
+    entry = launched.kernel.entry.name
+    start = text.index(f"{entry}(", text.index(".entry"))
+    matches = list(re.finditer(pattern, text[start:], re.MULTILINE))
+    if not -len(matches) <= which < len(matches):
+        return {"fault": name, "verdict": f"the PTX has {len(matches)} of them"}
+    m = matches[which]
+    text = text[: start + m.start()] + m.expand(replacement) + text[start + m.end() :]
+    return {"fault": name} | told(replace(launched, kernel=kernel_of(text, entry)), case)
+
+
 def run_here(case, folder):
     """Compile and run one case in this process; returns its row."""
     root, source = toolkit(), Path(case.source)
@@ -124,17 +137,8 @@ def run_here(case, folder):
         ptx.write_text(text)
     seen = Counter()
 
-    def with_fault(launched, name, pattern, replacement, which):
-        """The row of the launch with one fault in the kernel's PTX."""
-        text = Path(ptx).read_text()
-        start = text.index(f"{launched.kernel.entry.name}(", text.index(".entry"))
-        matches = list(re.finditer(pattern, text[start:], re.MULTILINE))
-        if len(matches) <= which:
-            return {"fault": name, "verdict": f"the PTX has {len(matches)} of them"}
-        m = matches[which]
-        text = text[: start + m.start()] + m.expand(replacement) + text[start + m.end() :]
-        kernel = program.kernel(nd.from_ptx(text)[launched.kernel.entry.name])
-        return {"fault": name} | told(replace(launched, kernel=kernel), case)
+    def kernel_of(text, name):
+        return program.kernel(nd.from_ptx(text)[name])
 
     def judge(launched):
         seen[launched.name] += 1
@@ -143,8 +147,9 @@ def run_here(case, folder):
             program.module = nd.from_ptx(Path(ptx))
             program.module[launched.kernel.entry.name]
             translated = round(time.perf_counter() - started, 1)
+            text = Path(ptx).read_text()  # the faults first: the program goes on with right results
+            row["faults"] = [with_fault(launched, text, kernel_of, case, *fault) for fault in case.faults]
             row["launches"].append(told(launched, case) | {"translate_seconds": translated})
-            row["faults"] = [with_fault(launched, *fault) for fault in case.faults]
             if case.keep is not None:
                 kept = launched.memory[int(launched.options["args"][case.keep])]
                 np.save(Path(folder) / f"{case.name}.npy", kept)
@@ -164,12 +169,13 @@ def record_of(path, names):
     return json.loads(Path(path).read_text())["rows"] if names and Path(path).exists() else []
 
 
-def run(case, folder):
-    """The same in a process of its own: programs call ``exit``. ``error``: where it ended without a row."""
+def run(case, folder, judge="judge"):
+    """The same in a process of its own: programs call ``exit``. ``error``: where it ended without a row;
+    ``judge``: the module that runs it."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     out = Path(folder) / f"{case.name}.json"
     out.unlink(missing_ok=True)
-    words = [sys.executable, "-m", f"{__package__}.judge", json.dumps(asdict(case)), str(folder), str(out)]
+    words = [sys.executable, "-m", f"{__package__}.{judge}", json.dumps(asdict(case)), str(folder), str(out)]
     paths = os.pathsep.join([str(HERE.parent), str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(words, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True,
                            errors="replace")  # fmt: skip
@@ -178,6 +184,11 @@ def run(case, folder):
     return json.loads(out.read_text())
 
 
-if __name__ == "__main__":
+def main(run_here):
+    """What such a process does."""
     row = run_here(Case(**json.loads(sys.argv[1])), sys.argv[2])
     Path(sys.argv[3]).write_text(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main(run_here)

@@ -75,6 +75,13 @@ _ALL = (
         "CUTLASS's epilogues with TMA stores, whose first warp issues them",
     ),
     Waiver(
+        "own-rows",
+        "A warpgroup multiplies what all its threads know to be in shared memory",
+        "each warp of the four reads 16 rows of A itself, those that it has written, fenced and met for with "
+        "its own lanes; B, and rows of other warps, are still to be known to all",
+        "FlashAttention-3, whose warps write their rows of P and meet by syncwarp",
+    ),
+    Waiver(
         "store-at-exit",
         "A block waits for its bulk stores before it ends, for they read its shared memory",
         "the stores are committed, nothing writes those bytes any more, and nobody has told of a block whose "

@@ -135,6 +135,26 @@ st.global.u32 [x+128], 0;
     assert caught.value.where == "k.cu:3"
 
 
+def test_frames_around_a_whole_kernel_say_nothing():
+    """A library's kernel calls an object's operator, and that all the rest: the line is the first inside that
+    is not the same for all."""
+    files = '.file 1 "launch.h" .file 2 "mainloop.h"'
+    around = "function_name $L__info_string0, inlined_at 1 10 3"
+    text = f"""
+.loc 2 7 5, {around}
+ld.param.u64 x, [out];
+.loc 2 8 5, {around}
+st.global.u32 [x+128], 0;
+.loc 2 9 5, {around}"""
+    with pytest.raises(faults.OutOfRange, match=r"\(inlined at launch.h:10\)") as caught:
+        run(kernel(text, more=files), np.zeros(32, np.int32), np.zeros(32, np.int32), block=1)
+    assert caught.value.where == "mainloop.h:8"
+    some = text.replace(f".loc 2 7 5, {around}", ".loc 1 3 1")  # the kernel has lines of its own
+    with pytest.raises(faults.OutOfRange, match=r"\(calls mainloop.h:8\)") as caught:
+        run(kernel(some, more=files), np.zeros(32, np.int32), np.zeros(32, np.int32), block=1)
+    assert caught.value.where == "launch.h:10"
+
+
 def test_functions_local_memory_and_module_variables(compiled_too):
     """A call by .param space, an array of a thread's own, a table with initial values."""
     table = ".global .align 4 .b32 table[4] = {3, 0x10, -1, 7};"

@@ -77,6 +77,20 @@ def test_dynamic_memory_starts_on_16_bytes_whatever_is_asked(alignment):
     assert report.shared_bytes == 220
 
 
+@pytest.mark.parametrize("static", [1, 27 * 1024, 48 * 1024])
+def test_all_of_shared_memory_is_where_a_matrix_descriptor_can_say(static):
+    """14 bits, in units of 16 bytes; and arrays of fixed size have what is left."""
+    def kernel(out):
+        fixed = cuda.shared.array(static, uint8)
+        area = cuda.shared.array(0, uint8)
+        out[0], out[1] = m.shared_address(fixed), m.shared_address(area)
+
+    out, dynamic = np.zeros(2, np.uint32), 227 * 1024 - static
+    report = run(kernel, out, block=1, shared_bytes=dynamic)
+    assert report.shared_bytes == 227 * 1024
+    assert out[0] + static <= out[1] and out[1] + dynamic <= 1 << 18
+
+
 def test_align_up_makes_dynamic_memory_fit_for_tma():
     def kernel(out):
         area = cuda.shared.array(0, uint8)

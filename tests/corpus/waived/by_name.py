@@ -3,7 +3,7 @@ neighbours, which no waiver lets pass."""
 
 import numpy as np
 from base import wrong
-from numba import cuda, int32, uint32, uint64
+from numba import cuda, float32, int32, uint32, uint64
 
 from numba_deform.compiler import u64
 from numba_deform.device.cluster import (
@@ -39,7 +39,15 @@ from numba_deform.device.tma import (
     fence_proxy_tensormap_acquire_gpu,
     fence_proxy_tensormap_acquire_sys,
 )
+from numba_deform.device.wgmma import (
+    wgmma_commit_group,
+    wgmma_descriptor,
+    wgmma_fence,
+    wgmma_m64n64k16_f16,
+    wgmma_wait_group_n64,
+)
 from numba_deform.engines import faults
+from numba_deform.engines.cpu.async_units.wgmma_matrices import sum_places
 from numba_deform.engines.tensormap import TensorMap, TensorMapArray
 from numba_deform.engines.waivers import WAIVERS
 
@@ -471,3 +479,104 @@ def the_last_tile_is_in_no_group(data, out):
     fill_for_a_store(tile, data)
     if cuda.threadIdx.x == 0:
         cp_async_bulk_store(global_address(out), shared_address(tile), 4 * WARP)  # <- fault
+
+
+# --- own-rows -------------------------------------------------------------------------------------------
+ROWS, K = 64, 16  # of A and B, fp16 in cores of 8 rows and 16 bytes: two cores side by side, then the next rows
+CORE, CORES, WORDS, SUMS = 128, 256, 64 * 16 // 2, 32
+
+
+def factors():
+    """A and B as words of two halves, and room for the sums."""
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-3, 4, (ROWS, K)).astype(np.float16) for _ in range(2))
+    return [a.view(np.uint32), b.view(np.uint32), np.full((4 * WARP, SUMS), np.nan, np.float32)]
+
+
+def sums(a, b, out):
+    total = a.view(np.float16).astype(np.float32) @ b.view(np.float16).astype(np.float32).T
+    return [(out, total[sum_places(ROWS)])]
+
+
+@cuda.jit(device=True)
+def put_row(tile, matrix, row):
+    """Half a row of a matrix, 16 bytes."""
+    half = int32(cuda.threadIdx.x) % 2
+    for i in range(4):
+        tile[row // 8 * (CORES // 4) + half * (CORE // 4) + row % 8 * 4 + i] = matrix[row, 4 * half + i]
+
+
+@cuda.jit(device=True)
+def described(tile):
+    return wgmma_descriptor(shared_address(tile), uint32(CORE), uint32(CORES), uint32(0), uint32(0))
+
+
+@cuda.jit(device=True)
+def finish(held, out):
+    """The sums to the threads' rows of ``out``."""
+    wgmma_commit_group()
+    wgmma_wait_group_n64(held, 0)
+    for i in range(SUMS):
+        out[cuda.threadIdx.x, i] = held[i]
+
+
+@wrong(
+    faults.DataRace, waiver="own-rows", source="Dao-AILab/flash-attention, hopper: syncwarp behind P",
+    block=4 * WARP, args=factors, expect=sums, names=("syncthreads",),
+)  # fmt: skip
+def warps_that_know_their_rows_of_a(a, b, out):
+    """Each warp writes its 16 rows of A, and meets with its own lanes alone before the product."""
+    left = cuda.shared.array(WORDS, uint32, alignment=128)
+    right = cuda.shared.array(WORDS, uint32, alignment=128)
+    row = int32(cuda.threadIdx.x) // 2
+    put_row(right, b, row)
+    fence_proxy_async()
+    cuda.syncthreads()
+    put_row(left, a, row)
+    fence_proxy_async()
+    cuda.syncwarp()
+    # cure: cuda.syncthreads()
+    held = cuda.local.array(SUMS, float32)
+    wgmma_fence()
+    wgmma_m64n64k16_f16(held, described(left), described(right), uint32(0), uint32(0), uint32(0))  # <- fault
+    finish(held, out)
+
+
+@wrong(
+    faults.DataRace, source="the same, rows of the next warp", block=4 * WARP, args=factors, options=ALL,
+)  # fmt: skip
+def warps_that_know_rows_of_the_next_one(a, b, out):
+    """Each warp writes 16 rows of A that another one reads."""
+    left = cuda.shared.array(WORDS, uint32, alignment=128)
+    right = cuda.shared.array(WORDS, uint32, alignment=128)
+    row = int32(cuda.threadIdx.x) // 2
+    put_row(right, b, row)
+    fence_proxy_async()
+    cuda.syncthreads()
+    put_row(left, a, (row + 16) % ROWS)
+    fence_proxy_async()
+    cuda.syncwarp()
+    held = cuda.local.array(SUMS, float32)
+    wgmma_fence()
+    wgmma_m64n64k16_f16(held, described(left), described(right), uint32(0), uint32(0), uint32(0))  # <- fault
+    finish(held, out)
+
+
+@wrong(
+    faults.DataRace, source="the same, of B", block=4 * WARP, args=factors, options=ALL,
+)  # fmt: skip
+def warps_that_know_their_rows_of_b(a, b, out):
+    """Each warp writes 16 rows of B, which all of them read."""
+    left = cuda.shared.array(WORDS, uint32, alignment=128)
+    right = cuda.shared.array(WORDS, uint32, alignment=128)
+    row = int32(cuda.threadIdx.x) // 2
+    put_row(left, a, row)
+    fence_proxy_async()
+    cuda.syncthreads()
+    put_row(right, b, row)
+    fence_proxy_async()
+    cuda.syncwarp()
+    held = cuda.local.array(SUMS, float32)
+    wgmma_fence()
+    wgmma_m64n64k16_f16(held, described(left), described(right), uint32(0), uint32(0), uint32(0))  # <- fault
+    finish(held, out)

@@ -315,9 +315,9 @@ def _issue(thread, group, form, columns, what, brought):
     b_places = addresses(factors.b, columns, factors.transposed[1], form.size)
     a_places = None if factors.a is None else addresses(factors.a, ROWS, factors.transposed[0], form.size)
     phase = _groups(thread).number
-    for places in (a_places, b_places):
-        if places is not None:
-            _read(thread, group, places, what, phase)
+    if a_places is not None:
+        _read_rows(thread, group, a_places, what, phase)
+    _read(thread, group, b_places, what, phase, group.tids)
     issued = Product(thread, what, int(b_places.min()), 0, phase)  # no bytes: nothing is copied
     issued.component, issued.before, group.last = group.component, group.last, issued
     group.free_at = max(group.free_at, *(block.threads[t].time for t in group.tids)) + columns / 8 * COST.wgmma
@@ -346,15 +346,29 @@ def _issue(thread, group, form, columns, what, brought):
     block.launch_copy(issued, deliver)
 
 
-def _read(thread, group, places, what, phase):
+def _read_rows(thread, group, places, what, phase):
+    """The same of A, of which each warp may be waived to know its own rows alone."""
+    try:
+        _read(thread, group, places, what, phase, group.tids)
+        return
+    except faults.DataRace as race:
+        fault = race
+    for warp, rows in enumerate(np.split(places, 4)):
+        _read(thread, group, rows, what, phase, group.tids[32 * warp : 32 * warp + 32])
+    fault.waiver = "own-rows"
+    if not thread.block.execution.waived.excuses(fault, thread):
+        raise fault
+
+
+def _read(thread, group, places, what, phase, tids):
     """Check and note that a product reads the elements at these addresses until its group ``phase`` is over.
-    All threads of the warpgroup have to know what is there."""
+    The threads ``tids`` have to know what is there."""
     block, space = thread.block, thread.shared
     lines = np.unique(places >> 4) << 4
     ends = np.flatnonzero(np.diff(lines) != 16)
     starts = lines[np.r_[0, ends + 1]].tolist()
     stops = (lines[np.r_[ends, len(lines) - 1]] + 16).tolist()
-    known = block.clock_table[list(group.tids)].min(axis=0)
+    known = block.clock_table[list(tids)].min(axis=0)
     reader = group.component, phase, thread.tid, thread.here(), block, False
     for start, stop in zip(starts, stops, strict=True):
         records = space.written[start - space.base : stop - space.base]
@@ -366,10 +380,10 @@ def _read(thread, group, places, what, phase):
         for w in different(records):
             if w.block is block and not w.atomic and known[1, w.owner] >= w.clock:
                 continue  # the common case
-            for tid in group.tids:
+            for tid in tids:
                 if unseen := space._unseen(block.threads[tid], w):
                     raise bad_read(space, block.threads[tid], unseen, start, 16)
-            for tid in group.tids:
+            for tid in tids:
                 block.copy_engine.check_proxy(block.threads[tid], start, stop - start, what)
         a, b = start - space.base, stop - space.base
         space._add_to_all(thread, a, space.read_by[a:b], reader)

@@ -171,7 +171,7 @@ class Block(Scheduler):
         what, others = "", barrier.wanted
         if others != wanted:
             what = f"named barrier {number} with {wanted} threads, while others wait there with {others}"
-        elif barrier.lanes.get(thread.warp, 0) >> thread.lane & 1:
+        elif barrier.has(thread) and not wait:  # to wait for one's own arrival, and others', is an arrival more
             what = f"arrives at named barrier {number} again before its {wanted} threads have arrived"
         if what:
             raise thread.fault(faults.NamedBarrierMisuse, what, barrier)

@@ -14,6 +14,7 @@ class NamedBarrier:
         self.whole = whole  # for all threads of the block, with no count of its own: syncthreads
         self.name = f"named barrier {number}" if number else "barrier 0 (syncthreads)"
         self.lanes, self.arrived, self.last = {}, 0, None  # warp -> mask; threads in all; the last
+        self.again = {}  # warp -> mask of those that wait here for an arrival of their own, and others
         self.first = {}  # warp -> (its first thread here, clock, site)
         self.parked, self.reported = [], False
         self.released, self.foreign, self.time = None, {}, 0.0  # of those that do not wait
@@ -22,9 +23,14 @@ class NamedBarrier:
     def arrive(self, thread):
         if thread.warp not in self.first:
             self.first[thread.warp] = (thread.tid, thread.clock, thread.site())
-        self.lanes[thread.warp] = self.lanes.get(thread.warp, 0) | 1 << thread.lane
+        lanes = self.again if self.has(thread) else self.lanes
+        lanes[thread.warp] = lanes.get(thread.warp, 0) | 1 << thread.lane
         self.arrived += 1
         self.last = thread
+
+    def has(self, thread):
+        """Whether the thread has arrived."""
+        return bool(self.lanes.get(thread.warp, 0) >> thread.lane & 1)
 
     def release(self, thread):
         """bar.arrive: what this thread has done so far, and nothing later, is handed on."""
@@ -56,7 +62,7 @@ class NamedBarrier:
         """How many arrivals are missing."""
         warps, absent = self.block.warps, 0
         # Lanes that have exited, or that the last warp never had, count as arrived with their warp.
-        for warp, lanes in self.lanes.items():
+        for warp, lanes in (*self.lanes.items(), *self.again.items()):
             absent += 32 - (lanes | warps[warp].alive).bit_count()
         if self.whole:  # exited warps do not hold it up; where there is a count, they do
             absent += sum(32 for w in warps if not w.alive and w.number not in self.lanes)

@@ -23,12 +23,15 @@ class SharedMemory(ShadowMemory):
     """
 
     FIRST, GUARD = 1024, 64
-    ROOM = 32 * KB  # for what alignment and guards leave free
+    # For what alignment and guards leave free. All lies below 256 KB: a matrix descriptor has 14 bits for an
+    # address, in units of 16 bytes.
+    ROOM = 24 * KB
 
     def __init__(self, block, dynamic_bytes):
         super().__init__(0)
         self.block, self.dynamic_bytes = block, dynamic_bytes
-        self.dynamic_start = _place(self.FIRST + STATIC_LIMIT + self.ROOM, block.execution.shared_alignment)
+        static = min(STATIC_LIMIT, max(0, SHARED_LIMIT - dynamic_bytes))
+        self.dynamic_start = _place(self.FIRST + static + self.ROOM, block.execution.shared_alignment)
         self.end, self.static_bytes = self.FIRST, 0
         self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
         self.views = {}  # the same -> the array as a kernel sees it

@@ -102,11 +102,13 @@ def _contents(variable):
 
 def _places(entry, file):
     """A function from an instruction to (file, line, words): of the source where ``.loc`` tells it, else of the
-    text. Of several frames it is the innermost in the file that most of the kernel is from; the words tell of
-    those in it, in other files, and of those around it."""
-    outer = [i.frames[-1][0] for i in entry.instructions if i.frames]
+    text. Of several frames it is the innermost in the file that most of the kernel is from, without those that
+    are wrapped around all of it; the words tell of those in it, in other files, and of those around it."""
+    around = _around([i.frames for i in entry.instructions])
+    own = {id(i): i.frames[: -around or None] or i.frames for i in entry.instructions}
+    outer = [frames[-1][0] for frames in own.values() if frames]
     main = max(Counter(outer).items(), key=lambda pair: pair[1])[0] if outer else None
-    frames = (frame for i in entry.instructions for frame in i.frames if frame[0] == main)
+    frames = (frame for frames in own.values() for frame in frames if frame[0] == main)
     last = next(((*frame, "") for frame in frames), None)
 
     def named(frames):
@@ -117,7 +119,7 @@ def _places(entry, file):
         if main is None:
             return file, i.line, ""
         if i.frames:
-            n = next((n for n, frame in enumerate(i.frames) if frame[0] == main), len(i.frames) - 1)
+            n = next((n for n, frame in enumerate(own[id(i)]) if frame[0] == main), len(own[id(i)]) - 1)
             inner, outer = named(reversed(i.frames[:n])), named(i.frames[n + 1 :])
             words = [f"calls {', '.join(inner)}"] * bool(inner)
             words += [f"inlined at {', at '.join(outer)}"] * bool(outer)
@@ -125,6 +127,17 @@ def _places(entry, file):
         return last
 
     return place
+
+
+def _around(chains):
+    """How many of the outermost frames wrap a whole kernel: it stands in a function that calls nothing else, as
+    where a library launches an object's ``operator()``."""
+    found = 0
+    while True:
+        outermost = Counter(frames[-1 - found] for frames in chains if len(frames) > 1 + found)
+        if len(outermost) != 1 or outermost.total() < 0.9 * len(chains):
+            return found
+        found += 1
 
 
 def _compiled(name, lines, scope):

@@ -1,0 +1,62 @@
+"""The rows of ``judge`` for a program of Triton's or Gluon's: it runs unchanged, its launches on the engine."""
+
+import importlib.util
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from numba_deform.programs import triton_driver
+
+from .judge import main, told, with_fault
+
+
+@dataclass
+class Launched:
+    """A launch, as ``judge.told`` takes it."""
+
+    name: str
+    kernel: object
+    options: dict
+
+
+def run_here(case, folder):
+    """Run ``main(*case.words)`` of the source in this process; returns its row. A launch runs with its faults
+    first, and then as it is, so that the program goes on with right results."""
+    row = {"name": case.name, "launches": [], "faults": []}
+    real, made = triton_driver.TritonKernel, {}  # made: PtxKernel -> the PTX, and what the kernel is of besides
+
+    def translated(ptx, *more):
+        started = time.perf_counter()
+        kernel = real(ptx, *more)
+        made[kernel.kernel] = ptx, more, round(time.perf_counter() - started, 1)
+        return kernel
+
+    def judge(launch):
+        three = [(*size, 1, 1)[:3] for size in (launch.grid, launch.block)]
+        options = dict(zip(("grid", "block"), three, strict=True), args=launch.args)
+        options |= {"shared_bytes": launch.shared_bytes}
+        options |= {"cluster": launch.cluster} if launch.cluster else {}
+        launched = Launched(launch.kernel.name, launch.kernel, options)
+        ptx, more, seconds = made[launch.kernel]
+
+        def kernel_of(text, name):
+            return real(text, *more).kernel
+
+        if not row["launches"]:
+            row["faults"] = [with_fault(launched, ptx, kernel_of, case, *fault) for fault in case.faults]
+        row["launches"].append(told(launched, case) | {"translate_seconds": seconds})
+
+    spec = importlib.util.spec_from_file_location("program", case.source)
+    program = importlib.util.module_from_spec(spec)
+    with (
+        mock.patch.object(triton_driver, "TritonKernel", translated),
+        triton_driver.stand_in(judge, lambda text: None),
+    ):
+        spec.loader.exec_module(program)
+        program.main(Path(case.tree), *case.words)
+    return row | {"status": 0}
+
+
+if __name__ == "__main__":
+    main(run_here)

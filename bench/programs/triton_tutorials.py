@@ -1,0 +1,108 @@
+"""Tutorials of Triton and Gluon on small problems, each compared with PyTorch.
+
+    numba-deform check waive=same-value,init-fence bench/programs/triton_tutorials.py FOLDER NAME
+
+``FOLDER`` has Triton's repository, as it is at one commit; ``NAME`` is one of ``PROGRAMS``. A kernel's
+definitions are taken from its file as they are, without the tests and benchmarks that follow, and the first of
+the configurations that it may be compiled for.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+from triton.experimental.gluon.language.nvidia import blackwell
+
+TUTORIALS = "python/tutorials"
+if not hasattr(blackwell, "get_tmem_reg_layout"):  # imported for another GPU; it has moved in Triton 3.8
+    blackwell.get_tmem_reg_layout = None
+
+
+def definitions(folder, file):
+    """The module of a tutorial up to its test."""
+    path = Path(folder, TUTORIALS, file)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(path.stem, path))
+    sys.modules[path.stem] = module
+    exec(compile(path.read_text().partition("# Unit Test\n")[0], str(path), "exec"), vars(module))
+    return module
+
+
+def first(kernel):
+    """The kernel, with the first of its configurations alone."""
+    kernel.configs = kernel.configs[:1]
+
+
+def halves(*shape):
+    return torch.randn(shape, dtype=torch.float32).half() / 2
+
+
+def softmax(folder):
+    x = torch.randn(6, 100)
+    torch.testing.assert_close(definitions(folder, "02-fused-softmax.py").softmax(x), torch.softmax(x, 1))
+
+
+def matmul(folder):
+    tutorial, a, b = definitions(folder, "03-matrix-multiplication.py"), halves(128, 128), halves(128, 256)
+    first(tutorial.matmul_kernel)
+    torch.testing.assert_close(tutorial.matmul(a, b), (a.float() @ b.float()).half(), atol=1e-2, rtol=1e-2)
+
+
+def attention(folder):
+    tutorial, (q, k, v) = definitions(folder, "06-fused-attention.py"), halves(3, 1, 1, 128, 64)
+    first(tutorial._attn_fwd)
+    later = torch.ones(128, 128).triu(1) > 0
+    scores = (q.float() @ k.float().transpose(2, 3) / 2).masked_fill(later, -torch.inf)
+    wanted = torch.softmax(scores, -1) @ v.float()
+    torch.testing.assert_close(tutorial.attention(q, k, v, True, 0.5, False), wanted.half(), atol=1e-2, rtol=0)
+
+
+def persistent(folder, run="matmul_tma_persistent", kernel="matmul_kernel_tma_persistent"):
+    tutorial, a, b = definitions(folder, "09-persistent-matmul.py"), halves(256, 192), halves(256, 192)
+    first(getattr(tutorial, kernel))
+    product = getattr(tutorial, run)(a, b, False)
+    torch.testing.assert_close(product, (a.float() @ b.float().T).half(), atol=1e-2, rtol=1e-2)
+
+
+def persistent_on_device(folder):
+    persistent(folder, "matmul_descriptor_persistent", "matmul_kernel_descriptor_persistent")
+
+
+def gluon_tma(folder):
+    a, b, c = torch.randn(40, 256), torch.randn(40, 256), torch.full((40, 256), torch.nan)
+    definitions(folder, "gluon/04-tma.py").elementwise_add_tma(a, b, c, num_buffers=2)
+    assert torch.equal(c, a + b)
+
+
+def gluon_wgmma(folder):
+    a, b, c = halves(128, 192), halves(192, 128), torch.full((128, 128), torch.nan).half()
+    definitions(folder, "gluon/05-wgmma.py").blocked_matmul_pipelined(a, b, c, 64, 128, 64, 4)
+    torch.testing.assert_close(c, (a.float() @ b.float()).half(), atol=1e-2, rtol=1e-2)
+
+
+def gluon_persistence(folder):
+    a, b, c = halves(128, 192), halves(192, 128), torch.full((128, 128), torch.nan).half()
+    tutorial = definitions(folder, "gluon/07-persistence.py")
+    tutorial.persistent_matmul(a, b, c, 64, 64, 64, 3, 4, tutorial.PersistentTileScheduler)
+    torch.testing.assert_close(c, (a.float() @ b.float()).half(), atol=1e-2, rtol=1e-2)
+
+
+def gluon_warp_specialization(folder):
+    a, b, c = torch.randn(40, 256), torch.randn(40, 256), torch.full((40, 256), torch.nan)
+    definitions(folder, "gluon/08-warp-specialization.py").elementwise_add_warp_specialized(a, b, c)
+    assert torch.equal(c, a + b)
+
+
+PROGRAMS = (softmax, matmul, attention, persistent, persistent_on_device, gluon_tma, gluon_wgmma,
+            gluon_persistence, gluon_warp_specialization)  # fmt: skip
+
+
+def main(folder, name):
+    torch.manual_seed(0)
+    sys.path.insert(0, str(Path(folder, TUTORIALS, "gluon")))  # those of Gluon import each other
+    {program.__name__: program for program in PROGRAMS}[name](folder)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    print("the result is right")
