@@ -8,7 +8,11 @@ problems, with parameters that the library's own host code makes.
 """
 
 import json
+import os
 import re
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -193,8 +197,20 @@ def case_of(program, work, mirrors):
 
 def judged(program, work, mirrors):
     """The row of a program."""
-    judge = "triton_judge" if program.source.endswith(".py") else "judge"
-    return run(case_of(program, work, mirrors), work / "built", judge)
+    case = case_of(program, work, mirrors)
+    return run(case, work / "built", "triton_judge" if program.source.endswith(".py") else "judge")
+
+
+def from_the_shell(case):
+    """The seconds that ``numba-deform check`` takes for a program of Triton's, the shortest of three: Triton
+    has compiled it before."""
+    check = [sys.executable, "-m", "numba_deform", "check", f"waive={','.join(case.waive)}"]
+    spent = []
+    for _ in range(3):
+        started = time.perf_counter()
+        subprocess.run([*check, case.source, case.tree, *case.words], check=True, capture_output=True)
+        spent.append(time.perf_counter() - started)
+    return round(min(spent), 2)
 
 
 def is_named(fault):
@@ -209,12 +225,14 @@ def measure(args):
             continue
         rows[:] = [row for row in rows if row["name"] != program.name]
         found = judged(program, work, mirrors)
+        if program.source.endswith(".py") and "error" not in found:
+            found["check_seconds"] = from_the_shell(case_of(program, work, mirrors))
         for fault in found.get("faults", ()):
             fault["named"] = is_named(fault)
         rows.append(dict(name=program.name, repository=program.repository, commit=program.commit,
                          source=program.source, waive=program.waive, run=found))  # fmt: skip
         print(program.name, *lines_of(rows[-1]), sep="\n   ", flush=True)
-        record.write(args.out, None, rows)
+        record.write(args.out, None, rows, load_average=os.getloadavg())
 
 
 def lines_of(row):
@@ -229,12 +247,14 @@ def lines_of(row):
 
 PROSE = """# Programs of others on the CPU engine
 
-CUDA C++ of other projects, compiled to PTX by nvcc without a GPU, with each launch judged as
-[`ENGINE.md`](ENGINE.md) says. Sources are fetched by commit and not copied; small programs of ours
-([`programs/`](programs), [`real_bugs/`](real_bugs)) include them and launch them on small problems, over a
-stand-in for the CUDA runtime ([`cuda_programs/`](cuda_programs)), so that parameters and tensor maps are made
-by the library's own host code. Made by `python bench/ptx_programs.py --table` from `results/ptx_programs.json`
-and `results/real_bugs.json`. What has not been run yet is not in the tables.
+CUDA C++ of other projects, compiled to PTX by nvcc without a GPU, and tutorials of Triton and Gluon, with each
+launch judged as [`ENGINE.md`](ENGINE.md) says. Sources are fetched by commit and not copied; small programs of
+ours ([`programs/`](programs), [`real_bugs/`](real_bugs)) include them and launch them on small problems. Host
+code of CUDA C++ runs over a stand-in for the CUDA runtime ([`cuda_programs/`](cuda_programs)), so that
+parameters and tensor maps are made by the library itself. "check" is what `numba-deform check` takes for a
+program of Triton's from the shell, the imports of PyTorch and Triton included. Made by
+`python bench/ptx_programs.py --table` from `results/ptx_programs.json` and `results/real_bugs.json`. What has
+not been run yet is not in the tables.
 
 ## Right programs, and faults planted in their PTX
 
@@ -253,18 +273,19 @@ def table():
 
 def tables_of_programs():
     rows = json.loads(RESULT.read_text())["rows"]
-    names = ("program", "commit", "instructions", "opcodes", "translate, s", "run, s", "verdict", "waived",
-             "faults named")  # fmt: skip
+    names = ("program", "commit", "instructions", "opcodes", "translate, s", "run, s", "check, s", "verdict",
+             "waived", "faults named")  # fmt: skip
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for row in rows:
         found, commit = row["run"], f"{row['repository']} {row['commit']}" if row["repository"] else "ours"
         if not found.get("launches"):
-            lines.append(f"| {row['name']} | {commit} | | | | | {lines_of(row)[0]} | | |")
+            lines.append(f"| {row['name']} | {commit} | | | | | | {lines_of(row)[0]} | | |")
             continue
         one = found["launches"][0]
         faults = found["faults"] if one["verdict"] == "silent" else ()  # else they stand behind the first one
         lines.append(f"| {row['name']} | {commit} | {one['instructions']} | {one['opcodes']} | "
-                     f"{one['translate_seconds']} | {one['seconds']} | {real_bugs.short(found)} | "
+                     f"{one['translate_seconds']} | {one['seconds']} | {found.get('check_seconds', '')} | "
+                     f"{real_bugs.short(found)} | "
                      f"{', '.join(one.get('waived', ()))} | "
                      f"{sum(f['named'] for f in faults)} of {len(faults)} |")
     lines += ["", "| program | fault | engine | where |", "|---|---|---|---|"]

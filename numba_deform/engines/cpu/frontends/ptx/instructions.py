@@ -8,7 +8,7 @@ instruction may have besides, such as ``.rn``, the row lists; anything else is r
 from dataclasses import dataclass
 
 from .parser import SIZES, BadPtx
-from .values import bits_of, is_signed, mask_of
+from .values import FLOATS, bits_of, is_signed, mask_of
 
 INT, HALVES = "int", ("f16", "bf16", "f16x2", "bf16x2")
 OTHERS = ("pred", "f32", "f64", "tf32", "u16x2", "s16x2", "e4m3x2", "e5m2x2")  # classes of their own
@@ -267,6 +267,9 @@ def do_mov(values, i):
         size = bits_of(kind) // len(parts)
         text = " | ".join(f"{values.value(p, f'b{size}')} << {n * size}" for n, p in enumerate(parts))
         return [values.set(target, f"b{bits_of(kind)}", text, exact=True)]
+    own = values.classes.get(target)
+    if own in FLOATS and bits_of(own) == bits_of(kind) and source in values.registers:
+        kind = own  # from a float to a float, bits are no detour
     return [values.set(target, kind, values.value(source, kind), not is_signed(kind))]
 
 

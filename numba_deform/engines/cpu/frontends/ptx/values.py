@@ -82,18 +82,34 @@ class Values:
         return self.carried
 
     def _find_floats(self):
-        """Registers of bits that only ever take floats, as LLVM has them, are floats."""
+        """Registers of bits that only ever take floats, as LLVM has them, are floats; so are those that they
+        are moved to, and nothing else is."""
         given = {}
         for i in self.function.instructions:
             if i.operands and i.root not in ("st", "red", "bra", "bar"):
                 kinds = [p for p in i.parts if p in SIZES]
                 first = i.root in ("cvt", "set", "wgmma")  # which of the types is that of the result
                 kind = kinds[0 if first else -1] if kinds else None
+                if i.root == "mov" and not i.operands[0].startswith("{"):
+                    kind = self._moved(i.operands[1], kind)
                 for register in re.findall(r"[%\w$]+", i.operands[0]):
                     given.setdefault(register, set()).add(kind)
-        for register, kind in self.classes.items():
-            if kind in ("b32", "b64") and given.get(register) == {f"f{kind[1:]}"}:
-                self.classes[register] = f"f{kind[1:]}"
+        bits = {register: f"f{kind[1:]}" for register, kind in self.classes.items() if kind in ("b32", "b64")}
+        floats = {register: kind for register, kind in bits.items() if register in given}
+        while True:
+            like = {r: {floats.get(k, k) for k in given[r]} for r in floats}
+            kept = {r: kind for r, kind in floats.items() if like[r] == {kind}}
+            if len(kept) == len(floats):
+                break
+            floats = kept
+        self.classes |= floats
+
+    @staticmethod
+    def _moved(source, kind):
+        """The kind of what ``mov`` takes from a source: the register that it is, or the type of a number."""
+        if m := FLOAT.match(source):
+            return f"f{32 if m[1] in 'fF' else 64}"
+        return source if re.match(r"[%$_A-Za-z]", source) else kind
 
     # --- operands ---------------------------------------------------------------------------------
     def value(self, text, kind):
