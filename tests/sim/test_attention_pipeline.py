@@ -25,6 +25,16 @@ def test_in_other_orders(landing):
     nd.simulate(attention(by="wgmma", stages=1, steps=3), landing=landing, seed=1)
 
 
+@pytest.mark.full
+def test_products_of_a_warp_as_machine_code():
+    launch = attention(by="mma", steps=2)
+    outputs = []
+    for compiled in (False, True):
+        assert nd.simulate(launch, compiled=compiled).compiled == compiled
+        outputs.append(launch.outputs["out"].copy())
+    np.testing.assert_array_equal(*outputs)
+
+
 def test_by_what_else():
     with pytest.raises(nd.ConfigError, match="must be mma or wgmma"):
         attention(by="fma")

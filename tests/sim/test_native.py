@@ -27,7 +27,7 @@ from numba_deform.device.memory import (
     st_shared_v4,
 )
 from numba_deform.device.pipeline import mbarrier_wait
-from numba_deform.device.sync import fence_mbarrier_init
+from numba_deform.device.sync import bar_sync, fence_mbarrier_init
 from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault
@@ -559,3 +559,22 @@ def test_a_loop_without_end_is_stopped():
 
     told, _ = outcome(forever, (np.zeros(2, np.int64),), block=1, timeout=0.3, compiled=True)
     assert told[0] is faults.Unfinished
+
+
+def test_who_gives_up_machine_code_says_so():
+    """``bar.sync 0`` with its number is left to the interpreter, where syncthreads is not."""
+    def kernel(out):
+        bar_sync(0, 64)
+        out[cuda.threadIdx.x] = 1
+
+    def plain(out):
+        cuda.syncthreads()
+        out[cuda.threadIdx.x] = 1
+
+    told = []
+    for function in (kernel, plain):
+        out = np.zeros(64, np.int32)
+        report = run(function, out, block=64, compiled=True)
+        assert out.all()
+        told.append((report.compiled, report.why_interpreted))
+    assert told == [(False, prepared_launch.GAVE_UP), (True, "")]

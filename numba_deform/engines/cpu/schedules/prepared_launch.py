@@ -25,6 +25,7 @@ from .resident_blocks import ResidentBlocks
 from .watchdog import OutOfTime, Watchdog
 
 GRID_LIMITS, BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # in x, y and z
+GAVE_UP = "its machine code has met what only the interpreter can judge"
 PATIENCE = 2.0  # seconds of interpretation after which machine code is made of a kernel
 
 
@@ -140,7 +141,7 @@ class PreparedLaunch:
                 if self.request:
                     self.request.check(launch.globals.writer_of)
             except Bailout:
-                self.compiled = False
+                self.compiled, self.why_interpreted = False, GAVE_UP
                 continue
             except Restart:
                 continue

@@ -135,6 +135,11 @@ def _encoder(kind):
             for i, value in enumerate(values, layout.WORDS):
                 thread.unsigned[i] = value & MASK
         return put_all
+    if isinstance(kind, types.BaseTuple) and all(k == types.float32 for k in kind.types):
+        def put_floats(thread, values):
+            for i, value in enumerate(values, layout.WORDS):
+                thread.singles[2 * i] = value
+        return put_floats
     if isinstance(kind, (types.Integer, types.Boolean)):
         def put(thread, value):
             thread.unsigned[layout.WORDS] = int(value) & MASK
