@@ -232,7 +232,7 @@ def sum_of_products(one):
 
 row("MOV", "r", "un?", plain(lambda a, _: a))
 row("UMOV", "r", "u", plain(lambda a: a))
-row("SEL|FSEL", "r", "uup", plain(lambda a, b, p: np.where(p, a, b)), "FTZ")
+row("SEL", "r", "uup", plain(lambda a, b, p: np.where(p, a, b)))
 row("SEL.64", "w", "qqp", plain(lambda a, b, p: np.where(p, a, b)))
 row("IADD3", "rp?p?", "aaap?p?", add, "X")
 row("UIADD3.64", "w", "qqq", plain(add_pairs))
