@@ -157,6 +157,17 @@ def meet(w):
                 w.groups.remove(other)
 
 
+def go_apart(w):
+    """Where nobody can move, lanes that wait at a BSYNC go on by themselves: that they meet there is no
+    promise, and those whom they wait for may wait for them. Whether there were any."""
+    code, found = w.block.machine.listing.code, [group for group in w.groups if group.meets]
+    found = [group for group in found if code[group.pc].stem == "BSYNC"]
+    for group in found:
+        w.joins[group.meets[0]] = w.joins[group.meets[0]] & ~group.mask
+        group.pc, group.meets, group.wait = group.pc + 1, None, None
+    return bool(found)
+
+
 def end_collective(one):
     """The lanes go on, each where it came from."""
 

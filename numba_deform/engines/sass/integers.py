@@ -268,8 +268,15 @@ row(
     "C W",
 )
 row("SGXT", "r", "uu", lambda one: sign_extension(one), "U32 W")
-row("LDC|ULDC", "r", "u", plain(lambda a: a))
+row("LDC|ULDC", "r", "u", lambda one: low_part(one), "U8 S8 U16 S16")
 row("LDC.64|ULDC.64", "w", "q", plain(lambda a: a))
+
+
+def low_part(one):
+    """A word of a constant, or its lowest 8 or 16 bits, with their sign above or zeros."""
+    kind = word_of(one, ("U8", "S8", "U16", "S16"), "U32")
+    n = U32(32 - int(kind[1:]))
+    return lambda a: (a << n).view(I32 if kind[0] == "S" else U32) >> n.astype(I32 if kind[0] == "S" else U32)
 
 
 def sign_extension(one):
