@@ -22,6 +22,7 @@ from .table import step_of
 
 TURN, PATIENCE, SMS, LIMIT = 500, 64, 132, 100_000_000
 LANES = np.arange(32)
+IN_CLUSTERS = 0x140  # where constant bank 0 says whether a launch has clusters
 MASKS = {"SR_LTMASK": lambda i: (1 << i) - 1, "SR_LEMASK": lambda i: (2 << i) - 1,
          "SR_EQMASK": lambda i: 1 << i, "SR_GTMASK": lambda i: 0xFFFFFFFF & -(2 << i),
          "SR_GEMASK": lambda i: 0xFFFFFFFF & -(1 << i)}  # fmt: skip
@@ -203,7 +204,9 @@ class Machine:
         self.executed, self.lanes, self.divergent = ([0] * len(listing) for _ in range(3))
         self.thread_places = [np.asarray(part, U32) for part in _places(shape)]
         bank = parameters(kernel, args, self.memory)
-        self.bank = self.memory.hold(_with_sizes(bank, shape, self.grid, listing.local, shared_bytes))
+        bank = _with_sizes(bank, shape, self.grid, listing.local, shared_bytes)
+        bank[IN_CLUSTERS] = math.prod(self.cluster) > 1
+        self.bank = self.memory.hold(bank)
         self.steps = [_lazily(one, self.constant) for one in listing]
         self.flows = [flow_of(one) for one in listing]
 
