@@ -179,9 +179,10 @@ command(
 )  # fmt: skip
 command(
     "profile", "profile:variant", "no",
-    "instructions, wavefronts, sectors and bytes of each line, counted as its machine code runs here",
+    "instructions, wavefronts, sectors and bytes of each line, counted as its machine code runs here: of a "
+    "variant, a pipeline, a whole program, or a kernel of PTX or CUDA C++ in the words of check",
     *keys.SHAPE, *keys.DRAW, keys.DIRECTORY, keys.VARIANT, keys.LOAD, *keys.PROFILE, raw=True,
-    pipeline="profile:pipeline",
+    pipeline="profile:pipeline", program=True,
 )  # fmt: skip
 command(
     "bench", "bench:run_bench", "yes",

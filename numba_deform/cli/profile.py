@@ -1,5 +1,8 @@
 """``profile``: what the machine code of a variant, or of a pipeline, does line by line."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 from rich.table import Table
 
@@ -11,15 +14,20 @@ from ..measure.bench import task_of as task_of_entry
 from ..measure.case import Case
 from ..measure.pipelines import counters_task, launch_for
 from ..measure.profile import NSIGHT, Profile
+from ..measure.profiled import profile_program
 from .commands import RIGHT
 from .inputs import choose_source, variant_options
-from .keys import UsageError
+from .keys import PROFILE, UsageError, parse_pairs
 from .output import console, lasting, say
 from .pipelines import introduce, options_of
 
+OF_PROGRAMS = ("lines", "sass", "out")
+
 
 def variant(pairs):
-    """Of an operator's variant: figures also for each sample; its error is told."""
+    """Of an operator's variant: figures also for each sample; its error is told. Or of a whole program."""
+    if words := pairs.pop("program", ()):
+        return whole_program(words, pairs)
     options, chosen, parameters = variant_options(pairs, "profile")
     source = choose_source({"workload": "tiny", **options}, "cpu")
     say("workload", source.text)
@@ -44,6 +52,8 @@ def variant(pairs):
 
 def pipeline(pairs):
     """Of a pipeline of one's own, whose outputs are compared."""
+    if words := pairs.pop("program", ()):
+        raise UsageError(f"profile: a pipeline is loaded, and there is {words[0]} besides")
     options, chosen, parameters = options_of(pairs, "profile")
     launch = launch_for(Entry(chosen.name, tuple(parameters.items())))
     introduce(chosen, parameters)
@@ -55,6 +65,25 @@ def pipeline(pairs):
     if _wants(options, "gpu"):
         _print_counters(lambda: counters_task(launch), options)
     return RIGHT
+
+
+def whole_program(words, pairs):
+    """Of all launches of a program, or of one of a kernel of PTX or CUDA C++: a table for each kernel. The exit
+    status is the program's."""
+    options = parse_pairs(pairs, [key for key in PROFILE if key.name in OF_PROGRAMS], "profile")
+    with lasting(None):
+        found, status = profile_program(words)
+    for profile in found.profiles:
+        print(profile.text(options.get("lines", 25), options.get("sass", False)), end="\n\n")
+    for text in found.notes:
+        say("note", text)
+    if not found.profiles:
+        say("note", "the program has launched nothing")
+    if "out" in options:
+        documents = [profile.document() for profile in found.profiles]
+        Path(options["out"]).write_text(json.dumps(documents, indent=1) + "\n")
+        say("written", options["out"])
+    return status
 
 
 def _wants(options, engine):

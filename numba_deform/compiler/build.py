@@ -35,12 +35,12 @@ i32, u32, u64 = types.int32, types.uint32, types.uint64
 class Kernel:
     """A kernel with its signature: what the launcher, the CPU engine and ``inspect`` work on.
 
-    ``threads`` is the block size it is written for, in the shape ``block`` if not in x alone, ``min_blocks``
-    how many blocks should fit on an SM (0: no wish), ``max_registers`` a cap for each thread (0: none).
-    ``whole_program`` is for setmaxnreg, which is ignored in code that might be linked with other code.
-    ``linked``, ``guarded``, ``traced`` and ``lined`` are forms of a kernel, see the methods. Parameters of type
-    ``uint64`` take the address of an array. ``shared`` is the layout of its dynamic shared memory, if it has
-    one."""
+    ``threads`` is the block size it is written for (0: any, a launch then says it), in the shape ``block`` if
+    not in x alone, ``min_blocks`` how many blocks should fit on an SM (0: no wish), ``max_registers`` a cap for
+    each thread (0: none). ``whole_program`` is for setmaxnreg, which is ignored in code that might be linked
+    with other code. ``linked``, ``guarded``, ``traced`` and ``lined`` are forms of a kernel, see the methods.
+    Parameters of type ``uint64`` take the address of an array. ``shared`` is the layout of its dynamic shared
+    memory, if it has one."""
 
     py_func: object
     signature: object
@@ -192,7 +192,7 @@ def _compile(kernel, architecture):
         function = rebind(function, lambda v: v.linked if isinstance(v, Intrinsic) and v.ptx else v)
     if kernel.lined:
         function = rebind(function, device_function=_lined)
-    bounds = (kernel.threads, kernel.min_blocks) if kernel.min_blocks else kernel.threads
+    bounds = (kernel.threads, kernel.min_blocks) if kernel.min_blocks else kernel.threads or None
     arguments = dict(cc=capability, launch_bounds=bounds, lineinfo=kernel.lined)
     limits = dict(arch=architecture, max_register_count=kernel.max_registers or None, lineinfo=kernel.lined)
     if kernel.whole_program:
@@ -214,6 +214,20 @@ def _compile(kernel, architecture):
     cubin = Linker(*objects, options=LinkerOptions(**limits)).link("cubin").code
     entry = re.search(r"\.visible\s+\.entry\s+(\w+)", ptx)[1]
     return ptx, bytes(cubin), entry
+
+
+def assembled(ptx, architecture=ARCHITECTURE):
+    """The cubin of a PTX text, with its lines. NotBuilt with the assembler's words, CudaMissing."""
+    require_cuda("assembling PTX")
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    if ".debug_str" not in ptx:  # where the names of inlined functions stand, which .loc refers to
+        ptx = re.sub(r", function_name[^\n]*", "", ptx)
+    options = LinkerOptions(arch=architecture, lineinfo=True)
+    try:
+        return bytes(Linker(ObjectCode.from_ptx(ptx.encode()), options=options).link("cubin").code)
+    except Exception as error:
+        raise NotBuilt(f"the PTX is not assembled for {architecture}: {error}") from error
 
 
 def _lined(dispatcher, rebuilt):

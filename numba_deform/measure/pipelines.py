@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..attention.request import engine_for
+from ..compiler import Kernel
 from ..device.marks import CAPACITY, MARK_BYTES
 from ..engines.cpu import simulate
 from ..engines.gpu.device import DeviceArray, find_gpu, require
@@ -90,10 +91,12 @@ def record_launch(launch, gpu=None, block=0, options=None):
     return with_copies(recorded, [event for event in events if event.block == block])
 
 
-def profile(kernel, grid=None, args=(), *, engine="cpu", cluster=None, only=None, items=None):
+def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine="cpu", cluster=None, only=None,
+            items=None):  # fmt: skip
     """What a launch does line by line: a :class:`~.profile.Profile`, which draws itself in a notebook.
 
-    ``profile(copy(stages=4))``, or a kernel with ``grid`` and ``args`` as for ``simulate``. Without a GPU its
+    ``profile(copy(stages=4))``, or a kernel with ``grid`` and ``args`` as for ``simulate``; one of ``from_ptx``
+    or ``from_cuda`` with ``block`` and ``shared_bytes``, which others have themselves. Without a GPU its
     machine code for Hopper runs (``engines.sass``), outputs are written and, of a Launch, compared; nothing is
     judged, which is for ``simulate``. ``only``: numbers of the blocks that run, for large grids; ``items``:
     {name: how many} of what the totals are divided by.
@@ -101,9 +104,16 @@ def profile(kernel, grid=None, args=(), *, engine="cpu", cluster=None, only=None
     ``engine="gpu"``: instead {name: number}, the counters of Nsight Compute (``measure.counters.METRICS``),
     which watches another process, that makes the pipeline anew from its file. Raises ValueError for one that is
     in no file, ToolMissing without the tools, and what ``engines.sass.emulate`` raises."""
-    launch = launch_of(kernel, grid, args, cluster)
     if engine not in ("cpu", "gpu"):
         raise ValueError(f"engine={engine!r} must be cpu or gpu")
+    if not isinstance(kernel, (Launch, Kernel)) and hasattr(kernel, "text"):
+        if engine == "gpu":
+            raise ValueError(f"{kernel.name} is of PTX: engine='gpu' counts kernels and pipelines of Python")
+        run = emulate(kernel, grid, args, shared_bytes, cluster, only, block=block)
+        return Profile(kernel.name, run, items or {})
+    if (block, shared_bytes) != (None, None):
+        raise ValueError("block= and shared_bytes= are for kernels of PTX and CUDA C++: others have their own")
+    launch = launch_of(kernel, grid, args, cluster)
     if engine == "gpu":
         engine_for(engine, launch.capability, launch.title)
         return counters.count(counters_task(launch))

@@ -16,6 +16,12 @@ def run(words, options):
     """(the Session, the program's exit status) of ``program.py ..`` or ``-m module ..``, judged with the
     ``options`` of ``check``. What the program raises is printed as Python prints it. OSError where there is no
     such file, ModuleNotFoundError where there is no such module."""
+    return ran(words, check(**options))
+
+
+def ran(words, around):
+    """(what the context manager ``around`` gives, the program's exit status): the program runs inside. As
+    ``run``."""
     as_module = words[0] == "-m"
     arguments = words[as_module:]
     if not as_module:
@@ -25,7 +31,7 @@ def run(words, options):
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[0] = arguments, "" if as_module else str(Path(words[0]).resolve().parent)
     try:
-        with check(**options) as session:
+        with around as session:
             status = _status(arguments[0], as_module)
     finally:
         sys.argv, sys.path[:] = before

@@ -56,7 +56,19 @@ class Checked(Launch):
 
 
 def run(words, options):
-    """(the Session, the exit status) of ``FILE.ptx entry=NAME grid=2,1 block=64 shared=BYTES cluster=2
+    """(the Session, the exit status) of one launch, in the words of ``launch_of``; it says what is raised."""
+    launch, session = launch_of(words), Session(**options | {"all": True})
+    try:
+        session.judge(launch)
+    except SimFault:  # after ``stop``; it is told with the rest
+        return session, 1
+    except KeyboardInterrupt:
+        return session, INTERRUPTED
+    return session, 0
+
+
+def launch_of(words):
+    """The PtxLaunch of ``FILE.ptx entry=NAME grid=2,1 block=64 shared=BYTES cluster=2
     args=FILE.py``, or of ``FILE.cu`` with also ``options='-std=c++17 -DN=3'`` and ``compiler=nvrtc`` or a path.
 
     The file of ``args`` is Python, and defines ``args``: the list of the kernel's arguments, or a function
@@ -79,14 +91,7 @@ def run(words, options):
         scope["args"], *_shape(given, "shared", 0), cluster, file.name,
     )  # fmt: skip
     launch.checked = _checked(launch, scope)
-    session = Session(**options | {"all": True})
-    try:
-        session.judge(launch)
-    except SimFault:  # after ``stop``; it is told with the rest
-        return session, 1
-    except KeyboardInterrupt:
-        return session, INTERRUPTED
-    return session, 0
+    return launch
 
 
 def _kernel(file, given):

@@ -26,15 +26,6 @@ except ToolMissing as missing:
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 from base import load  # noqa: E402
 
-# Right, and not run as they should be, each with its reason.
-OPEN = "differs from the CPU engine; the cause is not found yet, contraction of products and sums is likely"
-APART = {
-    "two_branches_vote_and_exchange": "lanes at two places exchange through WARPSYNC.COLLECTIVE",
-    "what_a_sum_starts_with": OPEN,
-    "complex_numbers": OPEN,
-    "functions_of_arrays": OPEN,
-    "random_numbers": "logarithms and square roots are approximated by the hardware's functions",
-}
 VARIANTS = ("direct", "tile", "tma", "persistent", "roles-4-4", "window", "warp-specialized")
 
 
@@ -119,7 +110,7 @@ def test_a_product_of_matrices():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [name for name in load("right") if name not in APART])
+@pytest.mark.parametrize("name", load("right"))
 def test_right_programs(name):
     program = load("right")[name]
     args = program.args()

@@ -12,7 +12,7 @@ from numba_deform.engines.sass.machine import resident
 from numba_deform.engines.sass.operands import Unknown
 from numba_deform.engines.sass.table import step_of
 
-U32, F32 = np.uint32, np.float32
+U32, F32, F64 = np.uint32, np.float32, np.float64
 
 
 def warp(**registers):
@@ -53,6 +53,9 @@ LANES = np.arange(32, dtype=U32)
     ("PRMT R0, R1, 0x3210, RZ", dict(R1=LANES), 0, LANES),
     ("PRMT R0, R1, 0x5410, R2", dict(R1=LANES, R2=LANES), 0, LANES | LANES << U32(16)),
     ("SEL R0, R1, 0x7, P0", dict(R1=LANES, P0=LANES < 4), 0, np.where(LANES < 4, LANES, 7)),
+    ("FSEL R0, R1, 2, P0", dict(R1=F32(LANES), P0=LANES < 4), 0, np.where(LANES < 4, F32(LANES), F32(2))),
+    ("F2F.F64.F32 R0, R2", dict(R2=F32(LANES)), 1, F64(LANES).view(U32)[1::2]),
+    ("F2F.F32.F64 R0, R2", dict(R3=F64(LANES).view(U32)[1::2]), 0, F32(LANES)),
     ("@!P0 MOV R0, R1", dict(R1=LANES, P0=LANES < 30), 0, np.where(LANES < 30, 0, LANES)),
     ("FLO.U32 R0, R1", dict(R1=LANES), 0, np.array([i.bit_length() - 1 for i in range(32)])),
     ("POPC R0, R1", dict(R1=LANES), 0, np.bitwise_count(LANES)),

@@ -9,7 +9,7 @@ rows of ``integers``, ``floats``, ``lanes``, ``accesses``, ``barriers``, ``matri
 ``machine`` runs blocks; ``counters`` has the models of wavefronts, sectors and L1. It judges nothing: for that
 there is ``engines.cpu``, whose results it has to have."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...compiler.build import ARCHITECTURE
 from ..launches import Launch
@@ -32,12 +32,18 @@ class Run:
     ran: int
     resident: int
 
+    def with_more(self, other):
+        """Both runs of one kernel together."""
+        counts = self.counts + other.counts
+        return replace(self, counts=counts, blocks=self.blocks + other.blocks, ran=self.ran + other.ran)
 
-def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=None, limit=LIMIT):
-    """Run a ``compiler.Kernel``'s machine code for Hopper, and return a :class:`Run`.
 
-    ``grid``, ``args``, ``shared_bytes`` and ``cluster`` as for ``engines.cpu.simulate``; in place of all of
-    these stands a Launch, whose outputs are poisoned before and compared after. ``only``: numbers of the
+def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=None, limit=LIMIT, block=None):
+    """Run the machine code for Hopper of a ``compiler.Kernel``, or of one from ``from_ptx`` and ``from_cuda``,
+    and return a :class:`Run`.
+
+    ``grid``, ``block``, ``args``, ``shared_bytes`` and ``cluster`` as for ``engines.cpu.simulate``; in place of
+    all of these stands a Launch, whose outputs are poisoned before and compared after. ``only``: numbers of the
     clusters that run (of blocks, where there are none), to count a part of a large grid; then nothing is
     compared.
 
@@ -48,8 +54,11 @@ def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=No
         launch.prepare()
         kernel, grid, args, cluster = launch.kernel, launch.grid, launch.args, launch.cluster
     shared = kernel.shared_bytes if shared_bytes is None else shared_bytes
-    code, block = listing(kernel, ARCHITECTURE), kernel.block or kernel.threads
-    machine = Machine(code, kernel.signature, list(args), grid, block, shared, cluster)
+    block = block or kernel.block or getattr(kernel, "threads", 0)
+    if not block:
+        raise ValueError(f"block= is missing: {kernel.name} does not say for how many threads it is")
+    code = listing(kernel, ARCHITECTURE)
+    machine = Machine(code, kernel, list(args), grid, block, shared, cluster)
     counts = machine.run(only and frozenset(only), limit)
     if launch and only is None:
         launch.check()

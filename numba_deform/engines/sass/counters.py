@@ -44,6 +44,12 @@ class Counts:
         for name in NAMES:
             setattr(self, name, np.zeros(length, I64))
 
+    def __add__(self, other):
+        total = Counts(self.length)
+        for name in NAMES:
+            setattr(total, name, getattr(self, name) + getattr(other, name))
+        return total
+
     def access(self, one, kind, space, addresses, lanes, size):
         """One access of ``space`` by these lanes, whose addresses are given; ``kind``: load, store, atomic,
         copy."""

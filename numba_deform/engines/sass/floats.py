@@ -274,6 +274,7 @@ row("FMUL", "r", "ff", rounded(multiply), ROUNDED)
 row("FFMA", "r", "fff", rounded(fused), ROUNDED)
 row("FMNMX", "r", "ffp", plain(least), "FTZ")
 row("FSETP", "pp", "ffp", compare, " ".join((*TESTS, *JOINS, "FTZ")))
+row("FSEL", "r", "ffp", plain(lambda a, b, p: np.where(p, a, b)), "FTZ")
 row("FSET", "r", "ffp", compare_to_number, " ".join((*TESTS, *JOINS, "FTZ", "BF")))
 row(
     "FCHK",

@@ -7,7 +7,7 @@ import numpy as np
 
 from .accesses import register
 from .barriers import needs
-from .operands import U32, address, read_predicate, reader
+from .operands import U32, Unknown, address, read_predicate, reader
 from .table import plain, row
 
 STOP, AGAIN = "stop", "again"
@@ -18,12 +18,14 @@ REDUCTIONS = {"AND": (True, lambda old, mine: old and all(mine)),
 
 class Group:
     """Lanes at one place: ``mask``, ``pc``, and ``wait``, a function that says whether they may go on, or None.
-    ``meets`` is where they wait for lanes of their warp: (name, pc), or None."""
+    ``meets`` is where they wait for lanes of their warp: (name, pc), or None; ``parts``, of a collective, which
+    lanes go where after it: [(mask, pc)]."""
 
-    __slots__ = ("mask", "pc", "wait", "meets", "count")
+    __slots__ = ("mask", "pc", "wait", "meets", "count", "parts")
 
     def __init__(self, mask, pc):
         self.mask, self.pc, self.wait, self.meets, self.count = mask, pc, None, None, int(mask.sum())
+        self.parts = ()
 
 
 class Meeting:
@@ -118,7 +120,9 @@ def leave_join(one):
 
 
 def join(one):
-    """BSYNC: those that opened the join; WARPSYNC: the lanes of a mask, or all."""
+    """BSYNC: those that opened the join; WARPSYNC: the lanes of a mask, or all. With COLLECTIVE they may come
+    from several places: one of these runs what stands before ENDCOLLECTIVE, for all of them."""
+    collective = "COLLECTIVE" in one.words
     mask = None if one.stem == "BSYNC" or "ALL" in one.words else reader(one.operands[0], "u", None)
 
     def run(w, group):
@@ -126,7 +130,11 @@ def join(one):
         if one.stem == "WARPSYNC":
             bits = 0xFFFFFFFF if mask is None else int(np.broadcast_to(mask(w), (32,))[group.mask.argmax()])
             w.joins[name] = np.array([bits >> lane & 1 for lane in range(32)], bool)
-        group.meets, group.wait = (name, group.pc), lambda: False
+        place = (name, group.pc)
+        if collective:
+            place, group.parts = (one.words, None), [(group.mask, one.target)]
+            w.joins[one.words] = w.joins[name]
+        group.meets, group.wait = place, lambda: False
         meet(w)
         return STOP if group.meets else False
 
@@ -140,16 +148,35 @@ def meet(w):
         here = [group for group in waiting if group.meets == place]
         lanes = np.logical_or.reduce([group.mask for group in here])
         if (lanes | ~w.joins[place[0]] | w.exited).all():
-            first = here[0]
-            first.mask, first.count, first.pc, first.meets, first.wait = (
-                lanes,
-                int(lanes.sum()),
-                place[1] + 1,
-                None,
-                None,
-            )
+            first, code = here[0], w.block.machine.listing.code
+            if len({tuple(map(str, code[g.pc + 1 : g.parts[0][1]])) for g in here if g.parts}) > 1:
+                raise Unknown("lanes at several places, where different instructions follow")
+            first.mask, first.count, first.meets, first.wait = lanes, int(lanes.sum()), None, None
+            first.pc, first.parts = first.pc + 1, [part for group in here for part in group.parts]
             for other in here[1:]:
                 w.groups.remove(other)
+
+
+def go_apart(w):
+    """Where nobody can move, lanes that wait at a BSYNC go on by themselves: that they meet there is no
+    promise, and those whom they wait for may wait for them. Whether there were any."""
+    code, found = w.block.machine.listing.code, [group for group in w.groups if group.meets]
+    found = [group for group in found if code[group.pc].stem == "BSYNC"]
+    for group in found:
+        w.joins[group.meets[0]] = w.joins[group.meets[0]] & ~group.mask
+        group.pc, group.meets, group.wait = group.pc + 1, None, None
+    return bool(found)
+
+
+def end_collective(one):
+    """The lanes go on, each where it came from."""
+
+    def run(w, group):
+        w.groups.remove(group)
+        w.groups += [Group(mask, pc) for mask, pc in group.parts]
+        return STOP
+
+    return run
 
 
 def call(one):
@@ -248,8 +275,8 @@ def phase(one):
 
 FLOW = {
     "BRA": jump, "JMP": jump, "EXIT": leave, "BSSY": open_join, "BREAK": leave_join, "BSYNC": join,
-    "WARPSYNC": join, "CALL": call, "RET": give_back, "BAR": block_barrier, "UCGABAR_ARV": cluster_arrive,
-    "UCGABAR_WAIT": cluster_wait,
+    "WARPSYNC": join, "ENDCOLLECTIVE": end_collective, "CALL": call, "RET": give_back, "BAR": block_barrier,
+    "UCGABAR_ARV": cluster_arrive, "UCGABAR_WAIT": cluster_wait,
 }  # fmt: skip
 
 OWN_GUARD = ("BRA", "JMP", "EXIT", "BREAK")
@@ -281,7 +308,7 @@ def flow_of(one):
 
 
 # What orders memory, or waits for what is done at once here, or is a hint.
-NOTHING = ("NOP|YIELD|DEPBAR|LDGDEPBAR|FENCE|UTMACMDFLUSH|ENDCOLLECTIVE|MEMBAR|ERRBAR|CGAERRBAR|CCTL|UTMACCTL|"
+NOTHING = ("NOP|YIELD|DEPBAR|LDGDEPBAR|FENCE|UTMACMDFLUSH|MEMBAR|ERRBAR|CGAERRBAR|CCTL|UTMACCTL|"
            "USETMAXREG|NANOSLEEP|PREEXIT|ACQBULK|WARPGROUP")  # fmt: skip
 ANY = "LE PF ALL CTA GPU SC SYS IVALL IV VIEW ASYNC S G ARRIVE DEPBAR SYNCS TRY_ALLOC DEALLOC CTAPOOL"
 row(NOTHING, "", "t?t?t?", plain(lambda *_: None), ANY)

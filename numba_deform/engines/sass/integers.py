@@ -232,7 +232,7 @@ def sum_of_products(one):
 
 row("MOV", "r", "un?", plain(lambda a, _: a))
 row("UMOV", "r", "u", plain(lambda a: a))
-row("SEL|FSEL", "r", "uup", plain(lambda a, b, p: np.where(p, a, b)), "FTZ")
+row("SEL", "r", "uup", plain(lambda a, b, p: np.where(p, a, b)))
 row("SEL.64", "w", "qqp", plain(lambda a, b, p: np.where(p, a, b)))
 row("IADD3", "rp?p?", "aaap?p?", add, "X")
 row("UIADD3.64", "w", "qqq", plain(add_pairs))
@@ -268,8 +268,15 @@ row(
     "C W",
 )
 row("SGXT", "r", "uu", lambda one: sign_extension(one), "U32 W")
-row("LDC|ULDC", "r", "u", plain(lambda a: a))
+row("LDC|ULDC", "r", "u", lambda one: low_part(one), "U8 S8 U16 S16")
 row("LDC.64|ULDC.64", "w", "q", plain(lambda a: a))
+
+
+def low_part(one):
+    """A word of a constant, or its lowest 8 or 16 bits, with their sign above or zeros."""
+    kind = word_of(one, ("U8", "S8", "U16", "S16"), "U32")
+    n = U32(32 - int(kind[1:]))
+    return lambda a: (a << n).view(I32 if kind[0] == "S" else U32) >> n.astype(I32 if kind[0] == "S" else U32)
 
 
 def sign_extension(one):

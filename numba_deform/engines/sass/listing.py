@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...compiler.build import ARCHITECTURE
+from ...compiler.build import ARCHITECTURE, Kernel, assembled
 from ...compiler.outline import cached
 from ...compiler.sass import run_tool, tool
 
@@ -79,7 +79,8 @@ class Instruction:
 class Listing:
     """The instructions of one kernel, which begins at number ``entry``; ``registers`` of a thread, ``shared``
     and ``local`` bytes of static shared memory and of each thread's stack, as ``cuobjdump`` says, ``constants``
-    {bank: bytes} beside parameters."""
+    {bank: bytes} beside parameters, ``variables`` of the module: ({section: bytes}, {name: (section, place in
+    it)})."""
 
     code: list
     entry: int
@@ -87,6 +88,7 @@ class Listing:
     shared: int
     local: int
     constants: dict
+    variables: tuple
 
     def __iter__(self) -> Iterator[Instruction]:
         return iter(self.code)
@@ -96,9 +98,13 @@ class Listing:
 
 
 def listing(kernel, architecture=ARCHITECTURE):
-    """The :class:`Listing` of a ``compiler.Kernel``, which is compiled with lines; from disk if it is there.
+    """The :class:`Listing` of a ``compiler.Kernel``, which is compiled with lines, from disk if it is there; or
+    of a kernel of PTX.
 
-    Raises what ``inspect_kernel`` raises."""
+    Raises what ``inspect_kernel`` raises, NotBuilt for PTX that the assembler refuses."""
+    if not isinstance(kernel, Kernel):
+        tool("nvdisasm"), tool("cuobjdump")
+        return read(*disassembled(assembled(kernel.text, architecture), kernel.entry.name))
     lined = kernel.with_lines()
     return read(*cached("lines", lined, architecture, functools.partial(_disassembled, lined, architecture)))
 
@@ -110,8 +116,8 @@ def _disassembled(kernel, architecture):
 
 
 def disassembled(cubin, entry):
-    """(the text of nvdisasm, that of cuobjdump on resources) of a cubin with one kernel, and that kernel's
-    name."""
+    """(the text of nvdisasm, that of cuobjdump on resources) of a cubin, and the name of one of its
+    kernels."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "kernel.cubin"
         file.write_bytes(cubin)
@@ -127,7 +133,10 @@ def read(text, usage, entry):
     found = {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", line)}
     code, labels = _instructions(text)
     sizes = found["REG"], found["SHARED"], found["STACK"] + found["LOCAL"]
-    return Listing(code, labels[entry], *sizes, _data(text))
+    data, places = _data(text)
+    own = {name: x for name, x in data.items() if name.count(".") < 3 or name.endswith(f".{entry}")}
+    variables = {name: x for name, x in data.items() if name.startswith(".nv.global")}
+    return Listing(code, labels[entry], *sizes, own, (variables, places))
 
 
 def _instructions(text):
@@ -165,13 +174,18 @@ def split(text):
 
 
 def _data(text):
-    """{section: bytes} of what the module holds beside code: constants and initialised variables."""
-    found, section, size = {}, None, {"byte": 1, "short": 2, "word": 4, "dword": 8}
+    """{section: bytes} of what the module holds beside code, constants and variables, and {variable: (section,
+    place in it)}."""
+    found, places, section, size = {}, {}, None, {"byte": 1, "short": 2, "word": 4, "dword": 8}
     for line in text.splitlines():
         if m := re.match(r"\s*\.section\s+(\.nv\.(?:constant\d+|global)[\w.$]*)", line):
-            section = found.setdefault(m[1], bytearray())
+            name, section = m[1], found.setdefault(m[1], bytearray())
         elif line.lstrip().startswith(".section"):
             section = None
+        elif section is not None and (m := LABEL.match(line)):
+            places[m[1]] = name, len(section)
+        elif section is not None and (m := re.match(r"\s*\.align\s+(\d+)", line)):
+            section += bytes(-len(section) % int(m[1]))
         elif section is not None and (
             m := re.match(r"\s*(?:/\*\w+\*/)?\s*\.(byte|short|word|dword)\s+(.*)", line)
         ):
@@ -179,4 +193,4 @@ def _data(text):
                 section += int(number, 16).to_bytes(size[m[1]], "little")
         elif section is not None and (m := re.match(r"\s*(?:/\*\w+\*/)?\s*\.zero\s+(\d+)", line)):
             section += bytes(int(m[1]))
-    return {name: bytes(data) for name, data in found.items()}
+    return {name: bytes(data) for name, data in found.items()}, places

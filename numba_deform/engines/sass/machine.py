@@ -15,13 +15,14 @@ from ..tensormap.boxes import swizzle_offsets
 from . import barriers, floats, lanes, matrix  # noqa: F401  their rows are in the table
 from .accesses import mask_of
 from .counters import L1, Counts
-from .flow import AGAIN, Group, Meeting, flow_of
+from .flow import AGAIN, Group, Meeting, flow_of, go_apart
 from .memory import OWN_WINDOW, RESERVED, WINDOW, Global, OutsideMemory, Space, parameters
 from .operands import U32, U64, Unknown
 from .table import step_of
 
 TURN, PATIENCE, SMS, LIMIT = 500, 64, 132, 100_000_000
 LANES = np.arange(32)
+IN_CLUSTERS = 0x140  # where constant bank 0 says whether a launch has clusters
 MASKS = {"SR_LTMASK": lambda i: (1 << i) - 1, "SR_LEMASK": lambda i: (2 << i) - 1,
          "SR_EQMASK": lambda i: 1 << i, "SR_GTMASK": lambda i: 0xFFFFFFFF & -(2 << i),
          "SR_GEMASK": lambda i: 0xFFFFFFFF & -(1 << i)}  # fmt: skip
@@ -187,26 +188,35 @@ class Block:
 
 
 class Machine:
-    """A launch ready to run: its :class:`listing.Listing`, what it is launched on, and what is counted.
+    """A launch ready to run: its kernel and :class:`listing.Listing`, what it is launched on, and what is
+    counted.
 
     ``resident``: blocks that an SM holds at once."""
 
-    def __init__(self, listing, signature, args, grid, block, shared_bytes=0, cluster=None):
+    def __init__(self, listing, kernel, args, grid, block, shared_bytes=0, cluster=None):
         self.listing, self.grid, shape = listing, shape_of("grid", grid), shape_of("block", block)
         self.cluster = shape_of("cluster", 1 if cluster is None else cluster)
         self.threads, self.blocks = math.prod(shape), math.prod(self.grid)
-        self.memory = Heap(args)
+        self.memory = Heap(args, listing.variables[0])
         self.shared_bytes = max(listing.shared, RESERVED) + shared_bytes
         self.resident = resident(listing.registers, self.threads, self.shared_bytes)
         self.counts, self.l1 = Counts(len(listing)), {}
         self.executed, self.lanes, self.divergent = ([0] * len(listing) for _ in range(3))
         self.thread_places = [np.asarray(part, U32) for part in _places(shape)]
-        bank = parameters(signature, args, self.memory)
-        self.bank = _with_sizes(bank, shape, self.grid, listing.local, shared_bytes)
+        bank = parameters(kernel, args, self.memory)
+        bank = _with_sizes(bank, shape, self.grid, listing.local, shared_bytes)
+        bank[IN_CLUSTERS] = math.prod(self.cluster) > 1
+        self.bank = self.memory.hold(bank)
         self.steps = [_lazily(one, self.constant) for one in listing]
         self.flows = [flow_of(one) for one in listing]
 
     def constant(self, bank, offset, size):
+        """The bytes of a constant as an int; ``bank`` is a number, or a module's variable: its address."""
+        if isinstance(bank, str):
+            section, at = self.listing.variables[1].get(bank, ("", 0))
+            if section not in self.memory.starts:
+                raise Unknown(f"variable {bank}")
+            return self.memory.starts[section] + at + offset
         names = [name for name in self.listing.constants if name.startswith(f".nv.constant{bank}")]
         data = self.bank if bank == 0 else self.listing.constants[names[0]] if names else b""
         if offset + size > len(data):
@@ -225,6 +235,7 @@ class Machine:
         with np.errstate(all="ignore"):
             while True:
                 moved = any([self._turn(number, blocks) for number, blocks in running])
+                moved = moved or any([go_apart(w) for _, blocks in running for b in blocks for w in b.warps])
                 running = [pair for pair in running if any(w.groups for b in pair[1] for w in b.warps)]
                 rounds += 1
                 if rounds % PATIENCE == 0 and sum(self.executed) > limit:
@@ -317,7 +328,7 @@ def _with_sizes(bank, shape, grid, local, dynamic):
     bank[:24] = np.array([*shape, *grid], U32).tobytes()
     bank[0x20:0x28] = (OWN_WINDOW << 32).to_bytes(8, "little")
     bank[0x28:0x30] = np.array([local, dynamic], U32).tobytes()
-    return bytes(bank)
+    return bank
 
 
 def resident(registers, threads, shared):

@@ -3,6 +3,7 @@
 import numpy as np
 from numba import types
 
+from ...compiler import Kernel
 from ..gpu.in_place import bytes_of, owner_of
 from ..gpu.launch import ArrayArgument, values_of
 from ..tensormap import TensorMapArray
@@ -12,7 +13,8 @@ from .operands import U32, U64
 RESERVED = 1024  # bytes of shared memory that the system has, below the kernel's
 WINDOW, OWN_WINDOW = 0x7E, 0x7D  # the upper words of generic addresses of shared memory, and of a thread's own
 PAGE, GAP = 1 << 21, 512
-PARAMETERS = 0x210  # where they begin in constant bank 0
+PARAMETERS, COPY = 0x210, 0x198  # of constant bank 0: where they begin, and where the address of a copy is
+BANK, BANK_BYTES = "constant bank 0", PARAMETERS + 32764 + 64  # parameters take at most 32,764
 MAP_BYTES = 128
 
 
@@ -56,10 +58,11 @@ class Space:
 
 
 class Global(Space):
-    """Copies of all arrays of a launch, each at a multiple of 512 bytes, at true addresses of this process."""
+    """Copies of all arrays of a launch, each at a multiple of 512 bytes, at true addresses of this process, and
+    what a module brings: ``sections`` {name: bytes}, whose addresses are then ``starts``."""
 
-    def __init__(self, arguments):
-        self.parts, self.maps, size = {}, {}, GAP
+    def __init__(self, arguments, sections):
+        self.parts, self.maps, self.starts, size = {}, {}, {}, GAP
         slots = {maps.address for maps in arguments if isinstance(maps, TensorMapArray)}  # not written back
         for array in _arrays(arguments):
             start, host = bytes_of(array)
@@ -67,11 +70,18 @@ class Global(Space):
                 self.parts[start] = [size, host, False]
                 size += -(-host.nbytes // GAP) * GAP + GAP
             self.parts[start][2] |= array.flags.writeable and start not in slots
+        sections = sections | {BANK: bytes(BANK_BYTES)}
+        for name, data in sections.items():
+            self.starts[name] = size
+            size += -(-len(data) // GAP) * GAP + GAP
         room = np.zeros(size + PAGE, np.uint8)
         start = room.__array_interface__["data"][0]
         super().__init__(size, start + -start % PAGE, room[-start % PAGE :][: -(-size // 16) * 16])
         for offset, host, _ in self.parts.values():
             self.bytes[offset : offset + host.nbytes] = host
+        for name, data in sections.items():
+            self.bytes[self.starts[name] :][: len(data)] = np.frombuffer(data, np.uint8)
+            self.starts[name] += self.base
         for argument in arguments:
             if isinstance(argument, TensorMapArray):
                 self._encode(argument)
@@ -82,6 +92,13 @@ class Global(Space):
             fields = fields_of(one) | {"address": self.translated(one.address)}
             at = self.address_of(maps.host) - self.base + MAP_BYTES * slot
             self.bytes[at : at + MAP_BYTES] = np.frombuffer(pack(fields), np.uint8)
+
+    def hold(self, bank):
+        """The bytes of constant bank 0, which has the address of its copy here: of its parameters, where a
+        kernel takes the address of one, such as of a tensor map."""
+        bank[COPY : COPY + 8] = (self.starts[BANK] + PARAMETERS).to_bytes(8, "little")
+        self.bytes[self.starts[BANK] - self.base :][: len(bank)] = np.frombuffer(bank, np.uint8)
+        return bytes(bank)
 
     def address_of(self, array):
         return self.translated(array.__array_interface__["data"][0])
@@ -123,16 +140,35 @@ def _arrays(arguments):
                 yield owner_of(part)
 
 
-def parameters(signature, arguments, memory):
+def parameters(kernel, arguments, memory):
     """Constant bank 0 with a launch's parameters, as a bytearray."""
-    bank, at = bytearray(0x210), PARAMETERS
-    for kind, argument in zip(signature.args, arguments, strict=True):
-        for value in _numbers(kind, argument, memory):
-            raw = value.tobytes()
-            at += -at % len(raw)
-            bank += bytes(at - len(bank)) + raw
-            at += len(raw)
+    bank, is_own = bytearray(PARAMETERS), isinstance(kernel, Kernel)
+    for kind, argument in zip(kernel.signature.args if is_own else kernel.entry.params, arguments, strict=True):
+        if is_own:
+            parts = [(value.tobytes(), value.itemsize) for value in _numbers(kind, argument, memory)]
+        else:
+            parts = [(_of_ptx(kind, argument, memory), kind.align if kind.array else kind.size)]
+        for raw, align in parts:
+            bank += bytes(-len(bank) % align) + raw
     return bank + bytes(64)
+
+
+def _of_ptx(variable, argument, memory):
+    """The bytes of a parameter that PTX declares: a structure's from an array of them, or a tensor map."""
+    if variable.array:
+        if isinstance(argument, TensorMapArray):
+            at = memory.address_of(argument.host) - memory.base
+            raw = memory.bytes[at : at + MAP_BYTES * len(argument)].tobytes()
+        else:
+            raw = np.asarray(argument).tobytes()
+        if len(raw) != variable.size:
+            raise ValueError(f"{variable.name} takes {variable.size} bytes, and {len(raw)} were given")
+        return raw
+    if isinstance(argument, (TensorMapArray, np.ndarray)) and variable.size == 8:
+        argument = memory.address_of(argument.host if isinstance(argument, TensorMapArray) else argument)
+    if variable.type in ("f32", "f64"):
+        return np.array(argument, variable.type.replace("f32", "f4").replace("f64", "f8")).tobytes()
+    return (int(argument) & (1 << 8 * variable.size) - 1).to_bytes(variable.size, "little")
 
 
 def _numbers(kind, argument, memory):

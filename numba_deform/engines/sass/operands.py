@@ -20,6 +20,7 @@ U32, I32, U64, I64 = np.uint32, np.int32, np.uint64, np.int64
 F16, F32, F64 = np.float16, np.float32, np.float64
 WORD, LONG, SIGN = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0x80000000
 REGISTER, CONSTANT = re.compile(r"(U?R)(\d+|Z)"), re.compile(r"c\[(0x\w+)\]\[(.+)\]")
+VARIABLE = re.compile(r"32@(lo|hi)\(+([\w$.]+)(?: \+ (\w+)\))?\)")  # one half of its address
 SWIZZLES = {"": None, "H0_H0": 0, "H1_H1": 16}
 PARTS = {"": 0, "H0": 0, "H1": 16, "B0": 0, "B1": 8, "B2": 16, "B3": 24}
 NUMBERS = {"+QNAN": "nan", "-QNAN": "nan", "QNAN": "nan", "+INF": "inf", "-INF": "-inf", "INF": "inf"}
@@ -58,6 +59,10 @@ def _bits(core, constants, number, size=4):
         return _register(m[1], m[2], size)
     if m := CONSTANT.fullmatch(core):
         return _constant(int(m[1], 16), m[2], constants, size)
+    if m := VARIABLE.fullmatch(core):
+        address = constants(m[2], int(m[3] or "0", 0), 8)
+        half = np.array([address >> 32 if m[1] == "hi" else address & WORD], U32)
+        return lambda w: half
     if not is_number(core):
         raise Unknown(f"operand {core}")
     value = np.array([number(core) & (WORD if size == 4 else LONG)], dtype)

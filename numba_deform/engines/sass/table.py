@@ -2,7 +2,8 @@
 
     row("IMAD.WIDE", "wp?", "iiqp?", multiply_wide, "U32 X")
 
-An instruction takes the row whose words it has all, and most of them; its other modifiers must be among those
+An instruction takes the row whose words it has all, in their order (``F2F.F64.F32`` widens, ``F2F.F32.F64``
+narrows), and most of them; its other modifiers must be among those
 that the row allows, else it is unknown. ``outs`` and ``ins`` are kinds of ``operands``; with ``?``: it may be
 missing. In ``ins`` ``*`` hands over the warp, whose ``active`` lanes take part. ``make(instruction)`` returns
 the function of the values, which returns one value or a tuple of as many as there are ``outs``.
@@ -20,7 +21,7 @@ FALSE = np.zeros(1, bool)
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    words: frozenset
+    words: tuple
     outs: tuple
     ins: tuple
     make: object
@@ -36,7 +37,7 @@ def row(names, outs, ins, make, allowed=""):
     for name in names.split("|"):
         stem, *words = name.split(".")
         kinds = [tuple(re.findall(r"\S\??", kinds)) for kinds in (outs, ins)]
-        TABLE.setdefault(stem, []).append(Row(frozenset(words), *kinds, make, frozenset(allowed.split())))
+        TABLE.setdefault(stem, []).append(Row(tuple(words), *kinds, make, frozenset(allowed.split())))
 
 
 def plain(function):
@@ -47,10 +48,16 @@ def plain(function):
 def find(one):
     """The Row of an instruction; Unknown."""
     rows = TABLE.get(one.stem, []) + (TABLE.get(one.stem[1:], []) if one.stem.startswith("U") else [])
-    fitting = [r for r in rows if r.words <= one.words and one.words - r.words <= r.allowed]
+    fitting = [r for r in rows if _in_order(r.words, one) and one.words.difference(r.words) <= r.allowed]
     if not fitting:
         raise Unknown(one.opcode)
     return max(fitting, key=lambda r: len(r.words))
+
+
+def _in_order(words, one):
+    """Whether an instruction's opcode has these words one after the other, others between them or not."""
+    rest = iter(one.opcode.split("."))
+    return all(word in rest for word in words)
 
 
 def step_of(one, constants):

@@ -48,10 +48,10 @@ class PtxKernel:
     of what a launch hands over: pointers take arrays, structures arrays of their bytes or TensorMapArrays."""
 
     is_typed = True  # the engine need not infer types
-    shared_bytes = 0
+    shared_bytes, block = 0, ()
 
-    def __init__(self, module, entry, file, parameters=()):
-        self.name, self.entry = with_arguments(entry.name), entry
+    def __init__(self, module, entry, file, parameters=(), text=""):
+        self.name, self.entry, self.text = with_arguments(entry.name), entry, text
         program = Program(module, entry, names(), _places(entry, file), parameters)
         lines = program.text("kernel_")
         self.parameters = tuple(program.params.values())
@@ -159,7 +159,7 @@ class PtxModule(Mapping):
     names of its parameters} where they are known."""
 
     def __init__(self, text, file, parameters=()):
-        self._module, self._file, self._kernels = parser.read(text), file, {}
+        self._module, self._file, self._text, self._kernels = parser.read(text), file, text, {}
         entries = [f for f in self._module.functions.values() if f.is_entry]
         self.parameters = {f.name: tuple(parameters) for f in entries} if parameters else {}
         self._entries = {}
@@ -181,7 +181,7 @@ class PtxModule(Mapping):
         if entry.name not in self._kernels:
             names = self.parameters.get(entry.name) or self.parameters.get(unmangled(entry.name), ())
             try:
-                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file, names)
+                self._kernels[entry.name] = PtxKernel(self._module, entry, self._file, names, self._text)
             except BadPtx as wrong:
                 raise BadPtx(f"{self._file}: {wrong}") from None
         return self._kernels[entry.name]

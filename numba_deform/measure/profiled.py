@@ -1,0 +1,83 @@
+"""The launches of a whole program, or one of a kernel of PTX or CUDA C++, run on the emulator and counted: for
+``numba-deform profile PROGRAM``."""
+
+import contextlib
+
+from ..compiler import Kernel
+from ..compiler.sass import tool
+from ..engines.sass import emulate
+from ..programs import program, ptx_program
+from ..programs.session import stand_ins
+from .profile import Profile
+
+
+class NotProfiled(ValueError):
+    """A launch that the emulator cannot have; the text says why."""
+
+
+class Profiles:
+    """What a program's launches did: one Profile for each kernel and size of block, in the order in which they
+    came. ``judge`` is given each launch, as the Session of ``check`` is, and runs it."""
+
+    def __init__(self):
+        self.runs, self.launches, self.notes = {}, {}, []
+        self.kernels = {}  # {(function, types): the Kernel}
+
+    def judge(self, launched):
+        """Run it whole: the program goes on with what it has written. NotProfiled, and what ``emulate``
+        raises."""
+        kernel = self._kernel(launched.kernel)
+        if getattr(launched, "checked", None):  # it has all that is launched, and looks at the results
+            run = emulate(launched.checked)
+        else:
+            run = emulate(kernel, launched.grid, launched.args, launched.shared_bytes,
+                          getattr(launched, "cluster", None), block=launched.block)  # fmt: skip
+        key = kernel, tuple(launched.block)
+        self.launches[key] = self.launches.get(key, 0) + 1
+        self.runs[key] = self.runs[key].with_more(run) if key in self.runs else run
+
+    def _kernel(self, typed):
+        """What ``emulate`` takes: of a function of Numba's it is compiled, as there, for blocks of any size."""
+        if hasattr(typed, "text"):
+            return typed
+        if typed.held:
+            names = ", ".join(name for name, *_ in typed.held)
+            raise NotProfiled(f"{typed.py_func.__qualname__} takes {names} from outside: arrays of the device "
+                              "that are no arguments are at no address here; hand them over")  # fmt: skip
+        key = typed.py_func, typed.signature.args
+        if key not in self.kernels:
+            self.kernels[key] = Kernel(typed.py_func, typed.signature, 0)
+        return self.kernels[key]
+
+    def note(self, text):
+        """Something that belongs under the tables."""
+        self.notes.append(text)
+
+    @property
+    def profiles(self):
+        """[Profile]"""
+        found = self.runs.items()
+        return [Profile(self._title(*key), run, {"launch": self.launches[key]}) for key, run in found]
+
+    def _title(self, kernel, block):
+        count = self.launches[kernel, block]
+        shape = "x".join(map(str, block)).removesuffix("x1").removesuffix("x1")
+        return f"{kernel.name}, {count:,} launch{'es' * (count > 1)} of blocks of {shape} threads"
+
+
+def profile_program(words):
+    """(the Profiles, the program's exit status) of ``program.py ..``, of ``-m module ..`` or, in the words of
+    ``check``, of one launch of a ``.ptx`` or ``.cu`` file. Raises ToolMissing, and what ``check`` raises."""
+    tool("nvdisasm"), tool("cuobjdump")  # before the program begins
+    if words[0].endswith(ptx_program.SUFFIXES):
+        profiles = Profiles()
+        profiles.judge(ptx_program.launch_of(words))
+        return profiles, 0
+    return program.ran(words, _profiled())
+
+
+@contextlib.contextmanager
+def _profiled():
+    profiles = Profiles()
+    with stand_ins(profiles):
+        yield profiles
