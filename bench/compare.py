@@ -9,9 +9,10 @@ both, and does so twice, with the other process started first: what starts secon
 which alone is worth a percent. Times are milliseconds a call, medians; ``ratio`` is after / before, the median
 over the rounds, and the geometric mean of both orders. Needs PyTorch and a GPU; with ``--engine cpu`` neither:
 a call is then a whole run on the CPU engine, of the preset quick with 64 queries, and ``first_before`` and
-``first_after`` are what the first one of a process took, which has to infer the kernel's types. A variant may
-then also be one of the small programs of ``engine_programs.py``. With ``--patience 0`` the newer checkout makes
-machine code of a kernel at once, in the first run.
+``first_after`` are what the first one of a process took, which has to infer the kernel's types. On a GPU a
+variant may also be ``auto``, or ``gradients``: a step of PyTorch's operator with its gradients, not captured.
+On the CPU it may be one of the small programs of ``engine_programs.py``. With ``--patience 0`` the newer
+checkout makes machine code of a kernel at once, in the first run.
 """
 
 import argparse
@@ -28,6 +29,7 @@ import numpy as np
 
 VARIANTS = "direct,tile-cp-async,tma,tma-fastest,persistent-prefetch,phase2,warp-specialized,window"
 CALLS, WARM_UP = 10, 3
+GRADIENTS = "gradients"
 NAMES = (
     "value", "spatial_shapes", "level_start_index", "sampling_locations", "attention_weights"
 )  # fmt: skip
@@ -80,6 +82,10 @@ def on_gpu(folder, variants):
     value, locations, weights = (torch.from_numpy(arrays[n]).cuda() for n in (NAMES[0], *NAMES[3:]))
     graphs, outs, used = {}, {}, {}
     for name in variants:
+        if name == GRADIENTS:
+            graphs[name] = training_step(value, index, locations, weights)
+            outs[name], used[name] = graphs[name].run().float().cpu(), True
+            continue
         plan = prepare(value, *index, locations, weights, name)
         out = torch.full(plan.problem.out_shape, float("nan"), dtype=value.dtype, device="cuda")
         for _ in range(WARM_UP):
@@ -103,6 +109,33 @@ def on_gpu(folder, variants):
         return start.elapsed_time(end) / CALLS
 
     return replay, outs, {}
+
+
+def training_step(value, index, locations, weights):
+    """PyTorch's operator with its gradients: ``replay()`` makes CALLS steps, ``run()`` one, and returns the
+    gradient of the value."""
+    from types import SimpleNamespace
+
+    import torch
+
+    from numba_deform.torch import ms_deform_attn
+
+    shapes, starts = (array.tolist() for array in index)
+    needed = [array.detach().requires_grad_() for array in (value, locations, weights)]
+    slope = None
+
+    def run():
+        nonlocal slope
+        out = ms_deform_attn(needed[0], shapes, starts, *needed[1:])
+        if slope is None:
+            slope = torch.randn(out.shape, generator=torch.Generator("cuda").manual_seed(1), device="cuda")
+            slope = slope.to(out.dtype)
+        return torch.autograd.grad(out, needed, slope)[0]
+
+    for _ in range(WARM_UP):
+        run()
+    torch.cuda.synchronize()
+    return SimpleNamespace(run=run, replay=lambda: [run() for _ in range(CALLS)] and None)
 
 
 class Checkout:

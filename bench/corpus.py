@@ -5,7 +5,8 @@
     python bench/corpus.py --table               # the tables of bench/CORPUS.md from the results
     python bench/corpus.py --rules               # those of bench/ENGINE.md
     python bench/corpus.py --waivers             # and of what can be waived
-    python bench/corpus.py --folders whole instructions --out bench/results/corpus_pipelines.json
+    python bench/corpus.py --folders whole instructions waived --out bench/results/corpus_pipelines.json
+    python bench/corpus.py --only NAME .. --out ..   # the others' rows stay as they are
 
 On the GPU a program runs as its entry says (``hardware`` in tests/corpus/base.py): plainly, or in the guarded
 form whose waits end. Child processes go through the list and print a line before and after each program; one
@@ -37,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "corpus"))
 RESULTS = ROOT / "bench" / "results" / "corpus.json"
 PIPELINES = RESULTS.with_name("corpus_pipelines.json")
-CORPUS, OTHERS = ("right", "wrong"), ("whole", "instructions")
+CORPUS, OTHERS = ("right", "wrong"), ("whole", "instructions", "waived")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 START, LIMIT, CHUNKS = 120, 30, 4  # seconds until the first line; for one program; lists that run side by side
 # The same program's source in a process of Numba's simulator, which cannot import this package.
@@ -345,10 +346,11 @@ def table():
     """Markdown: what each says of each program."""
     rows, others = results(), results(PIPELINES)
     kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in CORPUS}
-    whole = set(programs(("whole",)))
     titled = {f"The {kind} programs": each for kind, each in kinds.items()}
-    titled["Whole pipelines"] = [row for row in others if row["program"] in whole]
-    titled["Single instructions"] = [row for row in others if row["program"] not in whole]
+    titles = "Whole pipelines", "Single instructions", "Programs that break a rule which can be waived"
+    for title, folder in zip(titles, OTHERS, strict=True):
+        names = programs((folder,))
+        titled[title] = [row for row in others if row["program"] in names]
     heads = ("program", "CPU engine", "H200", *TOOLS, "Numba's simulator", "met in")
     lines = textwrap.wrap(summary(rows), 140)
     for title, each in titled.items():
@@ -359,7 +361,8 @@ def table():
 
 def cells_of(row):
     """A row of the table."""
-    cells = [row["program"], row["engine"], row.get("gpu", "not run")]
+    other = f" (an {row['machine'].split()[1]})" if "machine" in row and "gpu" in row else ""
+    cells = [row["program"], row["engine"], row.get("gpu", "not run") + other]
     cells += [row.get(tool, "not run") for tool in TOOLS]
     cells += [row.get("numba_simulator", "cannot run it"), row["source"]]
     return f"| {' | '.join(str(cell).replace('|', '/').replace('](', '] (') for cell in cells)} |"
@@ -401,11 +404,14 @@ def main():
     rows = measure(options)
     for row in rows:
         print(row, flush=True)
-    if options.only:  # the others stay as they are
-        known = {row["program"]: row for row in [*results(file), *rows]}
-        rows = [known[name] for name in programs(tuple(options.folders)) if name in known]
+    document = record.document(find_gpu(), rows)
+    if options.only:  # the others stay as they are; these say where they have run
+        where = {"machine": find_gpu().name, "commit": document["commit"], "date": document["date"]}
+        document, rows = json.loads(file.read_text()), [row | where for row in rows]
+        known = {row["program"]: row for row in [*document["rows"], *rows]}
+        document["rows"] = [known[name] for name in programs(tuple(options.folders)) if name in known]
     if options.out:
-        record.write(options.out, find_gpu(), rows)
+        save(options.out, document)
 
 
 if __name__ == "__main__":

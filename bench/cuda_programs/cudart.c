@@ -9,7 +9,7 @@
 
 typedef struct { unsigned x, y, z; } Dim3;
 typedef struct { Dim3 grid, block; size_t shared; void *stream; cudaLaunchAttribute *attributes; unsigned count; } Config;
-enum { SUCCESS = 0, LAUNCH_FAILURE = 719, NAMES = 1024 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, LAUNCH_FAILURE = 719, NAMES = 1024, UNASKED = 48 << 10 };
 
 static struct {
     void (*memory)(void *start, size_t size);  // size 0: freed
@@ -18,8 +18,8 @@ static struct {
     int (*encode)(void *map, int im2col, unsigned type, unsigned rank, void *start, const uint64_t *dims,
                   const uint64_t *strides, const unsigned *box, const unsigned *steps, const unsigned *four);
 } hooks;
-static struct { const void *host; const char *name; } names[NAMES];  // of kernels and variables
-static int known;
+static struct { const void *host; const char *name; size_t shared; } names[NAMES];  // of kernels and variables
+static int known, error;
 static Config pushed;
 
 void stand_in(void *memory, void *symbol, void *launch, void *encode) {
@@ -47,14 +47,28 @@ int __cudaPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *shared, void **s
 }
 
 // --- launches
+static int failed(int status) { return status ? error = status : SUCCESS; }
+int cudaGetLastError(void) {
+    int last = error;
+    return error = SUCCESS, last;
+}
+int cudaPeekAtLastError(void) { return error; }
+int cudaFuncSetAttribute(const void *host, int which, int value) {
+    for (int i = 0; i < known; i++)
+        if (names[i].host == host && which == cudaFuncAttributeMaxDynamicSharedMemorySize) names[i].shared = value;
+    return SUCCESS;
+}
 int cudaLaunchKernelExC(const Config *c, const void *host, void **args) {
     unsigned nine[9] = {c->grid.x, c->grid.y, c->grid.z, c->block.x, c->block.y, c->block.z, 1, 1, 1};
     for (unsigned i = 0; i < c->count; i++)
         if (c->attributes[i].id == cudaLaunchAttributeClusterDimension)
             memcpy(nine + 6, &c->attributes[i].val.clusterDim, 12);
     for (int i = 0; i < known; i++)
-        if (names[i].host == host) return hooks.launch(names[i].name, nine, c->shared, args);
-    return LAUNCH_FAILURE;
+        if (names[i].host == host && c->shared > UNASKED && c->shared > names[i].shared)
+            return failed(INVALID_VALUE);  // as on a GPU: the program has to ask for it first
+        else if (names[i].host == host)
+            return failed(hooks.launch(names[i].name, nine, c->shared, args));
+    return failed(LAUNCH_FAILURE);
 }
 int cudaLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **args, size_t shared, void *stream) {
     Config c = {grid, block, shared, stream, 0, 0};
@@ -149,8 +163,8 @@ int cuGetErrorName(int error, const char **text) { return *text = cudaGetErrorSt
 
 // --- what has nothing to do here
 #define NOTHING(name) int name() { return SUCCESS; }
-NOTHING(cudaDeviceSynchronize) NOTHING(cudaDeviceReset) NOTHING(cudaGetLastError) NOTHING(cudaPeekAtLastError)
-NOTHING(cudaSetDevice) NOTHING(cudaFuncSetAttribute) NOTHING(cudaStreamSynchronize) NOTHING(cudaStreamDestroy)
+NOTHING(cudaDeviceSynchronize) NOTHING(cudaDeviceReset)
+NOTHING(cudaSetDevice) NOTHING(cudaStreamSynchronize) NOTHING(cudaStreamDestroy)
 NOTHING(cudaEventRecord) NOTHING(cudaEventSynchronize) NOTHING(cudaEventDestroy) NOTHING(cuInit)
 NOTHING(cudaStreamIsCapturing) NOTHING(cudaDeviceSetLimit) NOTHING(cudaFuncGetAttributes)
 NOTHING(cudaEventQuery) NOTHING(cudaStreamWaitEvent) NOTHING(cudaProfilerStart) NOTHING(cudaProfilerStop)

@@ -28,6 +28,7 @@ int main() {
     cudaMemcpy(a, data.data(), 2 * M * K, cudaMemcpyHostToDevice);
     cudaMemcpy(b, data.data(), 2 * N * K, cudaMemcpyHostToDevice);
     int shared = 2 * TILE * TILE * (1 + 2 * STAGES) + 16 * STAGES;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     kernel<<<1, 256, shared>>>(nullptr, M, N, K, mapped(a, K, M), mapped(b, K, N), mapped(d, N, M));
-    return cudaDeviceSynchronize();
+    return cudaGetLastError() + cudaDeviceSynchronize();
 }

@@ -16,5 +16,5 @@ int main() {
                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
                            CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     ring<<<1, CONSUMERS + 32>>>(*reinterpret_cast<TensorMap *>(&map), out, 10);
-    return cudaDeviceSynchronize();
+    return cudaGetLastError() + cudaDeviceSynchronize();
 }

@@ -14,6 +14,8 @@ int main() {
     cudaMemcpy(a, data.data(), 2 * m * k, cudaMemcpyHostToDevice);
     cudaMemcpy(b, data.data(), 2 * n * k, cudaMemcpyHostToDevice);
     cudaMemset(c, 0, 2 * m * n);
+    cudaFuncSetAttribute(kittens::prototype::lcf::kernel<gemm>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         kittens::MAX_SHARED_MEMORY - 1024);
     inner_run<gemm>(a, b, c, m, n, k, dim3(1), dim3(kittens::prototype::detail::NUM_THREADS_v<gemm>));
-    return cudaDeviceSynchronize();
+    return cudaGetLastError() + cudaDeviceSynchronize();
 }

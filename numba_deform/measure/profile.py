@@ -94,7 +94,7 @@ class Profile:
             found["executed"] += executed
             found[pipe_of(code[n])] += executed
             found["wavefronts"] += executed if code[n].stem == "SHFL" else int(counts.wavefronts[n])
-            for name in ("threads", "divergent", "sectors", "lines", "loaded", "hits", "l2_bytes", "tma_bytes",
+            for name in ("threads", "divergent", "sectors", "lines", "hits", "l2_bytes", "tma_bytes",
                          "conflicts", "requests"):  # fmt: skip
                 found[name] += int(getattr(counts, name)[n])
             found["atomics"] += executed * code[n].stem.startswith(("ATOM", "RED"))
@@ -107,7 +107,7 @@ class Profile:
     def totals(self):
         """{name: number} of the launch; NSIGHT has Nsight Compute's names of some of them."""
         whole = self.whole
-        hit = 100 * whole["hits"] / whole["loaded"] if whole["loaded"] else None
+        hit = 100 * whole["hits"] / whole["sectors"] if whole["sectors"] else None
         return {name: whole[key] for name, key in TOTALS.items()} | {"l1_hit_percent": hit}
 
     @cached_property

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 import ptx_programs
 import real_bugs
-from cuda_programs.judge import toolkit
+from cuda_programs.judge import Case, run, toolkit
 
 pytestmark = pytest.mark.full
 SOURCES = os.environ.get("NUMBA_DEFORM_SOURCES")
@@ -55,3 +55,25 @@ def test_programs(program, folder):
     found = ptx_programs.judged(program, folder, mirrors)
     assert [one["verdict"] for one in found["launches"]] == ["silent"], found
     assert all(ptx_programs.is_named(fault) for fault in found["faults"]), found["faults"]
+
+
+@pytest.mark.parametrize("asks", [0, 1])
+def test_much_shared_memory_is_asked_for_first(asks, folder):
+    """As on a GPU, where a launch with more than 48 KB starts nothing unless the program asks for them."""
+    source = folder / "much.cu"
+    source.write_text(MUCH)
+    found = run(Case(f"much-{asks}", str(source), [f"-DASKS={asks}"]), folder / "built")
+    assert found["status"] == 1 - asks and len(found["launches"]) == asks, found
+
+
+MUCH = """
+__global__ void much(int *out) { extern __shared__ int words[]; words[15000] = 1; out[0] = words[15000]; }
+int main() {
+    int *out;
+    cudaMalloc(&out, 4);
+    if (ASKS) cudaFuncSetAttribute(much, cudaFuncAttributeMaxDynamicSharedMemorySize, 64000);
+    much<<<1, 1, 64000>>>(out);
+    int status = cudaGetLastError();
+    return cudaGetLastError() ? 2 : status;
+}
+"""

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from numba_deform.engines.sass import machine  # noqa: F401  brings all rows of the table
-from numba_deform.engines.sass.counters import pattern
+from numba_deform.engines.sass.counters import L1, Counts, pattern
 from numba_deform.engines.sass.listing import Instruction, read, split
 from numba_deform.engines.sass.machine import resident
 from numba_deform.engines.sass.operands import Unknown
 from numba_deform.engines.sass.table import step_of
 
-U32, F32, F64 = np.uint32, np.float32, np.float64
+U32, U64, F32, F64 = np.uint32, np.uint64, np.float32, np.float64
 
 
 def warp(**registers):
@@ -108,8 +108,48 @@ def test_unknown_forms_are_refused(text):
 ])  # fmt: skip
 def test_wavefronts_and_sectors(stride, size, waves, conflicts, sectors):
     offsets, all_lanes = (LANES * stride).astype(U32).tobytes(), np.ones(32, bool).tobytes()
-    total, ideal, touched = pattern(offsets, all_lanes, size, "global")
+    total, ideal, touched, _ = pattern(offsets, all_lanes, size, "global")
     assert (total, total - ideal, len(touched)) == (waves, conflicts, sectors)
+
+
+def counts_of(*accesses, l1=(), opcode="LDG.E.128"):
+    """(wavefronts, hits, sectors, bytes of L2) of accesses: (kind, space, first byte, lanes that take part)."""
+    counts, one = Counts(1), Instruction(0, "", opcode, (), ())
+    counts.l1 = L1(0)
+    counts.l1.look({line: [0, 1, 2, 3] for line in l1})
+    for kind, space, first, lanes in accesses:
+        counts.access(one, kind, space, first + U64(16) * np.arange(lanes.sum(), dtype=U64), lanes, 16)
+    return tuple(int(getattr(counts, name)[0]) for name in ("wavefronts", "hits", "sectors", "l2_bytes"))
+
+
+ALL = np.ones(32, bool)
+
+
+def test_a_pass_that_l1_has_a_part_of_takes_two_wavefronts():
+    assert counts_of(("load", "global", 1088, ALL)) == (4, 0, 16, 512)
+    assert counts_of(("load", "global", 1088, ALL), l1=(1152, 1408)) == (8, 8, 16, 256)
+    assert counts_of(("load", "global", 1024, ALL), l1=(1024, 1280)) == (4, 8, 16, 256)  # a line a pass
+
+
+def test_loads_that_do_not_fill_l1():
+    twice = [("load", "global", 1024, ALL)] * 2
+    assert counts_of(*twice)[1] == 16 and counts_of(*twice, opcode="LDG.E.NA.128")[1] == 0
+
+
+def test_passes_of_lanes_that_are_switched_off():
+    """Where one of each two lanes is off, two passes of shared memory become one, and of global memory none."""
+    even = LANES % 2 == 0
+    assert [counts_of(("load", space, 1024, even))[0] for space in ("shared", "global")] == [2, 4]
+
+
+def test_an_access_by_nobody_takes_a_wavefront():
+    counts = Counts(1)
+    block = types.SimpleNamespace(counts=counts)
+    for opcode, operands in (("STS.128", "[R2], R4"), ("LDS", "R4, [R2]")):
+        w = warp()
+        w.block = block
+        step_of(Instruction(0, "!PT", opcode, split(operands), ()), lambda *_: 0)(w)
+    assert counts.wavefronts[0] == 2
 
 
 def test_resident_blocks():

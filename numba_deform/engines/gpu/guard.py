@@ -1,4 +1,5 @@
-"""Launch a kernel so that it never hangs, and say what it waited for when it was stopped."""
+"""Launch a kernel so that it never hangs, and say what it waited for when it was stopped. Only a barrier of the
+whole grid may hang."""
 
 import numpy as np
 
@@ -27,8 +28,9 @@ def launch_guarded(gpu, kernel, grid, args, shared_bytes=0, stream=None, limit=L
     """Launch the guarded form of ``kernel`` and wait for its end; arguments as ``launch.launch``.
 
     A wait of more than ``limit`` seconds ends the whole grid; outputs are then as the kernel left them, and the
-    GPU goes on working. Raises the SimFault that tells of it: IncompletePhase, DivergentBarrier, Deadlock or
-    Livelock, with ``waits`` of the block that stopped first.
+    GPU goes on working. A wait for all blocks, ``cuda.cg.this_grid().sync()``, has no limit. Raises the
+    SimFault that tells of it: IncompletePhase, DivergentBarrier, Deadlock or Livelock, with ``waits`` of the
+    block that stopped first.
     """
     guarded_launcher(gpu, kernel, grid, args, shared_bytes, stream, limit)()
 

@@ -64,7 +64,7 @@ def load(one):
     def run(w, _, addresses, __):
         lanes = w.active
         if not lanes.any():
-            return
+            return w.block.counts.nothing(one)
         words = w.block.access(one, w, space, addresses, lanes, size, "load")
         words = words.astype(extend).astype(I32).view(U32) if extend else words
         if k is not None:
@@ -77,9 +77,10 @@ def store(one):
     size, k, space = width(one), register(one.operands[1]), SPACES[one.stem]
 
     def run(w, addresses, _):
-        if w.active.any():
-            values = words_of(w, k, max(size // 4, 1), w.active)
-            w.block.access(one, w, space, addresses, w.active, size, "store", values)
+        if not w.active.any():
+            return w.block.counts.nothing(one)
+        values = words_of(w, k, max(size // 4, 1), w.active)
+        w.block.access(one, w, space, addresses, w.active, size, "store", values)
 
     return run
 

@@ -1,14 +1,16 @@
 """What is counted of every instruction, and the models behind it.
 
 *Wavefronts*: the data path of shared memory and L1 serves a warp's access in passes of at most 128 bytes, whole
-warps where a lane takes up to 4 bytes, halves of 8, quarters of 16; two of these become one where all lanes i
-and i ^ 1 (or i ^ 2) have the same address. In one pass each of 32 banks gives one word, so that a pass takes as
-many wavefronts as there are different words in a bank. A global access takes at least one wavefront for each
-pass as well.
+warps where a lane takes up to 4 bytes, halves of 8, quarters of 16; of shared memory two of these become one
+where all lanes i and i ^ 1 (or i ^ 2) have the same address. In one pass each of 32 banks gives one word, so
+that a pass takes as many wavefronts as there are different words in a bank. A global access takes at least one
+wavefront for each pass as well, and one more for a pass of which L1 has a part: what is there does not wait for
+the rest. An access whose lanes are all switched off takes one. The last two are what a GPU showed
+(bench/PROFILE.md).
 
 *L1*: for each SM 128-byte lines of four sectors, least recently used first out, as many as shared memory leaves
-of 256 KB; loads fill it, stores and atomics write through without filling. *L2 bytes*: the 32-byte sectors that
-L1 does not have, of stores, atomics and the copy engine.
+of 256 KB; loads fill it, but for those with NA; stores and atomics write through without filling. *L2 bytes*:
+the 32-byte sectors that L1 does not have, of stores, atomics and the copy engine, which goes past L1.
 """
 
 import functools
@@ -27,10 +29,9 @@ NAMES = (
     "requests",  # of memory, by warps, or of the copy engine
     "wavefronts",  # of the data path of L1 and shared memory
     "conflicts",  # wavefronts of shared memory that other banks would save
-    "sectors",  # of global memory, 32 bytes each
-    "lines",  # of global memory, 128 bytes each
-    "loaded",  # sectors of loads, which ask L1
-    "hits",  # of these: found in L1
+    "sectors",  # of global memory, 32 bytes each, without the copy engine's
+    "lines",  # of global memory, 128 bytes each, likewise
+    "hits",  # of these sectors: found in L1 by a load
     "l2_bytes",
     "tma_bytes",
 )
@@ -57,7 +58,7 @@ class Counts:
         offsets = (
             (addresses - U64(base)).astype(np.uint32) if space == "global" else addresses.astype(np.uint32)
         )
-        waves, ideal, sectors = pattern(offsets.tobytes(), lanes.tobytes(), size, space)
+        waves, ideal, sectors, parts = pattern(offsets.tobytes(), lanes.tobytes(), size, space)
         self.requests[n] += 1
         self.wavefronts[n] += waves
         if space == "shared":
@@ -71,10 +72,12 @@ class Counts:
         self.lines[n] += len(lines)
         missed = len(sectors)
         if kind in ("load", "copy") and "STRONG" not in one.words and "BYPASS" not in one.words:
-            hits = self.l1.look(lines)
-            self.loaded[n] += len(sectors)
-            self.hits[n] += hits
-            missed -= hits
+            found = self.l1.look(lines, fill="NA" not in one.words)
+            self.hits[n] += len(found)
+            missed -= len(found)
+            if found and missed:
+                there = [[base + (s // 4) * LINE + s % 4 in found for s in part] for part in parts]
+                self.wavefronts[n] += sum(any(part) and not all(part) for part in there)
         self.l2_bytes[n] += SECTOR * missed
 
     def bulk(self, one, size, runs=()):
@@ -85,9 +88,11 @@ class Counts:
         sectors = {
             s for start, length in runs for s in range(start // SECTOR, (start + length - 1) // SECTOR + 1)
         }
-        self.sectors[n] += len(sectors)
-        self.lines[n] += len({s // 4 for s in sectors})
         self.l2_bytes[n] += SECTOR * len(sectors)
+
+    def nothing(self, one):
+        """An access whose lanes are all switched off, which goes through the data path nevertheless."""
+        self.wavefronts[one.number] += 1
 
     def total(self, name, numbers=None):
         """Of all instructions, or of those with these numbers."""
@@ -97,31 +102,34 @@ class Counts:
 
 @functools.lru_cache(maxsize=1 << 16)
 def pattern(offsets, lanes, size, space):
-    """(wavefronts, those without conflicts, sectors) of an access; the sectors' numbers are counted from the
-    base of the offsets, of global memory alone."""
+    """(wavefronts, those without conflicts, sectors, those of each pass of one wavefront) of an access; the
+    sectors' numbers are counted from the base of the offsets, of global memory alone."""
     lanes = np.frombuffer(lanes, bool)
     places = np.zeros(32, I64)
     places[lanes] = np.frombuffer(offsets, np.uint32)
-    total = ideal = 0
-    for group in passes(places, lanes, size):
+    total, ideal, parts = 0, 0, []
+    for group in passes(places, lanes, size, space):
         if group.any():
             words = np.unique((places[group] >> 2)[:, None] + np.arange(max(size // 4, 1)))
-            total += int(np.bincount(words % BANKS).max())
+            waves = int(np.bincount(words % BANKS).max())
+            total += waves
+            if waves == 1:
+                parts.append(tuple(np.unique(words * 4 // SECTOR).tolist()))
             ideal += -(-len(words) // BANKS)
     if space != "global":
-        return total, ideal, ()
+        return total, ideal, (), ()
     ends = places[lanes] + size - 1
     sectors = np.unique(np.concatenate([places[lanes] // SECTOR, ends // SECTOR]))
-    return total, ideal, tuple(sectors.tolist())
+    return total, ideal, tuple(sectors.tolist()), parts
 
 
-def passes(places, lanes, size):
+def passes(places, lanes, size, space):
     """The lanes that are served together, arrays of bools."""
     if size <= 4:
         return [lanes]
     count = size // 4
     groups = [lanes & (LANES * count // 32 == k) for k in range(count)]
-    for k in (1, 2):
+    for k in (1, 2) if space != "global" else ():
         if (~lanes | ~lanes[LANES ^ k] | (places == places[LANES ^ k])).all():
             return [a | b for a, b in zip(groups[::2], groups[1::2], strict=True)]
     return groups
@@ -133,15 +141,18 @@ class L1:
     def __init__(self, shared_bytes):
         self.room, self.lines = max(L1_BYTES - shared_bytes, LINE) // LINE, OrderedDict()
 
-    def look(self, lines):
-        """How many of the sectors ``{line: [number in the line]}`` are there; then all are."""
-        hits = 0
+    def look(self, lines, fill=True):
+        """Those of the sectors ``{line: [number in the line]}`` that are there, {line + number}; with ``fill``
+        all are, then."""
+        found = set()
         for line, sectors in lines.items():
             held = self.lines.pop(line, 0)
-            for sector in sectors:
-                hits += held >> sector & 1
-                held |= 1 << sector
-            self.lines[line] = held
+            found.update(line + sector for sector in sectors if held >> sector & 1)
+            if fill:
+                for sector in sectors:
+                    held |= 1 << sector
+            if held:
+                self.lines[line] = held
         while len(self.lines) > self.room:
             self.lines.popitem(last=False)
-        return hits
+        return found
