@@ -39,6 +39,7 @@ from ..compiler.inference import infer
 from ..engines.cpu.frontends.numba_python.arguments import parts
 from ..engines.cpu.memory.scalars import start_of
 from ..engines.faults import KernelError
+from .callers import program_frame
 
 CAPABILITY, BLOCKS_PER_SM, MULTIPROCESSORS = (9, 0), 8, 132
 ATTRIBUTES = {
@@ -302,7 +303,7 @@ def argument(kind, value, back):
         devicearray.sentry_contiguous(value)
         if config.CUDA_WARN_ON_IMPLICIT_COPY and not config.DISABLE_PERFORMANCE_WARNINGS:
             text = "Host array used in CUDA kernel will incur copy overhead to/from device."
-            warnings.warn(NumbaPerformanceWarning(text), stacklevel=2)
+            warnings.warn(NumbaPerformanceWarning(text), stacklevel=program_frame()[1])
         if not isinstance(hint, (In, Out)) and value.flags.writeable:
             return value
         array = np.array(value, order="K")

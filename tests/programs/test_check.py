@@ -108,12 +108,27 @@ def test_how_a_program_ends(write, capsys, text, status, words):
         ([], "a program is missing"), (["-m"], "a program is missing"),
         (["schedule=3", "x.py"], "unknown key schedule; did you mean schedules?"),
         (["--waive", "all", "x.py"], "waive=all: it must be one or more of same-value"),
+        (["json=/not_there/o.json", "x.py"], "json=/not_there/o.json: there is no directory /not_there"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_line(capsys, given, words):
     assert main(["check", *given]) == 2
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
+
+
+def test_lines_and_words_that_are_the_programs(write, capsys):
+    """A warning and a launch are told at the program's line, which may be a test of Numba's; a key of check's
+    behind the program is the program's, and check says so."""
+    text = KERNEL + "kernel[1, 32](np.zeros(1))\nprint(sys.argv[1:])\n"
+    with pytest.warns(Warning, match="Host array used") as caught:
+        assert main(["check", write(f"__name__ = 'numba.cuda.tests.one'\n{text}"), "json=x", "name=y"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "['json=x', 'name=y']\n" and said.err.startswith("check: json=x goes to the program;")
+    assert said.err.count("goes to") == 1 and "launched at program.py:8" in said.err
+    copies = [warning for warning in caught if "Host array" in str(warning.message)]
+    assert [(Path(w.filename).name, w.lineno) for w in copies] == [("program.py", 8)]
+    assert said.err.rstrip().endswith("\n1 launch of 1 kernel, 1 fault")
 
 
 def test_in_code_and_everything_is_as_before():
@@ -371,8 +386,8 @@ def test_a_module_that_is_looked_for_before_it_is_imported(tmp_path, monkeypatch
 
 
 def test_memory_that_nobody_has_set():
-    """Of ``cuda.device_array`` and ``cuda.Out``: loads and atomics of it are faults, until a copy, a memset or a
-    launch may have set it."""
+    """Of ``cuda.device_array`` and ``cuda.Out``: loads and atomics of it are faults, until a copy, a memset or
+    a launch may have set it."""
 
     @cuda.jit
     def count(a, out):
@@ -404,9 +419,10 @@ def test_memory_that_nobody_has_set():
         return a[:64]
 
     numbers = np.arange(64, dtype=np.int32)
-    assert met(lambda: count[2, 32](numbers, cuda.device_array(4, np.int32))) == [("UninitialisedRead", "out[0]")]
-    assert met(lambda: count[2, 32](numbers, cuda.Out(np.zeros(4, np.int32)))) == [("UninitialisedRead", "out[0]")]
-    assert met(lambda: chain(lambda: cuda.device_array(64, np.int32)[1:])) == [("UninitialisedRead", "a[0]")]
-    for make in (copied, from_the_device, lambda: cuda.to_device(numbers), lambda: cuda.pinned_array(64, np.int32),
-                 lambda: cuda.managed_array(64, np.int32), lambda: numbers):  # fmt: skip
+    kind = "UninitialisedRead"
+    for make in (lambda: cuda.device_array(4, np.int32), lambda: cuda.Out(np.zeros(4, np.int32))):
+        assert met(lambda make=make: count[2, 32](numbers, make())) == [(kind, "out[0]")]
+    assert met(lambda: chain(lambda: cuda.device_array(64, np.int32)[1:])) == [(kind, "a[0]")]
+    hosts = (lambda: cuda.pinned_array(64, np.int32), lambda: cuda.managed_array(64, np.int32), lambda: numbers)
+    for make in (copied, from_the_device, lambda: cuda.to_device(numbers), *hosts):
         assert met(lambda make=make: chain(make)) == []

@@ -663,4 +663,10 @@ def test_arrays_made_in_one_statement_have_their_own_names():
         second[cuda.threadIdx.x] = 1.0
         out[cuda.threadIdx.x] = first[size - 1]
 
+    def beside_an_address(out):
+        bar, i = shared_address(cuda.shared.array(1, uint64)), cuda.threadIdx.x
+        if i == 0:
+            mbarrier_init(bar, 0)
+
     expect(faults.UninitialisedRead, neighbours, nans(32), words="reads first[31]")
+    expect(faults.BadCount, beside_an_address, nans(32), words="initialises bar[byte 0]")
