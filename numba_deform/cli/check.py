@@ -2,10 +2,11 @@
 kernel of PTX or CUDA C++."""
 
 import sys
+from pathlib import Path
 
 from ..programs import program, ptx_program, summary
 from ..programs.session import suppressions
-from .commands import INTERRUPTED, WRONG
+from .commands import COMMANDS, INTERRUPTED, WRONG
 from .keys import UsageError, simulation_options
 
 
@@ -18,6 +19,15 @@ def check(options):
     asked = simulation_options(options)
     asked |= {"explored": bool(options.get("explore")), "stop": bool(options.get("stop")),
               "all": bool(options.get("all"))}  # fmt: skip
+    for key in ("json", "junit"):
+        parent = Path(options.get(key, ".")).absolute().parent
+        if not parent.is_dir():
+            raise UsageError(f"{key}={options[key]}: there is no directory {parent}")
+    own = {key.name for key in COMMANDS["check"].keys}
+    for word in words[1:]:
+        if "=" in word and word.partition("=")[0].lstrip("-") in own:
+            said = f"check: {word} goes to the program; what is meant for check stands before it"
+            print(said, file=sys.stderr)
     if "suppress" in options:
         asked["suppressions"] = suppressions(options["suppress"])
     try:

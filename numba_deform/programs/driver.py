@@ -36,7 +36,10 @@ from numba.cuda.memory_management import nrt
 from numba.cuda.np.numpy_support import as_dtype
 
 from ..compiler.inference import infer
+from ..engines.cpu.frontends.numba_python.arguments import parts
+from ..engines.cpu.memory.scalars import start_of
 from ..engines.faults import KernelError
+from .callers import program_frame
 
 CAPABILITY, BLOCKS_PER_SM, MULTIPROCESSORS = (9, 0), 8, 132
 ATTRIBUTES = {
@@ -69,6 +72,7 @@ class HostDriver:
 
     def __init__(self):
         self.memory, self.handles, self.times = {}, itertools.count(16), {}
+        self.unset = {}  # start -> stop of memory that nobody has set since it was asked for
         self.contexts = threading.local()
 
     def nothing(self, *args):
@@ -112,16 +116,28 @@ class HostDriver:
         address = (ctypes.addressof(buffer) + 511) // 512 * 512
         ctypes.memset(address, POISON, size)
         self.memory[address] = buffer, size
+        self.unset[address] = address + size
         return binding.CUdeviceptr(address)
 
     def cuMemAllocManaged(self, size, flags):
-        return self.cuMemAlloc(size)
+        address = self.cuMemAlloc(size)
+        self.set(int(address))  # the host may write there when it likes
+        return address
 
     def cuMemHostAlloc(self, size, flags):
-        return int(self.cuMemAlloc(size))
+        return int(self.cuMemAllocManaged(size, flags))
 
     def cuMemFree(self, address):
         del self.memory[int(address)]
+        self.set(int(address))
+
+    def unset_at(self, address):
+        """The start of the memory around an address, where nobody has set that; else None."""
+        return next((start for start, stop in self.unset.items() if start <= address < stop), None)
+
+    def set(self, address):
+        """Something may have been written around an address: all that was asked for there counts as set."""
+        self.unset.pop(self.unset_at(address), None)
 
     cuMemFreeHost = cuMemFree
 
@@ -141,11 +157,13 @@ class HostDriver:
         return address
 
     def cuMemcpyHtoD(self, target, source, size, stream=0):
+        self.set(int(target))
         ctypes.memmove(int(target), int(source), size)
 
     cuMemcpyDtoH = cuMemcpyDtoD = cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoD
 
     def cuMemsetD8(self, target, byte, size, stream=0):
+        self.set(int(target))
         ctypes.memset(int(target), byte, size)
 
     cuMemsetD8Async = cuMemsetD8
@@ -285,7 +303,7 @@ def argument(kind, value, back):
         devicearray.sentry_contiguous(value)
         if config.CUDA_WARN_ON_IMPLICIT_COPY and not config.DISABLE_PERFORMANCE_WARNINGS:
             text = "Host array used in CUDA kernel will incur copy overhead to/from device."
-            warnings.warn(NumbaPerformanceWarning(text), stacklevel=2)
+            warnings.warn(NumbaPerformanceWarning(text), stacklevel=program_frame()[1])
         if not isinstance(hint, (In, Out)) and value.flags.writeable:
             return value
         array = np.array(value, order="K")
@@ -312,11 +330,12 @@ def argument(kind, value, back):
 @dataclass
 class Typed:
     """A kernel for ``simulate``: its function, the types that it is compiled for, and the device arrays that
-    its names hold: (name, array, the same of NumPy)."""
+    its names hold: (name, array, the same of NumPy). ``unset``: the names of arrays that hold garbage."""
 
     py_func: object
     signature: object
     held: tuple = ()
+    unset: tuple = ()
 
 
 @dataclass
@@ -358,12 +377,28 @@ def launch(self, run, args, griddim, blockdim, stream=0, sharedmem=0):
         kinds.append(kind)
         values.append(argument(kind, value, back))
     arrays = tuple((name, value, argument(ANY_ARRAY, value, back)) for name, value in self.held)
-    kernel = Typed(self.py_func, types.void(*kinds), arrays)
+    kernel = Typed(self.py_func, types.void(*kinds), arrays, unset(self.py_func, args, values))
+    everything = (*values, *(array for _, _, array in arrays))
+    for array, _ in parts(everything, [""] * len(everything)):
+        if isinstance(array, np.ndarray):
+            driver.driver.set(start_of(array))
     try:
         run(Launched(kernel, tuple(griddim), tuple(blockdim), tuple(values), sharedmem, self.debug))
     finally:
         for function in back:
             function()
+
+
+def unset(function, args, values):
+    """The names of the arrays among ``values``, made of ``args``, that hold garbage: of memory that nobody has
+    set, and what ``cuda.Out`` does not copy."""
+
+    def is_unset(arg, value):
+        not_copied = type(arg) is Out and isinstance(arg.value, np.ndarray)
+        return not_copied or driver.driver.unset_at(start_of(value)) is not None
+
+    names = zip(function.__code__.co_varnames, args, values, strict=False)
+    return tuple(name for name, *pair in names if isinstance(pair[1], np.ndarray) and is_unset(*pair))
 
 
 THINGS = ("alloc", "hostalloc", "pin", "event", "stream", "module")

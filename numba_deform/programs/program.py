@@ -7,7 +7,8 @@ import traceback
 from pathlib import Path
 
 from ..engines.cpu import SimFault
-from .session import PACKAGES, check
+from .callers import PACKAGES
+from .session import check
 
 INTERRUPTED = 130
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import sys
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,12 +11,12 @@ from ..engines.cpu.schedules.executors import ONE_AT_A_TIME, NotSent, check_exec
 from ..engines.shapes import shape_of
 from ..engines.waivers import added
 from ..engines.waivers import names as waivers
+from .callers import program_line
 from .children import keep, watched
 from .progress import Progress
 from .sampling import LARGE, NotRunnable, Rest, arrays, sample
 from .summary import text
 
-PACKAGES = ("numba", "numba_cuda", "numba_deform", "triton", "torch")  # whose lines are not the program's
 TIMEOUT = 3600.0  # seconds for one schedule of a launch
 
 
@@ -118,7 +117,7 @@ class Session:
                 keep(self)
 
     def _judge(self, launched):
-        name, where = launched.kernel.py_func.__qualname__, launched.where or _line_of_the_program()
+        name, where = launched.kernel.py_func.__qualname__, launched.where or program_line()
         self.launches += 1
         code = launched.kernel.py_func.__code__
         self.kernels.add((code.co_filename, code.co_firstlineno, code.co_name))
@@ -196,14 +195,6 @@ class Session:
         )
         if self.stop and not known.suppressed:
             raise finding.fault
-
-
-def _line_of_the_program():
-    """``file:line`` of the nearest caller that belongs neither to Numba nor to this package."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in PACKAGES:
-        frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def suppressions(file):

@@ -32,20 +32,30 @@ def last_line(session):
     met, hidden = len(session.faults), len(session.findings) - len(session.faults)
     parts = [
         f"{_count(session.launches, 'launch', 'launches')} of {_count(len(session.kernels), 'kernel')}",
-        f"{_judged(session)} and {_count(session.threads, 'thread')} judged to their end",
+        *_judged(session),
         _count(met, "fault") if met else "no fault",
         *([f"{hidden} suppressed"] if hidden else []),
         *(f"waived {words}" for words in in_words(session.waived)),
     ]
     whole = (f"{name} was judged whole: it {why}" for name, why in session.whole.items())
     stayed = (f"{name} was judged here: {why}" for name, why in session.stayed.items())
-    return "\n".join((", ".join(parts), *whole, *stayed, *session.notes))
+    return "\n".join((", ".join(parts), *_unjudged(session), *whole, *stayed, *session.notes))
 
 
 def _judged(session):
-    if not session.unjudged:
-        return _count(session.blocks, "block")
-    return f"{session.blocks:,} of {_count(session.blocks + session.unjudged, 'block')}"
+    """How much was judged to its end; nothing to say where all launches ended at a fault."""
+    if not session.blocks:
+        return
+    blocks = _count(session.blocks + session.unjudged, "block")
+    some = f"{session.blocks:,} of " * (session.unjudged > 0)
+    yield f"{some}{blocks} and {_count(session.threads, 'thread')} judged to their end"
+
+
+def _unjudged(session):
+    """What was not looked at in the blocks of large launches that ran without checks."""
+    if session.unjudged:
+        blocks = _count(session.unjudged, "block")
+        yield f"{blocks} of large launches ran with no look at races and barriers: all=yes judges them, too"
 
 
 def _count(number, thing, things=None):

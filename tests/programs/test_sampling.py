@@ -66,6 +66,7 @@ def test_points(every):
     assert not session.faults and not session.whole and session.blocks + session.unjudged == 32
     assert (session.unjudged == 0) == every
     assert every or f"{session.blocks} of 32 blocks and" in str(session)
+    assert every == ("with no look at races and barriers: all=yes" not in str(session))
 
 
 @pytest.mark.parametrize("at", [0, 1002, 500])

@@ -161,7 +161,7 @@ def test_after_inval_the_bytes_are_garbage():
             mbarrier_inval(bar)
             out[0] = ld_shared_b32(bar)
 
-    always(faults.UninitialisedRead, kernel, nans(1), words="bars[byte 0]")
+    always(faults.UninitialisedRead, kernel, nans(1), words="bars[0]")
 
 
 def test_inval_out_of_order():
@@ -871,7 +871,7 @@ def test_what_comes_after_a_bar_arrive_is_not_handed_on():
         return kernel
 
     clean(make(False), np.zeros(32, np.int32), block=64)
-    always(faults.DataRace, make(True), np.zeros(32, np.int32), block=64, words="tile[byte ")
+    always(faults.DataRace, make(True), np.zeros(32, np.int32), block=64, words="tile[")
 
 
 def test_what_threads_know_survives_barriers_that_make_room_in_the_clocks():

@@ -501,8 +501,8 @@ def test_locks_in_opposite_orders(take):
     with pytest.raises(faults.Livelock) as caught:
         explore(two_locks(1, take), 1, 64, (out,), limit=50)
     text = str(caught.value)
-    assert "waits on locks[byte 4]\n       -> B (thread 32): wrote it before" in text
-    assert "waits on locks[byte 0]\n       -> A (thread 0): wrote it before" in text
+    assert "waits on locks[1]\n       -> B (thread 32): wrote it before" in text
+    assert "waits on locks[0]\n       -> A (thread 0): wrote it before" in text
     assert "circle: A -> B -> A" in text
     out[0] = 0
     result = explore(two_locks(0, take), 1, 64, (out,))

@@ -157,7 +157,7 @@ def test_a_store_clips(swizzle):
     assert (array[8:, 32:] == np.arange(3)[:, None]).all()
     assert np.isnan(array[:8]).all()
     for rows, columns in ((2, 12), (3, 11)):
-        always(faults.UninitialisedRead, kernel, maps, rows, columns, words="tile[byte", source="2d_store(")
+        always(faults.UninitialisedRead, kernel, maps, rows, columns, words="tile[", source="2d_store(")
 
 
 # --- races between blocks -------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_two_blocks_touch_one_element(size, first, second, right):
     if right:
         clean(kernel, data, grid=2, seeds=2)
         return
-    always(faults.DataRace, kernel, data, grid=2, seeds=2, words=["data[byte 4]", "thread "])
+    always(faults.DataRace, kernel, data, grid=2, seeds=2, words=["data[1]", "thread "])
     fault = fault_of(kernel, data, grid=2)
     assert fault.block == 1 and "thread 3 of block 0" in fault.what
     both_write = first == second == WRITE
@@ -211,7 +211,7 @@ def test_the_read_only_path_whichever_comes_first(size, first, second, right):
         if cuda.threadIdx.x == 1:
             touch(data, second)
 
-    always(faults.NotReadOnly, kernel, np.zeros(size, np.int32), seeds=2, words=["data[byte 4]", "thread 0"])
+    always(faults.NotReadOnly, kernel, np.zeros(size, np.int32), seeds=2, words=["data[1]", "thread 0"])
 
 
 # --- scopes ---------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def test_atomics_of_scope_cta_in_two_blocks(first):
             cuda.atomic.add(count, 0, 1)
 
     clean(kernel, np.zeros(1, np.uint32), grid=1)
-    always(faults.ScopeRace, kernel, np.zeros(1, np.uint32), grid=2, words=["count[byte 0]", "of block "])
+    always(faults.ScopeRace, kernel, np.zeros(1, np.uint32), grid=2, words=["count[0]", "of block "])
 
 
 def test_fences_of_all_threads_before_a_barrier():
@@ -395,7 +395,7 @@ def test_fences_of_all_threads_before_a_barrier():
     assert (out == 3 * np.arange(32)).all()
     # The PTX model has an order of all fences that are sc, and none of the others.
     for fence in (nothing, fence_acq_rel_gpu):
-        always(faults.DataRace, make(fence), *args, grid=3, seeds=2, words="partial[byte")
+        always(faults.DataRace, make(fence), *args, grid=3, seeds=2, words="partial[")
 
 
 # --- what was observed ----------------------------------------------------------------------------
@@ -413,7 +413,7 @@ def test_the_last_ticket_resets_the_counter():
     count = np.zeros(1, np.int32)
     clean(make("last"), count, grid=4)
     assert count[0] == 0
-    always(faults.DataRace, make("first"), count, grid=4, words="count[byte 0]")
+    always(faults.DataRace, make("first"), count, grid=4, words="count[0]")
 
 
 def test_another_thread_resets_after_a_barrier():
@@ -430,7 +430,7 @@ def test_another_thread_resets_after_a_barrier():
     count = np.zeros(1, np.int32)
     clean(kernel, count, True, grid=4, block=64)
     assert count[0] == 0
-    always(faults.DataRace, kernel, count, False, grid=4, block=64, words="count[byte 0]")
+    always(faults.DataRace, kernel, count, False, grid=4, block=64, words="count[0]")
 
 
 def test_a_reset_after_a_spin():
@@ -462,7 +462,7 @@ def test_a_reset_after_a_spin():
                 pass
             flag[0] = 0
 
-    always(faults.DataRace, over_a_store, flag, block=64, words="flag[byte 0]")
+    always(faults.DataRace, over_a_store, flag, block=64, words="flag[0]")
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -689,7 +689,7 @@ def test_blocks_that_wait_in_vain(missing):
                 pass
         grid_barrier(arrived, cuda.gridDim.x + (1 if missing == "a block" else 0))
 
-    words = ["arrived[byte 0]", "holds 3"] if missing == "a block" else ["own[byte 0]"]
+    words = ["arrived[0]", "holds 3"] if missing == "a block" else ["own[0]"]
     words += ["blocks 0-2 all poll"]
     fault = expect(faults.Livelock, kernel, np.zeros(1, np.uint32), grid=3, words=words)
     assert fault.block == (0 if missing == "a block" else 1)  # the one that holds up the others
@@ -721,7 +721,7 @@ def test_an_atomic_behind_an_ordinary_access_does_not_hide_it(how):
                 touch(data, how)
             cuda.atomic.add(data, 1, 1)
 
-    always(faults.DataRace, kernel, np.zeros(32, np.int32), grid=2, seeds=2, words="data[byte 4]")
+    always(faults.DataRace, kernel, np.zeros(32, np.int32), grid=2, seeds=2, words="data[1]")
 
 
 def test_a_poll_is_not_hidden_by_an_atomic():
@@ -735,4 +735,4 @@ def test_a_poll_is_not_hidden_by_an_atomic():
             if cuda.atomic.add(flag, 0, 1) == 0:
                 flag[0] = 0
 
-    always(faults.DataRace, kernel, np.zeros(1, np.uint32), words="flag[byte 0]")
+    always(faults.DataRace, kernel, np.zeros(1, np.uint32), words="flag[0]")

@@ -93,8 +93,8 @@ FIELDS = {
     "named_barrier_one_lane": (
         "named barrier 1", "2 of 64 threads have arrived, of warp 0 only some lanes", (0, 32),
     ),
-    "flag_never_set": ("ready[byte 0]", None, tuple(range(32, 64))),
-    "flag_without_release": ("ready[byte 0]", None, None),
+    "flag_never_set": ("ready[0]", None, tuple(range(32, 64))),
+    "flag_without_release": ("ready[0]", None, None),
 }  # fmt: skip
 
 
@@ -135,8 +135,8 @@ def test_the_fields_of_memory_faults():
     for kind, kernel, name in (
         (faults.OutOfRange, outside, "out[40]"),
         (faults.OutOfRange, column, "tile[3, 8]"),
-        (faults.DataRace, race, "tile[byte 4]"),
-        (faults.UninitialisedRead, unwritten, "tile[byte 8]"),
+        (faults.DataRace, race, "tile[1]"),
+        (faults.UninitialisedRead, unwritten, "tile[2]"),
         (faults.Misaligned, copy, "out[byte 4]"),
     ):
         fault = expect(kind, kernel, aligned(floats(32)))
@@ -524,11 +524,11 @@ def test_a_poll_of_a_flag_names_who_wrote_it():
     for seed in range(3):
         fault = expect(faults.Livelock, kernel, block=64, seed=seed, words=[
             "A  threads 0-31 (warp 0)",
-            "waits on flag[byte 4]: holds 7",
+            "waits on flag[1]: holds 7",
             "-> thread 40 could (wrote it before, at test_reports.py:",
             "but has exited",
         ])  # fmt: skip
-        assert fault.barrier == "flag[byte 4]"
+        assert fault.barrier == "flag[1]"
         assert (fault.waits[0].kind, fault.waits[0].by) == ("flag", (40,))
 
 
@@ -542,7 +542,7 @@ def test_polls_of_one_line_are_one_group():
         out[tid] = 1
 
     fault = expect(faults.Livelock, kernel, np.zeros(8, np.int32), nans(32), words=[
-        "A  threads 0-7 (warp 0)", "flags[byte 0] and 7 more",
+        "A  threads 0-7 (warp 0)", "flags[0] and 7 more",
         "nobody is known who could: no thread of the block has written it",
         "B  threads 8-31 (warp 0)", "-> A (threads 0-7): not at this barrier",
     ])  # fmt: skip
@@ -663,4 +663,10 @@ def test_arrays_made_in_one_statement_have_their_own_names():
         second[cuda.threadIdx.x] = 1.0
         out[cuda.threadIdx.x] = first[size - 1]
 
-    expect(faults.UninitialisedRead, neighbours, nans(32), words="reads first[byte 124]")
+    def beside_an_address(out):
+        bar, i = shared_address(cuda.shared.array(1, uint64)), cuda.threadIdx.x
+        if i == 0:
+            mbarrier_init(bar, 0)
+
+    expect(faults.UninitialisedRead, neighbours, nans(32), words="reads first[31]")
+    expect(faults.BadCount, beside_an_address, nans(32), words="initialises bar[byte 0]")

@@ -61,7 +61,7 @@ FAULTS = {
     ),
     "no wait on full": (
         {"full_wait": "none"}, faults.InFlightRead,
-        ["reads tile[byte", "TMA load at (0,) issued by", "has not waited for it",
+        ["reads tile[", "TMA load at (0,) issued by", "has not waited for it",
          "completes phase 0 of bars[0]"],
         "total += tile[s, tid]",
     ),

@@ -556,3 +556,35 @@ def test_values_of_many_kinds():
     out = nans(32)
     clean(kernel, out)
     assert (out == np.float32(9) / np.float32(3)).all()
+
+
+@cuda.jit(device=True)
+def sum_of_the_warp(value):
+    step = 16
+    while step > 0:
+        value += cuda.shfl_down_sync(0xFFFFFFFF, value, step)
+        step //= 2
+    return value
+
+
+def test_a_helper_that_some_lanes_do_not_call():
+    """Its shuffle is to blame, however deep it stands in its own function, and not the barrier of the others; a
+    barrier in a branch is to blame beside a helper that all call."""
+
+    def some_call_it(out):
+        i = cuda.threadIdx.x
+        value = float32(i)
+        if i < 48:
+            value = sum_of_the_warp(value)
+        cuda.syncthreads()
+        out[i] = value
+
+    def some_come_to_the_barrier(out):
+        i = cuda.threadIdx.x
+        if i < 16:
+            cuda.syncthreads()
+        out[i] = sum_of_the_warp(float32(i))
+
+    expect(faults.WarpDivergence, some_call_it, nans(64), block=64, words="lanes 16-31 never come",
+           source="shfl_down_sync")  # fmt: skip
+    expect(faults.DivergentBarrier, some_come_to_the_barrier, nans(64), block=64, source="cuda.syncthreads()")

@@ -106,7 +106,7 @@ def total_of_all_blocks(data, out):
 @wrong(
     faults.DataRace, source="numba/numba issue 8249: scratch indexed by too little", block=64,
     args=ints(64, 64), expect=lambda data, out: [(out, data)],
-    names=("out[byte 0]", "an element of its own", "index"),
+    names=("out[0]", "an element of its own", "index"),
 )  # fmt: skip
 def all_write_one_element(data, out):
     """Each thread writes its result to the same element."""
@@ -116,7 +116,7 @@ def all_write_one_element(data, out):
 
 @wrong(
     faults.DataRace, source="numba/numba issue 8249: threadIdx for the number in the grid", grid=2,
-    args=ints(64, 64), expect=lambda data, out: [(out, data)], names=("an element of its own", "cuda.grid(1)"),
+    args=ints(64, 64), expect=lambda data, out: [(out, data)], names=("cuda.threadIdx.x", "cuda.grid(..)"),
 )  # fmt: skip
 def every_block_writes_the_same(data, out):
     """The index is the thread's number in its block, so the blocks write the same elements."""

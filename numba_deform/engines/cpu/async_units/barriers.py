@@ -117,7 +117,7 @@ class Barriers:
         """The Python name of the barrier at ``address``."""
         if name := self.block.shared.part_of(address):
             return name
-        for start, stop, name in self.block.shared.ranges:
+        for start, stop, name, _ in self.block.shared.ranges:
             if start <= address < stop and (address - start) % 8 == 0:
                 return f"{name}[{(address - start) // 8}]"
         return self.block.shared.name_of(address)

@@ -159,7 +159,8 @@ class Block(Scheduler):
         site = thread.site()
         barrier = self.named.get(0)
         if barrier and not same_line(barrier.site, site):
-            what = f"calls syncthreads() here while {barrier.arrived} threads wait in the one at "
+            count = "1 thread waits" if barrier.arrived == 1 else f"{barrier.arrived} threads wait"
+            what = f"calls syncthreads() here while {count} in the one at "
             raise thread.fault(faults.DivergentBarrier, what + describe_site(barrier.site), barrier)
         return self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads", vote)
 

@@ -5,7 +5,8 @@ import textwrap
 from ... import faults
 from ...waiting import Wait, blame, draw
 from ..memory.shadow_memory import ShadowMemory
-from ..reports.call_sites import indentation, place
+from ..reports.call_sites import place
+from ..reports.source_order import depth_of
 from .cross_block_barrier import CrossBlockBarrier
 from .named_barrier import NamedBarrier
 from .warp import Warp
@@ -28,10 +29,9 @@ class Progress:
             # Each may poll a place of its own, but atomics may take locks, and each lock has its owner.
             alike = None if isinstance(what, ShadowMemory) and kind != "atomic" else detail
             groups.setdefault((kind, what, alike, thread.site()), []).append(thread)
-        # How deep they stand tells something of barriers for many, in one and the same function.
-        depths = {key: indentation(key[3]) for key in groups if isinstance(key[1], (Warp, NamedBarrier))}
-        if len({site and site[0] for *_, site in groups}) > 1:
-            depths = {}
+        # How deep they stand tells something of barriers for many.
+        depths = {key: depth_of(threads[0].calls()) for key, threads in groups.items()
+                  if isinstance(key[1], (Warp, NamedBarrier))}  # fmt: skip
         waits = {}
         for (kind, what, detail, site), threads in groups.items():
             if isinstance(what, ShadowMemory):

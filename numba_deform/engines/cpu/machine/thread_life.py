@@ -26,6 +26,7 @@ from ..memory.access_records import CLOCK, SITE, Write
 from ..memory.arrays import snapshot
 from ..reports.call_sites import KERNEL, describe_site, place
 from ..reports.source_loops import step_of
+from ..reports.source_order import index_without_block, order_of
 
 NOWHERE = SimpleNamespace(base=0, stop=0)
 
@@ -93,6 +94,14 @@ class ThreadLife(greenlet):
             frame = frame.f_back
         return None
 
+    def calls(self):
+        """The same in each function of the kernel that it is in, the innermost first."""
+        frame, found = self.gr_frame or sys._getframe(1), []
+        while frame is not None:
+            found += [(frame.f_code, frame.f_lasti)] * (KERNEL in frame.f_globals)
+            frame = frame.f_back
+        return found
+
     def state(self):
         """Where a thread stands and what its variables hold: if that comes again and nobody has
         changed anything, it is going to come forever."""
@@ -123,7 +132,7 @@ class ThreadLife(greenlet):
             state=about.state() if hasattr(about, "state") else None, waits=waits
         )
 
-    at = staticmethod(describe_site)
+    at, order_of, index_without_block = map(staticmethod, (describe_site, order_of, index_without_block))
 
     @staticmethod
     def line(site):

@@ -3,7 +3,8 @@
 
 from ... import faults
 from ...waiting import have, ranges
-from ..reports.call_sites import describe_site, indentation
+from ..reports.call_sites import describe_site
+from ..reports.source_order import depth_of
 
 
 class Warp:
@@ -40,7 +41,7 @@ class Warp:
         Blamed is the one that stands deeper in branches and loops: the other lanes have passed it by."""
         other, first, values, parked = entry
         waiting, where = ranges(sorted(values), "lane"), describe_site(first)
-        if indentation(first) <= indentation(thread.site()):
+        if depth_of(parked[0].calls()) <= depth_of(thread.calls()):
             what = f"{kind} with mask {mask:#x}, while {waiting} {'wait' if len(values) > 1 else 'waits'} in "
             return thread.fault(faults.WarpDivergence, f"{what}{other} at {where}")
         what = f"{other} with mask {mask:#x} by {waiting}, while lane {thread.lane} calls {kind} at "

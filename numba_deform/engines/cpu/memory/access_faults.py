@@ -7,16 +7,19 @@ from typing import NamedTuple
 
 from ... import faults
 from .access_records import BLOCK, CLOCK, OUTSIDE, OWNER, SITE, TID, UNWRITTEN, Copy, Ended, Live, copy_of
-from .race_causes import CHANGE, READ, WRITE, Access, let_others_come, race
+from .race_causes import let_others_come, race
+from .races import CHANGE, READ, WRITE, Access
 
 
 def bad_read(space, thread, w, address, size):
     """``thread`` reads bytes that the write ``w`` left, and nothing orders the two."""
-    name = space.name_of(address)
+    name = space.name_of(address, w is not OUTSIDE)
     if w is OUTSIDE:
         return outside(space, thread, f"reads {size} bytes at {name}", address, size, name)
     if w is UNWRITTEN or isinstance(w, Ended):
-        return thread.fault(faults.UninitialisedRead, f"reads {name}, which nothing has written", name)
+        fault = thread.fault(faults.UninitialisedRead, f"reads {name}, which nothing has written", name)
+        fault.rule, fault.cure = space.unset
+        return fault
     if isinstance(w, Live):
         what = f"reads {name}, the bytes of live barrier {w.barrier.name}"
         return thread.fault(faults.LiveBarrierAccess, what, w.barrier)
@@ -204,7 +207,7 @@ def _unawaited(thread, copy, name):
 
 def bad_write(space, thread, w, address, size, record):
     """``record`` of ``thread`` is to replace the write ``w``, and nothing orders the two."""
-    name, verb = space.name_of(address), verb_of(record)
+    name, verb = space.name_of(address, w is not OUTSIDE and not copy_of(record)), verb_of(record)
     if w is OUTSIDE:
         return outside(space, thread, f"{verb} {size} bytes at {name}", address, size, name, record)
     if isinstance(w, Live):
@@ -241,7 +244,7 @@ def bad_write(space, thread, w, address, size, record):
 
 def bad_scope(space, thread, block, tid, site, address, wide):
     """Atomics of ``thread`` and of thread ``tid`` of another block, one of which has scope cta."""
-    name, here = space.name_of(address), thread.site()
+    name, here = space.name_of(address, True), thread.site()
     one, other = thread, block.threads[tid]
     if wide:  # the other's scope is the narrow one
         one, other, site, here = other, one, here, site
@@ -261,7 +264,8 @@ def bad_overwrite(space, thread, r, late, address, record):
 
     ``late``: the numbers of all threads whose reads nothing orders before it.
     """
-    name, site, copy = space.name_of(address), thread.at(r[SITE]), copy_of(record)
+    copy, site = copy_of(record), thread.at(r[SITE])
+    name = space.name_of(address, copy is None)
     what = f"{verb_of(record)} {name}, which "
     if r[OWNER] != r[TID]:
         kind = faults.RefillRace if copy else faults.DataRace

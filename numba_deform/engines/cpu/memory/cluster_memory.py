@@ -73,8 +73,8 @@ class ClusterShared(SharedMemory):
             return super()._saw_reader(thread, r)
         return thread.knows_shared(r[BLOCK], r[OWNER], r[CLOCK])
 
-    def name_of(self, address):
+    def name_of(self, address, element=False):
         rank = (address >> RANK) - 1
         if rank >= 0:
             return f"shared::cluster address {address & (1 << RANK) - 1:#x} of rank {rank}"
-        return super().name_of(address)
+        return super().name_of(address, element)

@@ -3,32 +3,36 @@ threads find a region by its address."""
 
 import bisect
 import ctypes
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from ... import faults
-from .access_faults import verb_of
-from .access_records import BLOCK, CLOCK, INITIAL, OWNER, Reduction, Write, stretches, writers
+from .access_faults import bad_read, verb_of
+from .access_records import BLOCK, CLOCK, INITIAL, OWNER, UNWRITTEN, Reduction, Write, stretches, writers
 from .restart import Restart
-from .scalars import bounds_of
+from .scalars import Layout, bounds_of
 from .shadow_memory import ShadowMemory
 from .vector_clocks import TICKET, covers
 
 
 class Extent(NamedTuple):
-    """One array in global memory, by address; ``mapped``: known through a tensor map."""
+    """One array in global memory, by address; ``mapped``: known through a tensor map. ``view``: its Layout, of
+    one that a kernel knows by index."""
 
     start: int
     stop: int
     writeable: bool
     name: str
     mapped: bool = False
+    view: Layout | None = None
 
     @classmethod
     def of(cls, array, name):
         """That of a NumPy array."""
-        return cls(*bounds_of(array), array.flags.writeable, name)
+        view = None if array.dtype.names else Layout.of(array)
+        return cls(*bounds_of(array), array.flags.writeable, name, False, view)
 
     @classmethod
     def behind(cls, tensor, name):
@@ -45,6 +49,11 @@ class GlobalRegion(ShadowMemory):
     """
 
     ALWAYS = 4096
+    unset = (
+        "What cuda.device_array and its like give holds garbage until something is written.",
+        "Set it before: cuda.to_device(np.zeros(..)) in place of cuda.device_array; or have the kernel write "
+        "each element before it reads it.",
+    )  # rule and cure of an UninitialisedRead
 
     def __init__(self, arrays, traces):
         """``arrays``: overlapping ones, the first with the lowest address."""
@@ -81,6 +90,16 @@ class GlobalRegion(ShadowMemory):
         """All its bytes as a NumPy array."""
         return np.frombuffer(self.bytes, np.uint8)
 
+    def forget(self):
+        """Nobody has set it: it holds garbage until the kernel writes something."""
+        self._trace()
+        self.written = [UNWRITTEN] * self.size
+
+    def has_more_than(self, count):
+        """Whether it is one array with more elements than that."""
+        view = self.arrays[0].view
+        return len(self.arrays) == 1 and view is not None and math.prod(view.shape) > count
+
     def holds(self, address, size):
         """Whether one of the arrays has all these bytes; several may have some."""
         arrays = self.arrays
@@ -88,7 +107,7 @@ class GlobalRegion(ShadowMemory):
 
     def before_write(self, thread, address, size, record):
         if self.bytes.readonly:
-            name = self.name_of(address)
+            name = self.name_of(address, True)
             raise thread.fault(faults.ReadOnlyWrite, f"writes {name}", name)
         self._trace()
         if self.read_only:
@@ -121,8 +140,10 @@ class GlobalRegion(ShadowMemory):
             return
         a = address - self.base
         for w in dict.fromkeys(self.written[a : a + size]):
+            if w is UNWRITTEN:
+                raise bad_read(self, thread, w, address, size)
             if w is not INITIAL:
-                name = self.name_of(address)
+                name = self.name_of(address, True)
                 what = f"reads {name} through the read-only path; {thread.describe(w)} wrote it at "
                 raise thread.fault(faults.NotReadOnly, what + thread.at(w.site), name)
         if not self.read_only:
@@ -134,7 +155,7 @@ class GlobalRegion(ShadowMemory):
         for at, _, reader in stretches(self.read_only[a : a + size]):
             if reader:
                 tid, site, block = reader
-                name, who = self.name_of(address + at), thread.describe_tid(block, tid)
+                name, who = self.name_of(address + at, True), thread.describe_tid(block, tid)
                 what = f"{verb_of(record)} {name}, which {who} reads through the read-only path at "
                 raise thread.fault(faults.NotReadOnly, what + thread.at(site), name)
 
@@ -152,8 +173,10 @@ class GlobalRegion(ShadowMemory):
             return thread.knows(r[BLOCK], r[OWNER], r[CLOCK])
         return super()._saw_reader(thread, r)
 
-    def name_of(self, address):
-        return f"{self.name}[byte {address - self.base}]"
+    def name_of(self, address, element=False):
+        view = self.arrays[0].view if element and len(self.arrays) == 1 else None
+        place = view and view.place(address - view.start)
+        return f"{self.name}[{place or f'byte {address - self.base}'}]"
 
 
 class GlobalMemory:

@@ -4,111 +4,20 @@
 of ``CAUSES`` looks for one cause; the first that finds its own has the say.
 """
 
-import ast
-from typing import NamedTuple
-
 from greenlet import getcurrent
 
 from ... import faults
-from .access_records import ATOMIC, BLOCK, CLOCK, OWNER, SITE, TID, writers
+from .access_records import writers
+from .races import CHANGE, READ, WRITE, Cause, Race, elements
+from .source_causes import barrier_in_a_branch, in_place, of_two_rounds, phase_of_the_grid, same_in_each_block
 from .vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 
-READ, WRITE, CHANGE = "read", "write", "atomic"  # kinds of accesses
 RULES = {
     "cta": faults.DataRace.rule,
     "cluster": "Blocks of a cluster run in any order; a release and an acquire of cluster scope order them.",
     "gpu": "Blocks run in any order or at once; a release and an acquire of gpu scope order them.",
 }  # by the scope that both are in
 LATE = 5  # turns that others get to hand something on
-
-
-class Access(NamedTuple):
-    """One access that came before: by whom, when, where and of which kind. ``owner``: its entry in the
-    clocks."""
-
-    kind: str
-    block: object
-    tid: int
-    owner: int
-    clock: int
-    site: object
-
-    @classmethod
-    def write(cls, w):
-        return cls(CHANGE if w.atomic else WRITE, w.block, w.tid, w.owner, w.clock, w.site)
-
-    @classmethod
-    def read(cls, r):
-        return cls(CHANGE if r[ATOMIC] else READ, r[BLOCK], r[TID], r[OWNER], r[CLOCK], r[SITE])
-
-
-class Race(NamedTuple):
-    """An access of kind ``kind`` by ``thread``, now, and ``other``, which nothing orders before it."""
-
-    space: object
-    thread: object
-    kind: str
-    other: Access
-    name: str  # of the place
-
-    @property
-    def near(self):
-        """Whether both are of one block."""
-        return self.other.block in (None, self.thread.block)
-
-    @property
-    def clustered(self):
-        return self.other.block in self.thread.block.cluster.blocks
-
-    @property
-    def scope(self):
-        """The smallest that both are in."""
-        return "cta" if self.near else "cluster" if self.clustered else "gpu"
-
-    @property
-    def between(self):
-        """What would order them, in words."""
-        if self.near:
-            return "a barrier (syncthreads, syncwarp)"
-        return "a release and an acquire ({})".format(
-            "st_release_cluster_.., ld_acquire_cluster_.., or cluster_arrive() and cluster_wait()"
-            if self.clustered else "st_release_gpu_.., ld_acquire_gpu_.., or cuda.threadfence() and atomics"
-        )  # fmt: skip
-
-    @property
-    def one_line(self):
-        return self.thread.at(self.thread.site()) == self.thread.at(self.other.site)
-
-    @property
-    def kinds(self):
-        return {self.kind, self.other.kind}
-
-    @property
-    def lines(self):
-        return self.thread.line(self.thread.site()), self.thread.line(self.other.site)
-
-    @property
-    def culprit(self):
-        """The thread of the other access."""
-        return self.other.block.threads[self.other.tid]
-
-    def covered(self, knowledge):
-        return covers(knowledge, self.other.block, self.other.owner, self.other.clock)
-
-    def who(self, tid, block=None):
-        return self.thread.describe_tid(block or self.other.block, tid)
-
-
-class Cause(NamedTuple):
-    """What a race comes from. ``more``: what the report says of it; ``at``: (thread, site) to blame in place of
-    the access; ``waiver``: its name where it can be waived."""
-
-    cure: str
-    rule: str | None = None
-    more: str = ""
-    kind: type = faults.DataRace
-    at: tuple | None = None
-    waiver: str | None = None
 
 
 def race(space, thread, kind, other, what, name):
@@ -221,7 +130,7 @@ def _narrow_scope(pair):
 def _one_byte_by_two_names(pair):
     """Two arrays of the dynamic part of shared memory, which all begin at its start."""
     names = getattr(pair.space, "dynamic_names", ())
-    here, there = ({n for n in names if _elements(line, n)} for line in pair.lines)
+    here, there = ({n for n in names if elements(line, n)} for line in pair.lines)
     if not here or not there or here & there:
         return None
     a, b = sorted((min(here), min(there)))
@@ -251,7 +160,7 @@ def _change_by_hand(pair):
     if pair.kinds != {READ, WRITE}:
         return None
     array = pair.name.partition("[")[0]
-    first, second = (_elements(line, array) for line in pair.lines)
+    first, second = (elements(line, array) for line in pair.lines)
     if len(first | second) != 1 or not (first and second):
         return None
     cure = "Use one atomic in place of the read and the write: cuda.atomic.add, cuda.atomic.max or their like"
@@ -334,7 +243,7 @@ def _set_by_another(pair):
         return None
     other = pair.other
     for space, address, w, flag in _flags_of(pair):
-        name, place = space.name_of(address), pair.thread.at(w.site)
+        name, place = space.name_of(address, True), pair.thread.at(w.site)
         own = covers(flag.wide, w.block, w.owner, w.clock)
         if own and w.tid != other.tid:
             return Cause(
@@ -406,18 +315,6 @@ HANDED_ON = (
 )  # fmt: skip
 CAUSES = (
     _old_token, _count_too_small, *HANDED_ON[:2], _one_byte_by_two_names, _plain_beside_atomic,
-    _change_by_hand, *HANDED_ON[2:], _one_element, _in_one_block, _in_one_cluster, _in_one_grid,
+    barrier_in_a_branch, of_two_rounds, same_in_each_block, _change_by_hand, *HANDED_ON[2:], _one_element,
+    in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
 )  # fmt: skip
-
-
-def _elements(line, array):
-    """The indices by which a line of source names elements of ``array``, as text."""
-    line = line.removeprefix("el")
-    for text in (line, line + "\n    pass"):
-        try:
-            nodes = ast.walk(ast.parse(text))
-        except SyntaxError:
-            continue
-        named = (n for n in nodes if isinstance(n, ast.Subscript) and getattr(n.value, "id", None) == array)
-        return {ast.unparse(node.slice) for node in named}
-    return set()

@@ -3,6 +3,7 @@ engine."""
 
 import functools
 import struct
+from typing import NamedTuple
 
 import numpy as np
 from numba.np.numpy_support import as_dtype
@@ -40,6 +41,28 @@ def bounds_of(array):
     for n, stride in zip(array.shape, array.strides, strict=True):
         first, last = first + min(0, (n - 1) * stride), last + max(0, (n - 1) * stride)
     return first, last + array.itemsize
+
+
+class Layout(NamedTuple):
+    """Where the elements of an array lie, the first at the address ``start``."""
+
+    start: int
+    shape: tuple
+    strides: tuple
+
+    @classmethod
+    def of(cls, array):
+        """That of a NumPy array."""
+        return cls(start_of(array), array.shape, array.strides)
+
+    def place(self, offset):
+        """The index, as ``3, 4``, of the element that begins so many bytes on; "" where none does."""
+        index = [0] * len(self.shape)
+        for axis in sorted(range(len(index)), key=lambda axis: -self.strides[axis]):
+            if self.shape[axis] > 1 and self.strides[axis] > 0:
+                index[axis], offset = divmod(offset, self.strides[axis])
+        inside = offset == 0 and all(i < n for i, n in zip(index, self.shape, strict=True))
+        return ", ".join(map(str, index)) if inside else ""
 
 
 def fits(index):

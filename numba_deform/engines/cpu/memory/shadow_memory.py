@@ -4,6 +4,7 @@ The records of the bytes lie in Python lists, because a slice of a list is compa
 ``count``: nearly every access finds one record on all its bytes.
 """
 
+from ...faults import UninitialisedRead
 from .access_faults import bad_overwrite, bad_read, bad_scope, bad_write
 from .access_records import (
     ATOMIC,
@@ -37,6 +38,7 @@ class ShadowMemory:
     """
 
     traced, watched = True, False
+    unset = UninitialisedRead.rule, UninitialisedRead.cure  # of a read of what nothing has written
     narrow = False  # whether an atomic of scope cta has been here
 
     def __init__(self, base):
@@ -254,7 +256,7 @@ class ShadowMemory:
         more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
         value = unpack(self.bytes, addresses[0] - self.base, 4, 1) if kind == "flag" else ""
         return {
-            "on": self.name_of(addresses[0]) + more,
+            "on": self.name_of(addresses[0], True) + more,
             "state": f"holds {value}" if kind == "flag" else "", "by": tuple(sorted(sites)),
             "why": why,
         }

@@ -9,6 +9,7 @@ from ....device.limits import KB, SHARED_LIMIT, STATIC_LIMIT
 from ... import faults
 from .access_records import OUTSIDE, UNWRITTEN
 from .arrays import ArrayView
+from .scalars import Layout
 from .shadow_memory import ShadowMemory
 
 
@@ -35,7 +36,7 @@ class SharedMemory(ShadowMemory):
         self.end, self.static_bytes = self.FIRST, 0
         self.arrays = {}  # (call site, its function) -> (start, count, shape, dtype, name)
         self.views = {}  # the same -> the array as a kernel sees it
-        self.ranges = []  # (start, stop, name)
+        self.ranges = []  # (start, stop, name, its Layout)
         # Poison: NaN as a float of any kind. The size is fixed, since views of it are handed out.
         self.data = bytearray(b"\xff" * (self.dynamic_start + dynamic_bytes))
         self.words_of(self.data)
@@ -76,7 +77,8 @@ class SharedMemory(ShadowMemory):
             self.written += [OUTSIDE] * more
             self.read_by += [None] * more
             self.written[start : start + size] = [UNWRITTEN] * size
-        self.ranges.append((start, start + size, name))
+        view = Layout.of(np.ndarray(shape, dtype, self.data, start))
+        self.ranges.append((start, start + size, name, view))
         return start, count, shape, dtype, name
 
     def view(self, thread, address, shape, dtype):
@@ -96,18 +98,19 @@ class SharedMemory(ShadowMemory):
         layout = self.block.execution.layout
         return layout.name_of(address, self.dynamic_start) if layout else None
 
-    def name_of(self, address):
+    def name_of(self, address, element=False):
         if name := self.part_of(address):
             return name
-        for start, stop, name in self.ranges:
+        for start, stop, name, view in self.ranges:
             if start <= address < stop:
-                return f"{name}[byte {address - start}]"
+                place = element and view.place(address - start)
+                return f"{name}[{place or f'byte {address - start}'}]"
         return f"shared address {address:#x}"
 
     @property
     def dynamic_names(self):
         """Those of the arrays that make up the dynamic part, all of which begin at its start."""
-        return {name for start, _, name in self.ranges if start == self.dynamic_start}
+        return {name for start, _, name, _ in self.ranges if start == self.dynamic_start}
 
     def poison(self, address, size):
         self.data[address : address + size] = b"\xff" * size

@@ -54,7 +54,7 @@ def step_of(code, offset):
 
 def loops_at(site):
     """The loops of its function that a site is in, the innermost first; None where there is no source."""
-    tree = _tree("".join(linecache.getlines(site[0].co_filename)))
+    tree = tree_of("".join(linecache.getlines(site[0].co_filename)))
     return None if tree is None else _around(tree, line_of(site))
 
 
@@ -62,7 +62,7 @@ def loops_at(site):
 def may_have_returned(code, site):
     """Whether a thread of the kernel ``code`` that has ended may have done so before it came to a call: whether
     a return stands above it, or in a loop around it; anywhere, where the call is in another function."""
-    tree = _tree("".join(linecache.getlines(code.co_filename)))
+    tree = tree_of("".join(linecache.getlines(code.co_filename)))
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
             first = min(n.lineno for n in (node, *node.decorator_list))
@@ -81,7 +81,7 @@ def _ends(node):
 
 
 @functools.lru_cache(64)
-def _tree(text):
+def tree_of(text):
     try:
         return ast.parse(text) if text else None
     except SyntaxError:  # such as a cell of a notebook that has a line for the shell

@@ -31,7 +31,8 @@ class Execution:
         self.shared_alignment = grid.shared_alignment
         by_choice = isinstance(seed, Schedule)
         self.block_type, self.cluster_type = (SteppedBlock, SteppedCluster) if by_choice else (Block, Cluster)
-        extents = arguments.extents(grid.arrays, (*grid.names, *(name for name, _, _ in grid.held)))
+        names = *grid.names, *(name for name, _, _ in grid.held)
+        extents = arguments.extents(grid.arrays, names, grid.by_address)
         any_code = not by_choice and not trace and self.cluster_size == 1
         code = grid.code() if any_code else None
         self.machine = code and RequestHandler(code, self, grid.program.models(self))
@@ -43,6 +44,8 @@ class Execution:
         self.watch = SameValue().watch if "same-value" in self.waived.names else lambda memory: memory
         for region in self.globals.regions:
             self.watch(region)
+            if all(array.name in grid.unset for array in region.arrays):
+                region.forget()
         self.is_slow = grid.is_slow if any_code else lambda blocks: False
         maps = arguments.maps_of(grid.args)
         self.tensor_maps = {address: tensor for a in maps for address, tensor in a.intact().items()}

@@ -7,6 +7,7 @@ import math
 import time
 
 import numpy as np
+from numba import types
 
 from ....device.limits import MAX_THREADS, SHARED_LIMIT
 from ... import faults, launches, waivers
@@ -79,6 +80,8 @@ class PreparedLaunch:
         self.typed = self.program.typed
         self.registers = most_registers(kernel, self.threads)
         self.held = tuple(getattr(kernel, "held", ()))  # (name, value, array) of arrays that its names hold
+        self.by_address = [n for n, kind in zip(self.names, self.kinds, strict=True) if kind == types.uint64]
+        self.unset = getattr(kernel, "unset", ())  # the names of arrays that hold garbage
         self.arrays = *args, *(array for _, _, array in self.held)
         self.saved = [(array, array.copy()) for array in arguments.writeable(self.arrays)]
         self.traces, self.again = set(), False

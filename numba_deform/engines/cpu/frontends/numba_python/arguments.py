@@ -34,12 +34,14 @@ def _array(arg):
     return np.ndarray((), arg.dtype, own)
 
 
-def extents(args, names):
-    """Of all arrays that a kernel can reach: arguments, tensor maps, and what lies behind those."""
+def extents(args, names, by_address=()):
+    """Of all arrays that a kernel can reach: arguments, tensor maps, and what lies behind those.
+    ``by_address``: the names of those of which it knows the address alone."""
     found = []
     for arg, name in parts(args, names):
         if isinstance(arg, (np.ndarray, np.void)):
-            found.append(Extent.of(_array(arg), name))
+            extent = Extent.of(_array(arg), name)
+            found.append(extent._replace(view=None) if name in by_address else extent)
         elif isinstance(arg, TensorMapArray):
             found.append(Extent.of(arg.host, name))
             behind = [(i, tensor) for i, tensor in enumerate(arg) if tensor.array is not None]

@@ -428,8 +428,8 @@ class _Writer(Conversions):
 
 
 def tell_name(variable, value):
-    """Hand a shared array, one of several made in one statement, its variable's name, for reports: by itself it
-    finds the name that is stored next."""
-    is_array = isinstance(value, ast.Call) and ast.unparse(value.func).endswith("shared.array")
-    if is_array and isinstance(variable, ast.Name):
-        value.keywords.append(ast.keyword("name", ast.Constant(variable.id)))
+    """Hand a shared array that is made in one of several ``value`` of a statement its variable's name, for
+    reports: by itself it finds the name that is stored next."""
+    for call in (node for node in ast.walk(value) if isinstance(node, ast.Call)):
+        if isinstance(variable, ast.Name) and ast.unparse(call.func).endswith("shared.array"):
+            call.keywords.append(ast.keyword("name", ast.Constant(variable.id)))

@@ -1,0 +1,135 @@
+"""A race: two accesses that nothing orders, and what a report says of where it comes from. ``race_causes`` and
+``source_causes`` look for that."""
+
+import ast
+from typing import NamedTuple
+
+from ... import faults
+from .access_records import ATOMIC, BLOCK, CLOCK, OWNER, SITE, TID
+from .vector_clocks import covers
+
+READ, WRITE, CHANGE = "read", "write", "atomic"  # kinds of accesses
+
+
+class Access(NamedTuple):
+    """One access that came before: by whom, when, where and of which kind. ``owner``: its entry in the
+    clocks."""
+
+    kind: str
+    block: object
+    tid: int
+    owner: int
+    clock: int
+    site: object
+
+    @classmethod
+    def write(cls, w):
+        return cls(CHANGE if w.atomic else WRITE, w.block, w.tid, w.owner, w.clock, w.site)
+
+    @classmethod
+    def read(cls, r):
+        return cls(CHANGE if r[ATOMIC] else READ, r[BLOCK], r[TID], r[OWNER], r[CLOCK], r[SITE])
+
+
+class Race(NamedTuple):
+    """An access of kind ``kind`` by ``thread``, now, and ``other``, which nothing orders before it."""
+
+    space: object
+    thread: object
+    kind: str
+    other: Access
+    name: str  # of the place
+
+    @property
+    def near(self):
+        """Whether both are of one block."""
+        return self.other.block in (None, self.thread.block)
+
+    @property
+    def clustered(self):
+        return self.other.block in self.thread.block.cluster.blocks
+
+    @property
+    def scope(self):
+        """The smallest that both are in."""
+        return "cta" if self.near else "cluster" if self.clustered else "gpu"
+
+    @property
+    def between(self):
+        """What would order them, in words."""
+        if self.near:
+            return "a barrier (syncthreads, syncwarp)"
+        return "a release and an acquire ({})".format(
+            "st_release_cluster_.., ld_acquire_cluster_.., or cluster_arrive() and cluster_wait()"
+            if self.clustered else "st_release_gpu_.., ld_acquire_gpu_.., or cuda.threadfence() and atomics"
+        )  # fmt: skip
+
+    @property
+    def one_line(self):
+        return self.thread.at(self.thread.site()) == self.thread.at(self.other.site)
+
+    @property
+    def kinds(self):
+        return {self.kind, self.other.kind}
+
+    @property
+    def lines(self):
+        return self.thread.line(self.thread.site()), self.thread.line(self.other.site)
+
+    @property
+    def order(self):
+        """What stands between the two in their source, see ``reports.source_order``."""
+        return self.thread.order_of(self.thread.site(), self.other.site, self.near)
+
+    @property
+    def in_global(self):
+        return self.space in self.thread.block.globals.regions
+
+    def at_line(self, number):
+        """``file:line`` of a line of the function that both are in."""
+        return f"{self.thread.at(self.other.site).rpartition(':')[0]}:{number}"
+
+    @property
+    def barrier(self):
+        """The barrier for all who may touch the place, in words."""
+        if self.in_global and (order := self.order) and order.grid:
+            return "cuda.cg.this_grid().sync()"
+        if self.near:
+            return "cuda.syncthreads()"
+        return "a barrier of the grid (cuda.cg.this_grid().sync(), or a new launch)"
+
+    @property
+    def culprit(self):
+        """The thread of the other access."""
+        return self.other.block.threads[self.other.tid]
+
+    def covered(self, knowledge):
+        return covers(knowledge, self.other.block, self.other.owner, self.other.clock)
+
+    def who(self, tid, block=None):
+        return self.thread.describe_tid(block or self.other.block, tid)
+
+
+class Cause(NamedTuple):
+    """What a race comes from. ``more``: what the report says of it; ``at``: (thread, site) to blame in place of
+    the access; ``waiver``: its name where it can be waived."""
+
+    cure: str
+    rule: str | None = None
+    more: str = ""
+    kind: type = faults.DataRace
+    at: tuple | None = None
+    waiver: str | None = None
+
+
+def elements(line, array):
+    """The indices by which a line of source names elements of ``array``, as text."""
+    line = line.removeprefix("el")
+    for text in (line, line + "\n    pass"):
+        try:
+            nodes = ast.walk(ast.parse(text))
+        except SyntaxError:
+            continue
+        named = (n for n in nodes if isinstance(n, ast.Subscript) and getattr(n.value, "id", None) == array)
+        return {ast.unparse(node.slice) for node in named}
+    return set()

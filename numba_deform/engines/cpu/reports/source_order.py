@@ -1,0 +1,142 @@
+"""What stands between two places of a kernel's source: barriers, branches and loops. ``memory.source_causes``
+asks, by the thread that it speaks of."""
+
+import ast
+import linecache
+from typing import NamedTuple
+
+from .call_sites import indentation, line_of, origin
+from .source_loops import tree_of
+
+BLOCK = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")
+OTHERS = ("syncwarp", "bar_sync", "bar_arrive", "mbarrier_wait", "mbarrier_try_wait", "mbarrier_test_wait")
+NUMBERS = ("grid", "gridsize", "threadIdx", "blockIdx")  # of ``cuda``, that tell threads from each other
+
+
+class Order(NamedTuple):
+    """Two places in one function, in the order of its lines. All numbers are lines, None where there is no such
+    thing.
+
+    whole   a barrier between them that all who come to both come to
+    branch  one that stands in a branch which does not hold both
+    unclear whether something else stands between them that may order them
+    loop    the innermost loop around both; ``names``: the variables of all such ``for``
+    rounds  a barrier in that loop before the one place or behind the other
+    grid    whether the function asks for ``cuda.cg.this_grid()``
+    """
+
+    first: int
+    second: int
+    whole: int | None
+    branch: int | None
+    unclear: bool
+    loop: int | None
+    names: tuple
+    rounds: int | None
+    grid: bool
+
+
+def order_of(one, other, near):
+    """The Order of two sites; None without source, where they are in two functions, or in two arms of a branch.
+    ``near``: their threads are of one block, so that its barriers order them; else only those of the grid."""
+    function = _function_at(one) if one and other and one[0] is other[0] else None
+    if function is None:
+        return None
+    first, second = sorted((line_of(one), line_of(other)))
+    around = [list(_parents(function, line)) for line in (first, second)]
+    both = [node for node in around[0] if node in around[1]]
+    if any(isinstance(n, ast.If) and _arm(n, first) is not _arm(n, second) for n in both):
+        return None
+    loops = [node for node in both if isinstance(node, (ast.For, ast.While))]
+    loop, found = loops[-1] if loops else None, {"whole": None, "branch": None, "rounds": None}
+    unclear = grid = False
+    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        name, line = getattr(call.func, "attr", getattr(call.func, "id", "")), call.lineno
+        grid |= name == "this_grid"
+        between = first < line < second
+        unclear |= between and name in OTHERS
+        if name != "sync" and not (near and name in BLOCK):
+            continue
+        branches = [n for n in _parents(function, line) if isinstance(n, ast.If) and n not in both]
+        if between:
+            found["branch" if branches else "whole"] = line
+        elif loop and loop.lineno <= line <= loop.end_lineno and not branches:
+            found["rounds"] = line
+    targets = [n for each in loops if isinstance(each, ast.For) for n in ast.walk(each.target)]
+    names = tuple(n.id for n in targets if isinstance(n, ast.Name))
+    return Order(first, second, **found, unclear=unclear, loop=loop and loop.lineno, names=names, grid=grid)
+
+
+def depth_of(sites):
+    """How deep in branches and loops a thread stands that is in these calls, the innermost first. A branch
+    counts twice: it is more often what keeps threads away. Without Python's source, the indentation."""
+    functions = [_function_at(site) for site in sites]
+    if None in functions:
+        return indentation(sites[0])
+    around = (n for f, site in zip(functions, sites, strict=True) for n in _parents(f, line_of(site)))
+    return sum(2 if isinstance(node, ast.If) else isinstance(node, (ast.For, ast.While)) for node in around)
+
+
+def index_without_block(site, index):
+    """(line, text) of the assignment by which ``index``, the text of an index at a site, is made of
+    ``cuda.threadIdx`` and of nothing that differs from block to block; None where that is not sure."""
+    function = _function_at(site)
+    if function is None:
+        return None
+    assigned, loose = {}, {a.arg for a in function.args.args}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = zip(target.elts, node.value.elts, strict=False)
+                for name, value in pairs:
+                    names = _stored(name)
+                    loose |= set(names) & assigned.keys()  # assigned twice
+                    assigned.update(dict.fromkeys(names, (node.lineno, value)))
+        elif isinstance(node, (ast.AugAssign, ast.For)):
+            loose |= {*_stored(node.target)}
+    found, todo, seen = None, [(line_of(site), ast.parse(index, mode="eval").body)], set()
+    while todo:
+        line, node = todo.pop()
+        text = ast.unparse(node)
+        if "threadIdx" in text:
+            found = line, text
+        for name in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
+            if name.id in loose:
+                return None
+            if name.id in assigned and name.id not in seen:
+                seen.add(name.id)
+                todo.append(assigned[name.id])
+        told = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)} & {*NUMBERS}
+        if told - {"threadIdx"} or any(isinstance(n, (ast.Call, ast.Subscript)) for n in ast.walk(node)):
+            return None
+    return found
+
+
+def _stored(target):
+    """The variables that an assignment to ``target`` sets."""
+    return [n.id for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def _function_at(site):
+    """The innermost function of the source that a site's line is in."""
+    if origin(site) != (site[0].co_filename, line_of(site)):
+        return None  # the source is no Python
+    tree, line = tree_of("".join(linecache.getlines(site[0].co_filename))), line_of(site)
+    nodes = ast.walk(tree) if tree else ()
+    held = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.lineno <= line <= n.end_lineno]
+    return max(held, key=lambda node: node.lineno, default=None)
+
+
+def _parents(node, line):
+    """The statements below ``node`` that hold a line and have others in them, the outermost first."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt) and child.lineno <= line <= child.end_lineno:
+            yield from [child] * hasattr(child, "body")
+            yield from _parents(child, line)
+
+
+def _arm(node, line):
+    """The list of statements of an ``if`` that a line is in; its condition counts to the first."""
+    return node.orelse if node.orelse and line >= node.orelse[0].lineno else node.body

@@ -1,0 +1,27 @@
+"""Where a program stands: which of the lines that called us is its own."""
+
+import sys
+from pathlib import Path
+
+PACKAGES = ("numba", "numba_cuda", "numba_deform", "triton", "torch")  # whose lines are not the program's
+
+
+def is_ours(frame):
+    """Whether a frame is of these packages, or else of the program; their tests are programs."""
+    root, _, rest = frame.f_globals.get("__name__", "").partition(".")
+    return root in PACKAGES and "tests" not in rest.split(".")
+
+
+def program_frame():
+    """(the frame of the nearest caller that is the program's, how many calls there are from it to the caller of
+    this function, as ``stacklevel`` of a warning counts)."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and is_ours(frame):
+        frame, level = frame.f_back, level + 1
+    return frame, level
+
+
+def program_line():
+    """``file:line`` of that frame."""
+    frame, _ = program_frame()
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -1,0 +1,156 @@
+"""Kernels as programs have them, with arrays by index: what the report says of where their barriers stand, and
+of what their indices are made of, and the mend beside it."""
+# ruff: noqa: E701  a branch on one line is what one is about
+
+import numpy as np
+from base import wrong
+from numba import cuda, int32
+
+from numba_deform.engines import faults
+
+FULL_MASK, THREADS = 0xFFFFFFFF, 64
+
+
+def ints(*counts):
+    """Arguments: the first array counts up, the others are zeros."""
+    return lambda: [np.arange(counts[0], dtype=np.int32), *(np.zeros(n, np.int32) for n in counts[1:])]
+
+
+# --- barriers of a block ------------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions: a barrier in conditional code",
+    block=THREADS, args=ints(64, 64), expect=lambda data, out: [(out, data[::-1])],
+    names=("stands in a branch", "out of its branch"),
+)  # fmt: skip
+def barrier_for_the_first_warp(data, out):
+    """Only the threads of one warp come to the barrier between the writes and the reads."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    tile[i] = data[i]
+    if i < 32:  # cure: if True:
+        cuda.syncthreads()
+    out[i] = tile[63 - i]  # <- fault
+
+
+@wrong(
+    faults.WarpDivergence, source="CUDA guide, warp shuffle functions: all lanes of the mask take part",
+    block=THREADS, args=ints(64, 64), expect=lambda data, out: [(out[:31], data[1:32])],
+    names=("shfl", "lanes 16-31 never come", "branch"), hardware="no",
+)  # fmt: skip
+def shuffle_behind_a_condition_of_one_line(data, out):
+    """The branch stands on the line of the shuffle, as far to the left as the barrier after it."""
+    i = cuda.threadIdx.x
+    value = data[i]
+    # cure: value = cuda.shfl_down_sync(FULL_MASK, value, 1)
+    if i < 48: value = cuda.shfl_down_sync(FULL_MASK, value, 1)  # cure: pass  # <- fault
+    cuda.syncthreads()
+    out[i] = value
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, shared memory: the product of two matrices by tiles", block=THREADS,
+    args=ints(256, 64), expect=lambda data, out: [(out, data.reshape(4, 64)[:, ::-1].sum(axis=0))],
+    names=("two rounds of the loop", "at the end of each round", "cuda.syncthreads()"),
+)  # fmt: skip
+def no_barrier_at_the_end_of_a_round(data, out):
+    """A thread that is a round ahead writes what others still read."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    total = int32(0)
+    for k in range(4):
+        tile[i] = data[THREADS * k + i]  # <- fault
+        cuda.syncthreads()
+        total += tile[63 - i]  # <- fault
+        # cure: cuda.syncthreads()
+    out[i] = total
+
+
+@wrong(
+    faults.DataRace, source="Hillis and Steele's sum of all before: one buffer in place of two", block=THREADS,
+    args=ints(64, 64), expect=lambda data, out: [(out, np.cumsum(data))],
+    names=("before any writes", "in a variable", "cuda.syncthreads()", "second array"),
+)  # fmt: skip
+def adds_what_others_change(data, out):
+    """One statement reads the element of another thread and writes its own."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    tile[i] = data[i]
+    cuda.syncthreads()
+    step = 1
+    while step < THREADS:
+        # cure: other = tile[i - step] if i >= step else int32(0)
+        # cure: cuda.syncthreads()
+        if i >= step:  # cure: if True:
+            tile[i] += tile[i - step]  # cure: tile[i] += other  # <- fault
+        cuda.syncthreads()
+        step *= 2
+    out[i] = tile[i]
+
+
+# --- the whole grid -----------------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, source="Numba documentation, examples: the heat equation has two buffers", grid=4,
+    block=32, args=ints(128, 128), expect=lambda data, out: [(out[1:-1], 3 * np.arange(1, 127))],
+    names=("second array", "`data`"),
+)  # fmt: skip
+def stencil_in_place(data, out):
+    """Each thread writes where its neighbours read."""
+    i = cuda.grid(1)
+    if 0 < i < 127:
+        # cure: out[i] = data[i - 1] + data[i] + data[i + 1]
+        data[i] = data[i - 1] + data[i] + data[i + 1]  # cure: pass  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="Numba documentation, cooperative groups", grid=2, block=32, args=ints(64, 64),
+    expect=lambda data, out: [(data, np.roll(np.arange(64) * 2, -1))],
+    names=("cuda.cg.this_grid().sync() between",),
+)  # fmt: skip
+def half_a_round_without_the_grid(data, out):
+    """A barrier of the grid at the end of the round, and none between its halves."""
+    grid = cuda.cg.this_grid()
+    i = cuda.grid(1)
+    for _ in range(1):
+        out[i] = 2 * data[i]  # <- fault
+        # cure: grid.sync()
+        data[i] = out[(i + 1) % 64]  # <- fault
+        grid.sync()
+
+
+@wrong(
+    faults.DataRace, source="Numba documentation, cooperative groups: each row from the one before", grid=2,
+    block=32, args=lambda: [np.zeros((4, 64), np.int32)], expect=lambda table: [(table[3], 3)],
+    names=("cuda.cg.this_grid().sync() at the end of each round",),
+)  # fmt: skip
+def rows_without_a_barrier_of_the_grid(table):
+    """Each round reads the row that other threads wrote in the round before."""
+    grid = cuda.cg.this_grid()
+    i = cuda.grid(1)
+    grid.sync()
+    for row in range(1, 4):
+        table[row, i] = table[row - 1, 63 - i] + 1  # <- fault
+        # cure: grid.sync()
+
+
+# --- indices ------------------------------------------------------------------------------------------
+@wrong(
+    faults.DataRace, source="numba/numba issue 8249: threadIdx for the number in the grid", grid=4, block=32,
+    args=ints(128), expect=lambda data: [(data, 2 * np.arange(128))],
+    names=("cuda.threadIdx.x", "cuda.grid(..)"),
+)  # fmt: skip
+def each_block_doubles_the_first_elements(data):
+    """All blocks change the first 32 elements of 128, each thread by a read and a write."""
+    i = cuda.threadIdx.x  # cure: i = cuda.grid(1)
+    data[i] *= 2  # <- fault
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, atomic functions: the counts of all blocks are added up", grid=4,
+    block=32, args=ints(128, 32), expect=lambda data, out: [(out, data.reshape(4, 32).sum(axis=0))],
+    names=("cuda.atomic.add",),
+)  # fmt: skip
+def sums_of_all_blocks_without_an_atomic(data, out):
+    """As many elements as a block has threads: here the index is meant."""
+    i = cuda.threadIdx.x
+    value = data[cuda.grid(1)]
+    out[i] += value  # cure: cuda.atomic.add(out, i, value)  # <- fault
