@@ -73,7 +73,7 @@ def test_every_program_compiles(name):
 def test_results_are_of_these_programs():
     """Each program once, the engine right about all of them, and an H200 about the right ones that it ran."""
     rows = json.loads((RESULTS / "corpus_pipelines.json").read_text())["rows"]
-    assert [row["program"] for row in rows] == list(PROGRAMS)
+    assert [row["program"] for row in rows] == list(PROGRAMS | load("waived"))
     for row in rows:
         assert row["engine"] in (row["faults"] or ["silent"]), row["program"]
         assert row["kind"] == "wrong" or row.get("gpu", "right") == "right", row["program"]
