@@ -18,7 +18,7 @@ class Order(NamedTuple):
     thing.
 
     whole   a barrier between them that all who come to both come to
-    branch  one that stands in a branch which does not hold both
+    branch  one that stands in a branch which does not hold both, or the only one of their loop, if it does
     unclear whether something else stands between them that may order them
     loop    the innermost loop around both
     rounds  a barrier in that loop before the one place or behind the other
@@ -64,8 +64,10 @@ def order_of(one, other, near):
             found["narrow"] = line if between else found["narrow"] or line
         elif between:
             found["branch" if branches else "whole"] = line
-        elif not branches:
-            found["rounds"] = line
+        else:
+            found["aside" if branches else "rounds"] = line
+    if (aside := found.pop("aside", None)) and not found["rounds"]:
+        found["branch"] = found["branch"] or aside
     return Order(first, second, **found, unclear=unclear, loop=loop and loop.lineno, grid=grid)
 
 
