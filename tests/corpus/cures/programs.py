@@ -87,6 +87,27 @@ def adds_what_others_change(data, out):
     out[i] = tile[i]
 
 
+@wrong(
+    faults.DataRace, source="CUDA guide, synchronization functions; reductions by halves", block=THREADS,
+    args=ints(64, 1), expect=lambda data, out: [(out, data.sum())],
+    names=("cuda.syncthreads() at the end of each round",),
+)  # fmt: skip
+def halves_without_a_barrier(data, out):
+    """A sum by halves whose rounds are not kept apart."""
+    tile = cuda.shared.array(THREADS, int32)
+    i = cuda.threadIdx.x
+    tile[i] = data[i]
+    cuda.syncthreads()
+    half = THREADS // 2
+    while half > 0:
+        if i < half:
+            tile[i] += tile[i + half]  # <- fault
+        # cure: cuda.syncthreads()
+        half //= 2
+    if i == 0:
+        out[0] = tile[0]
+
+
 # --- the whole grid -----------------------------------------------------------------------------------
 @wrong(
     faults.DataRace, source="Numba documentation, examples: the heat equation has two buffers", grid=4,
@@ -115,6 +136,19 @@ def half_a_round_without_the_grid(data, out):
         # cure: grid.sync()
         data[i] = out[(i + 1) % 64]  # <- fault
         grid.sync()
+
+
+@wrong(
+    faults.DataRace, source="CUDA guide, cooperative groups: a barrier of a block is none of the grid", grid=2,
+    block=32, args=ints(64, 64), expect=lambda data, out: [(data, np.roll(np.arange(64) * 2, -1))],
+    names=("for the threads of one block", "cuda.cg.this_grid().sync()"),
+)  # fmt: skip
+def a_barrier_of_the_block_for_the_grid(data, out):
+    """Threads of two blocks exchange numbers, and meet the threads of their own block alone."""
+    i = cuda.grid(1)
+    out[i] = 2 * data[i]  # <- fault
+    cuda.syncthreads()  # cure: cuda.cg.this_grid().sync()
+    data[i] = out[(i + 1) % 64]  # <- fault
 
 
 @wrong(

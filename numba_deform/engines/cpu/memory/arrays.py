@@ -309,8 +309,8 @@ class Record:
             name = names[name]
         if name not in names:
             raise AttributeError(f"{self._name} has no field {name}")
-        data, name = self._data[name], f"{self._name}.{name}"
-        return ArrayView(self._space, self._address + start_of(data) - start_of(self._data), data, name)
+        offset = self._data.dtype.fields[name][1]
+        return ArrayView(self._space, self._address + offset, self._data[name], f"{self._name}.{name}")
 
     def __getitem__(self, name):
         field = self._field(name)

@@ -9,7 +9,14 @@ from greenlet import getcurrent
 from ... import faults
 from .access_records import writers
 from .races import CHANGE, READ, WRITE, Cause, Race, elements
-from .source_causes import barrier_in_a_branch, in_place, of_two_rounds, phase_of_the_grid, same_in_each_block
+from .source_causes import (
+    barrier_in_a_branch,
+    in_place,
+    of_one_block_alone,
+    of_two_rounds,
+    phase_of_the_grid,
+    same_in_each_block,
+)
 from .vector_clocks import CLUSTER, CTA, GPU, SCOPES_IN_WORDS, SHARED, covers
 
 RULES = {
@@ -316,5 +323,5 @@ HANDED_ON = (
 CAUSES = (
     _old_token, _count_too_small, *HANDED_ON[:2], _one_byte_by_two_names, _plain_beside_atomic,
     barrier_in_a_branch, of_two_rounds, same_in_each_block, _change_by_hand, *HANDED_ON[2:], _one_element,
-    in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
+    of_one_block_alone, in_place, phase_of_the_grid, _in_one_block, _in_one_cluster, _in_one_grid,
 )  # fmt: skip

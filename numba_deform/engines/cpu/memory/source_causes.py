@@ -1,8 +1,6 @@
 """Causes of races that the kernel's source shows: where its barriers stand, and what its indices are made of.
 ``race_causes`` has the others."""
 
-import re
-
 from .races import CHANGE, READ, WRITE, Cause, elements
 
 
@@ -53,29 +51,45 @@ def of_two_rounds(pair):
 def in_place(pair):
     """Each thread reads what others write, and then writes its own."""
     order, array = pair.order, pair.name.partition("[")[0]
-    if pair.kinds != {READ, WRITE} or not order or order.whole or order.unclear:
+    if not _is_an_exchange(pair) or order.whole or order.unclear:
         return None
-    here, there = (elements(line, array) for line in pair.lines)
     read = pair.thread.site() if pair.kind is READ else pair.other.site
-    if not here or not there or pair.thread.order_of(read, read, True).first != order.first:
+    if pair.thread.order_of(read, read, True).first != order.first:
         return None
-    if order.loop and not order.rounds and all(_has(index, order.names) for index in here | there):
-        cure = f"Put {pair.barrier} at the end of each round of the loop at {pair.at_line(order.loop)}, for "
-        cure += "all threads: a round reads what other threads wrote in the one before."
-        return Cause(cure)
-    more = f"; threads read elements of `{array}` that others write, with no barrier between read and write"
     if pair.in_global:
-        then = "in a loop swap the two after each round" if order.loop else "swap the two for the next launch"
-        return Cause(f"Write to a second array, so that all read `{array}` as it was; {then}.", more=more)
+        apart = f"write to a second array, so that all read `{array}` as it was"
+        apart += "; in a loop swap the two after each round" * bool(order.loop)
+    else:
+        apart = f"have all threads read `{array}` before any writes: keep what is read in a variable, call "
+        apart += "cuda.syncthreads() outside of any branch, then write; or write to a second array"
+    more = f"; threads read elements of `{array}` that others write, with no barrier between read and write"
+    if not order.loop or order.rounds:
+        return Cause(f"{apart[0].upper()}{apart[1:]}.", more=more)
     return Cause(
-        f"Have all threads read `{array}` before any writes: keep what is read in a variable, call "
-        "cuda.syncthreads() outside of any branch, then write; or write to a second array.",
+        f"Put {pair.barrier} at the end of each round of the loop at {pair.at_line(order.loop)}, for all "
+        "threads, so that a round reads what others wrote in the one before. Where it reads what others write "
+        f"in the same round, also {apart}.",
         more=more,
     )
 
 
-def _has(index, names):
-    return any(re.search(rf"\b{name}\b", index) for name in names)
+def of_one_block_alone(pair):
+    """The barrier between the two is for the threads of one block, and they are of two."""
+    order = not pair.near and pair.order
+    if not order or not order.narrow or not pair.in_global or not _is_an_exchange(pair):
+        return None
+    place = pair.at_line(order.narrow)
+    return Cause(
+        f"At {place} all blocks have to meet: call cuda.cg.this_grid().sync() in place of the barrier; or end "
+        "the launch there, and make what comes after it, or each round, a launch of its own.",
+        more=f"; the barrier at {place} is for the threads of one block, and these are of two",
+    )
+
+
+def _is_an_exchange(pair):
+    """Whether one reads and one writes an element of an array, in one function."""
+    array = pair.name.partition("[")[0]
+    return pair.kinds == {READ, WRITE} and pair.order and all(elements(line, array) for line in pair.lines)
 
 
 def phase_of_the_grid(pair):

@@ -18,10 +18,11 @@ class Order(NamedTuple):
     thing.
 
     whole   a barrier between them that all who come to both come to
-    branch  one that stands in a branch which does not hold both
+    branch  one that stands in a branch which does not hold both, or the only one of their loop, if it does
     unclear whether something else stands between them that may order them
-    loop    the innermost loop around both; ``names``: the variables of all such ``for``
+    loop    the innermost loop around both
     rounds  a barrier in that loop before the one place or behind the other
+    narrow  where the threads are of two blocks: a barrier of one block there, or between the two
     grid    whether the function asks for ``cuda.cg.this_grid()``
     """
 
@@ -31,8 +32,8 @@ class Order(NamedTuple):
     branch: int | None
     unclear: bool
     loop: int | None
-    names: tuple
     rounds: int | None
+    narrow: int | None
     grid: bool
 
 
@@ -48,23 +49,26 @@ def order_of(one, other, near):
     if any(isinstance(n, ast.If) and _arm(n, first) is not _arm(n, second) for n in both):
         return None
     loops = [node for node in both if isinstance(node, (ast.For, ast.While))]
-    loop, found = loops[-1] if loops else None, {"whole": None, "branch": None, "rounds": None}
+    loop, found = loops[-1] if loops else None, dict.fromkeys(("whole", "branch", "rounds", "narrow"))
     unclear = grid = False
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         name, line = getattr(call.func, "attr", getattr(call.func, "id", "")), call.lineno
         grid |= name == "this_grid"
         between = first < line < second
         unclear |= between and name in OTHERS
-        if name != "sync" and not (near and name in BLOCK):
+        inside = loop and loop.lineno <= line <= loop.end_lineno
+        if name not in ("sync", *BLOCK) or not (between or inside):
             continue
         branches = [n for n in _parents(function, line) if isinstance(n, ast.If) and n not in both]
-        if between:
+        if name in BLOCK and not near:
+            found["narrow"] = line if between else found["narrow"] or line
+        elif between:
             found["branch" if branches else "whole"] = line
-        elif loop and loop.lineno <= line <= loop.end_lineno and not branches:
-            found["rounds"] = line
-    targets = [n for each in loops if isinstance(each, ast.For) for n in ast.walk(each.target)]
-    names = tuple(n.id for n in targets if isinstance(n, ast.Name))
-    return Order(first, second, **found, unclear=unclear, loop=loop and loop.lineno, names=names, grid=grid)
+        else:
+            found["aside" if branches else "rounds"] = line
+    if (aside := found.pop("aside", None)) and not found["rounds"]:
+        found["branch"] = found["branch"] or aside
+    return Order(first, second, **found, unclear=unclear, loop=loop and loop.lineno, grid=grid)
 
 
 def depth_of(sites):
