@@ -109,10 +109,15 @@ def test_a_product_of_matrices():
     emulate(product())
 
 
+def right_ones(folder):
+    """(folder, name) of the programs that break no rule."""
+    return [(folder, name) for name, one in load(folder).items() if not one.faults and not one.waiver]
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("name", load("right"))
-def test_right_programs(name):
-    program = load("right")[name]
+@pytest.mark.parametrize("folder, name", [*right_ones("right"), *right_ones("instructions"), *right_ones("whole")])
+def test_right_programs(folder, name):
+    program = load(folder)[name]
     args = program.args()
     emulate(program.typed(), program.grid, args, program.shared_bytes, program.cluster, limit=2_000_000)
     for got, expected in program.expect(*args):

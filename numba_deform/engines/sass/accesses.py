@@ -5,7 +5,7 @@ import re
 import ml_dtypes
 import numpy as np
 
-from .operands import I32, I64, REGISTER, U32, U64, Unknown
+from .operands import F32, I32, I64, REGISTER, U32, U64, Unknown
 from .table import row
 
 WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "U64": 8, "S64": 8, "F64": 8, "128": 16}
@@ -14,6 +14,7 @@ SPACES = {"LDG": "global", "STG": "global", "LD": "generic", "ST": "generic", "L
           "REDG": "global", "RED": "generic"}  # fmt: skip
 HINTS = "E CONSTANT STRONG WEAK GPU SM SYS CTA EF EL EN LU NA PRIVATE LTC64B LTC128B LTC256B MMIO"
 NUMBERS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64}
+TINY = np.finfo(F32).tiny
 VECTOR = re.compile(r"(BF16|F16|F32|F64)(?:x(\d))?$")
 
 
@@ -108,14 +109,36 @@ def change_of(one):
     if name is None:
         raise Unknown(one.opcode)
     dtype = number_type(one)
+    is_float = dtype in NUMBERS.values()
+    flushes = dtype is F32 and "FTZ" in one.words
 
     def change(old, new):
         with np.errstate(all="ignore"):
-            return np.ascontiguousarray(CHANGES[name](old.view(dtype), new.view(dtype)).astype(dtype)).view(
-                old.dtype
-            )
+            a, b = old.view(dtype), new.view(dtype)
+            if flushes:
+                a, b = flushed(a), flushed(b)
+            found = np.ascontiguousarray(CHANGES[name](a, b).astype(dtype))
+            if is_float and name != "EXCH":
+                found = edges(name, a, b, flushed(found) if flushes else found)
+            return found.view(old.dtype)
 
     return change
+
+
+def flushed(values):
+    """Numbers of float32 with zeros for subnormals, of the same sign."""
+    return np.where(np.abs(values) < TINY, np.copysign(F32(0), values), values)
+
+
+def edges(name, a, b, found):
+    """Of two zeros -0 is less, and what is no number has all bits but the sign."""
+    if name in ("MIN", "MAX"):
+        sign = np.logical_or if name == "MIN" else np.logical_and
+        zero = np.where(sign(np.signbit(a), np.signbit(b)), -found.dtype.type(0), found.dtype.type(0))
+        found = np.where((a == 0) & (b == 0), zero, found)
+    bits = found.view(f"u{found.itemsize}")
+    none = (1 << 8 * found.itemsize - 1) - 1
+    return np.where(np.isnan(found), bits.dtype.type(none), bits).view(found.dtype)
 
 
 def atomic(one):

@@ -49,25 +49,28 @@ def invalidate(w, address):
         w.block.barriers(int(address[0])).pop(int(address[0]) & 0xFFFFFF, None)
 
 
-ARRIVALS = {"A1T0": (True, False), "ART0": (False, False), "A0TR": (None, True), "": (True, True)}
-"""{modifier: (whether one arrival, those of the register, or none; whether the register has bytes to
-expect)}"""
+ARRIVALS = {"A1T0": (1, 0), "ART0": ("register", 0), "A0TR": (0, "register"), "A0T1": (0, 1),
+            "": (1, "register")}  # fmt: skip
+"""{modifier: (arrivals, bytes that are expected from now on)}"""
 
 
 def arrive(one):
-    word = next((name for name in ARRIVALS if name in one.words), "")
-    single, expects = ARRIVALS[word]
+    """Its result: the phase in bit 63, below it 2^20 less the arrivals that were pending before, and which
+    lanes came with it where TMASK is named."""
+    arrivals, expects = ARRIVALS[next((name for name in ARRIVALS if name in one.words), "")]
 
     def run(w, _, address, value):
         lanes = np.flatnonzero(w.active)
         address, value = np.broadcast_to(address, (32,)), np.broadcast_to(value, (32,))
-        state, mask = np.zeros(32, U64), sum(1 << int(lane) for lane in lanes)
+        state, mask = np.zeros(32, U64), sum(1 << int(lane) for lane in lanes) if "TMASK" in one.words else 0
         for lane in lanes:
             barrier = w.block.barrier(one, int(address[lane]))
-            low = mask if "TMASK" in one.words else barrier.pending
-            state[lane] = (barrier.phases & 1) << 63 | low
-            barrier.bytes += int(value[lane]) if expects else 0
-            barrier.pending -= 0 if single is None else 1 if single else int(value[lane])
+            pending = (1 << 20) - barrier.pending & COUNT
+            state[lane] = (barrier.phases & 1) << 63 | pending << 43 | mask
+            if mask:  # the others count from what the first has found
+                state[lane] = state[lanes[0]]
+            barrier.bytes += int(value[lane]) if expects == "register" else expects
+            barrier.pending -= int(value[lane]) if arrivals == "register" else arrivals
             barrier.count -= "OPTOUT" in one.words
             barrier.settle()
         k = register(one.operands[0])
@@ -94,11 +97,17 @@ def check_phase(one):
     return run
 
 
-def arrive_after_copies(w, address):
-    for lane in np.flatnonzero(w.active):
-        barrier = w.block.barrier(None, int(np.broadcast_to(address, (32,))[lane]))
-        barrier.pending -= 1
-        barrier.settle()
+def arrive_after_copies(one):
+    """ARVCNT: one arrival less is awaited; TRANSCNT: one of the bytes, which A0T1 has added."""
+    name = "pending" if "ARVCNT" in one.words else "bytes"
+
+    def run(w, address):
+        for lane in np.flatnonzero(w.active):
+            barrier = w.block.barrier(one, int(np.broadcast_to(address, (32,))[lane]))
+            setattr(barrier, name, getattr(barrier, name) - 1)
+            barrier.settle()
+
+    return run
 
 
 def complete(block, one, address, size):
@@ -253,10 +262,9 @@ def remote_store(one):
 BULK = f"{CHANGE_WORDS} S G MULTICAST IM2COL 1D 2D 3D 4D 5D 2CTA"
 row("SYNCS.EXCH.64", "", "*t@q", lambda one: lambda w, _, address, value: initialise(w, address, value))
 row("SYNCS.CCTL.IV", "", "*@", plain(invalidate))
-row("SYNCS.ARRIVE.TRANS64", "", "*t@u", arrive, "A1T0 ART0 A0TR RED OPTOUT TMASK")
+row("SYNCS.ARRIVE.TRANS64", "", "*t@u", arrive, "A1T0 ART0 A0TR A0T1 RED OPTOUT TMASK")
 row("SYNCS.PHASECHK.TRANS64", "p", "*@u", check_phase, "TRYWAIT")
-row("ARRIVES.LDGSTSBAR.64.ARVCNT", "", "*@", plain(arrive_after_copies))
-row("ARRIVES.LDGSTSBAR.64.TRANSCNT", "", "*@", plain(lambda w, address: None))  # counted up, and down again
+row("ARRIVES.LDGSTSBAR.64.ARVCNT|ARRIVES.LDGSTSBAR.64.TRANSCNT", "", "*@", arrive_after_copies)
 row("UTMALDG", "", "*ttt?t?", tensor_load, BULK)
 row("UTMASTG|UTMAREDG", "", "*ttt?", tensor_store, BULK)
 row("UBLKCP|UBLKRED", "", "*tttt?", bulk_copy, BULK)

@@ -69,14 +69,13 @@ def warpgroup_multiply(one):
 
     def run(w, *_):
         first, shared = 16 * (w.number % 4), w.block.shared.bytes
-        b_at = descriptor if a_register is not None else descriptor + 2
         if a_register is None:
             where = addresses(_pair(w, descriptor), ROWS, "tnspA" in flips)[first : first + 16]
             left = from_memory(form, form.a, shared, where)
         else:
             left = np.zeros((16, depth), F32)
             left[a_places[0], a_places[1]] = form.a(words_of(w, a_register, 4, ALL).copy()).reshape(32, 4, 2)
-        where = addresses(_pair(w, b_at), columns, "tnspB" in flips)
+        where = addresses(_pair(w, descriptor + 2), columns, "tnspB" in flips)
         right = from_memory(form, form.b, shared, where)
         total = left.astype(F64) @ right.astype(F64).T
         if keeps(w).all():

@@ -7,7 +7,8 @@ from ...compiler import Kernel
 from ..gpu.in_place import bytes_of, owner_of
 from ..gpu.launch import ArrayArgument, values_of
 from ..tensormap import TensorMapArray
-from ..tensormap.packed import fields_of, map_of, pack, unpack
+from ..tensormap.decoding import decode, encoded
+from ..tensormap.packed import fields_of, map_of, unpack
 from .operands import U32, U64
 
 RESERVED = 1024  # bytes of shared memory that the system has, below the kernel's
@@ -87,11 +88,12 @@ class Global(Space):
                 self._encode(argument)
 
     def _encode(self, maps):
-        """The maps' slots, with the addresses that hold here."""
+        """The maps' slots as the driver makes them, whose fields machine code replaces bit by bit; with the
+        addresses that hold here."""
         for slot, one in enumerate(maps):
             fields = fields_of(one) | {"address": self.translated(one.address)}
             at = self.address_of(maps.host) - self.base + MAP_BYTES * slot
-            self.bytes[at : at + MAP_BYTES] = np.frombuffer(pack(fields), np.uint8)
+            self.bytes[at : at + MAP_BYTES] = np.frombuffer(encoded(fields), np.uint8)
 
     def hold(self, bank):
         """The bytes of constant bank 0, which has the address of its copy here: of its parameters, where a
@@ -121,7 +123,7 @@ class Global(Space):
         at = int(address) - self.base
         data = self.bytes[at : at + MAP_BYTES].tobytes() if 0 <= at <= self.size - MAP_BYTES else b""
         if data not in self.maps:
-            fields = unpack(data) if data else None
+            fields = (unpack(data) or decode(data, replaced=True)) if data else None
             if fields is None:
                 raise OutsideMemory(f"a tensor map at {int(address):#x}: there is none")
             self.maps[data] = map_of(fields, self.bytes)

@@ -202,7 +202,7 @@ def address(text, constants):
     """A function of the warp that gives 64-bit addresses: of ``[R4+UR6+0x10]``, ``desc[UR4][R2.64+0x8]``,
     ``[R3.X16+UR8]``, ``c[0x0][0x210]``."""
     inside, parts = re.findall(r"\[([^\[\]]*)\]", text)[-1], []
-    wide = ".64" in inside
+    wide = ".64" in inside or ".U32+UR" in inside  # 32 bits of the lane's and 64 of the warp's
     for word in re.findall(r"[+-]?[^+-]+", inside):
         parts.append(_part(word.lstrip("+"), wide, constants))
 

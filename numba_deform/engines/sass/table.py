@@ -109,6 +109,6 @@ def _read(kind, operands, constants, extended):
         pair = [reader(t, "h", constants)(None) & np.uint32(0xFFFF) for t in (text, operands.pop(0))]
         value = pair[0] << np.uint32(16) | pair[1]
         return lambda w: value
-    if kind == "@" and extended and ".64" not in text:
+    if kind == "@" and extended and not re.search(r"\.64|\.U32", text):
         text = re.sub(r"\[(R\d+)", r"[\1.64", text)
     return reader(text, kind[0], constants)
