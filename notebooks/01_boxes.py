@@ -164,7 +164,10 @@ def look(x, y):
     )
 
 
-lessons.slider(look, start={"x": 18, "y": 10}, x=range(-12, 49, 3), y=range(-8, 41, 2))
+lessons.slider(
+    look, start={"x": 18, "y": 10}, x=range(-12, 49, 3), y=range(-8, 41, 2),
+    page={"x": [-12, -6, 0, 9, 18, 30, 39, 48], "y": [-8, -4, 0, 10, 24, 34, 40]},
+)  # fmt: skip
 
 # %% [markdown]
 # ## Exercise 1: where does the tile begin?

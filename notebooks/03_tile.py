@@ -97,7 +97,8 @@ def areas(fx, fy):
 
 
 tenths = [i / 10 for i in range(11)]
-lessons.slider(areas, start={"fx": 0.9, "fy": 0.3}, fx=tenths, fy=tenths)
+few = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
+lessons.slider(areas, start={"fx": 0.9, "fy": 0.3}, fx=tenths, fy=tenths, page={"fx": few, "fy": few})
 
 # %% [markdown]
 # ## Exercise 1: corner weights

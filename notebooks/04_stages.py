@@ -241,7 +241,8 @@ def turn(stages, step):
 
 
 most = max(len(pictures.ring_moments(drawn)) for drawn in recorded.values())
-lessons.slider(turn, start={"stages": 3, "step": 4}, stages=list(recorded), step=range(most))
+page = {"stages": [1, 2, 3, 5], "step": range(16)}
+lessons.slider(turn, start={"stages": 3, "step": 4}, page=page, stages=list(recorded), step=range(most))
 
 # %% [markdown]
 # ## Exercise 1: how many stages?

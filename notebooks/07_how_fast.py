@@ -224,7 +224,8 @@ def column(pitch):
     return pictures.banks([4 * pitch * lane for lane in range(32)], title=f"pitch {pitch}")
 
 
-lessons.slider(column, start={"pitch": 4}, pitch=range(0, 34))
+few = [0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 24, 31, 32, 33]
+lessons.slider(column, start={"pitch": 4}, pitch=range(0, 34), page={"pitch": few})
 
 # %% [markdown]
 # ## Exercise 3: predict the wavefronts

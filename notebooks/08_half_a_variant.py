@@ -160,7 +160,8 @@ def turn(stages, step):
 
 
 most = max(len(pictures.ring_moments(drawn)) for drawn in recorded.values())
-lessons.slider(turn, start={"stages": 3, "step": 5}, stages=list(recorded), step=range(most))
+page = {"step": range(16)}
+lessons.slider(turn, start={"stages": 3, "step": 5}, page=page, stages=list(recorded), step=range(most))
 
 # %% [markdown]
 # With `stages` stages, `stages - 1` tiles are under way while one is read. So there are two states: `ahead`

@@ -7,6 +7,7 @@ Docstrings with columns become lists."""
 
 import importlib
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numba_deform as nd
 from numba_deform.course.bugs import BUGS
+from numba_deform.engines import faults
 from numba_deform.engines.cpu import SimFault, simulate
 
 HERE = Path(__file__).parent
@@ -130,8 +132,16 @@ def other(name, thing):
     return f".. py:function:: {name}{inspect.signature(python)}\n\n{body}\n"
 
 
+def playground_page(text):
+    """With rule and cure of the faults that its games can raise."""
+    code = (HERE / "barrier.js").read_text() + (HERE / "playground.js").read_text()
+    kinds = {name: getattr(faults, name, None) for name in sorted(re.findall(r'"([A-Z]\w+)"', code))}
+    rules = {name: {"rule": kind.rule, "cure": kind.cure} for name, kind in kinds.items() if kind}
+    return text.replace("RULES", json.dumps(rules).replace("</", "<\\/"))
+
+
 ADDITIONS = {"README": first_page, "bench/INTRINSICS": intrinsics_page, "bench/FAULTS": faults_page,
-             "notebooks/site/api": api_page}  # fmt: skip
+             "notebooks/site/api": api_page, "notebooks/site/playground": playground_page}  # fmt: skip
 
 
 def add(app, docname, source):

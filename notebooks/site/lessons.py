@@ -20,7 +20,7 @@ def buttons(name):
     if NAME:
         links[:0] = [f'<a href="{COLAB}/notebooks/{name}.ipynb">Open in Colab</a>',
                      f'<a href="{CODESPACES}">Open in Codespaces</a>']  # fmt: skip
-    links.append("<span>Sliders move in the notebook; here a picture stands in their place.</span>")
+    links.append("<span>Sliders move here too, over fewer values.</span>")
     return f'<div class="open-lesson">{" ".join(links)}</div>'
 
 

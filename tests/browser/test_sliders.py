@@ -17,7 +17,7 @@ def sliders_of(name):
     calls = [node for node in ast.walk(ast.parse((lessons_folder() / f"{name}.py").read_text()))
              if isinstance(node, ast.Call) and ast.unparse(node.func) == "lessons.slider"]  # fmt: skip
     calls.sort(key=lambda call: call.lineno)
-    return [sum(word.arg != "start" for word in call.keywords) for call in calls]
+    return [sum(word.arg not in ("start", "page") for word in call.keywords) for call in calls]
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,15 @@ def test_slider_in_a_notebook_is_a_widget(monkeypatch):
     widget.children[0].value = 1
     assert shown == [2, 1], "what the function returns is shown, with every move anew"
     monkeypatch.setenv("NUMBA_DEFORM_STATIC", "1")
-    assert lessons.slider(lambda x: x, x=range(3), start={"x": 2}) == 2
+    banks = {x: pictures.banks([4 * x * lane for lane in range(4)], title=str(x)) for x in range(3)}
+    shown = lessons.slider(lambda x: banks[x], x=range(3), start={"x": 2}, page={"x": [0, 2]})
+    assert [picture.alt for picture in shown.pictures] == [banks[0].alt, banks[2].alt] and shown.first == 1
+    text = shown._repr_html_()
+    assert text.count("<svg") == 2 and f'aria-label="{banks[2].alt}"' in text
+    with pytest.raises(ValueError, match="x=2 to begin with is none"):
+        lessons.slider(lambda x: banks[x], x=range(3), start={"x": 2}, page={"x": [0, 1]})
+    with pytest.raises(ValueError, match="65 frames of .*page="):
+        lessons.slider(lambda x: banks[x], x=range(65))
     monkeypatch.delenv("NUMBA_DEFORM_STATIC")
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     assert lessons.slider(lambda x: x, x=range(3)) == 0

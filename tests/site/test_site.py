@@ -13,13 +13,14 @@ import pytest
 
 from numba_deform import cli
 from numba_deform.cli import site
+from numba_deform.engines import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOKED_AT = (
     "index", "notebooks/README", "notebooks/01_boxes", "notebooks/04_stages", "notebooks/06_debugging",
     "notebooks/08_half_a_variant", "notebooks/10_adding", "notebooks/11_clusters", "notebooks/a_model",
-    "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured", "bench/INTRINSICS",
-    "bench/FAULTS", "bench/TABLE", "bench/SIDE_BY_SIDE", "CONTRIBUTING",
+    "notebooks/site/playground", "notebooks/site/pipelines", "notebooks/site/api", "notebooks/site/measured",
+    "bench/INTRINSICS", "bench/FAULTS", "bench/TABLE", "bench/SIDE_BY_SIDE", "CONTRIBUTING",
 )  # fmt: skip
 SMALLEST, CONTRAST = 11.5, 3  # pixels; of letters against what is behind them (WCAG 2 asks 3 of large ones)
 
@@ -116,6 +117,102 @@ def test_looks_right(driver, folder, name, width, dark, tmp_path):
         assert wide > 0, f"{place} is missing"
         assert alt, f"{place} has no text for those who do not see it"
     assert driver.execute_script(pages.TEXT, SMALLEST, CONTRAST) == {}
+
+
+# Steps every slider of a page through all its frames, and back; for each slider: its frames, those that were
+# shown, how many pictures differ, how often one was too wide or too small, how often its words were another's,
+# and the filter on it.
+STEP = """
+return [...document.querySelectorAll('.frames')].map(box => {
+    const data = JSON.parse(box.querySelector('script').textContent);
+    const sliders = [...box.querySelectorAll('input')], shown = new Set(), pictures = new Set();
+    let wider = 0, unlike = 0;
+    const look = () => {
+        const picture = box.querySelector('.frames-picture'), svg = picture.querySelector('svg');
+        shown.add(Number(box.dataset.frame));
+        pictures.add(svg.outerHTML);
+        wider += document.documentElement.scrollWidth > innerWidth || svg.getBoundingClientRect().width < 200;
+        unlike += picture.getAttribute('aria-label') !== data.alts[box.dataset.frame];
+    };
+    const turn = depth => {
+        if (depth === sliders.length) return look();
+        const [back, on] = sliders[depth].closest('div').querySelectorAll('button');
+        while (Number(sliders[depth].value) > 0) back.click();
+        turn(depth + 1);
+        while (Number(sliders[depth].value) < Number(sliders[depth].max)) { on.click(); turn(depth + 1); }
+    };
+    turn(0);
+    const filter = getComputedStyle(box.querySelector('svg')).filter;
+    return [data.frames.length, shown.size, pictures.size, wider, unlike, filter];
+});
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_slider_moves(driver, folder, width, dark):
+    pages.size(driver, width, 900, dark)
+    for lesson in sorted((ROOT / "notebooks").glob("[0-9]*.py")):
+        if count := lesson.read_text().count("lessons.slider("):
+            open_page(driver, folder, f"notebooks/{lesson.stem}")
+            stepped = driver.execute_script(STEP)
+            assert len(stepped) == count, lesson.name
+            for frames, shown, pictures, wider, unlike, style in stepped:
+                assert frames == shown > 1 and pictures > frames / 2 and not wider and not unlike, lesson.name
+                assert ("invert" in style) == dark, lesson.name
+
+
+def play(driver, game, *keys):
+    """Click the buttons of a game; (what it has said last, its fault)."""
+    click = "document.querySelector(`#play-${arguments[0]} [data-do=${arguments[1]}]`).click()"
+    for key in keys:
+        driver.execute_script(click, game, key)
+    said = "return ['.play-said li:last-child', '.play-fault'].map("
+    said += "what => document.querySelector(`#play-${arguments[0]} ${what}`)?.textContent ?? '')"
+    return driver.execute_script(said, game)
+
+
+def choose(driver, game, name, value):
+    code = "const box = document.querySelector(`#play-${arguments[0]} [data-choice=${arguments[1]}]`);"
+    code += "box.value = arguments[2]; box.dispatchEvent(new Event('change'));"
+    driver.execute_script(code, game, name, value)
+
+
+@pytest.mark.full
+def test_one_barrier_is_played(driver, folder):
+    """What the page tells a reader to try."""
+    pages.size(driver, 390, 900, False)
+    open_page(driver, folder, "notebooks/site/playground")
+    choose(driver, "barrier", "arrivals", 1)
+    assert play(driver, "barrier", "both-0") == ["thread 0: expects 128 bytes and arrives", ""]
+    assert play(driver, "barrier", "complete") == ["phase 0 is over; phase 1, pending 1 of 1, tx-count 0", ""]
+    assert "goes on: phase 0 is over" in play(driver, "barrier", "wait0-1")[0]
+    assert "phase 1 is not over" in play(driver, "barrier", "wait1-1")[0]
+    _, fault = play(driver, "barrier", "arrive-0")
+    assert fault.startswith("UnobservedPhase: thread 0 arrives on bar in phase 1 without having waited")
+    assert faults.UnobservedPhase.rule in fault and faults.UnobservedPhase.cure in fault
+    play(driver, "barrier", "again", "arrive-0", "wait0-1", "arrive-1", "wait1-0", "arrive-0")
+    assert play(driver, "barrier", "wait0-2")[1].startswith("MissedPhase: thread 2 waits on bar for phase 0")
+
+
+@pytest.mark.full
+def test_a_ring_is_played(driver, folder):
+    """A ring that wraps, twice; a wrong parity; a refill too early."""
+    open_page(driver, folder, "notebooks/site/playground")
+    round_ = ["acquire", "issue", "land", "wait-1", "read-1", "release-1", "wait-2", "read-2", "release-2"]
+    for tile in range(6):
+        said, fault = play(driver, "ring", *round_)
+        assert said == f"consumer 2: is done with tile {tile}, and arrives on empty[{tile % 2}]" and not fault
+    said, fault = play(driver, "ring", "again", "acquire", "issue", "acquire", "issue", "acquire")
+    assert "empty[0], parity 0: it is not free yet" in said and not fault
+    assert play(driver, "ring", "issue")[1].startswith("TooManyArrivals")
+    assert "parity 1, and goes on" in play(driver, "ring", "again", "acquire", "issue", "other-1")[0]
+    assert play(driver, "ring", "read-1")[1].startswith("FreshBarrierPassed: consumer 1 reads stage 0")
+    choose(driver, "ring", "stages", 1)
+    play(driver, "ring", "acquire", "issue", "land", "wait-1", "read-1", "wait-2", "read-2")
+    _, fault = play(driver, "ring", "release-1", "release-1", "acquire", "issue")
+    assert fault.startswith("RefillRace: producer asks for tile 1 into stage 0")
 
 
 @pytest.mark.full

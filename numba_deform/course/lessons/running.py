@@ -15,6 +15,7 @@ from ...engines.gpu.in_place import launch_in_place
 from ...engines.tensormap import TensorMapError
 from ...workloads.picture import picture_workload
 from . import display
+from .frames import Frames
 
 VARIABLE = "NUMBA_DEFORM_ENGINE"
 SLIDER = "420px"  # wide, with its name and its value: JupyterLab's 300 cut the value off
@@ -124,17 +125,19 @@ def show_fault(function, kinds=FAULTS):
     return display.Shown(None)
 
 
-def slider(function, start=None, **values):
+def slider(function, start=None, page=None, **values):
     """What ``function(name=value)`` returns, below a slider over ``values`` for each name.
 
     ``start`` maps names to the values to begin with; default the first. The sliders live in a notebook with
-    ipywidgets. Without it, or with NUMBA_DEFORM_STATIC=1, the picture for ``start`` is shown, and in a script
-    the function is called once.
+    ipywidgets. A page with NUMBA_DEFORM_STATIC=1 gets :class:`frames.Frames`; ``page`` maps names to the fewer
+    values that it has. Without a notebook the function is called once, for ``start``.
     """
     values = {name: list(options) for name, options in values.items()}
     first = {name: options[0] for name, options in values.items()} | (start or {})
     widgets = _widgets()
     if widgets is None:
+        if display.in_notebook() and os.environ.get("NUMBA_DEFORM_STATIC"):
+            return Frames(function, first, values | {name: list(few) for name, few in (page or {}).items()})
         return function(**first)
     sliders = {
         name: widgets.SelectionSlider(

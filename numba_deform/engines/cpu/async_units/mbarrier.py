@@ -366,7 +366,8 @@ class MBarrier:
         if tx < 0:
             what = f"{-tx} bytes more than expected have landed on {self.name} in phase "
             what += f"{self.phase}, and all {self.expected} arrivals are in"
-            fault = self.too_few_bytes(copy or self.last_copy)
+            copy = copy or self.last_copy  # none where complete_tx alone brought the bytes
+            fault = copy and self.too_few_bytes(copy)
             raise fault or thread.fault_at(faults.MoreBytesThanExpected, what, site or thread.site(), self)
         if self.unfollowed:
             tid, (_, where) = self.unfollowed.popitem()

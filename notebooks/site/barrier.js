@@ -1,0 +1,109 @@
+// The engine's mbarrier (engines/cpu/async_units/mbarrier.py) once more, for a page: tests/browser/test_playground.py
+// holds it to that one. Who knows what is kept as there, in vector clocks: an entry for each thread, and one for each
+// barrier that says how many of its phases are over.
+const MOST = (1 << 20) - 1;
+const merge = (into, from) => from.forEach((clock, i) => { into[i] = Math.max(into[i] || 0, clock || 0); });
+
+class Fault extends Error {
+    constructor(kind, what, barrier) {
+        super(what);
+        Object.assign(this, {kind, what, state: barrier && `${barrier.name}: ${barrier.state()}`});
+    }
+}
+
+class Machine {
+    constructor(threads) {
+        this.entries = threads;
+        this.clocks = Array.from({length: threads}, (_, i) => Array.from({length: threads}, (_, j) => Number(i === j)));
+    }
+    tick(thread) { this.clocks[thread][thread] += 1; }
+}
+
+class Barrier {
+    constructor(machine, name, count) {
+        if (!(count >= 1 && count <= MOST)) throw new Fault("BadCount", `initialises ${name} for ${count} arrivals`);
+        Object.assign(this, {machine, name, expected: count, pending: count, tx: 0, phase: 0});
+        Object.assign(this, {gathered: [], released: [], entry: machine.entries++});
+        // {thread: its clock at its arrival} in this phase, the one before, and that before it: null if copies
+        // completed it as well
+        Object.assign(this, {arrived: new Map(), last: new Map(), older: new Map(), copied: false, lastCopied: false});
+    }
+    state() { return `phase ${this.phase}, pending ${this.pending} of ${this.expected}, tx-count ${this.tx}`; }
+    over(thread) { return this.machine.clocks[thread][this.entry] || 0; }
+    expect(thread, bytes) {
+        if (!(bytes >= 0 && bytes <= MOST)) throw new Fault("BadCount", `expects ${bytes} bytes on ${this.name}`, this);
+        this.addBytes(bytes);
+        this.completeIfDone();
+    }
+    complete(bytes) {
+        this.addBytes(-bytes);
+        this.completeIfDone();
+    }
+    land(bytes, known) { // a copy, by one who knew that
+        this.copied = true;
+        merge(this.gathered, known);
+        this.complete(bytes);
+    }
+    addBytes(bytes) {
+        this.tx += bytes;
+        if (Math.abs(this.tx) > MOST)
+            throw new Fault("BadCount", `tx-count of ${this.name} becomes ${this.tx}, beyond +-${MOST}`, this);
+    }
+    arrive(thread, count = 1) {
+        if (!(count >= 1 && count <= MOST))
+            throw new Fault("BadCount", `arrives ${count} times on ${this.name}`, this);
+        if (this.over(thread) < this.phase) throw this.unobserved(thread);
+        if (count > this.pending)
+            throw new Fault("TooManyArrivals", `arrives ${count}x on ${this.name} in phase ${this.phase}, where ` +
+                `${this.pending} of ${this.expected} arrivals are left`, this);
+        const clocks = this.machine.clocks[thread];
+        merge(this.gathered, clocks);
+        this.arrived.set(thread, clocks[thread]);
+        this.machine.tick(thread);
+        this.pending -= count;
+        this.completeIfDone();
+    }
+    arriveExpect(thread, bytes) {
+        this.expect(thread, bytes);
+        this.arrive(thread);
+    }
+    unobserved(thread) {
+        const before = this.phase - 1;
+        if (this.last.has(thread))
+            return new Fault("UnobservedPhase", `arrives on ${this.name} in phase ${this.phase} without having ` +
+                `waited for phase ${before}, directly or through another barrier`, this);
+        return new Fault("TooManyArrivals", `arrives on ${this.name}, whose phase ${before} is over without it: the ` +
+            `${this.expected} expected arrivals were made by others`, this);
+    }
+    lost(thread) {
+        const seen = this.machine.clocks[thread];
+        if (this.over(thread) >= this.phase - 1) return false;
+        if (!this.older || [...this.older].some(([who, clock]) => (seen[who] || 0) < clock)) return true;
+        seen[this.entry] = this.phase - 1;
+        return false;
+    }
+    wait(thread, parity) { // one look: whether the phase of that parity is over
+        if (parity !== 0 && parity !== 1)
+            throw new Fault("BadCount", `waits on ${this.name} for parity ${parity}`, this);
+        const known = this.over(thread);
+        if (known < this.phase - 1 && this.lost(thread))
+            throw new Fault("MissedPhase", `waits on ${this.name} for phase ${known}, the one after those it knows to ` +
+                `be complete, but the barrier is in phase ${this.phase}, where a parity means another`, this);
+        if ((this.phase & 1) === parity) return false;
+        if (known < this.phase) merge(this.machine.clocks[thread], this.released);
+        return true;
+    }
+    completeIfDone() {
+        if (this.pending || this.tx > 0) return;
+        if (this.tx < 0)
+            throw new Fault("MoreBytesThanExpected", `${-this.tx} bytes more than expected have landed on ${this.name} ` +
+                `in phase ${this.phase}, and all ${this.expected} arrivals are in`, this);
+        this.phase += 1;
+        this.pending = this.expected;
+        this.older = this.lastCopied ? null : this.last;
+        [this.last, this.arrived] = [this.arrived, new Map()];
+        [this.lastCopied, this.copied] = [this.copied, false];
+        [this.released, this.gathered] = [this.gathered, []];
+        this.released[this.entry] = this.phase;
+    }
+}

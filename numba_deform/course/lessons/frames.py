@@ -1,0 +1,62 @@
+"""The pictures of a slider, drawn beforehand for a page: ``notebooks/site/frames.js`` steps them."""
+
+import html
+import io
+import itertools
+import json
+import re
+
+MOST = 64  # frames of one slider: more make a page slow to draw and to load
+
+
+class Frames:
+    """The pictures ``function(name=value)`` for all combinations of ``values``, {name: [value]}.
+
+    ``start``, {name: value}, is the one shown first. As HTML it is that one as SVG, and all of them as numbers
+    of lines that they share. ValueError for more than ``MOST`` frames, or a start that is none of the values.
+    """
+
+    def __init__(self, function, start, values):
+        self.names, self.values = list(values), list(values.values())
+        for name, options in values.items():
+            if start[name] not in options:
+                raise ValueError(f"{name}={start[name]!r} to begin with is none of the page's {options}")
+        combined = list(itertools.product(*self.values))
+        if len(combined) > MOST:
+            raise ValueError(f"{len(combined)} frames of {self.names}, and a page has {MOST}: name them, page=")
+        self.first = combined.index(tuple(start[name] for name in self.names))
+        self.pictures = [function(**dict(zip(self.names, each, strict=True))) for each in combined]
+
+    def __repr__(self):
+        return repr(self.pictures[self.first])
+
+    def _repr_html_(self):
+        drawn, lines = [svg(picture.figure) for picture in self.pictures], {}
+        frames = [[lines.setdefault(line, len(lines)) for line in each.splitlines()] for each in drawn]
+        data = {
+            "names": self.names, "values": [list(map(str, options)) for options in self.values],
+            "first": self.first, "lines": list(lines), "frames": frames,
+            "alts": [picture.alt for picture in self.pictures],
+        }  # fmt: skip
+        alt, text = html.escape(data["alts"][self.first], quote=True), json.dumps(data).replace("</", "<\\/")
+        return (
+            f'<div class="frames"><div class="frames-picture" role="img" aria-label="{alt}">'
+            f'{drawn[self.first]}</div><script type="application/json">{text}</script></div>'
+        )
+
+
+def svg(figure):
+    """A matplotlib figure as SVG to stand in a page: its words stay words, and equal parts are equal text."""
+    from matplotlib import rc_context
+
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it is laid out, and saving would do it twice more
+    file = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "frames"}):
+        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.S)
+    text = re.sub(r' id="[A-Za-z]\w*_\d+"', "", text)  # numbers of parts: nothing refers to them
+    text = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), text)
+    return re.sub(r"\s*\n(?=[LCQz])", " ", text)  # a path is one line
