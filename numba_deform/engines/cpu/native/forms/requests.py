@@ -133,13 +133,13 @@ def _encoder(kind):
     if isinstance(kind, types.BaseTuple) and all(isinstance(k, types.Integer) for k in kind.types):
         def put_all(thread, values):
             for i, value in enumerate(values, layout.WORDS):
-                thread.unsigned[i] = value & MASK
+                thread.unsigned[i] = int(value) & MASK
         return put_all
     if isinstance(kind, types.BaseTuple) and all(k == types.float32 for k in kind.types):
-        def put_floats(thread, values):
+        def put_singles(thread, values):
             for i, value in enumerate(values, layout.WORDS):
                 thread.singles[2 * i] = value
-        return put_floats
+        return put_singles
     if isinstance(kind, (types.Integer, types.Boolean)):
         def put(thread, value):
             thread.unsigned[layout.WORDS] = int(value) & MASK
