@@ -115,7 +115,9 @@ def right_ones(folder):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("folder, name", [*right_ones("right"), *right_ones("instructions"), *right_ones("whole")])
+@pytest.mark.parametrize(
+    "folder, name", [*right_ones("right"), *right_ones("instructions"), *right_ones("whole")]
+)
 def test_right_programs(folder, name):
     program = load(folder)[name]
     args = program.args()
