@@ -1,4 +1,6 @@
 // Sliders over pictures that were drawn beforehand: see course/lessons/frames.py. Without this the first is shown.
+const SMALLEST = 0.75;
+
 function makeSliders(box) {
     const data = JSON.parse(box.querySelector("script").textContent);
     const picture = box.querySelector(".frames-picture"), sliders = [];
@@ -6,6 +8,8 @@ function makeSliders(box) {
     const show = () => {
         const frame = sliders.reduce((sum, slider, i) => sum * sizes[i] + Number(slider.value), 0);
         picture.innerHTML = data.frames[frame].map(line => data.lines[line]).join("\n");
+        const svg = picture.querySelector("svg"); // it shrinks on a phone, as far as its words are read
+        svg.style.minWidth = `${SMALLEST * parseFloat(svg.getAttribute("width"))}pt`;
         picture.setAttribute("aria-label", data.alts[frame]);
         box.dataset.frame = frame;
     };

@@ -25,11 +25,12 @@ def buttons(name):
 
 
 def add_buttons(app, docname, source):
-    """After the title of a lesson, which is the first line of a cell."""
+    """After the title of a lesson, which is the first line of a cell. Its first code, imports, is folded."""
     folder, _, name = docname.rpartition("/")
     if folder == "notebooks" and name[0].isdigit():
         title = next(line for line in source[0].splitlines() if line.startswith("# # "))
-        source[0] = source[0].replace(title, f"{title}\n#\n# {buttons(name)}", 1)
+        text = source[0].replace(title, f"{title}\n#\n# {buttons(name)}", 1)
+        source[0] = text.replace("\n# %%\n", '\n# %% tags=["hide-input"]\n', 1)  # imports: folded away
 
 
 def install_cell():

@@ -16,7 +16,8 @@ class Table { // what both games have: buttons, what has happened, a fault that 
         this.view = make("div", {class: "play-view"});
         this.said = make("ol", {class: "play-said", "aria-live": "polite"});
         this.fault = make("div", {class: "play-fault", role: "alert"});
-        this.root.replaceChildren(...inside, this.view, this.fault, this.said);
+        const [first, ...rows] = inside;
+        this.root.replaceChildren(first, this.view, ...rows, this.fault, this.said);
         this.draw();
     }
     choice(name, values, now) {
