@@ -155,6 +155,21 @@ st.global.u32 [x+128], 0;
     assert caught.value.where == "launch.h:10"
 
 
+@pytest.mark.parametrize(("kind", "number", "wide"), [
+    ("s16", -7, -7), ("u16", -7, 65529), ("s8", -7, -7), ("u8", 0x1F9, 0xF9), ("s32", -7, -7),
+])  # fmt: skip
+def test_a_parameter_has_the_bits_of_its_type(kind, number, wide, compiled_too):
+    text = f"""
+ld.param.u64 x, [out];
+ld.param.{kind} a, [n];
+cvt.s64.{kind} y, a;
+st.global.b64 [x], y;"""
+    out = np.zeros(1, np.int64)
+    made = kernel(text, parameters=f".param .{kind} n, .param .u64 out")
+    run(made, number, out, block=1, compiled=compiled_too)
+    assert out[0] == wide
+
+
 def test_functions_local_memory_and_module_variables(compiled_too):
     """A call by .param space, an array of a thread's own, a table with initial values."""
     table = ".global .align 4 .b32 table[4] = {3, 0x10, -1, 7};"

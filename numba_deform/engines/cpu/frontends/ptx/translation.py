@@ -62,6 +62,8 @@ class Translator(Values):
         if m[2]:
             return f"({self.converted(name, 'u64', 'u64')} >> {8 * int(m[2])} & {(1 << 8 * each) - 1:#x})"
         own = variable.type if variable.type in FLOATS else f"b{8 * SIZES[variable.type]}"
+        if each < 4:  # a launch hands over 32 bits of it
+            return f"({name} & {(1 << 8 * each) - 1:#x})"
         return self.converted(name, own, f"b{8 * each}")
 
     def buffer(self, name):
