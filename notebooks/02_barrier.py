@@ -46,7 +46,7 @@ print(f"kernels run on: {engine}")
 #
 # An mbarrier is 8 bytes of shared memory. It holds four numbers:
 #
-# - **phase**: how many times it has been completed. It only grows.
+# - **phase**: how many times it has been completed. A wait sees only its last bit.
 # - **expected**: how many arrivals each phase needs. `init` sets it.
 # - **pending**: how many of these arrivals are still missing in this phase.
 # - **tx-count**: how many *bytes* are still missing in this phase.

@@ -1,5 +1,5 @@
 // Sliders over pictures that were drawn beforehand: see course/lessons/frames.py. Without this the first is shown.
-const SMALLEST = 0.75;
+const SMALLEST = 0.7;
 
 function makeSliders(box) {
     const data = JSON.parse(box.querySelector("script").textContent);
