@@ -56,7 +56,10 @@ class Layout(NamedTuple):
         return cls(start_of(array), array.shape, array.strides)
 
     def place(self, offset):
-        """The index, as ``3, 4``, of the element that begins so many bytes on; "" where none does."""
+        """The index, as ``3, 4``, of the element that begins so many bytes on; "" where none does, and in a row
+        of bytes, which may be something else in the source."""
+        if self.strides == (1,):
+            return ""
         index = [0] * len(self.shape)
         for axis in sorted(range(len(index)), key=lambda axis: -self.strides[axis]):
             if self.shape[axis] > 1 and self.strides[axis] > 0:
