@@ -486,6 +486,39 @@ def test_it_takes_over_between_blocks(monkeypatch, codes):
     assert run(count, out, grid=8).compiled and (out == 1).all() and not list(slow)
 
 
+def test_a_slow_launch_that_has_no_machine_code_goes_on(monkeypatch, codes):
+    """It does not start over for nothing. The watchdog rests while code is made, and looks again after that."""
+    codes()
+    told, grids = [], []
+
+    class Execution(prepared_launch.Execution):
+        def __init__(self, grid, *more):
+            super().__init__(grid, *more)
+            grids.append(grid)
+            monkeypatch.setattr(prepared_launch, "PATIENCE", 0)  # slow from its first block on
+
+    def compiled(program):
+        told.append(grids[-1].watchdog and grids[-1].watchdog.launch)
+        return prepared_launch.CODES.setdefault(program.key, "there is none")
+
+    def count(out, turns):
+        i = 0
+        while i != turns:
+            i += 1
+        out[cuda.grid(1)] += 1
+
+    monkeypatch.setattr(prepared_launch, "Execution", Execution)
+    monkeypatch.setattr(prepared_launch, "compiled", compiled)
+    monkeypatch.setattr(prepared_launch, "PATIENCE", float("inf"))
+    out = np.zeros(64, np.int32)
+    report = run(count, out, 3, grid=2)
+    assert (out == 1).all() and not report.compiled and report.why_interpreted == "there is none"
+    assert len(grids) == 1 and told == [None]
+    codes()
+    monkeypatch.setattr(prepared_launch, "PATIENCE", float("inf"))
+    assert outcome(count, (out, -1), block=1, timeout=0.3)[0][0] is faults.Unfinished
+
+
 def test_code_on_disk(monkeypatch, codes, tmp_path):
     """Another process has neither Numba nor LLVM do anything; what is damaged is made again; with another
     constant it is another kernel."""

@@ -98,17 +98,28 @@ class PreparedLaunch:
         wanted = self.compiled is None and is_known(self.program) or self.compiled
         if self.compiled is False or not wanted and not self.is_slow():
             return None
+        return self._made()
+
+    def _made(self):
+        """The machine code, made while the watchdog rests; None where there can be none."""
+        launch = self.watchdog and self.watchdog.launch
+        if launch:
+            self.watchdog.rest()
         made = compiled(self.program)
+        if launch:
+            self.watchdog.start(launch)
         if isinstance(made, str):
             self.why_interpreted = made
             return None
         return made
 
     def is_slow(self, blocks=0):
-        """Whether machine code would pay, so many blocks into a schedule: then that starts over."""
+        """Whether there is machine code that pays, so many blocks into a schedule: then that starts over."""
         tried = self.compiled is not None or self.program.key in CODES
         count = len(self.only) if self.only else self.blocks
-        return not tried and 2 * blocks <= count and time.perf_counter() - self.started > PATIENCE
+        if tried or 2 * blocks > count or time.perf_counter() - self.started <= PATIENCE:
+            return False
+        return self._made() is not None
 
     @contextlib.contextmanager
     def watched(self):
