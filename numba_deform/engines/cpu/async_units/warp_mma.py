@@ -82,7 +82,7 @@ def _elements(lane, rows):
 def _read(lane, address, size):
     shared = lane.block.shared
     offset = address - shared.base
-    if UNWRITTEN in shared.written[offset : offset + size]:
+    if shared.has(UNWRITTEN, offset, offset + size):
         raise bad_read(shared, lane, UNWRITTEN, address, size)
     return lane.load("shared", address, size, 1)
 
@@ -102,11 +102,11 @@ def _exchange(thread, what, row, count, verb, act, words=()):
     lanes = thread.block.threads[32 * thread.warp :]
     if thread.lane < 8 * count:
         shared, row = thread._locate("shared", row, 16, verb)  # of the lane that gives it, whoever reads it
-        held = shared.written[row - shared.base : row - shared.base + 16]
-        if len(held) < 16 or OUTSIDE in held:
+        bytes_of_row = row - shared.base, row - shared.base + 16
+        if bytes_of_row[1] > len(shared.written) or shared.has(OUTSIDE, *bytes_of_row):
             name = shared.name_of(row)
             raise outside(shared, thread, f"{verb} 16 bytes at {name}", row, 16, name)
-        if verb == "reads" and UNWRITTEN in held:
+        if verb == "reads" and shared.has(UNWRITTEN, *bytes_of_row):
             thread.spin()  # let the late writer come, so that the fault can name it
 
     def together(brought):

@@ -111,6 +111,10 @@ class ShadowMemory:
                 self.read_by[a:b] = [None] * size
         self.written[a:b] = [record] * size
 
+    def has(self, record, first, stop):
+        """Whether one of these bytes, of which there are records, has this one."""
+        return record in self.written[first:stop]
+
     def writes(self, first, stop):
         """Each record once of the writes to some bytes."""
         return different(self.written[first:stop])

@@ -53,6 +53,9 @@ class Checked:
         super().on_write(thread, address, size, record)
 
 
+    def has(self, record, first, stop):
+        return self.table.number_of(record) in self.written.array[first:stop].tolist()
+
     def writes(self, first, stop):
         numbers = self.written.array[first:stop]
         if is_one(numbers):
