@@ -75,6 +75,13 @@ _ALL = (
         "CUTLASS's epilogues with TMA stores, whose first warp issues them",
     ),
     Waiver(
+        "own-arrival",
+        "A thread comes once to each use of a named barrier",
+        "the barrier counts warps, and not which: who has arrived by bar.arrive and waits there counts twice; "
+        "to arrive twice without waiting is still refused",
+        "FlashAttention-3, whose first warpgroup gives itself its first turn",
+    ),
+    Waiver(
         "own-rows",
         "A warpgroup multiplies what all its threads know to be in shared memory",
         "each warp of the four reads 16 rows of A itself, those that it has written, fenced and met for with "

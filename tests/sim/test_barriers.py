@@ -781,33 +781,6 @@ def test_producers_and_consumers_by_named_barriers():
     np.testing.assert_array_equal(out, 100 * np.arange(4)[:, None] + np.arange(32))
 
 
-@pytest.mark.parametrize("primed", [True, False])
-def test_roles_in_turn_of_which_the_first_begins_with_its_own_arrival(primed):
-    """Each role waits for an arrival of the one before. The first arrival is the first role's own, so that it
-    arrives twice at one use of its barrier: FlashAttention-3's warpgroups take turns so."""
-    def kernel(out):
-        turns = cuda.shared.array(1, int32)
-        role = cuda.threadIdx.x // 32
-        if cuda.threadIdx.x == 0:
-            turns[0] = 0
-        if primed and role == 0:
-            bar_arrive(1, 64)
-        for i in range(3):
-            bar_sync(1 + role, 64)
-            if cuda.threadIdx.x % 32 == 0:
-                out[i, role] = turns[0]
-                turns[0] += 1
-            if i < 2 or role < 2:
-                bar_arrive(1 + (role + 1) % 3, 64)
-
-    out = np.full((3, 3), -1, np.int32)
-    if primed:
-        clean(kernel, out, block=96)
-        assert out.ravel().tolist() == list(range(9))
-    else:
-        always(faults.Deadlock, kernel, out, block=96, words="32 of 64 threads have arrived")
-
-
 @pytest.mark.parametrize(
     "number, threads", [(16, 64), (-1, 64), (1, 0), (1, 48), (1, 96), (1, -32)]
 )

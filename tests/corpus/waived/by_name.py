@@ -25,6 +25,8 @@ from numba_deform.device.memory import (
 )
 from numba_deform.device.pipeline import mbarrier_wait
 from numba_deform.device.sync import (
+    bar_arrive,
+    bar_sync,
     fence_mbarrier_init,  # noqa: F401  of a mend
     fence_proxy_async,
 )
@@ -479,6 +481,44 @@ def the_last_tile_is_in_no_group(data, out):
     fill_for_a_store(tile, data)
     if cuda.threadIdx.x == 0:
         cp_async_bulk_store(global_address(out), shared_address(tile), 4 * WARP)  # <- fault
+
+
+# --- own-arrival ----------------------------------------------------------------------------------------
+@wrong(
+    faults.NamedBarrierMisuse, waiver="own-arrival", source="Dao-AILab/flash-attention, hopper: mma_init",
+    block=96, args=lambda: [np.full((3, 3), -1, np.int32)],
+    expect=lambda out: [(out, np.arange(9).reshape(3, 3))],
+)  # fmt: skip
+def three_roles_in_turn(out):
+    """Each role waits for an arrival of the one before; the first begins with an arrival of its own."""
+    turns = cuda.shared.array(1, int32)
+    role = int32(cuda.threadIdx.x) // WARP
+    if cuda.threadIdx.x == 0:
+        turns[0] = 0
+    if role == 0:
+        bar_arrive(1, 64)
+    for i in range(3):
+        bar_sync(1 + role, 64)  # <- fault
+        if cuda.threadIdx.x % WARP == 0:
+            out[i, role] = turns[0]
+            turns[0] += 1
+        if i < 2 or role < 2:
+            bar_arrive(1 + (role + 1) % 3, 64)
+
+
+@wrong(
+    faults.NamedBarrierMisuse, source="the same, twice without a wait", block=96,
+    args=lambda: [np.zeros(96, np.int32)], options=ALL,
+)  # fmt: skip
+def a_role_arrives_twice(out):
+    """A role that does not wait takes the arrival of another one's place."""
+    i = int32(cuda.threadIdx.x)
+    if i < WARP:
+        bar_arrive(1, 96)
+        bar_arrive(1, 96)  # <- fault
+    else:
+        bar_sync(1, 96)
+    out[i] = 1
 
 
 # --- own-rows -------------------------------------------------------------------------------------------

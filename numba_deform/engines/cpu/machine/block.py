@@ -169,13 +169,16 @@ class Block(Scheduler):
         if barrier is None:
             whole = kind == "syncthreads"
             barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site(), whole)
-        what, others = "", barrier.wanted
+        others, again = barrier.wanted, barrier.has(thread)
         if others != wanted:
             what = f"named barrier {number} with {wanted} threads, while others wait there with {others}"
-        elif barrier.has(thread) and not wait:  # to wait for one's own arrival, and others', is an arrival more
-            what = f"arrives at named barrier {number} again before its {wanted} threads have arrived"
-        if what:
             raise thread.fault(faults.NamedBarrierMisuse, what, barrier)
+        if again:
+            what = f"arrives at named barrier {number} again before its {wanted} threads have arrived"
+            fault = thread.fault(faults.NamedBarrierMisuse, what, barrier)
+            fault.waiver = "own-arrival" if wait else None
+            if not wait or not self.execution.waived.excuses(fault, thread):
+                raise fault
         barrier.arrive(thread)
         if vote is not None:
             barrier.votes.append(vote)
