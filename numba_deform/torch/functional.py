@@ -76,7 +76,7 @@ def _dispatched(value, shapes, starts, locations, weights, num_points, method, i
     _check(value, locations, weights)
     check_places(value, locations, weights)
     check_im2col_step(im2col_step, value.shape[0])
-    if torch.onnx.is_in_onnx_export():
+    if _is_in_onnx_export():
         return _exported(value, shapes, starts, locations, weights, num_points, method)
     if method not in METHODS:
         raise ConfigError("method", method, f"must be one of {', '.join(METHODS)}")
@@ -92,6 +92,11 @@ def _dispatched(value, shapes, starts, locations, weights, num_points, method, i
         check_numbers("spatial_shapes", shapes)
         check_numbers("level_start_index", starts)
     return FORWARD_LISTS(value, shapes, starts, locations, weights, num_points, method)
+
+
+@torch.compiler.assume_constant_result  # or Dynamo, by which exporters trace some models, takes it for False
+def _is_in_onnx_export():
+    return torch.onnx.is_in_onnx_export()
 
 
 def _exported(value, shapes, starts, locations, weights, num_points, method):
@@ -147,7 +152,8 @@ def prepare(
 
 def decompositions():
     """A table for ``torch.export.ExportedProgram.run_decompositions``: the operator as operations that every
-    runtime has, for programs that go where nobody knows it. ``torch.onnx.export`` of a model needs none."""
+    runtime has, for programs that go where nobody knows it. ``torch.onnx.export`` of a model needs none, of a
+    program that ``torch.export`` made before it does."""
     return {FORWARD: decomposed, FORWARD_LISTS: decomposed}
 
 

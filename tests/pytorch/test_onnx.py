@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from numba_deform.torch import MSDeformAttn, ms_deform_attn, patch  # noqa: E402
+from numba_deform.torch import MSDeformAttn, decompositions, ms_deform_attn, patch  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 LIMIT = 1e-4
@@ -86,6 +86,38 @@ def test_any_size_of_an_image(tmp_path):
     assert operators.count("GridSample") == 2
 
 
+class OnlyByDynamo(OfImage):
+    """A model that only the second way of PyTorch's exporter takes."""
+
+    def forward(self, image, locations, weights):
+        if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
+            raise ValueError("not this way")
+        return super().forward(image, locations, weights)
+
+
+@pytest.mark.full
+def test_a_model_that_dynamo_traces(tmp_path):
+    """There ``torch.onnx.is_in_onnx_export`` is a constant, False."""
+    operators = check(OnlyByDynamo(), of_image(5, 4), tmp_path / "image.onnx", None, [of_image(5, 4)])
+    assert operators.count("GridSample") == 2
+
+
+@pytest.mark.full
+def test_a_program_of_torch_export(tmp_path):
+    """It has the operator, which PyTorch's exporter does not know, until it is decomposed."""
+    inputs = of_image(5, 4)
+    program = torch.export.export(OfImage(), inputs)
+    with pytest.raises(Exception, match="No ONNX function found for .*ms_deform_attn"):
+        torch.onnx.export(program, dynamo=True, verbose=False)
+    program = program.run_decompositions(decompositions())
+    path = str(tmp_path / "image.onnx")
+    torch.onnx.export(program, dynamo=True, verbose=False).save(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [given.name for given in session.get_inputs()]
+    (out,) = session.run(None, dict(zip(names, (t.numpy() for t in inputs), strict=True)))
+    assert float((torch.from_numpy(out) - OfImage()(*inputs)).abs().max()) < LIMIT
+
+
 class ByTensors(torch.nn.Module):
     """Sizes of levels are inputs, and samples the nearest pixels where that is asked for."""
 
@@ -122,13 +154,12 @@ class Output(torch.nn.Module):
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_models(tmp_path, name, dynamic):
-    """With any batch where the model's own code lets PyTorch export it so (RT-DETR's does not, with or without
-    this operator: its queries are gathered by constants of the batch)."""
+    """With any batch too. Of RT-DETR PyTorch makes such a program by Dynamo, its second way."""
     from tiny_models import attentions, drawn
 
     model, inputs, output = drawn(name)
     shapes = {"pixel_values": {0: torch.export.Dim.DYNAMIC}} if dynamic else None
-    others = [(torch.randn(3, 3, 64, 96),)] if dynamic and name != "rt_detr" else []
+    others = [(torch.randn(batch, 3, 64, 96),) for batch in (1, 3)] if dynamic else []
     with patch("transformers"):
         given = (inputs["pixel_values"],)
         operators = check(Output(model, output), given, tmp_path / "model.onnx", shapes, others)

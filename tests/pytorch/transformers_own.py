@@ -29,8 +29,9 @@ def test_files(checkout):
     import transformers
 
     models = Path(transformers.__file__).parent / "models"
-    sources = {file.parent.name: file.read_text("utf-8") for file in models.glob("*/modeling_*.py")}
-    found = {model for model, source in sources.items() if any(name in source for name in NAMES)}
+    # a folder may have several such files, as rt_detr has
+    sources = [(file.parent.name, file.read_text("utf-8")) for file in models.glob("*/modeling_*.py")]
+    found = {model for model, source in sources if any(name in source for name in NAMES)}
     files = checkout.glob("tests/models/*/test_modeling_*.py")
     return sorted(str(file.relative_to(checkout)) for file in files if file.parent.name in found)
 
