@@ -280,4 +280,7 @@ def test_the_command_that_runs_transformers_own_tests(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "test_it_is_their_own: passed, under the patch failure" in done.stdout
-    assert done.stdout.endswith("1 files, 2 tests, 1 end otherwise under the patch\n")
+    assert done.stdout.endswith("1 files, 2 tests, 2 pass, 1 end otherwise under the patch\n")
+    place.write_text("import test_module.of_theirs\n")  # neither is there, nor a test_module of ours
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "No module named 'test_module'" in done.stdout and "pytest ended with 2" in done.stderr
