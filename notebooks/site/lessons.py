@@ -14,13 +14,15 @@ COLAB = f"https://colab.research.google.com/github/{NAME}/blob/{BRANCH}"
 CODESPACES = f"https://codespaces.new/{NAME}?quickstart=1"
 
 
-def buttons(name):
-    """A line of HTML: links that open the lesson elsewhere, and its download."""
+def buttons(name, text):
+    """A line of HTML: links that open the lesson elsewhere, its download, and whether its ``text`` asks for
+    fewer values on the page."""
     links = [f'<a href="{name}.ipynb" download>Download the notebook</a>']
     if NAME:
         links[:0] = [f'<a href="{COLAB}/notebooks/{name}.ipynb">Open in Colab</a>',
                      f'<a href="{CODESPACES}">Open in Codespaces</a>']  # fmt: skip
-    links.append("<span>Sliders move here too, over fewer values.</span>")
+    if "page=" in text:  # of lessons.slider
+        links.append("<span>Some sliders have fewer values here than in the notebook.</span>")
     return f'<div class="open-lesson">{" ".join(links)}</div>'
 
 
@@ -29,7 +31,7 @@ def add_buttons(app, docname, source):
     folder, _, name = docname.rpartition("/")
     if folder == "notebooks" and name[0].isdigit():
         title = next(line for line in source[0].splitlines() if line.startswith("# # "))
-        text = source[0].replace(title, f"{title}\n#\n# {buttons(name)}", 1)
+        text = source[0].replace(title, f"{title}\n#\n# {buttons(name, source[0])}", 1)
         source[0] = text.replace("\n# %%\n", '\n# %% tags=["hide-input"]\n', 1)  # imports: folded away
 
 
