@@ -170,6 +170,26 @@ st.global.b64 [x], y;"""
     assert out[0] == wide
 
 
+def test_registers_that_floats_are_moved_to(compiled_too):
+    """They are floats, and keep all bits of a NaN; one that takes a whole number as well is none."""
+    made = kernel("""
+ld.param.u64 x, [data];
+ld.param.u64 y, [out];
+ld.global.f32 a, [x];
+mov.b32 b, a;
+mov.b32 c, 0f40000000;
+mov.b32 d, b;
+add.u32 d, d, 1;
+st.global.b32 [y], b;
+st.global.b32 [y+4], c;
+st.global.b32 [y+8], d;""")
+    kinds = {name: kind for name, kind in made.registers.items() if name in "abcd"}
+    assert kinds == {"a": "f32", "b": "f32", "c": "f32", "d": "b32"}
+    data, out = np.array([0xFFC12345], np.uint32), np.zeros(3, np.uint32)
+    run(made, data, out, block=1, compiled=compiled_too)
+    assert out.tolist() == [0xFFC12345, 0x40000000, 0xFFC12346]
+
+
 def test_functions_local_memory_and_module_variables(compiled_too):
     """A call by .param space, an array of a thread's own, a table with initial values."""
     table = ".global .align 4 .b32 table[4] = {3, 0x10, -1, 7};"
