@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from numba_deform.engines.shapes import shape_of
 from numba_deform.programs import triton_driver
 
 from .judge import main, told, with_fault
@@ -33,8 +34,8 @@ def run_here(case, folder):
         return kernel
 
     def judge(launch):
-        three = [(*size, 1, 1)[:3] for size in (launch.grid, launch.block)]
-        options = dict(zip(("grid", "block"), three, strict=True), args=launch.args)
+        options = {name: shape_of(name, getattr(launch, name)) for name in ("grid", "block")}
+        options |= {"args": launch.args}
         options |= {"shared_bytes": launch.shared_bytes}
         options |= {"cluster": launch.cluster} if launch.cluster else {}
         launched = Launched(launch.kernel.name, launch.kernel, options)

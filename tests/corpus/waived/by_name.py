@@ -539,11 +539,13 @@ def sums(a, b, out):
 
 
 @cuda.jit(device=True)
-def put_row(tile, matrix, row):
-    """Half a row of a matrix, 16 bytes."""
-    half = int32(cuda.threadIdx.x) % 2
+def put_rows(tile, matrix, shift):
+    """Each thread half a row, 16 bytes, so that each warp has 16 rows: its own, or those ``shift``
+    further down; then a fence."""
+    half, row = int32(cuda.threadIdx.x) % 2, (int32(cuda.threadIdx.x) // 2 + shift) % ROWS
     for i in range(4):
         tile[row // 8 * (CORES // 4) + half * (CORE // 4) + row % 8 * 4 + i] = matrix[row, 4 * half + i]
+    fence_proxy_async()
 
 
 @cuda.jit(device=True)
@@ -568,12 +570,9 @@ def warps_that_know_their_rows_of_a(a, b, out):
     """Each warp writes its 16 rows of A, and meets with its own lanes alone before the product."""
     left = cuda.shared.array(WORDS, uint32, alignment=128)
     right = cuda.shared.array(WORDS, uint32, alignment=128)
-    row = int32(cuda.threadIdx.x) // 2
-    put_row(right, b, row)
-    fence_proxy_async()
+    put_rows(right, b, 0)
     cuda.syncthreads()
-    put_row(left, a, row)
-    fence_proxy_async()
+    put_rows(left, a, 0)
     cuda.syncwarp()
     # cure: cuda.syncthreads()
     held = cuda.local.array(SUMS, float32)
@@ -589,12 +588,9 @@ def warps_that_know_rows_of_the_next_one(a, b, out):
     """Each warp writes 16 rows of A that another one reads."""
     left = cuda.shared.array(WORDS, uint32, alignment=128)
     right = cuda.shared.array(WORDS, uint32, alignment=128)
-    row = int32(cuda.threadIdx.x) // 2
-    put_row(right, b, row)
-    fence_proxy_async()
+    put_rows(right, b, 0)
     cuda.syncthreads()
-    put_row(left, a, (row + 16) % ROWS)
-    fence_proxy_async()
+    put_rows(left, a, 16)
     cuda.syncwarp()
     held = cuda.local.array(SUMS, float32)
     wgmma_fence()
@@ -609,12 +605,9 @@ def warps_that_know_their_rows_of_b(a, b, out):
     """Each warp writes 16 rows of B, which all of them read."""
     left = cuda.shared.array(WORDS, uint32, alignment=128)
     right = cuda.shared.array(WORDS, uint32, alignment=128)
-    row = int32(cuda.threadIdx.x) // 2
-    put_row(left, a, row)
-    fence_proxy_async()
+    put_rows(left, a, 0)
     cuda.syncthreads()
-    put_row(right, b, row)
-    fence_proxy_async()
+    put_rows(right, b, 0)
     cuda.syncwarp()
     held = cuda.local.array(SUMS, float32)
     wgmma_fence()

@@ -404,6 +404,7 @@ class MBarrier:
         self.waiters = []
 
     def note_arrival(self, thread):
+        """The thread has arrived in this phase, at its clock now."""
         self.arrived[thread.tid] = thread.clock
 
     def hand_on(self):

@@ -102,11 +102,11 @@ def _exchange(thread, what, row, count, verb, act, words=()):
     lanes = thread.block.threads[32 * thread.warp :]
     if thread.lane < 8 * count:
         shared, row = thread._locate("shared", row, 16, verb)  # of the lane that gives it, whoever reads it
-        bytes_of_row = row - shared.base, row - shared.base + 16
-        if bytes_of_row[1] > len(shared.written) or shared.has(OUTSIDE, *bytes_of_row):
+        span = row - shared.base, row - shared.base + 16
+        if span[1] > len(shared.written) or shared.has(OUTSIDE, *span):
             name = shared.name_of(row)
             raise outside(shared, thread, f"{verb} 16 bytes at {name}", row, 16, name)
-        if verb == "reads" and shared.has(UNWRITTEN, *bytes_of_row):
+        if verb == "reads" and shared.has(UNWRITTEN, *span):
             thread.spin()  # let the late writer come, so that the fault can name it
 
     def together(brought):

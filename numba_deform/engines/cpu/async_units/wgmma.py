@@ -349,7 +349,7 @@ def _issue(thread, group, form, columns, what, brought):
 
 
 def _read_rows(thread, group, places, what, phase):
-    """The same of A, of which each warp may be waived to know its own rows alone."""
+    """``_read`` of A, by all threads; with the waiver own-rows each warp has to know its own 16 rows alone."""
     try:
         _read(thread, group, places, what, phase, group.tids)
         return

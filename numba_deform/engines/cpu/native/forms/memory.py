@@ -52,7 +52,6 @@ class Checked:
                 return
         super().on_write(thread, address, size, record)
 
-
     def has(self, record, first, stop):
         return self.table.number_of(record) in self.written.array[first:stop].tolist()
 

@@ -13,8 +13,7 @@ from .cuda_kernels import ARCHITECTURE
 from .triton_kernels import memory
 
 # Of the options of a kernel those that change what it computes; the others are of caches and listings.
-KEPT = ("experimental_ast_transforms", "extensions", "fastmath", "inline", "launch_bounds", "link",
-        "max_registers")  # fmt: skip
+KEPT = ("experimental_ast_transforms", "extensions", "fastmath", "launch_bounds", "link", "max_registers")
 
 
 def from_mlir(kernel):
