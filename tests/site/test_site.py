@@ -234,7 +234,7 @@ def test_a_phone_reaches_every_page(driver, folder):
 def test_one_click_where_the_repository_is_known():
     """The buttons lead to it, and the notebook's first cell installs from it."""
     pytest.importorskip("sphinx", reason="no Sphinx: pip install -e '.[site]'")
-    code = "import lessons; print(lessons.buttons('01_boxes')); print(lessons.install_cell().source)"
+    code = "import lessons; print(lessons.buttons('01_boxes', '')); print(lessons.install_cell().source)"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "GITHUB_REPOSITORY": "some/name", "GITHUB_SHA": "c0ffee"}
     folder = ROOT / "notebooks" / "site"
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True)
