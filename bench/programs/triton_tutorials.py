@@ -12,11 +12,8 @@ import sys
 from pathlib import Path
 
 import torch
-from triton.experimental.gluon.language.nvidia import blackwell
 
 TUTORIALS = "python/tutorials"
-if not hasattr(blackwell, "get_tmem_reg_layout"):  # imported for another GPU; it has moved in Triton 3.8
-    blackwell.get_tmem_reg_layout = None
 
 
 def definitions(folder, file):
@@ -26,6 +23,15 @@ def definitions(folder, file):
     sys.modules[path.stem] = module
     exec(compile(path.read_text().partition("# Unit Test\n")[0], str(path), "exec"), vars(module))
     return module
+
+
+def gluon(folder, file):
+    """The module of a tutorial of Gluon."""
+    from triton.experimental.gluon.language.nvidia import blackwell
+
+    if not hasattr(blackwell, "get_tmem_reg_layout"):  # imported for another GPU; it has moved in Triton 3.8
+        blackwell.get_tmem_reg_layout = None
+    return definitions(folder, f"gluon/{file}")
 
 
 def first(kernel):
@@ -39,7 +45,8 @@ def halves(*shape):
 
 def compare(found, wanted, atol=1e-2, rtol=1e-2):
     """As torch.testing.assert_close, which imports all of torch.distributed."""
-    assert found.dtype == wanted.dtype and torch.allclose(found, wanted, rtol, atol), (found - wanted).abs().max()
+    assert found.dtype == wanted.dtype
+    assert torch.allclose(found, wanted, rtol, atol), (found - wanted).abs().max()
 
 
 def softmax(folder):
@@ -75,26 +82,26 @@ def persistent_on_device(folder):
 
 def gluon_tma(folder):
     a, b, c = torch.randn(40, 256), torch.randn(40, 256), torch.full((40, 256), torch.nan)
-    definitions(folder, "gluon/04-tma.py").elementwise_add_tma(a, b, c, num_buffers=2)
+    gluon(folder, "04-tma.py").elementwise_add_tma(a, b, c, num_buffers=2)
     assert torch.equal(c, a + b)
 
 
 def gluon_wgmma(folder):
     a, b, c = halves(128, 192), halves(192, 128), torch.full((128, 128), torch.nan).half()
-    definitions(folder, "gluon/05-wgmma.py").blocked_matmul_pipelined(a, b, c, 64, 128, 64, 4)
+    gluon(folder, "05-wgmma.py").blocked_matmul_pipelined(a, b, c, 64, 128, 64, 4)
     compare(c, (a.float() @ b.float()).half())
 
 
 def gluon_persistence(folder):
     a, b, c = halves(128, 192), halves(192, 128), torch.full((128, 128), torch.nan).half()
-    tutorial = definitions(folder, "gluon/07-persistence.py")
+    tutorial = gluon(folder, "07-persistence.py")
     tutorial.persistent_matmul(a, b, c, 64, 64, 64, 3, 4, tutorial.PersistentTileScheduler)
     compare(c, (a.float() @ b.float()).half())
 
 
 def gluon_warp_specialization(folder):
     a, b, c = torch.randn(40, 256), torch.randn(40, 256), torch.full((40, 256), torch.nan)
-    definitions(folder, "gluon/08-warp-specialization.py").elementwise_add_warp_specialized(a, b, c)
+    gluon(folder, "08-warp-specialization.py").elementwise_add_warp_specialized(a, b, c)
     assert torch.equal(c, a + b)
 
 

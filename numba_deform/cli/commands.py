@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 
+from ..engines.garbage import no_collections
 from ..kernels.words import closest
 from . import keys
 from .keys import COUNT, FLAG, TEXT, WHOLE, Key, UsageError, one_of, parse_pairs, split_pairs
@@ -47,7 +48,9 @@ class Command:
             options["program"] = words[own:]
         call = self.pipeline if self._is_pipeline(names, options.get("variant", "")) else self.call
         module, _, function = call.partition(":")
-        return getattr(import_module(f".{module}", __package__), function)(options)
+        with no_collections():
+            module = import_module(f".{module}", __package__)
+        return getattr(module, function)(options)
 
     def own_words(self, words):
         """How many of the words are keys with their values: behind them comes the program."""

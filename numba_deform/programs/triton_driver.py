@@ -12,7 +12,6 @@ Tensors are on the CPU: ``device="cuda"`` means that here (a mode of PyTorch's f
 
 import contextlib
 import functools
-import gc
 import hashlib
 import importlib.abc
 import importlib.util
@@ -24,6 +23,7 @@ from unittest import mock
 
 from ..device.limits import SHARED_LIMIT
 from ..engines.cpu.frontends.ptx.compilers.triton_kernels import TritonKernel
+from ..engines.garbage import kept
 
 CAPABILITY, MULTIPROCESSORS = (9, 0), 132
 REGISTERS = 128  # of a thread, for programs that ask: nobody has counted them without ptxas
@@ -52,9 +52,7 @@ class Launched:
 
 
 class Awaited(importlib.abc.MetaPathFinder):
-    """Calls ``then(module)`` once a module of that name has been imported. What an import of this size makes is
-    not garbage: no collection looks at it, neither while it comes nor later nor when Python ends, which takes
-    PyTorch from 1.9 to 1.3 s."""
+    """Calls ``then(module)`` once a module of that name has been imported."""
 
     def __init__(self, name, then):
         self.name, self.then, self.is_looking = name, then, False
@@ -72,14 +70,8 @@ class Awaited(importlib.abc.MetaPathFinder):
 
             def exec_module(module):
                 sys.meta_path.remove(self)
-                collects = gc.isenabled()
-                gc.disable()
-                try:
+                with kept():
                     execute(module)
-                finally:
-                    gc.freeze()
-                    if collects:
-                        gc.enable()
                 self.then(module)
 
             spec.loader.exec_module = exec_module

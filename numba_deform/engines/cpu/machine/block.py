@@ -116,7 +116,9 @@ class Block(Scheduler):
             what = copy.what.partition(" at ")[0]  # without its place
             self.events.append(Event("async", *when, *who, what, copy.phase, *about, line))
         self.execution.copies_issued += copy.size > 0  # an arrival left to copies is none itself
-        if copy.due:
+        if copy.due and (not self.copies or self.copies[-1].due <= copy.due):
+            self.copies.append(copy)
+        elif copy.due:
             insort(self.copies, copy, key=lambda c: c.due)
         else:
             self._deliver(copy)
@@ -139,8 +141,9 @@ class Block(Scheduler):
         self._deliver(copy)
 
     def _deliver(self, copy):
+        deliver, copy.deliver = copy.deliver, None  # what it holds is garbage at once, and not at the end
         try:
-            copy.deliver()
+            deliver()
         except (ValueError, NotImplementedError) as error:  # what the tensor map has to say
             thread = copy.block.threads[copy.tid]
             raise thread.fault_at(faults.BadTensorMap, str(error), copy.site) from error

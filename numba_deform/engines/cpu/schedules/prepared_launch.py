@@ -11,6 +11,7 @@ from numba import types
 
 from ....device.limits import MAX_THREADS, SHARED_LIMIT
 from ... import faults, launches, waivers
+from ...garbage import short_collections
 from ...shapes import cluster_of, shape_of
 from ..frontends.numba_python import arguments
 from ..frontends.numba_python.cuda_module import CudaModule
@@ -21,7 +22,6 @@ from ..memory.restart import Bailout, Restart
 from ..native.codegen.code_cache import CODES, compiled, is_known
 from .choices import BadSchedule, Schedule
 from .execution import Execution
-from .garbage import short_collections
 from .resident_blocks import ResidentBlocks
 from .watchdog import OutOfTime, Watchdog
 

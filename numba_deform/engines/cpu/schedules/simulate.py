@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...garbage import short_collections
 from ...waivers import added
 from .choices import Schedule
 from .executors import check_executor
-from .garbage import short_collections
 from .prepared_launch import PreparedLaunch, check_integers
 from .processes import to_run
 
