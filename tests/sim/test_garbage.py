@@ -36,10 +36,9 @@ def test_what_is_kept_is_looked_at_no_more(monkeypatch):
             ring = []
             ring.append(ring)
         assert gc.isenabled()
-        count = gc.get_freeze_count()
         with short_collections():
             assert gc.get_threshold()[0] >= SELDOM
-        assert gc.get_freeze_count() == count > 0
+        assert gc.get_freeze_count()  # not thawed
     finally:
         gc.unfreeze()
 
@@ -49,12 +48,12 @@ def test_a_copy_that_has_landed_holds_nothing(monkeypatch):
     held = []
 
     def kernel(out):
-        tile = cuda.shared.array(16, float32)
+        tile = cuda.shared.array(0, float32)
         nd.cp_async_cg_16(nd.shared_address(tile), nd.global_address(out), 16)
         nd.cp_async_commit_group()
         nd.cp_async_wait_group(0)
 
     landed = block.Block._deliver
     monkeypatch.setattr(block.Block, "_deliver", lambda self, copy: (landed(self, copy), held.append(copy)))
-    nd.simulate(kernel, 1, 1, [np.ones(16, np.float32)], compiled=False)
+    nd.simulate(kernel, 1, 1, [np.ones(16, np.float32)], shared_bytes=16, compiled=False)
     assert [copy.deliver for copy in held] == [None]
