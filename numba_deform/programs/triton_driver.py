@@ -6,7 +6,8 @@
 It is put in place when the program imports Triton. Public there are ``DriverBase``, ``driver.set_active`` and
 the hook on the stages of compilation, by which the PTX takes the place of the machine code: no ptxas runs, and
 Triton's cache keeps such code apart from a GPU's. What is not public stands in this file as well (what a
-launcher and ``utils`` are asked for, ``Autotuner._bench``, ``CublasLt``); tried with Triton 3.9, PyTorch 2.13.
+launcher and ``utils`` are asked for, ``Autotuner._bench``, ``triton_key``, ``CublasLt``); tried with Triton 3.8
+and 3.9, PyTorch 2.13 and 2.14.
 Tensors are on the CPU: ``device="cuda"`` means that here (a mode of PyTorch's functions), and what programs ask
 ``torch.cuda`` gets an answer."""
 
@@ -19,6 +20,7 @@ import math
 import sys
 import types as python
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 from ..device.limits import SHARED_LIMIT
@@ -212,11 +214,22 @@ def stages(backend=None, stages=None, *more):
     stages["cubin"] = lambda ptx, metadata: ptx.encode()
 
 
+@functools.cache
+def version():
+    """What tells this Triton from others in the keys of its cache: size and time of each of its files. Triton's
+    own reads all of them, which takes a third of a second."""
+    import triton
+
+    files = sorted(path for path in Path(triton.__file__).parent.rglob("*") if path.suffix in (".py", ".so"))
+    found = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return f"{triton.__version__} {hashlib.sha256(str(found).encode()).hexdigest()}"
+
+
 @contextlib.contextmanager
 def _triton(run, note):
     from triton import knobs, testing
     from triton._C import libtriton
-    from triton.runtime import autotuner, driver
+    from triton.runtime import autotuner, cache, driver
 
     host, tuner = _driver_class()(run), autotuner.Autotuner
     before = driver._active
@@ -227,6 +240,7 @@ def _triton(run, note):
         mock.patch.object(tuner, "_bench", first_that_fits(host, note, tuner._bench)),
         mock.patch.object(testing, "do_bench", benchmark),
         mock.patch.object(testing, "do_bench_cudagraph", benchmark),
+        mock.patch.object(cache, "triton_key", version, create=True),
         mock.patch.object(libtriton.nvidia, "cublas", python.SimpleNamespace(CublasLt=CublasLt)),
     ):
         try:
