@@ -4,6 +4,8 @@ An approximation is off by a few units in the last place, which its text says; t
 error: it rounds the exact result to nearest. So tolerances are set for the GPU. ``ftz`` takes subnormals, and
 leaves them, as zeros of their sign; without it the compiler adds instructions that scale."""
 
+import math
+
 import numpy as np
 
 from .half2 import fused
@@ -31,6 +33,19 @@ def _flushed(x):
     return np.copysign(np.float32(0), x) if abs(x) < TINY else x
 
 
+_exp2 = getattr(math, "exp2", lambda x: 2.0**x)  # Python 3.10 has none
+
+
+def exp2(x):
+    """2 to the power of a float, by C's library, which machine code takes it from as well."""
+    return math.inf if x >= 1024 else _exp2(x)
+
+
+def log2(x):
+    """The logarithm of a float, likewise."""
+    return math.log2(x) if x > 0 else -math.inf if x == 0 else math.nan
+
+
 def _approximated(function, x):
     """``function`` of a number, rounded once to float32."""
     with np.errstate(all="ignore"):
@@ -41,21 +56,21 @@ def _approximated(function, x):
 def ex2_approx_f32(x):
     """``ex2.approx.f32``: 2 to the power of ``x``, with a relative error of about 2^-22. exp(x) is
     this of x * log2(e). Of -inf it is 0. PTX ISA 9.7.3.21."""
-    return _approximated(np.exp2, x)
+    return _approximated(exp2, x)
 
 
 @intrinsic(f32(f32), pure=True)
 def ex2_approx_ftz_f32(x):
     """``ex2.approx.ftz.f32``: as ``ex2_approx_f32`` in one instruction: subnormal results are 0, those of
     ``x`` below -126. PTX ISA 9.7.3.21."""
-    return _flushed(_approximated(np.exp2, _flushed(x)))
+    return _flushed(_approximated(exp2, _flushed(x)))
 
 
 @intrinsic(f32(f32), pure=True)
 def lg2_approx_f32(x):
     """``lg2.approx.f32``: the logarithm of ``x`` to base 2, with an absolute error of about 2^-22 near 1, a
     relative one elsewhere. Of 0 it is -inf, of negative numbers NaN. PTX ISA 9.7.3.20."""
-    return _approximated(np.log2, x)
+    return _approximated(log2, x)
 
 
 @intrinsic(f32(f32), pure=True)

@@ -464,8 +464,11 @@ ld.param.u64 x, [out]; mad.wide.u32 x, t, {size * counts[2]}, x; {stores} ret; }
 """
     word = np.uint64 if size == 8 else np.uint32
     out = np.zeros((32, counts[2]), word)
-    nd.simulate(nd.from_ptx(text)["k"], 1, 32, [np.array(lanes, word), out])
-    for lane, got in enumerate(out):
-        g, t = divmod(lane, 4)
-        want = [total[g + 8 * h, 2 * t + e] for h in range(rows // 8) for e in (0, 1)]
-        assert got.tolist() == words_of(want, d), lane
+    for compiled in (False, a != "f64"):  # of doubles there is no machine code
+        out[:] = 0
+        report = nd.simulate(nd.from_ptx(text)["k"], 1, 32, [np.array(lanes, word), out], compiled=compiled)
+        assert report.compiled == compiled
+        for lane, got in enumerate(out):
+            g, t = divmod(lane, 4)
+            want = [total[g + 8 * h, 2 * t + e] for h in range(rows // 8) for e in (0, 1)]
+            assert got.tolist() == words_of(want, d), lane

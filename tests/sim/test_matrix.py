@@ -1,9 +1,10 @@
 """ldmatrix, stmatrix and mma.sync: fragments and products against NumPy, and what is wrong use of them."""
 
+import helpers
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import LANDINGS, always, clean, expect, maps_of, run
+from helpers import LANDINGS, alike, expect, maps_of, run
 from numba import cuda, float32, int32, uint16, uint32, uint64
 
 from numba_deform.compiler import kernel, u64
@@ -34,6 +35,18 @@ LANES = np.arange(32)
 G, T = LANES // 4, LANES % 4
 
 
+def clean(kernel, *args, **options):
+    """It runs to its end in every order, and as machine code does the same."""
+    helpers.clean(kernel, *args, **options)
+    assert alike(kernel, *args)[1]
+
+
+def always(kind, kernel, *args, block=32, **options):
+    """It ends in that fault, and machine code has no other opinion."""
+    helpers.always(kind, kernel, *args, block=block, **options)
+    assert not alike(kernel, *args, block=block)[1]
+
+
 def halves(seed=0, shape=(ROWS, ROW)):
     """Elements that are all different."""
     return np.random.default_rng(seed).permutation(np.prod(shape)).astype(np.uint16).reshape(shape) + 1
@@ -58,19 +71,30 @@ def named(operation, count, transposed):
 def words_of(count, transposed):
     """A device function that gives the words of ldmatrix as a tuple, whatever their number."""
     load = named("ldmatrix", count, transposed)
-    if count > 1:
-        return cuda.jit(lambda row: load(row), device=True)
-    return cuda.jit(lambda row: (load(row),), device=True)
+
+    def one(row):
+        return (load(row),)
+
+    def several(row):
+        return load(row)
+
+    return cuda.jit(one if count == 1 else several, device=True)
 
 
 def storing(count, transposed):
     """The same for stmatrix of four words."""
     store = named("stmatrix", count, transposed)
-    if count == 1:
-        return cuda.jit(lambda row, a, b, c, d: store(row, a), device=True)
-    if count == 2:
-        return cuda.jit(lambda row, a, b, c, d: store(row, a, b), device=True)
-    return cuda.jit(lambda row, a, b, c, d: store(row, a, b, c, d), device=True)
+
+    def one(row, a, b, c, d):
+        store(row, a)
+
+    def two(row, a, b, c, d):
+        store(row, a, b)
+
+    def four(row, a, b, c, d):
+        store(row, a, b, c, d)
+
+    return cuda.jit({1: one, 2: two, 4: four}[count], device=True)
 
 
 # --- between shared memory and registers -------------------------------------------------------------

@@ -47,9 +47,9 @@ def load_matrices(thread, row, count, transposed=False):
 
     def read(lane, rows):
         if transposed:
-            halves = [_read(lane, address, 2) for _, _, address in _elements(lane, rows)]
+            halves = [read_element(lane, address, 2) for _, _, address in _elements(lane, rows)]
             return tuple(low | high << 16 for low, high in zip(halves[::2], halves[1::2], strict=True))
-        return tuple(_read(lane, address, 4) for address in _words(lane, rows))
+        return tuple(read_element(lane, address, 4) for address in _words(lane, rows))
 
     return _exchange(thread, f"ldmatrix.x{count}", row, count, "reads", lambda lane, rows, _: read(lane, rows))
 
@@ -60,10 +60,10 @@ def store_matrices(thread, row, words, transposed=False):
     def write(lane, rows, words):
         if transposed:
             for matrix, half, address in _elements(lane, rows):
-                _write_half(lane, address, words[matrix], half)
+                write_element(lane, address, 2, words[matrix], half)
         else:
             for word, address in zip(words, _words(lane, rows), strict=True):
-                lane.store("shared", address, (word,))
+                write_element(lane, address, 4, word)
 
     _exchange(thread, f"stmatrix.x{len(words)}", row, len(words), "writes", write, words)
 
@@ -79,7 +79,8 @@ def _elements(lane, rows):
     return [(m, half, rows[8 * m + first + half] + column) for m in range(len(rows) // 8) for half in (0, 1)]
 
 
-def _read(lane, address, size):
+def read_element(lane, address, size):
+    """The bytes at a shared address, as a number."""
     shared = lane.block.shared
     offset = address - shared.base
     if shared.has(UNWRITTEN, offset, offset + size):
@@ -87,7 +88,10 @@ def _read(lane, address, size):
     return lane.load("shared", address, size, 1)
 
 
-def _write_half(lane, address, word, half):
+def write_element(lane, address, size, word, half=0):
+    """Writes a word, or 2 bytes of it, to a shared address."""
+    if size == 4:
+        return lane.store("shared", address, (word,))
     shared = lane.block.shared
     lane.check_defined(word, shared.name_of(address))
     shared.on_write(lane, address, 2, lane.write_record())
@@ -260,22 +264,51 @@ for _pair in (("s8", "u8"), ("e4m3", "e5m2")):
 def product(form, given):
     """The sums of each lane. Products of floats are exact in float32, and summed there with k going up, C last;
     sums of integers wrap."""
-    operands, (a_places, b_places, c_places) = [given[lane] for lane in range(32)], form.places
+    words = [[given[lane][part] for lane in range(32)] for part in range(3)]
+    for part, numbers in enumerate((form.a, form.b)):
+        if numbers is not np.asarray:  # a float64 is no word
+            words[part] = [[int(word) & WORD for word in lane] for lane in words[part]]
+            words[part] = np.array(words[part], np.uint32)
+    total = _multiplied(form, *words[:2], np.array(words[2], form.sums))
+    return total.tolist() if form.sums is np.int64 else [tuple(lane) for lane in total]
+
+
+def multiply_words(kind, words):
+    """The same of an array of words (lane, those of A, of B and of C), as one of words. ``kind``: of ``FORMS``,
+    or what ``form_of`` takes; no doubles."""
+    form = form_of(*kind) if isinstance(kind, tuple) else FORMS[kind]
+    sums = "f32" if form.sums is np.float32 else "s32"
+    if isinstance(kind, tuple):
+        sums = kind[2][0]
+    ends = np.cumsum([place[0].shape[1] for place in form.places[:2]])
+    a, b, c = (np.ascontiguousarray(part) for part in np.split(words, ends, axis=1))
+    if sums == "f16":
+        c = c.view(np.float16).astype(np.float32)
+    else:
+        c = c.view(np.float32 if sums == "f32" else np.int32)
+    total = _multiplied(form, a, b, c)
+    if sums == "f16":
+        with np.errstate(over="ignore"):
+            total = total.astype(np.float16)
+    return np.ascontiguousarray(total).view(np.uint32)
+
+
+def _multiplied(form, a_words, b_words, sums):
+    """The sums of each lane, from arrays (lane, word) and (lane, number)."""
+    a_places, b_places, c_places = form.places
     rows, depth = c_places[0].max() + 1, a_places[1].max() + 1
     a, b, c = (np.zeros(shape, form.sums) for shape in ((rows, depth), (depth, 8), (rows, 8)))
     with np.errstate(all="ignore"):
-        a[a_places] = _fragments([part[0] for part in operands], form.a, a_places)
-        b[b_places] = _fragments([part[1] for part in operands], form.b, b_places)
-        c[c_places] = np.array([part[2] for part in operands], form.sums)
+        a[a_places] = _fragments(a_words, form.a, a_places)
+        b[b_places] = _fragments(b_words, form.b, b_places)
+        c[c_places] = sums
         total = np.add.reduce(a[:, :, None] * b, axis=1) + c
     if form.sums is np.int64:
         total = np.clip(total, -(1 << 31), (1 << 31) - 1) if form.limit else total
-        return total[c_places].astype(np.int32).tolist()
-    return [tuple(lane) for lane in total[c_places]]
+        return total[c_places].astype(np.int32)
+    return total[c_places]
 
 
 def _fragments(words, numbers, places):
     """The elements in all lanes' words, in the order of ``places``."""
-    if numbers is not np.asarray:  # a float64 is no word
-        words = np.array([[int(word) & WORD for word in lane] for lane in words], np.uint32)
     return np.asarray(numbers(words)).reshape(np.broadcast_shapes(*(place.shape for place in places)))

@@ -12,9 +12,10 @@ from numba.cuda import libdevice
 
 from .....compiler.inference import ir as numba_ir
 from .....device.ptx import Intrinsic
-from ...native.codegen import packed_halves
+from ...native.codegen import matrices
 from ...native.codegen.accesses import load, store
 from ...native.codegen.arithmetic import extreme
+from ...native.codegen.float_functions import in_place
 from ...native.codegen.ir_values import (
     Loop,
     NotLowered,
@@ -278,8 +279,10 @@ def intrinsic(body, c, function):
         return _shared_address(body, given[0][0], ask)
     if name in JOINT:
         return together(body, c, function.model, JOINT[name], given)
-    if name in packed_halves.OPERATIONS and packed_halves.converted_here():
-        return packed_halves.OPERATIONS[name](body, *[v for v, _ in given])
+    if name in matrices.MATRICES or name in matrices.PRODUCTS:
+        return matrices.intrinsic(body, site(body, c), name, given, c.signature.return_type)
+    if write := in_place(name):
+        return write(body, *[v for v, _ in given])
     return ask()
 
 

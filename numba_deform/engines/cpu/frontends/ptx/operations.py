@@ -10,6 +10,7 @@ import struct
 import numpy as np
 from greenlet import getcurrent as cpu  # kernels run in the engine alone
 
+from .....device.float32 import exp2, log2
 from .....device.half2 import fused
 from .... import faults
 from ...async_units.wgmma import Factors
@@ -186,7 +187,7 @@ def saturated(x):
 
 
 for _name, _function in {
-    "ex2": np.exp2, "lg2": np.log2, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
+    "ex2": exp2, "lg2": log2, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
     "rcp": lambda x: np.float64(1) / x, "rsqrt": lambda x: 1 / np.sqrt(x), "rni": np.rint, "rzi": np.trunc,
     "rmi": np.floor, "rpi": np.ceil,
 }.items():  # fmt: skip

@@ -7,6 +7,8 @@ import numpy as np
 from greenlet import getcurrent
 from numba import types
 
+from ...async_units.cycle_costs import COST
+from ...async_units.warp_mma import multiply_words, read_element, write_element
 from ...memory.restart import Bailout
 from ...memory.scalars import dtype_of
 from ..codegen.coroutine import FUEL
@@ -65,6 +67,8 @@ class RequestHandler:
     def answer(self, number, request):
         """A function of a thread that does what is asked, and leaves the result in its words."""
         function, site = request.function, request.site
+        if request.joint & 255 == layout.TOGETHER:
+            return self.answer_for_warp(request)
         if isinstance(function, Static):
             function = self.models.model(function.value, request.result)
         elif isinstance(function, str):
@@ -83,6 +87,22 @@ class RequestHandler:
             thread.block.keep_answer(number, thread.words[layout.WORDS :][: layout.ANSWER_WORDS])
 
         return reply_to_all if request.joint & 255 == layout.SHARED_ARRAY else reply
+
+    @staticmethod
+    def answer_for_warp(request):
+        """The same of a product, for all lanes, whose first operand is their mask."""
+        (_, form), _, *words = request.given
+        first, stop = 2 * (layout.WORDS + 1), 2 * (layout.WORDS + 1 + len(words))
+
+        def reply(thread):
+            thread.place = request.site
+            rows = thread.block.thread_rows[32 * thread.warp :][:32]
+            halves = rows.view(np.uint32)
+            made = multiply_words(form, halves[:, first:stop:2])
+            halves[:, 2 * layout.WORDS :: 2][:, : made.shape[1]] = made
+            rows.view(np.float64)[:, layout.TIME] += COST.mma
+
+        return reply
 
     def decoder(self, kind, where):
         """A function of a thread that reads one operand."""
@@ -118,6 +138,18 @@ class RequestHandler:
         return thread.block.shared.array(thread, key, name, shape, dtype_of(dtype), alignment)
 
     @staticmethod
+    def rows():
+        raise Bailout  # machine code answers it
+
+    @staticmethod
+    def read_element(address, size):
+        return read_element(getcurrent(), address, size)
+
+    @staticmethod
+    def write_element(address, size, word):
+        write_element(getcurrent(), address, size, word)
+
+    @staticmethod
     def get_item(view, *index):
         return view[index]
 
@@ -144,13 +176,14 @@ def _encoder(kind):
         def put(thread, value):
             thread.unsigned[layout.WORDS] = int(value) & MASK
         return put
-    if kind in (types.float32, types.float64):
-        def put_float(thread, value):
-            if kind == types.float32:
-                thread.singles[2 * layout.WORDS] = value
-            else:
-                thread.doubles[layout.WORDS] = value
-        return put_float
+    if kind == types.float32:
+        def put_single(thread, value):
+            thread.singles[2 * layout.WORDS] = value
+        return put_single
+    if kind == types.float64:
+        def put_double(thread, value):
+            thread.doubles[layout.WORDS] = value
+        return put_double
     if isinstance(kind, types.Array):
         def put_view(thread, view):
             for i, word in enumerate(thread.block.view_words(view), layout.WORDS):

@@ -130,10 +130,37 @@ def vote(block, meeting, kind):
     return at.DONE
 
 
+def give_rows(first):
+    """Each lane is told where its elements are of the matrices whose rows' addresses the lanes have given: as
+    ``warp_mma.load_matrices`` has it. LEAVE for a row that is out of line."""
+    shape = get(first, OTHER)
+    count, transposed = shape & 255, shape >> 8
+    for lane in range(32):
+        row = first + STRIDE * lane
+        given = get(row, VALUE)
+        if lane < 8 * count and given & 15:
+            return at.LEAVE
+        put(row, at.THREAD_WORDS - 1, given)
+    for lane in range(32):
+        for i in range(count << transposed):
+            source, column = 8 * i + (lane >> 2), 4 * (lane & 3)
+            if transposed:
+                source, column = 8 * (i >> 1) + 2 * (lane & 3) + (i & 1), 2 * (lane >> 2)
+            place = get(first + STRIDE * source, at.THREAD_WORDS - 1) + column
+            put(first + STRIDE * lane, FIRST + i, place)
+    return at.DONE
+
+
 def finish_lanes(block, meeting, first, waiting):
     """All lanes of a meeting have come; ``first``: the row of the warp's first thread."""
     kind = get(meeting, at.KIND) & 255
-    if kind == at.SYNCWARP:
+    if kind >= at.TOGETHER and get(meeting, at.COME_COUNT) != 32:
+        return at.LEAVE
+    if kind == at.TOGETHER:
+        result = at.ASK
+    elif kind == at.ROWS:
+        result = give_rows(first)
+    elif kind == at.SYNCWARP:
         result = join(block, meeting)
     elif kind >= at.SHUFFLE:
         result = shuffle(block, meeting, kind, first)

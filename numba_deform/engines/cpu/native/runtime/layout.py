@@ -51,10 +51,11 @@ WARP_WORDS = MEETINGS + MEETING_COUNT * MEETING_WORDS
 BARRIER_WORDS = 18
 
 # What threads do together: the lowest 8 bits of a word of JOINT. The rest tells those apart that must not meet:
-# shuffles of different types, and syncthreads of different lines.
+# shuffles of different types, and syncthreads of different lines. TOGETHER: Python answers all lanes of a warp
+# at once; ROWS: lanes tell each other the addresses of the rows of matrices.
 (SYNCWARP, ELECT, BALLOT, ANY, ALL, UNI, SHUFFLE, SHUFFLE_XOR, SHUFFLE_UP, SHUFFLE_DOWN, SYNCTHREADS,
  SYNCTHREADS_COUNT, SYNCTHREADS_AND, SYNCTHREADS_OR, TRY_WAIT, TEST_WAIT, ARRIVE, ARRIVE_COUNT,
- ARRIVE_EXPECT, SHARED_ARRAY) = range(1, 21)
+ ARRIVE_EXPECT, SHARED_ARRAY, TOGETHER, ROWS) = range(1, 23)
 
 # What ``turns.run`` comes to, other than the number of a thread of which Python has to see to something: nobody
 # is ready, or a copy is due; there are no random numbers left; it is time to look at Python; a barrier among

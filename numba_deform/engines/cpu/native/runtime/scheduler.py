@@ -58,6 +58,8 @@ def answered(thread, block):
     joint = get(get(launch, at.JOINT), get(thread, at.REQUEST))
     if joint & 255 == at.SHARED_ARRAY:
         return same_answer(thread, get(get(block, at.ANSWERS), get(thread, at.REQUEST)))
+    if joint & 255 >= at.TOGETHER:
+        return with_warp(thread, block, joint)
     if joint & 255 >= at.TRY_WAIT:
         return at_barrier(thread, block, joint & 255)
     if joint & 255 >= at.SYNCTHREADS:

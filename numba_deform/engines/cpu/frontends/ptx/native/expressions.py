@@ -8,8 +8,9 @@ from llvmlite import ir
 from numba import types
 
 from ......device.ptx import Intrinsic
-from ....native.codegen import packed_halves
+from ....native.codegen import matrices
 from ....native.codegen.arithmetic import compare
+from ....native.codegen.float_functions import in_place
 from ....native.codegen.ir_values import NotLowered, Static, Tuple
 from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, F64, I1, I32
@@ -28,7 +29,7 @@ PAIR = types.UniTuple(types.uint32, 2)
 RESULTS = {"cuda.activemask": types.uint32, "cuda.match_any_sync": types.int32, "cuda.match_all_sync": PAIR,
            "cuda.ballot_sync": types.int32, "cuda.shfl_xor_sync": types.uint32, "several_blocks": types.boolean,
            "dynamic_bytes": types.uint32, "block_threads": types.uint32,
-           "ex2": types.float32, "lg2": types.float32, "sin": types.float32, "cos": types.float32,
+           "sin": types.float32, "cos": types.float32,
            "tanh": types.float32, "rsqrt": types.float32}  # fmt: skip
 VOTES = ("any_sync", "all_sync", "eq_sync", "syncthreads_count", "syncthreads_and", "syncthreads_or")
 RESULTS |= {f"cuda.{name}": types.int32 for name in VOTES}
@@ -197,8 +198,12 @@ class Expressions:
             raise NotLowered("accumulators of a warpgroup's product")
         kinds = function.signature.args
         given = [(self.given(a, k), k) for a, k in zip(node.args, kinds, strict=True)]
-        if name in packed_halves.OPERATIONS and packed_halves.converted_here():
-            return self.held(packed_halves.OPERATIONS[name](self, *[v for v, _ in given]))
+        if name in matrices.MATRICES or name in matrices.PRODUCTS:
+            result = function.signature.return_type
+            made = matrices.intrinsic(self, self.site(node), name, given, result)
+            return self.returned(made, result)
+        if write := in_place(name):
+            return self.held(write(self, *[v for v, _ in given]))
         return self.ask(node, name, given, function.signature.return_type, JOINT.get(name))
 
     def given(self, node, kind):

@@ -5,6 +5,7 @@ from llvmlite import ir
 from numba import types
 
 from ....native.codegen.arithmetic import extreme
+from ....native.codegen.float_functions import approximated, flushed
 from ....native.codegen.ir_values import NotLowered, convert, saturating
 from ....native.runtime.llvm_types import F32, F64, I1, I32, I64
 from . import numbers
@@ -256,11 +257,14 @@ def _rounded(body, call, values):
     return _as(body, library(body, name, *_doubles(body, *values)), values[0].type)
 
 
+@builtin("ex2", "lg2")
+def _approximated(body, call, values):
+    return approximated({"ex2": "exp2", "lg2": "log2"}[call.func.id])(body, values[0])
+
+
 @builtin("flushed")
 def _flushed(body, call, values):
-    builder, x = body.builder, values[0]
-    normal = builder.fcmp_unordered(">=", library(body, "fabs", x), ir.Constant(F32, 2.0**-126))
-    return builder.select(normal, x, library(body, "copysign", ir.Constant(F32, 0.0), x))
+    return flushed(body, values[0])
 
 
 @builtin("saturated")

@@ -5,6 +5,7 @@ from llvmlite import ir
 from numba import types
 
 from ....async_units.cycle_costs import COST
+from ....native.codegen import matrices
 from ....native.codegen.ir_values import Static, Tuple
 from ....native.runtime import layout
 from ....native.runtime.llvm_types import F64, I1, I32, I64
@@ -206,6 +207,17 @@ def _shuffle(body, call, values):
     given = [(n, types.uint32) for n in (mask, value, builder.select(inside, source, lane))]
     made = body.ask(call, "shuffle", given, types.uint32, layout.SHUFFLE, f"shfl.{mode}")
     return Tuple([made, inside])
+
+
+@builtin("warp_product")
+def _warp_product(body, call, values):
+    """``warp_product(rows, depth, types, a, b, c, limit)``"""
+    rows, depth = _numbers(values[:2])
+    kinds, limit = values[2].value, bool(values[6].constant)
+    a, b = ([resized(body.builder, whole(v), 32) for v in factor.parts] for factor in values[3:5])
+    c = [v if kinds[0] == "f32" else resized(body.builder, whole(v), 32) for v in values[5].parts]
+    made, kind = matrices.fragments(body, body.site(call), rows, depth, kinds, a, b, c, limit)
+    return body.returned(made, types.UniTuple(kind, len(c)))
 
 
 @builtin("elected")
