@@ -4,10 +4,11 @@ Layouts of shared memory and most wrong uses are programs of the corpus (corpus/
 
 from collections import namedtuple
 
+import helpers
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import LANDINGS, always, clean, expect, run
+from helpers import LANDINGS, alike
 from numba import cuda, float32, uint16, uint32
 
 from numba_deform.compiler import static_range
@@ -28,6 +29,29 @@ ROWS, DEPTH, THREADS, SUMS = 64, 16, 128, 32
 SIZE, TWICE = ROWS * DEPTH, 2 * SUMS
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 Pair = namedtuple("Pair", "left right")
+
+
+def run(kernel, *args, block, **options):
+    """As machine code it does the same."""
+    helpers.run(kernel, *args, block=block, **options)
+    assert alike(kernel, *args, block=block)[1]
+
+
+def clean(kernel, *args, block):
+    """The same in every order."""
+    helpers.clean(kernel, *args, block=block)
+    assert alike(kernel, *args, block=block)[1]
+
+
+def always(kind, kernel, *args, block, **options):
+    """It ends in that fault in every order, and machine code has no other opinion."""
+    helpers.always(kind, kernel, *args, block=block, **options)
+    assert not alike(kernel, *args, block=block)[1]
+
+
+def expect(kind, kernel, *args, block, **options):
+    helpers.expect(kind, kernel, *args, block=block, **options)
+    assert not alike(kernel, *args, block=block)[1]
 
 
 @cuda.jit(device=True)

@@ -114,7 +114,11 @@ class Warpgroup:
         """``thread`` executes what takes all four warps, and does not wait for the others."""
         converged(thread, what, None, list)
         if not thread.lane:
-            self.alone[thread.warp % 4].append((what, thread, thread.here()))
+            self.executed(thread, what)
+
+    def executed(self, thread, what):
+        """The warp of ``thread`` has executed it."""
+        self.alone[thread.warp % 4].append((what, thread, thread.here()))
 
     def check_alike(self):
         """All four warps have executed the same ones, at the same places."""
@@ -173,7 +177,8 @@ def matrix_descriptor(thread, address, leading, stride, base, swizzle):
 
 
 # --- methods of Thread ------------------------------------------------------------------------------
-def _warpgroup(thread):
+def warpgroup_of(thread):
+    """Its Warpgroup."""
     groups, number = thread.block.warpgroups, thread.tid // 128
     if number not in groups:
         groups[number] = Warpgroup(thread.block, number)
@@ -183,13 +188,13 @@ def _warpgroup(thread):
 def _groups(thread):
     """The thread's groups of products; their entry in the clocks is that of its warpgroup."""
     if KIND not in thread.groups:
-        thread.groups[KIND] = Groups(thread.block, _warpgroup(thread).component)
+        thread.groups[KIND] = Groups(thread.block, warpgroup_of(thread).component)
     return thread.groups[KIND]
 
 
 def fence_registers(thread):
     """wgmma.fence, of whoever keeps track of registers himself."""
-    _warpgroup(thread).execute(thread, "wgmma.fence")
+    warpgroup_of(thread).execute(thread, "wgmma.fence")
     thread.fenced = True
 
 
@@ -215,16 +220,26 @@ def _fence_registers(value):
 
 
 def commit_products(thread):
-    _warpgroup(thread).execute(thread, "wgmma.commit_group")
+    warpgroup_of(thread).execute(thread, "wgmma.commit_group")
+    commit(thread)
+
+
+def commit(thread):
+    """What one thread does of it."""
     _groups(thread)
     thread.block.copy_engine.commit_group(thread, KIND)
 
 
 def wait_products(thread, pending, sums=None, columns=0):
     """``sums``, if given, are accumulators that must not be read before."""
-    _warpgroup(thread).execute(thread, f"wgmma.wait_group {int(pending)}")
+    warpgroup_of(thread).execute(thread, f"wgmma.wait_group {int(pending)}")
     if sums is not None:
         _check_size(thread, sums, columns, "wgmma.wait_group")
+    wait(thread, pending)
+
+
+def wait(thread, pending):
+    """What one thread does of it."""
     _groups(thread)
     over = thread.block.copy_engine.wait_group(thread, KIND, pending)
     thread.time = max([thread.time, *(product.done for _, products in over for product in products)])
@@ -275,10 +290,10 @@ def no_fence(thread, what, why):
 def _multiply(thread, what, form, columns, sums, words, factors):
     """The Product that the warpgroup has issued, when all have come."""
     converged(thread, what, None, list)
-    group = _warpgroup(thread)
-    issue = functools.partial(_issue, thread, group, form, columns, what)
-    group.meet(thread, what, (sums, words, factors), issue)
-    _groups(thread).open.append(group.last)
+    group = warpgroup_of(thread)
+    issued = functools.partial(issue, thread, group, form, columns, what)
+    group.meet(thread, what, (sums, words, factors), issued)
+    open_group(thread).append(group.last)
     thread.time += COST.barrier
     return group.last
 
@@ -309,7 +324,14 @@ def _take(thread, sums, columns, scale_d, what):
     return values
 
 
-def _issue(thread, group, form, columns, what, brought):
+def open_group(thread):
+    """The products of a thread that it has not committed."""
+    return _groups(thread).open
+
+
+def issue(thread, group, form, columns, what, brought):
+    """A product of the warpgroup ``group``, which ``thread`` issues for all, becomes its ``last``. ``brought``:
+    {thread's number: (its sums, a list or an array of C, words of A, Factors)}"""
     block, factors = thread.block, brought[thread.tid][2]
     if any(other != factors for _, _, other in brought.values()):
         text = f"{what}, for which the threads of the warpgroup do not give the same operands"
@@ -339,10 +361,15 @@ def _issue(thread, group, form, columns, what, brought):
             left = from_memory(form, form.a, shared, a_places)
         right = from_memory(form, form.b, shared, b_places)
         left, right = (-m if negated else m for m, negated in zip((left, right), factors.negated, strict=True))
-        held = [list.copy(each) for each in members] if factors.adds else None
+        held = None
+        if factors.adds:
+            held = [list.copy(m) if isinstance(m, list) else np.frombuffer(m, m._type_) for m in members]
         total = product(form, left, right, columns, held, factors.limit)
         for each, row in zip(members, list(total) if form.sums == "f32" else total.tolist(), strict=True):
-            list.__setitem__(each, slice(None), list(row))
+            if isinstance(each, list):
+                list.__setitem__(each, slice(None), list(row))
+            else:
+                np.frombuffer(each, each._type_)[:] = row
         issued.landed, issued.before = True, None
 
     block.launch_copy(issued, deliver)

@@ -12,7 +12,7 @@ from numba.cuda import libdevice
 
 from .....compiler.inference import ir as numba_ir
 from .....device.ptx import Intrinsic
-from ...native.codegen import matrices
+from ...native.codegen import matrices, warpgroups
 from ...native.codegen.accesses import load, store
 from ...native.codegen.arithmetic import extreme
 from ...native.codegen.float_functions import in_place
@@ -55,8 +55,6 @@ def call(body, c):
     if known:
         return known(body, c)
     if isinstance(function, Intrinsic):
-        if function.ptx and function.ptx.registers:
-            raise NotLowered("accumulators of a warpgroup's product")
         return intrinsic(body, c, function)
     path = PATHS.get(id(function))
     if path in (("local", "array"), ("shared", "array")):
@@ -279,6 +277,8 @@ def intrinsic(body, c, function):
         return _shared_address(body, given[0][0], ask)
     if name in JOINT:
         return together(body, c, function.model, JOINT[name], given)
+    if name.startswith("wgmma_"):
+        return warpgroups.intrinsic(body, site(body, c), name, given)
     if name in matrices.MATRICES or name in matrices.PRODUCTS:
         return matrices.intrinsic(body, site(body, c), name, given, c.signature.return_type)
     if write := in_place(name):

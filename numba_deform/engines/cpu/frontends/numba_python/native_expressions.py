@@ -12,7 +12,7 @@ from numba import cuda, types
 
 from .....compiler import inference
 from ...memory.scalars import dtype_of
-from ...native.codegen import accesses, arithmetic
+from ...native.codegen import accesses, arithmetic, warpgroups
 from ...native.codegen.ir_values import (
     Local,
     Loop,
@@ -223,6 +223,8 @@ class Expressions(Variables):
             i = self.builder.select(negative, self.builder.add(i, size), i)
             self.leave_if(self.builder.icmp_unsigned(">=", i, size))
             flat = self.builder.add(self.builder.mul(flat, size), i)
+        if warpgroups.may_be_sums(array):
+            warpgroups.touch(self, array)
         data = self.builder.gep(array.data, [flat])
         return data, self.builder.gep(array.written, [flat])
 
@@ -235,9 +237,10 @@ class Expressions(Variables):
         count = int(np.prod(shape))
         if not is_number(kind) or not 0 < count <= 4096:
             raise NotLowered(f"a local array {shape} of {kind}")
-        data, written = (self.maker.slot(t, count) for t in (lowered(kind), I8))
+        marks = count + warpgroups.SPARE
+        data, written = self.maker.slot(lowered(kind), count), self.maker.slot(I8, marks)
         clear = self.maker.declared("llvm.memset.p0.i64", ir.VoidType(), [POINTER, I8, I64, I1])
-        self.builder.call(clear, [written, ir.Constant(I8, 0), ir.Constant(I64, count), ir.Constant(I1, 0)])
+        self.builder.call(clear, [written, ir.Constant(I8, 0), ir.Constant(I64, marks), ir.Constant(I1, 0)])
         return Local(data, written, shape, kind)
 
     def of_call(self, e, target):

@@ -166,9 +166,15 @@ class NativeBlock(Block):
         self.same, self.kept = np.zeros_like(self.machine.code.joint), []
         self.order, sync = np.zeros(size, np.int64), np.zeros(layout.MEETING_WORDS, np.int64)
         self.sync, sync[layout.ORDER] = sync, self.order.ctypes.data
+        groups = (size + 127) // 128
+        self.warpgroup_rows = np.zeros((groups, layout.MEETING_WORDS), np.int64)
+        self.warpgroup_orders = np.zeros((groups, 128), np.int64)
+        for row, order in zip(self.warpgroup_rows, self.warpgroup_orders, strict=True):
+            row[layout.ORDER] = order.ctypes.data
         arrays = (
             (layout.READY, self.ring), (layout.THREADS, self.thread_rows), (layout.WARPS, self.warp_rows),
             (layout.JOINED, self.joined), (layout.SYNC, sync), (layout.ANSWERS, self.same),
+            (layout.WARPGROUPS, self.warpgroup_rows),
         )  # fmt: skip
         for word, array in arrays:
             words[word] = array.ctypes.data
@@ -264,6 +270,11 @@ class NativeBlock(Block):
         self.table.take_back(self.index, self.shared.read_by.array[: len(self.shared.read_by)])
         for thread in self.threads:
             self.machine.code.destroy(thread.words[layout.HANDLE])
+
+    def release_warpgroup(self, number):
+        """All of it have met: those who wait for the last one go on."""
+        self.warpgroup_rows[number, layout.COME_COUNT] = 0
+        self.ready.extend([self.threads[tid] for tid in self.warpgroup_orders[number][:-1].tolist()])
 
     def view_words(self, view):
         """A shared or global array as words, which machine code takes it for."""

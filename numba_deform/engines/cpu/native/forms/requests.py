@@ -7,8 +7,7 @@ import numpy as np
 from greenlet import getcurrent
 from numba import types
 
-from ...async_units.cycle_costs import COST
-from ...async_units.warp_mma import multiply_words, read_element, write_element
+from ...async_units.warp_mma import read_element, write_element
 from ...memory.restart import Bailout
 from ...memory.scalars import dtype_of
 from ..codegen.coroutine import FUEL
@@ -17,6 +16,7 @@ from ..codegen.jit import callable_check
 from ..runtime import layout
 from .memory import NativeRegion
 from .record_table import Table
+from .tensor_cores import ANSWERS
 
 MASK = (1 << 64) - 1
 
@@ -67,8 +67,8 @@ class RequestHandler:
     def answer(self, number, request):
         """A function of a thread that does what is asked, and leaves the result in its words."""
         function, site = request.function, request.site
-        if request.joint & 255 == layout.TOGETHER:
-            return self.answer_for_warp(request)
+        if request.joint & 255 in (layout.TOGETHER, layout.WARPGROUP):
+            return ANSWERS[function](request)
         if isinstance(function, Static):
             function = self.models.model(function.value, request.result)
         elif isinstance(function, str):
@@ -87,22 +87,6 @@ class RequestHandler:
             thread.block.keep_answer(number, thread.words[layout.WORDS :][: layout.ANSWER_WORDS])
 
         return reply_to_all if request.joint & 255 == layout.SHARED_ARRAY else reply
-
-    @staticmethod
-    def answer_for_warp(request):
-        """The same of a product, for all lanes, whose first operand is their mask."""
-        (_, form), _, *words = request.given
-        first, stop = 2 * (layout.WORDS + 1), 2 * (layout.WORDS + 1 + len(words))
-
-        def reply(thread):
-            thread.place = request.site
-            rows = thread.block.thread_rows[32 * thread.warp :][:32]
-            halves = rows.view(np.uint32)
-            made = multiply_words(form, halves[:, first:stop:2])
-            halves[:, 2 * layout.WORDS :: 2][:, : made.shape[1]] = made
-            rows.view(np.float64)[:, layout.TIME] += COST.mma
-
-        return reply
 
     def decoder(self, kind, where):
         """A function of a thread that reads one operand."""
@@ -140,6 +124,8 @@ class RequestHandler:
     @staticmethod
     def rows():
         raise Bailout  # machine code answers it
+
+    meet = rows
 
     @staticmethod
     def read_element(address, size):

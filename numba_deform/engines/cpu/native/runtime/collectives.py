@@ -160,6 +160,8 @@ def finish_lanes(block, meeting, first, waiting):
         result = at.ASK
     elif kind == at.ROWS:
         result = give_rows(first)
+    elif kind == at.MEET:
+        result = at.DONE
     elif kind == at.SYNCWARP:
         result = join(block, meeting)
     elif kind >= at.SHUFFLE:
@@ -202,6 +204,26 @@ def with_warp(thread, block, kind):
     if here != mask & get(warp, at.ALIVE):
         return at.WAIT
     return finish_lanes(block, meeting, thread - STRIDE * lane, get(meeting, at.COME_COUNT) - 1)
+
+
+def with_warpgroup(thread, block, kind):
+    """A thread waits for the others of its warpgroup, all of which have to be there still. Those who have come
+    go on when Python has answered the last one."""
+    tid = get(thread, at.TID)
+    number = tid >> 7
+    if get(block, at.SIZE) < 128 * number + 128:
+        return at.LEAVE
+    warp = get(block, at.WARPS) + 8 * at.WARP_WORDS * 4 * number
+    for i in range(4):
+        if get(warp, at.WARP_WORDS * i + at.ALIVE) != 0xFFFFFFFF:
+            return at.LEAVE
+    meeting = get(block, at.WARPGROUPS) + 8 * at.MEETING_WORDS * number
+    if not get(meeting, at.COME_COUNT):
+        put(meeting, at.KIND, kind)
+    elif get(meeting, at.KIND) != kind:
+        return at.LEAVE
+    come(meeting, tid)
+    return at.WAIT if get(meeting, at.COME_COUNT) < 128 else at.ASK
 
 
 # --- of a block -------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ A thread has a row of words, so has a block, and so has each range of addresses 
 
 # --- of a thread ----------------------------------------------------------------------------------
 # HANDLE: the coroutine. ANSWERED: Python is at its request. PARKED: it waits for others in machine code.
-# AWAITED: the row of the mbarrier that it waits for, or 0.
+# AWAITED: the row of the mbarrier that it waits for, or 0. FENCES: how many wgmma.fence it has executed.
 (REQUEST, READS, TIME, SEEN, CACHE, FUEL, TID, THREAD_X, THREAD_Y, THREAD_Z, HANDLE, ANSWERED, PARKED,
- AWAITED, AWAITED_PHASE) = range(15)
+ AWAITED, AWAITED_PHASE, FENCES) = range(16)
 WORDS = 16  # the first of the words that carry the operands of a request, and then its results
 THREAD_WORDS = 48
 ANSWER_WORDS = 16  # of an answer that is the same for all threads
@@ -29,10 +29,10 @@ LAUNCH_WORDS = 16
 # KNOWS_OTHERS: a barrier of its threads, those in JOINED, hands on what they know of other blocks, too. WARPS:
 # the row of its first warp. LIVE: how many threads have not ended. SYNC: the meeting at syncthreads. BARRIERS:
 # the addresses of the rows of its mbarriers. ANSWERS: of requests whose answer is the same for all threads, by
-# number, the address of its words, or 0.
+# number, the address of its words, or 0. WARPGROUPS: the meetings of warpgroups.
 (THREADS, CURRENT, READY, READY_ROOM, READY_FIRST, READY_COUNT, SWITCHES, DUE, IN_TURN, DRAWS, DRAWN,
  DRAW_COUNT, CLOCKS, WIDTH, KNOWS_OTHERS, JOINED, JOINED_COUNT, WARPS, LIVE, SYNC,
- BARRIERS, BARRIER_COUNT, ANSWERS) = range(15, 38)
+ BARRIERS, BARRIER_COUNT, ANSWERS, WARPGROUPS) = range(15, 39)
 BLOCK_WORDS = 40
 
 # --- of a warp: the lanes that have not exited, and meetings ------------------------------------------
@@ -52,10 +52,11 @@ BARRIER_WORDS = 18
 
 # What threads do together: the lowest 8 bits of a word of JOINT. The rest tells those apart that must not meet:
 # shuffles of different types, and syncthreads of different lines. TOGETHER: Python answers all lanes of a warp
-# at once; ROWS: lanes tell each other the addresses of the rows of matrices.
+# at once; ROWS: lanes tell each other the addresses of the rows of matrices; MEET: they wait for each other and
+# do no more; WARPGROUP: Python answers the 128 threads of four warps.
 (SYNCWARP, ELECT, BALLOT, ANY, ALL, UNI, SHUFFLE, SHUFFLE_XOR, SHUFFLE_UP, SHUFFLE_DOWN, SYNCTHREADS,
  SYNCTHREADS_COUNT, SYNCTHREADS_AND, SYNCTHREADS_OR, TRY_WAIT, TEST_WAIT, ARRIVE, ARRIVE_COUNT,
- ARRIVE_EXPECT, SHARED_ARRAY, TOGETHER, ROWS) = range(1, 23)
+ ARRIVE_EXPECT, SHARED_ARRAY, TOGETHER, ROWS, MEET, WARPGROUP) = range(1, 25)
 
 # What ``turns.run`` comes to, other than the number of a thread of which Python has to see to something: nobody
 # is ready, or a copy is due; there are no random numbers left; it is time to look at Python; a barrier among

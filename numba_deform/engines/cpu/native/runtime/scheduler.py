@@ -5,7 +5,7 @@ The order is that of ``Scheduler.choose``, and takes the same random numbers. Wh
 """
 
 from . import layout as at
-from .collectives import STRIDE, with_block, with_warp
+from .collectives import STRIDE, with_block, with_warp, with_warpgroup
 from .mbarrier_fast_path import at_barrier, woken
 from .word_functions import get, get32, put, resume
 
@@ -58,6 +58,8 @@ def answered(thread, block):
     joint = get(get(launch, at.JOINT), get(thread, at.REQUEST))
     if joint & 255 == at.SHARED_ARRAY:
         return same_answer(thread, get(get(block, at.ANSWERS), get(thread, at.REQUEST)))
+    if joint & 255 == at.WARPGROUP:
+        return with_warpgroup(thread, block, joint)
     if joint & 255 >= at.TOGETHER:
         return with_warp(thread, block, joint)
     if joint & 255 >= at.TRY_WAIT:
