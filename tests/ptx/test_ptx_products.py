@@ -15,7 +15,11 @@ def run(d, a, b, columns, text=None, seed=0, **more):
     out = np.zeros((128, columns // (4 if d == "f16" else 2)), np.float32 if d == "f32" else np.int32)
     text = text or wgmma_text(d, a, b, columns, **more)
     args = [given, lines_of_16(right), held(sums, d).view(out.dtype), out]
-    nd.simulate(nd.from_ptx(text)["k"], 1, 128, args)
+    nd.simulate(nd.from_ptx(text)["k"], 1, 128, args, compiled=False)
+    before, out[:] = out.copy(), 0
+    report = nd.simulate(nd.from_ptx(text)["k"], 1, 128, args, compiled=True)
+    assert report.compiled or "Held" in report.why_interpreted
+    np.testing.assert_array_equal(out, before)
     expected = wgmma_expected(d, left, right, sums, more.get("adds", True), more.get("signs", (1, 1)))
     return out, held(expected, d).view(out.dtype)
 

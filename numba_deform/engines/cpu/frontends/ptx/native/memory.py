@@ -5,10 +5,11 @@ from llvmlite import ir
 from numba import types
 
 from ....async_units.cycle_costs import COST
-from ....native.codegen import matrices
+from ....async_units.wgmma_matrices import FORMS
+from ....native.codegen import matrices, warpgroups
 from ....native.codegen.ir_values import Static, Tuple
 from ....native.runtime import layout
-from ....native.runtime.llvm_types import F64, I1, I32, I64
+from ....native.runtime.llvm_types import F32, F64, I1, I32, I64
 from ..calls.memory import CLUSTER
 from ..operations import LOCAL, SHARED
 from .functions import builtin, library
@@ -249,3 +250,47 @@ def _shared_array(body, call, values):
     fixed = Static((size, "uint8", align, body.target, None))
     kind = types.Array(types.uint8, 1, "C")
     return body.maker.request(body, "shared_array", [(fixed, None)], kind, body.site(call), layout.SHARED_ARRAY)
+
+
+# --- products of warpgroups -----------------------------------------------------------------------------
+# Registers go to memory for a product, which is over at once, and back. Whose they are, warpgroup_registers
+# knows;
+# what it has to look at while it runs is interpreted.
+@builtin("warpgroup_fence", "warpgroup_commit", "warpgroup_wait")
+def _together(body, call, values):
+    name = call.func.id.removeprefix("warpgroup_")
+    given = [(resized(body.builder, whole(v), 32), types.uint32) for v in values]
+    warpgroups.ask(body, body.site(call), name, *given)
+
+
+@builtin("Factors")
+def _factors(body, call, values):
+    return Tuple(values)
+
+
+@builtin("warpgroup_product")
+def _product(body, call, values):
+    """``warpgroup_product(types, columns, sums, a, Factors(a, b, adds, negated, transposed, limit))``"""
+    kinds, columns, sums, words, factors = values
+    kinds, columns, builder = kinds.value, whole(columns).constant, body.builder
+    descriptor, b, adds, negated, transposed, limit = factors.parts
+    is_float, in_registers = FORMS[kinds].sums == "f32", isinstance(descriptor, Static)
+    kind = F32 if is_float else I32
+    place = body.maker.slot(kind, len(sums.parts))
+    for i, value in enumerate(sums.parts):
+        builder.store(value if is_float else resized(builder, whole(value), 32), _element(builder, place, i))
+    what = f"wgmma.m64n{columns}k{FORMS[kinds].depth}.{'.'.join(kinds)}"
+    static = what, kinds, columns, in_registers, negated.value, bool(limit.constant), True
+    of_a = [(resized(builder, whole(w), 32), types.uint32) for w in words.parts] if in_registers else [
+        (resized(builder, whole(descriptor), 64), types.uint64)]  # fmt: skip
+    if isinstance(adds, Whole):
+        adds = compared(builder, "!=", adds, known(0))
+    layouts = [(ir.Constant(I64, int(each)), types.uint64) for each in transposed.value]
+    given = [*of_a, (resized(builder, whole(b), 64), types.uint64), (adds, types.boolean), *layouts]
+    warpgroups.issue(body, body.site(call), static, builder.ptrtoint(place, I64), given)
+    held = [builder.load(_element(builder, place, i), typ=kind) for i in range(len(sums.parts))]
+    return Tuple(held if is_float else list(map(unsigned, held)))
+
+
+def _element(builder, place, i):
+    return builder.gep(place, [ir.Constant(I64, i)])
