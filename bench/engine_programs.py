@@ -132,8 +132,24 @@ def _explore(kernel, threads):
     return once
 
 
+def _attention(by):
+    """FlashAttention's forward of 512 queries and 512 keys."""
+
+    def once():
+        from numba_deform.course.pipelines.attention import attention
+
+        launch = attention(by=by, blocks=8, steps=8)
+        out = launch.args[3]
+        out[:] = np.nan
+        simulate(launch)
+        return out
+
+    return once
+
+
 PROGRAMS = {
     "copy-words": _run(copy_words, THREADS), "copy-elements": _run(copy_elements, THREADS),
     "multiply-add": _run(multiply_add, SIDE), "explore-flags": _explore(flags_in_a_ring, 96),
     "explore-barriers": _explore(tested_barrier, 128), "explore-lock": _explore(spin_lock, 96),
+    "attention-mma": _attention("mma"), "attention-wgmma": _attention("wgmma"),
 }  # fmt: skip
