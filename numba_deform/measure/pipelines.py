@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import math
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from ..kernels.registry import load, loaded_files
 from . import ceilings, counters, record
 from .bench import clock, is_of_this_process, measure_here, time_round_by_round
 from .profile import Profile
-from .timeline import TimelineError, decode, with_copies
+from .timeline import TimelineError, Timelines, decode, with_copies
 from .worker import Worker, explain
 
 BATCH_MS, BATCH = 0.2, 16  # a launch shorter than this is timed in a batch of at most so many
@@ -51,9 +52,12 @@ def timeline(kernel, grid=None, args=(), *, block=0, engine="auto", cluster=None
     kernel's rings are shown. *acquire* and *wait* are the times inside ``ring.acquire`` and ``ring.wait``.
     *issue* lasts from ``acquire`` to the ``ring.advance`` after it, and *prepare* from there to the next step;
     *compute* lasts from ``wait`` to ``ring.release``, and *other* from there to the next step. *flight* goes
-    from the end of an issue to the first compute on that stage. ``block`` is the number of the block.
-    On the CPU engine ``.copies`` are all copies of the last schedule, one by one. ``.notes()`` says what the
-    picture leaves out.
+    from the end of an issue to the first compute on that stage. ``.notes()`` says what the picture leaves out.
+
+    On the CPU engine *group* lasts from the issue of what signals no mbarrier to the end of the first wait for
+    its group, waits at barriers among threads and blocks are shown, and ``.copies`` are all copies of the last
+    schedule, one by one. ``block`` is the number of the block; of several, such as ``[0, 1]`` of a cluster, the
+    result is a list that draws itself, from a run for each, in cycles from the first mark of all.
 
     ``engine`` is "cpu", "gpu", or "auto": the GPU if there is one. ``options`` are those of ``simulate``, such
     as ``landing=``. In a notebook the result draws itself; ``.save("x.png")`` writes .png, .svg or .json.
@@ -62,6 +66,8 @@ def timeline(kernel, grid=None, args=(), *, block=0, engine="auto", cluster=None
     engines raise. Outputs are not compared."""
     launch = launch_of(kernel, grid, args, cluster)
     _, gpu = engine_for(engine, launch.capability, launch.title)
+    if not isinstance(block, Integral):
+        return Timelines.of([record_launch(launch, gpu, number, options) for number in block])
     return record_launch(launch, gpu, block, options)
 
 

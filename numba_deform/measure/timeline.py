@@ -28,7 +28,7 @@ ACTIVITIES = {ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait
               COMPUTE: "compute", RELEASE: "other"}  # fmt: skip
 # Waiting is grey, whatever it is for.
 COLOURS = {"acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
-           "other": YELLOW, "flight": GREEN}  # fmt: skip
+           "other": YELLOW, "flight": GREEN, "group": PURPLE, "at a barrier": BLACK}  # fmt: skip
 HATCHES = {"acquire": "////"}  # in print its grey looks like that of wait
 WIDTH, ROW = 9.5, 0.75  # inches, of a picture and of a warp in it: what a notebook shows unshrunk
 SMALLEST_TEXT, TEXT = 6.5, 7.5  # points
@@ -42,7 +42,8 @@ class TimelineError(ValueError):
 class Span:
     """``activity`` of a warp on a stage, in cycles from the block's first mark. ``use`` counts how often
     the warp has come to this activity on that ring; parity is that of the stage's barrier. ``ring`` is its
-    name in the kernel's ``Shared``, "" where the step was not called as the ring's function."""
+    name in the kernel's ``Shared``, "" where the step was not called as the ring's function. Of "group" it
+    is what has been issued, and ``use`` the number of its group; of "at a barrier", the barrier's name."""
 
     activity: str
     warp: int
@@ -61,8 +62,9 @@ class Timeline:
     computed it, or not after its issue. ``lost`` warps wrote more marks than fit.
 
     ``began`` is the cycle of the first mark. On the CPU engine a Launch's timeline has the engine's own events
-    too, in cycles from there: ``copies``, a flight for each copy that signals a barrier, and ``unsignalled``,
-    the issue of every other asynchronous operation."""
+    too, in cycles from there: ``copies``, a flight for each copy that signals a barrier; ``unsignalled``, every
+    other asynchronous operation, from its issue to the end of the first wait for its group; and ``meetings``,
+    the waits of warps at barriers among threads, blocks or the grid."""
 
     title: str
     engine: str
@@ -74,13 +76,20 @@ class Timeline:
     began: int = 0
     copies: list = field(default_factory=list, repr=False)
     unsignalled: list = field(default_factory=list, repr=False)
+    meetings: list = field(default_factory=list, repr=False)
+
+    def groups(self):
+        """Spans of what signals no barrier and has been waited for."""
+        return [Span("group", event.warp, 0, 0, event.phase, event.start, event.end, event.barrier)
+                for event in self.unsignalled if event.end > event.start]  # fmt: skip
 
     def notes(self):
         """Sentences on what the picture does not show, though it was issued."""
-        others = Counter(event.barrier for event in self.unsignalled)
+        others = Counter(event.barrier for event in self.unsignalled if event.end <= event.start)
         said = [f"{n} issues of {ring or 'a ring'} have no flight: no compute is known to be theirs"
                 for ring, n in self.undrawn.items()]  # fmt: skip
-        said += [f"{n} x {what}: the file for Perfetto has when each was issued" for what, n in others.items()]
+        said += [f"{n} x {what}: no wait for its group was seen; the file for Perfetto has when each was issued"
+                 for what, n in others.items()]  # fmt: skip
         if self.lost:
             said.append(f"{self.lost} warps wrote more marks than are kept; their end is missing")
         return said
@@ -90,13 +99,50 @@ class Timeline:
         return save([self], path, start, end)
 
     def _repr_png_(self):
-        """The picture, for notebooks; None without matplotlib."""
-        picture = io.BytesIO()
-        try:
-            figure([self]).savefig(picture, format="png", dpi=100, bbox_inches="tight")
-        except ModuleNotFoundError:
-            return None
-        return picture.getvalue()
+        return _png([self])
+
+
+class Timelines(list):
+    """Those of several blocks of a launch, drawn one above the other."""
+
+    @classmethod
+    def of(cls, timelines):
+        """In cycles from the first mark of all."""
+        began = min(timeline.began for timeline in timelines)
+        return cls(_later(timeline, timeline.began - began) for timeline in timelines)
+
+    def save(self, path, start=0, end=None):
+        """Write them, as :func:`save` does; returns the Path."""
+        return save(self, path, start, end)
+
+    def notes(self):
+        """What the picture does not show, with the title of each that it is about."""
+        return [f"{timeline.title}: {note}" for timeline in self for note in timeline.notes()]
+
+    def _repr_png_(self):
+        return _png(self)
+
+
+def _later(timeline, cycles):
+    """The same with all that happens so many cycles later."""
+    def moved(entries):
+        if entries and not isinstance(entries[0], Span):
+            return [event._replace(start=event.start + cycles, end=event.end + cycles) for event in entries]
+        return [replace(span, start=span.start + cycles, end=span.end + cycles) for span in entries]
+
+    parts = "spans", "flights", "copies", "unsignalled", "meetings"
+    changed = {name: moved(getattr(timeline, name)) for name in parts}
+    return replace(timeline, began=timeline.began - cycles, **changed)
+
+
+def _png(timelines):
+    """The picture, for notebooks; None without matplotlib."""
+    picture = io.BytesIO()
+    try:
+        figure(timelines).savefig(picture, format="png", dpi=100, bbox_inches="tight")
+    except ModuleNotFoundError:
+        return None
+    return picture.getvalue()
 
 
 def record(plan, block=0, simulate_options=None, title=None):
@@ -173,7 +219,16 @@ def with_copies(timeline, events):
     drawn = {span.ring for span in more}
     undrawn = {ring: count for ring, count in timeline.undrawn.items() if ring not in drawn}
     return replace(timeline, flights=[*timeline.flights, *more], undrawn=undrawn, copies=copies,
-                   unsignalled=of("async"))  # fmt: skip
+                   unsignalled=of("async"), meetings=_meetings(of("meet")))  # fmt: skip
+
+
+def _meetings(events):
+    """A Span for each wait of a warp, which begins when the first of its lanes comes."""
+    waits = {}
+    for event in events:
+        waits.setdefault((event.warp, event.barrier, event.end), []).append(event.start)
+    return [Span("at a barrier", warp, 0, 0, 0, min(starts), end, barrier)
+            for (warp, barrier, end), starts in waits.items()]  # fmt: skip
 
 
 def _by_ring(spans):
@@ -266,8 +321,11 @@ def chrome_trace(timelines):
                 "ts": span.start / 1000, "dur": (span.end - span.start) / 1000,
                 "args": {"stage": span.stage, "parity": span.parity, "use": span.use},
             })  # fmt: skip
-        for number, flight in enumerate((*timeline.flights, *timeline.copies)):  # which overlap each other
-            if isinstance(flight, Span):
+        overlapping = (*timeline.flights, *timeline.copies, *timeline.groups(), *timeline.meetings)
+        for number, flight in enumerate(overlapping):
+            if isinstance(flight, Span) and flight.activity != "flight":
+                cat, lane = flight.activity, flight.ring
+            elif isinstance(flight, Span):
                 cat, lane = "flight", _named(flight)
             else:
                 cat, lane = "copy", f"copies to {flight.barrier}"
@@ -289,7 +347,8 @@ def _named(span):
 
 
 def figure(timelines, start=0, end=None):
-    """A matplotlib figure: a row for each warp, and below it what it has in flight, stage by stage."""
+    """A matplotlib figure: a row for each warp, below it what it has in flight, stage by stage and kind by
+    kind, and above it when it waits at a barrier."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -299,26 +358,41 @@ def figure(timelines, start=0, end=None):
     drawing = Figure(figsize=size, layout="constrained")
     panels = drawing.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, timeline in zip(panels, timelines, strict=True):
+        groups = timeline.groups()
         lanes = sorted({(flight.ring, flight.stage) for flight in timeline.flights})
-        for span in (*timeline.spans, *timeline.flights):
+        lanes += sorted({(group.ring, 0) for group in groups})
+        for span in (*timeline.spans, *timeline.flights, *groups, *timeline.meetings):
             if span.end > start and span.start < last:
                 _draw(axes, span, lanes, start, last)
+        _name_lanes(axes, (*timeline.flights, *groups), lanes)
         axes.set_ylim(timeline.warps - 0.5, -0.5)
         axes.set_yticks(range(timeline.warps), [f"warp {w}" for w in range(timeline.warps)])
         axes.set_xlim(start, last)
         notes = [f"not drawn: {note}" for note in timeline.notes()]
         axes.set_title("\n".join([f"{timeline.title}: {timeline.engine}", *notes]), fontsize="medium")
     panels[-1].set_xlabel("cycles (numbers in the bars: stages)")
+    optional = {"group": any(t.groups() for t in timelines), "at a barrier": any(t.meetings for t in timelines)}
     handles = [Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
-               for name, colour in COLOURS.items()]  # fmt: skip
+               for name, colour in COLOURS.items() if optional.get(name, True)]  # fmt: skip
     drawing.legend(handles=handles, ncols=len(handles), loc="outside lower center", fontsize="small")
     return drawing
+
+
+def _name_lanes(axes, spans, lanes):
+    """Beside each warp's lines: the rings, or kinds of groups, that they are of."""
+    for warp, ring in sorted({(span.warp, span.ring) for span in spans}):
+        places = [i for i, (name, _) in enumerate(lanes) if name == ring]
+        middle = warp + 0.03 + 0.4 * (sum(places) / len(places) + 0.5) / len(lanes)
+        beside = axes.get_yaxis_transform()
+        axes.text(1.005, middle, ring, transform=beside, va="center", fontsize=SMALLEST_TEXT)
 
 
 def _draw(axes, span, lanes, start, last):
     """One bar, with its stage in it where there is room."""
     bottom, height = span.warp - 0.42, 0.4
-    if span.activity == "flight":  # a thin line for each stage of each ring
+    if span.activity == "at a barrier":
+        bottom, height = span.warp - 0.48, 0.05
+    if span.activity in ("flight", "group"):  # a thin line for each stage of each ring, and each kind of group
         height = 0.4 / len(lanes)
         bottom = span.warp + 0.03 + height * lanes.index((span.ring, span.stage))
     axes.broken_barh([(span.start, span.end - span.start)], (bottom, height),

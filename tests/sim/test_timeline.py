@@ -11,6 +11,7 @@ from helpers import check
 import numba_deform as nd
 from numba_deform.cli import main
 from numba_deform.course.pipelines.attention import attention
+from numba_deform.course.pipelines.cluster import multicast
 from numba_deform.course.pipelines.copy import copy
 from numba_deform.course.pipelines.two_producers import two_producers
 from numba_deform.device import marks as device
@@ -374,7 +375,57 @@ def test_what_is_not_drawn_is_said():
     assert [flight.ring for flight in made.flights] == ["a", "b"] and made.undrawn == {}
     assert (made.flights[1].start, made.flights[1].end) == (made.copies[1].start, made.copies[1].end)
     assert [event.barrier for event in made.unsignalled] == ["bulk store"] and len(made.copies) == 2
-    assert [note.partition(":")[0] for note in made.notes()] == ["1 x bulk store"]
+    assert [note.partition(":")[0] for note in made.notes()] == ["1 x bulk store"]  # it takes no virtual time
+
+
+def test_groups_and_waits_at_barriers(tmp_path):
+    """A group of cp.async lasts until it has been waited for; a warp waits at a barrier for the other."""
+    shared = nd.Shared(tile=nd.Array(128, nd.float32), ring=nd.Ring(1, empty=0))
+
+    @nd.kernel(threads=64, shared=shared)
+    def some(data: nd.u64, out: nd.float32[:]):
+        shared.init()
+        ring, lane = shared.ring, nd.lane()
+        use = ring.start()
+        if nd.warp() == 0:
+            if lane == 0:
+                ring.expect(use, 128)
+                nd.cp_async_bulk_load(shared.tile.at(0), data, 128, ring.full(use))
+            ring.wait(use)
+            nd.cp_async_cg_16(shared.tile.at(0) + nd.uint32(16 * lane), data + nd.uint64(16 * lane), 16)
+            nd.cp_async_commit_group()
+            nd.cp_async_wait_group(nd.uint32(0))
+        nd.bar_sync(1, 64)
+        thread = 32 * nd.warp() + lane
+        out[thread] = nd.shared_array(shared.tile.at(0), (128,), nd.float32)[thread]
+
+    data = np.arange(128, dtype=np.float32)
+    launch = nd.Launch(some, 1, [data, np.empty(64, np.float32)], {"out": data[:64]})
+    made = nd.timeline(launch, engine="cpu")
+    groups = made.groups()
+    assert [(group.warp, group.ring) for group in groups] == [(0, "cp.async")] * 32
+    assert all(group.end > group.start for group in groups) and made.notes() == []
+    waits = [span for span in made.meetings if span.ring == "named barrier 1"]
+    assert max(waits, key=lambda span: span.end - span.start).warp == 1
+    assert {span.end for span in waits} == {max(group.end for group in groups)}
+    trace = json.loads(made.save(tmp_path / "t.json").read_text())["traceEvents"]
+    assert Counter(e["cat"] for e in trace if e["ph"] == "b") >= Counter({"group": 32, "at a barrier": 1})
+
+
+def test_two_blocks_of_a_cluster(tmp_path):
+    """Drawn from one zero."""
+    launch = multicast()
+    both = nd.timeline(launch, engine="cpu", block=[0, 1])
+    alone = [nd.timeline(launch, engine="cpu", block=number) for number in (0, 1)]
+    assert [made.title.rpartition(",")[2] for made in both] == [" block 0", " block 1"]
+    assert len({made.began for made in both}) == 1
+    for made, one in zip(both, alone, strict=True):
+        by = one.began - made.began
+        assert [(s.start - by, s.end - by) for s in made.spans] == [(s.start, s.end) for s in one.spans]
+    assert min(span.start for made in both for span in made.spans) == 0
+    waits = [{span.end for span in made.meetings if "cluster" in span.ring} for made in both]
+    assert waits[0] and waits[0] == waits[1]  # they leave the cluster's barrier together
+    assert both._repr_png_()[:4] == b"\x89PNG" and both.save(tmp_path / "both.svg").exists()
 
 
 def test_the_timeline_of_a_kernel_saves_and_draws_itself(tmp_path):
@@ -402,4 +453,4 @@ def test_every_copy_of_attention_is_drawn():
     made = nd.timeline(attention(by="wgmma", steps=3), engine="cpu")
     assert Counter(flight.ring for flight in made.flights) == {"queries": 1, "keys": 3, "values": 3}
     assert len(made.copies) == 7 and made.undrawn == {}
-    assert made.notes() == ["24 x wgmma.m64n64k16.f16: the file for Perfetto has when each was issued"]
+    assert Counter(group.ring for group in made.groups()) == {"wgmma.m64n64k16.f16": 24} and made.notes() == []

@@ -354,6 +354,8 @@ class CopyEngine:
             groups.committed = groups.committed[len(done) :]
         if done and kind == "cp.async":
             thread.time += COST.cp_async_latency
+        for _, copies in done if self.block.events is not None else ():
+            self.block.waited_for(thread, copies)
         return done
 
     def _check_aligned(self, thread, address, size, what, space=None):

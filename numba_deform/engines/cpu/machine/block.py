@@ -64,6 +64,7 @@ class Block(Scheduler):
         self.pauses, self.gives_way, self.paused = False, False, -1
         self.cross_block = []  # the barriers of several blocks that its threads take part in
         self.events = execution.events
+        self.unwaited = {}  # copy -> the number of its event, of those that signal no mbarrier
         self.hub, self.starting, self.in_turn = None, None, not execution.seed
 
     def new_component(self):
@@ -114,6 +115,7 @@ class Block(Scheduler):
             who, about = (self.index, thread.warp, thread.lane), (copy.size, copy.address)
             line, when = origin(copy.site)[1] if copy.site else 0, (thread.time, thread.time)
             what = copy.what.partition(" at ")[0]  # without its place
+            self.unwaited[copy] = len(self.events)
             self.events.append(Event("async", *when, *who, what, copy.phase, *about, line))
         self.execution.copies_issued += copy.size > 0  # an arrival left to copies is none itself
         if copy.due and (not self.copies or self.copies[-1].due <= copy.due):
@@ -131,6 +133,14 @@ class Block(Scheduler):
             return LAST if landing == "late" else 0
         kind = self.rng.randrange(3)
         return (0, self.switches + 2 ** (12 * random()), LAST + random())[kind]
+
+    def waited_for(self, thread, copies):
+        """``thread`` has waited for ``copies``; the first such wait ends their events."""
+        for copy in copies if self.unwaited else ():
+            number = self.unwaited.pop(copy, None)
+            if number is not None:
+                end = max(thread.time, getattr(copy, "done", 0))  # a product's own end
+                self.events[number] = self.events[number]._replace(end=end)
 
     def land(self, copy=None):
         """Deliver ``copy``, or the one that is due first."""
@@ -189,8 +199,11 @@ class Block(Scheduler):
             barrier.parked.append(thread)
         else:
             barrier.release(thread)
+        came = thread.time
         if not self._finish_named(barrier) and wait:
             thread.park(kind, barrier, wanted)
+        if thread.time > came:
+            self.record("meet", thread, came, thread.time, barrier, phase=0)
         return barrier.votes
 
     def _finish_named(self, barrier):

@@ -69,6 +69,7 @@ class CrossBlockBarrier:
         if (block, thread.tid) not in self.come:
             raise thread.fault(self.rule, f"waits at {self.name} without having arrived there", self)
         phase, foreign = self.come.pop((block, thread.tid))
+        came = thread.time
         if phase == self.phase:
             self.parked.append(thread)
             thread.park(self.name, self, block)
@@ -79,7 +80,9 @@ class CrossBlockBarrier:
             raise_to(thread.clocks, self.released[block])
         else:
             thread.acquire(self.released)
-        thread.time = max(thread.time, self.done_time)
+        thread.time = max(came, self.done_time)
+        if thread.time > came:
+            block.record("meet", thread, came, thread.time, self, phase=0)
 
     def _hand_on(self, knowledge):
         """What an arrival hands on of other blocks: often the same as the one before it."""

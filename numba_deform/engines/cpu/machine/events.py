@@ -6,13 +6,15 @@ from typing import NamedTuple
 class Event(NamedTuple):
     """One entry of a recorded run, in virtual cycles of its block's SM."""
 
-    kind: str  # issue, flight, wait, arrive, complete; async: the issue of what signals no barrier
+    # issue, flight, wait, arrive, complete: of mbarriers. meet: a wait at a barrier among threads. async: what
+    # signals no mbarrier, from its issue to the end of the first wait for its group, if there is one.
+    kind: str
     start: float
     end: float
     block: int
     warp: int
     lane: int
-    barrier: str  # of async: what it is, such as "bulk store"
+    barrier: str  # its name; of async: what it is, such as "bulk store"
     phase: int  # of async: the number of its group
     bytes: int
     address: int  # shared address of a copy's destination
