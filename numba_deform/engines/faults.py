@@ -349,7 +349,8 @@ class WrongResult(SimFault):
     """A Launch has left something else than it expected, without breaking a rule of the hardware.
 
     ``differences`` has a ``wrong_places.Difference`` for each output that is wrong, which draws itself in a
-    notebook; ``remarks`` are sentences on odd loads, which break no rule; ``save("wrong.svg")`` writes the picture of the first."""
+    notebook; ``save("wrong.svg")`` writes the picture of the first. ``remarks`` are sentences on odd loads,
+    which break no rule."""
     rule = "After a run every output holds what expected= of its nd.Launch says, within tolerance=."
     cure = "Look at the element named above: who writes it, from which stage, and at which index?"
 
