@@ -52,8 +52,9 @@ def timeline(kernel, grid=None, args=(), *, block=0, engine="auto", cluster=None
     *issue* lasts from ``acquire`` to the ``ring.advance`` after it, and *prepare* from there to the next step;
     *compute* lasts from ``wait`` to ``ring.release``, and *other* from there to the next step. *flight* goes
     from the end of an issue to the first compute on that stage. ``block`` is the number of the block.
-    On the CPU engine ``.copies`` are all copies of the last schedule, one by one. ``.notes()`` says what the
-    picture leaves out.
+    On the CPU engine *barrier* is a wait at any other barrier: an mbarrier of no ring, a named one,
+    syncthreads, the cluster's; and *product* a group of wgmma, from its first issue until it is over.
+    ``.copies`` are all copies of the last schedule, one by one. ``.notes()`` says what the picture leaves out.
 
     ``engine`` is "cpu", "gpu", or "auto": the GPU if there is one. ``options`` are those of ``simulate``, such
     as ``landing=``. In a notebook the result draws itself; ``.save("x.png")`` writes .png, .svg or .json.

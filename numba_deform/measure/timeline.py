@@ -28,8 +28,9 @@ ACTIVITIES = {ACQUIRE: "acquire", ISSUE: "issue", COMMIT: "prepare", WAIT: "wait
               COMPUTE: "compute", RELEASE: "other"}  # fmt: skip
 # Waiting is grey, whatever it is for.
 COLOURS = {"acquire": GREY, "issue": VERMILION, "prepare": SKY, "wait": PALE, "compute": BLUE,
-           "other": YELLOW, "flight": GREEN}  # fmt: skip
-HATCHES = {"acquire": "////"}  # in print its grey looks like that of wait
+           "other": YELLOW, "flight": GREEN, "barrier": GREY, "product": PURPLE}  # fmt: skip
+HATCHES = {"acquire": "////", "barrier": "...."}  # in print their grey looks like that of wait
+EXTRA = "barrier", "product"  # stand in the legend only where they are drawn
 WIDTH, ROW = 9.5, 0.75  # inches, of a picture and of a warp in it: what a notebook shows unshrunk
 SMALLEST_TEXT, TEXT = 6.5, 7.5  # points
 
@@ -61,8 +62,9 @@ class Timeline:
     computed it, or not after its issue. ``lost`` warps wrote more marks than fit.
 
     ``began`` is the cycle of the first mark. On the CPU engine a Launch's timeline has the engine's own events
-    too, in cycles from there: ``copies``, a flight for each copy that signals a barrier, and ``unsignalled``,
-    the issue of every other asynchronous operation."""
+    too, in cycles from there: ``copies``, a flight for each copy that signals a barrier, ``products``, a span
+    for each group of wgmma in each warp, ``barriers``, a span for each wait of a warp at a barrier of no ring,
+    and ``unsignalled``, the issue of every other asynchronous operation."""
 
     title: str
     engine: str
@@ -74,6 +76,13 @@ class Timeline:
     began: int = 0
     copies: list = field(default_factory=list, repr=False)
     unsignalled: list = field(default_factory=list, repr=False)
+    products: list = field(default_factory=list, repr=False)
+    barriers: list = field(default_factory=list, repr=False)
+
+    @property
+    def drawn(self):
+        """All spans that the picture shows."""
+        return [*self.spans, *self.barriers, *self.flights, *self.products]
 
     def notes(self):
         """Sentences on what the picture does not show, though it was issued."""
@@ -172,8 +181,26 @@ def with_copies(timeline, events):
             more.append(span)
     drawn = {span.ring for span in more}
     undrawn = {ring: count for ring, count in timeline.undrawn.items() if ring not in drawn}
+    marked = {span.ring for span in timeline.spans}
+    waits = [] if "" in marked else [w for w in of("wait") if w.barrier.partition(".")[0] not in marked]
+    products = [event for event in of("async") if event.end > event.start]
+    groups = [event._replace(warp=event.warp // 4 * 4 + i) for event in products for i in range(4)]
+    met = [*_together(waits, "barrier", "phase"), *_together(of("meet"), "barrier", "end")]
     return replace(timeline, flights=[*timeline.flights, *more], undrawn=undrawn, copies=copies,
-                   unsignalled=of("async"))  # fmt: skip
+                   unsignalled=[event for event in of("async") if event.end == event.start],
+                   products=_together(groups, "product", "phase"), barriers=met)  # fmt: skip
+
+
+def _together(events, activity, alike):
+    """A span for all events of a warp about one barrier, or product, in which the field ``alike`` is the same.
+    A warp waits from the moment on at which its last lane does."""
+    groups, first = {}, max if activity == "barrier" else min
+    for event in events:
+        groups.setdefault((event.warp, event.barrier, getattr(event, alike)), []).append(event)
+    return [
+        Span(activity, warp, 0, 0, number, first(e.start for e in group), max(e.end for e in group), name)
+        for number, ((warp, name, _), group) in enumerate(groups.items())
+    ]
 
 
 def _by_ring(spans):
@@ -259,16 +286,17 @@ def chrome_trace(timelines):
 
     for pid, timeline in enumerate(timelines):
         name("process_name", f"{timeline.title} ({timeline.engine})", pid=pid)
-        for span in timeline.spans:
+        for span in (*timeline.spans, *timeline.barriers):
             events.append({
                 "ph": "X", "pid": pid, "tid": span.warp, "cat": span.activity,
                 "name": _named(span),
                 "ts": span.start / 1000, "dur": (span.end - span.start) / 1000,
                 "args": {"stage": span.stage, "parity": span.parity, "use": span.use},
             })  # fmt: skip
-        for number, flight in enumerate((*timeline.flights, *timeline.copies)):  # which overlap each other
+        overlapping = *timeline.flights, *timeline.copies, *timeline.products
+        for number, flight in enumerate(overlapping):
             if isinstance(flight, Span):
-                cat, lane = "flight", _named(flight)
+                cat, lane = flight.activity, _named(flight)
             else:
                 cat, lane = "copy", f"copies to {flight.barrier}"
             for ph, when in (("b", flight.start), ("e", flight.end)):
@@ -285,7 +313,8 @@ def chrome_trace(timelines):
 
 
 def _named(span):
-    return " ".join(filter(None, (span.activity, span.ring, str(span.stage))))
+    stage = str(span.stage) if span.activity not in ("barrier", "product") else ""
+    return " ".join(filter(None, (span.activity, span.ring, stage)))
 
 
 def figure(timelines, start=0, end=None):
@@ -293,14 +322,15 @@ def figure(timelines, start=0, end=None):
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    last = end or max(s.end for t in timelines for s in t.spans)
+    last = end or max(s.end for t in timelines for s in t.drawn)
     heights = [t.warps for t in timelines]
     size = WIDTH, 1.2 + ROW * sum(heights) + 0.6 * len(timelines)
     drawing = Figure(figsize=size, layout="constrained")
     panels = drawing.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, timeline in zip(panels, timelines, strict=True):
         lanes = sorted({(flight.ring, flight.stage) for flight in timeline.flights})
-        for span in (*timeline.spans, *timeline.flights):
+        lanes += ["product"] * bool(timeline.products)
+        for span in timeline.drawn:
             if span.end > start and span.start < last:
                 _draw(axes, span, lanes, start, last)
         axes.set_ylim(timeline.warps - 0.5, -0.5)
@@ -309,8 +339,9 @@ def figure(timelines, start=0, end=None):
         notes = [f"not drawn: {note}" for note in timeline.notes()]
         axes.set_title("\n".join([f"{timeline.title}: {timeline.engine}", *notes]), fontsize="medium")
     panels[-1].set_xlabel("cycles (numbers in the bars: stages)")
+    shown = {span.activity for t in timelines for span in t.drawn}
     handles = [Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
-               for name, colour in COLOURS.items()]  # fmt: skip
+               for name, colour in COLOURS.items() if name in shown or name not in EXTRA]  # fmt: skip
     drawing.legend(handles=handles, ncols=len(handles), loc="outside lower center", fontsize="small")
     return drawing
 
@@ -318,15 +349,19 @@ def figure(timelines, start=0, end=None):
 def _draw(axes, span, lanes, start, last):
     """One bar, with its stage in it where there is room."""
     bottom, height = span.warp - 0.42, 0.4
-    if span.activity == "flight":  # a thin line for each stage of each ring
+    if span.activity in ("flight", "product"):  # a thin line for each stage of each ring, one for products
         height = 0.4 / len(lanes)
-        bottom = span.warp + 0.03 + height * lanes.index((span.ring, span.stage))
+        lane = "product" if span.activity == "product" else (span.ring, span.stage)
+        bottom = span.warp + 0.03 + height * lanes.index(lane)
+    if span.activity == "barrier":  # it may lie within a step of a ring, which is to be seen as well
+        bottom, height = span.warp - 0.42, 0.2
     axes.broken_barh([(span.start, span.end - span.start)], (bottom, height),
                      facecolor=COLOURS[span.activity], edgecolor="white", linewidth=0.3,
                      hatch=HATCHES.get(span.activity))  # fmt: skip
     room = 0.9 * 72 * ROW * height  # points
-    is_wide = span.end - span.start > 0.012 * (last - start)
-    if is_wide and room > SMALLEST_TEXT and span.activity in ("compute", "flight", "issue"):
-        middle = (max(span.start, start) + min(span.end, last)) / 2
-        axes.text(middle, bottom + height / 2, f"{span.stage}", ha="center", va="center",
-                  fontsize=min(TEXT, room), color="white", clip_on=True)  # fmt: skip
+    first, end = max(span.start, start), min(span.end, last)
+    text, colour = (span.ring, BLACK) if span.activity == "barrier" else (f"{span.stage}", "white")
+    is_wide = end - first > 0.012 * len(text) * (last - start)
+    if is_wide and room > SMALLEST_TEXT and span.activity in ("compute", "flight", "issue", "barrier"):
+        axes.text((first + end) / 2, bottom + height / 2, text, ha="center", va="center",
+                  fontsize=min(TEXT, room), color=colour, clip_on=True)  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import numba_deform as nd
+from numba_deform.course.pipelines.reduction import column_sums
 from numba_deform.engines import faults
 
 PROGRAMS = Path(__file__).parent / "outside"
@@ -163,3 +164,28 @@ def test_a_mistake(mistake, tmp_path):
     assert re.search(words, report), report
     if kind == "WrongResult":
         assert re.search(rf"wrote  .*at {name}\.py:\d+", report)
+
+
+# --- timelines --------------------------------------------------------------------------------------
+def test_a_timeline_has_every_product_and_every_wait(tmp_path):
+    made = nd.timeline(launch("flash"), engine="cpu")
+    assert made.notes() == [] and len(made.flights) == 7
+    by_warp = [[span for span in made.products if span.warp == warp] for warp in range(5)]
+    assert [len(spans) for spans in by_warp] == [6, 6, 6, 6, 0]  # of three tiles, with keys and with values
+    computes = [span for span in made.spans if span.activity == "compute" and span.warp == 0]
+    for product, compute in zip(by_warp[0], computes, strict=True):
+        assert abs(product.start - compute.start) < 10 and abs(product.end - compute.end) < 10
+    assert {span.warp for span in made.barriers if span.ring == "q_full" and span.end > 500} == {0, 1, 2, 3}
+    assert made.save(tmp_path / "flash.svg").exists()
+    assert "product" in made.save(tmp_path / "flash.json").read_text()
+
+
+def test_a_timeline_has_the_barriers_of_no_ring():
+    made = nd.timeline(launch("splitk"), engine="cpu")
+    last = [span for span in made.barriers if span.start > 0]
+    assert {(span.warp, span.ring) for span in last} >= {(warp, "sent") for warp in range(4)}
+    [loader] = [span for span in last if span.warp == 4]  # all of its lanes, from the last issue on
+    issued = [span.end for span in made.spans if span.warp == 4]
+    assert loader.ring == "the cluster's barrier" and loader.start >= max(issued)
+    named = nd.timeline(column_sums(), engine="cpu").barriers
+    assert {span.warp for span in named if span.ring == "named barrier 1"} == {0, 1, 2, 3}

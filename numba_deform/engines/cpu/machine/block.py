@@ -112,7 +112,8 @@ class Block(Scheduler):
         if self.events is not None and copy.barrier is None:
             thread = self.threads[copy.tid]
             who, about = (self.index, thread.warp, thread.lane), (copy.size, copy.address)
-            line, when = origin(copy.site)[1] if copy.site else 0, (thread.time, thread.time)
+            line = origin(copy.site)[1] if copy.site else 0
+            when = thread.time, getattr(copy, "done", thread.time)  # of a product
             what = copy.what.partition(" at ")[0]  # without its place
             self.events.append(Event("async", *when, *who, what, copy.phase, *about, line))
         self.execution.copies_issued += copy.size > 0  # an arrival left to copies is none itself
@@ -165,7 +166,7 @@ class Block(Scheduler):
         return self._arrive_named(thread, 0, -(-self.size // 32) * 32, True, "syncthreads", vote)
 
     def _arrive_named(self, thread, number, wanted, wait, kind, vote):
-        barrier = self.named.get(number)
+        barrier, start = self.named.get(number), thread.time
         if barrier is None:
             whole = kind == "syncthreads"
             barrier = self.named[number] = NamedBarrier(self, number, wanted, thread.site(), whole)
@@ -188,6 +189,8 @@ class Block(Scheduler):
             barrier.release(thread)
         if not self._finish_named(barrier) and wait:
             thread.park(kind, barrier, wanted)
+        if wait:
+            self.record("meet", thread, start, thread.time, barrier, phase=0)
         return barrier.votes
 
     def _finish_named(self, barrier):

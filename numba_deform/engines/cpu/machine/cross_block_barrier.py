@@ -65,7 +65,7 @@ class CrossBlockBarrier:
 
     def wait(self, thread):
         """Wait for the phase in which the thread arrived, and acquire what was released in it."""
-        block = thread.block
+        block, start = thread.block, thread.time
         if (block, thread.tid) not in self.come:
             raise thread.fault(self.rule, f"waits at {self.name} without having arrived there", self)
         phase, foreign = self.come.pop((block, thread.tid))
@@ -80,6 +80,7 @@ class CrossBlockBarrier:
         else:
             thread.acquire(self.released)
         thread.time = max(thread.time, self.done_time)
+        block.record("meet", thread, start, thread.time, self, phase=0)
 
     def _hand_on(self, knowledge):
         """What an arrival hands on of other blocks: often the same as the one before it."""

@@ -6,7 +6,9 @@ from typing import NamedTuple
 class Event(NamedTuple):
     """One entry of a recorded run, in virtual cycles of its block's SM."""
 
-    kind: str  # issue, flight, wait, arrive, complete; async: the issue of what signals no barrier
+    # issue, flight, wait, arrive, complete; async: what signals no barrier, from its issue on, of a product to
+    # its end; meet: a wait at a barrier that is no mbarrier
+    kind: str
     start: float
     end: float
     block: int
