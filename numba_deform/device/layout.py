@@ -35,7 +35,7 @@ from .sync import fence_mbarrier_init, lane
 
 DYNAMIC_ALIGNMENT = 16  # bytes; dynamic shared memory starts on a multiple of nothing larger
 SWIZZLES = {"none": 0, "32B": 1, "64B": 3, "128B": 7}  # the last number of a 16-byte chunk of its rows
-TAKEN = "init", "bytes", "barrier_bytes", "map", "name_of", "parts"  # of a Shared itself
+TAKEN = "init", "bytes", "barrier_bytes", "map", "name_of", "part_at", "parts"  # of a Shared itself
 
 
 class Shared(Namespace):
@@ -96,10 +96,16 @@ class Shared(Namespace):
     def name_of(self, address, start):
         """What lies at a shared address, where dynamic shared memory begins at ``start``: ``tiles[1, 4]``; None
         between the parts."""
+        place = self.part_at(address, start)
+        return place and place[1].name_of(place[2], place[0])
+
+    def part_at(self, address, start):
+        """(bytes from its beginning, part, name) of the part at a shared address, as ``name_of``; None between
+        the parts."""
         offset = address - -(-start // self._alignment) * self._alignment
         for first, part, name in self._places:
             if first <= offset < first + part.bytes:
-                return part.name_of(name, offset - first)
+                return offset - first, part, name
         return None
 
 
@@ -215,7 +221,7 @@ class Array:
 
         sizes = {"stride": STRIDE, "box_bytes": self.box_bytes, "nbytes": self.bytes}
         whole = {} if self.padding else {"view": view}
-        return Namespace(name, **whole, box_view=box_view, at=at, **sizes)
+        return Namespace(name, **whole, box_view=box_view, at=at, **sizes, _array=self)
 
     def name_of(self, name, offset):
         """The element at a byte of it."""

@@ -349,16 +349,20 @@ class WrongResult(SimFault):
     """A Launch has left something else than it expected, without breaking a rule of the hardware.
 
     ``differences`` has a ``wrong_places.Difference`` for each output that is wrong, which draws itself in a
-    notebook; ``save("wrong.svg")`` writes the picture of the first."""
+    notebook; ``save("wrong.svg")`` writes the picture of the first. ``remarks`` are sentences on odd loads,
+    which break no rule."""
     rule = "After a run every output holds what expected= of its nd.Launch says, within tolerance=."
     cure = "Look at the element named above: who writes it, from which stage, and at which index?"
 
     def __init__(self, what, differences=()):
         super().__init__(what)
         self.differences = list(differences)
+        self.remarks = []
 
     def lines(self):
-        return [f"  {label:<6} {text}" for found in self.differences for label, text in found.lines()]
+        told = [pair for found in self.differences for pair in found.lines()]
+        told = [*(("loads", text) for text in self.remarks), *told]  # the picture comes last
+        return [f"  {label:<6} {text}" for label, text in told]
 
     def save(self, path):
         """Write the picture of the first output that is wrong, as .svg; returns the Path."""

@@ -1,6 +1,7 @@
 """What stands where an output is wrong: the right numbers in other places, a multiple of them, zeros, or sums
 that lack a term. Each is tried on all wrong elements; none is said that might fit by chance."""
 
+import itertools
 import math
 from collections import Counter
 
@@ -10,6 +11,7 @@ from .tensormap import TensorMapArray
 from .tensormap.rules import SWIZZLE_SPANS
 
 CHANCE = 1e-9  # by how likely an accident it may fit, all places that are tried counted
+MOST_TERMS = 64  # of a sum, that are tried together
 SAMPLE = 48  # wrong elements that a shift is first looked for with
 LARGEST = 1 << 22  # elements of an output up to which these are tried
 
@@ -46,7 +48,7 @@ def kinds(launch, name, wrong, box):
     if not wrong.any() or out.dtype == bool or out.size > LARGEST:
         return ()
     values = Values(launch, name, wrong)
-    for explain in (_constant, _swizzled, _transposed, _shifted, _multiple, _term, _permuted):
+    for explain in (_constant, _swizzled, _transposed, _shifted, _multiple, _term, _terms, _permuted):
         if said := explain(values, launch, box):
             return (said,)
     return ()
@@ -193,6 +195,29 @@ def _term(values, launch, box):
             fitting = np.count_nonzero((np.abs(sign * term - off) <= values.room)[values.wrong])
             if fitting == values.count and values.is_sure(fitting, 2 * len(terms)):
                 return f"all {verb} the term of {what}"
+    return ""
+
+
+def _terms(values, launch, box):
+    """Products that lack several of their steps along k, or have several twice."""
+    groups = {}
+    for what, term in itertools.islice(_products(launch, values.right.shape), MOST_TERMS):
+        step, _, product = what.removeprefix("k = ").partition(" of ")
+        groups.setdefault(product, []).append((step, term[values.wrong]))
+    off = (values.right - values.out)[values.wrong]
+    some = np.linspace(0, len(off) - 1, min(len(off), 4096)).astype(int)
+    for product, terms in groups.items():
+        if len(off) < 8 * len(terms) or not np.isfinite(off).all():
+            continue
+        factors = np.linalg.lstsq(np.stack([term[some] for _, term in terms], 1), off[some], rcond=None)[0]
+        factors = np.rint(factors)
+        fitting = np.count_nonzero(np.abs(sum(f * t for f, (_, t) in zip(factors, terms, strict=True)) - off)
+                                   <= values.room)  # fmt: skip
+        if np.abs(factors).max() == 1 and values.is_sure(fitting, 3 ** len(terms)):
+            told = [(verb, [step for f, (step, _) in zip(factors, terms, strict=True) if f == sign])
+                    for sign, verb in ((1, "lack"), (-1, "have once more"))]  # fmt: skip
+            said = [f"{verb} the terms of k = {', '.join(steps)}" for verb, steps in told if steps]
+            return f"{values.share(fitting)} {' and '.join(said)} of {product}"
     return ""
 
 

@@ -63,8 +63,8 @@ class Timeline:
 
     ``began`` is the cycle of the first mark. On the CPU engine a Launch's timeline has the engine's own events
     too, in cycles from there: ``copies``, a flight for each copy that signals a barrier; ``unsignalled``, every
-    other asynchronous operation, from its issue to the end of the first wait for its group; and ``meetings``,
-    the waits of warps at barriers among threads, blocks or the grid."""
+    other asynchronous operation, from its issue to the end of the first wait for its group; and ``barriers``,
+    the waits of warps at barriers of no ring, among threads, blocks or the grid."""
 
     title: str
     engine: str
@@ -76,12 +76,18 @@ class Timeline:
     began: int = 0
     copies: list = field(default_factory=list, repr=False)
     unsignalled: list = field(default_factory=list, repr=False)
-    meetings: list = field(default_factory=list, repr=False)
+    barriers: list = field(default_factory=list, repr=False)
 
     def groups(self):
-        """Spans of what signals no barrier and has been waited for."""
-        return [Span("group", event.warp, 0, 0, event.phase, event.start, event.end, event.barrier)
-                for event in self.unsignalled if event.end > event.start]  # fmt: skip
+        """A Span for each group that a warp has waited for, of what signals no barrier; products are of all
+        four warps of a warpgroup."""
+        found = {}
+        for event in self.unsignalled:
+            first, count = (event.warp // 4 * 4, 4) if event.barrier.startswith("wgmma") else (event.warp, 1)
+            for warp in range(first, first + count) if event.end > event.start else ():
+                found.setdefault((warp, event.barrier, event.phase), []).append(event)
+        return [Span("group", warp, 0, 0, number, min(e.start for e in group), max(e.end for e in group), what)
+                for (warp, what, number), group in found.items()]  # fmt: skip
 
     def notes(self):
         """Sentences on what the picture does not show, though it was issued."""
@@ -130,7 +136,7 @@ def _later(timeline, cycles):
             return [event._replace(start=event.start + cycles, end=event.end + cycles) for event in entries]
         return [replace(span, start=span.start + cycles, end=span.end + cycles) for span in entries]
 
-    parts = "spans", "flights", "copies", "unsignalled", "meetings"
+    parts = "spans", "flights", "copies", "unsignalled", "barriers"
     changed = {name: moved(getattr(timeline, name)) for name in parts}
     return replace(timeline, began=timeline.began - cycles, **changed)
 
@@ -218,17 +224,21 @@ def with_copies(timeline, events):
             more.append(span)
     drawn = {span.ring for span in more}
     undrawn = {ring: count for ring, count in timeline.undrawn.items() if ring not in drawn}
+    marked = {span.ring for span in timeline.spans}
+    waits = [] if "" in marked else [w for w in of("wait") if w.barrier.partition(".")[0] not in marked]
+    barriers = [*_waits(waits, "phase"), *_waits(of("meet"), "end")]
     return replace(timeline, flights=[*timeline.flights, *more], undrawn=undrawn, copies=copies,
-                   unsignalled=of("async"), meetings=_meetings(of("meet")))  # fmt: skip
+                   unsignalled=of("async"), barriers=barriers)  # fmt: skip
 
 
-def _meetings(events):
-    """A Span for each wait of a warp, which begins when the first of its lanes comes."""
+def _waits(events, alike):
+    """A Span for each wait of a warp, from when the last of its lanes comes; ``alike``: the field in which all
+    events of one are the same."""
     waits = {}
     for event in events:
-        waits.setdefault((event.warp, event.barrier, event.end), []).append(event.start)
-    return [Span("at a barrier", warp, 0, 0, 0, min(starts), end, barrier)
-            for (warp, barrier, end), starts in waits.items()]  # fmt: skip
+        waits.setdefault((event.warp, event.barrier, getattr(event, alike)), []).append(event)
+    return [Span("at a barrier", warp, 0, 0, 0, max(e.start for e in of), max(e.end for e in of), barrier)
+            for (warp, barrier, _), of in waits.items()]  # fmt: skip
 
 
 def _by_ring(spans):
@@ -321,7 +331,7 @@ def chrome_trace(timelines):
                 "ts": span.start / 1000, "dur": (span.end - span.start) / 1000,
                 "args": {"stage": span.stage, "parity": span.parity, "use": span.use},
             })  # fmt: skip
-        overlapping = (*timeline.flights, *timeline.copies, *timeline.groups(), *timeline.meetings)
+        overlapping = (*timeline.flights, *timeline.copies, *timeline.groups(), *timeline.barriers)
         for number, flight in enumerate(overlapping):
             if isinstance(flight, Span) and flight.activity != "flight":
                 cat, lane = flight.activity, flight.ring
@@ -361,7 +371,7 @@ def figure(timelines, start=0, end=None):
         groups = timeline.groups()
         lanes = sorted({(flight.ring, flight.stage) for flight in timeline.flights})
         lanes += sorted({(group.ring, 0) for group in groups})
-        for span in (*timeline.spans, *timeline.flights, *groups, *timeline.meetings):
+        for span in (*timeline.spans, *timeline.flights, *groups, *timeline.barriers):
             if span.end > start and span.start < last:
                 _draw(axes, span, lanes, start, last)
         _name_lanes(axes, (*timeline.flights, *groups), lanes)
@@ -371,7 +381,7 @@ def figure(timelines, start=0, end=None):
         notes = [f"not drawn: {note}" for note in timeline.notes()]
         axes.set_title("\n".join([f"{timeline.title}: {timeline.engine}", *notes]), fontsize="medium")
     panels[-1].set_xlabel("cycles (numbers in the bars: stages)")
-    optional = {"group": any(t.groups() for t in timelines), "at a barrier": any(t.meetings for t in timelines)}
+    optional = {"group": any(t.groups() for t in timelines), "at a barrier": any(t.barriers for t in timelines)}
     handles = [Patch(facecolor=colour, edgecolor="white", hatch=HATCHES.get(name), label=name)
                for name, colour in COLOURS.items() if optional.get(name, True)]  # fmt: skip
     drawing.legend(handles=handles, ncols=len(handles), loc="outside lower center", fontsize="small")

@@ -123,7 +123,7 @@ def two_blocks(events, title="", end=None):
     From above: the producer (hatched: it waits for an empty stage), the flights into each stage, the consumer
     (pale: it waits for a full stage; blue: it multiplies). Dotted lines are its arrivals on the other's empty
     barrier."""
-    events = [event for event in events if event.kind != "async"]
+    events = [event for event in events if event.kind not in ("async", "meet")]
     end = end or max(event.end for event in events)
     stages = 1 + max(_stage(event)[1] for event in events)
     rows = ["producer", *(f"stage {s}" for s in range(stages)), "consumer"]

@@ -107,13 +107,15 @@ class TensorMap(Boxes):
         """The map of a whole array: dims and strides are its shape and strides, reversed.
 
         array    NumPy array or object with __cuda_array_interface__, shape outermost first
-        box      elements, innermost first; or the ``nd.Array`` whose boxes it fills, with its swizzle
+        box      elements, innermost first; or the ``nd.Array`` whose boxes it fills, with its swizzle, itself
+                 or as a part of an ``nd.Shared``: ``shared.tiles``
         dtype    overrides the array's element type, e.g. for a uint16 array of bfloat16 bits
         options  as for TensorMap
 
         Raises TensorMapError if the elements of the last axis are not next to each other, or for
         any broken rule.
         """
+        box = getattr(box, "_array", box)  # an Array as a part of a Shared
         if isinstance(box, Array):
             options, box = {"swizzle": box.swizzle, **options}, box.box
         shape, strides, own_dtype = _layout_of(array)

@@ -124,6 +124,8 @@ class CopyEngine:
             swizzled[lie] = tensor.load_box(*place)
             return swizzled
 
+        if not offsets:
+            self.block.execution.load_places.add(thread, tensor, int(address), coords, dst, room)
         sources = self._global_runs(thread, tensor, *place, reads=True)
         return Box(f"TMA load at {coords}", tensor.box_bytes, room, sources, fetch, int(address))
 

@@ -94,17 +94,39 @@ class MBarrier:
         if not self.pending:
             by, root = self.issuers, True
             why = "issued copies here before" if by else "no thread has issued a copy here"
+            cure = self._never_came()
         elif by := self.arrivers - done:
             why, root = "arrived here before", any(threads[t].dead for t in by)
+            cure = self._nobody_left(by) if all(threads[t].dead for t in by) else ""
         else:  # whose arrival is missing is not known
             late = {t.tid for t in threads} - done
             here = {t.tid for t in threads if not t.dead and t.waiting[1] is self}
             by, root = late - here or late, False
             why, cure = "not arrived in this phase" if by else "", self._never()
+        if self.pending and self.tx < 0:
+            cure = (f"Announce the {-self.tx} bytes that come in this phase, and arrive: "
+                    f"mbarrier_arrive_expect_tx(bar, {-self.tx}), or expect of a Ring or Barrier.")
         return {
             "on": f"{self.name}, parity {parity}", "state": self.state(),
             "missing": " and ".join(missing), "by": tuple(sorted(by)), "why": why, "root": root, "cure": cure,
         }
+
+    def _never_came(self):
+        """In words, whose announcement in this phase was of more bytes than have come; "" where none was."""
+        last, alone = self.announced, len(self.block.cluster.blocks) == 1
+        if not alone or last is None or last.phase != self.phase or last.bytes <= self.tx:
+            return ""
+        came = last.bytes - self.tx
+        return (f"{last.bytes} bytes are announced in this phase, at {last.thread.at(last.site)}, and its "
+                f"copies have brought {came}. Announce {came}, or issue the copies of the other {self.tx}: a "
+                "copy by a tensor map brings the box of that map.")  # fmt: skip
+
+    def _nobody_left(self, by):
+        """In words, that the threads ``by`` made its arrivals, and have ended."""
+        times = f"{self.phase} phase{'s' * (self.phase > 1)}"
+        return (f"The arrivals of {times} so far were made by {ranges(sorted(by))}, exited since, and this is "
+                "a wait for one more: let both sides take as many steps, each with its state advanced once a "
+                "step; or arrive once more, to tell who waits that there is no more.")  # fmt: skip
 
     def _never(self):
         """In words, that its phase can never end: all who ever arrive have arrived in it, or they arrive in

@@ -229,6 +229,11 @@ def bad_write(space, thread, w, address, size, record):
                 return _far_refill(thread, newer, what)  # whether its readers have waited is a matter of luck
             fault.cure = wait_there(copy.barrier, "the earlier copy has landed and been read")
             return fault
+        both = newer and min(copy.address + copy.size, newer.address + newer.size) - max(
+            copy.address, newer.address)  # fmt: skip
+        if newer and both < min(copy.size, newer.size):
+            fault.cure = f"Let the one begin where the other ends: of their {copy.size} and {newer.size} bytes "
+            fault.cure += f"they share {both}. Offsets in shared memory count bytes."
         if kind is faults.DataRace:
             fault.rule = "Until a wait for its phase has returned, a copy's destination is the copy's."
             fault.cure = f"Wait on {copy.barrier.name}, for the phase that the copy counts in, before this "

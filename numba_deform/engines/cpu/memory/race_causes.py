@@ -305,7 +305,8 @@ def _in_one_cluster(pair):
         return None
     return Cause(
         "Put the cluster's barrier between the two: cluster_arrive() after the one access and "
-        "cluster_wait() before the other, in all threads."
+        "cluster_wait() before the other, in all threads; or arrive after the one on an mbarrier of the "
+        "other's block (mbarrier_arrive_cluster), and wait for it there before the other."
     )
 
 

@@ -58,7 +58,7 @@ class Race(NamedTuple):
     def between(self):
         """What would order them, in words."""
         if self.near:
-            return "a barrier (syncthreads, syncwarp)"
+            return "a barrier (syncthreads, syncwarp, an mbarrier: arrive after the one, wait before the other)"
         return "a release and an acquire ({})".format(
             "st_release_cluster_.., ld_acquire_cluster_.., or cluster_arrive() and cluster_wait()"
             if self.clustered else "st_release_gpu_.., ld_acquire_gpu_.., or cuda.threadfence() and atomics"

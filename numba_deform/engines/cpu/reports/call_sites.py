@@ -6,7 +6,8 @@ import functools
 import linecache
 
 KERNEL = "__numba_deform_kernel__"  # in the globals of rebuilt kernel code
-LIBRARY = ("numba_deform.device.", "numba.cuda.")  # modules of functions that kernels call
+# Modules of functions that kernels call.
+LIBRARY = ("numba_deform.device.", "numba_deform.kernels.warp_product", "numba.cuda.")
 # {file of code that was written for a kernel: for each of its lines (file, line, words about it) of the source}
 ORIGINS = {}
 TEMPORARY, ARRAY, INDEX = "__value", "__array", "__index"  # names that typed code gives to parts of a statement

@@ -165,6 +165,8 @@ class PreparedLaunch:
                 if launch.machine:  # what to say of it, and whether it is a fault, is for the interpreter
                     self.compiled = False
                     continue
+                if isinstance(error, faults.WrongResult):
+                    error.remarks = launch.load_places.remarks()
                 if isinstance(error, faults.SimFault):
                     error.seed = str(seed) if isinstance(seed, Schedule) else seed
                     error.landing = landing

@@ -1,0 +1,191 @@
+"""Four pipelines as somebody writes them who has read the documentation alone (``outside/``), and the mistakes
+such people make: each is named with the line it is about and with what mends it, or the wrong result tells."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import numba_deform as nd
+from numba_deform.course.pipelines.reduction import column_sums
+from numba_deform.engines import faults
+
+PROGRAMS = Path(__file__).parent / "outside"
+SMALL = {"flash": {"stages": 1, "steps": 1}, "splitk": {"stages": 1, "steps": 2},
+         "halo": {"blocks": 1, "down": 1, "across": 1}, "gather": {"stages": 2, "steps": 2}}  # fmt: skip
+MANY = {"splitk": {"steps": 6}}  # steps enough for a mistake to show
+
+
+def launch(name, old="", new="", folder=PROGRAMS, **parameters):
+    """The Launch of a program, with ``new`` in place of ``old``."""
+    text = (PROGRAMS / f"{name}.py").read_text()
+    assert old in text
+    path = folder / f"{name}.py"
+    if old:
+        path.write_text(text.replace(old, new))
+    spec = importlib.util.spec_from_file_location(f"outside_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)(**parameters)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_is_right(name):
+    nd.simulate(launch(name), schedules=2, landing="random")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_in_every_order(name):
+    nd.explore(launch(name, **SMALL[name]), limit=4)
+
+
+INIT = "        shared.init()\n        nd.cluster_arrive()\n        nd.cluster_wait()\n"
+ADD = "p.add(sums, shared.a.at(state.stage), shared.b.at(state.stage), 1)"
+WAIT_READ = "                if nd.lane() == 0:\n                    nd.cp_async_bulk_wait_group_read(0)\n"
+RELEASE = "                if nd.lane() == 0:\n                    ring.release(state)\n"
+ARRIVE = "                if nd.lane() == 0:\n                    nd.mbarrier_arrive(ring.empty(state))\n"
+SCORES = "                p.wait(scores, 0)\n"
+# (program, kind of mistake, the right text, the wrong one, the fault, part of the line it names or "" for a
+# wrong result, words of the cure or of what is said about the result)
+MISTAKES = [
+    ("flash", "twice the bytes", "keys.expect(ks, shared.k", "keys.expect(ks, 2 * shared.k", "MissingBytes",
+     "keys.wait(ks)", r"16384 bytes are announced .*at flash.py:33.* brought 8192\. Announce 8192"),
+    ("flash", "half the bytes", "values.expect(vs, shared.v.box_bytes)",
+     "values.expect(vs, shared.v.box_bytes // 2)", "MoreBytesThanExpected", "values.expect",
+     "Announce 8192 bytes"),
+    ("flash", "wrong parity", "q_full.wait(0)", "q_full.wait(1)", "FreshBarrierPassed", "p.add(scores",
+     "parity 0"),
+    ("flash", "no bytes announced", "q_full.expect(shared.q.box_bytes)", "q_full.arrive()",
+     "MoreBytesThanExpected", "nd.cp_async_bulk_tensor_2d", "Announce 8192 bytes"),
+    ("flash", "no expect", "                    values.expect(vs, shared.v.box_bytes)\n", "",
+     "MissingArrivals", "values.wait(vs)", r"Announce the 8192 bytes .* and arrive"),
+    ("flash", "no wait for the product", SCORES, "", "AccumulatorInFlight", "p.row_max(", "wgmma_wait_group"),
+    ("flash", "released before the product ends", f"{SCORES}                keys.release(ks)\n",
+     f"                keys.release(ks)\n{SCORES}", "RefillRace", "nd.cp_async_bulk_tensor_2d",
+     "wgmma_wait_group"),
+    ("flash", "no wait for the values", "                values.wait(vs)\n", "", "InFlightRead",
+     "p.add_held(", "Wait on the full barrier"),
+    ("flash", "one arrival too few expected", "keys=nd.Ring(stages, empty=128)",
+     "keys=nd.Ring(stages, empty=127)", "TooManyArrivals", "keys.release", "number of arrivals"),
+    ("flash", "one arrival too many expected", "values=nd.Ring(stages, empty=128)",
+     "values=nd.Ring(stages, empty=129)", "MissingArrivals", "values.acquire", "Initialise it for 128"),
+    ("flash", "no swizzle", "TensorMap.of(x, part)]", "TensorMap.of(x, (64, 64))]", "WrongResult", "",
+     "k_map has swizzle='none', and k, which it fills at flash.py:34, swizzle='128B'"),
+    ("flash", "coordinates in the wrong order", "k_map, 0, 64 * step,", "k_map, 64 * step, 0,", "WrongResult",
+     "", r"2 of 3 loads by k_map at flash.py:34 lie outside .* the first at \(64, 0\)"),
+    ("flash", "a tile late", "v_map, 0, 64 * step,", "v_map, 0, 64 * (step - 1),", "WrongResult", "",
+     r"1 of 3 loads by v_map at flash.py:38 lie outside .* the first at \(0, -64\)"),
+    ("flash", "state not advanced", "                vs = values.advance(vs)\n            for",
+     "            for", "MissingArrivals", "values.wait", "made by thread 128, exited since"),
+    ("flash", "total not scaled", "                    total[h] = total[h] * shrink\n", "", "WrongResult", "",
+     "each row is the right one times a factor of its own"),
+    ("flash", "no acquire", "                    keys.acquire(ks)\n", "", "TooManyArrivals", "keys.expect",
+     "waits on empty before it arms a stage again"),
+    ("splitk", "no first meeting of the cluster", INIT, "        shared.init()\n", "BlockNotStarted",
+     "nd.st_shared_cluster_b32", "cluster_arrive"),
+    ("splitk", "arrives at home", "nd.mapa_shared_cluster(shared.sent.at(), 0)",
+     "nd.mapa_shared_cluster(shared.sent.at(), 1)", "MissingArrivals", "shared.sent.wait(0)",
+     "Arrive on the barrier of the block that waits"),
+    ("splitk", "sends to itself", "nd.mapa_shared_cluster(shared.other.at(0), 0)",
+     "nd.mapa_shared_cluster(shared.other.at(0), 1)", "UninitialisedRead", "sums[i] += other", "Write"),
+    ("splitk", "no wait for the other block", "                shared.sent.wait(0)\n", "", "DataRace",
+     "sums[i] += other", "mbarrier_arrive_cluster"),
+    ("splitk", "one lane arrives for its warp", "nd.mbarrier_arrive_cluster(",
+     "if nd.lane() == 0: nd.mbarrier_arrive_cluster(", "MissingArrivals", "shared.sent.wait",
+     "Initialise with"),
+    ("splitk", "both ranks take all of k", "range(rank, steps, 2)", "range(0, steps, 1)", "WrongResult", "",
+     "2 times the right numbers"),
+    ("splitk", "operands in the wrong order", ADD,
+     "p.add(sums, shared.b.at(state.stage), shared.a.at(state.stage), 1)", "WrongResult", "", "is transposed"),
+    ("splitk", "sums not kept", ADD, ADD.replace(" 1)", " 0)"), "WrongResult", "",
+     r"lack the terms of k = 0 \.\. 63, 64 \.\. 127, 128 \.\. 191, 192 \.\. 255 of a_map b_map\^T"),
+    ("splitk", "bytes of one operand", "shared.a.box_bytes + shared.b.box_bytes", "shared.a.box_bytes",
+     "MoreBytesThanExpected", "ring.expect", "Announce 16384 bytes"),
+    ("splitk", "half of the sums sent", "static_range(32):\n                    nd.st",
+     "static_range(16):\n                    nd.st", "UninitialisedRead", "sums[i] += other", "loop bound"),
+    ("halo", "a column off", "c = nd.lane() + 4", "c = nd.lane() + 3", "WrongResult", "",
+     "1 column before them"),
+    ("halo", "a row off", "y, x = H * (tile // across) - 1,", "y, x = H * (tile // across),", "WrongResult", "",
+     "1 row behind them"),
+    ("halo", "ticket read before the wait", "ring.wait(state)\n                tile = ticket[state.stage]\n",
+     "tile = ticket[state.stage]\n                ring.wait(state)\n", "DataRace", "tile = ticket[",
+     "an mbarrier: arrive after the one, wait before the other"),
+    ("halo", "no syncwarp before the release", f"                cuda.syncwarp()\n{RELEASE}", RELEASE,
+     "DataRace", "ticket[state.stage] = tile", "syncwarp"),
+    ("halo", "all lanes release", RELEASE, "                ring.release(state)\n", "TooManyArrivals",
+     "ring.release", "number of arrivals"),
+    ("halo", "no arrival at the end", "                        nd.mbarrier_arrive(ring.full(state))\n", "",
+     "MissingArrivals", "ring.wait", "arrive once more, to tell who waits that there is no more"),
+    ("halo", "tiles in the wrong order", "H * (tile // across), W * (tile % across)\n",
+     "H * (tile % across), W * (tile // across)\n", "OutOfRange", "out[y + r, x + nd.lane()]", "index"),
+    ("halo", "an array without the rim", "box=part,",
+     "box=nd.Array((2, H, W + 8), nd.float32, alignment=128),", "OutOfRange", "nd.cp_async_bulk_tensor_2d",
+     r"Make the boxes of box as large as that of the map: 1600 bytes, and not 1280"),
+    ("halo", "a map without the rim", "TensorMap.of(x, part)", "TensorMap.of(x, (W + 8, H))", "MissingBytes",
+     "ring.wait", r"brought 1280\. Announce 1280, or issue"),
+    ("halo", "two lanes take tickets", "            if nd.lane() == 0:\n                nd.fence",
+     "            if nd.lane() < 2:\n                nd.fence", "DataRace", "ticket[state.stage] = tile",
+     "let one thread write"),
+    ("gather", "no fence", "                nd.fence_proxy_async()\n", "", "MissingProxyFence",
+     "nd.cp_async_bulk_store", "fence_proxy_async"),
+    ("gather", "no commit", "                    nd.cp_async_bulk_commit_group()\n", "", "DataRace",
+     "result[half, r, c]", "cp_async_bulk_commit_group"),
+    ("gather", "no wait at the end",
+     "                nd.cp_async_bulk_wait_group(0)\n", "                pass\n",
+     "CopyOutlivesBlock", "nd.cp_async_bulk_store", r"cp_async_bulk_wait_group\(0\)"),
+    ("gather", "no wait before reuse", WAIT_READ, "", "DataRace", "result[half, r, c]", "wait_group"),
+    ("gather", "another lane waits", WAIT_READ, WAIT_READ.replace("== 0", "== 1"), "DataRace",
+     "result[half, r, c]", "in the thread that issued the copy"),
+    ("gather", "no syncwarp before the arrival", "nd.fence_proxy_async()\n                cuda.syncwarp()\n",
+     "nd.fence_proxy_async()\n", "ReadAfterRelease", "nd.mbarrier_arrive", "syncwarp"),
+    ("gather", "a row not fetched", "lane < ROWS:", "lane < ROWS - 1:", "MissingBytes", "ring.wait",
+     r"brought 768\. Announce 768, or issue the copies of the other 256"),
+    ("gather", "an index late", "index[ROWS * step + lane]", "index[ROWS * max(step - 1, 0) + lane]",
+     "WrongResult", "", "4 rows before them"),
+    ("gather", "halves swapped", "ROWS * step + 2 * half)", "ROWS * step + 2 * (1 - half))", "WrongResult", "",
+     "right numbers in another order"),
+    ("gather", "every lane arrives", ARRIVE, ARRIVE.replace("if nd.lane() == 0:\n                    nd", "nd")
+     + "                if nd.lane() == 0:\n", "TooManyArrivals", "nd.mbarrier_arrive", "number of arrivals"),
+    ("gather", "elements for bytes", "nd.uint32(ROW * lane)", "nd.uint32(COLS * lane)", "CopyCollision",
+     "nd.cp_async_bulk_load", "Let the one begin where the other ends: .* they share 192"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m[0]}: {m[1]}")
+def test_a_mistake(mistake, tmp_path):
+    name, _, old, new, kind, line, words = mistake
+    with pytest.raises(getattr(faults, kind)) as caught:
+        nd.simulate(launch(name, old, new, tmp_path, **MANY.get(name, {})), landing="random")
+    report = str(caught.value)
+    assert type(caught.value).__name__ == kind
+    assert line in (caught.value.source or "")
+    assert not line or str(tmp_path) in caught.value.where  # their own line, and none of the package's
+    assert re.search(words, report), report
+    if kind == "WrongResult":
+        assert re.search(rf"wrote  .*at {name}\.py:\d+", report)
+
+
+# --- timelines --------------------------------------------------------------------------------------
+def test_a_timeline_has_every_product_and_every_wait(tmp_path):
+    made = nd.timeline(launch("flash"), engine="cpu")
+    assert made.notes() == [] and len(made.flights) == 7
+    by_warp = [[span for span in made.groups() if span.warp == warp] for warp in range(5)]
+    assert [len(spans) for spans in by_warp] == [6, 6, 6, 6, 0]  # of three tiles, with keys and with values
+    computes = [span for span in made.spans if span.activity == "compute" and span.warp == 0]
+    for product, compute in zip(by_warp[0], computes, strict=True):
+        assert abs(product.start - compute.start) < 10 and abs(product.end - compute.end) < 10
+    assert {span.warp for span in made.barriers if span.ring == "q_full" and span.end > 500} == {0, 1, 2, 3}
+    assert made.save(tmp_path / "flash.svg").exists()
+    assert "at a barrier" in made.save(tmp_path / "flash.json").read_text()
+
+
+def test_a_timeline_has_the_barriers_of_no_ring():
+    made = nd.timeline(launch("splitk"), engine="cpu")
+    last = [span for span in made.barriers if span.start > 0]
+    assert {(span.warp, span.ring) for span in last} >= {(warp, "sent") for warp in range(4)}
+    [loader] = [span for span in last if span.warp == 4]  # all of its lanes, from the last issue on
+    issued = [span.end for span in made.spans if span.warp == 4]
+    assert loader.ring == "the cluster's barrier" and loader.start >= max(issued)
+    named = nd.timeline(column_sums(), engine="cpu").barriers
+    assert {span.warp for span in named if span.ring == "named barrier 1"} == {0, 1, 2, 3}
