@@ -8,9 +8,10 @@ graph, and times a replay when it is told to. The driver asks them in turn, so t
 both, and does so twice, with the other process started first: what starts second lies elsewhere in memory,
 which alone is worth a percent. Times are milliseconds a call, medians; ``ratio`` is after / before, the median
 over the rounds, and the geometric mean of both orders. Needs PyTorch and a GPU; with ``--engine cpu`` neither:
-a call is then a whole run on the CPU engine, of the preset quick with 64 queries, and ``first_before`` and
-``first_after`` are what the first one of a process took, which has to infer the kernel's types. On a GPU a
-variant may also be ``auto``, or ``gradients``: a step of PyTorch's operator with its gradients, not captured.
+a call is then a whole run on the CPU engine, timed by the process's clock, of the preset quick with 64 queries,
+and ``first_before`` and ``first_after`` are what the first one of a process took, which has to infer the
+kernel's types. On a GPU a variant may also be ``auto``, or ``gradients``: a step of PyTorch's operator with its
+gradients, not captured.
 On the CPU it may be one of the small programs of ``engine_programs.py``. With ``--patience 0`` the newer
 checkout makes machine code of a kernel at once, in the first run.
 """
@@ -63,9 +64,9 @@ def on_cpu(folder, variants):
     arrays, outs = [np.load(folder / f"{name}.npy") for name in NAMES], {}
 
     def run(name):
-        start = time.perf_counter()
+        start = time.process_time()  # one thread; other programs may run beside it
         outs[name] = PROGRAMS[name]() if name in PROGRAMS else ms_deform_attn(*arrays, name, engine="cpu")
-        return 1e3 * (time.perf_counter() - start)
+        return 1e3 * (time.process_time() - start)
 
     return run, outs, {name: run(name) for name in variants}
 

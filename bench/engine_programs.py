@@ -141,7 +141,7 @@ def _attention(by):
         launch = attention(by=by, blocks=8, steps=8)
         out = launch.args[3]
         out[:] = np.nan
-        simulate(launch)
+        simulate(launch, timeout=600)
         return out
 
     return once
