@@ -60,7 +60,8 @@ def timeline(kernel, grid=None, args=(), *, block=0, engine="auto", cluster=None
     result is a list that draws itself, from a run for each, in cycles from the first mark of all.
 
     ``engine`` is "cpu", "gpu", or "auto": the GPU if there is one. ``options`` are those of ``simulate``, such
-    as ``landing=``. In a notebook the result draws itself; ``.save("x.png")`` writes .png, .svg or .json.
+    as ``landing=``. In a notebook the result draws itself, as SVG that Ctrl and the wheel zoom into;
+    ``.save("x.png")`` writes .png, .svg or .json.
 
     Raises TimelineError for a kernel without such steps and for a block that is not there, and what the
     engines raise. Outputs are not compared."""

@@ -3,6 +3,7 @@
 One format for both engines: on the GPU the marks hold the SM's clock, on the CPU engine virtual cycles, so
 that prediction and measurement can be drawn one above the other. ``device/marks.py`` writes them."""
 
+import html
 import io
 import itertools
 import json
@@ -15,6 +16,7 @@ import numpy as np
 from ..device.marks import ACQUIRE, CAPACITY, COMMIT, COMPUTE, ISSUE, MARK_BYTES, RELEASE, WAIT
 from ..engines.gpu.device import DeviceArray
 from ..engines.waivers import told
+from .svg import zoomed
 
 # Okabe and Ito's colours, which people with colour-blind eyes can tell apart, by their names. Whatever is
 # drawn says the same once more by a hatch, a marker or a word, for print without colour.
@@ -104,6 +106,9 @@ class Timeline:
         """Write it, as :func:`save` does; returns the Path."""
         return save([self], path, start, end)
 
+    def _repr_html_(self):
+        return _html([self])
+
     def _repr_png_(self):
         return _png([self])
 
@@ -125,6 +130,9 @@ class Timelines(list):
         """What the picture does not show, with the title of each that it is about."""
         return [f"{timeline.title}: {note}" for timeline in self for note in timeline.notes()]
 
+    def _repr_html_(self):
+        return _html(self)
+
     def _repr_png_(self):
         return _png(self)
 
@@ -141,8 +149,16 @@ def _later(timeline, cycles):
     return replace(timeline, began=timeline.began - cycles, **changed)
 
 
+def _html(timelines):
+    """The picture as SVG that zooms, for notebooks and pages; None without matplotlib."""
+    try:
+        return zoomed(figure(timelines), html.escape("; ".join(t.title for t in timelines), quote=True))
+    except ModuleNotFoundError:
+        return None
+
+
 def _png(timelines):
-    """The picture, for notebooks; None without matplotlib."""
+    """The picture, for who shows no HTML; None without matplotlib."""
     picture = io.BytesIO()
     try:
         figure(timelines).savefig(picture, format="png", dpi=100, bbox_inches="tight")

@@ -1,10 +1,10 @@
 """The pictures of a slider, drawn beforehand for a page: ``notebooks/site/frames.js`` steps them."""
 
 import html
-import io
 import itertools
 import json
-import re
+
+from ...measure.svg import svg
 
 MOST = 64  # frames of one slider: more make a page slow to draw and to load
 
@@ -43,20 +43,3 @@ class Frames:
             f'<div class="frames"><div class="frames-picture" role="img" aria-label="{alt}">'
             f'{drawn[self.first]}</div><script type="application/json">{text}</script></div>'
         )
-
-
-def svg(figure):
-    """A matplotlib figure as SVG to stand in a page: its words stay words, and equal parts are equal text."""
-    from matplotlib import rc_context
-
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # it is laid out, and saving would do it twice more
-    file = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "frames"}):
-        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.S)
-    text = re.sub(r' id="[A-Za-z]\w*_\d+"', "", text)  # numbers of parts: nothing refers to them
-    text = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), text)
-    return re.sub(r"\s*\n(?=[LCQz])", " ", text)  # a path is one line
