@@ -7,28 +7,15 @@ spread evenly; the largest binds. It is no time: latencies, barriers and queues 
 import html
 import json
 import linecache
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from ..engines.sass import Run
+from ..engines.sass.units import PIPES, RATES, SMS, pipe_of, products
 
-# The units that instructions go to, by the beginnings of opcodes (Nsight Compute's names of pipes).
-PIPES = {
-    "lsu": "LDG STG LDS STS LD ST LDL STL LDGSTS LDSM STSM ATOMG ATOMS ATOM REDG RED SHFL SYNCS STAS "
-           "REDAS ARRIVES",
-    "tma": "UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED UBLKPF UTMAPF",
-    "tensor": "HMMA IMMA QMMA HGMMA", "fma": "FADD FMUL FFMA IMAD HADD2 HMUL2 HFMA2 HMNMX2 HSETP2 IDP",
-    "fp64": "DADD DMUL DFMA DMNMX DSETP", "xu": "MUFU F2I I2F FRND F2F POPC BREV FLO I2FP",
-    "cbu": "BRA BSSY BSYNC BREAK EXIT WARPSYNC CALL RET BAR NANOSLEEP UCGABAR_ARV UCGABAR_WAIT",
-}  # fmt: skip
-PIPE_OF = {stem: pipe for pipe, stems in PIPES.items() for stem in stems.split()}
-# Instructions of warps that an SM of Hopper takes in a cycle: lanes of a unit by 32 (CUDA Programming Guide,
-# "Throughput of native arithmetic instructions", compute capability 9.0).
-RATES = {"issue": 4, "fma": 4, "alu": 2, "xu": 0.5, "fp64": 2, "lsu": 1, "l2": 64, "tensor": 2048}
-SMS, SURE = 132, 0.5
+SURE = 0.5
 TOTALS = {
     "instructions": "executed", "threads": "threads", "divergent": "divergent", "lsu_wavefronts": "wavefronts",
     "bank_conflicts": "conflicts", "global_sectors": "sectors", "global_lines": "lines", "l2_bytes": "l2_bytes",
@@ -46,11 +33,6 @@ NSIGHT = {
 COLUMNS = ("executed", "lsu", "fma", "alu", "wavefronts", "conflicts", "sectors", "l2_bytes", "tma_bytes")
 WIDTHS = (10, 8, 8, 8, 12, 11, 9, 11, 11)
 HEADS = "%  executed     LSU     FMA     ALU  wavefronts  conflicts  sectors   L2 bytes  TMA bytes  line"
-
-
-def pipe_of(one):
-    """The unit that an instruction goes to."""
-    return PIPE_OF.get(one.stem) or ("uniform" if one.stem.startswith(("U", "R2UR", "S2UR")) else "alu")
 
 
 @dataclass(frozen=True)
@@ -100,7 +82,7 @@ class Profile:
             found["atomics"] += executed * code[n].stem.startswith(("ATOM", "RED"))
             found["barriers"] += executed * (code[n].stem in ("BAR", "SYNCS"))
             found["tma_requests"] += int(counts.requests[n]) * (pipe_of(code[n]) == "tma")
-            found["flop_cycles"] += executed * _products(code[n]) / RATES["tensor"]
+            found["flop_cycles"] += executed * products(code[n]) / RATES["tensor"]
         return {name: value * self.scale for name, value in found.items()}
 
     @cached_property
@@ -208,13 +190,6 @@ class Profile:
     def save(self, path):
         """Write ``document()`` to a JSON file."""
         Path(path).write_text(json.dumps(self.document(), indent=1) + "\n")
-
-
-def _products(one):
-    """Multiplications with addition that one warp's instruction is on the tensor cores."""
-    if m := re.search(r"HGMMA\.64x(\d+)x16", one.opcode):
-        return 16 * int(m[1]) * 16
-    return {"16816": 2048, "1688": 1024, "16832": 4096}.get(one.opcode.partition(".")[2].partition(".")[0], 0)
 
 
 def _short(number):
