@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..engines.sass.counters import L1
+from ..engines.sass.listing import listing
+from ..engines.sass.machine import RESERVED, resident
 from ..engines.sass.sm import REASONS, Sm
 from ..engines.sass.units import HOPPER, QUARTERS, SMS
 
-ENOUGH = 400_000  # instructions of warps that stand for a large grid
+ENOUGH = 300_000  # instructions of warps that stand for a large grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +56,16 @@ class Prediction:
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def blocks_of_one_sm(blocks, resident):
-    """(the numbers of the first SM's blocks, ``enough`` for ``emulate``: of a large grid a part will do)"""
-    return list(range(0, blocks, SMS)), None if blocks <= resident * SMS else ENOUGH
+def resident_blocks(kernel, shared_bytes):
+    """How many blocks of a kernel all SMs hold at once; ``shared_bytes``: dynamic ones of a block."""
+    code = listing(kernel)
+    return SMS * resident(code.registers, kernel.threads, max(code.shared, RESERVED) + shared_bytes)
+
+
+def blocks_of_one_sm(blocks, held):
+    """(the numbers of the first SM's blocks, ``enough`` for ``emulate``: of a large grid a part will do, if all
+    SMs hold fewer than ``held`` of it)"""
+    return list(range(0, blocks, SMS)), None if blocks <= held else ENOUGH
 
 
 def predict(run, constants=HOPPER, repeats=1):

@@ -39,7 +39,7 @@ class Running:
 
     def __init__(self, trace, place, time):
         self.trace, self.place, self.at = trace, place, 0
-        self.ready = self.since = time
+        self.ready, self.since = time, time - 1
         self.boards = [(0, "wait")] * 6
         self.why, self.busy, self.copies, self.groups, self.tensor = "wait", "not_selected", 0, [], 0
 
@@ -231,16 +231,15 @@ class Sm:
         return done, self.lsu + c.reach, why
 
     def _through_l1(self, work):
-        c, missing = self.c, 0
-        done = self.lsu + c.l1 - c.reach - 1
+        l1, near, distant = (cycles - self.c.reach - 1 for cycles in (self.c.l1, self.c.l2, self.c.hbm))
+        done = self.lsu + l1
         for line, sectors in (work.read or {}).items():
             lacks = len(sectors) - len(self.cache.look({line: sectors}, work.fills))
             if lacks:
-                missing += lacks
-                done = max(done, self._from_l2(lacks, line, self.lsu, c.l2, c.hbm) - c.reach - 1)
+                done = max(done, self._from_l2(lacks, line, self.lsu, near, distant))
         if work.past:
-            cycle = self._from_l2(work.past, None, self.lsu, c.l2, c.hbm) - c.reach - 1
-            done = max(done, cycle) if work.returns else done
+            come = self._from_l2(work.past, None, self.lsu, near, distant)
+            done = max(done, come) if work.returns else done
         return done
 
     def _from_l2(self, sectors, address, time, near, distant, lines=1, after=0):
