@@ -14,6 +14,8 @@ from ..engines.sass.machine import RESERVED, resident
 from ..engines.sass.sm import REASONS, Sm
 from ..engines.sass.units import HOPPER, QUARTERS, SMS
 
+# Of measured by predicted times of the rows that were held back: where nine of ten lie (bench/PREDICTED.md).
+LOW, HIGH, HELD_BACK = 0.8, 1.25, 0
 ENOUGH = 300_000  # instructions of warps that stand for a large grid
 
 
@@ -31,6 +33,24 @@ class Prediction:
     def microseconds(self):
         """Of the whole launch, with what an empty kernel takes."""
         return self.constants.launch_us + self.cycles / self.constants.ghz / 1e3
+
+    @property
+    def interval(self):
+        """(least, most) microseconds: nine of ten recorded times that were held back lie so far around their
+        prediction."""
+        return LOW * self.microseconds, HIGH * self.microseconds
+
+    def told(self):
+        """The time in a sentence."""
+        least, most = self.interval
+        return (f"predicted: {self.microseconds:,.1f} us, {least:,.1f} to {most:,.1f}, on an H100 or H200 at "
+                f"{self.constants.ghz} GHz; so far off were nine of ten of {HELD_BACK} recorded times of this "
+                "package's kernels (bench/PREDICTED.md)")  # fmt: skip
+
+    def document(self):
+        """What it says, as JSON's types."""
+        return {"microseconds": self.microseconds, "interval": self.interval, "cycles": self.cycles,
+                "binds": self.binds, "busy": self.busy, "reasons": self.reasons}  # fmt: skip
 
     @property
     def binds(self):

@@ -2,7 +2,8 @@
 
 The counts are those of ``engines.sass``: exact for executions and addresses, by stated models for wavefronts
 and L1. A *roofline* says how many cycles each unit of an SM would take for its part alone, when the work is
-spread evenly; the largest binds. It is no time: latencies, barriers and queues are in none of them."""
+spread evenly; the largest binds. It is no time: latencies, barriers and queues are in none of them. These are
+in ``predict``, which tells a time and how far it may be off."""
 
 import html
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from ..engines.sass import Run
 from ..engines.sass.units import PIPES, RATES, SMS, pipe_of, products
+from .predict import Prediction
 
 SURE = 0.5
 TOTALS = {
@@ -56,11 +58,12 @@ class Line:
 @dataclass(frozen=True, eq=False)
 class Profile:
     """The counts of one launch. ``items``: {name: how many} of what the totals are divided by, such as
-    samples."""
+    samples. ``time``: the ``predict.Prediction`` for it, if it was asked for."""
 
     title: str
     run: Run
     items: dict
+    time: Prediction | None = None
 
     @cached_property
     def scale(self):
@@ -149,7 +152,9 @@ class Profile:
         told.append("instructions by unit: " + ", ".join(f"{u} {_short(n)}" for u, n in self.pipes.items()))
         bounds = sorted(self.roofline.items(), key=lambda pair: -pair[1])
         told.append("cycles of an SM, each unit alone: " + ", ".join(f"{u} {c:,.0f}" for u, c in bounds if c))
-        told += [f"advice: {self.advice}"] * bool(self.advice) + ["", HEADS]
+        told += [f"advice: {self.advice}"] * bool(self.advice)
+        told += self._times(lines) if self.time else []
+        told += ["", HEADS]
         for line in self.lines[:lines]:
             told.append(self._row(line))
             told += [self._instruction(n) for n in line.numbers if sass]
@@ -160,6 +165,20 @@ class Profile:
         items = {} if name.endswith("percent") else self.items
         each = "".join(f"{value / count:>12.3f} a {item}" for item, count in items.items())
         return f"  {name:<16}{_short(value):>10}{each}  {NSIGHT.get(name, '')}".rstrip()
+
+    def _times(self, lines):
+        """The predicted time, and where warps wait for what."""
+        found = self.time
+        told = [found.told(), f"busiest: {found.binds}, {found.busy[found.binds]:.0%} of the time",
+                "warps' time: " + ", ".join(f"{r} {s:.0%}" for r, s in found.reasons.items() if s >= 0.005),
+                "", " %  reasons, and the line that waits"]  # fmt: skip
+        rows = [(found.waits(line.numbers), line) for line in self.lines]
+        rows.sort(key=lambda row: -sum(row[0].values()))
+        for waits, line in rows[:lines]:
+            if (share := sum(waits.values())) >= 0.01:
+                why = ", ".join(f"{reason} {part:.0%}" for reason, part in list(waits.items())[:2])
+                told.append(f"{100 * share:2.0f}  {why:<44}  {line.place}  {line.text[:50]}")
+        return told
 
     def _row(self, line):
         numbers = [_short(line.counts.get(name, 0)) for name in COLUMNS]
@@ -183,8 +202,9 @@ class Profile:
             "title": self.title, "blocks": self.run.blocks, "ran": self.run.ran, "items": self.items,
             "totals": self.totals, "pipes": self.pipes, "nsight": NSIGHT, "roofline_cycles": self.roofline,
             "binds": self.binds, "advice": self.advice,
+            **({"time": self.time.document()} if self.time else {}),
             "lines": [{"file": Path(line.file).name, "line": line.line, "text": line.text, **line.counts}
-                      for line in self.lines],
+                     | ({"waits": self.time.waits(line.numbers)} if self.time else {}) for line in self.lines],
         }  # fmt: skip
 
     def save(self, path):
