@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from numba_deform.engines.sass import emulate
+from numba_deform.engines.sass.units import CONSTANTS
 from numba_deform.measure import record
 from numba_deform.measure.bench import parse_entries
 from numba_deform.measure.case import Case
@@ -192,6 +193,13 @@ def figures(rows):
     }  # fmt: skip
 
 
+def constants():
+    """Markdown: the constants of the model."""
+    lines = ["| name | value | what | from |", "|---|---|---|---|"]
+    return "\n".join(lines + [f"| {name} | {value:g} | {what} | {source} |"
+                               for name, (value, what, source) in CONSTANTS.items()])  # fmt: skip
+
+
 def table():
     """Markdown: the figures, then every row."""
     document = json.loads(RESULT.read_text())
@@ -200,8 +208,8 @@ def table():
     for name, found in document["summary"].items():
         lines.append(
             f"| {name} | {found['rows']} | {found['median_percent']:.1f} % | {found['worst_percent']:.0f} % "
-            f"| {found['within_30_percent']} | {found['pairs_in_order']:.2f} of {found['pairs_apart']} "
-            f"| {found['kendall_tau']:.2f} |")  # fmt: skip
+            f"| {found['within_30_percent']} | {_told(found['pairs_in_order'])} of {found['pairs_apart']} "
+            f"| {_told(found['kendall_tau'])} |")  # fmt: skip
     heads = ("file", "workload", "pattern", "type", "variant", "measured, us", "predicted, us", "off", "binds")
     lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in document["rows"]:
@@ -213,6 +221,10 @@ def table():
             cells += ["", row["left_out"].replace("|", "/"), ""]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _told(number):
+    return "" if number is None else f"{number:.2f}"
 
 
 def main():
@@ -228,7 +240,7 @@ def main():
     elif given.step == "summary":
         write(json.loads(RESULT.read_text())["rows"])
     if given.table:
-        print(table())
+        print(table(), constants(), sep="\n\n")
 
 
 if __name__ == "__main__":

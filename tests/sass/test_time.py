@@ -92,6 +92,14 @@ def test_the_warp_that_issued_goes_on_and_then_the_last():
     assert waited(sm, "not_selected") == 4 + (4 + 3)
 
 
+def test_a_warp_goes_on_while_it_can():
+    """Also when one before it in order could issue again. Mutant: always the last that can."""
+    listing = code("FADD R0, R0, R1", "FADD R0, R0, R1 | 3", EXIT)
+    sm = play(listing, [0] * 10 + [2], [], [], [], [1, 2])
+    assert sm.ends == [12]
+    assert sm.stalls["not_selected", 2] == 12 - 3
+
+
 # --- memory ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("waves", [1, 8])
 def test_shared_memory_and_its_conflicts(waves):
