@@ -25,15 +25,13 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
-from numba_deform.attention import bind
-from numba_deform.engines.sass.listing import listing
-from numba_deform.engines.sass.machine import RESERVED, SMS, resident
+from numba_deform.engines.sass.units import SMS
 from numba_deform.measure import counters, record
 from numba_deform.measure.case import Case, case_on
+from numba_deform.measure.predict import resident_blocks
 from numba_deform.measure.profile import NSIGHT, Profile
 from numba_deform.workloads.presets import preset
 
@@ -64,23 +62,15 @@ def serve_gpu(workload, pattern, with_lines):
         print("bound", json.dumps([name, str(bound.config), bound.blocks]), flush=True)
 
 
-def bound_as_on_a_gpu(case, name):
-    """(the Bound with as many blocks as the GPU holds, those that an SM holds)"""
-    bound, _ = case.bind(name, {})
-    code = listing(bound.kernel)
-    held = resident(code.registers, bound.kernel.threads, max(code.shared, RESERVED) + bound.shared_bytes)
-    with mock.patch.object(bind, "CPU_RESIDENT", held * SMS):
-        return case.bind(name, {})[0], held
-
-
 def serve_emulator(workload, pattern, name, file):
     """Count the same machine code without a GPU, and write what was counted."""
     from numba_deform.engines.sass import emulate
 
     case = Case(preset(workload, pattern=pattern).generate(1))
-    bound, held = bound_as_on_a_gpu(case, name)
+    bound, _ = case.bind(name, {}, resident=resident_blocks)
     of_one_sm = list(range(0, bound.blocks, SMS))
-    only = of_one_sm if bound.blocks <= held * SMS else of_one_sm[:BLOCKS]
+    held = resident_blocks(bound.kernel, bound.shared_bytes)
+    only = of_one_sm if bound.blocks <= held else of_one_sm[:BLOCKS]
     out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
     started = time.perf_counter()
     args = bound.arguments((*case.arrays, out))

@@ -39,10 +39,11 @@ class Bound:
     why                      in words why "auto" took it; empty for one that was asked for
 
     ``form`` is one of FORMS; a configuration with debug is always guarded. ``extra`` of a method are operands
-    beside the four, by the names of the kernel's parameters (OPTIONAL).
+    beside the four, by the names of the kernel's parameters (OPTIONAL). ``resident(kernel, shared_bytes)``: how
+    many blocks of a persistent kernel run at once, where it is not asked of the GPU.
     """
 
-    def __init__(self, problem, variant, config, gpu=None, form="plain"):
+    def __init__(self, problem, variant, config, gpu=None, form="plain", resident=None):
         """GpuMissing if the GPU is too old."""
         self.then, self.why = None, ""
         self.problem, self.variant, self.gpu = problem, variant, gpu
@@ -53,13 +54,14 @@ class Bound:
         self.config = config = self.fit.config
         self.kernel = FORMS[form](variant.kernel(config, constants))
         self.shared_bytes = variant.dynamic_shared_bytes(config, constants)
-        self.blocks = variant.module.blocks(problem, config, self._resident)
+        held = functools.partial(resident or self._resident, self.kernel, self.shared_bytes)
+        self.blocks = variant.module.blocks(problem, config, held)
         make_tables = functools.partial(_tables_on_gpu, gpu, self.fit.tables) if gpu else self.fit.tables
         self.tables = self.fit.tables and make_tables(self.blocks)
         self._is_guarded = form == "guarded" or getattr(config, "debug", False)
 
-    def _resident(self):
-        return resident_blocks(self.gpu, self.kernel, self.shared_bytes) if self.gpu else CPU_RESIDENT
+    def _resident(self, kernel, shared_bytes):
+        return resident_blocks(self.gpu, kernel, shared_bytes) if self.gpu else CPU_RESIDENT
 
     # --- arguments ------------------------------------------------------------------------------------
     def arguments(self, operands, maps=None, extra=()):

@@ -112,6 +112,7 @@ PROFILE = (Key("engine", one_of("cpu", "gpu", "both"), "cpu: run here, the defau
            Key("only", BLOCKS, "the blocks that run, default all; figures are scaled up"),
            Key("lines", COUNT, "lines of the table, default 25"),
            Key("sass", FLAG, "the instructions under each line"),
+           Key("time", FLAG, "also the time that a model of an H200 predicts, and where warps wait"),
            Key("out", TEXT, "the JSON file to write"))  # fmt: skip
 COMPILED_FOR = (Key("dtype", DTYPE, "type of value, default float16"),
                 Key("location_dtype", DTYPE, "type of the locations, default float16"),

@@ -13,6 +13,7 @@ from ..measure.bench import Entry
 from ..measure.bench import task_of as task_of_entry
 from ..measure.case import Case
 from ..measure.pipelines import counters_task, launch_for
+from ..measure.predict import blocks_of_one_sm, predict, resident_blocks
 from ..measure.profile import NSIGHT, Profile
 from ..measure.profiled import profile_program
 from .commands import RIGHT
@@ -32,16 +33,20 @@ def variant(pairs):
     source = choose_source({"workload": "tiny", **options}, "cpu")
     say("workload", source.text)
     if _wants(options, "cpu"):
-        case = Case(source.load())
-        bound, _ = case.bind(chosen.name, parameters)
+        case, timed, only, enough = Case(source.load()), _timed(options), options.get("only"), None
+        bound, _ = case.bind(chosen.name, parameters, resident=resident_blocks if timed else None)
+        if timed and only is None:
+            held = resident_blocks(bound.kernel, bound.shared_bytes)
+            only, enough = blocks_of_one_sm(bound.blocks, held)
         out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
         with lasting(None):
             args = bound.arguments((*case.arrays, out))
-            run = emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, only=options.get("only"))
+            run = emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, only=only, traced=timed,
+                          enough=enough)  # fmt: skip
         samples = int(np.prod(case.arrays[2].shape))
-        if "only" not in options:
+        if only is None:
             say("error", f"{case.error(out):.2e} against float64")
-        _print(Profile(chosen.name, run, {"sample": samples}), options)
+        _print(Profile(chosen.name, run, {"sample": samples}, predict(run) if timed else None), options)
     if _wants(options, "gpu"):
         entry = Entry(chosen.name, tuple(parameters.items()))
         if source.workload is None:
@@ -59,9 +64,9 @@ def pipeline(pairs):
     introduce(chosen, parameters)
     if _wants(options, "cpu"):
         with lasting(None):
-            run = emulate(launch, only=options.get("only"))
+            run = emulate(launch, only=options.get("only"), traced=_timed(options))
         items = {"byte": launch.bytes} if launch.bytes else {}
-        _print(Profile(launch.title, run, items), options)
+        _print(Profile(launch.title, run, items, predict(run) if _timed(options) else None), options)
     if _wants(options, "gpu"):
         _print_counters(lambda: counters_task(launch), options)
     return RIGHT
@@ -88,6 +93,10 @@ def whole_program(words, pairs):
 
 def _wants(options, engine):
     return options.get("engine", "cpu") in (engine, "both")
+
+
+def _timed(options):
+    return bool(options.get("time", False))
 
 
 def _print(profile, options):

@@ -37,14 +37,14 @@ class Case:
         out = np.prod(self.problem.out_shape) * self.arrays[0].itemsize
         return sum(array.nbytes for array in self.arrays) + int(out)
 
-    def bind(self, name, parameters, form="plain"):
+    def bind(self, name, parameters, form="plain", resident=None):
         """(the :class:`Bound` of a variant on this case's engine, why "auto" chose it or "")."""
         if self.gpu and name == "auto" and not parameters:
             bound = launches(self.gpu, self.problem, form)[0]
         else:
             chosen = pick_variant(name)
             config = chosen.configure(self.problem.constants, **parameters)
-            bound = Bound(self.problem, chosen, config, self.gpu, form)
+            bound = Bound(self.problem, chosen, config, self.gpu, form, resident)
         return bound, bound.why
 
     def launcher(self, bound, extra=()):

@@ -28,6 +28,7 @@ from ..kernels.problem import ConfigError
 from ..kernels.registry import load, loaded_files
 from . import ceilings, counters, record
 from .bench import clock, is_of_this_process, measure_here, time_round_by_round
+from .predict import predict
 from .profile import Profile
 from .timeline import TimelineError, Timelines, decode, with_copies
 from .worker import Worker, explain
@@ -99,14 +100,15 @@ def record_launch(launch, gpu=None, block=0, options=None):
 
 
 def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine="cpu", cluster=None, only=None,
-            items=None):  # fmt: skip
+            items=None, time=False):  # fmt: skip
     """What a launch does line by line: a :class:`~.profile.Profile`, which draws itself in a notebook.
 
     ``profile(copy(stages=4))``, or a kernel with ``grid`` and ``args`` as for ``simulate``; one of ``from_ptx``
     or ``from_cuda`` with ``block`` and ``shared_bytes``, which others have themselves. Without a GPU its
     machine code for Hopper runs (``engines.sass``), outputs are written and, of a Launch, compared; nothing is
     judged, which is for ``simulate``. ``only``: numbers of the blocks that run, for large grids; ``items``:
-    {name: how many} of what the totals are divided by.
+    {name: how many} of what the totals are divided by. ``time``: also what a model of an SM of an H100 or H200
+    predicts for it (``measure.predict``), by the first block's SM; ValueError with clusters.
 
     ``engine="gpu"``: instead {name: number}, the counters of Nsight Compute (``measure.counters.METRICS``),
     which watches another process, that makes the pipeline anew from its file. Raises ValueError for one that is
@@ -116,8 +118,8 @@ def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine
     if not isinstance(kernel, (Launch, Kernel)) and hasattr(kernel, "text"):
         if engine == "gpu":
             raise ValueError(f"{kernel.name} is of PTX: engine='gpu' counts kernels and pipelines of Python")
-        run = emulate(kernel, grid, args, shared_bytes, cluster, only, block=block)
-        return Profile(kernel.name, run, items or {})
+        run = emulate(kernel, grid, args, shared_bytes, cluster, only, block=block, traced=time)
+        return Profile(kernel.name, run, items or {}, predict(run) if time else None)
     if (block, shared_bytes) != (None, None):
         raise ValueError("block= and shared_bytes= are for kernels of PTX and CUDA C++: others have their own")
     launch = launch_of(kernel, grid, args, cluster)
@@ -125,7 +127,8 @@ def profile(kernel, grid=None, args=(), *, block=None, shared_bytes=None, engine
         engine_for(engine, launch.capability, launch.title)
         return counters.count(counters_task(launch))
     items = items or ({"byte": launch.bytes} if launch.bytes else {})
-    return Profile(launch.title, emulate(launch, only=only), items)
+    run = emulate(launch, only=only, traced=time)
+    return Profile(launch.title, run, items, predict(run) if time else None)
 
 
 def counters_task(launch):

@@ -2,33 +2,22 @@
 
 The counts are those of ``engines.sass``: exact for executions and addresses, by stated models for wavefronts
 and L1. A *roofline* says how many cycles each unit of an SM would take for its part alone, when the work is
-spread evenly; the largest binds. It is no time: latencies, barriers and queues are in none of them."""
+spread evenly; the largest binds. It is no time: latencies, barriers and queues are in none of them. These are
+in ``predict``, which tells a time and how far it may be off."""
 
 import html
 import json
 import linecache
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from ..engines.sass import Run
+from ..engines.sass.units import PIPES, RATES, SMS, pipe_of, products
+from .predict import Prediction
 
-# The units that instructions go to, by the beginnings of opcodes (Nsight Compute's names of pipes).
-PIPES = {
-    "lsu": "LDG STG LDS STS LD ST LDL STL LDGSTS LDSM STSM ATOMG ATOMS ATOM REDG RED SHFL SYNCS STAS "
-           "REDAS ARRIVES",
-    "tma": "UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED UBLKPF UTMAPF",
-    "tensor": "HMMA IMMA QMMA HGMMA", "fma": "FADD FMUL FFMA IMAD HADD2 HMUL2 HFMA2 HMNMX2 HSETP2 IDP",
-    "fp64": "DADD DMUL DFMA DMNMX DSETP", "xu": "MUFU F2I I2F FRND F2F POPC BREV FLO I2FP",
-    "cbu": "BRA BSSY BSYNC BREAK EXIT WARPSYNC CALL RET BAR NANOSLEEP UCGABAR_ARV UCGABAR_WAIT",
-}  # fmt: skip
-PIPE_OF = {stem: pipe for pipe, stems in PIPES.items() for stem in stems.split()}
-# Instructions of warps that an SM of Hopper takes in a cycle: lanes of a unit by 32 (CUDA Programming Guide,
-# "Throughput of native arithmetic instructions", compute capability 9.0).
-RATES = {"issue": 4, "fma": 4, "alu": 2, "xu": 0.5, "fp64": 2, "lsu": 1, "l2": 64, "tensor": 2048}
-SMS, SURE = 132, 0.5
+SURE = 0.5
 TOTALS = {
     "instructions": "executed", "threads": "threads", "divergent": "divergent", "lsu_wavefronts": "wavefronts",
     "bank_conflicts": "conflicts", "global_sectors": "sectors", "global_lines": "lines", "l2_bytes": "l2_bytes",
@@ -46,11 +35,6 @@ NSIGHT = {
 COLUMNS = ("executed", "lsu", "fma", "alu", "wavefronts", "conflicts", "sectors", "l2_bytes", "tma_bytes")
 WIDTHS = (10, 8, 8, 8, 12, 11, 9, 11, 11)
 HEADS = "%  executed     LSU     FMA     ALU  wavefronts  conflicts  sectors   L2 bytes  TMA bytes  line"
-
-
-def pipe_of(one):
-    """The unit that an instruction goes to."""
-    return PIPE_OF.get(one.stem) or ("uniform" if one.stem.startswith(("U", "R2UR", "S2UR")) else "alu")
 
 
 @dataclass(frozen=True)
@@ -74,11 +58,12 @@ class Line:
 @dataclass(frozen=True, eq=False)
 class Profile:
     """The counts of one launch. ``items``: {name: how many} of what the totals are divided by, such as
-    samples."""
+    samples. ``time``: the ``predict.Prediction`` for it, if it was asked for."""
 
     title: str
     run: Run
     items: dict
+    time: Prediction | None = None
 
     @cached_property
     def scale(self):
@@ -100,7 +85,7 @@ class Profile:
             found["atomics"] += executed * code[n].stem.startswith(("ATOM", "RED"))
             found["barriers"] += executed * (code[n].stem in ("BAR", "SYNCS"))
             found["tma_requests"] += int(counts.requests[n]) * (pipe_of(code[n]) == "tma")
-            found["flop_cycles"] += executed * _products(code[n]) / RATES["tensor"]
+            found["flop_cycles"] += executed * products(code[n]) / RATES["tensor"]
         return {name: value * self.scale for name, value in found.items()}
 
     @cached_property
@@ -167,7 +152,9 @@ class Profile:
         told.append("instructions by unit: " + ", ".join(f"{u} {_short(n)}" for u, n in self.pipes.items()))
         bounds = sorted(self.roofline.items(), key=lambda pair: -pair[1])
         told.append("cycles of an SM, each unit alone: " + ", ".join(f"{u} {c:,.0f}" for u, c in bounds if c))
-        told += [f"advice: {self.advice}"] * bool(self.advice) + ["", HEADS]
+        told += [f"advice: {self.advice}"] * bool(self.advice)
+        told += self._times(lines) if self.time else []
+        told += ["", HEADS]
         for line in self.lines[:lines]:
             told.append(self._row(line))
             told += [self._instruction(n) for n in line.numbers if sass]
@@ -178,6 +165,20 @@ class Profile:
         items = {} if name.endswith("percent") else self.items
         each = "".join(f"{value / count:>12.3f} a {item}" for item, count in items.items())
         return f"  {name:<16}{_short(value):>10}{each}  {NSIGHT.get(name, '')}".rstrip()
+
+    def _times(self, lines):
+        """The predicted time, and where warps wait for what."""
+        found = self.time
+        told = [found.told(), f"busiest: {found.binds}, {found.busy[found.binds]:.0%} of the time",
+                "warps' time: " + ", ".join(f"{r} {s:.0%}" for r, s in found.reasons.items() if s >= 0.005),
+                "", " %  reasons, and the line that waits"]  # fmt: skip
+        rows = [(found.waits(line.numbers), line) for line in self.lines]
+        rows.sort(key=lambda row: -sum(row[0].values()))
+        for waits, line in rows[:lines]:
+            if (share := sum(waits.values())) >= 0.01:
+                why = ", ".join(f"{reason} {part:.0%}" for reason, part in list(waits.items())[:2])
+                told.append(f"{100 * share:2.0f}  {why:<44}  {line.place}  {line.text[:50]}")
+        return told
 
     def _row(self, line):
         numbers = [_short(line.counts.get(name, 0)) for name in COLUMNS]
@@ -201,20 +202,14 @@ class Profile:
             "title": self.title, "blocks": self.run.blocks, "ran": self.run.ran, "items": self.items,
             "totals": self.totals, "pipes": self.pipes, "nsight": NSIGHT, "roofline_cycles": self.roofline,
             "binds": self.binds, "advice": self.advice,
+            **({"time": self.time.document()} if self.time else {}),
             "lines": [{"file": Path(line.file).name, "line": line.line, "text": line.text, **line.counts}
-                      for line in self.lines],
+                     | ({"waits": self.time.waits(line.numbers)} if self.time else {}) for line in self.lines],
         }  # fmt: skip
 
     def save(self, path):
         """Write ``document()`` to a JSON file."""
         Path(path).write_text(json.dumps(self.document(), indent=1) + "\n")
-
-
-def _products(one):
-    """Multiplications with addition that one warp's instruction is on the tensor cores."""
-    if m := re.search(r"HGMMA\.64x(\d+)x16", one.opcode):
-        return 16 * int(m[1]) * 16
-    return {"16816": 2048, "1688": 1024, "16832": 4096}.get(one.opcode.partition(".")[2].partition(".")[0], 0)
 
 
 def _short(number):

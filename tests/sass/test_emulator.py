@@ -77,6 +77,36 @@ def test_a_profile():
     assert found.document()["totals"]["instructions"] == found.totals["instructions"]
 
 
+def test_a_predicted_time():
+    """Every instruction is in the trace, in each warp's order, and the model plays all of it."""
+    out = np.zeros((32, 32), np.float32)
+    run = emulate(transposed, 1, [out], traced=True)
+    (trace,), = run.traces.blocks
+    numbers = [entry if isinstance(entry, int) else entry[0] for entry in trace]
+    assert np.bincount(numbers, minlength=len(run.listing)).tolist() == run.counts.executed.tolist()
+    assert run.listing.code[numbers[-1]].stem == "EXIT"
+    stores = [entry[1] for entry in trace if not isinstance(entry, int) and entry[1].past]
+    assert sum(one.past for one in stores) == 32 * 4
+    found = nd.profile(transposed, 1, [out], time=True)
+    assert found.time.cycles > 32 * 2  # each store of a column, and each of a row, takes the data path once
+    assert found.time.interval[0] < found.time.microseconds < found.time.interval[1]
+    assert "predicted: " in found.text() and found.document()["time"]["binds"] == found.time.binds
+    assert nd.profile(transposed, 1, [out]).time is None
+
+
+@pytest.mark.full
+def test_a_predicted_pipeline():
+    """More stages hide the copies' latency: the model knows it, without a constant for it."""
+    one, four = (nd.profile(copy(stages=stages), time=True) for stages in (1, 4))
+    assert one.time.reasons["mbarrier"] > four.time.reasons["mbarrier"]
+    assert one.time.cycles > 1.3 * four.time.cycles
+
+
+def test_clusters_have_no_predicted_time():
+    with pytest.raises(ValueError, match="transposed has clusters, whose time cannot be predicted"):
+        nd.profile(transposed, 2, [np.zeros((32, 32), np.float32)], cluster=2, time=True)
+
+
 def test_a_profile_says_which_engine():
     with pytest.raises(ValueError, match="engine='tpu' must be cpu or gpu"):
         nd.profile(copy(), engine="tpu")

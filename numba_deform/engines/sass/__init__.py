@@ -6,7 +6,8 @@
 
 ``listing`` reads what the assembler made; ``operands`` and ``table`` make functions of instructions, by the
 rows of ``integers``, ``floats``, ``lanes``, ``accesses``, ``barriers``, ``matrix``; ``flow`` moves lanes;
-``machine`` runs blocks; ``counters`` has the models of wavefronts, sectors and L1. It judges nothing: for that
+``machine`` runs blocks; ``counters`` has the models of wavefronts, sectors and L1. ``traces`` keeps what each
+warp did, ``sm`` plays it again in time, by the numbers of ``units``. It judges nothing: for that
 there is ``engines.cpu``, whose results it has to have."""
 
 from dataclasses import dataclass, replace
@@ -17,13 +18,15 @@ from .counters import Counts
 from .listing import Listing, listing
 from .machine import LIMIT, Failed, Machine, Stuck
 from .operands import Unknown
+from .traces import traces_of
 
 __all__ = ["Counts", "Failed", "Listing", "Machine", "Run", "Stuck", "Unknown", "emulate", "listing"]
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What was run: the kernel, its listing, the counts of each instruction, and of ``blocks`` how many ran."""
+    """What was run: the kernel, its listing, the counts of each instruction, and of ``blocks`` how many ran;
+    ``traces``: what the warps of one SM did, if it was asked for."""
 
     kernel: object
     listing: Listing
@@ -31,6 +34,7 @@ class Run:
     blocks: int
     ran: int
     resident: int
+    traces: object = None
 
     def with_more(self, other):
         """Both runs of one kernel together."""
@@ -38,14 +42,16 @@ class Run:
         return replace(self, counts=counts, blocks=self.blocks + other.blocks, ran=self.ran + other.ran)
 
 
-def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=None, limit=LIMIT, block=None):
+def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=None, limit=LIMIT, block=None,
+            traced=False, enough=None):  # fmt: skip
     """Run the machine code for Hopper of a ``compiler.Kernel``, or of one from ``from_ptx`` and ``from_cuda``,
     and return a :class:`Run`.
 
     ``grid``, ``block``, ``args``, ``shared_bytes`` and ``cluster`` as for ``engines.cpu.simulate``; in place of
     all of these stands a Launch, whose outputs are poisoned before and compared after. ``only``: numbers of the
     clusters that run (of blocks, where there are none), to count a part of a large grid; then nothing is
-    compared.
+    compared. ``traced``: keep what the model of time needs, of the first block's SM; not with
+    clusters. After ``enough`` instructions no further block begins, but as many as an SM holds do.
 
     Raises Failed for what the emulator does not know, by the instruction and its line, Stuck where no warp can
     go on, or ``limit`` instructions have run, WrongResult, CudaMissing and ToolMissing."""
@@ -54,13 +60,15 @@ def emulate(kernel, grid=None, args=(), shared_bytes=None, cluster=None, only=No
         launch.prepare()
         kernel, grid, args, cluster = launch.kernel, launch.grid, launch.args, launch.cluster
     shared = kernel.shared_bytes if shared_bytes is None else shared_bytes
+    if traced and cluster not in (None, 1):
+        raise ValueError(f"{kernel.name} has clusters, whose time cannot be predicted: they use several SMs")
     block = block or kernel.block or getattr(kernel, "threads", 0)
     if not block:
         raise ValueError(f"block= is missing: {kernel.name} does not say for how many threads it is")
     code = listing(kernel, ARCHITECTURE)
-    machine = Machine(code, kernel, list(args), grid, block, shared, cluster)
-    counts = machine.run(only and frozenset(only), limit)
+    machine = Machine(code, kernel, list(args), grid, block, shared, cluster, traced)
+    counts = machine.run(only and frozenset(only), limit, enough)
     if launch and only is None:
         launch.check()
-    ran = machine.blocks if only is None else len(only)
-    return Run(kernel, code, counts, machine.blocks, ran, machine.resident)
+    traces = traces_of(machine) if traced else None
+    return Run(kernel, code, counts, machine.blocks, machine.ran, machine.resident, traces)

@@ -5,7 +5,7 @@
 third operand               units of 16 bytes, of a multicast the blocks' mask in the upper half
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,18 +19,32 @@ UNIT = 16
 OFFSETS = {3: (1, 16), 4: (2, 8), 5: (3, 5)}
 
 
+class Token:
+    """A phase of a barrier, which is over when all has been done that it needs: ``left`` things.
+    ``waiting``: who waits for it, in ``sm``."""
+
+    __slots__ = ("left", "waiting")
+
+    def __init__(self):
+        self.left, self.waiting = 0, []
+
+
 @dataclass
 class MBarrier:
-    """``count`` arrivals end a phase, when no bytes are expected; ``phases`` have ended."""
+    """``count`` arrivals end a phase, when no bytes are expected; ``phases`` have ended. ``token`` is of the
+    phase that goes on, ``last`` of the one that is over."""
 
     count: int
     pending: int
     bytes: int = 0
     phases: int = 0
+    token: Token = field(default_factory=Token)
+    last: Token | None = None
 
     def settle(self):
         if self.pending <= 0 and not self.bytes:
             self.pending, self.phases = self.count, self.phases + 1
+            self.last, self.token = self.token, Token()
 
     def passed(self, parity):
         """Whether the phase of that parity is over."""
@@ -72,6 +86,7 @@ def arrive(one):
             barrier.bytes += int(value[lane]) if expects == "register" else expects
             barrier.pending -= int(value[lane]) if arrivals == "register" else arrivals
             barrier.count -= "OPTOUT" in one.words
+            w.block.counts.gives(barrier.token)
             barrier.settle()
         k = register(one.operands[0])
         if k is not None:
@@ -88,7 +103,11 @@ def needs(w, address, value):
 
 def check_phase(one):
     def run(w, address, value):
-        passed = {need: w.block.barrier(one, need[0]).passed(need[1]) for need in needs(w, address, value)}
+        barriers = {need: w.block.barrier(one, need[0]) for need in needs(w, address, value)}
+        passed = {need: barrier.passed(need[1]) for need, barrier in barriers.items()}
+        for need, barrier in barriers.items():
+            if passed[need] and barrier.last:
+                w.block.counts.waits(barrier.last)
         address, value = np.broadcast_to(address, (32,)), np.broadcast_to(value, (32,))
         return np.array(
             [passed.get((int(a), int(v) >> 31), False) for a, v in zip(address, value, strict=True)]
@@ -105,6 +124,7 @@ def arrive_after_copies(one):
         for lane in np.flatnonzero(w.active):
             barrier = w.block.barrier(one, int(np.broadcast_to(address, (32,))[lane]))
             setattr(barrier, name, getattr(barrier, name) - 1)
+            w.block.counts.gives(barrier.token, "copies")
             barrier.settle()
 
     return run
@@ -113,6 +133,7 @@ def arrive_after_copies(one):
 def complete(block, one, address, size):
     """So many bytes of those that a barrier expects have come."""
     barrier = block.barrier(one, address)
+    block.counts.gives(barrier.token, "engine")
     barrier.bytes -= size
     barrier.settle()
 

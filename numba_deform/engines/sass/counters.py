@@ -53,7 +53,7 @@ class Counts:
 
     def access(self, one, kind, space, addresses, lanes, size):
         """One access of ``space`` by these lanes, whose addresses are given; ``kind``: load, store, atomic,
-        copy."""
+        copy. Returns {line: [sector in it]} of global memory."""
         n, base = one.number, int(addresses.min()) & ~(LINE - 1)
         offsets = (
             (addresses - U64(base)).astype(np.uint32) if space == "global" else addresses.astype(np.uint32)
@@ -64,7 +64,7 @@ class Counts:
         if space == "shared":
             self.conflicts[n] += waves - ideal
         if space != "global":
-            return
+            return {}
         self.sectors[n] += len(sectors)
         lines = {}
         for sector in sectors:
@@ -79,6 +79,7 @@ class Counts:
                 there = [[base + (s // 4) * LINE + s % 4 in found for s in part] for part in parts]
                 self.wavefronts[n] += sum(any(part) and not all(part) for part in there)
         self.l2_bytes[n] += SECTOR * missed
+        return lines
 
     def bulk(self, one, size, runs=()):
         """One request of the copy engine of so many bytes; ``runs``: (address, bytes) in global memory."""
@@ -89,6 +90,13 @@ class Counts:
             s for start, length in runs for s in range(start // SECTOR, (start + length - 1) // SECTOR + 1)
         }
         self.l2_bytes[n] += SECTOR * len(sectors)
+
+    def gives(self, token, how=None):
+        """Something that a phase needs has been done, or is done when what is asked for has come: ``how`` is
+        "engine" for the copy engine, "copies" for the warp's own. For ``traces``; here nothing."""
+
+    def waits(self, token):
+        """A warp has seen that a phase is over, as ``gives``."""
 
     def nothing(self, one):
         """An access whose lanes are all switched off, which goes through the data path nevertheless."""

@@ -6,7 +6,7 @@ and says whether the group has to stop here: False, STOP, or AGAIN, which does n
 import numpy as np
 
 from .accesses import register
-from .barriers import needs
+from .barriers import Token, needs
 from .operands import U32, Unknown, address, read_predicate, reader
 from .table import plain, row
 
@@ -19,13 +19,13 @@ REDUCTIONS = {"AND": (True, lambda old, mine: old and all(mine)),
 class Group:
     """Lanes at one place: ``mask``, ``pc``, and ``wait``, a function that says whether they may go on, or None.
     ``meets`` is where they wait for lanes of their warp: (name, pc), or None; ``parts``, of a collective, which
-    lanes go where after it: [(mask, pc)]."""
+    lanes go where after it: [(mask, pc)]; ``owed`` the barrier's token that it waits for, if any."""
 
-    __slots__ = ("mask", "pc", "wait", "meets", "count", "parts")
+    __slots__ = ("mask", "pc", "wait", "meets", "count", "parts", "owed")
 
     def __init__(self, mask, pc):
         self.mask, self.pc, self.wait, self.meets, self.count = mask, pc, None, None, int(mask.sum())
-        self.parts = ()
+        self.parts, self.owed = (), None
 
 
 class Meeting:
@@ -33,6 +33,7 @@ class Meeting:
 
     def __init__(self, need):
         self.need, self.arrived, self.generation, self.value, self.results = need, 0, 0, None, {}
+        self.token = Token()
 
     def arrive(self, threads, need=None):
         """The generation that these threads belong to."""
@@ -43,7 +44,7 @@ class Meeting:
     def is_full(self, generation):
         if generation == self.generation and self.arrived and self.arrived >= self.need():
             self.results[generation], self.value = self.value, None
-            self.arrived, self.generation = 0, generation + 1
+            self.arrived, self.generation, self.token = 0, generation + 1, Token()
         return generation < self.generation
 
 
@@ -217,7 +218,11 @@ def block_barrier(one):
             meeting.value = change(initial if meeting.value is None else meeting.value, mine)
         need = int(np.broadcast_to(threads(w), (32,))[lane]) if threads else 0
         whole = 32 if need and group.count == w.alive else group.count
+        token = meeting.token
+        w.block.counts.gives(token)
         generation = meeting.arrive(whole, (lambda: need) if need else None)
+        if "ARV" not in one.words and not meeting.is_full(generation):
+            group.owed = group.pc, token
         group.pc += 1
         w.reduced = meeting, generation
         return wait_for(group, meeting, generation) if "ARV" not in one.words else False

@@ -19,8 +19,10 @@ from .flow import AGAIN, Group, Meeting, flow_of, go_apart
 from .memory import OWN_WINDOW, RESERVED, WINDOW, Global, OutsideMemory, Space, parameters
 from .operands import U32, U64, Unknown
 from .table import step_of
+from .traces import Traced
+from .units import SMS
 
-TURN, PATIENCE, SMS, LIMIT = 500, 64, 132, 100_000_000
+TURN, PATIENCE, LIMIT = 500, 64, 100_000_000
 LANES = np.arange(32)
 IN_CLUSTERS = 0x140  # where constant bank 0 says whether a launch has clusters
 MASKS = {"SR_LTMASK": lambda i: (1 << i) - 1, "SR_LEMASK": lambda i: (2 << i) - 1,
@@ -50,6 +52,7 @@ class Warp:
         self.joins, self.reduced, self.ticket = {}, None, 0
         self.mask = self.active = alive
         self.local = Space(32 * block.machine.listing.local + 16)
+        self.trace = []
 
     def special(self, name):
         """A special register."""
@@ -191,16 +194,21 @@ class Machine:
     """A launch ready to run: its kernel and :class:`listing.Listing`, what it is launched on, and what is
     counted.
 
-    ``resident``: blocks that an SM holds at once."""
+    ``resident``: blocks that an SM holds at once; ``traced``: those of one SM, whose warps' ``trace`` is kept
+    if it is asked for, else None."""
 
-    def __init__(self, listing, kernel, args, grid, block, shared_bytes=0, cluster=None):
+    def __init__(self, listing, kernel, args, grid, block, shared_bytes=0, cluster=None, traced=False):
         self.listing, self.grid, shape = listing, shape_of("grid", grid), shape_of("block", block)
         self.cluster = shape_of("cluster", 1 if cluster is None else cluster)
         self.threads, self.blocks = math.prod(shape), math.prod(self.grid)
         self.memory = Heap(args, listing.variables[0])
         self.shared_bytes = max(listing.shared, RESERVED) + shared_bytes
         self.resident = resident(listing.registers, self.threads, self.shared_bytes)
+        self.traced, self.ran = [] if traced else None, 0
         self.counts, self.l1 = Counts(len(listing)), {}
+        if traced:
+            starts = sorted(self.memory.base + offset for offset, *_ in self.memory.parts.values())
+            self.counts = Traced(len(listing), starts)
         self.executed, self.lanes, self.divergent = ([0] * len(listing) for _ in range(3))
         self.thread_places = [np.asarray(part, U32) for part in _places(shape)]
         bank = parameters(kernel, args, self.memory)
@@ -226,9 +234,10 @@ class Machine:
     def clock(self):
         return sum(self.executed) & 0xFFFFFFFF
 
-    def run(self, only=None, limit=LIMIT):
-        """Run all blocks, or those clusters (by number) alone; writes the arrays. Raises Failed, Stuck, also
-        after ``limit`` instructions."""
+    def run(self, only=None, limit=LIMIT, enough=None):
+        """Run all blocks, or those clusters (by number) alone; writes the arrays. After ``enough`` instructions
+        no further block begins; ``ran``: how many have. Raises Failed, Stuck, also after ``limit``
+        instructions."""
         waiting = enumerate(clusters(self.grid, self.cluster))
         waiting = (pair for pair in waiting if only is None or pair[0] in only)
         running, rounds = [], 0
@@ -241,7 +250,8 @@ class Machine:
                 if rounds % PATIENCE == 0 and sum(self.executed) > limit:
                     raise Stuck(f"after {limit:,} instructions of warps: {self._told(running)}")
                 if not running or not moved or rounds % PATIENCE == 0:
-                    started = [(n, self._started(numbers)) for n, numbers in itertools.islice(waiting, 1)]
+                    more = enough is None or self.ran < self.resident or sum(self.executed) < enough
+                    started = [(n, self._started(numbers)) for n, numbers in itertools.islice(waiting, more)]
                     running += started
                     if not running:
                         break
@@ -257,9 +267,11 @@ class Machine:
         return self.counts
 
     def _started(self, numbers):
-        blocks = []
+        blocks, self.ran = [], self.ran + len(numbers)
         meeting = Meeting(lambda: sum(block.threads_alive() for block in blocks))
         blocks += [Block(self, number, rank, blocks, meeting) for rank, number in enumerate(numbers)]
+        if self.traced is not None and (not self.traced or (self.traced[0].number - numbers[0]) % SMS == 0):
+            self.traced += blocks
         return blocks
 
     def _turn(self, number, blocks):
@@ -272,12 +284,16 @@ class Machine:
             for group in list(w.groups):
                 if group in w.groups and (group.wait is None or group.wait()):
                     group.wait, moved = None, True
+                    if group.owed:
+                        self.counts.resumed(w.trace, *group.owed)
+                        group.owed = None
                     self._execute(w, group)
         return moved
 
     def _execute(self, w, group):
         """One group of a warp, until it waits, ends or parts, or its turn is over."""
         steps, flows, executed, threads = self.steps, self.flows, self.executed, self.lanes
+        noted = self.counts.noted if self.traced is not None else None
         for _ in range(TURN):
             pc, w.mask, flow, count = group.pc, group.mask, flows[group.pc], group.count
             try:
@@ -294,6 +310,8 @@ class Machine:
             threads[pc] += count
             if count < w.alive:
                 self.divergent[pc] += 1
+            if noted:
+                noted(w.trace, pc)
             if stop:
                 return
 

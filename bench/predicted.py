@@ -1,0 +1,247 @@
+"""Times that were predicted without a GPU, beside times that were recorded on one.
+
+    python bench/predicted.py predict [--only development] [--limit SECONDS]  # rows that are not there
+    python bench/predicted.py summary                         # again, from the rows that are there
+    python bench/predicted.py --table                         # the tables of bench/PREDICTED.md
+
+Each row of these files is bound as on the GPU, the blocks of one SM are emulated, and ``measure.predict`` plays
+them on the model of an SM. The model was made on the seeds' shape in float16 with the pattern local(2) alone;
+all else was held back. A persistent kernel of a large batch is emulated with a part of it. ``error``:
+predicted / measured - 1. Rows whose configuration is another today are left out, and so are peers and "auto".
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import statistics
+import time
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from numba_deform.engines.sass import emulate
+from numba_deform.engines.sass.units import CONSTANTS
+from numba_deform.measure import record
+from numba_deform.measure.bench import parse_entries
+from numba_deform.measure.case import Case
+from numba_deform.measure.predict import blocks_of_one_sm, predict, resident_blocks
+from numba_deform.workloads.presets import preset
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+RESULT = RESULTS / "predicted.json"
+FILES = ("sweep_stages_encoder", "tune_encoder", "types_decoders", "types_encoders", "types_seeds",
+         "pipelines_detr", "pipelines_seeds", "counted")  # fmt: skip
+MOST_SAMPLES = 8_000_000  # of a launch of a persistent kernel; larger batches go in parts
+APART = 0.05  # pairs that differ by less are none
+OWN = ("binds", "busy", "reasons", "parts", "instructions", "seconds")  # of a prediction, beside the time
+KEYS = ("file", "workload", "pattern", "dtype", "num_query", "variant")
+
+
+def is_development(row):
+    """Whether a row may have been looked at when the model was made."""
+    return (row["workload"], row["pattern"], row["dtype"]) == ("seeds", "local(2)", "float16")
+
+
+def recorded(files=FILES):
+    """The rows to predict, with what was measured."""
+    rows = []
+    for file in files:
+        document = json.loads((RESULTS / f"{file}.json").read_text())
+        for row in document["rows"]:
+            milliseconds = row.get("median_ms") or row.get("duration_ns", 0) / 1e6
+            ours = row.get("kind", "variant") == "variant" and row["variant"] != "auto"
+            if not ours or "linked" in row["variant"] or not milliseconds:
+                continue
+            found = {"file": file, "dtype": "float16", "num_query": None}
+            found |= {key: row[key] for key in KEYS if key in row}
+            gpu = document["machine"]["gpu"].split(" (")[0].removeprefix("NVIDIA ")
+            rows.append(found | {"gpu": gpu, "measured_us": 1e3 * milliseconds, "config": row.get("config")})
+    return rows
+
+
+@functools.lru_cache(maxsize=2)
+def case_of(workload, pattern, dtype, num_query, parts):
+    given = {"num_query": num_query} if num_query else {}
+    chosen = preset(workload, pattern=pattern, dtype=dtype, **given)
+    return Case(chosen.replace(batch=chosen.batch // parts).generate(1))
+
+
+def bound_of(row, parts):
+    """(case, Bound) of a row, with the part of its batch."""
+    case = case_of(row["workload"], row["pattern"], row["dtype"], row["num_query"], parts)
+    name, *words = row["variant"].split()
+    entry = parse_entries(name + ":" * bool(words) + ",".join(words))[0]
+    return case, case.bind(entry.variant, dict(entry.parameters), resident=resident_blocks)[0]
+
+
+def predicted(row):
+    """The row with what is predicted, or why it is not."""
+    started, config = time.perf_counter(), row.pop("config")
+    row |= {"held_back": not is_development(row)}
+    try:
+        case, bound = bound_of(row, 1)
+        if not is_same(config, bound.config):
+            return row | {"left_out": "its configuration is another today"}
+        held, parts = resident_blocks(bound.kernel, bound.shared_bytes), 1
+        batch, samples = case.problem.batch, int(np.prod(case.arrays[2].shape))
+        if bound.blocks <= held:
+            parts = next(d for d in range(1, batch + 1)
+                         if batch % d == 0 and (samples / d <= MOST_SAMPLES or d == batch))  # fmt: skip
+            case, bound = bound_of(row, parts) if parts > 1 else (case, bound)
+        only, enough = blocks_of_one_sm(bound.blocks, held)
+        out = np.full(case.problem.out_shape, np.nan, case.arrays[0].dtype)
+        args = bound.arguments((*case.arrays, out))
+        run = emulate(bound.kernel, bound.blocks, args, bound.shared_bytes, only=only, traced=True,
+                      enough=enough)  # fmt: skip
+        found = predict(run, repeats=parts)
+    except Exception as error:
+        return row | {"left_out": f"{type(error).__name__}: {error}"[:200]}
+    return row | {
+        "predicted_us": found.microseconds, "error": found.microseconds / row["measured_us"] - 1,
+        "binds": found.binds, "busy": {unit: round(share, 3) for unit, share in found.busy.items()},
+        "reasons": {reason: round(share, 3) for reason, share in found.reasons.items()}, "parts": parts,
+        "instructions": run.counts.total("executed"), "seconds": round(time.perf_counter() - started, 1),
+    }  # fmt: skip
+
+
+def again(row, rows):
+    """The row with what was predicted for the same launch in another file, if it was."""
+    names = "workload", "pattern", "dtype", "variant"
+    for other in rows:
+        same = [row[name] for name in names] == [other[name] for name in names]
+        if same and "error" in other and None in (row["num_query"], other["num_query"], row["config"]):
+            row.pop("config")
+            own = {name: other[name] for name in (*OWN, "predicted_us")}
+            return row | own | {"held_back": other["held_back"],
+                                "error": other["predicted_us"] / row["measured_us"] - 1}  # fmt: skip
+    return row
+
+
+def is_same(config, own):
+    """Whether a recorded configuration, of JSON or a text, is today's."""
+    if config is None or isinstance(config, str):
+        return config in (None, str(own))
+    plain = json.loads(json.dumps({name: getattr(own, name, None) for name in config}, default=str))
+    return plain == config
+
+
+def key_of(row):
+    return tuple(row[key] for key in KEYS)
+
+
+def run(files, limit, held_back):
+    """Predict the rows that are not there, for so many seconds; those held back, the others, or (None) all."""
+    there = {key_of(row): row for row in json.loads(RESULT.read_text())["rows"]} if RESULT.exists() else {}
+    wanted = [row for row in recorded(files) if key_of(row) not in there]
+    wanted = [row for row in wanted if held_back in (None, not is_development(row))]
+    wanted.sort(key=lambda row: row["pattern"] != "local(2)")
+    started = time.monotonic()
+    with ProcessPoolExecutor(2, max_tasks_per_child=24) as pool:
+        for begin in range(0, len(wanted), 8):
+            if limit and time.monotonic() - started > limit:
+                break
+            batch = [again(row, there.values()) for row in wanted[begin : begin + 8]]
+            ready = [row for row in batch if "error" in row]
+            for row in [*ready, *pool.map(predicted, [row for row in batch if "error" not in row])]:
+                there[key_of(row)] = row
+                told = f"{row['error']:+.1%}" if "error" in row else row["left_out"]
+                print(*key_of(row), told, row.get("seconds"), flush=True)
+            write(list(there.values()))
+
+
+def write(rows):
+    record.write(RESULT, None, rows, summary=summary(rows))
+
+
+def summary(rows):
+    """{name of a part of the rows: its figures}"""
+    rows = [row for row in rows if "error" in row]
+    parts = {
+        "development": [row for row in rows if not row["held_back"]],
+        "held back": [row for row in rows if row["held_back"]],
+        "held back, H200": [row for row in rows if row["held_back"] and row["gpu"] == "H200"],
+        "held back, H100": [row for row in rows if row["held_back"] and "H100" in row["gpu"]],
+    }
+    return {name: figures(part) for name, part in parts.items() if part}
+
+
+def figures(rows):
+    errors = sorted(abs(row["error"]) for row in rows)
+    factors = sorted(row["measured_us"] / row["predicted_us"] for row in rows)
+    right = wrong = apart_right = apart = 0
+    groups = defaultdict(list)
+    for row in rows:
+        groups[key_of(row)[:-1]].append(row)
+    for a, b in (pair for group in groups.values() for pair in itertools.combinations(group, 2)):
+        product = (a["measured_us"] - b["measured_us"]) * (a["predicted_us"] - b["predicted_us"])
+        right, wrong = right + (product > 0), wrong + (product < 0)
+        high, low = max(a["measured_us"], b["measured_us"]), min(a["measured_us"], b["measured_us"])
+        if high / low - 1 > APART:
+            apart, apart_right = apart + 1, apart_right + (product > 0)
+    return {
+        "rows": len(rows), "median_percent": 100 * statistics.median(errors), "worst_percent": 100 * errors[-1],
+        "within_12_percent": sum(error <= 0.12 for error in errors),
+        "within_30_percent": sum(error <= 0.30 for error in errors), "pairs_apart": apart,
+        "pairs_in_order": apart_right / apart if apart else None,
+        "kendall_tau": (right - wrong) / (right + wrong) if right + wrong else None,
+        "measured_by_predicted": [factors[int(share * (len(factors) - 1))] for share in (0.05, 0.5, 0.95)],
+        "most_seconds": max(row["seconds"] for row in rows),
+    }  # fmt: skip
+
+
+def constants():
+    """Markdown: the constants of the model."""
+    lines = ["| name | value | what | from |", "|---|---|---|---|"]
+    return "\n".join(lines + [f"| {name} | {value:g} | {what} | {source} |"
+                               for name, (value, what, source) in CONSTANTS.items()])  # fmt: skip
+
+
+def table():
+    """Markdown: the figures, then every row."""
+    document = json.loads(RESULT.read_text())
+    heads = "rows", "how many", "median error", "worst", "within 30 %", "pairs in order", "Kendall's tau"
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name, found in document["summary"].items():
+        lines.append(
+            f"| {name} | {found['rows']} | {found['median_percent']:.1f} % | {found['worst_percent']:.0f} % "
+            f"| {found['within_30_percent']} | {_told(found['pairs_in_order'])} of {found['pairs_apart']} "
+            f"| {_told(found['kendall_tau'])} |")  # fmt: skip
+    heads = ("file", "workload", "pattern", "type", "variant", "measured, us", "predicted, us", "off", "binds")
+    lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in document["rows"]:
+        cells = [row["file"], row["workload"], row["pattern"], row["dtype"], row["variant"]]
+        cells.append(f"{row['measured_us']:,.1f}")
+        if "error" in row:
+            cells += [f"{row['predicted_us']:,.1f}", f"{100 * row['error']:+.1f} %", row["binds"]]
+        else:
+            cells += ["", row["left_out"].replace("|", "/"), ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _told(number):
+    return "" if number is None else f"{number:.2f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", nargs="?", choices=("predict", "summary"))
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--limit", type=float)
+    parser.add_argument("--only", choices=("held-back", "development"))
+    parser.add_argument("--table", action="store_true")
+    given = parser.parse_args()
+    if given.step == "predict":
+        run(given.files or FILES, given.limit, given.only and given.only == "held-back")
+    elif given.step == "summary":
+        write(json.loads(RESULT.read_text())["rows"])
+    if given.table:
+        print(table(), constants(), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""How long one SM of Hopper takes for its blocks: what their warps did, played again on a model of the SM.
+
+Each of four schedulers issues an instruction a cycle, of the warp that it issued last or else of the last one
+that can go (Huerta et al., "Analyzing Modern NVIDIA GPU Cores", 2025; a block takes the place of one that is
+over). When a warp can go, the assembler has said: so many cycles after the one before, and when the scoreboards
+are free. Instructions keep a unit of their
+quarter; those of memory pass one data path, a wavefront a cycle, and so does what arrives from L2. What L1
+lacks, and what the copy engine fetches, passes the SM's port to L2, and memory's share for this SM. The copy
+engine takes one request after the other. A phase of a barrier is over when all is done that it was given in the
+trace.
+Numbers: ``units.CONSTANTS``."""
+
+import heapq
+import re
+from collections import defaultdict
+
+from .barriers import Token
+from .counters import SECTOR
+from .operands import is_number
+from .units import HOPPER, QUARTERS, busy, pipe_of
+
+NEVER = 1 << 60
+# Nsight Compute's names of what a warp waits for, and two that it has not: phases of mbarriers, and the copy
+# engine's queue.
+REASONS = ("selected", "wait", "short_scoreboard", "long_scoreboard", "barrier", "mbarrier", "copy_engine",
+           "math_pipe_throttle", "mio_throttle", "not_selected")  # fmt: skip
+
+
+class Deadlock(ValueError):
+    """No warp can go on: the trace is not of a whole run."""
+
+
+class Running:
+    """A warp of the replay: its place on the SM, its trace and how far it is, when it may issue and why not
+    before, and when its scoreboards are free: (cycle, reason)."""
+
+    __slots__ = ("trace", "at", "ready", "since", "boards", "place", "why", "busy", "copies", "groups",
+                 "tensor")  # fmt: skip
+
+    def __init__(self, trace, place, time):
+        self.trace, self.place, self.at = trace, place, 0
+        self.ready, self.since = time, time - 1
+        self.boards = [(0, "wait")] * 6
+        self.why, self.busy, self.copies, self.groups, self.tensor = "wait", "not_selected", 0, [], 0
+
+
+class Sm:
+    """One SM. ``cache``: its ``counters.L1``; ``far``: a function of an address, the share of what is asked of
+    L2 there that comes from memory. After ``run``: ``ends``, the cycle at which each block was over, ``busy``
+    {unit: cycles}, ``stalls`` {(reason, instruction's number): cycles of warps}."""
+
+    def __init__(self, listing, cache, far=None, constants=HOPPER):
+        self.cache, self.far, self.c = cache, far or (lambda address: 0.0), constants
+        self.code = [(one.stall, _waits(one), *one.sets, one.stem, pipe_of(one), busy(one), _depth(one))
+                     for one in listing]  # fmt: skip
+        self.lsu = self.l2 = self.hbm = self.tma = self.phase = self.arrived = self.owed = 0.0
+        self.events, self.asked = [], 0
+        self.busy, self.stalls, self.ends = defaultdict(float), defaultdict(int), []
+        self.pools = [[] for _ in range(QUARTERS)]
+
+    # --- the schedulers -------------------------------------------------------------------------------
+    def run(self, blocks, resident):
+        """Play blocks, lists of warps' traces, ``resident`` at a time; returns the last one's end."""
+        self.queue, self.live, time = list(blocks), {}, 0
+        free, last = [defaultdict(int) for _ in self.pools], [None] * QUARTERS
+        for slot in range(min(resident, len(self.queue))):
+            self._start(slot, 0)
+        while any(self.pools):
+            while self.events and self.events[0][0] <= time:
+                at, _, act = heapq.heappop(self.events)
+                act(at)
+            issued, later = False, self.events[0][0] if self.events else NEVER
+            for quarter, pool in enumerate(self.pools):
+                chosen, when = self._choose(pool, last[quarter], free[quarter], time)
+                later = min(later, when)
+                if chosen:
+                    issued, last[quarter] = True, chosen
+                    self._issue(chosen, free[quarter], time)
+                    if chosen.at >= len(chosen.trace):
+                        pool.remove(chosen)
+                        self._over(chosen.place[0], time)
+            if not issued and later >= NEVER:
+                raise Deadlock(f"no warp can go on after {time:,} cycles")
+            time = time + 1 if issued else max(time + 1, int(later))
+        return self.ends[-1] if self.ends else 0
+
+    def _start(self, slot, time):
+        traces = self.queue.pop(0)
+        self.live[slot] = sum(bool(trace) for trace in traces)
+        for number, trace in enumerate(traces):
+            if trace:
+                warp = Running(trace, (slot, number), time + self.c.start)
+                pool = self.pools[number % QUARTERS]
+                pool.append(warp)
+                pool.sort(key=lambda warp: warp.place, reverse=True)
+
+    def _over(self, slot, time):
+        self.live[slot] -= 1
+        if not self.live[slot]:
+            self.ends.append(time)
+            if self.queue:
+                self._start(slot, time)
+
+    def _choose(self, pool, last, free, time):
+        """(the warp that issues now or None, when there may be one)"""
+        later = NEVER
+        for warp in (last, *pool) if last in pool else pool:
+            if warp.ready > time:
+                later = min(later, warp.ready)
+                continue
+            entry = warp.trace[warp.at]
+            _, _, _, _, _, pipe, _, _ = self.code[entry if type(entry) is int else entry[0]]
+            if free[pipe] > time:
+                warp.busy, later = "math_pipe_throttle", min(later, free[pipe])
+            elif pipe == "lsu" and self.lsu - time > self.c.queue:
+                warp.busy, later = "mio_throttle", min(later, self.lsu - self.c.queue)
+            elif pipe == "tma" and self.tma - time > self.c.queue:
+                warp.busy, later = "copy_engine", min(later, self.tma - self.c.queue)
+            else:
+                return warp, time
+        return None, later
+
+    def _issue(self, warp, free, time):
+        """One instruction of a warp."""
+        entry = warp.trace[warp.at]
+        number, work = (entry, None) if type(entry) is int else entry
+        stall, _, result, reads, stem, pipe, cycles, depth = self.code[number]
+        free[pipe] = time + cycles
+        self.busy["issue"] += 1
+        self.busy[pipe] += cycles
+        self._tell(warp, number, time)
+        done, read, why = self._work(warp, work, stem, pipe, time)
+        for board, cycle in ((result, done), (reads, read)):
+            if board < 6 and cycle > warp.boards[board][0]:
+                warp.boards[board] = cycle, why
+        warp.at, warp.since, warp.ready, warp.why = warp.at + 1, time, time + max(1, stall), "wait"
+        if pipe == "tensor":
+            warp.tensor = time + cycles
+        elif stem in ("LDGDEPBAR", "UTMACMDFLUSH"):
+            warp.groups.append(warp.copies)
+        elif depth is not None:
+            over = [warp.tensor] if stem == "WARPGROUP" else warp.groups[: len(warp.groups) - depth]
+            self._until(warp, max(over, default=0), "long_scoreboard")
+        if work:
+            for token, how in work.gives:
+                self._give(token, how, warp, time)
+        if warp.at < len(warp.trace):
+            self._due(warp)
+
+    def _tell(self, warp, number, time):
+        """Add up what the warp has waited for since it last issued."""
+        stalls = self.stalls
+        stalls["selected", number] += 1
+        idle = time - warp.since - 1
+        if idle <= 0:
+            return
+        named = min(max(warp.ready - warp.since - 1, 0), idle)
+        stalls[warp.why, number] += named
+        stalls[warp.busy, number] += idle - named
+        warp.busy = "not_selected"
+
+    def _until(self, warp, cycle, why):
+        if cycle > warp.ready:
+            warp.ready, warp.why = cycle, why
+
+    def _due(self, warp):
+        """When the next instruction may be issued: by scoreboards, and phases that it waits for."""
+        entry = warp.trace[warp.at]
+        number, work = (entry, None) if type(entry) is int else entry
+        for board in self.code[number][1]:
+            self._until(warp, *warp.boards[board])
+        if type(work) is Token:  # the warp has waited at this instruction, which it has issued before
+            warp.at += 1
+            if work.left:
+                work.waiting.append((warp, "barrier", warp.ready))
+                warp.ready = NEVER
+            elif warp.at < len(warp.trace):
+                self._due(warp)
+        elif work and work.waits and any(token.left for token in work.waits):
+            token = next(token for token in work.waits if token.left)
+            token.waiting.append((warp, "mbarrier", warp.ready))
+            warp.ready = NEVER
+
+    # --- barriers -------------------------------------------------------------------------------------
+    def _give(self, token, how, warp, time):
+        """Something that a phase needs, now or when what it stands for has come."""
+        at = self.arrived if how == "engine" else warp.copies if how == "copies" else time
+        if at > time:
+            self._later(at, lambda now: self._given(token, now, how))
+        else:
+            self._given(token, time)
+
+    def _given(self, token, time, how=None):
+        if how == "engine" and token.left == 1 and self.phase > time:
+            return self._later(self.phase, lambda now: self._given(token, now, how))
+        token.left -= 1
+        if token.left:
+            return
+        if how == "engine":
+            self.phase = time + self.c.tma_phase
+        for warp, why, ready in token.waiting:
+            warp.ready, warp.why = ready, warp.why
+            self._until(warp, time + self.c.wake, why)
+            if warp.at < len(warp.trace):
+                self._due(warp)
+            else:
+                warp.ready = max(warp.ready, time)
+        token.waiting = []
+
+    def _later(self, time, act):
+        self.asked += 1
+        heapq.heappush(self.events, (time, self.asked, act))
+
+    # --- memory ---------------------------------------------------------------------------------------
+    def _work(self, warp, work, stem, pipe, time):
+        """What an instruction asks of memory: (when its result is there, when its operands are read, what one
+        waits for who needs it)."""
+        c = self.c
+        if work is not None and work.copied is not None:
+            return self._copy(warp, work, time)
+        if pipe != "lsu":
+            return time + c.short, time + c.reach + 2, "short_scoreboard"
+        waves = 1 if work is None or stem == "SYNCS" else max(work.waves, 1)
+        self.lsu = max(time + c.reach, self.lsu) + waves
+        self.busy["data path"] += waves
+        done, why = self.lsu + (c.shuffle if stem == "SHFL" else c.shared) - c.reach - 1, "short_scoreboard"
+        if work is not None and (work.read or work.past):
+            done, why = self._through_l1(work), "long_scoreboard"
+        if stem == "LDGSTS":
+            warp.copies = max(warp.copies, done)
+        return done, self.lsu + c.reach, why
+
+    def _through_l1(self, work):
+        l1, near, distant = (cycles - self.c.reach - 1 for cycles in (self.c.l1, self.c.l2, self.c.hbm))
+        done = self.lsu + l1
+        for line, sectors in (work.read or {}).items():
+            lacks = len(sectors) - len(self.cache.look({line: sectors}, work.fills))
+            if lacks:
+                done = max(done, self._from_l2(lacks, line, self.lsu, near, distant))
+        if work.past:
+            come = self._from_l2(work.past, None, self.lsu, near, distant)
+            done = max(done, come) if work.returns else done
+        return done
+
+    def _from_l2(self, sectors, address, time, near, distant, lines=1, after=0):
+        """When so many sectors have come that were asked for at a time; after ``near`` cycles, or those of
+        memory; so many ``lines`` are written ``after`` that. Without an address nothing comes."""
+        c, share = self.c, 0.0 if address is None else self.far(address)
+        self.l2 = max(time, self.l2) + sectors * SECTOR / c.l2_bytes
+        self.busy["l2"] += sectors * SECTOR / c.l2_bytes
+        self.owed += share
+        come = self.l2 + near
+        if self.owed >= 1:
+            self.owed -= 1
+            self.hbm = max(time, self.hbm) + sectors * SECTOR / c.hbm_bytes
+            self.busy["memory"] += sectors * SECTOR / c.hbm_bytes
+            come = max(self.l2, self.hbm) + distant
+        if address is not None:
+            self._later(come + after, lambda now: self._fill(now, lines * c.fill))
+        return come
+
+    def _fill(self, time, cycles):
+        """What arrives takes the data path too."""
+        self.lsu = max(time, self.lsu) + cycles
+        self.busy["data path"] += cycles
+
+    def _copy(self, warp, work, time):
+        """A request of the copy engine, which takes it when it has done the ones before."""
+        c = self.c
+        begin = max(time + c.reach, self.tma)
+        cost = max(c.tma_least, work.size / c.tma_bytes)
+        self.tma = begin + cost
+        self.busy["copy engine"] += cost
+        arrives = self._from_l2(work.copied, work.place, begin, 0, c.hbm - c.l2, work.lines, c.tma_latency)
+        self.arrived = max(self.tma, arrives) + c.tma_latency
+        warp.copies = max(warp.copies, self.arrived)
+        return begin, begin, "copy_engine"
+
+
+def _depth(one):
+    """Of what waits for groups of copies or of products: how many may still be under way; None for others."""
+    if one.stem == "DEPBAR" or (one.stem == "WARPGROUP" and "DEPBAR" in one.words):
+        return next((int(text, 0) for text in one.operands if is_number(text)), None)
+    return None
+
+
+def _waits(one):
+    """The scoreboards that an instruction waits for: the assembler's, and those that DEPBAR names."""
+    named = [text for text in one.operands if text.startswith("{")] if one.stem == "DEPBAR" else []
+    return tuple(sorted({*one.waits, *(int(digit) for text in named for digit in re.findall(r"\d+", text))}))

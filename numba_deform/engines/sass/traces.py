@@ -1,0 +1,113 @@
+"""What each warp did, one instruction after the other, for the model of time in ``sm``.
+
+A trace is a list. An instruction that only computes is its number; one that uses memory, the copy engine or
+a barrier is ``(number, Work)``; a wait that is over is ``(number, Token)``. The tokens of barriers.py say who
+waits for whom, so that the waits can be played again in another order of time."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from .counters import LINE, SECTOR, Counts
+
+
+class Work:
+    """What one instruction asked for. ``waves``: wavefronts of the data path; ``read``: {line: [sector in it]}
+    of global memory that goes through L1; ``past``: sectors that go to L2 whatever L1 has; ``returns``: whether
+    a result comes of these; ``copied``: sectors of a request of the copy engine, else None, ``size`` its bytes,
+    ``lines`` those of L2 and ``place`` where they begin; ``gives``: [(Token, how)]; ``waits``: [Token]."""
+
+    __slots__ = ("waves", "read", "fills", "past", "returns", "copied", "size", "lines", "place", "gives",
+                 "waits")  # fmt: skip
+
+    def __init__(self):
+        self.waves, self.read, self.fills, self.past, self.returns = 0, None, True, 0, False
+        self.copied, self.size, self.lines, self.place, self.gives, self.waits = None, 0, 0, None, (), ()
+
+
+class Traced(Counts):
+    """Counts that keep beside what they count what ``noted`` writes into traces, and ``fetched``, {number of an
+    array: bytes that were asked of L2}; ``starts``: the addresses at which arrays begin, in order."""
+
+    def __init__(self, length, starts):
+        super().__init__(length)
+        self.work, self.starts, self.fetched = None, starts, [0] * (len(starts) + 1)
+
+    def _work(self):
+        self.work = self.work or Work()
+        return self.work
+
+    def access(self, one, kind, space, addresses, lanes, size):
+        n, work = one.number, self._work()
+        before = self.wavefronts[n], self.l2_bytes[n]
+        lines = super().access(one, kind, space, addresses, lanes, size)
+        work.waves += int(self.wavefronts[n] - before[0])
+        if not lines:
+            return
+        self._fetched(next(iter(lines)), self.l2_bytes[n] - before[1])
+        if kind in ("load", "copy") and not past_l1(one):
+            work.read, work.fills = {**(work.read or {}), **lines}, "NA" not in one.words
+        else:
+            work.past += int(self.l2_bytes[n] - before[1]) // SECTOR
+            work.returns |= kind != "store" and not one.stem.startswith("RED")
+
+    def bulk(self, one, size, runs=()):
+        before, runs = self.l2_bytes[one.number], list(runs)
+        super().bulk(one, size, runs)
+        sectors = int(self.l2_bytes[one.number] - before) // SECTOR
+        work = self._work()
+        work.copied, work.size = (work.copied or 0) + sectors, work.size + size
+        if sectors:
+            ends = [(start // LINE, (start + length - 1) // LINE + 1) for start, length in runs]
+            work.place, work.lines = runs[0][0], len({line for end in ends for line in range(*end)})
+            self._fetched(work.place, SECTOR * sectors)
+
+    def _fetched(self, address, size):
+        self.fetched[bisect_right(self.starts, address)] += int(size)
+
+    def nothing(self, one):
+        super().nothing(one)
+        self._work().waves += 1
+
+    def gives(self, token, how=None):
+        token.left += 1
+        work = self._work()
+        work.gives = (*work.gives, (token, how))
+
+    def waits(self, token):
+        work = self._work()
+        work.waits = (*work.waits, token)
+
+    def noted(self, trace, number):
+        """An instruction of a warp was executed, and what was asked for since the last one was its."""
+        trace.append(number if self.work is None else (number, self.work))
+        self.work = None
+
+    def resumed(self, trace, number, token):
+        """A warp goes on that has waited at this instruction."""
+        trace.append((number, token))
+
+
+def past_l1(one):
+    """Whether a load does not look into L1."""
+    return bool(one.words & {"STRONG", "BYPASS"})
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """Of the blocks of one SM, in order: ``blocks``, lists of their warps' traces. ``starts``, ``sizes`` and
+    ``fetched`` of the launch's arrays: where each begins, its bytes, and what these blocks asked of L2 there.
+    ``l1_bytes``: of shared memory that L1 cannot have."""
+
+    blocks: list
+    starts: list
+    sizes: list
+    fetched: list
+    l1_bytes: int
+
+
+def traces_of(machine):
+    """The :class:`Traces` of a ``machine.Machine`` that has run with ``traced``."""
+    parts = sorted((offset, host.nbytes) for offset, host, _ in machine.memory.parts.values())
+    blocks = [[warp.trace for warp in block.warps] for block in machine.traced]
+    return Traces(blocks, [machine.memory.base + offset for offset, _ in parts], [size for _, size in parts],
+                  machine.counts.fetched[1:], machine.resident * machine.shared_bytes)  # fmt: skip

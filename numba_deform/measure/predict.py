@@ -1,0 +1,123 @@
+"""How long a launch would take on an H200: what one SM does for its blocks, played on ``engines.sass.sm``.
+
+The blocks that ran are taken for those of each SM. Of a large grid some blocks stand for all: after the first
+round the rest goes on at the rate of those that ran."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..engines.sass.counters import L1
+from ..engines.sass.listing import listing
+from ..engines.sass.machine import RESERVED, resident
+from ..engines.sass.sm import REASONS, Sm
+from ..engines.sass.units import HOPPER, QUARTERS, SMS
+
+# Of measured by predicted times of the rows that were held back: where nine of ten lie (bench/PREDICTED.md).
+LOW, HIGH, HELD_BACK = 0.8, 1.25, 0
+ENOUGH = 300_000  # instructions of warps that stand for a large grid
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """``cycles`` of an SM for all its blocks; ``busy``: {unit: its share of that time}; ``stalls``: {(reason,
+    number of the instruction): cycles of warps}, of the blocks that were played."""
+
+    cycles: float
+    busy: dict
+    stalls: dict
+    constants: tuple = HOPPER
+
+    @property
+    def microseconds(self):
+        """Of the whole launch, with what an empty kernel takes."""
+        return self.constants.launch_us + self.cycles / self.constants.ghz / 1e3
+
+    @property
+    def interval(self):
+        """(least, most) microseconds: nine of ten recorded times that were held back lie so far around their
+        prediction."""
+        return LOW * self.microseconds, HIGH * self.microseconds
+
+    def told(self):
+        """The time in a sentence."""
+        least, most = self.interval
+        return (f"predicted: {self.microseconds:,.1f} us, {least:,.1f} to {most:,.1f}, on an H100 or H200 at "
+                f"{self.constants.ghz} GHz; so far off were nine of ten of {HELD_BACK} recorded times of this "
+                "package's kernels (bench/PREDICTED.md)")  # fmt: skip
+
+    def document(self):
+        """What it says, as JSON's types."""
+        return {"microseconds": self.microseconds, "interval": self.interval, "cycles": self.cycles,
+                "binds": self.binds, "busy": self.busy, "reasons": self.reasons}  # fmt: skip
+
+    @property
+    def binds(self):
+        """The unit that is busy most of the time."""
+        return max(self.busy, key=self.busy.get)
+
+    @cached_property
+    def reasons(self):
+        """{reason: share of all warps' time}, the largest first."""
+        found = defaultdict(float)
+        for (reason, _), cycles in self.stalls.items():
+            found[reason] += cycles
+        whole = sum(found.values()) or 1
+        return {r: found[r] / whole for r in sorted(REASONS, key=lambda r: -found[r]) if found[r]}
+
+    def waits(self, numbers):
+        """{reason: share of all warps' time} at these instructions, without the cycles in which they issue."""
+        whole, numbers = sum(self.stalls.values()) or 1, set(numbers)
+        found = defaultdict(float)
+        for (reason, number), cycles in self.stalls.items():
+            if number in numbers and reason != "selected":
+                found[reason] += cycles / whole
+        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+def resident_blocks(kernel, shared_bytes):
+    """How many blocks of a kernel all SMs hold at once; ``shared_bytes``: dynamic ones of a block."""
+    code = listing(kernel)
+    return SMS * resident(code.registers, kernel.threads, max(code.shared, RESERVED) + shared_bytes)
+
+
+def blocks_of_one_sm(blocks, held):
+    """(the numbers of the first SM's blocks, ``enough`` for ``emulate``: of a large grid a part will do, if all
+    SMs hold fewer than ``held`` of it)"""
+    return list(range(0, blocks, SMS)), None if blocks <= held else ENOUGH
+
+
+def predict(run, constants=HOPPER, repeats=1):
+    """The :class:`Prediction` for an ``engines.sass.Run`` that was traced; playing it uses its traces up.
+    ``repeats``: how many such launches one after the other make the whole, with other arrays each."""
+    traces, done = run.traces, len(run.traces.blocks)
+    mine = run.blocks / SMS if run.blocks > run.resident * SMS else done
+    sm = Sm(run.listing, L1(traces.l1_bytes), _far(traces, mine / done * SMS, repeats, constants), constants)
+    total = sm.run(traces.blocks, run.resident)
+    cycles = total if mine <= done else _longer(sm.ends, run.resident, mine)
+    issue, quarters = sm.busy.pop("issue"), ("alu", "fma", "fp64", "xu", "tensor", "uniform", "cbu")
+    busy = {unit: cycle / total / (QUARTERS if unit in quarters else 1) for unit, cycle in sm.busy.items()}
+    for unit in ("lsu", "tma"):  # instructions alone; the work is the data path's, the copy engine's
+        busy.pop(unit, None)
+    return Prediction(cycles * repeats, {"issue": issue / total / QUARTERS, **busy}, dict(sm.stalls), constants)
+
+
+def _longer(ends, resident, blocks):
+    """Cycles of so many blocks, by when those that were played have ended: between the first round and the last
+    one, which has no blocks behind it, at their rate."""
+    begin, end = resident - 1, len(ends) - resident - 1
+    if end <= begin:
+        return ends[-1] * blocks / len(ends)
+    rate = (ends[end] - ends[begin]) / (end - begin)
+    return ends[begin] + rate * (blocks - 2 * resident) + ends[-1] - ends[end]
+
+
+def _far(traces, scale, repeats, constants):
+    """A function of an address: what share of what is asked of L2 there comes from memory. Nothing, if L2 holds
+    all arrays and the launch comes again and again; else each byte once."""
+    if sum(traces.sizes) * repeats <= constants.l2_size:
+        return None
+    shares = [min(1.0, size / (asked * scale)) if asked else 1.0
+              for size, asked in zip(traces.sizes, traces.fetched, strict=True)]  # fmt: skip
+    return lambda address: shares[max(bisect_right(traces.starts, address) - 1, 0)]

@@ -1,0 +1,333 @@
+"""The model of time, rule by rule, on a few instructions: no compiler, no tools, no clock."""
+
+import types
+
+import numpy as np
+import pytest
+
+from numba_deform.engines.sass.barriers import Token
+from numba_deform.engines.sass.counters import L1
+from numba_deform.engines.sass.listing import Instruction, split
+from numba_deform.engines.sass.sm import Deadlock, Sm
+from numba_deform.engines.sass.traces import Traced, Traces, Work
+from numba_deform.engines.sass.units import HOPPER, SMS, busy
+from numba_deform.measure import predict as predicting
+from numba_deform.measure.predict import Prediction, blocks_of_one_sm, predict
+
+C = HOPPER._replace(start=0)
+EXIT = "EXIT"
+
+
+def code(*texts):
+    """A listing: ``FADD R0, R1, R2 | 4 | 0 | 1 2`` stalls 4 cycles, sets scoreboard 0 and waits for 1 and 2."""
+    found = []
+    for number, text in enumerate(texts):
+        text, stall, sets, waits = [part.strip() for part in f"{text} | | |".split("|")][:4]
+        opcode, _, operands = text.partition(" ")
+        boards = tuple(int(x) for x in sets.split()) or ()
+        boards = (*boards, 7, 7)[:2]
+        found.append(Instruction(number, "", opcode, split(operands), (), int(stall or 1), boards,
+                                 tuple(int(x) for x in waits.split())))  # fmt: skip
+    return found
+
+
+def work(**fields):
+    one = Work()
+    for name, value in fields.items():
+        setattr(one, name, value)
+    return one
+
+
+def play(listing, *warps, resident=1, far=None, constants=C):
+    """The Sm after blocks of these warps' traces; a plain list of traces is one block."""
+    blocks = list(warps) if warps and warps[0] and isinstance(warps[0][0], list) else [list(warps)]
+    sm = Sm(listing, L1(0), far, constants)
+    sm.run(blocks, resident)
+    return sm
+
+
+def waited(sm, reason):
+    return sum(cycles for (name, _), cycles in sm.stalls.items() if name == reason)
+
+
+def token(givers):
+    one = Token()
+    one.left = givers
+    return one
+
+
+# --- instructions ------------------------------------------------------------------------------------
+def test_a_chain_waits_as_the_assembler_says():
+    """Mutant: every instruction a cycle after the last."""
+    sm = play(code("FADD R0, R0, R1 | 4", EXIT), [0] * 10 + [1])
+    assert sm.ends == [40]
+    assert waited(sm, "wait") == 30
+
+
+def test_a_half_unit_takes_every_second_cycle():
+    """64 lanes of integers to 128 of floats. Mutants: one rate for all; a unit that all quarters share."""
+    fast, slow = code("FADD R0, R0, R1", EXIT), code("IADD3 R0, R0, R1, RZ", EXIT)
+    many = [[0] * 10 + [1] for _ in range(2)]
+    apart = [many[0], [], [], [], many[1]]  # warps 0 and 4: the same quarter
+    assert play(fast, *apart).ends == [21]
+    assert play(slow, *apart).ends == [39]
+    assert play(slow, *many).ends == [20 - 1]
+    listing = code("IMAD R0, R1, R2, R3", "IMAD.MOV.U32 R0, RZ, RZ, R1", "MUFU.RCP R0, R1")
+    assert [busy(one) for one in listing] == [2, 1, 8]
+
+
+def test_a_tensor_core_takes_512_products_a_cycle():
+    mma, group = code("HMMA.16816.F32 R0, R4, R8, R0", "HGMMA.64x64x16.F32 R0, gdesc[UR4], R0")
+    assert busy(mma) == 2048 / 512
+    assert busy(group) == 16 * 64 * 16 / 512
+
+
+def test_the_warp_that_issued_goes_on_and_then_the_last():
+    """Mutants: the oldest first; in turn. Warps 0, 4 and 8 are of one quarter."""
+    listing = code("FADD R0, R0, R1", "FADD R0, R0, R1 | 20", EXIT)
+    traces = [[0, 1, 2], [], [], [], [0, 0, 1, 2], [], [], [], [0, 0, 0, 1, 2]]
+    sm = play(listing, *traces)
+    # 8 issues four, then 4 three, then 0 two; their ends come 20 cycles after each one's last
+    assert sm.ends == [4 + 3 + 1 + 20]
+    assert waited(sm, "not_selected") == 4 + (4 + 3)
+
+
+def test_a_warp_goes_on_while_it_can():
+    """Also when one before it in order could issue again. Mutant: always the last that can."""
+    listing = code("FADD R0, R0, R1", "FADD R0, R0, R1 | 3", EXIT)
+    sm = play(listing, [0] * 10 + [2], [], [], [], [1, 2])
+    assert sm.ends == [12]
+    assert sm.stalls["not_selected", 2] == 12 - 3
+
+
+# --- memory ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("waves", [1, 8])
+def test_shared_memory_and_its_conflicts(waves):
+    """Mutants: wavefronts cost nothing; a scoreboard is not waited for."""
+    listing = code("LDS R0, [R1] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
+    sm = play(listing, [(0, work(waves=waves)), 1, 2])
+    assert sm.ends == [C.shared + waves]
+    assert sm.busy["data path"] == waves
+    assert waited(sm, "short_scoreboard") > 0
+
+
+def test_two_quarters_share_the_data_path():
+    listing = code("LDS R0, [R1] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
+    one = [(0, work(waves=8)), 1, 2]
+    assert play(listing, one, one).ends == [C.shared + 16]
+
+
+def test_a_full_queue_holds_warps_back():
+    """Mutant: the LSU takes all at once."""
+    listing = code("STS [R1], R0", EXIT)
+    stores = [(0, work(waves=16)) for _ in range(10)]
+    sm = play(listing, [*stores, 1])
+    assert sm.ends[0] > 16 * 10 - C.queue - 16
+    assert waited(sm, "mio_throttle") > 60
+    assert play(listing, [*stores, 1], constants=C._replace(queue=1e6)).ends == [10]
+
+
+def load(line, sectors=(0,)):
+    return work(waves=1, read={line: list(sectors)})
+
+
+def test_what_l1_has_comes_soon_and_else_from_l2():
+    """Mutants: everything misses; everything hits; L1 does not keep what came."""
+    listing = code("LDG.E R0, [R2] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
+    first = play(listing, [(0, load(128)), 1, 2]).ends[0]
+    again = play(listing, [(0, load(128)), 1, (0, load(128)), 1, 2]).ends[0]
+    assert first == pytest.approx(C.l2 + 32 / C.l2_bytes, abs=2)
+    assert again - first == pytest.approx(C.l1, abs=2)
+    other = play(listing, [(0, load(128)), 1, (0, load(128, [1])), 1, 2]).ends[0]  # another sector of the line
+    assert other - first == pytest.approx(first, abs=2)
+
+
+def test_many_misses_wait_for_the_port():
+    """Mutant: L2 gives any number of sectors at once."""
+    listing = code("LDG.E R0, [R2] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
+    loads = [(0, load(128 * k, range(4))) for k in range(100)]
+    assert play(listing, [*loads, 1, 2]).ends[0] == pytest.approx(C.l2 + 12800 / C.l2_bytes, rel=0.02)
+
+
+def test_a_share_comes_from_memory():
+    """Half of what is asked: at memory's rate, and from farther. Mutants: all, or nothing."""
+    listing = code("LDG.E R0, [R2] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
+    loads = [(0, load(128 * k, range(4))) for k in range(100)]
+    sm = play(listing, [*loads, 1, 2], far=lambda address: 0.5)
+    assert sm.busy["memory"] == pytest.approx(50 * 128 / C.hbm_bytes)
+    assert sm.ends[0] > C.hbm + 50 * 128 / C.hbm_bytes - 100
+
+
+def test_what_arrives_takes_the_data_path():
+    """Mutant: only what is asked for takes it."""
+    listing = code("LDG.E R0, [R2] | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
+    sm = play(listing, [*[(0, load(128 * k)) for k in range(10)], 1, 2])
+    assert sm.busy["data path"] == pytest.approx(10 + 10 * C.fill, abs=1)  # the last comes with the end
+
+
+def test_stores_and_reductions_are_not_waited_for_but_atomics_are():
+    listing = code("ATOMG.E.ADD R0, [R2], R4 | 1 | 0", "FADD R2, R0, R0 | 1 | | 0", EXIT)
+    assert play(listing, [(0, work(waves=1, past=1, returns=True)), 1, 2]).ends[0] > C.l2
+    assert play(listing, [(0, work(waves=1, past=1)), 1, 2]).ends[0] < 2 * C.shared + C.l1
+
+
+def test_groups_of_copies():
+    """cp.async: DEPBAR with one group under way waits for the group before. Mutant: for all, or for none."""
+    listing = code("LDGSTS.E [R1], [R2]", "LDGDEPBAR", "DEPBAR.LE SB0, 0x1", "DEPBAR.LE SB0, 0x0", EXIT)
+    near, far = (0, load(0)), (0, load(0))
+    one = play(listing, [near, 1, 2, 4]).ends[0]
+    assert one < 10
+    both = play(listing, [near, 1, 3, 4]).ends[0]
+    assert both == pytest.approx(C.l2, abs=5)
+    late = [near, 1, 3, far, 1, 2, 4]  # the second group, found in L1, may be under way
+    assert play(listing, late).ends[0] - both < 10
+
+
+# --- barriers and the copy engine --------------------------------------------------------------------
+def copied(phase, size=256):
+    return work(copied=size // 32, size=size, lines=size // 128, place=0, gives=((phase, "engine"),))
+
+
+def test_a_tensor_load_must_be_waited_for():
+    """Mutants: the bytes are there at once; the warp that waits sees it at once; copies come all together."""
+    listing = code("UTMALDG.3D [UR8], [UR4]", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", EXIT)
+    phase = token(4)
+    sm = play(listing, [*[(0, copied(phase)) for _ in range(4)], (1, work(waits=(phase,))), 2])
+    assert sm.ends[0] == pytest.approx(C.reach + 4 * 256 / C.tma_bytes + C.tma_latency + C.wake, abs=3)
+    assert sm.busy["copy engine"] == 4 * 256 / C.tma_bytes
+    assert waited(sm, "mbarrier") > C.tma_latency
+
+
+def test_a_small_request_has_a_least_cost():
+    listing = code("UTMALDG.3D [UR8], [UR4]", EXIT)
+    assert play(listing, [(0, copied(token(1), 32)), 1]).busy["copy engine"] == C.tma_least
+
+
+def test_phases_end_one_after_the_other():
+    """A barrier for each tile: 43 cycles a tile, not 8. Mutant: no cost from barrier to barrier."""
+    listing = code("UTMALDG.3D [UR8], [UR4]", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", EXIT)
+
+    def last(count, of_a_phase):
+        phases = [token(of_a_phase) for _ in range(count // of_a_phase)]
+        copies = [(0, copied(phases[k // of_a_phase])) for k in range(count)]
+        return play(listing, [*copies, *[(1, work(waits=(phase,))) for phase in phases], 2]).ends[0]
+
+    assert last(80, 1) - last(40, 1) == pytest.approx(40 * C.tma_phase, rel=0.05)
+    assert last(80, 8) - last(40, 8) == pytest.approx(40 * 256 / C.tma_bytes, rel=0.05)
+
+
+def test_the_copy_engines_queue():
+    """A warp with requests for a full engine waits for it. Mutant: any number is taken."""
+    listing = code("UTMALDG.3D [UR8], [UR4]", EXIT)
+    sm = play(listing, [*[(0, copied(token(1), 4096)) for _ in range(10)], 1])
+    assert sm.ends[0] > 8 * 128
+    assert waited(sm, "copy_engine") > 8 * 100
+
+
+def test_named_barriers_wait_for_the_last():
+    """Mutants: nobody waits; the first goes on."""
+    listing = code("BAR.SYNC.DEFER_BLOCKING 0x0", "FADD R0, R0, R1 | 100", EXIT)
+    meets = token(2)
+    early = [(0, work(gives=((meets, None),))), (0, meets), 2]
+    late = [1, (0, work(gives=((meets, None),))), 2]
+    sm = play(listing, early, late)
+    assert sm.ends == [100 + C.wake]
+    assert waited(sm, "barrier") == pytest.approx(100 + C.wake, abs=2)
+
+
+def test_a_warps_own_copies_end_a_phase():
+    """ARRIVES.LDGSTSBAR: when what the warp has asked for is there. Mutant: at once."""
+    listing = code("LDGSTS.E [R1], [R2]", "ARRIVES.LDGSTSBAR.64.ARVCNT [UR4]",
+                   "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", EXIT)  # fmt: skip
+    phase = token(1)
+    trace = [(0, load(0)), (1, work(gives=((phase, "copies"),))), (2, work(waits=(phase,))), 3]
+    assert play(listing, trace).ends[0] == pytest.approx(C.l2 + C.wake, abs=5)
+
+
+def test_a_phase_that_nobody_ends():
+    listing = code("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", "NOP", EXIT)
+    with pytest.raises(Deadlock, match="no warp can go on"):
+        play(listing, [1, (0, work(waits=(token(1),))), 2])
+
+
+# --- blocks, and the whole grid ----------------------------------------------------------------------
+def test_blocks_take_turns():
+    """As many at once as fit; the next begins when one ends. Mutants: all at once; ``start`` forgotten."""
+    listing = code("FADD R0, R0, R1 | 100", EXIT)
+    blocks = [[[0, 1]] for _ in range(4)]
+    assert play(listing, *blocks, resident=1).ends[-1] == pytest.approx(400, abs=8)
+    assert play(listing, *blocks, resident=2).ends[-1] == pytest.approx(200, abs=8)
+    slow = C._replace(start=500)
+    assert play(listing, *blocks, resident=2, constants=slow).ends[-1] == pytest.approx(1200, abs=8)
+
+
+def test_all_of_a_warps_time_has_a_reason():
+    """Mutant: cycles that nobody tells."""
+    listing = code("LDS R0, [R1] | 2 | 0", "IADD3 R2, R0, R0, R0 | 5 | | 0", EXIT)
+    sm = play(listing, *[[(0, work(waves=3)), 1, 1, 1, 2] for _ in range(8)])
+    assert sum(sm.stalls.values()) == pytest.approx(8 * sm.ends[0], rel=0.15)
+    assert waited(sm, "selected") == 8 * 5
+
+
+def run_of(ends, blocks, resident=2):
+    """A Run of blocks that take 100 cycles each."""
+    listing = code("FADD R0, R0, R1 | 100", EXIT)
+    traces = Traces([[[0, 1]] for _ in range(ends)], [0], [128], [128], 0)
+    return types.SimpleNamespace(listing=listing, traces=traces, blocks=blocks, resident=resident)
+
+
+def test_a_part_stands_for_a_large_grid():
+    """Mutants: the part's time is told; the first round's cold start is taken for the rate."""
+    whole = predict(run_of(40, 40 * SMS), C).cycles
+    part = predict(run_of(12, 40 * SMS), C).cycles
+    assert part == pytest.approx(whole, rel=0.01)
+    assert whole == pytest.approx(2000, rel=0.05)
+    assert predict(run_of(2, 2), C).cycles == pytest.approx(100, abs=3)
+    assert predict(run_of(4, 4 * SMS), C, repeats=3).cycles == pytest.approx(600, abs=20)
+
+
+def test_which_blocks_run():
+    assert blocks_of_one_sm(300, 300) == ([0, 132, 264], None)
+    assert blocks_of_one_sm(300, 264) == ([0, 132, 264], predicting.ENOUGH)
+
+
+def test_what_comes_from_memory():
+    """Each byte once, unless L2 holds everything. Mutants: never; each access."""
+    large, small = int(C.l2_size), 1000
+    traces = Traces([], [0, 2 * large], [large, small], [large // 2, 10 * small], 0)
+    far = predicting._far(traces, 4, 1, C)
+    assert far(5) == pytest.approx(0.5)
+    assert far(2 * large + 5) == pytest.approx(1 / 40)
+    assert predicting._far(Traces([], [0], [small], [small], 0), 4, 1, C) is None
+
+
+def test_what_binds_and_where():
+    stalls = {("selected", 0): 10, ("mbarrier", 1): 60, ("wait", 1): 20, ("barrier", 0): 10}
+    found = Prediction(1980.0, {"issue": 0.2, "copy engine": 0.9}, stalls)
+    assert found.microseconds == pytest.approx(C.launch_us + 1)
+    assert found.binds == "copy engine"
+    assert list(found.reasons.items())[0] == ("mbarrier", 0.6)
+    assert found.waits([1]) == {"mbarrier": 0.6, "wait": 0.2}
+    assert found.waits([0]) == {"barrier": 0.1}
+
+
+# --- traces ------------------------------------------------------------------------------------------
+def test_traces_tell_what_an_access_asks_for():
+    """Mutants: stores go through L1; NA fills it; what is fetched is no array's."""
+    counts, lanes = Traced(3, [0, 4096]), np.ones(32, bool)
+    counts.l1 = L1(0)
+    one, other, store = code("LDG.E R0, [R2]", "LDG.E.NA R0, [R2]", "STG.E [R2], R0")
+    addresses = 4096 + 4 * np.arange(32, dtype=np.uint64)
+    for instruction, kind in ((one, "load"), (other, "load"), (store, "store")):
+        trace = []
+        counts.access(instruction, kind, "global", addresses, lanes, 4)
+        counts.noted(trace, instruction.number)
+        (number, found), = trace
+        assert number == instruction.number
+        if kind == "load":
+            assert (found.read, found.past) == ({4096: [0, 1, 2, 3]}, 0)
+            assert found.fills == (instruction is one)
+        else:
+            assert (found.read, found.past, found.returns) == (None, 4, False)
+    assert counts.fetched == [0, 0, 128 + 128]  # the second load hits
+    assert counts.work is None
