@@ -258,7 +258,9 @@ class BadToken(BarrierFault):
 
 class MissedPhase(BarrierFault):
     rule = "A wait is valid for the current and the preceding phase; two behind, its parity aliases."
-    cure = "Make the next phase's completion depend on this waiter, e.g. by its arrival."
+    cure = "Make the next phase's completion depend on this waiter: let it arrive there as well; or, where "
+    cure += "another thread arrives or issues copies for it, let this thread meet it (syncwarp, syncthreads) "
+    cure += "after its wait."
 
 # --- no progress ----------------------------------------------------------------------------------
 class Deadlock(SimFault):

@@ -362,8 +362,9 @@ def test_a_late_copy_lands_when_those_who_poll_get_no_further():
 def test_the_times_of_events(landing, seed):
     events = ring_events(seed, landing)
     by_kind = {kind: [e for e in events if e.kind == kind]
-               for kind in ("issue", "flight", "wait", "arrive", "complete")}  # fmt: skip
+               for kind in ("issue", "flight", "wait", "arrive", "complete", "meet")}  # fmt: skip
     assert sum(map(len, by_kind.values())) == len(events)
+    assert len(by_kind["meet"]) == 256  # the syncthreads of all eight warps behind the inits
     assert len(by_kind["issue"]) == len(by_kind["flight"]) == 16
     assert len(by_kind["arrive"]) == 16 + 16 * THREADS
     full = [e for e in by_kind["complete"] if e.barrier in {f"bars[{s}]" for s in range(4)}]

@@ -40,6 +40,28 @@ def test_in_every_order(name):
     nd.explore(launch(name, **SMALL[name]), limit=4)
 
 
+MET = "                cuda.syncwarp()\n"
+ACQUIRED = "                ring.acquire(state)\n"
+ANNOUNCED = "                if lane == 0:\n                    ring.expect(state, ROWS * ROW)\n"
+
+
+@pytest.mark.parametrize("landing", ["late", "random", "earliest"])
+def test_lanes_that_only_wait_beside_the_one_that_loads(landing, tmp_path):
+    """All lanes wait for an empty stage and meet behind the announcement: the copies come after all of their
+    waits, and so does the stage's next phase, by way of the full barrier."""
+    beside = launch("gather", MET + ANNOUNCED, ANNOUNCED, tmp_path, steps=9)
+    nd.simulate(beside, schedules=6, landing=landing)
+
+
+def test_lanes_that_meet_too_early(tmp_path):
+    """They meet before they wait: what the loading lanes issue does not come after the others' waits."""
+    alone = launch("gather", ACQUIRED + MET + ANNOUNCED + MET, MET + ACQUIRED + ANNOUNCED, tmp_path, steps=9)
+    with pytest.raises(faults.MissedPhase) as caught:
+        nd.simulate(alone, schedules=6)
+    assert caught.value.source == "ring.acquire(state)"
+    assert "let this thread meet it (syncwarp, syncthreads) after its wait" in str(caught.value)
+
+
 INIT = "        shared.init()\n        nd.cluster_arrive()\n        nd.cluster_wait()\n"
 ADD = "p.add(sums, shared.a.at(state.stage), shared.b.at(state.stage), 1)"
 WAIT_READ = "                if nd.lane() == 0:\n                    nd.cp_async_bulk_wait_group_read(0)\n"

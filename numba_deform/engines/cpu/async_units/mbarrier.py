@@ -403,6 +403,9 @@ class MBarrier:
             late = self.wait_clocks > self.gathered[0, : self.wait_clocks.size]
             if np.count_nonzero(late):
                 self.hold(np.flatnonzero(late))
+        for copy in self.landed:  # whoever comes behind this phase comes behind what its issuer knew
+            if copy.block is self.block:
+                maximum(self.block.noticed, copy.known[: self.block.size], out=self.block.noticed)
         self.landed, self.is_sure = [], True
         self.phase = phase
         self.pending = self.expected
@@ -436,11 +439,13 @@ class MBarrier:
 
     def hold(self, late):
         """Raise where this phase may end before a thread has looked at the one before. ``late``: threads whose
-        wait for that one no arrival of this phase comes after. It may be that one of its copies does, or that
-        others know of the wait in a way that orders nothing, such as a vote: then this says nothing."""
+        wait for that one no arrival of this phase comes after. It may be that one of its copies does, or one
+        that completed a phase of another barrier, or that others know of the wait in a way that orders nothing,
+        such as a vote: then this says nothing. Copies that land late may do so behind this phase, which tells
+        who waited for them from who did not."""
         for tid in late.tolist():
             clock, block = int(self.wait_clocks[tid]), self.block
-            if clock <= self.excused[tid] or block.threads[tid].told >= clock:
+            if clock <= self.excused[tid] or max(block.threads[tid].told, block.noticed[tid]) >= clock:
                 continue
             if not any(copy.known[tid] >= clock for copy in self.landed):
                 raise self.overtaken(block.threads[tid])

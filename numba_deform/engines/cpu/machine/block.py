@@ -40,6 +40,7 @@ class Block(Scheduler):
         self.rng = random.Random(f"{execution.seed}/{index}")
         self.capacity = size + 64
         self.components = size
+        self.noticed = np.zeros(size, np.int32)  # what issuers of copies that ended phases knew of each thread
         self.clock_table = np.zeros((size, 2, self.capacity), np.int32)
         memory = ClusterShared if execution.cluster_size > 1 else self.memory_type
         self.shared = execution.watch(memory(self, shared_bytes))
