@@ -23,8 +23,8 @@
 # thread can arrive at one time and wait at another. Everything that this course builds later is made of
 # this one object: rings, pipelines, producers and consumers.
 #
-# After this lesson you can tell a barrier's state after each operation, why one bit is enough to wait for
-# it, what a wait promises about memory, and what is wrong when a wait never returns.
+# After this lesson you can tell a barrier's state after each operation, and why one bit is enough to wait
+# for it. You know what a wait promises about memory, and what is wrong when a wait never returns.
 
 # %%
 
@@ -119,9 +119,9 @@ check.predict(after)
 # ## A barrier in a kernel
 #
 # Now a kernel. It loads a box, as in lesson 1. Later we will misuse it, so everything about its barrier is
-# a parameter: how many arrivals it expects (`count`), how many threads `arrive`, how many bytes thread 0
-# announces (`expect`), for which `parity` all threads wait, and whether thread 0 initialises the barrier
-# `again`.
+# a parameter. `count` is how many arrivals it expects, and `arrive` how many threads arrive. Thread 0
+# announces `expect` bytes, and initialises the barrier a second time if `again` says so. All threads wait
+# for `parity`.
 
 # %%
 CHANNELS, BOX_W, BOX_H = 32, 4, 4

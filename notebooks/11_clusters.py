@@ -85,8 +85,9 @@ def plain(tile, row, chunk):
 
 
 # %% [markdown]
-# `check.read` runs it on the CPU engine, notes the addresses that the lanes give to `ldmatrix`, and counts the
-# *wavefronts* of lesson 7: the turns of the banks, in each of which every bank hands out one word.
+# `check.read` runs it on the CPU engine and notes the addresses that the lanes give to `ldmatrix`. From
+# them it counts the *wavefronts* of lesson 7: the turns of the banks, in each of which every bank hands out
+# one word.
 
 # %%
 lessons.cpu_only("The count of wavefronts")
@@ -150,13 +151,14 @@ few = [0, 1, 4, 5, 6, 8, 17, 31]
 lessons.slider(matrix_pictures.fragments, start={"lane": 5}, lane=range(32), page={"lane": few})
 
 # %% [markdown]
-# It looks wild, but compare it with `ldmatrix`: the four 8x8 matrices of A are the words a0, a1, a2, a3, in
-# the very order in which `ldmatrix_x4` brings them if lane `l` points at row `l & 15`, and lanes from 16 on at
+# It looks wild, but compare it with `ldmatrix`. The four 8x8 matrices of A are the words a0, a1, a2, a3.
+# `ldmatrix_x4` brings them in this very order if lane `l` points at row `l & 15`, and lanes from 16 on at
 # the next chunk. That is what `build_read` did. Nothing is left to do between the two instructions.
 #
 # ## Exercise 2: who has it?
 #
-# At the end each lane has to write its sums to C. Which row and column has sum `i` of a lane, for `i` = 0 to 3?
+# At the end each lane has to write its sums to C. Which row and column has sum `i` of a lane, for `i` = 0
+# to 3?
 
 
 # %% exercise="element"
@@ -262,7 +264,7 @@ def build_alone(stages):
             nd.fence_proxy_tensormap_acquire_sys(b_map)
             for step in range(steps):
                 ring.acquire(state)
-                ring.expect(state, 2 * TILE_BYTES)
+                ring.expect(state, shared.a.stride + shared.b.stride)
                 a, b = shared.a.at(state.stage), shared.b.at(state.stage)
                 nd.cp_async_bulk_tensor_2d(a, a_map, DEPTH * step, 0, ring.full(state))
                 nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, ring.full(state))
@@ -295,10 +297,10 @@ print("right:", np.array_equal(out, a.astype(np.float32) @ b.T.astype(np.float32
 #
 # ## Two blocks, one load
 #
-# On Hopper blocks can be launched in **clusters**. The blocks of a cluster run at the same time, on
-# SMs close to each other, and reach each other's shared memory. A block's number in its cluster is its *rank*.
-# And TMA has a **multicast**: one load puts its box into the shared memory of several blocks, at the same place
-# in each.
+# On Hopper blocks can be launched in **clusters**. The blocks of a cluster run at the same time, on SMs
+# close to each other, and reach each other's shared memory. A block's number in its cluster is its *rank*.
+# And TMA has a **multicast**: one load puts its box into the shared memory of several blocks, at the same
+# place in each.
 #
 # `cp_async_bulk_tensor_2d_multicast(dst, map, x, y, bar, mask)` takes a `mask` with one bit for each rank.
 # `dst` and `bar` are this block's own addresses; in every other block the same places are meant. So the bytes
@@ -337,10 +339,10 @@ check.fetch(fetch, engine)
 #    Has it even started? `shared.init()` makes the threads of *one* block wait. So the cluster meets as well:
 #    `nd.cluster_arrive()`, then `nd.cluster_wait()`, called by all threads of both blocks.
 # 2. **Before a refill.** Block 0 may write into a stage of block 1 only when block 1 has read it. So a
-#    consumer tells *both* producers that it has left the stage. `nd.mapa_shared_cluster(address, rank)` turns a
-#    shared address into that of the same place in the block of that rank, and
-#    `nd.mbarrier_arrive_cluster(there)` arrives on a barrier there. `ring.empty(state)` is the address of our
-#    own empty barrier.
+#    consumer tells *both* producers that it has left the stage. `nd.mapa_shared_cluster(address, rank)`
+#    turns a shared address into that of the same place in the block of that rank, and
+#    `nd.mbarrier_arrive_cluster(there)` arrives on a barrier there. `ring.empty(state)` is the address of
+#    our own empty barrier.
 # 3. **At the end.** A block that is done might leave while the other one still arrives on its barriers. Shared
 #    memory of a block that has ended is gone. So the cluster meets once more, and nobody leaves early.
 #
@@ -354,9 +356,10 @@ lessons.show_fault(lambda: check.recorded(check.pair(meets=False), cluster=2))
 # %% [markdown]
 # ## Exercise 5: let them meet
 #
-# Write the four missing parts; the kernel calls your `fetch` of exercise 4, so solve that first. One lane of
-# the consumer warp is enough for each arrival, after a `syncwarp`: lane 0 for the block of rank 0, and lane 1
-# for that of rank 1, with the same line of code. How many arrivals does an empty barrier then get in one lap?
+# Write the four missing parts; the kernel calls your `fetch` of exercise 4, so solve that first. One lane
+# of the consumer warp is enough for each arrival, after a `syncwarp`. Lane 0 arrives for the block of rank
+# 0, and lane 1 for that of rank 1, with the same line of code. How many arrivals does an empty barrier then
+# get in one lap?
 
 
 # %% exercise="meet"
@@ -403,10 +406,11 @@ check.meet(build_pair, fetch, engine)
 # %% [markdown]
 # ## Two blocks at once
 #
-# Here is such a cluster on the CPU engine, six tiles in a ring of two stages. A stage is filled by three loads:
-# the upper half of A, the lower half, and B. The loads of A in both panels are the same ones. A producer waits
-# for an empty stage where it is hatched; a consumer waits for a full one where it is pale, and multiplies where
-# it is blue. With the slider, make block 1 the slower one: it multiplies each tile 1, 3 or 5 times.
+# Here is such a cluster on the CPU engine, six tiles in a ring of two stages. A stage is filled by three
+# loads: the upper half of A, the lower half, and B. The loads of A in both panels are the same ones. A
+# producer waits for an empty stage where it is hatched; a consumer waits for a full one where it is pale,
+# and multiplies where it is blue. With the slider, make block 1 the slower one: it multiplies each tile 1,
+# 3 or 5 times.
 
 # %%
 lessons.cpu_only("The timeline of a cluster")
@@ -436,14 +440,15 @@ for name, kernel, cluster in (("alone", alone, None), ("cluster", check.pair(), 
     print(f"{name:8} fetched {fetched:6} bytes, wrote {written:6} bytes")
 
 # %% [markdown]
-# Both write the same into shared memory. But alone, 16 KB are fetched of A and 16 KB of B; in the cluster 8 KB
-# of A and 16 KB of B. **The bytes of A are halved**, those of B are not, since no two blocks share a tile of B.
-# In a cluster of 2 x 2 blocks each tile of A and each tile of B has two readers, and both are halved.
+# Both write the same into shared memory. But alone, 16 KB are fetched of A and 16 KB of B; in the cluster 8
+# KB of A and 16 KB of B. **The bytes of A are halved**, those of B are not, since no two blocks share a
+# tile of B. In a cluster of 2 x 2 blocks each tile of A and each tile of B has two readers, and both are
+# halved.
 #
-# Larger tiles save bytes, too: a block that makes twice as many columns of C reads A half as often. What that
-# is worth was measured on an H200, for 2048 x 2048 x 2048 in fp16. Our own kernels in this table use no
-# clusters. *mma.sync* is the instruction of this lesson. *wgmma* is Hopper's own: four warps multiply together,
-# and read their operands straight from swizzled shared memory, without fragments.
+# Larger tiles save bytes, too: a block that makes twice as many columns of C reads A half as often. What
+# that is worth was measured on an H200, for 2048 x 2048 x 2048 in fp16. Our own kernels in this table use
+# no clusters. *mma.sync* is the instruction of this lesson. *wgmma* is Hopper's own: four warps multiply
+# together, and read their operands straight from swizzled shared memory, without fragments.
 
 # %%
 measured = check.measured()
