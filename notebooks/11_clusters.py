@@ -342,7 +342,10 @@ check.fetch(fetch, engine)
 #    consumer tells *both* producers that it has left the stage. `nd.mapa_shared_cluster(address, rank)`
 #    turns a shared address into that of the same place in the block of that rank, and
 #    `nd.mbarrier_arrive_cluster(there)` arrives on a barrier there. `ring.empty(state)` is the address of
-#    our own empty barrier.
+#    our own empty barrier. That arrival releases with cluster scope. By PTX's letter the wait for it should
+#    acquire with cluster scope, too: `mbarrier_wait_cluster`. `ring.acquire` waits with the default scope,
+#    `.acquire.cta`, as CUTLASS does. For *shared* memory that has proved enough. For what another block
+#    wrote to *global* memory it is not, and the engine refuses it.
 # 3. **At the end.** A block that is done might leave while the other one still arrives on its barriers. Shared
 #    memory of a block that has ended is gone. So the cluster meets once more, and nobody leaves early.
 #
@@ -448,7 +451,8 @@ for name, kernel, cluster in (("alone", alone, None), ("cluster", check.pair(), 
 # Larger tiles save bytes, too: a block that makes twice as many columns of C reads A half as often. What
 # that is worth was measured on an H200, for 2048 x 2048 x 2048 in fp16. Our own kernels in this table use
 # no clusters. *mma.sync* is the instruction of this lesson. *wgmma* is Hopper's own: four warps multiply
-# together, and read their operands straight from swizzled shared memory, without fragments.
+# together. They read B, and mostly A too, straight from swizzled shared memory. Only the sums have to be
+# fragments; A may be.
 
 # %%
 measured = check.measured()
