@@ -504,5 +504,4 @@ check.scale(scale, fixed_sums)
 #   halves are half of them; a window adds up on the chip and sends one tile.
 # - Float sums depend on the order. Integers do not.
 #
-# [Lesson 11](11_clusters.py) has two more things that came with Hopper: clusters, and tensor cores that are
-# fed by TMA.
+# [Lesson 11](11_tensor_cores.py) multiplies: tensor cores, and how TMA feeds them.
