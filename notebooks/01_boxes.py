@@ -133,7 +133,9 @@ def load_box(map: nd.u64, out: nd.u64, x: nd.i32, y: nd.i32):
 # **barrier** called `full`. It knows how many bytes will come, and `mbarrier_wait` holds the threads back
 # until they have come. Lesson 2 takes it apart. For now, trust four lines: `mbarrier_init` makes the
 # barrier, the two fences let the copy engine see the new barrier and the new map, and
-# `mbarrier_arrive_expect_tx` announces the bytes.
+# `mbarrier_arrive_expect_tx` announces the bytes. (Most CUDA C++ passes the map itself as a kernel
+# parameter, `const __grid_constant__ CUtensorMap`. Then there is no fence for the map. Here maps lie in
+# global memory, so that there can be any number of them.)
 #
 # The annotations are the types of the kernel's parameters. `nd.u64` is an *address*: the kernel receives
 # those of the map and of `out`. `nd.i32` is a whole number. `TensorMapArray` holds one or more maps,

@@ -23,8 +23,8 @@
 # thread can arrive at one time and wait at another. Everything that this course builds later is made of
 # this one object: rings, pipelines, producers and consumers.
 #
-# After this lesson you can tell a barrier's state after each operation, why one bit is enough to wait for
-# it, what a wait promises about memory, and what is wrong when a wait never returns.
+# After this lesson you can tell a barrier's state after each operation, and why one bit is enough to wait
+# for it. You know what a wait promises about memory, and what is wrong when a wait never returns.
 
 # %%
 
@@ -46,14 +46,21 @@ print(f"kernels run on: {engine}")
 #
 # An mbarrier is 8 bytes of shared memory. It holds four numbers:
 #
-# - **phase**: how many times it has been completed. A wait sees only its last bit.
+# - **phase**: how many phases it has completed. A wait sees only the last bit of it, the *parity*.
 # - **expected**: how many arrivals each phase needs. `init` sets it.
 # - **pending**: how many of these arrivals are still missing in this phase.
 # - **tx-count**: how many *bytes* are still missing in this phase.
 #
-# A kernel cannot read these numbers. Only barrier operations may touch the bytes. So here is a model in
-# Python, `Barrier`, which counts exactly as the hardware does and remembers every step. (The tests of this
-# package compare it with the CPU engine's barrier, step by step.)
+# To a kernel the eight bytes are *opaque*: only barrier operations may touch them. A kernel can ask whether
+# the phase of a parity is over. It can also read the pending count: an arrival returns a token, and
+# `mbarrier.pending_count` takes that number out of it. Nothing returns the other numbers.
+#
+# So here is a model in Python, `Barrier`, which counts by the same rules and remembers every step. (The tests
+# of this package compare it with the CPU engine's barrier.) Its phase is a counter that only grows. PTX
+# promises no such counter, only the parity.
+#
+# The counts have limits. Arrivals are counted from 1 to 2²⁰ - 1, and the tx-count stays within ±(2²⁰ - 1). So
+# one phase cannot await a whole megabyte.
 #
 # Let us replay the load of lesson 1. The barrier expects one arrival. Thread 0 announces 6144 bytes and
 # arrives, both in one instruction. Later the copy engine delivers the bytes.
@@ -119,9 +126,9 @@ check.predict(after)
 # ## A barrier in a kernel
 #
 # Now a kernel. It loads a box, as in lesson 1. Later we will misuse it, so everything about its barrier is
-# a parameter: how many arrivals it expects (`count`), how many threads `arrive`, how many bytes thread 0
-# announces (`expect`), for which `parity` all threads wait, and whether thread 0 initialises the barrier
-# `again`.
+# a parameter. `count` is how many arrivals it expects, and `arrive` how many threads arrive. Thread 0
+# announces `expect` bytes, and initialises the barrier a second time if `again` says so. All threads wait
+# for `parity`.
 
 # %%
 CHANNELS, BOX_W, BOX_H = 32, 4, 4
@@ -159,7 +166,8 @@ def load_box(
 # %% [markdown]
 # Two things must happen after `init`. `syncthreads` lets the *threads* see the new barrier. The *copy
 # engine* is not a thread and takes no part in `syncthreads`. For the copy engine there is
-# `fence_mbarrier_init`.
+# `fence_mbarrier_init`, the light fence that CUTLASS writes here. The examples in NVIDIA's Programming
+# Guide write the heavier `fence.proxy.async` (here `fence_proxy_async`). Either will do.
 #
 # This time there are three arrivals: thread 0 with the bytes, and threads 1 and 2 without.
 
@@ -295,10 +303,10 @@ lessons.show_fault(lambda: lessons.run(bug.kernel(), 1, launch.args, engine="cpu
 # %% [markdown]
 # ## `try_wait` may give up
 #
-# There are two ways to ask. `test_wait` answers at once. `try_wait` puts the thread to sleep, so the thread
-# uses no issue slots while it waits. The hardware wakes it when the phase is over *or when some time has
-# passed*. How long is not specified. So `try_wait` may return "no" although nothing is wrong. A kernel that
-# ignores the answer reads a tile that is still in flight.
+# There are two ways to ask. `test_wait` answers at once. `try_wait` *may* put the thread to sleep, so that
+# it uses no issue slots while it waits. The hardware then wakes it when the phase is over *or when some
+# time has passed*. How long depends on the system. So `try_wait` may return "no" although nothing is wrong.
+# A kernel that ignores the answer reads a tile that is still in flight.
 
 # %%
 TILE_WORDS = 32

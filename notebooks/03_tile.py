@@ -450,8 +450,9 @@ if taken_apart:
             print(line)
 
 # %% [markdown]
-# It is the kernel again, from top to bottom: a barrier is made, then come fences, `syncthreads`, load and
-# wait, and the reads of the tiles (`LDS`, 4 bytes for each lane, 0x40 = 64 bytes apart: a pixel).
+# It is the kernel again, from top to bottom. A barrier is made, then come fences, `syncthreads`, load and
+# wait. At the end the tiles are read by `LDS`: 4 bytes for each lane, and 0x40 = 64 bytes from pixel to
+# pixel.
 #
 # `SYNCS` is the name for operations on an mbarrier, and `UTMA…` belongs to the TMA unit. The wait appears
 # several times, because the compiler moved the first round out of its loop.

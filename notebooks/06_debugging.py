@@ -659,7 +659,7 @@ print(f"{launch.wrong()} of {launch.out.size} numbers are wrong")
 
 # %% [markdown]
 # - **Blocks take turns.** One runs until it ends or waits for others, then the next. The seed does not
-#   change their order. Textures and `wgmma` are not modelled.
+#   change their order. Textures are not modelled.
 # - **It sees what you run.** It does not judge a path that this input does not take. So use odd sizes,
 #   several levels, and samples outside the border.
 # - **`explore` keeps the lanes of a warp in step.** It is made for kernels with a few dozen events. If
@@ -677,7 +677,8 @@ print(f"{launch.wrong()} of {launch.out.size} numbers are wrong")
 # - Every thread that a barrier counts must come, in every phase, even without work. Test with a size that
 #   does not fit.
 # - Chance rarely finds a fault that needs one special order. `explore` does, and gives you a seed.
-# - Between your writes and the copy engine there must be a fence, in every thread that wrote.
+# - Between your writes and the copy engine there must be a fence: in every thread that wrote, before they
+#   meet, or behind the meeting in the thread that issues the copy.
 #
 # `numba-deform bugs` tells the stories of all 30 faults. A correct pipeline may still be slow. [Lesson
 # 7](07_how_fast.py) asks how fast it could be at all.

@@ -16,10 +16,10 @@
 # *About 55 minutes. You have correct pipelines, from lessons 4 to 6.*
 #
 # "Is it fast?" has no answer. "How far is it from what this machine allows, and what limits it?" has one.
-# You need three kinds of numbers: what the job needs **at least**, worked out on paper; what the machine
-# can do **at best**, measured by kernels that do nothing else (*ceilings*); and what your kernel **does**.
-# A kernel at its ceiling is finished, however slow it is. Only another way through the machine can be
-# faster.
+# You need three kinds of numbers. What the job needs **at least** is worked out on paper. What the machine
+# can do **at best** is measured by kernels that do nothing else (*ceilings*). And you have to know what
+# your kernel **does**. A kernel at its ceiling is finished, however slow it is. Only another way through
+# the machine can be faster.
 #
 # All times below were measured on one H200. They come from files in `bench/results`, and each file says how
 # it was made.

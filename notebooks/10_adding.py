@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 10 · Adding by TMA
 #
-# *About 55 minutes. You know barriers ([lesson 2](02_barrier.py)), stages ([lesson 4](04_stages.py)) and shared
-# memory by name ([lesson 8](08_half_a_variant.py)). You need no GPU.*
+# *About 55 minutes. You know barriers ([lesson 2](02_barrier.py)), stages ([lesson 4](04_stages.py)) and
+# shared memory by name ([lesson 8](08_half_a_variant.py)). You need no GPU.*
 #
 # So far the copy engine has copied. It can also **add**: it takes a tile from shared memory and adds it to
 # what is in global memory, number by number. The threads go on with something else.
@@ -123,7 +123,8 @@ lessons.slider(look, start={"step": 3}, schedule=list(watched), step=range(ROWS 
 # 3. all threads meet: `cuda.syncthreads()`;
 # 4. one thread issues, commits and waits.
 #
-# In `add_rows` there was no fence, as no thread had written.
+# The fence may also stand behind step 3, in the one thread that issues: there it lies on the same path. In
+# `add_rows` there was no fence, as no thread had written.
 
 
 # %%
@@ -503,5 +504,4 @@ check.scale(scale, fixed_sums)
 #   halves are half of them; a window adds up on the chip and sends one tile.
 # - Float sums depend on the order. Integers do not.
 #
-# [Lesson 11](11_clusters.py) has two more things that came with Hopper: clusters, and tensor cores that are fed
-# by TMA.
+# [Lesson 11](11_tensor_cores.py) multiplies: tensor cores, and how TMA feeds them.

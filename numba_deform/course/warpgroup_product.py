@@ -1,9 +1,10 @@
 """warpgroup_product: the tile product of ``tile_product.py``, by wgmma in place of mma.sync.
 
 Ring, producer and epilogue are the same. What changes is who multiplies, and from where: a consumer is a
-*warpgroup* of four warps, and its products read A and B in shared memory, by descriptors. No fragments go
-through registers, so there are no loads to order by hand and no banks to think of; the sums are all that a
-thread holds. One wgmma has 64 rows and all columns of the tile, so each consumer has 64 rows of it.
+*warpgroup* of four warps, and its products read A and B in shared memory, by descriptors. (A may come as
+fragments from registers, as in ``pipelines/attention.py``.) So there are no loads to order by hand and no banks
+to think of; fragments of the sums are all that a thread holds. One wgmma has 64 rows and all columns of the
+tile, so each consumer has 64 rows of it.
 
 The products are asynchronous. A consumer leaves those of one step running while it waits for the next stage and
 issues that one's; only then does it wait for the step before, and gives its stage back.

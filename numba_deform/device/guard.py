@@ -60,7 +60,8 @@ def guard_write(record, kind, site, address, detail, since):
     """One thread's record: kind, call site, address, detail (parity, expected value or threads); then the
     parity of the phase that an mbarrier is in, or a flag's value; then the clock at the wait's start and now.
 
-    What the phase lacks cannot be read: a barrier's word is opaque, and lags behind the arrivals."""
+    What the phase lacks is not read: the word is opaque, and only another arrival would return a token with
+    the pending count; the bytes that are missing are in no token."""
     value = uint32(0)
     if kind == MBARRIER:
         value = mbarrier_test_wait_parity(address, uint32(0))

@@ -2,7 +2,10 @@
 
 A barrier is 8 bytes of shared memory, 8-byte aligned. It counts arrivals (*pending*, reloaded from
 *expected* at every phase) and bytes (the signed *tx-count*). A phase completes when both are zero,
-and the next begins at once. ``bar`` is always a 32-bit shared address, see ``memory.shared_address``.
+and the next begins at once. The 8 bytes are opaque: a wait shows the parity of the phase, a token the
+pending count (``tokens.mbarrier_pending_count``).
+
+``bar`` is always a 32-bit shared address, see ``memory.shared_address``.
 """
 
 from .ptx import cpu, intrinsic, u32, void

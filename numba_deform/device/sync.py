@@ -11,7 +11,8 @@ def fence_proxy_async():
     """``fence.proxy.async.shared::cta``: this thread's ordinary accesses to shared memory so far come
     before the copy engine's later ones.
     Between ordinary writes and a TMA store that reads them, or between ``mbarrier_init`` and the first
-    load that signals the barrier. Follow it with a barrier when another thread issues the copy.
+    load that signals the barrier. Where another thread issues the copy: here and then a barrier, or a barrier
+    and then the fence there.
     PTX ISA 9.7.13.4."""
     cpu().fence_proxy_async()
 
@@ -42,7 +43,8 @@ def fence_proxy_async_full():
 @intrinsic(void())
 def fence_mbarrier_init():
     """``fence.mbarrier_init.release.cluster``: makes earlier ``mbarrier_init`` of this thread visible to
-    the copy engine and the cluster; cheaper than a full proxy fence. PTX ISA 9.7.13.4."""
+    the copy engine and the cluster; cheaper than ``fence_proxy_async``, which NVIDIA's Programming Guide
+    writes in its place. PTX ISA 9.7.13.4."""
     cpu().fence_mbarrier_init()
 
 

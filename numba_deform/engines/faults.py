@@ -166,7 +166,8 @@ class CopyCollision(DataRace):
 # --- proxies --------------------------------------------------------------------------------------
 class MissingProxyFence(SimFault):
     rule = "Ordinary writes reach the copy engine only past fence.proxy.async (PTX 9.7.13.4)."
-    cure = "Call fence_proxy_async() in the writing thread, then a barrier, then issue the copy."
+    cure = "Call fence_proxy_async() in each writing thread, then a barrier, then issue the copy; or call it "
+    cure += "behind the barrier, in the thread that issues."
 
 class MissingInitFence(MissingProxyFence):
     waiver = "init-fence"

@@ -59,6 +59,27 @@ def answers(name):
     return {exercise: (right[0], wrong) for exercise, (right, wrong) in found.items()}
 
 
+@dataclass(frozen=True)
+class Size:
+    """How long a lesson is: words of prose, lines of code that have not stood there before, exercises."""
+
+    words: int
+    code: int
+    exercises: int
+
+    @property
+    def minutes(self):
+        """150 words or 12 lines a minute, and 5 minutes for an exercise."""
+        return self.words / 150 + self.code / 12 + 5 * self.exercises
+
+
+def size(name):
+    found = notebook(name).cells
+    lines = {line.strip() and line for c in found if c.cell_type == "code" for line in c.source.splitlines()}
+    words = sum(len(cell.source.split()) for cell in found if cell.cell_type == "markdown")
+    return Size(words, len(lines - {""}), sum("exercise" in cell.metadata for cell in found))
+
+
 def execute(cell, scope):
     """Run a cell in ``scope``; the value of its last line, if that is an expression, else None."""
     file = f"<{cell.notebook}, cell {cell.number}, {hash(cell.source):x}>"
@@ -99,3 +120,10 @@ def play_on_gpu(name):
     """For a child process: the solved notebook, every verdict right."""
     verdicts = [verdict for _, _, verdict in play(name, variations=False)]
     assert verdicts and all(verdict.passed for verdict in verdicts), verdicts
+
+
+if __name__ == "__main__":
+    print(f"{'lesson':20}  words  code  exercises  minutes")
+    for name in NOTEBOOKS:
+        own = size(name)
+        print(f"{name:20} {own.words:6} {own.code:5} {own.exercises:10} {own.minutes:8.0f}")

@@ -81,7 +81,7 @@ def test_a_crash_is_no_refusal():
     "change, words",
     [
         (('!= "float16"', "!= numpy.float16"), "compare it with"),
-        (("raise nd.ConfigError(\"points", "return nd.ConfigError(\"points"), "`raise` it"),
+        (('raise nd.ConfigError("points', 'return nd.ConfigError("points'), "`raise` it"),
         (("if samples > 32", "if constants.points > 32"), "40 samples, and only 32 lanes"),
     ],
 )

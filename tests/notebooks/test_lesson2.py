@@ -95,6 +95,14 @@ def test_the_model_refuses_what_is_undefined():
     barrier.land(16)
     with pytest.raises(ValueError, match="16 bytes more"):
         barrier.arrive()
+    most = 2**20 - 1
+    for count in (0, most + 1):
+        with pytest.raises(ValueError, match=f"a count of {count}: from 1 to {most}"):
+            lesson2.Barrier(count)
+    wide = lesson2.Barrier(most)
+    wide.expect_tx(most)
+    with pytest.raises(ValueError, match=f"tx-count of {most + 1}"):
+        wide.arrive_expect_tx(1)
 
 
 def test_a_broken_rule_ends_what_is_watched():

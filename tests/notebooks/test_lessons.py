@@ -261,6 +261,7 @@ def test_barrier_state_by_state():
 
 def test_a_ring_moment_by_moment():
     """Two tiles in two stages: asked for, read, free; in the second lap with the other parity."""
+
     def span(activity, stage, parity, use, start, end):
         return timeline.Span(activity, 0, stage, parity, use, start, end)
 

@@ -36,9 +36,7 @@ def test_more_stages_until_the_latency_is_hidden():
         lessons.execute(cell_with("04_stages", words), scope)
     made = {s: lesson4.trace(ring, "", "cpu") for s, ring in scope["rings"].items()}
     took = [lesson4.cycles(made[s]) for s in (1, 2, 3, 4, 5)]
-    assert (
-        took == sorted(took, reverse=True) and took[0] / took[1] > 1.8 and took[3] / took[4] < 1.02
-    )
+    assert took == sorted(took, reverse=True) and took[0] / took[1] > 1.8 and took[3] / took[4] < 1.02
     waits = sum(span.activity == "wait" and span.end - span.start > 60 for span in made[4].spans)
     assert waits == 1, "at four stages only the first tile is waited for"
     assert timeline.shares(made[1])[0]["wait"] > 0.7
@@ -50,9 +48,7 @@ def test_what_a_stage_costs():
     assert [f"{rows[s][0]:.2f}" for s in (1, 2, 3, 4)] == ["1.19", "1.15", "1.15", "1.14"]
     assert rows[5][0] / rows[4][0] == pytest.approx(1.15, abs=0.01)
     for threads, total in ((512, 65792), (256, 32896)):
-        config = variant("tma").unresolved(
-            threads=threads, stages=2, lanes=4, points_per_stage=1, min_blocks=0
-        )
+        config = variant("tma").unresolved(threads=threads, stages=2, lanes=4, points_per_stage=1, min_blocks=0)
         assert Budget.of(config.complete(CONSTANTS), CONSTANTS, LIMITS).total == total
 
 

@@ -20,7 +20,7 @@ from .base import Launch, poison, random_words
 
 MET = "MoonshotAI/FlashKDA issue 24; sgl-project/sglang pull request 39124"
 FAULTS = {faults.MissingProxyFence: "cp_async_bulk_store(out, shared_address(tile), BYTES)"}
-CURE = "Call fence_proxy_async() in every writing thread, then a barrier, then issue the store."
+CURE = "Call fence_proxy_async() in every writing thread before the barrier, or in the issuing one behind it."
 HANGS = False
 
 LANES = 32

@@ -1,4 +1,4 @@
-"""The kernels of lesson 11 as they should be, made with a reader's parts in place of some of theirs."""
+"""The kernels of lessons 11 and 12 as they should be, made with a reader's parts in place of some of theirs."""
 
 from numba import cuda
 
@@ -22,6 +22,12 @@ SIDE, DEPTH, STEPS = 16, 64, 4  # as in the notebook: rows of a tile, its elemen
 ROW_BYTES, CHUNKS = 2 * DEPTH, DEPTH // 8  # a chunk is 16 bytes, a row of one 8x8 matrix
 TILE_BYTES, HALF_BYTES = SIDE * ROW_BYTES, SIDE // 2 * ROW_BYTES
 BLOCKS = 2  # of a cluster
+
+
+def _two_tiles(stages, empty):
+    """Shared memory: a ring of tiles of A and B."""
+    tiles = Array((stages, SIDE, DEPTH), float16, alignment=1024)
+    return Shared(a=tiles, b=tiles, ring=Ring(stages, empty=empty))
 
 
 @function
@@ -67,10 +73,7 @@ multiply = build_multiply(place_in_b)
 
 def build_warp(place=place_in_b, element=element_of_c):
     """The kernel (a_map, b_map, out, steps) of one warp that makes a 16x16 product, one stage after another."""
-    shared = Shared(
-        a=Array((SIDE, DEPTH), float16, alignment=1024),
-        b=Array((SIDE, DEPTH), float16, alignment=1024), ring=Ring(1, empty=32),
-    )  # fmt: skip
+    shared = _two_tiles(1, empty=32)
     ring, multiply_with = shared.ring, build_multiply(place)
 
     @kernel(threads=32, shared=shared)
@@ -84,7 +87,7 @@ def build_warp(place=place_in_b, element=element_of_c):
                 fence_proxy_tensormap_acquire_sys(a_map)
                 fence_proxy_tensormap_acquire_sys(b_map)
                 ring.acquire(state)
-                ring.expect(state, shared.a.nbytes + shared.b.nbytes)
+                ring.expect(state, shared.a.stride + shared.b.stride)
                 cp_async_bulk_tensor_2d(shared.a.at(0), a_map, DEPTH * step, 0, ring.full(state))
                 cp_async_bulk_tensor_2d(shared.b.at(0), b_map, DEPTH * step, 0, ring.full(state))
             ring.wait(state)
@@ -96,6 +99,47 @@ def build_warp(place=place_in_b, element=element_of_c):
             out[row, column + 8 * (i // 4)] = sums[i]
 
     return one_warp
+
+
+@function
+def store(out, column, sums):
+    """The warp's sums to C, from that column on."""
+    for i in static_range(8):
+        y, x = element_of_c(lane(), i % 4)
+        out[y, column + x + 8 * (i // 4)] = sums[i]
+
+
+def alone(stages=2):
+    """The kernel (a_map, b_map, out, steps) of two blocks of which each fetches all that it needs."""
+    shared = _two_tiles(stages, empty=32)
+    ring = shared.ring
+
+    @kernel(threads=64, shared=shared)
+    def of_one_block(a_map: u64, b_map: u64, out: float32[:, :], steps: i32):
+        shared.init()
+        state, column = ring.start(), SIDE * cuda.blockIdx.x
+        if cuda.threadIdx.x == 0:
+            fence_proxy_tensormap_acquire_sys(a_map)
+            fence_proxy_tensormap_acquire_sys(b_map)
+            for step in range(steps):
+                ring.acquire(state)
+                ring.expect(state, shared.a.stride + shared.b.stride)
+                a, b = shared.a.at(state.stage), shared.b.at(state.stage)
+                cp_async_bulk_tensor_2d(a, a_map, DEPTH * step, 0, ring.full(state))
+                cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, ring.full(state))
+                state = ring.advance(state)
+        elif warp() == 1:
+            sums = cuda.local.array(8, float32)
+            for i in static_range(8):
+                sums[i] = float32(0)
+            for _ in range(steps):
+                ring.wait(state)
+                multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
+                ring.release(state)
+                state = ring.advance(state)
+            store(out, column, sums)
+
+    return of_one_block
 
 
 @function
@@ -112,10 +156,7 @@ def pair(stages=2, fetch=fetch_for_both, extra=0, meets=True):
 
     Block 1 multiplies each tile ``extra`` times more, for nothing, so that it is the slower one. Without
     ``meets`` the cluster does not meet before the first copy, which is wrong."""
-    shared = Shared(
-        a=Array((stages, SIDE, DEPTH), float16, alignment=1024),
-        b=Array((stages, SIDE, DEPTH), float16, alignment=1024), ring=Ring(stages, empty=BLOCKS),
-    )  # fmt: skip
+    shared = _two_tiles(stages, empty=BLOCKS)
     ring, EXTRA, MEETS = shared.ring, extra, meets
 
     @kernel(threads=64, shared=shared)
@@ -146,9 +187,7 @@ def pair(stages=2, fetch=fetch_for_both, extra=0, meets=True):
                 if lane() < 2:
                     mbarrier_arrive_cluster(mapa_shared_cluster(ring.empty(state), lane()))
                 state = ring.advance(state)
-            for i in static_range(8):
-                y, x = element_of_c(lane(), i % 4)
-                out[y, column + x + 8 * (i // 4)] = sums[i]
+            store(out, column, sums)
         cluster_arrive()
         cluster_wait()
 

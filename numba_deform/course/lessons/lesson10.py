@@ -193,8 +193,8 @@ def measured():
 # --- exercises ------------------------------------------------------------------------------------
 LEAVE_FAULTS = {
     faults.MissingProxyFence: (
-        "The copy engine reads shared memory by another way than threads write it. Every "
-        "thread that has written calls fence_proxy_async(), and then all meet."
+        "The copy engine reads shared memory by another way than threads write it. Every thread "
+        "that has written calls fence_proxy_async(), and then all meet; or the issuing one does behind that."
     ),
     faults.CopyOutlivesBlock: (
         "The block's shared memory is gone when its last thread ends, and the copy engine "

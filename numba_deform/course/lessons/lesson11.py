@@ -1,4 +1,4 @@
-"""Lesson 11, clusters and tensor cores: what the engine sees of its kernels, and the checks."""
+"""Lesson 11, swizzles and tensor cores: what the engine sees of its kernels, and the checks."""
 
 from dataclasses import dataclass
 from unittest import mock
@@ -7,14 +7,14 @@ import numpy as np
 
 from ...compiler import function, uint32
 from ...engines import faults
-from ...engines.cpu import SimFault, simulate
+from ...engines.cpu import simulate
 from ...engines.cpu.machine.thread import Thread
 from ...engines.gpu.device import find_gpu
 from ...engines.gpu.in_place import launch_in_place
 from ...engines.gpu.launch import launch
 from ...engines.tensormap import TensorMap, TensorMapArray
-from .cluster_kernels import BLOCKS, CHUNKS, DEPTH, ROW_BYTES, SIDE, STEPS, build_warp, element_of_c, pair
-from .exercise import Wrong, exercise, fault_message, require
+from .cluster_kernels import BLOCKS, CHUNKS, DEPTH, ROW_BYTES, SIDE, STEPS, build_warp, element_of_c
+from .exercise import Wrong, exercise, require
 from .pictures import wavefronts
 from .results import results
 from .running import run as run_alone
@@ -40,7 +40,7 @@ def arguments(a, b, a_rows=SIDE):
 
 
 def run(kernel, grid, args, engine=None, cluster=None, **simulated):
-    """Run a kernel of this lesson; as ``lessons.run``, whose :class:`Ran` it returns.
+    """Run a kernel of this lesson or the next; as ``lessons.run``, whose :class:`Ran` it returns.
 
     A launch with ``cluster`` is first judged by the CPU engine. There is no guarded form of it for the GPU, so
     only what has ended well goes on to one, with the arrays as they were.
@@ -110,24 +110,6 @@ def read(kernel, swizzle):
     right = tile.view(np.uint32).reshape(2, 8, CHUNKS // 2, 2, 4)  # (half, row, k, chunk of k, word)
     right = right.transpose(2, 3, 0, 1, 4).reshape(SIDE, 32)
     return Read(int((out != right).sum()), out.size, rows)
-
-
-# --- what goes over the wires ---------------------------------------------------------------------
-def traffic(report):
-    """(bytes that TMA fetched from global memory or L2, bytes that it wrote into shared memory) of a run with
-    ``trace=True``. A multicast is fetched once, and written once in each block."""
-    fetched = {event for event in report.events if event.kind == "issue"}  # equal ones are one multicast
-    flights = sum(event.bytes for event in report.events if event.kind == "flight")
-    return sum(event.bytes for event in fetched), flights
-
-
-def recorded(kernel, steps=STEPS, cluster=None):
-    """The Report, with events, of a product of two blocks on the CPU engine; Wrong if its numbers are."""
-    a, b = operands(steps)
-    args = arguments(a, b, SIDE // 2 if cluster else SIDE)
-    report = simulate(kernel, BLOCKS, args=args, cluster=cluster, trace=True)
-    require(np.array_equal(args[2], expected(a, b)), "The product is wrong.")
-    return report
 
 
 def measured():
@@ -236,109 +218,56 @@ def _what_is_wrong_with(place):
     return f"Matrices 0 to 3 begin in the rows {rows}, at k = 0 with the chunks {chunks}. {BRACKETS}"
 
 
-FETCH_FAULTS = dict.fromkeys(
-    (faults.UninitialisedRead, faults.InFlightRead),
-    "The consumer has been let in too early: into each block come a whole tile of A, of which the other block "
-    "fetches a half, and a tile of B. Its own barrier counts all of them.",
-) | {
-    faults.Misaligned: "An address counts bytes: a row of A has 128 of them, and the lower half begins eight "
-    "rows below the upper one.",
-    faults.MoreBytesThanExpected: "More comes into a block than it has announced: a whole tile of A, of which "
-    "the other block fetches a half, and a tile of B. Its own barrier counts all of them.",
-    faults.CopyCollision: "Both halves of A go to one place. The block of rank 1 fetches the lower eight rows, "
-    "and they belong behind the upper ones.",
-    faults.MissingBytes: "A full barrier waits for bytes that nobody sends. Count what comes into one "
-    "block, and look at the mask: bit r sends the box into the block of rank r as well.",
+SIZES = ((32, 48, 64), (16, 32, 128), (40, 24, 200), (7, 50, 72))  # rows, columns, k
+WHOLE_FAULTS = {
+    faults.OutOfRange: "At the border a block has sums that belong to no element of C. They must not be "
+    "stored: neither those below the last row nor those right of the last column.",
+    faults.DataRace: "Two blocks write the same elements of C. Each tile begins 16 rows further down than the "
+    "one above, and 16 columns further right than its neighbour.",
 }
 
 
 @exercise(
-    "What comes into *one* block, from both? And a mask has a bit for each block that gets the box.",
-    faults=FETCH_FAULTS,
+    "Blocks are numbered along a row of tiles first, `across` in each. Which is the last tile along k that "
+    "holds anything?",
+    faults=WHOLE_FAULTS,
 )
-def fetch(answer, engine=None):
-    """answer(a_map, b_map, a, b, full, step, rank, column), a device function."""
-    a, b = operands()
-    for landing, seed in (("late", 0), ("random", 1), ("earliest", 2)):
-        try:
-            _check_pair(pair(2, answer), a, b, landing=landing, seed=seed)
-        except faults.CopyCollision as fault:
-            if " into b[" not in fault.what:
-                raise
-            why = "A half of A is fetched into the tile of B. The lower half begins in the middle of the tile "
-            raise Wrong(fault_message(fault, why + "of A, not behind it.")) from None
-    if engine == "gpu":
-        _check_pair(pair(2, answer), a, b, engine=engine)
-    return (
-        "Each block announces 4096 bytes on its own barrier: its tile of B, the half of A that it fetches, and "
-        "the half that the other one sends."
-    )
+def whole(build, engine=None):
+    """build(stages) -> the kernel (a_map, b_map, out, depth, across) of a product of any size."""
+    kernel = build(2)
+    for rows, columns, depth in SIZES:
+        numbers = np.random.default_rng(rows).integers(-4, 5, (rows + columns, depth)).astype(np.float16)
+        a, b = np.split(numbers, [rows])
+        maps, across = arguments(a, b)[:2], -(-columns // SIDE)
+        grid = across * -(-rows // SIDE)
+        for where in dict.fromkeys(("cpu", engine or "cpu")):
+            out = np.full((rows, columns), np.nan, np.float32)
+            run(kernel, grid, [*maps, out, depth, across], engine=where)
+            if not np.array_equal(out, expected(a, b)):
+                given = f"For a C of {rows} x {columns} and {depth} along k: "
+                raise Wrong(given + _what_is_wrong_with_whole(out, a, b))
+        if rows == SIDE:
+            loads = simulate(kernel, grid, args=[*maps, out, depth, across], trace=True).events
+            asked = sum(event.kind == "issue" for event in loads) // (2 * grid)
+            require(
+                asked <= depth // DEPTH + 1,
+                f"It asks for {asked} tiles along k, where {depth // DEPTH} hold all of it: `depth` counts "
+                "elements, and the others bring zeros.",
+            )
+    return "Rows, columns and k of any length: zeros do the rest, and only the stores look where C ends."
 
 
-def _check_pair(kernel, a, b, engine="cpu", **simulated):
-    """Run the kernel of a cluster; Wrong unless its product is right."""
-    args = arguments(a, b, SIDE // 2)
-    run(kernel, BLOCKS, args, engine=engine, cluster=BLOCKS, **simulated)
-    wrong = np.count_nonzero(args[2] != expected(a, b))
-    where = "On the GPU" if engine == "gpu" else "No rule is broken, but"
-    require(not wrong, f"{where} {wrong} of the {args[2].size} elements of C are wrong.")
-
-
-BOTH = (
-    "A stage may be refilled when the consumers of *both* blocks have left it: both blocks write into it. So "
-    "each consumer arrives on the empty barriers of both, and these expect all that come."
-)
-PAIR_FAULTS = (
-    dict.fromkeys((faults.CopyCollision, faults.RefillRace, faults.StaleRefill), BOTH)
-    | dict.fromkeys(
-        (faults.TooManyArrivals, faults.UnobservedPhase),
-        "The producer goes on, and cannot know that both consumers have left the stage. Do more arrivals come "
-        "in one lap than the empty barrier expects? The first of them ends the phase. Or do they come from one "
-        "block alone? They must come from both.",
-    )
-    | dict.fromkeys(
-        (faults.BlockNotStarted, faults.InitNotOrdered, faults.NotABarrier, faults.MissingInitFence),
-        "A copy may signal the other block's barrier only when that is initialised. Let the whole cluster meet "
-        "before anybody fetches: arrive, then wait.",
-    )
-    | dict.fromkeys(
-        (faults.BlockEnded, faults.CopyOutlivesBlock),
-        "The other block still arrives on a barrier of a block that is gone. Nobody leaves before all are "
-        "done: let the whole cluster meet at the end.",
-    )
-    | dict.fromkeys(
-        (faults.ClusterBarrierMisuse, faults.Deadlock),
-        "All threads of both blocks come to each meeting: they arrive once, and wait once.",
-    )
-)
-
-
-@exercise(
-    "Who arrives on *one* empty barrier in a lap? Whom has everybody to meet before the first copy, and at the "
-    "end?",
-    faults=PAIR_FAULTS,
-)
-def meet(build, fetch, engine=None):
-    """build(stages) -> the kernel (a_map, b_map, out, steps) of a cluster, which calls ``fetch``."""
-    a, b = operands()
-    try:
-        _check_pair(pair(2, fetch), a, b)
-    except (SimFault, Wrong):
-        sentence = "This kernel calls your `fetch`, which is not right yet. Its check, above, says why."
-        raise Wrong(sentence) from None
-    for stages, landing, seed in ((2, "earliest", 1), (2, "late", 1), (3, "random", 2), (1, "random", 4)):
-        built = build(stages)
-        try:
-            _check_pair(built, a, b, landing=landing, seed=seed, schedules=2)
-        except faults.MissingArrivals as fault:
-            why = "An empty barrier expects more arrivals than come. Count who calls an arrive on it in one "
-            why += "lap: the consumers of both blocks, and of each warp as many lanes as arrive there."
-            raise Wrong(fault_message(fault, why)) from None
-        except faults.TooManyArrivals as fault:
-            if "ring.full" not in fault.what or "fetch" in fault.source:
-                raise
-            why = "The consumers arrive on a *full* barrier, which is for bytes. They say that a stage is "
-            raise Wrong(fault_message(fault, why + "empty: they arrive on `ring.empty(state)`.")) from None
-    if engine == "gpu":
-        _check_pair(build(2), a, b, engine=engine)
-    return "Barriers known to all, stages free in both blocks, nobody gone too early: in every schedule tried."
+def _what_is_wrong_with_whole(out, a, b):
+    rows, columns = out.shape
+    full = a.shape[1] // DEPTH * DEPTH
+    if full < a.shape[1] and np.array_equal(out, expected(a[:, :full], b[:, :full])):
+        return f"the last {a.shape[1] - full} elements along k are left out. Round up."
+    missing = np.isnan(out)
+    if missing[:, rows:].any() and not missing[:, :rows].any():
+        what = f"columns from {rows} on are never written, and rows beyond C are asked for. "
+        return what + "Those are exchanged: `% across` counts along a row of tiles."
+    if missing[SIDE:].all() and rows > SIDE:
+        return f"rows from {SIDE} on are never written. Block number `across` begins {SIDE} rows further down."
+    if missing.any():
+        return f"{missing.sum()} of {out.size} elements are never written."
+    return f"{np.count_nonzero(out != expected(a, b))} of {out.size} elements are wrong."

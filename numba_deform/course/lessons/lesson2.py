@@ -31,6 +31,8 @@ class Barrier:
     """
 
     def __init__(self, count):
+        if not 1 <= count <= mbarrier.MAX_COUNT:
+            raise ValueError(f"a count of {count}: from 1 to {mbarrier.MAX_COUNT}")
         self.phase, self.expected, self.pending, self.tx = 0, count, count, 0
         self.states = []
         self._note(f"init({count})")
@@ -42,18 +44,18 @@ class Barrier:
 
     def expect_tx(self, bytes):
         """``bytes`` more to come; no arrival."""
-        self.tx += bytes
+        self._add(bytes)
         self._note(f"expect_tx({bytes})")
 
     def arrive_expect_tx(self, bytes):
         """First expect, then one arrival."""
-        self.tx += bytes
+        self._add(bytes)
         self._arrive(1)
         self._note(f"arrive.expect_tx({bytes})")
 
     def land(self, bytes):
         """A copy has brought ``bytes``: complete_tx."""
-        self.tx -= bytes
+        self._add(-bytes)
         self._complete()
         self._note(f"{bytes} bytes land")
 
@@ -64,6 +66,11 @@ class Barrier:
     def picture(self, title="", first=0, last=None):
         """Its states ``first`` .. ``last`` as ``pictures.barrier_states``."""
         return pictures.barrier_states(self.states[first:last], title)
+
+    def _add(self, bytes):
+        self.tx += bytes
+        if abs(self.tx) > mbarrier.MAX_COUNT:
+            raise ValueError(f"a tx-count of {self.tx}: within +-{mbarrier.MAX_COUNT}")
 
     def _arrive(self, count):
         if count > self.pending:

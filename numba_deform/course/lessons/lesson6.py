@@ -407,6 +407,6 @@ def proxy_fence(kernel, engine=None):
 
     runs = _mended(kernel, fresh, explain, engine)
     return (
-        "Write, then the fence in every thread that wrote, then meet, then one thread issues the copy. "
-        f"{runs} runs are clean."
+        "Write, then the fence in every thread that wrote, then meet, then one thread issues the copy. (Behind "
+        f"the meeting, a fence in that thread would do as well.) {runs} runs are clean."
     )

@@ -1,4 +1,4 @@
-"""Drawings of lesson 11: a tile in the banks, the fragments of a product, and the two blocks of a cluster."""
+"""Drawings of lessons 11 and 12: a tile in the banks, fragments of a product, the two blocks of a cluster."""
 
 import re
 

@@ -415,7 +415,7 @@ class CopyEngine:
                     what += f"{thread.at(w.site)} with no fence.proxy.async.global since"
                     fault = thread.fault(faults.MissingProxyFence, what, name)
                     fault.cure = (
-                        "Call fence_proxy_async_global() (or fence_proxy_async_full()) in the writing thread, "
-                        "then a barrier, then issue the copy."
+                        "Call fence_proxy_async_global() (or fence_proxy_async_full()) in each writing thread, "
+                        "then a barrier, then issue the copy; or behind the barrier, in the issuing thread."
                     )
                     raise fault

@@ -11,17 +11,18 @@
 # ---
 
 # %% [markdown]
-# # 11 · Clusters and tensor cores
+# # 11 · Swizzles and tensor cores
 #
-# *About 50 minutes. You know the ring with two roles ([lesson 5](05_roles.py)), the banks of shared memory
+# *About 40 minutes. You know the ring with two roles ([lesson 5](05_roles.py)), the banks of shared memory
 # ([lesson 7](07_how_fast.py)) and shared memory by name ([lesson 8](08_half_a_variant.py)). You need no GPU.*
 #
 # A product of matrices is what Hopper was built for. Its *tensor cores* multiply small matrices in one
-# instruction, and the whole art is to feed them. This lesson builds a product by tiles. You will see
+# instruction, and the whole art is to feed them. This lesson builds a product by tiles, up to a whole
+# matrix of any size. You will see
 #
 # - why TMA mixes up the rows of a tile (*swizzle*), and how a reader finds its numbers again,
 # - how the lanes of a warp hold a matrix together (*fragments*),
-# - how two blocks, a *cluster*, share one load (*multicast*), and what their barriers have to know.
+# - how a grid of blocks makes a whole matrix, and what happens at its borders.
 #
 # Everything here computes C = A Bᵀ: A has rows of C, B has columns of C, and in both of them a row runs along
 # `k`, over which is summed. Numbers are fp16, sums are fp32.
@@ -85,8 +86,9 @@ def plain(tile, row, chunk):
 
 
 # %% [markdown]
-# `check.read` runs it on the CPU engine, notes the addresses that the lanes give to `ldmatrix`, and counts the
-# *wavefronts* of lesson 7: the turns of the banks, in each of which every bank hands out one word.
+# `check.read` runs it on the CPU engine and notes the addresses that the lanes give to `ldmatrix`. From
+# them it counts the *wavefronts* of lesson 7: the turns of the banks, in each of which every bank hands out
+# one word.
 
 # %%
 lessons.cpu_only("The count of wavefronts")
@@ -150,13 +152,14 @@ few = [0, 1, 4, 5, 6, 8, 17, 31]
 lessons.slider(matrix_pictures.fragments, start={"lane": 5}, lane=range(32), page={"lane": few})
 
 # %% [markdown]
-# It looks wild, but compare it with `ldmatrix`: the four 8x8 matrices of A are the words a0, a1, a2, a3, in
-# the very order in which `ldmatrix_x4` brings them if lane `l` points at row `l & 15`, and lanes from 16 on at
+# It looks wild, but compare it with `ldmatrix`. The four 8x8 matrices of A are the words a0, a1, a2, a3.
+# `ldmatrix_x4` brings them in this very order if lane `l` points at row `l & 15`, and lanes from 16 on at
 # the next chunk. That is what `build_read` did. Nothing is left to do between the two instructions.
 #
 # ## Exercise 2: who has it?
 #
-# At the end each lane has to write its sums to C. Which row and column has sum `i` of a lane, for `i` = 0 to 3?
+# At the end each lane has to write its sums to C. Which row and column has sum `i` of a lane, for `i` = 0
+# to 3?
 
 
 # %% exercise="element"
@@ -262,7 +265,7 @@ def build_alone(stages):
             nd.fence_proxy_tensormap_acquire_sys(b_map)
             for step in range(steps):
                 ring.acquire(state)
-                ring.expect(state, 2 * TILE_BYTES)
+                ring.expect(state, shared.a.stride + shared.b.stride)
                 a, b = shared.a.at(state.stage), shared.b.at(state.stage)
                 nd.cp_async_bulk_tensor_2d(a, a_map, DEPTH * step, 0, ring.full(state))
                 nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, ring.full(state))
@@ -289,97 +292,45 @@ print(check.run(alone, 2, [a_map, b_map, out, 4], engine))
 print("right:", np.array_equal(out, a.astype(np.float32) @ b.T.astype(np.float32)))
 
 # %% [markdown]
-# [`course/pipelines/product.py`](../numba_deform/course/pipelines/product.py) is the same with four consumer
-# warps and larger tiles. What we did by hand is `nd.WarpProduct` there. But look at what our two blocks do:
-# both fetch every tile of A. The same bytes come from L2 twice.
+# ## A whole matrix
 #
-# ## Two blocks, one load
+# Two blocks made 16 x 32 elements of C. A larger C takes a grid of blocks, one for each 16 x 16 of it:
+# they are numbered row by row, `across` in each, as the boxes of lesson 1. Nothing else changes, as
+# long as all sizes are multiples of the tile's.
 #
-# On Hopper blocks can be launched in **clusters**. The blocks of a cluster run at the same time, on
-# SMs close to each other, and reach each other's shared memory. A block's number in its cluster is its *rank*.
-# And TMA has a **multicast**: one load puts its box into the shared memory of several blocks, at the same place
-# in each.
+# They seldom are. Remember lesson 1: what lies outside the tensor arrives as zeros, and is counted. So the
+# last tile along k may reach beyond the end, for zeros add nothing. Rows of A below the last one are zeros,
+# too. Only the *store* has to look where C ends.
 #
-# `cp_async_bulk_tensor_2d_multicast(dst, map, x, y, bar, mask)` takes a `mask` with one bit for each rank.
-# `dst` and `bar` are this block's own addresses; in every other block the same places are meant. So the bytes
-# that arrive in block 1 count on the barrier *of block 1*.
+# ## Exercise 4: any size
 #
-# To share the work fairly, each block fetches **half** of the tile of A, eight rows, for both: rank 0 the
-# upper rows, rank 1 the lower ones. Its tile of B it fetches for itself alone.
-#
-# ## Exercise 4: fetch for both
-#
-# Each block announces the bytes on its own full barrier, `full`. It announces all that will come *into this
-# block*, whoever sends them. How many are they? Where does this block's half of A go? And which mask?
+# Where does this block's tile of C begin? How many tiles along k are `depth` elements? And which sums may be
+# stored? `out.shape` is the size of C.
 
 
-# %% exercise="fetch"
-@nd.function
-def fetch(a_map, b_map, a, b, full, step, rank, column):
-    """By one thread of each block: fill the tiles at the shared addresses a and b. Boxes of A have 8 rows."""
-    announced = ...
-    half = ...  # the shared address of this block's eight rows of A
-    mask = ...
-    nd.mbarrier_arrive_expect_tx(full, announced)
-    nd.cp_async_bulk_tensor_2d_multicast(nd.uint32(half), a_map, DEPTH * step, 8 * rank, full, mask)
-    nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, full)
-
-
-# %%
-check.fetch(fetch, engine)
-
-# %% [markdown]
-# ## Three things that two blocks must agree on
-#
-# A copy that writes into somebody else's memory needs more care than one that stays at home.
-#
-# 1. **At the beginning.** A copy of block 0 signals a barrier of block 1. Has block 1 initialised it already?
-#    Has it even started? `shared.init()` makes the threads of *one* block wait. So the cluster meets as well:
-#    `nd.cluster_arrive()`, then `nd.cluster_wait()`, called by all threads of both blocks.
-# 2. **Before a refill.** Block 0 may write into a stage of block 1 only when block 1 has read it. So a
-#    consumer tells *both* producers that it has left the stage. `nd.mapa_shared_cluster(address, rank)` turns a
-#    shared address into that of the same place in the block of that rank, and
-#    `nd.mbarrier_arrive_cluster(there)` arrives on a barrier there. `ring.empty(state)` is the address of our
-#    own empty barrier.
-# 3. **At the end.** A block that is done might leave while the other one still arrives on its barriers. Shared
-#    memory of a block that has ended is gone. So the cluster meets once more, and nobody leaves early.
-#
-# What happens without the first meeting? `check.pair` makes the kernel that you are about to write, and it can
-# leave that out:
-
-# %%
-lessons.cpu_only("The report of a block that is not there yet")
-lessons.show_fault(lambda: check.recorded(check.pair(meets=False), cluster=2))
-
-# %% [markdown]
-# ## Exercise 5: let them meet
-#
-# Write the four missing parts; the kernel calls your `fetch` of exercise 4, so solve that first. One lane of
-# the consumer warp is enough for each arrival, after a `syncwarp`: lane 0 for the block of rank 0, and lane 1
-# for that of rank 1, with the same line of code. How many arrivals does an empty barrier then get in one lap?
-
-
-# %% exercise="meet"
-def build_pair(stages):
+# %% exercise="whole"
+def build_whole(stages):
     shared = nd.Shared(
         a=nd.Array((stages, SIDE, DEPTH), nd.float16, alignment=1024),
-        b=nd.Array((stages, SIDE, DEPTH), nd.float16, alignment=1024), ring=nd.Ring(stages, empty=...),
+        b=nd.Array((stages, SIDE, DEPTH), nd.float16, alignment=1024), ring=nd.Ring(stages, empty=32),
     )  # fmt: skip
     ring = shared.ring
 
     @nd.kernel(threads=64, shared=shared)
-    def pair(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :], steps: nd.i32):
+    def whole(a_map: nd.u64, b_map: nd.u64, out: nd.float32[:, :], depth: nd.i32, across: nd.i32):
         shared.init()
-        ...  # both blocks are here, and their barriers are initialised
-        rank = nd.int32(nd.cluster_ctarank())
-        state, column = ring.start(), SIDE * cuda.blockIdx.x
+        row, column = ..., ...
+        steps = ...
+        state = ring.start()
         if cuda.threadIdx.x == 0:
             nd.fence_proxy_tensormap_acquire_sys(a_map)
             nd.fence_proxy_tensormap_acquire_sys(b_map)
             for step in range(steps):
                 ring.acquire(state)
+                ring.expect(state, shared.a.stride + shared.b.stride)
                 a, b = shared.a.at(state.stage), shared.b.at(state.stage)
-                fetch(a_map, b_map, a, b, ring.full(state), step, rank, column)
+                nd.cp_async_bulk_tensor_2d(a, a_map, DEPTH * step, row, ring.full(state))
+                nd.cp_async_bulk_tensor_2d(b, b_map, DEPTH * step, column, ring.full(state))
                 state = ring.advance(state)
         elif nd.warp() == 1:
             sums = cuda.local.array(8, nd.float32)
@@ -388,62 +339,29 @@ def build_pair(stages):
             for _ in range(steps):
                 ring.wait(state)
                 multiply(shared.a.at(state.stage), shared.b.at(state.stage), sums)
-                cuda.syncwarp()
-                ...  # the stage may be refilled, by either block
+                ring.release(state)
                 state = ring.advance(state)
-            store(out, column, sums)
-        ...  # nobody leaves yet
+            for i in nd.static_range(8):
+                y = row + nd.lane() // 4 + i // 2 % 2 * 8
+                x = column + 2 * (nd.lane() % 4) + i // 4 * 8 + i % 2
+                if ...:
+                    out[y, x] = sums[i]
 
-    return pair
+    return whole
 
 
 # %%
-check.meet(build_pair, fetch, engine)
+check.whole(build_whole, engine)
 
 # %% [markdown]
-# ## Two blocks at once
+# [`course/pipelines/product.py`](../numba_deform/course/pipelines/product.py) is the same with four consumer
+# warps and larger tiles. What we did by hand is `nd.WarpProduct` there.
 #
-# Here is such a cluster on the CPU engine, six tiles in a ring of two stages. A stage is filled by three loads:
-# the upper half of A, the lower half, and B. The loads of A in both panels are the same ones. A producer waits
-# for an empty stage where it is hatched; a consumer waits for a full one where it is pale, and multiplies where
-# it is blue. With the slider, make block 1 the slower one: it multiplies each tile 1, 3 or 5 times.
-
-# %%
-lessons.cpu_only("The timeline of a cluster")
-runs = {work: check.recorded(check.pair(extra=work - 1), steps=6, cluster=2) for work in (1, 3, 5)}
-
-
-def two_blocks(work):
-    title = f"work of block 1 on each tile: {work}"
-    return matrix_pictures.two_blocks(runs[work].events, title, end=runs[5].cycles)
-
-
-lessons.slider(two_blocks, work=list(runs))
-
-# %% [markdown]
-# Block 0 gets slower too, although nothing of it has changed. Its producer waits (hatched) until the dotted
-# line, where block 1 releases the stage. **Blocks that share loads go at one pace.** That is the price of a
-# cluster, and more stages make it smaller.
+# ## What larger tiles bring
 #
-# ## What it brings
-#
-# The engine notes every load. Let us count the bytes that TMA has fetched from global memory (or L2), and the
-# bytes that it has written into shared memory:
-
-# %%
-for name, kernel, cluster in (("alone", alone, None), ("cluster", check.pair(), 2)):
-    fetched, written = check.traffic(check.recorded(kernel, steps=4, cluster=cluster))
-    print(f"{name:8} fetched {fetched:6} bytes, wrote {written:6} bytes")
-
-# %% [markdown]
-# Both write the same into shared memory. But alone, 16 KB are fetched of A and 16 KB of B; in the cluster 8 KB
-# of A and 16 KB of B. **The bytes of A are halved**, those of B are not, since no two blocks share a tile of B.
-# In a cluster of 2 x 2 blocks each tile of A and each tile of B has two readers, and both are halved.
-#
-# Larger tiles save bytes, too: a block that makes twice as many columns of C reads A half as often. What that
-# is worth was measured on an H200, for 2048 x 2048 x 2048 in fp16. Our own kernels in this table use no
-# clusters. *mma.sync* is the instruction of this lesson. *wgmma* is Hopper's own: four warps multiply together,
-# and read their operands straight from swizzled shared memory, without fragments.
+# A block that makes twice as many columns of C reads A half as often. What that is worth was measured on an
+# H200, for 2048 x 2048 x 2048 in fp16, with kernels that use no clusters. *mma.sync* is the instruction of
+# this lesson. *wgmma* is Hopper's own, and [lesson 13](13_flash_attention.py) is about it.
 
 # %%
 measured = check.measured()
@@ -460,20 +378,15 @@ for label, name in kernels.items():
 pictures.times({label: 1000 * measured[name]["median_ms"] for label, name in kernels.items()}, {}, "H200", "us")
 
 # %% [markdown]
-# Compare the tiles of 128 x 128 with those of 128 x 256: more bytes through L2, and slower. A cluster that
-# shares tiles saves such bytes where registers or shared memory have no room for a larger tile. But bytes are
+# Compare the tiles of 128 x 128 with those of 128 x 256: more bytes through L2, and slower. But bytes are
 # not everything. With tiles of 128 x 256, mma.sync and wgmma move about as many of them, and mma.sync takes
-# longer: there, the tensor cores are the limit. Measure before you pay for a cluster with its meetings.
+# longer: there, the tensor cores are the limit.
 #
 # ## What you know now
 #
 # - Rows of 128 bytes lie in the same banks. TMA's swizzle puts chunk `c` of row `r` at `c ^ (r & 7)`, and the
 #   reader does the same.
 # - `ldmatrix` gives each lane the fragments that `mma` takes.
-# - Multicast: one load, several blocks. Each announces what comes into it, on its own barrier.
-# - A stage is empty when the readers of **all** blocks that are written into have left it.
-# - A cluster meets before the first copy, and before anybody leaves.
+# - Zero fill takes care of the borders of a product, but for its stores.
 #
-# To go on, read the two kernels that were measured:
-# [`course/tile_product.py`](../numba_deform/course/tile_product.py) and
-# [`course/warpgroup_product.py`](../numba_deform/course/warpgroup_product.py).
+# Our two blocks both fetched every tile of A. [Lesson 12](12_clusters.py) lets them share one load.

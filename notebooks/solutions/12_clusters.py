@@ -11,127 +11,112 @@
 # ---
 
 # %% [markdown]
-# # Solutions of lesson 11, with the mistakes that are made most often
+# # Solutions of lesson 12, with the mistakes that are made most often
 #
 # Each cell stands in place of the exercise's cell in the notebook. After `wrong:` are words of the check's
 # answer. The tests run them all.
 
 
-# %% place
-def place(row, chunk):
-    return 128 * row + 16 * (chunk ^ (row & 7))
+# %% grid
+def grid(rows, columns, across, down):
+    """(x, y): the blocks that cover C, rounded up to whole clusters."""
+    x, y = -(-columns // 16), -(-rows // 16)
+    return -(-x // across) * across, -(-y // down) * down
 
 
-# %% place wrong: without a swizzle the chunk would lie there
-def place(row, chunk):
-    return 128 * row + 16 * chunk
+# %% grid wrong: no multiple of the cluster
+def grid(rows, columns, across, down):
+    """(x, y): the blocks that cover C, rounded up to whole clusters."""
+    return -(-columns // 16), -(-rows // 16)
 
 
-# %% place wrong: leaves each chunk in its row
-def place(row, chunk):
-    return 128 * row + 16 * (chunk ^ row)
+# %% grid wrong: x counts along a row of C
+def grid(rows, columns, across, down):
+    """(x, y): the blocks that cover C, rounded up to whole clusters."""
+    x, y = -(-columns // 16), -(-rows // 16)
+    return -(-y // down) * down, -(-x // across) * across
 
 
-# %% place wrong: not the one that TMA has done
-def place(row, chunk):
-    return 128 * row + 16 * ((chunk + row) % 8)
+# %% grid wrong: do not cover C
+def grid(rows, columns, across, down):
+    """(x, y): the blocks that cover C, rounded up to whole clusters."""
+    return columns // 16 // across * across, rows // 16 // down * down
 
 
-# %% place wrong: a multiple of 16 bytes
-def place(row, chunk):
-    return 8 * row + (chunk ^ (row & 7))
+# %% grid wrong: blocks, not clusters
+def grid(rows, columns, across, down):
+    """(x, y): the blocks that cover C, rounded up to whole clusters."""
+    return -(-columns // (16 * across)), -(-rows // (16 * down))
 
 
-# %% element
-def element(lane, i):
-    row = lane // 4 + 8 * (i // 2)
-    column = 2 * (lane % 4) + i % 2
+# %% grid wrong: more than it takes
+def grid(rows, columns, across, down):
+    """(x, y): the blocks that cover C, rounded up to whole clusters."""
+    x, y = columns // 16 + 1, rows // 16 + 1
+    return (x // across + 1) * across, (y // down + 1) * down
+
+
+# %% grid wrong: 16 elements
+def grid(rows, columns, across, down):
+    """(x, y): the blocks that cover C, rounded up to whole clusters."""
+    return -(-columns // across) * across, -(-rows // down) * down
+
+
+# %% masks
+def masks(rank, across, down):
+    """(mask of its tile of A, mask of its tile of B), whole numbers."""
+    row = ((1 << across) - 1) << (rank // across * across)
+    column = sum(1 << (rank % across + across * y) for y in range(down))
     return row, column
 
 
-# %% element wrong: c2 and c3 are eight rows below
-def element(lane, i):
-    row = lane // 4
-    column = 2 * (lane % 4) + i % 2
-    return row, column
+# %% masks wrong: exchanged
+def masks(rank, across, down):
+    """(mask of its tile of A, mask of its tile of B), whole numbers."""
+    row = ((1 << across) - 1) << (rank // across * across)
+    column = sum(1 << (rank % across + across * y) for y in range(down))
+    return column, row
 
 
-# %% element wrong: two columns next to each other
-def element(lane, i):
-    row = lane // 4 + 8 * (i // 2)
-    column = lane % 4 + i % 2
-    return row, column
+# %% masks wrong: of the first row of the cluster
+def masks(rank, across, down):
+    """(mask of its tile of A, mask of its tile of B), whole numbers."""
+    return (1 << across) - 1, sum(1 << (rank % across + across * y) for y in range(down))
 
 
-# %% element wrong: the row comes first
-def element(lane, i):
-    row = 2 * (lane % 4) + i % 2
-    column = lane // 4 + 8 * (i // 2)
-    return row, column
+# %% masks wrong: only its own bit
+def masks(rank, across, down):
+    """(mask of its tile of A, mask of its tile of B), whole numbers."""
+    return 1 << rank, 1 << rank
 
 
-# %% element wrong: Four neighbouring lanes share a row
-def element(lane, i):
-    row = lane % 8 + 8 * (i // 2)
-    column = 2 * (lane % 4) + i % 2
-    return row, column
+# %% masks wrong: A mask is a number with a bit
+def masks(rank, across, down):
+    """(mask of its tile of A, mask of its tile of B), whole numbers."""
+    row = rank // across * across
+    return list(range(row, row + across)), [rank % across + across * y for y in range(down)]
 
 
-# %% element wrong: c1 is right of c0
-def element(lane, i):
-    """(row, column) of sum i of a lane, in a 16x8 product."""
-    row = lane // 4 + 8 * (i % 2)
-    column = 2 * (lane % 4) + i // 2
-    return row, column
+# %% masks wrong: Its own block
+def masks(rank, across, down):
+    """(mask of its tile of A, mask of its tile of B), whole numbers."""
+    row = ((1 << across) - 1) << (rank // across * across)
+    column = sum(1 << (rank % across + across * y) for y in range(down))
+    return row & ~(1 << rank), column & ~(1 << rank)
 
 
-# %% b_place
-@nd.function
-def b_place(lane, k):
-    row = (lane >> 4) * 8 + (lane & 7)
-    chunk = 2 * k + (lane >> 3 & 1)
-    return row, chunk
+# %% masks wrong: whole cluster
+def masks(rank, across, down):
+    """(mask of its tile of A, mask of its tile of B), whole numbers."""
+    every = (1 << across * down) - 1
+    return every, every
 
 
-# %% b_place wrong: That is the order of A
-@nd.function
-def b_place(lane, k):
-    row = lane & 15
-    chunk = 2 * k + (lane >> 4)
-    return row, chunk
-
-
-# %% b_place wrong: repeat columns 0 to 7
-@nd.function
-def b_place(lane, k):
-    row = lane & 7
-    chunk = 2 * k + (lane >> 3 & 1)
-    return row, chunk
-
-
-# %% b_place wrong: have the same chunk
-@nd.function
-def b_place(lane, k):
-    row = (lane >> 4) * 8 + (lane & 7)
-    chunk = 2 * k
-    return row, chunk
-
-
-# %% b_place wrong: two chunks further on
-@nd.function
-def b_place(lane, k):
-    row = (lane >> 4) * 8 + (lane & 7)
-    chunk = k + (lane >> 3 & 1)
-    return row, chunk
-
-
-# %% b_place wrong: write brackets
-@nd.function
-def b_place(lane, k):
-    """(row, chunk) of B for lane 0 .. 31, at 16 k."""
-    row = lane & 7 + 8 * (lane >> 4)
-    chunk = 2 * k + (lane >> 3 & 1)
-    return row, chunk
+# %% masks wrong: bit 0
+def masks(rank, across, down):
+    """(mask of its tile of A, mask of its tile of B), whole numbers."""
+    row = sum(1 << (rank // across * across + x + 1) for x in range(across))
+    return row, sum(1 << (rank % across + across * y + 1) for y in range(down))
 
 
 # %% fetch
