@@ -48,7 +48,7 @@ nb_execution_timeout = 800  # seconds a cell; for what hangs
 nb_merge_streams = True
 
 html_theme = "furo"
-html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js"]
+html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js", "quiz.js"]
 html_css_files, html_js_files = html_static_path[:1], html_static_path[1:]
 html_copy_source = html_show_copyright = False
 html_theme_options = {"top_of_page_buttons": []}

@@ -1,13 +1,16 @@
-"""A Sphinx extension: the lessons as .ipynb beside their pages, and the buttons that open them.
+"""A Sphinx extension: the lessons as .ipynb beside their pages, the buttons that open them, and at each
+exercise its question, to answer in the page, and its solution, folded.
 
 Colab and Codespaces need the repository's name on its host; without it there is the download alone."""
 
+import re
 from pathlib import Path
 
 import nbformat
+import quiz
 from repository import COMMIT, NAME, ROOT
 
-from numba_deform.course.lessons.copying import copy_lessons
+from numba_deform.course.lessons.copying import copy_lessons, solutions
 
 BRANCH = "gh-pages"  # where the workflow publishes the site, the .ipynb too
 COLAB = f"https://colab.research.google.com/github/{NAME}/blob/{BRANCH}"
@@ -26,13 +29,34 @@ def buttons(name, text):
     return f'<div class="open-lesson">{" ".join(links)}</div>'
 
 
+EXERCISE = re.compile(r'^# %% exercise="(\w+)"\n(.*?)^# %%\n(.*?)(?=^# %%|\Z)', re.M | re.S)
+BEFORE = "What the check says before you begin"
+
+
+def add_answers(lesson, text):
+    """The lesson's text. Each exercise is marked as one, and what its check says to a hole is folded. Its question
+    follows, where it is a short one, and its solution."""
+    right, checks = solutions(lesson), re.search(r"import (\w+) as check", text)[1]
+
+    def more(match):
+        name, hole, check = match.groups()
+        below = [quiz.form(lesson, checks, name)] if name in quiz.QUESTIONS and "def " not in hole else []
+        below = "\n\n".join([*below, right[name]]).splitlines()
+        below = "\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in below), "", ""])
+        folded = f'tags=["hide-output"] mystnb={{"code_prompt_show": "{BEFORE}"}}'
+        return f'# %% exercise="{name}" tags=["exercise"]\n{hole}# %% {folded}\n{check}{below}'
+
+    return EXERCISE.sub(more, text)
+
+
 def add_buttons(app, docname, source):
     """After the title of a lesson, which is the first line of a cell. Its first code, imports, is folded."""
     folder, _, name = docname.rpartition("/")
     if folder == "notebooks" and name[0].isdigit():
         title = next(line for line in source[0].splitlines() if line.startswith("# # "))
         text = source[0].replace(title, f"{title}\n#\n# {buttons(name, source[0])}", 1)
-        source[0] = text.replace("\n# %%\n", '\n# %% tags=["hide-input"]\n', 1)  # imports: folded away
+        text = text.replace("\n# %%\n", '\n# %% tags=["hide-input"]\n', 1)  # imports: folded away
+        source[0] = add_answers(name, text)
 
 
 def install_cell():
