@@ -34,8 +34,8 @@ BEFORE = "What the check says before you begin"
 
 
 def add_answers(lesson, text):
-    """The lesson's text. Each exercise is marked as one, and what its check says to a hole is folded. Its question
-    follows, where it is a short one, and its solution."""
+    """The lesson's text. Exercises are marked, and what a check says to a hole is folded. Below come its
+    question, where it is a short one, and its solution."""
     right, checks = solutions(lesson), re.search(r"import (\w+) as check", text)[1]
 
     def more(match):

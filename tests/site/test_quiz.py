@@ -1,5 +1,5 @@
-"""Short questions in the page: it says to any answer what the notebook's check says, and does not show the answer
-beside the question."""
+"""Short questions in the page: it says to an answer what the notebook's check says, and does not show the
+answer beside the question."""
 
 import importlib
 import io
