@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import quiz
+from docutils import nodes
 from repository import COMMIT, NAME, ROOT
 
 from numba_deform.course.lessons.copying import copy_lessons, solutions
@@ -49,6 +50,35 @@ def add_answers(lesson, text):
     return EXERCISE.sub(more, text)
 
 
+# What the first screen of a lesson asks, beside its first picture. The lesson answers it.
+OPENINGS = {
+    "boxes": "One instruction brings box A. Which numbers are in it, and in which order do they arrive?",
+    "barrier": "A thread asks for bytes and goes on. How does anybody know when they are there?",
+    "tile": "A sample lies between four pixels. How much of each does it take?",
+    "stages": "Copies take long, sums are quick. How many tiles must be under way so that nobody waits?",
+    "roles": "One warp asks, the others add up. Who tells the first that a place is free again?",
+    "debugging": "This pipeline never ends. Who waits for whom?",
+    "how_fast": "How fast can a kernel be at best, and what holds this one back?",
+    "half_a_variant": "How far ahead must a ring look before copies stop costing time?",
+    "your_variant": "You have an idea for a faster kernel. How do you find out before you believe it?",
+    "adding": "Many blocks add to the same numbers. Who keeps the sums right?",
+    "clusters": "Eight rows lie in the same banks. How can a warp read them in one go?",
+}
+FIRST_PICTURE = re.compile(r'<div class="frames-picture".*?</svg>\s*</div>', re.S)
+
+
+def add_opening(app, doctree):
+    """Sphinx's event doctree-read: below a lesson's buttons its first picture once more, and a question."""
+    folder, _, name = app.env.docname.rpartition("/")
+    question = OPENINGS.get(name.partition("_")[2]) if folder == "notebooks" else None
+    drawn = (FIRST_PICTURE.search(node.astext()) for node in doctree.findall(nodes.raw))
+    picture = next(filter(None, drawn), None)
+    button = next((node for node in doctree.findall(nodes.raw) if "open-lesson" in node.astext()), None)
+    if question and picture and button:
+        text = f'<figure class="opening"><figcaption>{question}</figcaption>{picture[0]}</figure>'
+        button.parent.insert(button.parent.index(button) + 1, nodes.raw("", text, format="html"))
+
+
 def add_buttons(app, docname, source):
     """After the title of a lesson, which is the first line of a cell. Its first code, imports, is folded."""
     folder, _, name = docname.rpartition("/")
@@ -80,5 +110,6 @@ def write(app, error):
 
 def setup(app):
     app.connect("source-read", add_buttons)
+    app.connect("doctree-read", add_opening)
     app.connect("build-finished", write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
