@@ -22,15 +22,19 @@ like are types of registers, `u32 x 4` is a tuple, `local f32 x 64` a local arra
 addresses of shared memory have 32 bits, those of global memory 64. The last
 column is the section of {sections.EDITION}. Made by `python bench/intrinsics.py`."""
 TABLE = ["| intrinsic | what it does | PTX | PTX ISA |", "|---|---|---|---|"]
+FIRST = (
+    "tma", "mbarrier", "tokens", "sync", "tensormap", "reduce", "cluster", "cluster_async", "wgmma", "matrix",
+    "cp_async",
+)  # fmt: skip
 OPERANDS = (".reg", "ld.param", "st.param", "ret")  # statements that bring them in and out
 BESIDE = ("setp", "selp", "mov")  # those that prepare the instruction, or take its result
 
 
 def families():
-    """{module: its intrinsics, in the order of their definitions}, those that have any."""
-    result = {}
-    for entry in pkgutil.iter_modules(numba_deform.device.__path__):
-        module = importlib.import_module(f"numba_deform.device.{entry.name}")
+    """{module: its intrinsics, in the order of their definitions}; first what a pipeline needs."""
+    result, names = {}, [entry.name for entry in pkgutil.iter_modules(numba_deform.device.__path__)]
+    for name in sorted(names, key=lambda name: ([*FIRST, name].index(name), name)):
+        module = importlib.import_module(f"numba_deform.device.{name}")
         own = [
             value
             for value in vars(module).values()

@@ -22,7 +22,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "bench"))
 intrinsics = importlib.import_module("intrinsics")  # bench/intrinsics.py
-PICTURE = re.compile(r"!\[(?P<alt>.*?)\]\((?P<file>.*?)\)\n\nThe last command draws this\. (?P<meaning>[^\n]+)")
+NEEDS = "The last command needs matplotlib (`pip install -e '.[plot]'`), and draws "
+PICTURE = re.compile(rf"!\[(?P<alt>.*?)\]\((?P<file>.*?)\)\n\n{re.escape(NEEDS)}this\. (?P<meaning>[^\n]+)")
 MINUTE = "**In one minute**, in a checkout of the repository. No GPU is needed:"
 TRY = """\
     numba-deform bugs parity_two_behind           # a pipeline that is wrong, and the report that says why
@@ -35,7 +36,7 @@ def first_page(text):
     found = PICTURE.search(rest)
     if not found or not install.startswith("    pip install"):
         raise ValueError("README.md: a title, what it is, how to install it, and later a picture")
-    rest = rest.replace(found[0], "The last command draws the picture at the top of this page.")
+    rest = rest.replace(found[0], f"{NEEDS}the picture at the top of this page.")
     figure = f":::{{figure}} {found['file']}\n:alt: {found['alt']}\n\n{found['meaning']}\n:::"
     head = title, about, (HERE / "cards.md").read_text(), figure, MINUTE, f"{install}\n{TRY}"
     return "\n\n".join([*head, rest, (HERE / "contents.md").read_text()])

@@ -40,7 +40,8 @@ nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = "cache"
 # Outputs are kept by a lesson's text, and here by what it runs, too.
 OUTPUTS = ROOT / "build" / "site" / "cache"
-nb_execution_cache_path = str(OUTPUTS / repository.digest("numba_deform", "ptx", "bench/results"))
+RUN = [f"numba_deform/{room.name}" for room in (ROOT / "numba_deform").iterdir() if room.name != "cli"]
+nb_execution_cache_path = str(OUTPUTS / repository.digest(*sorted(RUN), "ptx", "bench/results"))
 if not find_spec("transformers"):  # the page is there then, without outputs
     nb_execution_excludepatterns = ["notebooks/a_model.py"]
 nb_execution_show_tb = True  # of a cell that fails, and with it the build
@@ -48,7 +49,7 @@ nb_execution_timeout = 800  # seconds a cell; for what hangs
 nb_merge_streams = True
 
 html_theme = "furo"
-html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js"]
+html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js", "quiz.js"]
 html_css_files, html_js_files = html_static_path[:1], html_static_path[1:]
 html_copy_source = html_show_copyright = False
 html_theme_options = {"top_of_page_buttons": []}

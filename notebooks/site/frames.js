@@ -1,6 +1,10 @@
 // Sliders over pictures that were drawn beforehand: see course/lessons/frames.py. Without this the first is shown.
 const SMALLEST = 0.7;
 
+function keepReadable(svg) { // it shrinks on a phone, as far as its words are read
+    svg.style.minWidth = `${SMALLEST * parseFloat(svg.getAttribute("width"))}pt`;
+}
+
 function makeSliders(box) {
     const data = JSON.parse(box.querySelector("script").textContent);
     const picture = box.querySelector(".frames-picture"), sliders = [];
@@ -8,8 +12,7 @@ function makeSliders(box) {
     const show = () => {
         const frame = sliders.reduce((sum, slider, i) => sum * sizes[i] + Number(slider.value), 0);
         picture.innerHTML = data.frames[frame].map(line => data.lines[line]).join("\n");
-        const svg = picture.querySelector("svg"); // it shrinks on a phone, as far as its words are read
-        svg.style.minWidth = `${SMALLEST * parseFloat(svg.getAttribute("width"))}pt`;
+        keepReadable(picture.querySelector("svg"));
         picture.setAttribute("aria-label", data.alts[frame]);
         box.dataset.frame = frame;
     };
@@ -49,4 +52,7 @@ function makeSliders(box) {
     box.prepend(panel);
     show();
 }
-document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".frames").forEach(makeSliders));
+document.addEventListener("DOMContentLoaded", () => {
+    document.querySelectorAll(".frames-picture svg").forEach(keepReadable);
+    document.querySelectorAll(".frames").forEach(makeSliders);
+});

@@ -1,13 +1,17 @@
-"""A Sphinx extension: the lessons as .ipynb beside their pages, and the buttons that open them.
+"""A Sphinx extension: the lessons as .ipynb beside their pages, the buttons that open them, and at each
+exercise its question, to answer in the page, and its solution, folded.
 
 Colab and Codespaces need the repository's name on its host; without it there is the download alone."""
 
+import re
 from pathlib import Path
 
 import nbformat
+import quiz
+from docutils import nodes
 from repository import COMMIT, NAME, ROOT
 
-from numba_deform.course.lessons.copying import copy_lessons
+from numba_deform.course.lessons.copying import copy_lessons, solutions
 
 BRANCH = "gh-pages"  # where the workflow publishes the site, the .ipynb too
 COLAB = f"https://colab.research.google.com/github/{NAME}/blob/{BRANCH}"
@@ -26,13 +30,63 @@ def buttons(name, text):
     return f'<div class="open-lesson">{" ".join(links)}</div>'
 
 
+EXERCISE = re.compile(r'^# %% exercise="(\w+)"\n(.*?)^# %%\n(.*?)(?=^# %%|\Z)', re.M | re.S)
+BEFORE = "What the check says before you begin"
+
+
+def add_answers(lesson, text):
+    """The lesson's text. Exercises are marked, and what a check says to a hole is folded. Below come its
+    question, where it is a short one, and its solution."""
+    right, checks = solutions(lesson), re.search(r"import (\w+) as check", text)[1]
+
+    def more(match):
+        name, hole, check = match.groups()
+        below = [quiz.form(lesson, checks, name)] if name in quiz.QUESTIONS and "def " not in hole else []
+        below = "\n\n".join([*below, right[name]]).splitlines()
+        below = "\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in below), "", ""])
+        folded = f'tags=["hide-output"] mystnb={{"code_prompt_show": "{BEFORE}"}}'
+        return f'# %% exercise="{name}" tags=["exercise"]\n{hole}# %% {folded}\n{check}{below}'
+
+    return EXERCISE.sub(more, text)
+
+
+# What the first screen of a lesson asks, beside its first picture. The lesson answers it.
+OPENINGS = {
+    "boxes": "One instruction brings box A. Which numbers are in it, and in which order do they arrive?",
+    "barrier": "A thread asks for bytes and goes on. How does anybody know when they are there?",
+    "tile": "A sample lies between four pixels. How much of each does it take?",
+    "stages": "Copies take long, sums are quick. How many tiles must be under way so that nobody waits?",
+    "roles": "One warp asks, the others add up. Who tells the first that a place is free again?",
+    "debugging": "This pipeline never ends. Who waits for whom?",
+    "how_fast": "How fast can a kernel be at best, and what holds this one back?",
+    "half_a_variant": "How far ahead must a ring look before copies stop costing time?",
+    "your_variant": "You have an idea for a faster kernel. How do you find out before you believe it?",
+    "adding": "Many blocks add to the same numbers. Who keeps the sums right?",
+    "clusters": "Eight rows lie in the same banks. How can a warp read them in one go?",
+}
+FIRST_PICTURE = re.compile(r'<div class="frames-picture".*?</svg>\s*</div>', re.S)
+
+
+def add_opening(app, doctree):
+    """Sphinx's event doctree-read: below a lesson's buttons its first picture once more, and a question."""
+    folder, _, name = app.env.docname.rpartition("/")
+    question = OPENINGS.get(name.partition("_")[2]) if folder == "notebooks" else None
+    drawn = (FIRST_PICTURE.search(node.astext()) for node in doctree.findall(nodes.raw))
+    picture = next(filter(None, drawn), None)
+    button = next((node for node in doctree.findall(nodes.raw) if "open-lesson" in node.astext()), None)
+    if question and picture and button:
+        text = f'<figure class="opening"><figcaption>{question}</figcaption>{picture[0]}</figure>'
+        button.parent.insert(button.parent.index(button) + 1, nodes.raw("", text, format="html"))
+
+
 def add_buttons(app, docname, source):
     """After the title of a lesson, which is the first line of a cell. Its first code, imports, is folded."""
     folder, _, name = docname.rpartition("/")
     if folder == "notebooks" and name[0].isdigit():
         title = next(line for line in source[0].splitlines() if line.startswith("# # "))
         text = source[0].replace(title, f"{title}\n#\n# {buttons(name, source[0])}", 1)
-        source[0] = text.replace("\n# %%\n", '\n# %% tags=["hide-input"]\n', 1)  # imports: folded away
+        text = text.replace("\n# %%\n", '\n# %% tags=["hide-input"]\n', 1)  # imports: folded away
+        source[0] = add_answers(name, text)
 
 
 def install_cell():
@@ -56,5 +110,6 @@ def write(app, error):
 
 def setup(app):
     app.connect("source-read", add_buttons)
+    app.connect("doctree-read", add_opening)
     app.connect("build-finished", write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

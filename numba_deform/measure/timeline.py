@@ -322,12 +322,14 @@ def save(timelines, path, start=0, end=None):
 
 
 def check_path(path):
-    """The Path of a file that :func:`save` can write; raises TimelineError."""
+    """The Path of a file that :func:`save` can write; raises TimelineError, ImportError without matplotlib."""
     path = Path(path)
     if path.suffix not in (".png", ".svg", ".json"):
         raise TimelineError(f"{path.name}: a timeline is written as .png, .svg or .json")
     if not path.absolute().parent.is_dir():
         raise TimelineError(f"{path}: there is no directory {path.absolute().parent}")
+    if path.suffix != ".json":
+        import matplotlib  # noqa: F401  what has run before would be lost without it
     return path
 
 

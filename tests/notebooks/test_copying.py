@@ -24,6 +24,23 @@ def test_copies_hold_every_cell(tmp_path):
                 assert "://" in place or (path.parent / place).is_file(), f"{path.name} links to {place}"
 
 
+def test_a_solution_opens_after_its_check(tmp_path):
+    """Closed at first; it is that of the file of solutions, and stands nowhere before."""
+    copying.copy_lessons(tmp_path)
+    for name in lessons.NOTEBOOKS:
+        cells = nbformat.read(tmp_path / f"{name}.ipynb", as_version=4).cells
+        right = {exercise: answer.cell.source for exercise, (answer, _) in lessons.answers(name).items()}
+        places = {cell.metadata["exercise"]: i for i, cell in enumerate(cells) if "exercise" in cell.metadata}
+        assert places and set(places) == set(right)
+        for exercise, i in places.items():
+            check, solution = cells[i + 1 : i + 3]
+            assert f"check.{exercise}(" in check.source and solution.cell_type == "markdown"
+            assert solution.source.startswith("<details class=") and "<details open" not in solution.source
+            assert right[exercise] in solution.source
+        folded = [cell for cell in cells if "<details" in cell.source]
+        assert len(folded) == len(places), "one for each exercise, and no other"
+
+
 def test_answers_are_never_overwritten(tmp_path):
     copying.copy_lessons(tmp_path)
     answered, missing = tmp_path / "02_barrier.ipynb", tmp_path / "05_roles.ipynb"

@@ -70,6 +70,7 @@ def test_slider_in_a_notebook_is_a_widget(monkeypatch):
     banks = {x: pictures.banks([4 * x * lane for lane in range(4)], title=str(x)) for x in range(3)}
     shown = lessons.slider(lambda x: banks[x], x=range(3), start={"x": 2}, page={"x": [0, 2]})
     assert [picture.alt for picture in shown.pictures] == [banks[0].alt, banks[2].alt] and shown.first == 1
+    assert banks[0]._repr_html_().startswith('<div class="frames-picture" role="img" aria-label="')
     text = shown._repr_html_()
     assert text.count("<svg") == 2 and f'aria-label="{banks[2].alt}"' in text
     with pytest.raises(ValueError, match="x=2 to begin with is none"):

@@ -72,6 +72,7 @@ def test_no_link_is_dead(folder):
 def test_all_is_there(folder):
     """Every lesson with its outputs and its notebook, every intrinsic, pipeline, and fault with its report."""
     import nbformat
+    import quiz
 
     from numba_deform.course.bugs import BUGS
 
@@ -82,7 +83,10 @@ def test_all_is_there(folder):
     for lesson in (ROOT / "notebooks").glob("[0-9]*.py"):
         text = (folder / "notebooks" / f"{lesson.stem}.html").read_text()
         assert text.count("Still open") == lesson.read_text().count('# %% exercise="'), lesson.name
-        assert "data:image/png" in text or "_images" in text
+        assert text.count('<details class="solution">') == text.count("Still open"), lesson.name
+        short = [name for name in quiz.QUESTIONS if f'# %% exercise="{name}"' in lesson.read_text()]
+        assert text.count('class="quiz"') == len(short), lesson.name
+        assert 'class="frames-picture"' in text
         notebook = nbformat.read(folder / "notebooks" / f"{lesson.stem}.ipynb", as_version=4)
         nbformat.validate(notebook)
         assert notebook.cells[0].source.startswith("%pip install")

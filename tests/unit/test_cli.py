@@ -603,6 +603,16 @@ def test_a_closed_pipe_is_no_error():
     assert process.wait() == 0
 
 
+def test_a_timeline_says_at_once_that_it_cannot_be_drawn(tmp_path, monkeypatch, capsys):
+    """Without matplotlib nothing runs before that is said; as .json it needs none."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    words = ["timeline", "variant=tma", "stages=2", "engine=cpu", f"out={tmp_path}/"]
+    assert cli.main([*words[:-1], f"{words[-1]}x.png"]) == 2
+    said = capsys.readouterr()
+    assert "numba_deform[plot]" in said.err and "workload" not in said.out
+    assert cli.main([*words[:-1], f"{words[-1]}x.json"]) == 0 and (tmp_path / "x.json").exists()
+
+
 # --- bad input ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("words", "parts"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+SOLUTION = re.compile(r"^# %% (\w+)\n(.*?)(?=^# %% |\Z)", re.M | re.S)
 VERDICT = re.compile(r"(Still open|Not yet|Right) \((\w+)\)")
 SOLVED, UNSOLVED, UNTRIED = "solved", "not yet", "open"
 
@@ -20,12 +21,21 @@ def lessons_folder():
     raise FileNotFoundError(f"the lessons are neither in {PACKAGE} nor beside it")
 
 
+def solutions(lesson):
+    """``{exercise: text}`` of a lesson: Markdown that shows one line, and its solution once that is clicked."""
+    text = (lessons_folder() / "solutions" / f"{lesson}.py").read_text(encoding="utf-8")
+    return {name: f"<details class=\"solution\"><summary>A solution of {name}</summary>\n\n"
+                  f"```python\n{code.strip()}\n```\n\n</details>"
+            for name, code in SOLUTION.findall(text)}  # fmt: skip
+
+
 def copy_lessons(directory):
     """Write every lesson as a Jupyter notebook into ``directory``; two lists of paths.
 
     The first are the files that were written, the second those that were there already: they may hold
     answers, and are left as they are. Links between lessons lead to the copies, and what links to another
-    file of the repository becomes its name. Needs jupytext (ImportError says how to get it).
+    file of the repository becomes its name. After each check stands its solution, folded. Needs jupytext
+    (ImportError says how to get it).
     """
     try:
         import jupytext
@@ -43,9 +53,19 @@ def copy_lessons(directory):
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = _links_of_copy(cell.source)
+        _add_solutions(notebook, solutions(lesson.stem))
         jupytext.write(notebook, copy, fmt="ipynb")
         written.append(copy)
     return written, kept
+
+
+def _add_solutions(notebook, texts):
+    """A cell for each exercise, after the check that follows it."""
+    from nbformat import v4
+
+    for number, cell in reversed(list(enumerate(notebook.cells))):
+        if name := cell.metadata.get("exercise"):
+            notebook.cells.insert(number + 2, v4.new_markdown_cell(texts[name]))
 
 
 def _links_of_copy(text):

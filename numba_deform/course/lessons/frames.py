@@ -38,8 +38,11 @@ class Frames:
             "first": self.first, "lines": list(lines), "frames": frames,
             "alts": [picture.alt for picture in self.pictures],
         }  # fmt: skip
-        alt, text = html.escape(data["alts"][self.first], quote=True), json.dumps(data).replace("</", "<\\/")
-        return (
-            f'<div class="frames"><div class="frames-picture" role="img" aria-label="{alt}">'
-            f'{drawn[self.first]}</div><script type="application/json">{text}</script></div>'
-        )
+        picture = framed(drawn[self.first], data["alts"][self.first])
+        text = json.dumps(data).replace("</", "<\\/")
+        return f'<div class="frames">{picture}<script type="application/json">{text}</script></div>'
+
+
+def framed(drawn, alt):
+    """A picture as HTML of a page, and in words what it shows."""
+    return f'<div class="frames-picture" role="img" aria-label="{html.escape(alt, quote=True)}">{drawn}</div>'

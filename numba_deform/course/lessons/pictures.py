@@ -7,6 +7,7 @@ says is said again by a hatch or a text.
 import base64
 import html
 import io
+import os
 import textwrap
 from collections import namedtuple
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...measure import timeline
+from ...measure.svg import svg
 from ...measure.timeline import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, SERIES, SKY, VERMILION, YELLOW
 from .display import WHOLE_WORDS
+from .frames import framed
 
 DOTS_PER_INCH = 110
 WIDEST = 9.5  # inches: wider ones are shrunk in a notebook, and their texts with them
@@ -48,6 +51,8 @@ class Picture:
         return f"[picture: {self.alt}]"
 
     def _repr_html_(self):
+        if os.environ.get("NUMBA_DEFORM_STATIC"):  # a page: text that scales, lines that turn light in the dark
+            return framed(svg(self.figure), self.alt)
         data = base64.b64encode(self.png()).decode()
         alt = html.escape(self.alt, quote=True)
         return f'<img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{data}">'
