@@ -380,7 +380,8 @@ def test_which_rows_were_looked_at():
 def test_the_page_tells_what_was_predicted():
     """The tables of the page are those of the file, and the printed interval is the held-back rows'."""
     page = (ROOT / "bench" / "PREDICTED.md").read_text()
-    assert [line for line in f"{predicted.table()}\n{predicted.constants()}".splitlines() if line not in page] == []
+    tables = f"{predicted.table()}\n{predicted.constants()}"
+    assert [line for line in tables.splitlines() if line not in page] == []
     found = predicted.summary(json.loads(predicted.RESULT.read_text())["rows"])["held back"]
     low, _, high = found["measured_by_predicted"]
     assert (predicting.LOW, predicting.HIGH) == (pytest.approx(low, abs=0.005), pytest.approx(high, abs=0.005))
