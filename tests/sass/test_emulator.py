@@ -102,6 +102,26 @@ def test_a_predicted_pipeline():
     assert one.time.cycles > 1.3 * four.time.cycles
 
 
+@nd.kernel(threads=64)
+def turned(out: float32[:]):
+    shared = cuda.shared.array(64, float32)
+    tid = cuda.threadIdx.x
+    shared[tid] = float32(tid)
+    cuda.syncthreads()
+    out[tid] = shared[63 - tid]
+
+
+def test_a_barrier_with_a_trace_and_without():
+    """The first warp waits for the second, in the trace as well: its reason is the barrier."""
+    for time in (False, True):
+        out = np.zeros(64, np.float32)
+        found = nd.profile(turned, 1, [out], time=time)
+        assert (out == np.arange(63, -1, -1)).all()
+    waits = [number for (reason, number), cycles in found.time.stalls.items() if reason == "barrier" and cycles]
+    code = found.run.listing.code
+    assert [code[number - 1].stem for number in waits] == ["BAR"]  # told where the warp goes on
+
+
 def test_clusters_have_no_predicted_time():
     with pytest.raises(ValueError, match="transposed has clusters, whose time cannot be predicted"):
         nd.profile(transposed, 2, [np.zeros((32, 32), np.float32)], cluster=2, time=True)

@@ -1,6 +1,9 @@
 """The model of time, rule by rule, on a few instructions: no compiler, no tools, no clock."""
 
+import json
+import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from numba_deform.measure import predict as predicting
 from numba_deform.measure.predict import Prediction, blocks_of_one_sm, predict
 
 C = HOPPER._replace(start=0)
+ROOT = Path(__file__).parents[2]
 EXIT = "EXIT"
 
 
@@ -331,3 +335,54 @@ def test_traces_tell_what_an_access_asks_for():
             assert (found.read, found.past, found.returns) == (None, 4, False)
     assert counts.fetched == [0, 0, 128 + 128]  # the second load hits
     assert counts.work is None
+
+
+# --- the bench's page --------------------------------------------------------------------------------
+sys.path.insert(0, str(ROOT / "bench"))
+import predicted  # noqa: E402
+
+
+def row(variant, measured, told, **more):
+    return {"file": "f", "workload": "w", "pattern": "p", "dtype": "d", "num_query": 1, "gpu": "H200",
+            "variant": variant, "measured_us": measured, "predicted_us": told, "held_back": True, "seconds": 1,
+            "error": told / measured - 1} | more  # fmt: skip
+
+
+def test_figures_of_predicted_rows():
+    """Mutants: pairs of different shapes; near pairs counted; errors with their sign."""
+    rows = [row("a", 100, 110), row("b", 102, 90), row("c", 200, 105), row("d", 1, 50, workload="other")]
+    found = predicted.figures(rows[:3])
+    assert found["median_percent"] == pytest.approx(100 * 12 / 102)
+    assert found["worst_percent"] == pytest.approx(47.5)
+    assert (found["pairs_apart"], found["pairs_in_order"]) == (2, 0.5)
+    assert found["kendall_tau"] == pytest.approx(-1 / 3)
+    assert predicted.figures(rows)["pairs_apart"] == 2
+
+
+def test_rows_that_one_run_serves():
+    """What was predicted for a launch is compared with its other recorded time; not another launch's."""
+    done = row("tma", 100, 110) | {name: None for name in predicted.OWN}
+    other = {"file": "g", "workload": "w", "pattern": "p", "dtype": "d", "num_query": None, "variant": "tma",
+             "measured_us": 50, "config": "text"}  # fmt: skip
+    found = predicted.again(dict(other), [done])
+    assert (found["predicted_us"], found["error"]) == (110, 110 / 50 - 1)
+    assert "error" not in predicted.again(other | {"variant": "tile"}, [done])
+
+
+def test_which_rows_were_looked_at():
+    rows = predicted.recorded(("pipelines_seeds", "counted"))
+    looked = {(r["workload"], r["pattern"]) for r in rows if predicted.is_development(r)}
+    assert looked == {("seeds", "local(2)")}
+    assert {r["gpu"] for r in rows} == {"H200", "H100 80GB HBM3"}
+    assert not [r for r in rows if "linked" in r["variant"] or not r["measured_us"]]
+
+
+def test_the_page_tells_what_was_predicted():
+    """The tables of the page are those of the file, and the printed interval is the held-back rows'."""
+    page = (ROOT / "bench" / "PREDICTED.md").read_text()
+    tables = f"{predicted.table()}\n{predicted.constants()}"
+    assert [line for line in tables.splitlines() if line not in page] == []
+    found = predicted.summary(json.loads(predicted.RESULT.read_text())["rows"])["held back"]
+    low, _, high = found["measured_by_predicted"]
+    assert (predicting.LOW, predicting.HIGH) == (pytest.approx(low, abs=0.005), pytest.approx(high, abs=0.005))
+    assert found["rows"] == predicting.HELD_BACK

@@ -98,6 +98,9 @@ class Counts:
     def waits(self, token):
         """A warp has seen that a phase is over, as ``gives``."""
 
+    def resumed(self, trace, number, token):
+        """A warp goes on that has waited at a barrier, as ``gives``."""
+
     def nothing(self, one):
         """An access whose lanes are all switched off, which goes through the data path nevertheless."""
         self.wavefronts[one.number] += 1
