@@ -284,4 +284,5 @@ pictures.times({name: row["median_ms"] for name, row in measured.items()}, {}, "
 # - A softmax can be made tile by tile: older sums shrink when a larger score comes.
 # - What one product leaves in registers, the next one takes from there.
 #
-# [`site/attention.md`](site/attention.md) reads the package's kernel line by line.
+# [`site/attention.md`](site/attention.md) reads the package's kernel line by line. [Lesson
+# 14](14_profiling.py) asks which line of a kernel costs what.

@@ -1,0 +1,154 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 14 · Profiling without a GPU
+#
+# *About 25 minutes. You know banks and wavefronts ([lesson 7](07_how_fast.py)) and shared memory by name
+# ([lesson 8](08_half_a_variant.py)). You need no GPU, but NVIDIA's packages, which macOS does not have.*
+#
+# Your kernel is right, and it is slow. Which line is it? A profiler answers that, and most people believe
+# that it takes a GPU. But much of what Nsight Compute counts does not depend on time. How many instructions
+# does a line execute? How often do its lanes fight for a bank? How many *sectors* of memory does it touch?
+# All that follows from the machine code and from the addresses. So it can be counted anywhere.
+#
+# `nd.profile` compiles a kernel for Hopper, and runs its machine code on the CPU. Then it gives you a
+# table, line by line.
+
+# %%
+import numpy as np
+from numba import cuda
+
+import numba_deform as nd
+from numba_deform.course import lessons
+from numba_deform.course.lessons import lesson14 as check
+from numba_deform.course.lessons import pictures
+
+# %% [markdown]
+# ## A transposition
+#
+# The kernel turns rows into columns. A block of eight warps takes a tile of 32 x 32 floats: each warp reads
+# rows of the tile from memory, and writes columns of it as rows of the result. The tile in between lies in
+# shared memory.
+
+# %%
+SIDE = 32
+
+
+def build_transpose(columns):
+    shared = nd.Shared(tile=nd.Array((SIDE, columns), nd.float32))
+
+    @nd.kernel(threads=8 * SIDE, shared=shared)
+    def transpose(data: nd.float32[:, :], out: nd.float32[:, :]):
+        shared.init()
+        tile, lane, warp = shared.tile.view(), nd.lane(), nd.warp()
+        x, y = SIDE * cuda.blockIdx.x, SIDE * cuda.blockIdx.y
+        for i in range(warp, SIDE, 8):
+            tile[i, lane] = data[y + i, x + lane]
+        cuda.syncthreads()
+        for i in range(warp, SIDE, 8):
+            out[x + i, y + lane] = tile[lane, i]
+
+    return transpose
+
+
+data = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+check.show(build_transpose(SIDE), data)
+
+# %% [markdown]
+# Read the table from the top. `executed` counts instructions of warps, and the percentage says how large a
+# line's share of them is. `LSU`, `FMA` and `ALU` are the units that they went to. `sectors` are pieces of
+# 32 bytes of global memory. `conflicts` are turns of the banks beyond what the words alone would take.
+#
+# Two lines look alike: one read and one write each, of 32 floats. They touch as many sectors. But one of
+# them has all the conflicts. Here are the addresses of its first warp in shared memory: a *column* of the
+# tile.
+
+# %%
+pictures.banks([4 * SIDE * lane for lane in range(SIDE)], title="a column of 32 x 32 floats")
+
+# %% [markdown]
+# The same name stands in the table as in Nsight Compute. `bank_conflicts` is
+# `l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum`, so you can compare when you have a GPU.
+#
+# ## Exercise 1: predict it
+#
+# For a matrix of 96 x 96 floats: how many bank conflicts will the profile show? Think of one read of a
+# column first, then of a block, then of all blocks.
+
+# %% exercise="conflicts"
+predicted = ...
+
+# %%
+check.conflicts(predicted, build_transpose)
+
+# %% [markdown]
+# ## Exercise 2: remove them
+#
+# The cure does not take a new kernel. Only the shape of the tile changes: it may have columns that nobody
+# uses. How many columns does it need, so that a column's 32 floats lie in 32 banks? Take as few as you can.
+
+# %% exercise="padding"
+columns = ...
+
+# %%
+check.padding(columns, build_transpose)
+
+# %% [markdown]
+# Run the profile again with your number, and look at the same line: as many instructions, as many sectors,
+# and no conflicts. In the last line of the head, `lsu` shrinks: the time that this unit alone would take.
+#
+# ## Sectors
+#
+# Why the tile at all? Here is the transposition without it:
+
+# %%
+@nd.kernel(threads=8 * SIDE)
+def direct(data: nd.float32[:, :], out: nd.float32[:, :]):
+    lane, warp = nd.lane(), nd.warp()
+    x, y = SIDE * cuda.blockIdx.x, SIDE * cuda.blockIdx.y
+    for i in range(warp, SIDE, 8):
+        value = data[y + i, x + lane]
+        out[x + lane, y + i] = value
+
+
+# %% [markdown]
+# It is shorter, and it has no conflicts, for it has no shared memory. Memory comes in sectors of 32 bytes,
+# though. A warp that touches one float of a sector moves all of it.
+#
+# ## Exercise 3: count the sectors
+#
+# How many sectors does *one* warp's read of `data` touch, and how many its write to `out`?
+
+# %% exercise="sectors"
+read = ...
+write = ...
+
+# %%
+check.sectors(direct, read=read, write=write)
+
+# %% [markdown]
+# ## In the shell
+#
+# `numba-deform profile` prints the same table for a variant or for a file of your own, and `--help` says
+# how. For a large grid, `only=` names the blocks that run, and the rest is counted by them.
+#
+# What the profile does not know is time. It has no caches' history from other kernels, no clock and no
+# other blocks beside yours. "Each unit alone" is a lower bound: a kernel that waits for memory takes
+# longer. So use it for what it counts, and measure on a GPU before you say *faster*.
+#
+# ## What you know now
+#
+# - Instructions, wavefronts, conflicts and sectors follow from code and addresses. No GPU is needed for them.
+# - Look for the line that has most of a column, not for the function that looks slow.
+# - A column of a tile whose rows are 32 words lies in one bank. One word more in each row, and it lies in all.
+# - A warp that writes a column of a matrix moves eight times what it writes.

@@ -1,0 +1,40 @@
+"""Lesson 14: what its profiles count is what the banks' picture and paper say."""
+
+import lessons
+import numpy as np
+import pytest
+
+from numba_deform.compiler.sass import ToolMissing
+from numba_deform.course.lessons import lesson14
+from numba_deform.course.lessons.pictures import wavefronts
+
+
+def scope():
+    names = {"__name__": "__main__"}
+    cells = lessons.cells("14_profiling")
+    lessons.execute(next(cell for cell in cells if "import numpy" in cell.source), names)
+    source = next(cell.source for cell in cells if "def build_transpose" in cell.source)
+    lessons.execute(lessons.Cell("14_profiling", 0, source[: source.index("data = np")]), names)
+    return names
+
+
+def test_conflicts_are_those_of_the_picture():
+    data = np.random.default_rng(0).random((32, 64), np.float32)
+    for columns in (32, 33, 36):
+        turns = len(wavefronts([4 * columns * lane for lane in range(32)]))
+        found = lesson14.profile(scope()["build_transpose"](columns), data).totals["bank_conflicts"]
+        assert found == 2 * 32 * (turns - 1), columns
+
+
+def test_without_a_compiler_it_says_so(monkeypatch, capsys):
+    def missing(*args):
+        raise ToolMissing("no such tool")
+
+    monkeypatch.setattr(lesson14.pipelines, "profile", missing)
+    assert lesson14.show(None, np.zeros((32, 32), np.float32)) is None
+    assert "No machine code to profile here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("answer, words", [("33", "not a number"), (True, "not a number")])
+def test_a_number_is_asked_for(answer, words):
+    assert words in lesson14.padding(answer, None).message
