@@ -189,7 +189,7 @@ def test_a_lesson_begins_with_a_question(driver, folder):
             begins, letters = driver.execute_script(FIRST_SCREEN)
             assert begins, lesson.name
             if width == 1280:
-                assert letters and max(letters) <= 82 and sum(letters) / len(letters) > 60, lesson.name
+                assert max(letters) < 86 and 64 < sum(letters) / len(letters) <= 80, lesson.name
 
 
 def play(driver, game, *keys):
