@@ -24,6 +24,7 @@ sys.path.append(str(ROOT / "bench"))
 intrinsics = importlib.import_module("intrinsics")  # bench/intrinsics.py
 NEEDS = "The last command needs matplotlib (`pip install -e '.[plot]'`), and draws "
 PICTURE = re.compile(rf"!\[(?P<alt>.*?)\]\((?P<file>.*?)\)\n\n{re.escape(NEEDS)}this\. (?P<meaning>[^\n]+)")
+QUESTION = "**Three warps share the work. Who waits, for whom, and why?**"
 MINUTE = "**In one minute**, in a checkout of the repository. No GPU is needed:"
 TRY = """\
     numba-deform bugs parity_two_behind           # a pipeline that is wrong, and the report that says why
@@ -37,8 +38,9 @@ def first_page(text):
     if not found or not install.startswith("    pip install"):
         raise ValueError("README.md: a title, what it is, how to install it, and later a picture")
     rest = rest.replace(found[0], f"{NEEDS}the picture at the top of this page.")
-    figure = f":::{{figure}} {found['file']}\n:alt: {found['alt']}\n\n{found['meaning']}\n:::"
-    head = title, about, (HERE / "cards.md").read_text(), figure, MINUTE, f"{install}\n{TRY}"
+    figure = f":::{{figure}} {found['file']}\n:alt: {found['alt']}\n\n{QUESTION} {found['meaning']}\n:::"
+    button, _, cards = (HERE / "cards.md").read_text().partition("\n\n")
+    head = title, about, button, figure, cards, MINUTE, f"{install}\n{TRY}"
     return "\n\n".join([*head, rest, (HERE / "contents.md").read_text()])
 
 

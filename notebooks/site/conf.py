@@ -47,6 +47,7 @@ if not find_spec("transformers"):  # the page is there then, without outputs
 nb_execution_show_tb = True  # of a cell that fails, and with it the build
 nb_execution_timeout = 800  # seconds a cell; for what hangs
 nb_merge_streams = True
+nb_code_prompt_show = "Show the {type}"  # source, output
 
 html_theme = "furo"
 html_static_path = ["site.css", "frames.js", "barrier.js", "playground.js", "quiz.js"]

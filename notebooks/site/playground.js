@@ -1,5 +1,6 @@
-// The playground: one mbarrier, and a ring of stages, played by clicking. The rules are those of barrier.js; what
-// faults say beside is the engine's, which the page brings along.
+// The playground: one mbarrier, and a ring of stages, played by clicking. The rules of barriers are those of barrier.js,
+// those of stages the engine's (engines/cpu/memory/access_faults.py): tests/browser/test_playground_ring.py holds them to
+// that. What faults say beside is the engine's, which the page brings along.
 const make = (tag, attributes = {}, ...inside) => {
     const node = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -107,9 +108,11 @@ class RingGame extends Table {
         this.machine = machine;
         this.full = each.map(i => new Barrier(machine, `full[${i}]`, 1));
         this.empty = each.map(i => new Barrier(machine, `empty[${i}]`, this.consumers));
-        this.slots = each.map(() => ({tile: null, copy: null, readers: []}));
+        this.slots = each.map(() => ({tile: null, copy: null, flies: false, readers: []}));
         this.use = Array(1 + this.consumers).fill(0);
-        this.passed = []; // by each thread's last wait on full: [barrier, phase]
+        // the last waits that went on: each thread's on each full barrier, and the producer's {bar, phase} on an empty one
+        this.passed = Array.from({length: 1 + this.consumers}, () => new Map());
+        this.acquired = null;
         const rows = [this.row("producer",
             this.button("acquire", "acquire", "producer", () => this.acquire()),
             this.button("issue", "expect and issue", "producer", () => this.issue()))];
@@ -133,48 +136,83 @@ class RingGame extends Table {
     acquire() {
         const {stage, lap} = this.place(0), parity = (lap & 1) ^ 1;
         const look = `waits on empty[${stage}], parity ${parity}`;
-        return this.empty[stage].wait(0, parity) ? `${look}, and goes on: stage ${stage} is free`
-            : `${look}: it is not free yet, it has to look again`;
+        if (!this.empty[stage].wait(0, parity)) return `${look}: it is not free yet, it has to look again`;
+        this.acquired = {bar: this.empty[stage], phase: this.empty[stage].phase - 1};
+        return `${look}, and goes on: stage ${stage} is free`;
+    }
+    givesBack(copy, who, bar) { // whether it has released the stage since its last wait there, and the producer knew
+        const waited = this.passed[who].get(bar);
+        return waited && (copy.givers.get(who) ?? -1) >= waited.clock;
+    }
+    refill({last}, who) { // the kind of fault of a copy into a stage that this thread still reads
+        if (!last || !(last.bar.arrived.has(who) || last.bar.last.has(who) || last.bar.pending < last.bar.expected))
+            return "RefillRace";
+        const absent = last.phase >= 0 && last.phase === last.bar.phase - 1 && !last.bar.last.has(who);
+        return absent ? "RefillRace" : "StaleRefill";
     }
     issue() {
         const {tile, stage} = this.place(0);
         this.full[stage].arriveExpect(0, 128);
-        const seen = this.machine.clocks[0], [reader] = this.slots[stage].readers.find(([c, at]) => (seen[c] || 0) < at) ?? [];
+        const seen = this.machine.clocks[0], last = this.acquired;
+        const copy = {known: [...seen], last, givers: last && last.phase === last.bar.phase - 1 ? last.bar.last : new Map()};
+        const [reader] = this.slots[stage].readers.find(([c, at]) => (seen[c] || 0) < at) ?? [];
+        if (reader && this.givesBack(copy, reader, this.full[stage]))
+            throw new Fault("ReadAfterRelease", `asks for tile ${tile} into stage ${stage}, which consumer ${reader} has ` +
+                `read after its release`, this.empty[stage]);
         if (reader)
-            throw new Fault("RefillRace", `asks for tile ${tile} into stage ${stage}, which consumer ${reader} may still ` +
-                `be reading`, this.empty[stage]);
-        this.slots[stage] = {tile, copy: [...seen], readers: []};
+            throw new Fault(this.refill(copy, reader), `asks for tile ${tile} into stage ${stage}, which consumer ` +
+                `${reader} may still be reading`, this.empty[stage]);
+        this.slots[stage] = {tile, copy, flies: true, readers: []};
         this.use[0] += 1;
         return `expects 128 bytes on full[${stage}], and asks for tile ${tile}`;
     }
     land() {
-        const flying = this.slots.filter(slot => slot.copy).sort((a, b) => a.tile - b.tile);
+        const flying = this.slots.filter(slot => slot.flies).sort((a, b) => a.tile - b.tile);
         if (!flying.length) return "nothing is on its way";
-        const [slot] = flying, stage = this.slots.indexOf(slot), known = slot.copy;
-        slot.copy = null;
-        this.full[stage].land(128, known);
+        const [slot] = flying, stage = this.slots.indexOf(slot);
+        slot.flies = false;
+        this.full[stage].land(128, slot.copy.known);
         return `tile ${slot.tile} has landed in stage ${stage}`;
+    }
+    look(who, stage, parity) {
+        const bar = this.full[stage], over = bar.over(who), {tile, copy} = this.slots[stage];
+        try {
+            return bar.wait(who, parity);
+        } catch (fault) { // a phase that it has missed: the copies of a later one have replaced its tile
+            if (fault.kind !== "MissedPhase" || Math.floor(tile / this.stages) <= over) throw fault;
+            throw new Fault(this.refill(copy, who), `waits on ${bar.name} for phase ${over}, whose tile has been ` +
+                `replaced by tile ${tile}: nothing said that the read of it is over`, bar);
+        }
     }
     wait(who, wrong) {
         const {tile, stage, lap} = this.place(who), parity = (lap & 1) ^ wrong;
         const look = `waits on full[${stage}], parity ${parity}`;
-        if (!this.full[stage].wait(who, parity)) return `${look}: tile ${tile} is not there yet, it has to look again`;
-        this.passed[who] = [this.full[stage], this.full[stage].phase - 1];
+        if (!this.look(who, stage, parity)) return `${look}: tile ${tile} is not there yet, it has to look again`;
+        const bar = this.full[stage], before = this.passed[who].get(bar), phase = bar.phase - 1;
+        const clock = this.machine.clocks[who][who], first = before?.phase === phase ? before.first : clock;
+        this.passed[who].set(bar, {phase, clock, first});
         return `${look}, and goes on`;
     }
     read(who) {
-        const {tile, stage, lap} = this.place(who), slot = this.slots[stage], bar = this.full[stage];
+        const {tile, stage} = this.place(who), slot = this.slots[stage], bar = this.full[stage];
         if (slot.tile === null)
             throw new Fault("UninitialisedRead", `reads stage ${stage}, which nothing has been written to`, bar);
-        if (bar.over(who) <= lap) {
-            const [on, phase] = this.passed[who] ?? [];
-            const kind = on !== bar ? "InFlightRead" : phase < 0 ? "FreshBarrierPassed" : "StaleWait";
-            throw new Fault(kind, `reads stage ${stage}: ` + (slot.copy
+        if (bar.over(who) <= Math.floor(slot.tile / this.stages)) {
+            throw new Fault(this.unawaited(who, slot, bar), `reads stage ${stage}: ` + (slot.flies
                 ? `the copy of tile ${slot.tile} is still in flight, and it has not waited for it`
                 : `tile ${slot.tile} has landed there, and it has not waited for it`), bar);
         }
         slot.readers.push([who, this.machine.clocks[who][who]]);
-        return `reads tile ${slot.tile} in stage ${stage}`;
+        return `reads tile ${slot.tile} in stage ${stage}` + (slot.tile === tile ? ""
+            : `, and wanted tile ${tile}: no rule is broken, but the numbers are wrong`);
+    }
+    unawaited(who, {copy}, bar) { // the kind of fault of a read that no wait for this copy allows
+        const waited = this.passed[who].get(bar), known = this.machine.clocks[who];
+        if (!waited)
+            return bar.over(who) > 0 && (known[0] || 0) < copy.known[0] ? this.refill(copy, who) : "InFlightRead";
+        if (waited.phase < 0) return "FreshBarrierPassed";
+        if ((copy.known[who] || 0) < waited.first) return this.refill(copy, who);
+        return this.givesBack(copy, who, bar) ? "ReadAfterRelease" : "StaleWait";
     }
     release(who) {
         const {tile, stage} = this.place(who);
@@ -185,7 +223,7 @@ class RingGame extends Table {
     draw() {
         this.view.replaceChildren(...this.slots.map((slot, i) => {
             const busy = slot.tile !== null && this.empty[i].phase <= Math.floor(slot.tile / this.stages);
-            const doing = slot.copy ? "asked for" : busy ? "full" : "free";
+            const doing = slot.flies ? "asked for" : busy ? "full" : "free";
             const text = slot.tile === null || doing === "free" ? doing : `tile ${slot.tile}, ${doing}`;
             return make("div", {class: `play-stage ${doing.replace(" ", "-")}`, "data-stage": i},
                 make("b", {}, `stage ${i}`), make("span", {}, text), barrierCard(this.full[i]), barrierCard(this.empty[i]));

@@ -168,6 +168,31 @@ def test_every_slider_moves(driver, folder, width, dark):
                 assert ("invert" in style) == dark, lesson.name
 
 
+# [whether the question and most of its picture are on the screen, letters a line of each long paragraph]
+FIRST_SCREEN = """
+const opening = document.querySelector('article figure.opening'), box = opening?.getBoundingClientRect();
+const lines = [...document.querySelectorAll('article section > p')].filter(p => p.textContent.length > 300).map(
+    p => p.textContent.length / Math.round(p.offsetHeight / parseFloat(getComputedStyle(p).lineHeight)));
+const svg = opening?.querySelector('.frames-picture svg');
+const asks = opening?.querySelector('figcaption').textContent.endsWith('?');
+return [Boolean(asks && svg.getBoundingClientRect().width > 200
+    && box.top + Math.min(box.height, 300) < innerHeight), lines];
+"""
+
+
+@pytest.mark.full
+def test_a_lesson_begins_with_a_question(driver, folder):
+    """And its picture, at once; what is to be read has lines of a good length."""
+    for lesson in sorted((ROOT / "notebooks").glob("[0-9]*.py")):
+        for width in (1280, 390):
+            pages.size(driver, width, 900, False)
+            open_page(driver, folder, f"notebooks/{lesson.stem}")
+            begins, letters = driver.execute_script(FIRST_SCREEN)
+            assert begins, lesson.name
+            if width == 1280:
+                assert max(letters) < 86 and 64 < sum(letters) / len(letters) <= 80, lesson.name
+
+
 def play(driver, game, *keys):
     """Click the buttons of a game; (what it has said last, its fault)."""
     click = "document.querySelector(`#play-${arguments[0]} [data-do=${arguments[1]}]`).click()"
