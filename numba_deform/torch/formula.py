@@ -5,35 +5,14 @@ both modes, and map it, so it stands in where a gradient has to have gradients; 
 nobody knows this operator. ``shapes`` and ``starts`` may be numbers that a graph does not know yet.
 """
 
-import numpy as np
 import torch
 from torch.nn import functional
 
-from ..attention.checks import OperatorError, check_arguments, check_grad_out
+from ..attention.checks import check_arguments, check_grad_out
 from ..kernels.problem import ITEMSIZE, METHODS, ConfigError
+from .arguments import as_index
 
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # dy, dx
-INT64 = 2**63
-
-
-def as_index(name, numbers):
-    """An index tensor as it is, or a flat list of its numbers as the NumPy array that ``check_arguments``
-    takes; ``name`` is that of the argument."""
-    if isinstance(numbers, torch.Tensor):
-        return numbers
-    check_numbers(name, numbers)
-    array = np.array(numbers, np.int64)
-    return array if name == "level_start_index" else array.reshape(-1, 2)
-
-
-def check_numbers(name, numbers):
-    """OperatorError for a flat list that no index tensor could be made of."""
-    if not all(isinstance(number, (int, np.integer, torch.SymInt)) for number in numbers):
-        raise OperatorError(f"{name}={list(numbers)}: they are integers")
-    if any(isinstance(number, int) and not -INT64 <= number < INT64 for number in numbers):
-        raise OperatorError(f"{name}={list(numbers)}: they must fit into 64 bits")
-    if name == "spatial_shapes" and len(numbers) % 2:
-        raise OperatorError(f"{name}={list(numbers)}: it is a height and a width for each level")
 
 
 def checked(value, shapes, starts, locations, weights, num_points, method):

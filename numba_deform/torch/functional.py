@@ -1,27 +1,12 @@
 """``ms_deform_attn`` and ``prepare`` for PyTorch's tensors."""
 
-import operator
-
 import torch
 
 from ..attention import prepared
-from ..attention.checks import LIMIT, OperatorError, check_im2col_step
-from ..attention.request import INPUTS
-from ..kernels.problem import METHODS, ConfigError
-from .formula import check_numbers, decomposed
-from .operator import (
-    FORWARD,
-    FORWARD_LISTS,
-    Differentiable,
-    check_places,
-    forward_on_gpu,
-    is_plain,
-    known_starts,
-    numbers_from,
-    numbers_of,
-    requires_grad,
-    starts_of,
-)
+from ..attention.checks import OperatorError, check_im2col_step
+from .arguments import check_tensors, checked, is_plain, known_starts, level_numbers, points_of
+from .formula import decomposed
+from .operator import FORWARD, FORWARD_LISTS, on_gpu
 from .sharding import register_for
 
 
@@ -54,44 +39,32 @@ def ms_deform_attn(
 
     Raises OperatorError or ConfigError for arguments that do not fit, GpuMissing for a GPU that is too old."""
     given = value, spatial_shapes, level_start_index, sampling_locations, attention_weights
-    if num_points is not None and not torch.compiler.is_compiling():
-        num_points = _points(num_points)
-    is_seen = torch.compiler.is_compiling() or not is_plain(value, sampling_locations, attention_weights)
-    if is_seen or not value.is_cuda:
+    is_compiling = torch.compiler.is_compiling()
+    if num_points is not None and not is_compiling:
+        num_points = points_of(num_points)
+    if is_compiling or not is_plain(value, sampling_locations, attention_weights) or not value.is_cuda:
         return _dispatched(*given, num_points, method, im2col_step)
     if im2col_step is not None:
         check_im2col_step(im2col_step, value.shape[0])
-    shapes = _numbers("spatial_shapes", spatial_shapes)
-    if level_start_index is None:
-        starts = known_starts(shapes)
-    else:
-        starts = _numbers("level_start_index", level_start_index)
-    needs = torch.is_grad_enabled() and requires_grad(value, sampling_locations, attention_weights)
-    given = value, shapes, starts, sampling_locations, attention_weights, num_points, method
-    return Differentiable.apply(forward_on_gpu, *given) if needs else forward_on_gpu(*given)
+    shapes, starts = level_numbers(spatial_shapes, level_start_index, known_starts)
+    return on_gpu(value, shapes, starts, sampling_locations, attention_weights, num_points, method)
 
 
-def _dispatched(value, shapes, starts, locations, weights, num_points, method, im2col_step):
+def _dispatched(*given):
     """The same by PyTorch's dispatcher: on the CPU, and where somebody wants to see the call."""
-    _check(value, locations, weights)
-    check_places(value, locations, weights)
-    check_im2col_step(im2col_step, value.shape[0])
-    if _is_in_onnx_export():
-        return _exported(value, shapes, starts, locations, weights, num_points, method)
-    if method not in METHODS:
-        raise ConfigError("method", method, f"must be one of {', '.join(METHODS)}")
+    is_exported = _is_in_onnx_export()
+    if is_exported and torch.jit.is_tracing():
+        raise OperatorError(
+            "torch.onnx.export by TorchScript makes constants of sizes: export with dynamo=True, or under "
+            "torch.jit.trace without ONNX"
+        )
     is_compiling = torch.compiler.is_compiling()
+    given = checked(*given, is_exported or is_compiling)
+    if is_exported:
+        return decomposed(*given)
     if not is_compiling:
-        register_for(value, locations, weights)
-    index = [i for i in (shapes, starts) if isinstance(i, torch.Tensor)]
-    if index and (is_compiling or any(type(i) is not torch.Tensor for i in index)):  # they cannot be read
-        return FORWARD(value, *_tensors(shapes, starts), locations, weights, num_points, method)
-    shapes = _numbers("spatial_shapes", shapes)
-    starts = starts_of(shapes) if starts is None else _numbers("level_start_index", starts)
-    if not is_compiling:  # PyTorch refuses them in other words
-        check_numbers("spatial_shapes", shapes)
-        check_numbers("level_start_index", starts)
-    return FORWARD_LISTS(value, shapes, starts, locations, weights, num_points, method)
+        register_for(given[0], *given[3:5])
+    return (FORWARD if isinstance(given[1], torch.Tensor) else FORWARD_LISTS)(*given)
 
 
 @torch.compiler.assume_constant_result  # or Dynamo, by which exporters trace some models, takes it for False
@@ -99,51 +72,11 @@ def _is_in_onnx_export():
     return torch.onnx.is_in_onnx_export()
 
 
-def _exported(value, shapes, starts, locations, weights, num_points, method):
-    """The call in operations that ONNX has."""
-    if torch.jit.is_tracing():
-        raise OperatorError(
-            "torch.onnx.export by TorchScript makes constants of sizes: export with dynamo=True, or under "
-            "torch.jit.trace without ONNX"
-        )
-    if any(isinstance(i, torch.Tensor) for i in (shapes, starts)):
-        shapes, starts = _tensors(shapes, starts)
-    else:
-        shapes = _numbers("spatial_shapes", shapes)
-        starts = starts_of(shapes) if starts is None else _numbers("level_start_index", starts)
-    return decomposed(value, shapes, starts, locations, weights, num_points, method)
-
-
-def _numbers(name, numbers):
-    """A flat tuple of what is in an index tensor, or in a list."""
-    return numbers_of(name, numbers) if isinstance(numbers, torch.Tensor) else numbers_from(name, numbers)
-
-
-def _points(num_points):
-    """A tuple: the points of each level."""
-    try:
-        points = tuple(map(operator.index, num_points))
-    except TypeError:
-        raise OperatorError(f"num_points={num_points!r}: it is an integer for each level") from None
-    if not all(1 <= count < LIMIT for count in points):
-        raise OperatorError(f"num_points={list(points)}: they are at least 1, and less than 2^31")
-    return points
-
-
-def _tensors(shapes, starts):
-    """Both as tensors, where one is."""
-    shapes = shapes if isinstance(shapes, torch.Tensor) else torch.tensor(shapes)
-    if starts is None:
-        sizes = shapes.prod(1)
-        return shapes, sizes.cumsum(0) - sizes
-    return shapes, starts if isinstance(starts, torch.Tensor) else torch.tensor(starts)
-
-
 def prepare(
     value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant="auto", *,
     padded=False, **parameters):  # fmt: skip
     """A :class:`numba_deform.Prepared` for tensors like these; see :func:`numba_deform.prepare`."""
-    _check(value, sampling_locations, attention_weights)
+    check_tensors(value, sampling_locations, attention_weights)
     with torch.cuda.device_of(value):  # and the caller's current one again afterwards
         return prepared.prepare(
             value, spatial_shapes, level_start_index, sampling_locations, attention_weights, variant,
@@ -153,7 +86,12 @@ def prepare(
 def decompositions():
     """A table for ``torch.export.ExportedProgram.run_decompositions``: the operator as operations that every
     runtime has, for programs that go where nobody knows it. ``torch.onnx.export`` of a model needs none, of a
-    program that ``torch.export`` made before it does."""
+    program that ``torch.export`` made before it does.
+
+    ExecuTorch (1.5) makes no program of one with the operator in it, "Missing out variants", and runs one with
+    this table; ``grid_sample`` is among the operations that it has. Torch-TensorRT (2.14) was not run: it knows
+    no such operator either, and would leave it to PyTorch, between its engines; by its table of converters
+    (grid_sampler_2d, dynamic shapes too) all that takes the operator's place can be in one engine."""
     return {FORWARD: decomposed, FORWARD_LISTS: decomposed}
 
 
@@ -165,12 +103,3 @@ def refuse_script(*_):
 
 
 ms_deform_attn.__prepare_scriptable__ = refuse_script  # the word by which torch.jit.script asks
-
-
-def _check(*arrays):
-    for name, array in zip(INPUTS, arrays, strict=True):
-        if not isinstance(array, torch.Tensor):
-            raise OperatorError(
-                f"{name} is a {type(array).__name__}; numba_deform.torch takes PyTorch's tensors, and "
-                "numba_deform.ms_deform_attn arrays of any library"
-            )

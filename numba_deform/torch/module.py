@@ -8,8 +8,8 @@ from torch import nn
 
 from ..attention.checks import OperatorError
 from ..kernels.problem import ITEMSIZE, ConfigError, Constants
+from .arguments import numbers
 from .functional import ms_deform_attn, refuse_script
-from .operator import numbers_from, numbers_of
 from .sharding import placed_like, replicated_for
 
 
@@ -166,8 +166,7 @@ def _sizes(shapes, like):
         # Numbers that are written on the GPU: a tensor of them would be copied there by every call.
         sizes = [like.new_full((), size) for height, width in shapes for size in (width, height)]
         return torch.stack(sizes).reshape(-1, 2)
-    read = numbers_of if isinstance(shapes, torch.Tensor) else numbers_from
-    return _kept_sizes(read("spatial_shapes", shapes), like.device, like.dtype)
+    return _kept_sizes(numbers("spatial_shapes", shapes), like.device, like.dtype)
 
 
 @functools.lru_cache(maxsize=256)

@@ -13,18 +13,15 @@ and ``torch.export`` can look at shapes alone.
 """
 
 import contextlib
-import functools
-import weakref
 
 import torch
-from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from ..attention import gradients
-from ..attention.checks import RANKS, OperatorError, check_grad_out
-from ..attention.request import INPUTS
+from ..attention.checks import OperatorError, check_grad_out
 from . import cpu, formula
+from .arguments import check_places, numbers_of
 from .plans import backward_plan, current_stream, forward_plan, problem_for
 
 TENSORS = "Tensor spatial_shapes, Tensor level_start_index"
@@ -40,80 +37,10 @@ for overload, index, tags in (("", TENSORS, READS), (".lists", LISTS, ())):
     LIBRARY.define(f"ms_deform_attn{overload}({arguments}) -> Tensor", tags=tags)
     arguments = f"Tensor grad_out, {arguments}, {WANTED}"
     LIBRARY.define(f"ms_deform_attn_backward{overload}({arguments}) -> (Tensor, Tensor, Tensor)", tags=tags)
-# Not public in PyTorch: the lengths of its stacks, peek_interpreter_stack and _current_level, by which is_plain
-# sees who wants to see a call, and the guards of dispatch keys in torch._C. The oldest PyTorch allowed, 2.6,
-# has them; with one that lacks the first three, importing this module fails.
-PLAIN = torch.Tensor, torch.nn.Parameter
 FORWARD = torch.ops.numba_deform.ms_deform_attn.default
 FORWARD_LISTS = torch.ops.numba_deform.ms_deform_attn.lists
 BACKWARD = torch.ops.numba_deform.ms_deform_attn_backward.default
 BACKWARD_LISTS = torch.ops.numba_deform.ms_deform_attn_backward.lists
-
-
-# --- the numbers of levels -------------------------------------------------------------------------
-def numbers_from(name, nested):
-    """A flat tuple of the numbers of a list: of ``spatial_shapes``, pairs, or of ``level_start_index``."""
-    nested = nested.tolist() if hasattr(nested, "tolist") else nested
-    try:
-        if name == "level_start_index":
-            return tuple(nested)
-        return tuple([number for height, width in nested for number in (height, width)])
-    except (TypeError, ValueError):
-        rule = "a number" if name == "level_start_index" else "a height and a width"
-        raise OperatorError(f"{name}={nested}: it is {rule} for each level") from None
-
-
-def starts_of(shapes):
-    """Where each level starts, for the flat shapes, if levels follow one another."""
-    starts = [0]
-    for height, width in zip(shapes[::2], shapes[1::2], strict=True):
-        starts.append(starts[-1] + height * width)
-    return tuple(starts[:-1])
-
-
-known_starts = functools.lru_cache(maxsize=256)(starts_of)  # not for numbers that a graph does not know
-
-
-_known = {}  # id of a tensor -> (weak reference to it, its version, its numbers)
-
-
-def numbers_of(name, index):
-    """A flat tuple of the numbers in an index tensor, or of a list of them.
-
-    A tensor on a GPU has to be copied, which waits for it: that happens once for each version of the tensor,
-    and never while a graph is captured (OperatorError)."""
-    if not isinstance(index, torch.Tensor):
-        return tuple(index)
-    # One of inference mode does not tell when it is changed, nor one on the CPU whose memory NumPy shares.
-    is_kept = index.is_cuda and not index.is_inference()
-    entry = _known.get(id(index)) if is_kept else None
-    if entry is not None and entry[0]() is index and entry[1] == index._version:
-        return entry[2]
-    if index.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise OperatorError(
-            f"{name} is on a GPU, and cannot be read while a graph is captured; call the operator once with "
-            "this tensor before the capture, or give the numbers as a list"
-        )
-    _check_index(name, index)
-    if index.is_meta:
-        raise OperatorError(f"{name} is on the device meta, where it has no numbers")
-    numbers = tuple(index.flatten().tolist())
-    if is_kept:
-        key = id(index)
-        forget = weakref.ref(index, lambda _: _known.pop(key, None))
-        _known[key] = forget, index._version, numbers
-    return numbers
-
-
-def _check_index(name, tensor):
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        raise OperatorError(f"{name} is {'nested' if tensor.is_nested else str(tensor.layout)[6:]}; it must be "
-                            "strided (dense)")  # fmt: skip
-    if tensor.dtype not in (torch.int64, torch.int32):
-        raise OperatorError(f"{name} has dtype {str(tensor.dtype)[6:]}; it must be one of int64, int32")
-    rank, letters = RANKS[name]
-    if tensor.ndim != rank or tensor.shape[1:] not in ((), (2,)):
-        raise OperatorError(f"{name} has shape {tuple(tensor.shape)}; it is {letters}")
 
 
 # --- on a GPU --------------------------------------------------------------------------------------
@@ -154,16 +81,6 @@ def propagate_nan():
         yield
     finally:
         _propagates -= 1
-
-
-def check_places(value, locations, weights):
-    """OperatorError for tensors on several devices, or of a sparse layout."""
-    for name, tensor in zip(INPUTS, (value, locations, weights), strict=True):
-        if tensor.device != value.device:
-            raise OperatorError(f"value is on {value.device} but {name} on {tensor.device}")
-        kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else str(tensor.layout)[6:]
-        if kind != "strided":
-            raise OperatorError(f"{name} is {kind}; it must be strided (dense)")
 
 
 def _check_fake(value, shapes, starts, locations, weights):
@@ -240,23 +157,6 @@ def from_fixed(sums, scale, value):
     return found
 
 
-def is_plain(*tensors):
-    """Whether these are tensors, and nobody but autograd wants to see a call of them: no subclass, no autocast,
-    no mode or transformation of PyTorch. Such a call may leave out the dispatcher, which costs as much as the
-    launch."""
-    for tensor in tensors:
-        if type(tensor) not in PLAIN:
-            return False
-    return not (
-        torch.is_autocast_enabled("cuda")
-        or _len_torch_dispatch_stack()
-        or _len_torch_function_stack()
-        or peek_interpreter_stack() is not None
-        or torch._C._is_tracing()
-        or forward_ad._current_level >= 0
-    )
-
-
 def requires_grad(value, locations, weights):
     """Whether one of them does."""
     return value.requires_grad or locations.requires_grad or weights.requires_grad
@@ -304,6 +204,13 @@ class Differentiable(torch.autograd.Function):
             gradient if needed else None for gradient, needed in zip(found, needs, strict=True)
         )
         return None, of_value, None, None, of_locations, of_weights, None, None
+
+
+def on_gpu(*arguments):
+    """What a plain call on a GPU gives, by no dispatcher: its gradients are recorded where they are wanted."""
+    value, _, _, locations, weights, *_ = arguments
+    needs = torch.is_grad_enabled() and requires_grad(value, locations, weights)
+    return Differentiable.apply(forward_on_gpu, *arguments) if needs else forward_on_gpu(*arguments)
 
 
 def _is_transformed(tensors):

@@ -20,7 +20,7 @@ from ..engines.gpu.device import beside_captures, find_gpu, is_capturing, requir
 from ..engines.gpu.launch import ArgumentBlock, ready_launch
 from ..kernels.registry import runnable
 from ..kernels.set_maps import MAP_BYTES, MOST, WORDS, build
-from .formula import as_index
+from .arguments import as_index
 
 KEPT_PLANS = 256
 KEPT_VALUES = 256  # how many values' encoded maps are kept, 512 bytes each where there are four levels

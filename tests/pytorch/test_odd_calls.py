@@ -1,5 +1,7 @@
 """Calls that people do not think of: nothing to compute, odd tensors, TorchScript, state dicts of forks."""
 
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -157,6 +159,58 @@ def test_such_a_program_by_index_tensors():
     assert not any("numba_deform" in str(node.target) for node in program.graph.nodes)
     others = torch.tensor([[4, 5], [3, 2]]), torch.tensor(STARTS), *drawn()
     assert torch.allclose(program.module()(*others), ByTensors()(*others), atol=1e-6)
+
+
+def test_executorch_runs_such_a_program():
+    exir = pytest.importorskip("executorch.exir", reason="executorch is not installed")
+    runtime = pytest.importorskip("executorch.runtime")
+    inputs = drawn()
+    program = torch.export.export(Model(), inputs)
+    with pytest.raises(RuntimeError, match="Missing out variants: .*ms_deform_attn"):
+        exir.to_edge(program).to_executorch()
+    program = exir.to_edge(program.run_decompositions(decompositions())).to_executorch()
+    method = runtime.Runtime.get().load_program(program.buffer).load_method("forward")
+    assert torch.allclose(method.execute(inputs)[0], Model()(*inputs), atol=1e-6)
+
+
+# --- the way of a call -----------------------------------------------------------------------------
+def way(call):
+    """Where a call enters another module of numba_deform.torch, in order: module.function."""
+    entered = []
+
+    def module(frame):
+        package, _, name = frame.f_globals.get("__name__", "").rpartition(".")
+        return name if package == "numba_deform.torch" else None
+
+    def note(frame, event, _):
+        caller = frame.f_back
+        if event == "call" and module(frame) and module(frame) != module(caller):
+            entered.append(f"{module(frame)}.{frame.f_code.co_name}")
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+INDEX = torch.tensor(SHAPES), torch.tensor(STARTS)
+DOOR = ["functional.ms_deform_attn", "arguments.is_plain", "arguments.checked", "sharding.register_for"]
+ON_CPU = ["formula.checked", "arguments.as_index", "arguments.as_index"]
+
+
+@pytest.mark.parametrize("index", [(SHAPES, None), (SHAPES, STARTS), INDEX], ids=["plain", "lists", "tensors"])
+@pytest.mark.parametrize("learning", [False, True])
+def test_a_call_goes_one_way(index, learning):
+    """The door asks once what it was given, and goes once to the operator; nobody comes back to it."""
+    value, locations, weights = (t.requires_grad_(learning) for t in drawn())
+    outs = []
+    entered = way(lambda: outs.append(ms_deform_attn(value, *index, locations, weights)))
+    assert entered == [*DOOR, "operator.call", "cpu.forward_of", *ON_CPU]
+    if learning:
+        entered = way(lambda: outs[0].sum().backward())
+        assert entered == ["operator.backward", "operator.call", "cpu.backward_of", *ON_CPU]
 
 
 # --- state dicts of forks --------------------------------------------------------------------------
