@@ -130,7 +130,8 @@ class Array:
     tiles.stride                 those from one index to the next: as many, and the padding
     tiles.nbytes                 the bytes of all
 
-    For the host: ``nd.TensorMap.of(data, tiles)`` is the map that fills such boxes, with the swizzle. Raises
+    For the host: ``nd.TensorMap.of(data, tiles)``, with the Array or with ``shared.tiles``, is the map that
+    fills such boxes, with the swizzle. Raises
     ValueError where boxes with a swizzle or padding would not begin on multiples of ``alignment``, and for rows
     that are wider than the swizzle.
     """

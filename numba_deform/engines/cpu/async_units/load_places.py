@@ -11,18 +11,24 @@ class LoadPlaces:
         self.layout = layout
         self.counts = {}  # (map, its dims, line) -> [loads, those outside, where the first of these lies]
         self.swizzles = {}  # (map, its swizzle, the array it fills, that one's) -> line of the first load
+        self.told, self.seen = {}, set()  # (address of a map, site) -> (name, line); places that were looked at
 
     def add(self, thread, tensor, address, coords, dst, room):
         """``thread`` loads the box at ``coords`` of a map, ``room`` bytes to the shared address ``dst``."""
-        name = thread.block.globals.name_of(address).partition("[")[0]
-        line = thread.at(thread.site())
+        key = address, thread.site()
+        if key not in self.told:
+            self.told[key] = thread.block.globals.name_of(address).partition("[")[0], thread.at(key[1])
+        name, line = self.told[key]
         count = self.counts.setdefault((name, tensor.dims, line), [0, 0, None])
         count[0] += 1
         if any(c >= n or c + b <= 0 for c, n, b in zip(coords, tensor.dims, tensor.box, strict=True)):
             count[1:] = count[1] + 1, count[2] or coords
-        place = self.layout and self.layout.part_at(dst, thread.block.shared.dynamic_start)
-        if not place:
+        if (id(tensor), dst) in self.seen:
             return
+        place = self.layout and self.layout.part_at(dst, thread.block.shared.dynamic_start)
+        if not place or not hasattr(place[1], "box_bytes"):  # a barrier says so itself
+            return
+        self.seen.add((id(tensor), dst))
         offset, part, array = place
         if (more := offset + room - part.bytes) > 0:
             what = f"loads a box of {room} bytes by {name} to {part.name_of(array, offset)}, of which {more} "
