@@ -116,11 +116,8 @@ def fault_message(fault, faults=""):
 def _error_message(error):
     """An exception in its own words; from the reader's code, with the line and the numbers it was given."""
     text = f"{type(error).__name__}: {error}"
-    frames = [
-        (frame, number)
-        for frame, number in traceback.walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__") == "__main__"
-    ]
+    walk = traceback.walk_tb(error.__traceback__)
+    frames = [(frame, number) for frame, number in walk if frame.f_globals.get("__name__") == "__main__"]
     if not frames:
         return text
     frame, number = frames[-1]
@@ -136,11 +133,7 @@ def _error_message(error):
 def find_hole(answer, label=None):
     """A sentence about the first hole in ``answer``, or None; ``label`` is the answer's name."""
     if answer is ...:
-        return (
-            f"`{label}` is still a hole."
-            if label
-            else "There is still a hole: write what `...` stands for."
-        )
+        return f"`{label}` is still a hole." if label else "There is still a hole: write what `...` stands for."
     if isinstance(answer, (tuple, list)):
         return next(filter(None, (find_hole(part, label) for part in answer)), None)
     if isinstance(answer, dict):

@@ -9,10 +9,7 @@ from ..bugs.base import poison
 from .exercise import Wrong, exercise, require
 from .running import run
 
-PICTURE, BOX = (
-    (48, 40, 32),
-    (12, 8, 32),
-)  # the notebook's feature map and box: width, height, channels
+PICTURE, BOX = (48, 40, 32), (12, 8, 32)  # the notebook's feature map and box: width, height, channels
 CORNER = (-5, 36)  # of the box of the exercise zero_fill
 CORNERS = {  # of the exercise corners, innermost coordinate first
     "A": (0, -1, 3), "B": (4, 0, 0), "C": (3, 8, 0), "D": (-8, 39, 5), "E": (16, -1, 0)
@@ -20,9 +17,7 @@ CORNERS = {  # of the exercise corners, innermost coordinate first
 ITEMSIZE = 2
 
 
-@exercise(
-    "A pixel's centre lies at x + 0.5. Which pixel's centre is the last one at or left of u * width?"
-)
+@exercise("A pixel's centre lies at x + 0.5. Which pixel's centre is the last one at or left of u * width?")
 def tile_corner(answer):
     """answer(u, v, head, width, height, channels) -> (c, x, y), coordinates of the 2x2 tile."""
     for u, v, head, width, height in (
@@ -74,9 +69,7 @@ def tile_corner(answer):
     )
 
 
-@exercise(
-    f"The box of 12 x 8 pixels has its corner at x={CORNER[0]}, y={CORNER[1]}. Draw it, and count."
-)
+@exercise(f"The box of 12 x 8 pixels has its corner at x={CORNER[0]}, y={CORNER[1]}. Draw it, and count.")
 def zero_fill(filled, expect):
     """filled: elements of zero fill; expect: bytes that the barrier must expect."""
     width, height, channels = BOX
@@ -121,9 +114,7 @@ def zero_fill(filled, expect):
     return "The whole box is delivered and counted, wherever it lies: 6144 bytes, always."
 
 
-@exercise(
-    "The boxes are numbered row by row, `across` of them in a row. Coordinates are in pixels."
-)
+@exercise("The boxes are numbered row by row, `across` of them in a row. Coordinates are in pixels.")
 def block_corner(kernel, engine=None):
     """A kernel (map, out, across): block b writes box b of the picture to out[b]."""
     width, height, channels = BOX
@@ -168,9 +159,7 @@ def block_corner(kernel, engine=None):
     raise AssertionError("not reached: some block differs")
 
 
-@exercise(
-    "How many bytes apart are two pixels that are neighbours in x? In y? Where does the level start?"
-)
+@exercise("How many bytes apart are two pixels that are neighbours in x? In y? Where does the level start?")
 def level_map(answer):
     """answer(batch, start, width, height, S, H, C, itemsize) -> (offset, dims, strides)."""
     B, H, C, levels = 2, 3, 16, ((9, 6, 0), (5, 3, 54))
@@ -265,9 +254,7 @@ def corners(come):
     return "Only the innermost coordinate counts, in bytes, and its sign does not matter."
 
 
-@exercise(
-    "The two rules named 'stride multiple' and 'box row multiple' ask for multiples of 16 bytes."
-)
+@exercise("The two rules named 'stride multiple' and 'box row multiple' ask for multiples of 16 bytes.")
 def mend(answer):
     """answer(picture) -> (array, box), for a picture (height, width, 3) of float16."""
     picture = np.random.default_rng(3).standard_normal((10, 14, 3)).astype(np.float16)
