@@ -62,7 +62,10 @@ OPENINGS = {
     "half_a_variant": "How far ahead must a ring look before copies stop costing time?",
     "your_variant": "You have an idea for a faster kernel. How do you find out before you believe it?",
     "adding": "Many blocks add to the same numbers. Who keeps the sums right?",
-    "clusters": "Eight rows lie in the same banks. How can a warp read them in one go?",
+    "tensor_cores": "Eight rows lie in the same banks. How can a warp read them in one go?",
+    "clusters": "Two blocks need the same tile. Who loads it, and how does the other know that it is there?",
+    "flash_attention": "A score is needed once. How does it never leave the registers?",
+    "profiling": "Two kernels move the same bytes. Why does one of them take longer?",
 }
 FIRST_PICTURE = re.compile(r'<div class="frames-picture".*?</svg>\s*</div>', re.S)
 
