@@ -203,7 +203,7 @@ class Block(Scheduler):
         came = thread.time
         if not self._finish_named(barrier) and wait:
             thread.park(kind, barrier, wanted)
-        if thread.time > came:
+        if wait:
             self.record("meet", thread, came, thread.time, barrier, phase=0)
         return barrier.votes
 

@@ -81,8 +81,7 @@ class CrossBlockBarrier:
         else:
             thread.acquire(self.released)
         thread.time = max(came, self.done_time)
-        if thread.time > came:
-            block.record("meet", thread, came, thread.time, self, phase=0)
+        block.record("meet", thread, came, thread.time, self, phase=0)
 
     def _hand_on(self, knowledge):
         """What an arrival hands on of other blocks: often the same as the one before it."""
