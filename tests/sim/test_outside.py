@@ -35,6 +35,7 @@ def test_is_right(name):
     nd.simulate(launch(name), schedules=2, landing="random")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SMALL)
 def test_in_every_order(name):
     nd.explore(launch(name, **SMALL[name]), limit=4)
@@ -188,6 +189,7 @@ def test_a_mistake(mistake, tmp_path):
         assert re.search(rf"wrote  .*at {name}\.py:\d+", report)
 
 
+@pytest.mark.full
 # --- timelines --------------------------------------------------------------------------------------
 def test_a_timeline_has_every_product_and_every_wait(tmp_path):
     made = nd.timeline(launch("flash"), engine="cpu")
