@@ -97,7 +97,8 @@ def test_all_is_there(folder):
                  "prepare", "shared_at"):  # fmt: skip
         assert f'id="numba_deform.{name}"' in text
     text = (folder / "notebooks" / "site" / "pipelines.html").read_text()
-    pictures, outputs = text.count('src="../../_images/'), re.sub("<[^>]+>", "", text)
+    pictures = text.count('src="../../_images/') + text.count('<div id="timeline-')
+    outputs = re.sub("<[^>]+>", "", text)
     assert pictures == 4 and "right: 8 copies by TMA" in outputs and "complete: every order" in outputs
     for file in (ROOT / "numba_deform" / "course" / "pipelines").glob("[a-z]*.py"):
         (name,) = re.findall(r"@nd.pipeline\ndef (\w+\()", file.read_text())
