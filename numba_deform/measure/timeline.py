@@ -412,7 +412,7 @@ def _name_lanes(axes, spans, lanes):
         places = [i for i, (name, _) in enumerate(lanes) if name == ring]
         middle = warp + 0.03 + 0.4 * (sum(places) / len(places) + 0.5) / len(lanes)
         beside = axes.get_yaxis_transform()
-        axes.text(1.005, middle, ring, transform=beside, va="center", fontsize=SMALLEST_TEXT)
+        axes.text(1.005, middle, ring, transform=beside, va="center", fontsize=TEXT)
 
 
 def _draw(axes, span, lanes, start, last):
