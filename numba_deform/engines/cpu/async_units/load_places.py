@@ -11,15 +11,17 @@ class LoadPlaces:
         self.layout = layout
         self.counts = {}  # (map, its dims, line) -> [loads, those outside, where the first of these lies]
         self.swizzles = {}  # (map, its swizzle, the array it fills, that one's) -> line of the first load
-        self.told, self.seen = {}, set()  # (address of a map, site) -> (name, line); places that were looked at
+        self.told, self.seen = {}, set()  # (map's address, site, dims) -> (name, line, count); places looked at
 
     def add(self, thread, tensor, address, coords, dst, room):
         """``thread`` loads the box at ``coords`` of a map, ``room`` bytes to the shared address ``dst``."""
-        key = address, thread.site()
-        if key not in self.told:
-            self.told[key] = thread.block.globals.name_of(address).partition("[")[0], thread.at(key[1])
-        name, line = self.told[key]
-        count = self.counts.setdefault((name, tensor.dims, line), [0, 0, None])
+        key = address, thread.site(), tensor.dims
+        known = self.told.get(key)
+        if known is None:
+            name, line = thread.block.globals.name_of(address).partition("[")[0], thread.at(key[1])
+            count = self.counts.setdefault((name, tensor.dims, line), [0, 0, None])
+            known = self.told[key] = name, line, count
+        name, line, count = known
         count[0] += 1
         if any(c >= n or c + b <= 0 for c, n, b in zip(coords, tensor.dims, tensor.box, strict=True)):
             count[1:] = count[1] + 1, count[2] or coords
