@@ -42,8 +42,7 @@ def no_collections():
 @contextlib.contextmanager
 def kept():
     """What is there at the end of it stays until Python ends: no collection looks at it, while it is made or
-    later, and Python ends without one of it. (PyTorch and Triton, from their import to the end of the program:
-    1.3 s in place of 1.9.)"""
+    later, and Python ends without one of it."""
     global _is_frozen
     with no_collections():
         try:

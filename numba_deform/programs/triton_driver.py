@@ -217,7 +217,7 @@ def stages(backend=None, stages=None, *more):
 @functools.cache
 def version():
     """What tells this Triton from others in the keys of its cache: size and time of each of its files. Triton's
-    own reads all of them, which takes a third of a second."""
+    own reads all of them at each start."""
     import triton
 
     files = sorted(path for path in Path(triton.__file__).parent.rglob("*") if path.suffix in (".py", ".so"))

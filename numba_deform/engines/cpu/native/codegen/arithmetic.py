@@ -6,6 +6,7 @@ import operator
 from llvmlite import ir
 from numba import types
 
+from ..runtime.llvm_types import F32, F64, I1
 from .ir_values import NotLowered, signed
 
 INTEGERS = {operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.and_: "and_",
@@ -77,6 +78,15 @@ def compare(builder, fn, left, right, kind):
             return builder.fcmp_unordered("!=", left, right)
         return builder.fcmp_ordered(COMPARISONS[fn], left, right)
     return (builder.icmp_signed if signed(kind) else builder.icmp_unsigned)(COMPARISONS[fn], left, right)
+
+
+def library(body, name, *values):
+    """One of LLVM's own functions of numbers of one type."""
+    kind = values[0].type
+    suffix = {F32: "f32", F64: "f64"}.get(kind) or f"i{kind.width}"
+    more = [ir.Constant(I1, 0)] if name in ("ctlz", "cttz") else []
+    kinds = [kind] * len(values) + [I1] * len(more)
+    return body.builder.call(body.maker.declared(f"llvm.{name}.{suffix}", kind, kinds), [*values, *more])
 
 
 def extreme(builder, fn, left, right, kind):

@@ -7,16 +7,9 @@ from numba import types
 
 from ..runtime.llvm_types import F32, F64
 from . import packed_halves
-from .arithmetic import extreme
+from .arithmetic import extreme, library
 
 TINY = 2.0**-126  # the smallest normal number
-
-
-def library(body, name, *values):
-    """One of LLVM's own functions of floats of one type."""
-    kind = values[0].type
-    name = f"llvm.{name}.{'f64' if kind == F64 else 'f32'}"
-    return body.builder.call(body.maker.declared(name, kind, [kind] * len(values)), values)
 
 
 def flushed(body, x):

@@ -4,10 +4,10 @@ functions that are neither here nor in ``memory`` are asked of Python."""
 from llvmlite import ir
 from numba import types
 
-from ....native.codegen.arithmetic import extreme
+from ....native.codegen.arithmetic import extreme, library
 from ....native.codegen.float_functions import approximated, flushed
 from ....native.codegen.ir_values import NotLowered, convert, saturating
-from ....native.runtime.llvm_types import F32, F64, I1, I32, I64
+from ....native.runtime.llvm_types import F32, F64, I32, I64
 from . import numbers
 from .expressions import Expressions
 from .numbers import Whole, chosen, compared, known, resized, unsigned, whole
@@ -27,15 +27,6 @@ def builtin(*names):
 
 def _kind(value):
     return types.float32 if value.type == F32 else types.float64
-
-
-def library(body, name, *values):
-    """One of LLVM's own functions of numbers of one type."""
-    kind = values[0].type
-    suffix = {F32: "f32", F64: "f64"}.get(kind) or f"i{kind.width}"
-    more = [ir.Constant(I1, 0)] if name in ("ctlz", "cttz") else []
-    kinds = [kind] * len(values) + [I1] * len(more)
-    return body.builder.call(body.maker.declared(f"llvm.{name}.{suffix}", kind, kinds), [*values, *more])
 
 
 # --- integers ---------------------------------------------------------------------------------------

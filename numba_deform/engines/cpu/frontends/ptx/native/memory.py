@@ -7,12 +7,13 @@ from numba import types
 from ....async_units.cycle_costs import COST
 from ....async_units.wgmma_matrices import FORMS
 from ....native.codegen import matrices, warpgroups
+from ....native.codegen.arithmetic import library
 from ....native.codegen.ir_values import Static, Tuple
 from ....native.runtime import layout
 from ....native.runtime.llvm_types import F32, F64, I1, I32, I64
 from ..calls.memory import CLUSTER
 from ..operations import LOCAL, SHARED
-from .functions import builtin, library
+from .functions import builtin
 from .numbers import Whole, compared, known, resized, unsigned, whole
 
 
@@ -254,8 +255,7 @@ def _shared_array(body, call, values):
 
 # --- products of warpgroups -----------------------------------------------------------------------------
 # Registers go to memory for a product, which is over at once, and back. Whose they are, warpgroup_registers
-# knows;
-# what it has to look at while it runs is interpreted.
+# knows; what it has to look at while it runs is interpreted.
 @builtin("warpgroup_fence", "warpgroup_commit", "warpgroup_wait")
 def _together(body, call, values):
     name = call.func.id.removeprefix("warpgroup_")
