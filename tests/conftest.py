@@ -1,5 +1,6 @@
 """Shared by all tests: one compile cache for all workers; GPU tests that skip themselves, saying why."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -18,6 +19,8 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 _made = pytest.StashKey[str]()
+# Types and machine code of thousands of kernels stay: a collection that looks at all of them takes a second.
+gc.set_threshold(700, 10, 1000)
 
 
 def pytest_configure(config):

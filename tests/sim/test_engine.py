@@ -30,6 +30,7 @@ from numba_deform.device.tma import cp_async_bulk_load
 from numba_deform.engines import faults
 from numba_deform.engines.cpu import Report, SimFault, simulate
 from numba_deform.engines.cpu.machine.thread import Thread
+from numba_deform.engines.garbage import short_collections
 
 u64, i32 = types.uint64, types.int32
 
@@ -463,8 +464,9 @@ def test_no_thread_is_left_after_a_fault(kernel, made):
 
 def test_no_thread_is_left_after_a_clean_run(made):
     args, _ = arguments(8)
-    simulate(ring(), 1, THREADS, args, schedules=2)
-    gc.collect()
+    with short_collections():
+        simulate(ring(), 1, THREADS, args, schedules=2)
+        gc.collect()
     assert made and all(r() is None for r in made)
 
 

@@ -39,6 +39,7 @@ from numba_deform.engines.cpu.native.forms.block import NativeBlock
 from numba_deform.engines.cpu.native.forms.requests import RequestHandler
 from numba_deform.engines.cpu.native.runtime import layout
 from numba_deform.engines.cpu.schedules import execution, prepared_launch
+from numba_deform.engines.garbage import short_collections
 
 THREADS = 64
 NEGATIVE_DIVISORS = (9, 12)  # of a uint64, in these random expressions: left to the interpreter
@@ -388,12 +389,11 @@ def test_code_grows_with_the_calls_and_not_with_their_square(codes, tmp_path):
 def test_a_run_leaves_nothing_behind(compiled):
     """Blocks, records and words refer to each other: without a look at them they would stay for long."""
     data, out = np.arange(3) % 2, np.zeros(THREADS, np.int64)
-    gc.collect()
-    before = parts_of_runs()
     gc.disable()
     try:
-        run(calling, out, data, 1, block=THREADS, schedules=3, compiled=compiled)
-        assert parts_of_runs() == before
+        with short_collections():
+            run(calling, out, data, 1, block=THREADS, schedules=3, compiled=compiled)
+            assert not parts_of_runs()  # made since
     finally:
         gc.enable()
 
@@ -414,10 +414,11 @@ def test_machine_code_is_freed(monkeypatch, codes):
 
     monkeypatch.setattr(code_cache, "machine_code", count)
     monkeypatch.setattr(code_cache, "KEPT", 2)
-    for turns in range(5):
-        assert run(unrolled(turns + 1), np.zeros(THREADS, np.int64), np.arange(THREADS), block=THREADS,
-                   compiled=True).compiled  # fmt: skip
-    gc.collect()
+    with short_collections():
+        for turns in range(5):
+            assert run(unrolled(turns + 1), np.zeros(THREADS, np.int64), np.arange(THREADS), block=THREADS,
+                       compiled=True).compiled  # fmt: skip
+        gc.collect()
     assert len(made) == len(codes) == 2
 
 

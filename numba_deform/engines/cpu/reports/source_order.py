@@ -2,6 +2,7 @@
 asks, by the thread that it speaks of."""
 
 import ast
+import functools
 import linecache
 from typing import NamedTuple
 
@@ -127,10 +128,15 @@ def _function_at(site):
     """The innermost function of the source that a site's line is in."""
     if origin(site) != (site[0].co_filename, line_of(site)):
         return None  # the source is no Python
-    tree, line = tree_of("".join(linecache.getlines(site[0].co_filename))), line_of(site)
-    nodes = ast.walk(tree) if tree else ()
-    held = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.lineno <= line <= n.end_lineno]
+    line, functions = line_of(site), _functions_of("".join(linecache.getlines(site[0].co_filename)))
+    held = [n for n in functions if n.lineno <= line <= n.end_lineno]
     return max(held, key=lambda node: node.lineno, default=None)
+
+
+@functools.lru_cache(maxsize=64)  # each store that is waived asks
+def _functions_of(source):
+    tree = tree_of(source)
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)] if tree else []
 
 
 def _parents(node, line):
