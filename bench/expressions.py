@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--out", type=Path, required=True, help="the JSON file to write")
     arguments = parser.parse_args()
     gpu = find_gpu()
-    groups = [*expressions.NUMBERS, *expressions.PACKED]
+    groups = [*expressions.NUMBERS, *expressions.PACKED, *expressions.HALVES]
     with tempfile.TemporaryDirectory() as folder:
         module = expressions.write(Path(folder))
         pairs = [compare(gpu, module, group) for group in groups]

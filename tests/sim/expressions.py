@@ -1,10 +1,11 @@
-"""200 random arithmetic expressions, the same for every run, as functions for the CPU engine, Numba and a GPU.
+"""240 random arithmetic expressions, the same for every run, as functions for the CPU engine, Numba and a GPU.
 
 ``write(folder)`` makes a module of functions, each of which has ``SIZE`` expressions: the functions of
 ``NUMBERS`` on integers and floats, those of ``PACKED`` on packed halves (device/half2.py), which need
-intrinsics. Function number g is called with the values of VARIABLES, the arrays that take the results, and the
-number of the element: ``ints[e, t] = <an expression>`` or ``floats[e, t] = <an expression>``. A float32 result
-is kept as a float64 of the same value, so its bits tell in what type it was computed.
+intrinsics, those of ``HALVES`` on g and h, the float16 of x and y, as well. The function of group n is called with
+the values of VARIABLES, the arrays that take the results, and the number of the element:
+``ints[e, t] = <an expression>`` or ``floats[e, t] = <an expression>``. A float32 result is kept as a float64 of
+the same value, so its bits tell in what type it was computed.
 """
 
 import importlib.util
@@ -13,7 +14,7 @@ import random
 import numpy as np
 from numba import cuda
 
-SIZE, NUMBERS, PACKED = 10, range(18), range(18, 20)
+SIZE, NUMBERS, PACKED, HALVES = 10, range(18), range(18, 20), range(20, 24)
 # Variables of each type: two of each.
 VARIABLES = {"i": np.int32, "j": np.int32, "u": np.uint32, "v": np.uint32, "k": np.int64, "n": np.int64,
              "x": np.float32, "y": np.float32, "a": np.float64, "b": np.float64,
@@ -21,6 +22,7 @@ VARIABLES = {"i": np.int32, "j": np.int32, "u": np.uint32, "v": np.uint32, "k": 
 ELEMENTS = 64
 _HEAD = """
 from numba import float32, float64, int32, int64, uint32
+from numba.types import float16
 from numba_deform.device.half2 import add_rn_f16x2, cvt_f32_f16_hi, cvt_f32_f16_lo, cvt_rn_f16x2_f32
 from numba_deform.device.half2 import dup_hi_b16x2, dup_lo_b16x2, fma_rn_f16x2, mul_rn_f16x2
 """
@@ -30,8 +32,8 @@ class _Maker:
     """Random expressions. None divides by zero, shifts by more than 31 or converts a float to an integer that
     does not hold it: there compilers may do what they like."""
 
-    def __init__(self, seed):
-        self.random = random.Random(seed)
+    def __init__(self, seed, floats="xxxyyyaabb", casts=("float32", "float32", "float64")):
+        self.random, self.floats, self.casts = random.Random(seed), floats, casts
 
     def integer(self, depth):
         pick = self.random.choice
@@ -63,7 +65,7 @@ class _Maker:
         pick = self.random.choice
         if depth == 0:
             literal = pick(("0.5", "0.1", "3.0", "1e-3", "7.25"))
-            return pick("xxxyyyaabb") if self.random.random() < 0.7 else literal
+            return pick(self.floats) if self.random.random() < 0.7 else literal
         left = self.floating(depth - 1)
         form = pick(("binary", "binary", "binary", "binary", "mixed", "divide", "unary", "cast", "choose"))
         if form == "binary":
@@ -77,7 +79,7 @@ class _Maker:
         if form == "unary":
             return f"{pick(('-', 'abs'))}({left})"
         if form == "cast":
-            return f"{pick(('float32', 'float32', 'float64'))}({pick((left, self.integer(depth - 1)))})"
+            return f"{pick(self.casts)}({pick((left, self.integer(depth - 1)))})"
         return f"({left} if {self.condition(depth - 1)} else {pick((self.floating, self.integer))(depth - 1)})"
 
     def packed(self, depth):
@@ -94,7 +96,8 @@ class _Maker:
 
 def expressions(group):
     """The expressions of one function: pairs (``ints`` or ``floats``, text)."""
-    maker, made = _Maker(1000 + group), []
+    halves = ("ggghhhggghhhxa", ("float16", "float16", "float32", "float64")) if group in HALVES else ()
+    maker, made = _Maker(1000 + group, *halves), []
     for _ in range(SIZE):
         depth = maker.random.choice((1, 2, 2, 3))
         if group in PACKED:
@@ -108,8 +111,9 @@ def expressions(group):
 def write(folder):
     """The module with the functions ``group_0`` and so on, written to a file of ``folder``."""
     lines = [_HEAD]
-    for group in (*NUMBERS, *PACKED):
+    for group in (*NUMBERS, *PACKED, *HALVES):
         lines.append(f"\n\ndef group_{group}({', '.join(VARIABLES)}, ints, floats, t):")
+        lines += ["    g, h = float16(x), float16(y)"] if group in HALVES else []
         lines += [f"    {kind}[{e}, t] = {text}" for e, (kind, text) in enumerate(expressions(group))]
     path = folder / "random_expressions.py"
     path.write_text("\n".join(lines) + "\n")

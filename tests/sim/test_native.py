@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import alike, device, outcome, run
 from numba import cuda, float32, int32, int64, uint32, uint64
+from numba.types import float16
 
 from numba_deform.compiler import cache, i32, inference, kernel, static_range, u64
 from numba_deform.device import float32 as float32s
@@ -68,7 +69,7 @@ def module(tmp_path_factory):
     return expressions.write(tmp_path_factory.mktemp("machine"))
 
 
-@pytest.mark.parametrize("group", (*expressions.NUMBERS, *expressions.PACKED))
+@pytest.mark.parametrize("group", (*expressions.NUMBERS, *expressions.PACKED, *expressions.HALVES))
 def test_random_expressions(module, group):
     function, results = device(getattr(module, f"group_{group}")), []
     for compiled in (False, True):
@@ -79,6 +80,26 @@ def test_random_expressions(module, group):
         results.append(made)
     wrong = expressions.differ(*results)
     assert not wrong.size, [expressions.expressions(group)[e] for e in wrong]
+
+
+def halves(a, b, singles, factor, out):
+    t = cuda.threadIdx.x
+    tile, mine = cuda.shared.array(64, float16), cuda.local.array(2, float16)
+    tile[t] = a[t]
+    cuda.syncthreads()
+    mine[0], mine[1] = tile[63 - t], float16(singles[t])
+    total = mine[0] * b[t] + mine[1]
+    total += factor if total > b[t] else -total
+    out[0, t], out[1, t], out[2, t] = total, min(a[t], b[t]), max(a[t], b[t])
+    out[3, t] = cuda.fp16.hsqrt(abs(a[t]))
+
+
+def test_arrays_and_arguments_of_float16():
+    """In global, shared and local memory; what machine code asks of Python comes back as it went."""
+    rng = np.random.default_rng(0)
+    a, b = (10 * rng.standard_normal((2, 64))).astype(np.float16)
+    singles, out = rng.standard_normal(64, np.float32), np.full((4, 64), np.nan, np.float16)
+    assert alike(halves, a, b, singles, np.float16(0.3), out, block=64)[1]
 
 
 def words(count, seed):

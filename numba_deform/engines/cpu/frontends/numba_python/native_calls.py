@@ -14,7 +14,7 @@ from .....compiler.inference import ir as numba_ir
 from .....device.ptx import Intrinsic
 from ...native.codegen import matrices, warpgroups
 from ...native.codegen.accesses import load, store
-from ...native.codegen.arithmetic import extreme
+from ...native.codegen.arithmetic import extreme, library
 from ...native.codegen.float_functions import in_place
 from ...native.codegen.ir_values import (
     Loop,
@@ -28,7 +28,7 @@ from ...native.codegen.ir_values import (
     lowered,
 )
 from ...native.runtime import layout
-from ...native.runtime.llvm_types import F64, I32, I64
+from ...native.runtime.llvm_types import I32, I64
 from ...reports.call_sites import describe_site
 from .arithmetic import elementwise
 from .name_binding import PATHS
@@ -165,8 +165,7 @@ def _float_function(body, c):
 def _abs(body, c):
     (value, kind), = operands(body, c)
     if isinstance(kind, types.Float):
-        name = "llvm.fabs.f64" if value.type == F64 else "llvm.fabs.f32"
-        return body.builder.call(body.maker.declared(name, value.type, [value.type]), [value])
+        return library(body, "fabs", value)
     zero = ir.Constant(value.type, 0)
     negative = body.builder.icmp_signed("<", value, zero)
     if kind.signed:

@@ -21,9 +21,10 @@ from ...native.codegen.ir_values import (
     lowered,
     rebuilt,
     same_structure,
+    size_of,
 )
 from ...native.codegen.writer import Writer
-from ...native.runtime.llvm_types import F32, F64, I1, I8, I32, I64, POINTER
+from ...native.runtime.llvm_types import I1, I8, I32, I64, POINTER
 from ...reports.call_sites import is_library
 from . import native_calls
 from .native_body import Body
@@ -168,7 +169,7 @@ class NumbaCoroutine(Coroutine):
         zero, volatile = ir.Constant(I8, 0), ir.Constant(I1, 1)
         for caller, calls in self.callers.items():
             for slot, kind in caller.variables() if calls > FEW else ():
-                size = ir.Constant(I64, 8 if kind == F64 else 4 if kind == F32 else (kind.width + 7) // 8)
+                size = ir.Constant(I64, size_of(kind))
                 self.builder.call(clear, [slot, zero, size, volatile])
 
 

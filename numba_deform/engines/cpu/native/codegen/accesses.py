@@ -6,8 +6,8 @@ from numba import types
 
 from ...async_units.cycle_costs import COST
 from ..runtime import layout
-from ..runtime.llvm_types import F64, I32, I64
-from .ir_values import NotLowered, Tuple, lowered
+from ..runtime.llvm_types import I1, I32, I64
+from .ir_values import NotLowered, Tuple, lowered, size_of
 
 
 def load(body, address, space, size, words, read_only, ask):
@@ -95,11 +95,9 @@ def store_element(body, view, indices, value):
 
 
 def _bytes(kind):
-    if isinstance(kind, ir.IntType):
-        if kind.width == 1:
-            raise NotLowered("an array of booleans")
-        return kind.width // 8
-    return 8 if kind == F64 else 4
+    if kind == I1:
+        raise NotLowered("an array of booleans")
+    return size_of(kind)
 
 
 def _address(body, view, indices):

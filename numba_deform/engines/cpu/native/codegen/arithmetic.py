@@ -6,8 +6,8 @@ import operator
 from llvmlite import ir
 from numba import types
 
-from ..runtime.llvm_types import F32, F64, I1
-from .ir_values import NotLowered, signed
+from ..runtime.llvm_types import I1
+from .ir_values import SUFFIXES, WIDTHS, NotLowered, signed
 
 INTEGERS = {operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.and_: "and_",
             operator.or_: "or_", operator.xor: "xor"}  # fmt: skip
@@ -83,7 +83,7 @@ def compare(builder, fn, left, right, kind):
 def library(body, name, *values):
     """One of LLVM's own functions of numbers of one type."""
     kind = values[0].type
-    suffix = {F32: "f32", F64: "f64"}.get(kind) or f"i{kind.width}"
+    suffix = SUFFIXES.get(kind) or f"i{kind.width}"
     more = [ir.Constant(I1, 0)] if name in ("ctlz", "cttz") else []
     kinds = [kind] * len(values) + [I1] * len(more)
     return body.builder.call(body.maker.declared(f"llvm.{name}.{suffix}", kind, kinds), [*values, *more])
@@ -96,7 +96,7 @@ def extreme(builder, fn, left, right, kind):
     if isinstance(kind, types.Float):
         chosen = builder.select(builder.fcmp_unordered("!=", left, left), right, chosen)
         # Equal numbers differ at most in the sign of zero.
-        bits = [builder.bitcast(v, ir.IntType(64 if kind == types.float64 else 32)) for v in (left, right)]
+        bits = [builder.bitcast(v, ir.IntType(WIDTHS[left.type])) for v in (left, right)]
         both = builder.bitcast((builder.or_ if fn is min else builder.and_)(*bits), left.type)
         chosen = builder.select(builder.fcmp_ordered("==", left, right), both, chosen)
     return chosen

@@ -8,6 +8,7 @@ from numba import types
 from ..runtime.llvm_types import F32, F64
 from . import packed_halves
 from .arithmetic import extreme, library
+from .ir_values import halves_converted_here
 
 TINY = 2.0**-126  # the smallest normal number
 
@@ -49,5 +50,5 @@ OPERATIONS = {
 
 def in_place(name):
     """What writes a call of the intrinsic of that name, (body, *values) -> value; None if Python is asked."""
-    halves = packed_halves.OPERATIONS if packed_halves.converted_here() else {}
+    halves = packed_halves.OPERATIONS if halves_converted_here() else {}
     return OPERATIONS.get(name) or halves.get(name)

@@ -1,12 +1,17 @@
 """What variables of a kernel are while its machine code is written, and numbers of Numba's types in LLVM. All
 that writes machine code deals in these."""
 
+import functools
 from dataclasses import dataclass
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 
-from ..runtime.llvm_types import F32, F64, I1
+from ..runtime.llvm_types import F32, F64, HALF, I1, I32, I64
+
+FLOATS = {types.float16: HALF, types.float32: F32, types.float64: F64}
+SUFFIXES, WIDTHS = {HALF: "f16", F32: "f32", F64: "f64"}, {HALF: 16, F32: 32, F64: 64}
 
 
 class NotLowered(Exception):
@@ -97,10 +102,18 @@ def same_structure(a, b):
     return a is b or isinstance(a, Static) and a == b
 
 
+@functools.cache
+def halves_converted_here():
+    """Whether this processor converts 16-bit floats by itself, as all but old x86 do."""
+    return llvm.get_host_cpu_features().get("f16c", True)
+
+
 def is_number(kind):
     """Whether a value of Numba's type is one number, of a kind that machine code computes with."""
     whole = types.Boolean, types.BooleanLiteral, types.Integer, types.IntegerLiteral
-    return isinstance(kind, whole) or kind in (types.float32, types.float64)
+    if kind == types.float16:
+        return halves_converted_here()
+    return isinstance(kind, whole) or kind in FLOATS
 
 
 def lowered(kind):
@@ -110,9 +123,14 @@ def lowered(kind):
         return I1
     if isinstance(kind, types.Integer):
         return ir.IntType(kind.bitwidth)
-    if kind in (types.float32, types.float64):
-        return F32 if kind == types.float32 else F64
+    if kind in FLOATS:
+        return FLOATS[kind]
     raise NotLowered(f"a number of type {kind}")
+
+
+def size_of(number):
+    """How many bytes a number of an LLVM type takes."""
+    return (WIDTHS.get(number) or number.width + 7) // 8
 
 
 def signed(kind):
@@ -129,11 +147,31 @@ def constant(number, kind):
 
 def saturating(builder, value, want, is_signed):
     """A float as an integer: toward zero, clamped, NaN to 0."""
-    name = f"llvm.fpto{'s' if is_signed else 'u'}i.sat.i{want.width}.{'f32' if value.type == F32 else 'f64'}"
+    name = f"llvm.fpto{'s' if is_signed else 'u'}i.sat.i{want.width}.{SUFFIXES[value.type]}"
     function = builder.module.globals.get(name)
     if function is None:
         function = ir.Function(builder.module, ir.FunctionType(want, [value.type]), name)
     return builder.call(function, [value])
+
+
+def odd(builder, x):
+    """A float64 as the bits of a float32 whose last one says whether something was cut off, so that the next
+    rounding cannot take it for a tie."""
+    near = builder.fptrunc(x, F32)
+    back, bits = builder.fpext(near, F64), builder.bitcast(near, I32)
+    size = [builder.and_(builder.bitcast(v, I64), ir.Constant(I64, (1 << 63) - 1)) for v in (back, x)]
+    below = builder.sub(bits, builder.zext(builder.icmp_unsigned(">", *size), I32))
+    inexact = builder.fcmp_ordered("!=", back, x)
+    return builder.select(inexact, builder.or_(below, ir.Constant(I32, 1)), bits)
+
+
+def resized(builder, value, target):
+    """A float of another LLVM type, rounded once; half and float64 by way of float32, as processors do."""
+    if value.type == F64 and target == HALF:
+        return builder.fptrunc(builder.bitcast(odd(builder, value), F32), HALF)
+    if value.type == HALF and target == F64:
+        value = builder.fpext(value, F32)
+    return (builder.fpext if WIDTHS[target] > WIDTHS[value.type] else builder.fptrunc)(value, target)
 
 
 def convert(builder, value, kind, want):
@@ -148,8 +186,11 @@ def convert(builder, value, kind, want):
         return builder.icmp_unsigned("!=", value, ir.Constant(source, 0))
     if isinstance(kind, types.Float):
         if isinstance(want, types.Float):
-            return builder.fpext(value, target) if target == F64 else builder.fptrunc(value, target)
+            return resized(builder, value, target)
+        value = resized(builder, value, F32) if source == HALF else value
         return saturating(builder, value, target, signed(want))
+    if target == HALF:
+        return convert(builder, convert(builder, value, kind, types.float64), types.float64, want)
     if isinstance(want, types.Float):
         return (builder.sitofp if signed(kind) else builder.uitofp)(value, target)
     if source.width >= target.width:

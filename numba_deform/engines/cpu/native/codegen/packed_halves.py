@@ -3,21 +3,14 @@
 Where a result of fp16 is not a number, the kernel is left to the interpreter, which knows the bits of it.
 """
 
-import functools
 import operator
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 
-from ..runtime.llvm_types import F32, F64, I32, I64
+from ..runtime.llvm_types import F32, F64, HALF, I32
+from .ir_values import odd, resized
 
-I16, HALF = ir.IntType(16), ir.HalfType()
-
-
-@functools.cache
-def converted_here():
-    """Whether this processor converts 16-bit floats by itself, as all but old x86 do."""
-    return llvm.get_host_cpu_features().get("f16c", True)
+I16 = ir.IntType(16)
 
 
 def _parts(body, word):
@@ -32,7 +25,7 @@ def _joined(body, low, high):
 
 
 def _from_f16(body, bits):
-    return body.builder.fpext(body.builder.fpext(body.builder.bitcast(bits, HALF), F32), F64)
+    return resized(body.builder, body.builder.bitcast(bits, HALF), F64)
 
 
 def _from_bf16(body, bits):
@@ -44,22 +37,9 @@ def _as_f32(body, bits):
     return body.builder.bitcast(wide, F32)
 
 
-def _odd(body, x):
-    """A float64 as the bits of a float32 whose last one says whether something was cut off, so that the next
-    rounding cannot take it for a tie."""
-    builder = body.builder
-    near = builder.fptrunc(x, F32)
-    back, bits = builder.fpext(near, F64), builder.bitcast(near, I32)
-    size = [builder.and_(builder.bitcast(v, I64), ir.Constant(I64, (1 << 63) - 1)) for v in (back, x)]
-    below = builder.sub(bits, builder.zext(builder.icmp_unsigned(">", *size), I32))
-    inexact = builder.fcmp_ordered("!=", back, x)
-    return builder.select(inexact, builder.or_(below, ir.Constant(I32, 1)), bits)
-
-
 def _to_f16(body, x):
-    builder = body.builder
     _leave_if_no_number(body, x)
-    return builder.bitcast(builder.fptrunc(builder.bitcast(_odd(body, x), F32), HALF), I16)
+    return body.builder.bitcast(resized(body.builder, x, HALF), I16)
 
 
 def _leave_if_no_number(body, x):
@@ -67,7 +47,7 @@ def _leave_if_no_number(body, x):
 
 
 def _to_bf16(body, x):
-    builder, bits = body.builder, _odd(body, x)
+    builder, bits = body.builder, odd(body.builder, x)
     last = builder.and_(builder.lshr(bits, ir.Constant(I32, 16)), ir.Constant(I32, 1))
     rounded = builder.add(builder.add(bits, ir.Constant(I32, 0x7FFF)), last)
     nearest = builder.trunc(builder.lshr(rounded, ir.Constant(I32, 16)), I16)

@@ -19,6 +19,7 @@ from .record_table import Table
 from .tensor_cores import ANSWERS
 
 MASK = (1 << 64) - 1
+FORMATS = {types.float16: "<e", types.float32: "<f", types.float64: "<d"}
 
 
 class RequestHandler:
@@ -53,7 +54,7 @@ class RequestHandler:
         if isinstance(kind, types.Array):
             return block.view_words(value)
         if isinstance(kind, types.Float):
-            return [int.from_bytes(struct.pack("<f" if kind == types.float32 else "<d", value), "little")]
+            return [int.from_bytes(struct.pack(FORMATS[kind], value), "little")]
         return [int(value)]
 
     def close(self):
@@ -98,6 +99,8 @@ class RequestHandler:
             return lambda thread: tuple(part(thread) for part in parts)
         if kind == "view":
             return lambda thread: thread.block.views[thread.words[where]]
+        if kind == "float16":
+            return lambda thread: thread.singles.view(np.float16)[4 * where]
         if kind == "float32":
             return lambda thread: thread.singles[2 * where]
         if kind == "float64":
@@ -162,6 +165,10 @@ def _encoder(kind):
         def put(thread, value):
             thread.unsigned[layout.WORDS] = int(value) & MASK
         return put
+    if kind == types.float16:
+        def put_half(thread, value):
+            thread.singles.view(np.float16)[4 * layout.WORDS] = value
+        return put_half
     if kind == types.float32:
         def put_single(thread, value):
             thread.singles[2 * layout.WORDS] = value
