@@ -2,8 +2,8 @@
 
 ``write(folder)`` makes a module of functions, each of which has ``SIZE`` expressions: the functions of
 ``NUMBERS`` on integers and floats, those of ``PACKED`` on packed halves (device/half2.py), which need
-intrinsics, those of ``HALVES`` on g and h, the float16 of x and y, as well. The function of group n is called with
-the values of VARIABLES, the arrays that take the results, and the number of the element:
+intrinsics, those of ``HALVES`` on g and h, the float16 of x and y, as well. The function of a group is called
+with the values of VARIABLES, the arrays that take the results, and the number of the element:
 ``ints[e, t] = <an expression>`` or ``floats[e, t] = <an expression>``. A float32 result is kept as a float64 of
 the same value, so its bits tell in what type it was computed.
 """
