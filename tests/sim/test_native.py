@@ -102,6 +102,51 @@ def test_arrays_and_arguments_of_float16():
     assert alike(halves, a, b, singles, np.float16(0.3), out, block=64)[1]
 
 
+PARTICLE = np.dtype([("x", np.float32), ("n", np.int32), ("m", np.float64)], align=True)
+
+
+@device
+def pushed(particle, by):
+    particle.x += by
+    return particle.n
+
+
+def particles(given, first, fence, out):
+    t, tile = cuda.threadIdx.x, cuda.shared.array(64, PARTICLE)
+    particle = given[first + t]
+    tile[t].x = particle.x
+    tile[t]["n"] = pushed(particle, 2) + t
+    tile[t].m = particle["m"]
+    if fence:
+        cuda.syncthreads()
+    other = tile[63 - t]
+    if t % 2:
+        other = tile[t]
+    for i in range(3):
+        particle.m += other.x * i
+    out[t] = other.n + particle.m
+
+
+@pytest.mark.parametrize(("first", "fence", "kind"), [(0, 1, None), (1, 1, "OutOfRange"), (0, 0, "DataRace")])
+def test_records(first, fence, kind):
+    """Of shared and global arrays, their fields by both spellings; handed to functions; one of two."""
+    rng = np.random.default_rng(0)
+    given, out = np.zeros(64, PARTICLE), np.full(64, np.nan)
+    for name in PARTICLE.names:
+        given[name] = rng.integers(0, 99, 64)
+    found, ended = alike(particles, given, first, fence, out, block=64)
+    assert ended == (kind is None) and (kind is None or kind in str(found))
+
+
+def test_records_whose_fields_are_not_aligned_are_interpreted():
+    def kernel(given, out):
+        out[cuda.threadIdx.x] = given[cuda.threadIdx.x].m
+
+    given, out = np.zeros(8, [("m", np.float64), ("n", np.int32)]), np.full(8, np.nan)
+    report = run(kernel, given, out, block=8, compiled=True)
+    assert not report.compiled and "the field m" in report.why_interpreted and not out.any()
+
+
 def words(count, seed):
     """Random words, and pairs of halves at the ends of their range."""
     rng = np.random.default_rng(seed)

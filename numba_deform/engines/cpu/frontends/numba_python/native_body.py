@@ -4,7 +4,8 @@
 from llvmlite import ir
 from numba import types
 
-from ...native.codegen.ir_values import NotLowered, Static, is_number, leaves
+from ...native.codegen import accesses
+from ...native.codegen.ir_values import Element, NotLowered, Static, is_number, leaves
 from ...native.runtime.llvm_types import I1
 from .native_expressions import Expressions
 from .native_variables import numba_ir
@@ -115,13 +116,23 @@ class Body(Expressions):
         self.line = s.loc.line
         if isinstance(s, numba_ir.Assign):
             self.assign(s)
-        elif isinstance(s, (numba_ir.SetItem, numba_ir.StaticSetItem)):
-            signature = self.found.calltypes[s]
-            index = s.index if isinstance(s, numba_ir.SetItem) else s.index_var
-            value = self.converted(self.read(s.value.name), self.kind(s.value.name), signature.args[2])
-            self.set_item(self.read(s.target.name), self.indices(index.name), value, signature.args[2])
+        elif isinstance(s, (numba_ir.SetItem, numba_ir.StaticSetItem, numba_ir.SetAttr)):
+            self.set_part(s)
         else:
             raise NotLowered(type(s).__name__)
+
+    def set_part(self, s):
+        """``array[index] = value``, ``record.field = value`` or ``record["field"] = value``."""
+        target, want = self.read(s.target.name), self.found.calltypes[s].args[-1]
+        value = self.converted(self.read(s.value.name), self.kind(s.value.name), want)
+        if isinstance(target, Element):
+            field = accesses.field_of(self, target, getattr(s, "attr", None) or s.index)
+            accesses.store_element(self, field, self.converted(value, want, field.kind))
+        elif isinstance(s, numba_ir.SetAttr):
+            raise NotLowered(f"the attribute {s.attr}")
+        else:
+            index = s.index if isinstance(s, numba_ir.SetItem) else s.index_var
+            self.set_item(target, self.indices(index.name), value, want)
 
     def assign(self, s):
         name, value = s.target.name, s.value

@@ -14,6 +14,7 @@ from .....compiler import inference
 from ...memory.scalars import dtype_of
 from ...native.codegen import accesses, arithmetic, warpgroups
 from ...native.codegen.ir_values import (
+    Element,
     Local,
     Loop,
     NotLowered,
@@ -132,6 +133,8 @@ class Expressions(Variables):
         if isinstance(value, View) and e.attr == "shape":
             return Tuple([convert(self.builder, n, types.int64, k)
                           for n, k in zip(value.shape, kind.types, strict=True)])  # fmt: skip
+        if isinstance(value, Element):
+            return accesses.load_element(self, accesses.field_of(self, value, e.attr))
         raise NotLowered(f".{e.attr} of {owner}")
 
     def of_getiter(self, e, target):
@@ -172,6 +175,8 @@ class Expressions(Variables):
             return value.parts[e.index]
         if isinstance(value, Static) and isinstance(e.index, int):
             return Static(value.value[e.index])
+        if isinstance(value, Element) and isinstance(e.index, str):
+            return accesses.load_element(self, accesses.field_of(self, value, e.index))
         if e.index_var is None:
             raise NotLowered(f"the index {e.index}")
         return self.get_item(value, self.indices(e.index_var.name), self.kind(target))
@@ -198,8 +203,9 @@ class Expressions(Variables):
             data, written = self.element(array, indices)
             self.leave_if(self.builder.icmp_unsigned("==", self.builder.load(written), ir.Constant(I8, 0)))
             return self.builder.load(data, typ=lowered(array.kind))
-        if isinstance(array, View) and len(indices) == len(array.shape) and is_number(array.kind):
-            return accesses.load_element(self, array, indices)
+        if isinstance(array, View) and len(indices) == len(array.shape):
+            found = accesses.element_of(self, array, indices)
+            return found if isinstance(kind, types.Record) else accesses.load_element(self, found)
         raise NotLowered(f"a part of {type(array).__name__}")
 
     def set_item(self, array, indices, value, kind):
@@ -208,7 +214,8 @@ class Expressions(Variables):
             self.builder.store(self.converted(value, kind, array.kind), data)
             self.builder.store(ir.Constant(I8, 1), written)
         elif isinstance(array, View) and len(indices) == len(array.shape) and is_number(array.kind):
-            accesses.store_element(self, array, indices, self.converted(value, kind, array.kind))
+            found = accesses.element_of(self, array, indices)
+            accesses.store_element(self, found, self.converted(value, kind, array.kind))
         else:
             raise NotLowered(f"a part of {type(array).__name__}")
 

@@ -12,6 +12,7 @@ from numba import types
 
 from ...native.codegen.coroutine import Coroutine
 from ...native.codegen.ir_values import (
+    Element,
     Local,
     NotLowered,
     Tuple,
@@ -182,6 +183,8 @@ def _shape_of(value, of_array):
         return of_array(value)
     if isinstance(value, View):
         return View, len(value.shape), value.kind
+    if isinstance(value, Element):
+        return Element, _shape_of(value.view, of_array)
     return str(value.type) if isinstance(value, ir.Value) else value
 
 

@@ -7,7 +7,7 @@ from numba import types
 from ...async_units.cycle_costs import COST
 from ..runtime import layout
 from ..runtime.llvm_types import I1, I32, I64
-from .ir_values import NotLowered, Tuple, lowered, size_of
+from .ir_values import Element, NotLowered, Static, Tuple, is_number, lowered, size_of
 
 
 def load(body, address, space, size, words, read_only, ask):
@@ -57,41 +57,61 @@ def _region(body, space, address, size):
     return builder.select(aligned, region, ir.Constant(I64, 0)), wide
 
 
-def load_element(body, view, indices):
-    """``array[i, j]`` of a shared or global array."""
-    maker, builder, kind = body.maker, body.builder, lowered(view.kind)
-    inside, address = _address(body, view, indices)
-    region = builder.select(inside, view.region, ir.Constant(I64, 0))
+def load_element(body, element):
+    """A number out of a shared or global array: ``array[i, j]``, or ``array[i].field``."""
+    maker, builder, kind = body.maker, body.builder, lowered(element.kind)
     size, number = ir.Constant(I64, _bytes(kind)), ir.Constant(I64, body.site())
-    found = maker.check("read", region, address, size, number, ir.Constant(I64, 0))
+    found = maker.check("read", element.region, element.address, size, number, ir.Constant(I64, 0))
 
     def quick():
         pointer = builder.inttoptr(found, ir.PointerType())
         return builder.load(pointer, typ=kind)
 
     def ask():
-        given = [(view, types.none), *((i, types.int64) for i in indices)]
-        return maker.request(body, "get_item", given, view.kind, body.site())
+        return maker.request(body, "get_item", _given(element), element.kind, body.site())
 
     return maker.either(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
 
 
-def store_element(body, view, indices, value):
-    """``array[i, j] = value``"""
-    maker, builder, kind = body.maker, body.builder, lowered(view.kind)
-    inside, address = _address(body, view, indices)
-    region = builder.select(inside, view.region, ir.Constant(I64, 0))
+def store_element(body, element, value):
+    """``array[i, j] = value``, or of a field."""
+    maker, builder, kind = body.maker, body.builder, lowered(element.kind)
     size, number = ir.Constant(I64, _bytes(kind)), ir.Constant(I64, body.site())
-    found = maker.check("write", region, address, size, number)
+    found = maker.check("write", element.region, element.address, size, number)
 
     def quick():
         builder.store(value, builder.inttoptr(found, ir.PointerType()))
 
     def ask():
-        given = [(view, types.none), (value, view.kind), *((i, types.int64) for i in indices)]
+        given = [(value, element.kind), *_given(element)]
         maker.request(body, "set_item", given, types.none, body.site())
 
     maker.either(builder.icmp_unsigned("!=", found, ir.Constant(I64, 0)), quick, ask)
+
+
+def _given(element):
+    """What Python is told of an element."""
+    indices = [(i, types.int64) for i in element.indices]
+    return [(element.view, types.none), (Static(element.field), None), *indices]
+
+
+def element_of(body, view, indices):
+    """The Element ``view[indices]``; no place of any memory where it is out of range."""
+    inside, address = _address(body, view, indices)
+    if isinstance(view.kind, types.Record):
+        body.leave_if(body.builder.not_(inside))
+    region = body.builder.select(inside, view.region, ir.Constant(I64, 0))
+    return Element(view, indices, region, address, view.kind)
+
+
+def field_of(body, element, name):
+    """The Element ``element.name``, of one that is a record."""
+    record = element.kind
+    kind, offset = record.typeof(name), record.offset(name)
+    if not is_number(kind) or offset % (size := _bytes(lowered(kind))) or record.size % size:
+        raise NotLowered(f"the field {name} of {record}")
+    address = body.builder.add(element.address, ir.Constant(I64, offset))
+    return Element(element.view, element.indices, element.region, address, kind, name)
 
 
 def _bytes(kind):

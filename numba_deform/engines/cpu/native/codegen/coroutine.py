@@ -160,7 +160,7 @@ class Coroutine(Writer):
             return next_word(lowered(kind))
         if isinstance(kind, types.BaseTuple):
             return Tuple([self._value_of(k, next_word) for k in kind.types])
-        if isinstance(kind, types.Array) and is_number(kind.dtype):
+        if isinstance(kind, types.Array) and (is_number(kind.dtype) or isinstance(kind.dtype, types.Record)):
             fixed = [next_word() for _ in range(3)]
             sizes = [next_word() for _ in range(2 * kind.ndim)]
             return View(*fixed, sizes[: kind.ndim], sizes[kind.ndim :], kind.dtype)

@@ -62,6 +62,19 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
+class Element:
+    """An element of a shared or global array, or a field of one that is a record: the array, the indices, the
+    row of its region or 0, its address, Numba's type of it and the field's name."""
+
+    view: View
+    indices: list
+    region: object
+    address: object
+    kind: object
+    field: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Loop:
     """A loop over a range: where the next value, the last one and the step are kept, and the type of them."""
 
@@ -77,6 +90,8 @@ def leaves(value):
         return [leaf for part in value.parts for leaf in leaves(part)]
     if isinstance(value, View):
         return [value.address, value.region, value.handle, *value.shape, *value.strides]
+    if isinstance(value, Element):
+        return [*leaves(value.view), *value.indices, value.region, value.address]
     return [value] if isinstance(value, ir.Value) else []
 
 
@@ -88,6 +103,9 @@ def rebuilt(value, new):
         parts = [next(new) for _ in leaves(value)]
         n = len(value.shape)
         return View(*parts[:3], parts[3 : 3 + n], parts[3 + n :], value.kind)
+    if isinstance(value, Element):
+        view, indices = rebuilt(value.view, new), [next(new) for _ in value.indices]
+        return Element(view, indices, next(new), next(new), value.kind, value.field)
     return next(new) if isinstance(value, ir.Value) else value
 
 
@@ -97,6 +115,8 @@ def same_structure(a, b):
         return len(a.parts) == len(b.parts) and all(map(same_structure, a.parts, b.parts))
     if isinstance(a, View) and isinstance(b, View):
         return len(a.shape) == len(b.shape)
+    if isinstance(a, Element) and isinstance(b, Element):
+        return same_structure(a.view, b.view)
     if isinstance(a, ir.Value) and isinstance(b, ir.Value):
         return a.type == b.type
     return a is b or isinstance(a, Static) and a == b

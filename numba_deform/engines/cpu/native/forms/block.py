@@ -278,7 +278,7 @@ class NativeBlock(Block):
 
     def view_words(self, view):
         """A shared or global array as words, which machine code takes it for."""
-        key = view.address, view.data.dtype.str, view.shape, view.strides, view.name
+        key = view.address, view.data.dtype, view.shape, view.strides, view.name
         if key not in self.handles:
             self.handles[key] = len(self.views)
             self.views.append(view)

@@ -139,12 +139,15 @@ class RequestHandler:
         write_element(getcurrent(), address, size, word)
 
     @staticmethod
-    def get_item(view, *index):
-        return view[index]
+    def get_item(view, field, *index):
+        return view[index] if field is None else view[index][field]
 
     @staticmethod
-    def set_item(view, value, *index):
-        view[index] = value
+    def set_item(value, view, field, *index):
+        if field is None:
+            view[index] = value
+        else:
+            view[index][field] = value
 
 
 def _encoder(kind):
