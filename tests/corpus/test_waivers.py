@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from base import LANDINGS, load
-from numba import cuda
+from numba import cuda, int32
 from test_cures import check_report
 
 import numba_deform as nd
@@ -141,3 +141,24 @@ def test_who_shows_no_report_warns():
 def test_unknown_names(waive):
     with pytest.raises(ValueError, match="none of the rules that can be waived: same-value, init-fence, s"):
         PROGRAMS[WAIVED[0]].run(waive=waive)
+
+
+@pytest.mark.parametrize("landing", LANDINGS)
+def test_stores_at_the_exit_are_counted_once_a_thread(landing):
+    """However many there are, and whether or not they have landed by then."""
+
+    def kernel(out):
+        tile = cuda.shared.array(8, int32, 16)
+        if cuda.threadIdx.x < 8:
+            tile[cuda.threadIdx.x] = 7
+        nd.fence_proxy_async()
+        cuda.syncthreads()
+        if cuda.threadIdx.x % 16 == 0:
+            for i in range(2):
+                place = nd.global_at(nd.global_address(out), 2 * cuda.threadIdx.x // 4 + 4 * i, 4)
+                nd.cp_async_bulk_store(place, nd.shared_address(tile), 16)
+                nd.cp_async_bulk_commit_group()
+
+    out = np.zeros(16, np.int32)
+    report = simulate(kernel, 1, 32, [out], landing=landing, waive="store-at-exit")
+    assert report.waived["store-at-exit"][0] == 2 and (out == 7).all()

@@ -15,6 +15,7 @@ from numba_deform.course.pipelines.cluster import multicast
 from numba_deform.course.pipelines.copy import copy
 from numba_deform.course.pipelines.two_producers import two_producers
 from numba_deform.device import marks as device
+from numba_deform.engines.cpu.async_units.cycle_costs import COST
 from numba_deform.engines.gpu import device as host_gpu
 from numba_deform.engines.gpu.device import GpuMissing
 from numba_deform.kernels.problem import ConfigError
@@ -350,7 +351,7 @@ def test_every_copy_of_several_rings_is_in_the_picture(tmp_path, seed):
 
 
 def test_what_is_not_drawn_is_said():
-    """A tile that nobody waits for, and a store, which signals no barrier."""
+    """A tile that nobody computes, and a store that nobody waits for, beside one that somebody does."""
     shared = nd.Shared(tile=nd.Array(32, nd.float32), a=nd.Ring(1, empty=0), b=nd.Ring(1, empty=0))
 
     @nd.kernel(threads=32, shared=shared)
@@ -368,14 +369,20 @@ def test_what_is_not_drawn_is_said():
             b.expect(other, 128)
             nd.cp_async_bulk_load(shared.tile.at(0), data, 128, b.full(other))
             nd.mbarrier_wait(b.full(other), 0)
+            nd.cp_async_bulk_store(out, shared.tile.at(0), 128)
+            nd.cp_async_bulk_commit_group()
 
     data = np.ones(32, np.float32)
-    made = nd.timeline(nd.Launch(some, 1, [data, np.empty_like(data)]), engine="cpu")
+    launch = nd.Launch(some, 1, [data, np.empty_like(data)])
+    with pytest.warns(UserWarning, match="waived store-at-exit: 1 time"):
+        made = nd.timeline(launch, engine="cpu", waive="store-at-exit", schedules=1)
     # nobody is known to compute b's tile: its copy is drawn as the engine has it
     assert [flight.ring for flight in made.flights] == ["a", "b"] and made.undrawn == {}
     assert (made.flights[1].start, made.flights[1].end) == (made.copies[1].start, made.copies[1].end)
-    assert [event.barrier for event in made.unsignalled] == ["bulk store"] and len(made.copies) == 2
-    assert [note.partition(":")[0] for note in made.notes()] == ["1 x bulk store"]  # it takes no virtual time
+    assert [event.barrier for event in made.unsignalled] == ["bulk store"] * 2 and len(made.copies) == 2
+    assert [note.partition(":")[0] for note in made.notes()] == ["1 x bulk store"]
+    (store,) = made.groups()
+    assert store.ring == "bulk store" and store.end - store.start > COST.tma_latency
 
 
 def test_groups_and_waits_at_barriers(tmp_path):

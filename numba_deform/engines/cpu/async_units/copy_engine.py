@@ -183,7 +183,7 @@ class CopyEngine:
         block.launch_copy(copy, deliver)
 
     def take_turn(self, thread, size):
-        """(start, landing) of a load of ``size`` bytes: the unit takes one copy after the other, and whoever
+        """(start, landing) of a copy of ``size`` bytes: the unit takes one copy after the other, and whoever
         issues waits for his turn."""
         start = max(thread.time, self.free_at)
         thread.time = start + 1
@@ -310,6 +310,8 @@ class CopyEngine:
                 race.waiver = ONE_PER_WARP if again else race.waiver
                 raise
         groups.open.append(copy)
+        _, complete = self.take_turn(thread, size)
+        copy.ends = complete - COST.tma_latency, complete
 
         def deliver():
             write(bytes(shared.data[src : src + size]))
@@ -356,6 +358,9 @@ class CopyEngine:
             groups.committed = groups.committed[len(done) :]
         if done and kind == "cp.async":
             thread.time += COST.cp_async_latency
+        elif kind == "bulk":
+            ends = [copy.ends[not read_only] for _, copies in done for copy in copies]
+            thread.time = max([thread.time, *ends])
         for _, copies in done if self.block.events is not None else ():
             self.block.waited_for(thread, copies)
         return done

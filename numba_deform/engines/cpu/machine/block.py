@@ -246,18 +246,20 @@ class Block(Scheduler):
             group.check_alike()
         known = self.clock_table[:, 0].max(axis=0)
         records = (w for record in dict.fromkeys(self.shared.written) for w in writers(record))
-        left = [copy for copy in map(copy_of, records) if copy]
+        left, excused = [copy for copy in map(copy_of, records) if copy], set()
         for copy in [*self.copies, *left]:
             covered = copy.landed and (copy.owner < 0 or known[copy.owner] >= copy.clock)
             if not covered:
-                self._outlives(copy)
-                if copy in self.copies:  # that was waived
+                if copy.tid not in excused or not _is_committed_store(copy):
+                    self._outlives(copy)
+                excused.add(copy.tid)
+                if copy in self.copies:
                     self.land(copy)
         for thread in self.threads:
             for groups in (thread.groups[kind] for kind in ("bulk", "wgmma") if kind in thread.groups):
                 done = known[groups.read_component]
                 late = [c for number, copies in groups.committed if number > done for c in copies]
-                if late := late + groups.open:
+                if (late := late + groups.open) and (groups.open or thread.tid not in excused):
                     self._outlives(late[-1])
 
     def _outlives(self, copy):
@@ -275,12 +277,16 @@ class Block(Scheduler):
             fault.cure += "before it ends."
         if not copy.barrier:
             fault = explain_copy(fault, thread, copy)
-            stores = thread.groups.get("bulk")
-            if stores and any(copy in copies for _, copies in stores.committed):
+            if _is_committed_store(copy):
                 fault.waiver = "store-at-exit"
                 if self.execution.waived.excuses(fault, thread, copy.site):
                     return
         raise fault
+
+
+def _is_committed_store(copy):
+    stores = copy.block.threads[copy.tid].groups.get("bulk")
+    return stores and any(copy in copies for _, copies in stores.committed)
 
 
 def _widened(array, width):

@@ -94,11 +94,12 @@ class Copy(Write):
     both at the moment of issue; ``givers`` the threads, with their clocks, whose arrivals completed the phase
     that this wait was for: who gave back what the copy goes to. ``generic``: of the generic proxy, so that the
     copy engine sees it past a fence. ``pieces``: the records of a reduction, which stand in its place.
+    ``ends``: of a store, the virtual times when its source has been read and when it is complete.
     """
 
     __slots__ = (
         "landed", "barrier", "phase", "address", "size", "what", "deliver", "due", "known", "last_wait",
-        "givers", "generic", "pieces",
+        "givers", "generic", "pieces", "ends",
     )  # fmt: skip
 
     def __init__(self, thread, what, address, size, phase, barrier=None, generic=False):
